@@ -1,0 +1,58 @@
+# Front door. `make run` and `make test` work as the first command on a bare Debian 12, as root or with sudo.
+#
+#   make run      install what is missing, build, train the digits on 2 ranks, say where results are
+#   make test     the same without training, then every test
+#   make build    build only              make bench    paired timings
+#   make format   clang-format            make lint     clang-tidy, include arrows, shell scripts
+#   make clean    remove build/ (runs/ and the virtual environments stay)
+#
+# PRESET=default|debug|asan|tsan chooses the build; LOCKSTEP_CUDA=on|off|auto the CUDA module.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test build setup configure bench format lint clean plots
+
+PRESET ?= default
+LOCKSTEP_CUDA ?= auto
+export LOCKSTEP_CUDA
+BUILD := build/$(PRESET)
+OWN_SOURCES = $(shell git ls-files '*.h' '*.cpp')
+
+help:
+	@sed -n '2,/^SHELL/{/^SHELL/d;s/^# \{0,1\}//;p}' Makefile
+
+setup:
+	@tools/setup build
+
+configure:
+	@set -o pipefail; cmake --preset $(PRESET) -DLOCKSTEP_CUDA=$(LOCKSTEP_CUDA) | \
+	  { grep -vE '^-- (Detecting|Check|Looking|Performing|Found|The C)' || true; }
+
+build: setup configure
+	@cmake --build --preset $(PRESET)
+
+run: setup configure
+	@cmake --build --preset $(PRESET) --target lockstepd_program lockstep_program
+	@tools/run_digits $(BUILD)
+
+test:
+	@tools/setup test
+	@$(MAKE) --no-print-directory configure
+	@cmake --build --preset $(PRESET)
+	@ctest --preset $(PRESET) -j2
+
+bench: build
+	@bench/run $(BUILD)
+
+plots: build
+	@tools/make_pictures $(BUILD)
+
+format:
+	@tools/setup lint >/dev/null
+	@clang-format -i $(OWN_SOURCES)
+
+lint: configure
+	@tools/setup lint >/dev/null
+	@tools/lint $(BUILD)
+
+clean:
+	rm -rf build

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+/// One line per event on stderr: time, level, rank, area, message. Any thread may log.
+namespace lockstep::log {
+
+enum class Level { kDebug, kInfo, kWarning, kError };
+
+struct LogOptions {
+  Level console = Level::kInfo;  ///< lowest level that reaches stderr
+  int rank = 0;                  ///< stands in each line once the world has more than one rank
+  int world_size = 1;
+  std::string file;  ///< also written here, appended; empty: no file
+};
+
+/// Call before other threads log. May be called again when rank and folder are known.
+/// Throws Error(kCannotCreate) if the file cannot be opened.
+void configure(const LogOptions& options);
+
+void debug(std::string_view area, std::string_view message);
+void info(std::string_view area, std::string_view message);
+void warning(std::string_view area, std::string_view message);
+void error(std::string_view area, std::string_view message);
+
+/// Lines logged so far at this level by this process, printed or not.
+int64_t num_lines(Level level);
+
+}  // namespace lockstep::log

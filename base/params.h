@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep {
+
+/// One trainable tensor of a model. `tensor` shares memory with the model: writing into it changes
+/// the model.
+struct Param {
+  std::string name;       ///< dotted, unique: blocks.0.conv.weight
+  at::Tensor tensor;      ///< leaf that requires a gradient
+  bool prunable = false;  ///< weight of 2 or more dimensions of a linear or convolution layer
+  bool decayed = false;   ///< weight decay applies: weights, not biases or normalisation
+};
+
+/// A model's parameters in the model's own order, the same on every rank.
+using ParamTable = std::vector<Param>;
+
+/// blocks.0.conv.weight -> blocks/0/conv/weight, the form in which names stand in a save.
+std::string slashed(std::string dotted_name);
+
+/// Where one parameter lies inside a flat buffer.
+struct FlatSlice {
+  int64_t param = 0;     ///< index in the ParamTable
+  int64_t offset_E = 0;  ///< first element
+  int64_t num_elements = 0;
+};
+
+/// Values and gradients of some parameters in two contiguous tensors, of which the model's tensors
+/// and their gradients are views. One dtype, one decay and learning-rate group.
+///
+/// Symbol: [E] = elements of the buffer.
+struct FlatBuffer {
+  at::Tensor values_E;
+  at::Tensor grads_E;
+  bool decayed = false;
+  std::vector<FlatSlice> slices;  ///< ascending offsets, no gaps
+};
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+# lockstep_module(<folder> SOURCES ... [USES <folder> ...] [LINKS <target> ...] [PRIVATE_LINKS <target> ...])
+# A top-level folder as static library lockstep::<folder>. USES is the only place where an arrow between folders is
+# declared: CMake links by it, and the test `layers` checks every #include against it.
+#
+# lockstep_library(<name> ...) with the same arguments makes a further library inside a folder (dist/mpi).
+set_property(GLOBAL PROPERTY GLOBAL_DEPENDS_NO_CYCLES ON)  # else CMake accepts a cycle of static libraries silently
+
+add_library(lockstep_options INTERFACE)
+target_compile_features(lockstep_options INTERFACE cxx_std_20)
+target_include_directories(lockstep_options INTERFACE "${PROJECT_SOURCE_DIR}")
+find_package(fmt REQUIRED)
+target_link_libraries(lockstep_options INTERFACE fmt::fmt)  # its definitions must be those of the precompiled header
+
+add_library(lockstep_warnings INTERFACE)
+target_compile_options(lockstep_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+  -Wno-missing-field-initializers  # members left out of a designated initialiser have their defaults
+  -Wno-restrict)                   # g++ 12 warns of its own string header
+if(LOCKSTEP_WARNINGS_AS_ERRORS)
+  target_compile_options(lockstep_warnings INTERFACE -Werror)
+endif()
+
+# One precompiled header for all folders: LibTorch's tensor header takes seconds in every file otherwise.
+if(LOCKSTEP_PCH)
+  file(WRITE "${CMAKE_BINARY_DIR}/pch_dummy.cpp" "")
+  add_library(lockstep_pch OBJECT "${CMAKE_BINARY_DIR}/pch_dummy.cpp")
+  target_link_libraries(lockstep_pch PRIVATE lockstep_options LibTorch::cpu)
+  target_precompile_headers(lockstep_pch PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch.h")
+endif()
+
+# Everything of ours that compiles C++ passes here: options, warnings, the precompiled header.
+function(lockstep_target target)
+  target_link_libraries(${target} PRIVATE lockstep_warnings)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL EXECUTABLE)  # CMake would say -fPIE, and the precompiled header was made with -fPIC
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+  if(LOCKSTEP_PCH)
+    target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  endif()
+endfunction()
+
+function(lockstep_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS")
+  add_library(lockstep_${name} STATIC ${arg_SOURCES})
+  add_library(lockstep::${name} ALIAS lockstep_${name})
+  list(TRANSFORM arg_USES PREPEND lockstep:: OUTPUT_VARIABLE used)
+  target_link_libraries(lockstep_${name} PUBLIC lockstep_options LibTorch::cpu ${used} ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
+  lockstep_target(lockstep_${name})
+endfunction()
+
+function(lockstep_module folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS")
+  lockstep_library(${folder} ${ARGN})
+  list(JOIN arg_USES " " uses)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS "${folder}: ${uses}")
+endfunction()
+
+# lockstep_test(<name> SOURCES ... [LINKS ...])  one GoogleTest program, one CTest case per TEST.
+function(lockstep_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINKS} GTest::gtest_main GTest::gmock)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  lockstep_target(${name})
+  set(environment "")
+  if(LOCKSTEP_SANITIZE MATCHES "thread")  # LibTorch's OpenMP threads synchronise where the sanitizer cannot see it
+    set(environment ENVIRONMENT OMP_NUM_THREADS=1)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS unit TIMEOUT 120 ${environment})
+endfunction()
+
+# lockstep_rank_test(<name> SOURCES ... [LINKS ...] RANKS 1 2 4)  the same program under mpirun -n N.
+# Its main() is tests/support/mpi_main.cpp: every rank runs every TEST; one failing rank fails the run.
+function(lockstep_rank_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS;RANKS")
+  add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
+  target_link_libraries(${name} PRIVATE ${arg_LINKS} lockstep::dist_mpi GTest::gtest GTest::gmock)
+  lockstep_target(${name})
+  foreach(ranks IN LISTS arg_RANKS)
+    add_test(NAME ${name}.n${ranks} COMMAND "${PROJECT_SOURCE_DIR}/launch/mpirun.sh" ${ranks} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ranks TIMEOUT 120 PROCESSORS 2)
+  endforeach()
+endfunction()

@@ -1,0 +1,14 @@
+# Writes build_commit.h with the git commit; touches the file only when it changed, so that builds stay incremental.
+execute_process(COMMAND git -C "${SOURCE_DIR}" describe --always --dirty=+changes --exclude=*
+  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(NOT commit)
+  set(commit unknown)
+endif()
+set(text "#pragma once\n#define LOCKSTEP_COMMIT \"${commit}\"\n")
+set(old "")
+if(EXISTS "${OUTPUT}")
+  file(READ "${OUTPUT}" old)
+endif()
+if(NOT old STREQUAL text)
+  file(WRITE "${OUTPUT}" "${text}")
+endif()

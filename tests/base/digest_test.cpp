@@ -1,0 +1,29 @@
+#include "base/digest.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ops/arange.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Digest, PublishedVectors) {
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(crc32c("123456789"), 0xe3069283U);
+  EXPECT_EQ(crc32c(""), 0U);
+}
+
+TEST(Digest, CrcGoesOnFromAnEarlierPart) {
+  EXPECT_EQ(crc32c("456789", crc32c("123")), crc32c("123456789"));
+}
+
+TEST(Digest, TensorBytesDoNotDependOnStrides) {
+  const at::Tensor rows = at::arange(6, at::kFloat).view({2, 3});
+  const at::Tensor same_through_strides = rows.t().contiguous().t();
+  EXPECT_EQ(Sha256().add(rows).hex(), Sha256().add(same_through_strides).hex());
+  EXPECT_NE(Sha256().add(rows).hex(), Sha256().add(rows.t()).hex());
+}
+
+}  // namespace
+}  // namespace lockstep
