@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "dist/communicator.h"
+
+/// How ranks decide together. Every function is collective and gives the same answer on every rank.
+/// Meant for the control communicator: small messages, not in the middle of a step.
+namespace lockstep::dist {
+
+/// True if all N ranks passed the same value. Costs one all_reduce of two int64.
+bool all_equal(Communicator& comm, int64_t value);
+
+/// True if any rank passed true.
+bool any_of(Communicator& comm, bool value);
+
+int64_t min_of(Communicator& comm, int64_t value);
+int64_t max_of(Communicator& comm, int64_t value);
+int64_t sum_of(Communicator& comm, int64_t value);
+
+/// Every rank's text, by rank. Texts may differ in length.
+std::vector<std::string> gather_texts(Communicator& comm, std::string_view text);
+
+/// Rank 0's bytes on every rank.
+std::string broadcast_text(Communicator& comm, std::string_view text);
+
+/// Throws Error(kDisagree).everywhere() on every rank unless all passed the same text. The message
+/// names `what`, and for each group of ranks its text around the first difference: "binary differs:
+/// rank 0: 0.1.0; ranks 1, 2: 0.2.0". Costs one all_reduce of 128 bytes while texts are equal,
+/// however long they are.
+void require_equal(Communicator& comm, std::string_view what, std::string_view text);
+
+/// One rank's fault becomes every rank's: if any rank passes an error, every rank throws the error
+/// of the lowest such rank (code and area kept, "rank 1: " before the message if N > 1), marked
+/// everywhere(). Not for faults of the communicator itself: then no rank can be asked any more.
+void throw_if_any(Communicator& comm, const std::optional<Error>& fault);
+
+/// "rank 3", "ranks 0, 2", "ranks 1-4, 7": how messages name ranks. Ascending, not empty.
+std::string ranks_text(const std::vector<int>& ranks);
+
+/// Runs a part that every rank does by itself and that sends nothing. If it throws on some rank
+/// (anything derived from std::exception), all ranks throw the error of the lowest such rank.
+template <typename Part>
+auto on_all_ranks(Communicator& comm, const Part& part) {
+  std::optional<Error> fault;
+  std::optional<decltype(part())> result;
+  try {
+    result.emplace(part());
+  } catch (const Error& error) {
+    fault = error;
+  } catch (const std::exception& error) {
+    fault = Error(ExitCode::kBug, "bug", error.what());
+  }
+  throw_if_any(comm, fault);
+  return std::move(*result);
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep::dist {
+
+enum class ReduceOp { kSum, kMin, kMax };
+
+/// A collective under way. Destroying it without wait() is a bug.
+class Work {
+ public:
+  virtual ~Work() = default;
+
+  /// Orders later kernels of the current stream after the collective; on a CPU backend, blocks
+  /// until it is done. Throws Error(kUnavailable) if a peer was lost or the time limit passed.
+  virtual void wait() = 0;
+};
+
+/// The collectives that training needs, seen from one rank.
+///
+/// Symbols: N = world_size(), r = rank() in [0, N), [K] = contiguous, K items.
+/// dtypes: float32, float64, bfloat16, float16, int64, uint8. 16-bit floats are summed in float32
+/// and rounded once.
+///
+/// What every backend promises (tests/dist/communicator_contract.h):
+///   order    all N ranks make the same calls, in the same order, with equal K and dtype; a backend
+///   need not detect a
+///            breach.
+///   result   bit-identical on all N ranks; on CPUs a sum is taken in rank order, so its bits
+///   depend neither on K nor on
+///            how values are grouped into calls.
+///   errors   Error(kUnavailable); afterwards only destruction is allowed.
+///   threads  one caller at a time.
+///
+/// Source: semantics follow MPI 3.1 section 5 (collective communication).
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+  /// Where tensors must live: the CPU for MPI, this rank's GPU for NCCL.
+  virtual at::Device device() const = 0;
+
+  /// Replaces values_K [K] by its reduction over the N ranks. K = 0 is allowed.
+  [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) = 0;
+
+  /// Rank r gets piece r, [K], of the sum over ranks of values_NK [N * K].
+  [[nodiscard]] virtual std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
+                                                             at::Tensor values_NK) = 0;
+
+  /// Rank r's values_K [K] becomes piece r of out_NK [N * K] on every rank.
+  [[nodiscard]] virtual std::unique_ptr<Work> all_gather(at::Tensor out_NK,
+                                                         at::Tensor values_K) = 0;
+
+  /// Copies rank root's values_K [K] over every other rank's. Blocks (CPU) or is ordered on the
+  /// stream (GPU).
+  virtual void broadcast(at::Tensor values_K, int root) = 0;
+
+  /// Returns once every rank has called it; the host waits.
+  virtual void barrier() = 0;
+
+  /// A new communicator of the ranks that pass the same color (>= 0), ranked by (key, rank here).
+  /// Collective.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  /// Payload bytes that this rank has handed to all_reduce and reduce_scatter since the start.
+  virtual int64_t bytes_reduced() const = 0;
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,55 @@
+#include "dist/mean_gradient.h"
+
+#include <limits>
+
+#include <ATen/ops/isfinite.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include "base/error.h"
+
+namespace lockstep::dist {
+namespace {
+
+/// Items of type T, computed as A. `x - x` is 0 for a finite x and NaN otherwise, and a sum keeps a
+/// NaN; unlike a branch, this vectorises.
+template <typename T, typename A>
+bool divide(const at::Tensor& sums_E, int64_t num_samples) {
+  T* values = sums_E.mutable_data_ptr<T>();
+  const int64_t num_items = sums_E.numel();
+  const A divisor = static_cast<A>(num_samples);
+  int32_t num_bad = 0;
+  for (int64_t i = 0; i < num_items; ++i) {
+    const T mean = static_cast<T>(static_cast<A>(values[i]) / divisor);
+    const A wide = static_cast<A>(mean);
+    values[i] = mean;
+    num_bad |= static_cast<int32_t>(!(wide - wide == A{0}));
+  }
+  return num_bad == 0;
+}
+
+}  // namespace
+
+bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
+  check(num_samples > 0, "a mean over no samples");
+  check(sums_E.is_contiguous(), "a flat gradient buffer is contiguous");
+  if (!sums_E.is_cpu()) {
+    sums_E.div_(static_cast<double>(num_samples));
+    return at::isfinite(sums_E).all().item<bool>();
+  }
+  switch (sums_E.scalar_type()) {
+    case at::kFloat:
+      return divide<float, float>(sums_E, num_samples);
+    case at::kDouble:
+      return divide<double, double>(sums_E, num_samples);
+    case at::kBFloat16:
+      return divide<c10::BFloat16, float>(sums_E, num_samples);
+    case at::kHalf:
+      return divide<c10::Half, float>(sums_E, num_samples);
+    default:
+      check(false, "gradients are floats");
+      return false;
+  }
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string_view>
+
+#include <mpi.h>
+
+/// Owners of MPI's handles. For dist/mpi only.
+namespace lockstep::dist::mpi {
+
+/// Throws Error(kUnavailable) naming the call and MPI's reason unless it succeeded.
+void check_mpi(int code, std::string_view call);
+
+/// A communicator of ours, freed at the end; errors come back as codes.
+class OwnedComm {
+ public:
+  explicit OwnedComm(MPI_Comm comm);
+  OwnedComm(OwnedComm&& other) noexcept : comm_(other.comm_) { other.comm_ = MPI_COMM_NULL; }
+  OwnedComm& operator=(OwnedComm&&) = delete;
+  ~OwnedComm();
+
+  MPI_Comm get() const { return comm_; }
+  int rank() const;
+  int num_ranks() const;
+
+ private:
+  MPI_Comm comm_;
+};
+
+/// A run of bytes whose successor in a message lies `stride_bytes` later: one piece of a larger
+/// tensor. Strides are 64-bit, so that no count or displacement has to be.
+class OwnedPieceType {
+ public:
+  OwnedPieceType(int num_bytes, MPI_Aint stride_bytes);
+  OwnedPieceType(const OwnedPieceType&) = delete;
+  OwnedPieceType& operator=(const OwnedPieceType&) = delete;
+  ~OwnedPieceType();
+
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+}  // namespace lockstep::dist::mpi

@@ -1,0 +1,85 @@
+#include "dist/mpi/world.h"
+
+#include <array>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include "base/error.h"
+#include "dist/mpi/mpi_communicator.h"
+#include "dist/mpi/mpi_handles.h"
+
+namespace lockstep::dist::mpi {
+namespace {
+
+void start_mpi() {
+  int is_initialized = 0;
+  check_mpi(MPI_Initialized(&is_initialized), "MPI_Initialized");
+  check(is_initialized == 0, "a second mpi::World in one process");
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  if (provided < MPI_THREAD_MULTIPLE)
+    throw Error(ExitCode::kUnavailable, "dist.mpi",
+                fmt::format("MPI_Init_thread gave thread level {}, but Lockstep needs "
+                            "MPI_THREAD_MULTIPLE ({}): use an "
+                            "MPI built with thread support",
+                            provided, MPI_THREAD_MULTIPLE));
+}
+
+std::string node_name() {
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+  int length = 0;
+  check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
+  return {name.data(), static_cast<size_t>(length)};
+}
+
+/// Ranks that can share memory are on one node; each node's first rank counts it.
+ProcessInfo find_place() {
+  ProcessInfo info;
+  info.launcher = "mpi";
+  info.node = node_name();
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &info.rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &info.world_size), "MPI_Comm_size");
+  MPI_Comm shared = MPI_COMM_NULL;
+  check_mpi(
+      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, info.rank, MPI_INFO_NULL, &shared),
+      "MPI_Comm_split_type");
+  const OwnedComm node(shared);
+  info.local_rank = node.rank();
+  info.local_world_size = node.num_ranks();
+  const int is_first = info.local_rank == 0 ? 1 : 0;
+  check_mpi(MPI_Allreduce(&is_first, &info.num_nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD),
+            "MPI_Allreduce");
+  return info;
+}
+
+}  // namespace
+
+World::World() {
+  start_mpi();
+  info_ = find_place();
+}
+
+World::~World() { static_cast<void>(MPI_Finalize()); }
+
+std::unique_ptr<Communicator> World::make_communicator() {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  return std::make_unique<MpiCommunicator>(OwnedComm(copy));
+}
+
+void World::abort(int exit_code) {
+  static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code));
+  std::_Exit(exit_code);  // MPI_Abort should not come back
+}
+
+std::string World::library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  return text.data();  // some versions count the closing zero in `length`
+}
+
+}  // namespace lockstep::dist::mpi

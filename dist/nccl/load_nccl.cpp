@@ -1,0 +1,89 @@
+#include "dist/nccl/load_nccl.h"
+
+#include <cstdlib>
+#include <optional>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "dist/agree.h"
+#include "dist/nccl/nccl_module.h"
+
+namespace lockstep::dist {
+namespace {
+
+constexpr const char* kVariable = "LOCKSTEP_NCCL_MODULE";
+
+Error unavailable(const std::string& message) {
+  return {ExitCode::kUnavailable, "dist.nccl", message};
+}
+
+std::string dl_error() {
+  const char* text = dlerror();
+  return text == nullptr ? "unknown reason" : text;
+}
+
+std::filesystem::path find_module() {
+  std::vector<std::string> tried;
+  for (const std::filesystem::path& path : nccl_module_paths()) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path, ignored)) return path;
+    tried.push_back(path.string());
+  }
+  throw unavailable(
+      fmt::format("GPUs need the module {}, and there is none at {}: build with LOCKSTEP_CUDA=on "
+                  "(`LOCKSTEP_CUDA=on "
+                  "tools/setup` fetches the CUDA and NCCL headers), or name its path in {}",
+                  nccl::kModuleFile, fmt::join(tried, ", "), kVariable));
+}
+
+/// Opens the module for the rest of the process: objects of its classes may live to the end.
+const nccl::ModuleTable& open_module() {
+  const std::string path = find_module().string();
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr)
+    throw unavailable(fmt::format(
+        "cannot open {}: {} (it needs LibTorch's libc10_cuda.so and NCCL's libnccl.so.2)", path,
+        dl_error()));
+  const auto* table = static_cast<const nccl::ModuleTable*>(dlsym(library, nccl::kModuleSymbol));
+  if (table == nullptr)
+    throw unavailable(fmt::format("{} is no NCCL module of Lockstep: {}", path, dl_error()));
+  if (std::string_view(table->build_id) != LOCKSTEP_BUILD_ID)
+    throw unavailable(fmt::format("{} is of build '{}', this program of '{}': build both together",
+                                  path, table->build_id, LOCKSTEP_BUILD_ID));
+  return *table;
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> nccl_module_paths() {
+  if (const char* path = std::getenv(kVariable); path != nullptr && *path != '\0') return {path};
+  std::error_code fault;
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", fault).parent_path();
+  return {folder / nccl::kModuleFile,
+          (folder / "../lib/lockstep").lexically_normal() / nccl::kModuleFile};
+}
+
+int num_nccl_devices() { return open_module().num_devices(); }
+
+std::string nccl_version() {
+  const int code =
+      open_module().nccl_version();  // 10000 * major + 100 * minor + patch since NCCL 2.9
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, int device_index) {
+  const nccl::ModuleTable* table = nullptr;
+  std::optional<Error> fault;
+  try {
+    table = &open_module();
+  } catch (const Error& error) {
+    fault = error;
+  }
+  throw_if_any(control, fault);
+  return std::unique_ptr<Communicator>(table->make_communicator(control, device_index));
+}
+
+}  // namespace lockstep::dist

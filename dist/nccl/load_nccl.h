@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dist/communicator.h"
+
+namespace lockstep::dist {
+
+/// Paths at which the NCCL module is looked for, best first: $LOCKSTEP_NCCL_MODULE alone if it is
+/// set; else beside the program, then in ../lib/lockstep from there.
+std::vector<std::filesystem::path> nccl_module_paths();
+
+/// GPUs that this process can use; 0 if there is none or no driver.
+/// Throws Error(kUnavailable) if the module is missing, cannot be opened or is of another build.
+int num_nccl_devices();
+
+/// "2.28.9". Throws as num_nccl_devices().
+std::string nccl_version();
+
+/// A communicator over the GPUs of the ranks of `control`, this rank on GPU `device_index`.
+/// Collective over `control`, which carries NCCL's unique id and is not kept. Opens LibTorch's CUDA
+/// library too. Throws, on every rank alike, Error(kUnavailable) if any rank lacks the module, the
+/// GPU or a library that it needs; the text names rank and cure.
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, int device_index);
+
+}  // namespace lockstep::dist

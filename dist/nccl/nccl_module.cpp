@@ -1,0 +1,106 @@
+#include "dist/nccl/nccl_module.h"
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <optional>
+
+#include <c10/cuda/CUDAGuard.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "dist/agree.h"
+#include "dist/nccl/nccl_communicator.h"
+
+namespace lockstep::dist::nccl {
+namespace {
+
+int nccl_version() {
+  int version = 0;
+  check_nccl(ncclGetVersion(&version), "ncclGetVersion");
+  return version;
+}
+
+int num_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  static_cast<void>(cudaGetLastError());  // "no device" and "no driver" are answers here
+  return 0;
+}
+
+/// Runs one rank's part of a collective start; its fault becomes every rank's.
+void agreed(Communicator& control, const std::function<void()>& part) {
+  std::optional<Error> fault;
+  try {
+    part();
+  } catch (const Error& error) {
+    fault = error;
+  } catch (const std::exception& error) {
+    fault = Error(ExitCode::kUnavailable, "dist.nccl", error.what());
+  }
+  throw_if_any(control, fault);
+}
+
+/// LibTorch's CUDA kernels register themselves when their library is opened; programs do not link
+/// it.
+void open_torch_cuda() {
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
+    throw Error(
+        ExitCode::kUnavailable, "dist.nccl",
+        fmt::format(
+            "cannot open LibTorch's CUDA library: {} (a GPU needs the full wheel of torch, which "
+            "tools/setup fetches where it finds a GPU)",
+            dlerror()));
+}
+
+void require_device(int device_index) {
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), "no NVIDIA GPU can be used: cudaGetDeviceCount");
+  if (device_index < 0 || device_index >= count)
+    throw Error(
+        ExitCode::kUnavailable, "dist.nccl",
+        fmt::format("GPU {} was asked for, but this process sees {} (CUDA_VISIBLE_DEVICES?)",
+                    device_index, count));
+}
+
+std::string make_unique_id() {
+  ncclUniqueId id{};
+  check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  return {id.internal, sizeof(id.internal)};
+}
+
+ncclComm_t start_nccl(Communicator& control, const std::string& id_bytes) {
+  ncclUniqueId id{};
+  check(id_bytes.size() == sizeof(id.internal), "NCCL's unique id was cut short");
+  std::memcpy(id.internal, id_bytes.data(), sizeof(id.internal));
+  ncclComm_t comm = nullptr;
+  check_nccl(ncclCommInitRank(&comm, control.world_size(), id, control.rank()), "ncclCommInitRank");
+  return comm;
+}
+
+Communicator* make_communicator(Communicator& control, int device_index) {
+  agreed(control, [&] {
+    require_device(device_index);
+    open_torch_cuda();
+  });
+  const c10::cuda::CUDAGuard on_device(static_cast<at::DeviceIndex>(device_index));
+  std::string id;
+  agreed(control, [&] {
+    if (control.rank() == 0) id = make_unique_id();
+  });
+  id = broadcast_text(control, id);
+  std::unique_ptr<Communicator> made;
+  agreed(control, [&] {
+    made = std::make_unique<NcclCommunicator>(OwnedComm(start_nccl(control, id)), device_index);
+  });
+  return made.release();
+}
+
+}  // namespace
+}  // namespace lockstep::dist::nccl
+
+extern "C" __attribute__((visibility("default")))
+const lockstep::dist::nccl::ModuleTable lockstep_nccl_module{
+    LOCKSTEP_BUILD_ID, lockstep::dist::nccl::nccl_version, lockstep::dist::nccl::num_devices,
+    lockstep::dist::nccl::make_communicator};

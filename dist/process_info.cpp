@@ -1,0 +1,118 @@
+#include "dist/process_info.h"
+
+#include <charconv>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace lockstep::dist {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::optional<int> parse_count(std::string_view text) {
+  int value = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (fault != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+/// The variable as a number, `otherwise` if it is not set.
+int number(const Environment& environment, const std::string& name, int otherwise) {
+  const std::optional<std::string> text = environment(name);
+  if (!text) return otherwise;
+  const std::optional<int> value = parse_count(*text);
+  if (!value)
+    throw Error(ExitCode::kConfig, "dist",
+                fmt::format("the launcher set {}='{}', which is no whole number", name, *text));
+  return *value;
+}
+
+/// Entry `index` of Slurm's list of counts, "2(x3),1" = 2 2 2 1; 0 if there is no such entry or
+/// another form.
+int entry_of_slurm_list(std::string_view list, int index) {
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    const std::string_view item = list.substr(0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    const size_t open = item.find("(x");
+    const int times = open == std::string_view::npos
+                          ? 1
+                          : parse_count(item.substr(open + 2, item.size() - open - 3)).value_or(0);
+    if (index < times) return parse_count(item.substr(0, open)).value_or(0);
+    index -= times;
+  }
+  return 0;
+}
+
+ProcessInfo from_mpirun(const Environment& environment) {
+  ProcessInfo info;
+  info.launcher = "mpirun";
+  info.rank = number(environment, "OMPI_COMM_WORLD_RANK", 0);
+  info.world_size = number(environment, "OMPI_COMM_WORLD_SIZE", 1);
+  info.local_rank = number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", 0);
+  info.local_world_size = number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+  info.num_nodes = info.local_world_size == info.world_size ? 1 : 0;
+  return info;
+}
+
+ProcessInfo from_srun(const Environment& environment) {
+  ProcessInfo info;
+  info.launcher = "srun";
+  info.rank = number(environment, "PMIX_RANK", number(environment, "SLURM_PROCID", 0));
+  info.world_size = number(environment, "SLURM_STEP_NUM_TASKS",
+                           number(environment, "SLURM_NTASKS", info.rank + 1));
+  info.local_rank = number(environment, "SLURM_LOCALID", 0);
+  info.local_world_size = entry_of_slurm_list(environment("SLURM_STEP_TASKS_PER_NODE").value_or(""),
+                                              number(environment, "SLURM_NODEID", 0));
+  info.num_nodes =
+      number(environment, "SLURM_STEP_NUM_NODES", number(environment, "SLURM_NNODES", 0));
+  return info;
+}
+
+ProcessInfo from_torchrun(const Environment& environment) {
+  ProcessInfo info;
+  info.launcher = "torchrun";
+  info.rank = number(environment, "RANK", 0);
+  info.world_size = number(environment, "WORLD_SIZE", 1);
+  info.local_rank = number(environment, "LOCAL_RANK", 0);
+  info.local_world_size = number(environment, "LOCAL_WORLD_SIZE", 0);
+  info.num_nodes = info.local_world_size == info.world_size ? 1 : 0;
+  return info;
+}
+
+ProcessInfo from_launcher(const Environment& environment) {
+  if (environment("OMPI_COMM_WORLD_RANK")) return from_mpirun(environment);
+  // A batch script itself has SLURM_PROCID too; only a step's tasks have SLURM_STEP_NUM_TASKS.
+  if (environment("PMIX_RANK") || environment("SLURM_STEP_NUM_TASKS"))
+    return from_srun(environment);
+  if (environment("RANK") && environment("WORLD_SIZE")) return from_torchrun(environment);
+  ProcessInfo alone;
+  alone.launcher = "none";
+  return alone;
+}
+
+}  // namespace
+
+std::optional<std::string> process_environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+ProcessInfo read_process_info(const Environment& environment) {
+  ProcessInfo info = from_launcher(environment);
+  info.node = host_name();
+  if (info.rank >= info.world_size)
+    throw Error(
+        ExitCode::kConfig, "dist",
+        fmt::format("{} says rank {} of {} ranks", info.launcher, info.rank, info.world_size));
+  return info;
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,68 @@
+#include "dist/sync_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
+
+namespace lockstep::dist {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+struct Reading {
+  SyncOptions options;
+  Faults faults;
+  std::vector<FieldDoc> docs;
+};
+
+Reading read(const std::string& text) {
+  Reading reading;
+  const YamlDocument document = YamlDocument::parse("run.yaml", text, &reading.faults);
+  reading.options = read_sync_options(
+      YamlFields(document.root()["sync"], "sync", document, &reading.faults, &reading.docs));
+  return reading;
+}
+
+TEST(SyncOptions, DefaultsStandWhereNothingIsSaid) {
+  const Reading reading = read("sync: {}");
+  EXPECT_TRUE(reading.faults.empty());
+  EXPECT_EQ(reading.options.bucket_bytes, 26214400);
+  EXPECT_EQ(reading.options.packed, "auto");
+  EXPECT_EQ(reading.options.wire, "fp32");
+  EXPECT_FALSE(reading.options.shard_optimizer);
+}
+
+TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
+  const Reading reading =
+      read("sync: {bucket_bytes: 1024, packed: never, wire: fp32, shard_optimizer: false}");
+  EXPECT_TRUE(reading.faults.empty()) << reading.faults.text();
+  EXPECT_EQ(reading.options.bucket_bytes, 1024);
+  EXPECT_EQ(reading.options.packed, "never");
+}
+
+TEST(SyncOptions, EveryKeyIsDocumented) {
+  const Reading reading = read("sync: {}");
+  EXPECT_THAT(reading.docs, SizeIs(4));
+  for (const FieldDoc& doc : reading.docs) EXPECT_GT(doc.help.size(), 10U) << doc.path;
+}
+
+TEST(SyncOptions, WhatIsNotBuiltYetIsRefusedAtItsPlace) {
+  const Reading reading = read("sync:\n  packed: always\n  wire: bf16\n  shard_optimizer: true\n");
+  ASSERT_THAT(reading.faults.list(), SizeIs(3));
+  EXPECT_EQ(reading.faults.list()[0].line, 2);
+  EXPECT_THAT(reading.faults.list()[0].message,
+              HasSubstr("'packed: always' is not in this version"));
+  EXPECT_THAT(reading.faults.list()[1].message,
+              HasSubstr("'wire: bf16' is not in this version: use fp32"));
+  EXPECT_EQ(reading.faults.list()[2].line, 4);
+}
+
+TEST(SyncOptions, NonsenseIsAFault) {
+  for (const std::string key : {"bucket_bytes: 0", "bucket_bytes: 1.5", "packed: sometimes",
+                                "wire: fp8", "shard_optimizer: 2", "bucket_byte: 7"})
+    EXPECT_THAT(read("sync: {" + key + "}").faults.list(), SizeIs(1)) << key;
+}
+
+}  // namespace
+}  // namespace lockstep::dist
