@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/state_list.h"
+
+namespace lockstep::data {
+
+struct SamplerOptions {
+  int64_t num_samples = 0;
+  int64_t global_batch_size = 1;  ///< samples of one update over all ranks
+  int64_t seed = 0;
+  bool shuffle = true;
+  bool drop_last = false;  ///< leave out the partial batch at an epoch's end
+};
+
+/// One global batch: which samples all ranks together train on in one update.
+struct GlobalBatch {
+  int64_t epoch = 0;
+  std::vector<int64_t> indices;  ///< global_batch_size, fewer in an epoch's last batch
+};
+
+/// Contiguous share of `count` items that belongs to part p of num_parts: sizes differ by at most
+/// one.
+struct Share {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+Share share_of(int64_t count, int64_t part, int64_t num_parts);
+
+/// The order of samples. It depends on (seed, epoch, global position) and on nothing else: not on
+/// the world size, not on what was trained before. Each sample occurs once an epoch.
+///
+/// The position (epoch, samples taken in it) is the whole state; state() lets a save keep it.
+class Sampler {
+ public:
+  /// All counts > 0; with drop_last, num_samples >= global_batch_size.
+  explicit Sampler(const SamplerOptions& options);
+
+  /// Moves on by one global batch.
+  GlobalBatch next();
+
+  /// ceil(samples / global batch), or floor with drop_last.
+  int64_t steps_per_epoch() const;
+
+  /// Epoch and position, as `_lockstep/sampler/...`. After a restore wrote them, next() goes on
+  /// from there.
+  StateList state();
+
+ private:
+  int64_t end_of_epoch() const;
+  const std::vector<int64_t>& order_of(int64_t epoch);
+
+  SamplerOptions options_;
+  int64_t epoch_ = 0;
+  int64_t position_ = 0;  // samples of the epoch already taken
+  int64_t order_epoch_ = -1;
+  std::vector<int64_t> order_;
+};
+
+}  // namespace lockstep::data
