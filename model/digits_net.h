@@ -1,0 +1,25 @@
+#pragma once
+
+#include "model/layers.h"
+#include "model/model.h"
+
+namespace lockstep::model {
+
+/// Three convolutions and a linear layer for 8×8 digits, 25,866 parameters, GELU between:
+///   [B, 1, 8, 8] -> blocks.0.conv [B, 16, 8, 8] -> blocks.1.conv [B, 32, 4, 4]
+///   -> blocks.2.conv [B, 64, 2, 2] -> classifier [B, 10]
+/// Smooth throughout, and without batch statistics or dropout, so that rounding alone does not
+/// drive runs at different world sizes apart (docs/numerics.md).
+class DigitsNet final : public Model {
+ public:
+  explicit DigitsNet(int64_t seed);
+  at::Tensor forward(const at::Tensor& inputs_B1HW) override;
+
+ private:
+  Conv3x3 conv0_;
+  Conv3x3 conv1_;
+  Conv3x3 conv2_;
+  Linear classifier_;
+};
+
+}  // namespace lockstep::model

@@ -1,0 +1,66 @@
+#include "model/model.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace lockstep::model {
+namespace {
+
+std::vector<std::string> names(const ParamTable& params) {
+  std::vector<std::string> all;
+  for (const Param& param : params) all.push_back(param.name);
+  return all;
+}
+
+TEST(DigitsNet, HasTheDocumentedParameters) {
+  const auto net = make_model({}, {1, 8, 8}, 10, 17);
+  EXPECT_EQ(names(net->params()),
+            (std::vector<std::string>{"blocks.0.conv.weight", "blocks.0.conv.bias",
+                                      "blocks.1.conv.weight", "blocks.1.conv.bias",
+                                      "blocks.2.conv.weight", "blocks.2.conv.bias",
+                                      "classifier.weight", "classifier.bias"}));
+  int64_t num_parameters = 0;
+  for (const Param& param : net->params()) {
+    num_parameters += param.tensor.numel();
+    EXPECT_TRUE(param.tensor.requires_grad());
+    EXPECT_EQ(param.prunable, param.tensor.dim() >= 2) << param.name;
+    EXPECT_EQ(param.decayed, param.tensor.dim() >= 2) << param.name;
+  }
+  EXPECT_EQ(num_parameters, 25'866);
+}
+
+TEST(DigitsNet, ComputesLogitsForAnyBatchSize) {
+  const auto net = make_model({}, {1, 8, 8}, 10, 17);
+  for (const int64_t batch : {0, 1, 5})
+    EXPECT_EQ(net->forward(at::rand({batch, 1, 8, 8})).sizes(), (std::vector<int64_t>{batch, 10}));
+}
+
+TEST(Model, InitialValuesFollowFromSeedAndName) {
+  const ModelOptions mlp{.type = "mlp", .layers = {12, 6, 3}};
+  const auto a = make_model(mlp, {3, 4}, 3, 17), b = make_model(mlp, {3, 4}, 3, 17),
+             c = make_model(mlp, {3, 4}, 3, 18);
+  for (size_t i = 0; i < a->params().size(); ++i) {
+    EXPECT_TRUE(at::equal(a->params()[i].tensor, b->params()[i].tensor));
+    EXPECT_FALSE(at::equal(a->params()[i].tensor, c->params()[i].tensor));
+  }
+  EXPECT_LE(a->params()[0].tensor.abs().max().item<float>(), 1 / std::sqrt(12.0F));
+}
+
+TEST(Mlp, IsLinearLayersWithAnActivationBetween) {
+  const auto net =
+      make_model({.type = "mlp", .layers = {4, 5, 2}, .activation = "tanh"}, {2, 2}, 2, 1);
+  const at::Tensor inputs = at::rand({3, 2, 2});
+  const ParamTable& p = net->params();
+  const at::Tensor hidden = at::tanh(at::matmul(inputs.flatten(1), p[0].tensor.t()) + p[1].tensor);
+  const at::Tensor expected = at::matmul(hidden, p[2].tensor.t()) + p[3].tensor;
+  EXPECT_TRUE(at::allclose(net->forward(inputs), expected, 1e-5, 1e-6));
+}
+
+TEST(Model, DataThatDoesNotFitIsAConfigurationError) {
+  EXPECT_THROW(make_model({}, {784}, 10, 1), Error);
+  EXPECT_THROW(make_model({.type = "mlp", .layers = {64, 11}}, {1, 8, 8}, 10, 1), Error);
+}
+
+}  // namespace
+}  // namespace lockstep::model

@@ -1,0 +1,128 @@
+#include "optim/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "optim/param_arena.h"
+
+namespace lockstep::optim {
+namespace {
+
+/// Two weights and a bias in two buffers, in an order other than the table's.
+struct Fixture {
+  explicit Fixture(const OptimizerOptions& options)
+      : params{{"a.weight", at::arange(6, at::kFloat).view({2, 3}).set_requires_grad(true), true,
+                true},
+               {"a.bias", at::ones({2}).set_requires_grad(true), false, false},
+               {"b.weight", at::full({4}, 2.0F).set_requires_grad(true), true, true}},
+        arena(params, {{2, 0}, {1}}, at::kCPU),
+        optimizer(make_optimizer(options, arena.buffers(), params)) {}
+
+  void step(double learning_rate, double grad) {
+    for (FlatBuffer& buffer : arena.buffers()) buffer.grads_E.fill_(grad);
+    optimizer->step(learning_rate);
+  }
+  double first_of(size_t param) {
+    return params[param].tensor.detach().flatten()[0].item<double>();
+  }
+
+  ParamTable params;
+  ParamArena arena;
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+TEST(ParamArena, TensorsAndGradientsBecomeViews) {
+  Fixture f({.type = "sgd"});
+  EXPECT_TRUE(at::equal(f.params[0].tensor.detach(), at::arange(6, at::kFloat).view({2, 3})));
+  f.arena.buffers()[0].values_E.fill_(9);
+  EXPECT_EQ(f.first_of(0), 9);
+  EXPECT_EQ(f.first_of(2), 9);
+  EXPECT_EQ(f.first_of(1), 1);
+}
+
+TEST(ParamArena, BackwardAddsIntoTheFlatBuffer) {
+  Fixture f({.type = "sgd"});
+  f.arena.zero_grads();
+  for (int i = 0; i < 2; ++i) (f.params[0].tensor.sum() + 3 * f.params[1].tensor.sum()).backward();
+  const std::vector<FlatBuffer>& buffers = f.arena.buffers();
+  EXPECT_TRUE(at::equal(buffers[0].grads_E.narrow(0, 4, 6),
+                        at::full({6}, 2.0F)));  // a.weight stands behind b.weight
+  EXPECT_TRUE(at::equal(buffers[0].grads_E.narrow(0, 0, 4), at::zeros({4})));
+  EXPECT_TRUE(at::equal(buffers[1].grads_E, at::full({2}, 6.0F)));
+  f.arena.zero_grads();
+  EXPECT_EQ(buffers[1].grads_E.abs().sum().item<float>(), 0);
+}
+
+TEST(ParamArena, APlanThatForgetsAParameterIsRefused) {
+  ParamTable params{{"a", at::ones({2}).set_requires_grad(true)},
+                    {"b", at::ones({2}).set_requires_grad(true)}};
+  EXPECT_THROW(ParamArena(params, {{0}}, at::kCPU), Error);
+  EXPECT_THROW(ParamArena(params, {{0, 0, 1}}, at::kCPU), Error);
+}
+
+TEST(Sgd, SubtractsRateTimesGradientAndDecaysWeightsOnly) {
+  Fixture f({.type = "sgd", .weight_decay = 0.5});
+  f.step(0.1, 1.0);
+  EXPECT_FLOAT_EQ(f.first_of(2), 2 - 0.1 * (1 + 0.5 * 2));
+  EXPECT_FLOAT_EQ(f.first_of(1), 1 - 0.1);
+}
+
+TEST(Momentum, KeepsAShareOfTheLastUpdate) {
+  Fixture f({.type = "momentum", .momentum = 0.9});
+  double value = 2, accumulated = 0;
+  for (int i = 0; i < 5; ++i) {
+    f.step(0.1, 1.0 + i);
+    accumulated = 0.9 * accumulated + (1.0 + i);
+    value -= 0.1 * accumulated;
+  }
+  EXPECT_NEAR(f.first_of(2), value, 1e-5);
+}
+
+TEST(Adam, FollowsTensorFlowsFormula) {
+  const OptimizerOptions options{.type = "adam",
+                                 .opt_epsilon = 0.1};  // large, so that its place shows
+  Fixture f(options);
+  double value = 2, m = 0, v = 0;
+  for (int t = 1; t <= 5; ++t) {
+    const double g = 0.3 * t;
+    f.step(0.01, g);
+    m = 0.9 * m + 0.1 * g;
+    v = 0.999 * v + 0.001 * g * g;
+    value -= 0.01 * std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) * m /
+             (std::sqrt(v) + 0.1);
+  }
+  EXPECT_NEAR(f.first_of(2), value, 1e-6);
+}
+
+TEST(Optimizer, StateIsNamedByParameterAndLive) {
+  Fixture f({.type = "adam"});
+  StateList state = f.optimizer->state();
+  ASSERT_EQ(state.size(), 7U);
+  EXPECT_EQ(state[0].key, "optimizer/iterations");
+  f.step(0.1, 1.0);
+  EXPECT_EQ(state[0].tensor.item<int64_t>(), 1);
+  for (const StateEntry& entry : state) {
+    if (entry.key != "optimizer/a/weight/m") continue;
+    EXPECT_EQ(entry.tensor.sizes(), (std::vector<int64_t>{2, 3}));
+    EXPECT_FLOAT_EQ(entry.tensor[0][0].item<float>(), 0.1F);
+  }
+}
+
+TEST(Optimizer, RestoredStateGoesOnBitForBit) {
+  for (const char* type : {"momentum", "adam"}) {
+    Fixture unbroken({.type = type}), resumed({.type = type});
+    for (int i = 0; i < 3; ++i) unbroken.step(0.05, 0.7);
+    StateList from = unbroken.optimizer->state(), to = resumed.optimizer->state();
+    for (size_t i = 0; i < from.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+    for (size_t i = 0; i < 2; ++i)
+      resumed.arena.buffers()[i].values_E.copy_(unbroken.arena.buffers()[i].values_E);
+    unbroken.step(0.05, 0.3);
+    resumed.step(0.05, 0.3);
+    EXPECT_TRUE(
+        at::equal(unbroken.arena.buffers()[0].values_E, resumed.arena.buffers()[0].values_E))
+        << type;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::optim
