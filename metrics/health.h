@@ -1,0 +1,60 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "metrics/samples.h"
+
+namespace lockstep::metrics {
+
+/// What the probes answer from. The trainer writes, the server reads; any thread, no lock.
+/// Times are of the steady clock, so a jump of the wall clock alarms nobody.
+class Health {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Health(Clock::time_point start = Clock::now())
+      : last_turn_(ticks(start)), last_step_(ticks(start)) {}
+
+  /// All ranks have joined and their checks have passed.
+  void note_world_formed() { world_formed_.store(true, std::memory_order_relaxed); }
+  /// The loop turns: call it in every loop that can take long (training, validation batches,
+  /// waiting for a save).
+  void note_turn(Clock::time_point now = Clock::now()) {
+    last_turn_.store(ticks(now), std::memory_order_relaxed);
+  }
+  /// A training step has ended; also a turn.
+  void note_step(Clock::time_point now = Clock::now()) {
+    num_steps_.fetch_add(1, std::memory_order_relaxed);
+    last_step_.store(ticks(now), std::memory_order_relaxed);
+    note_turn(now);
+  }
+  void note_state(RunState state) { state_.store(state, std::memory_order_relaxed); }
+
+  bool world_formed() const { return world_formed_.load(std::memory_order_relaxed); }
+  int64_t num_steps() const { return num_steps_.load(std::memory_order_relaxed); }
+  RunState state() const { return state_.load(std::memory_order_relaxed); }
+  /// Since the last turn or step; since the start where there was none.
+  double seconds_since_turn(Clock::time_point now) const {
+    return seconds_between(last_turn_, now);
+  }
+  double seconds_since_step(Clock::time_point now) const {
+    return seconds_between(last_step_, now);
+  }
+
+ private:
+  using Ticks = Clock::rep;
+  static Ticks ticks(Clock::time_point time) { return time.time_since_epoch().count(); }
+  static double seconds_between(const std::atomic<Ticks>& from, Clock::time_point to) {
+    const Clock::duration gap(ticks(to) - from.load(std::memory_order_relaxed));
+    return std::chrono::duration<double>(gap).count();
+  }
+
+  std::atomic<bool> world_formed_{false};
+  std::atomic<int64_t> num_steps_{0};
+  std::atomic<RunState> state_{RunState::kInitializing};
+  std::atomic<Ticks> last_turn_, last_step_;
+};
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+
+#include "metrics/http_server.h"
+
+namespace prometheus {
+class Registry;
+}
+
+namespace lockstep::metrics {
+
+/// Counts a server's answers and refusals in a registry, which must outlive it.
+class HttpMetrics final : public HttpObserver {
+ public:
+  explicit HttpMetrics(prometheus::Registry& registry);
+  ~HttpMetrics() override;
+
+  void on_answer(std::string_view route, int status, double duration_s) override;
+  void on_rejected(Rejection reason) override;
+
+ private:
+  struct Series;
+  std::unique_ptr<Series> series_;
+};
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,69 @@
+#include "metrics/metrics_options.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+namespace lockstep::metrics {
+namespace {
+
+constexpr std::string_view kOff = "off";
+
+void check_listen(const std::string& listen, YamlFields* in) {
+  if (listen == kOff || parse_listen_address(listen)) return;
+  in->fault("listen",
+            fmt::format("'{}.listen' must be host:port (an IPv6 host in brackets) or off, not '{}'",
+                        in->path(), listen));
+}
+
+/// `node` is a word we know and cannot do yet: that deserves a better answer than "must be one of".
+void read_scope(YamlFields* in, std::string* scope) {
+  if (in->has("scope") && in->node()["scope"].IsScalar() &&
+      in->node()["scope"].Scalar() == "node") {
+    in->take("scope");
+    return in->fault(
+        "scope",
+        fmt::format("'{}.scope: node' is not in this version; use rank or root", in->path()));
+  }
+  in->read_choice("scope", scope, {"rank", "root"},
+                  "which ranks serve pages: each rank, or rank 0 alone");
+}
+
+}  // namespace
+
+std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank) const {
+  if (listen == kOff || (scope == "root" && rank != 0)) return std::nullopt;
+  const std::optional<ListenAddress> first = parse_listen_address(listen);
+  return first ? std::optional(address_of_local_rank(*first, local_rank)) : std::nullopt;
+}
+
+MetricsOptions read_metrics_options(YamlFields in) {
+  MetricsOptions options;
+  if (in.read("listen", &options.listen,
+              "address of the first local rank's pages, host:port; each further local rank takes "
+              "the next port, or any "
+              "free one if that is taken; off: no pages"))
+    check_listen(options.listen, &in);
+  read_scope(&in, &options.scope);
+  in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
+          "seconds without a turn of the loop (step, validation batch, wait for a save) after "
+          "which /livez fails");
+  in.read("max_step_secs", &options.step_limit_s, more_than(0),
+          "seconds without a training step after which /healthz fails");
+  in.done();
+  return options;
+}
+
+SummaryOptions read_summary_options(YamlFields in) {
+  SummaryOptions options;
+  in.read("save_summary_steps", &options.save_summary_steps, count_from(1),
+          "steps from one point of the TensorBoard curves to the next");
+  in.read("log_every", &options.log_every, count_from(1),
+          "steps from one line of train/steps.csv to the next");
+  in.read("tensorboard", &options.tensorboard, "write a TensorBoard event file (rank 0)");
+  in.read("progress_secs", &options.progress_s, at_least(0),
+          "seconds from one progress line to the next; 0: none");
+  in.done();
+  return options;
+}
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/yaml_fields.h"
+#include "metrics/listen_address.h"
+
+namespace lockstep::metrics {
+
+/// Section `metrics` of the run file.
+struct MetricsOptions {
+  std::string listen = "127.0.0.1:9464";  ///< first local rank's address; "off": no server
+  std::string scope = "rank";             ///< which ranks serve: rank (each) or root (rank 0)
+  double turn_limit_s = 600;              ///< key max_turn_secs
+  double step_limit_s = 600;              ///< key max_step_secs
+
+  /// Where this rank shall listen (port + local rank); nothing if it serves no pages.
+  std::optional<ListenAddress> listen_for(int rank, int local_rank) const;
+};
+
+/// Section `summary` of the run file.
+struct SummaryOptions {
+  int64_t save_summary_steps = 100;
+  int64_t log_every = 1;
+  bool tensorboard = true;
+  double progress_s = 10;  ///< key progress_secs; 0: no progress lines
+};
+
+/// Readers of the two sections; they call in.done().
+MetricsOptions read_metrics_options(YamlFields in);
+SummaryOptions read_summary_options(YamlFields in);
+
+}  // namespace lockstep::metrics

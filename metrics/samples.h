@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Plain numbers that a trainer hands over. This room knows nothing of trainers, tensors or ranks
+/// beyond them.
+namespace lockstep::metrics {
+
+/// What does not change while a process runs.
+struct RunFacts {
+  std::string version, commit;                           ///< of Lockstep
+  std::string torch_version, mpi_version, nccl_version;  ///< empty: not used
+  std::string run_name, model, launcher, config_sha;
+  int rank = 0;
+  int local_rank = 0;
+  std::string node;  ///< host name, or the scheduler's name of the node
+  int world_size = 1;
+  bool is_root = true;  ///< this rank also serves the run's own series
+  std::vector<std::string>
+      modifiers;  ///< one distinct name each; later calls give an index into this list
+  std::optional<int64_t> restarts;  ///< times this run was started before, if the launcher tells
+};
+
+enum class RunState {
+  kInitializing,
+  kRestoring,
+  kTraining,
+  kValidating,
+  kSaving,
+  kDraining,
+  kFinished,
+  kFailed,
+};
+inline constexpr int kNumRunStates = 8;
+/// "initializing", "restoring", ...
+const char* state_name(RunState state);
+
+/// Where the seconds of one step went on this rank.
+struct PhaseSeconds {
+  double data = 0, forward = 0, backward = 0, allreduce = 0, optimizer = 0, modifier = 0, other = 0;
+};
+
+/// One optimizer update, seen from one rank. Seconds are of a steady clock.
+struct StepSample {
+  int64_t step = 0;         ///< updates done, this one included
+  double epoch = 0;         ///< 2.5 = half of the third epoch is done
+  int64_t num_samples = 0;  ///< trained on by this rank in this step
+  double duration_s = 0;
+  PhaseSeconds phases;
+  int64_t bytes_reduced = 0;       ///< payload this rank handed to all-reduce
+  double allreduce_exposed_s = 0;  ///< waited for all-reduce, not hidden behind backward
+  bool nonfinite = false;          ///< the update was skipped for NaN or Inf
+  double learning_rate = 0;
+  double sparsity = 0;         ///< pruned / prunable parameters, 0 to 1
+  std::optional<double> loss;  ///< mean over ranks; absent where it was not read from the device
+};
+
+struct SaveSample {
+  int64_t step = 0;
+  bool committed = true;
+  double duration_s = 0;              ///< start to commit
+  double stall_s = 0;                 ///< training on this rank stood still
+  int64_t written_bytes = 0;          ///< by this rank
+  std::optional<int64_t> free_bytes;  ///< left in the folder afterwards
+};
+
+struct RestoreSample {
+  int64_t step = 0;
+  double duration_s = 0;
+};
+
+struct ValidationSample {
+  double loss = 0;
+  std::optional<double> accuracy;  ///< top-1, 0 to 1
+};
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <string>
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/labels.h>
+#include <prometheus/registry.h>
+
+/// Short forms for building series. Only sources of this room include it.
+namespace lockstep::metrics {
+
+inline prometheus::Family<prometheus::Gauge>& gauge_family(prometheus::Registry& registry,
+                                                           const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+inline prometheus::Family<prometheus::Counter>& counter_family(prometheus::Registry& registry,
+                                                               const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+inline prometheus::Family<prometheus::Histogram>& histogram_family(prometheus::Registry& registry,
+                                                                   const char* name,
+                                                                   const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+}
+
+inline prometheus::Gauge& gauge(prometheus::Registry& registry, const char* name,
+                                const char* help) {
+  return gauge_family(registry, name, help).Add({});
+}
+inline prometheus::Counter& counter(prometheus::Registry& registry, const char* name,
+                                    const char* help) {
+  return counter_family(registry, name, help).Add({});
+}
+/// A gauge that is always 1 and whose labels are the news.
+inline void info(prometheus::Registry& registry, const char* name, const char* help,
+                 const prometheus::Labels& labels) {
+  gauge_family(registry, name, help).Add(labels).Set(1);
+}
+
+/// `count` bounds from `first` on, each `factor` times the one before.
+inline prometheus::Histogram::BucketBoundaries bounds(double first, double factor, int count) {
+  prometheus::Histogram::BucketBoundaries result;
+  for (double bound = first; count > 0; bound *= factor, --count) result.push_back(bound);
+  return result;
+}
+
+/// A gauge that stays off the page until its first value, because 0 would be a wrong one. One
+/// thread sets it.
+class LateGauge {
+ public:
+  LateGauge(prometheus::Registry& registry, const char* name, const char* help)
+      : family_(gauge_family(registry, name, help)) {}
+
+  void set(double value) {
+    if (gauge_ == nullptr) gauge_ = &family_.Add({});
+    gauge_->Set(value);
+  }
+
+ private:
+  prometheus::Family<prometheus::Gauge>& family_;
+  prometheus::Gauge* gauge_ = nullptr;
+};
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,34 @@
+#include "metrics/targets_file.h"
+
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+
+namespace lockstep::metrics {
+
+std::string targets_json(const std::vector<Target>& targets) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Target& target : targets)
+    list.push_back({{"targets", {target.address}}, {"labels", target.labels}});
+  // A run's name may hold any bytes; JSON may not.
+  return list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+TargetsFile::TargetsFile(std::filesystem::path path, const std::vector<Target>& targets)
+    : path_(std::move(path)) {
+  files::write_atomically(path_, targets_json(targets));
+}
+
+TargetsFile::~TargetsFile() {
+  try {
+    files::remove_file(path_);
+  } catch (const Error& fault) {
+    log::warning("metrics", fault.what());
+  }
+}
+
+}  // namespace lockstep::metrics

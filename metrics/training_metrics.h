@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "metrics/samples.h"
+
+namespace prometheus {
+class Registry;
+}
+
+namespace lockstep::metrics {
+
+/// Every series of one process and the page that shows them; docs/metrics.md lists them.
+///
+/// Two kinds: rank series on every rank, run series (loss, learning rate, sparsity, saves) where
+/// facts.is_root. Calls that feed only run series do nothing elsewhere, so every rank makes the
+/// same calls. Counters and known label values start at 0; a gauge whose value is not known yet
+/// (loss before the first step) is absent until it is.
+///
+/// Threads: record_* and set_* from one thread (the trainer's), record_signal and page() from any.
+/// record_step costs about a microsecond: atomics, one uncontended lock of a histogram, no
+/// allocation, no look-up.
+class TrainingMetrics {
+ public:
+  /// Throws Error(kBug) if two modifiers have one name.
+  explicit TrainingMetrics(const RunFacts& facts);
+  ~TrainingMetrics();
+  TrainingMetrics(const TrainingMetrics&) = delete;
+  TrainingMetrics& operator=(const TrainingMetrics&) = delete;
+
+  void set_state(RunState state);
+  void record_step(const StepSample& sample);
+  void record_validation(const ValidationSample& sample);
+  void record_save(const SaveSample& sample);
+  void record_restore(const RestoreSample& sample);
+  /// Seconds expected from one commit to the next.
+  void set_checkpoint_interval(double interval_s);
+  void set_parameter_counts(int64_t num_prunable, int64_t num_pruned);
+  /// `modifier` is an index into RunFacts::modifiers.
+  void set_target_sparsity(size_t modifier, double ratio);
+  void record_modifier_update(size_t modifier);
+  /// Not to be called from inside a signal handler.
+  void record_signal(int signal_number);
+  /// EventFile::num_write_errors() so far.
+  void set_event_file_errors(int64_t total);
+
+  /// For parts of this room that add series of their own.
+  prometheus::Registry& registry() { return *registry_; }
+
+  /// All series, with process and log counts, in Prometheus' text format 0.0.4; families sorted by
+  /// name.
+  std::string page() const;
+
+ private:
+  struct RankSeries;
+  struct RunSeries;
+
+  std::unique_ptr<prometheus::Registry> registry_;
+  std::unique_ptr<RankSeries> rank_;
+  std::unique_ptr<RunSeries> run_;  // null where not root
+};
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,99 @@
+#include "metrics/exposition.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::metrics {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+class ExpositionTest : public ::testing::Test {
+ protected:
+  HttpResponse get(std::string_view target, int at_s = 0) const {
+    return pages.handle(target, start + seconds(at_s));
+  }
+
+  const Health::Clock::time_point start{seconds(5000)};
+  Health health{start};
+  const Exposition pages{
+      {.run_name = "a <b> & c", .rank = 3, .turn_limit_s = 10, .step_limit_s = 20}, health, [] {
+        return std::string("lockstep_step 1\n");
+      }};
+};
+
+TEST_F(ExpositionTest, MetricsHaveTheTypeThatPrometheusWants) {
+  const HttpResponse response = get("/metrics");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.content_type, "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_EQ(response.body, "lockstep_step 1\n");
+  EXPECT_EQ(get("/metrics?x=1").status, 200);
+}
+
+TEST_F(ExpositionTest, ReadyOnceTheWorldHasFormedAndAStepIsDone) {
+  EXPECT_EQ(get("/readyz").status, 503);
+  health.note_world_formed();
+  EXPECT_EQ(get("/readyz").status, 503);
+  EXPECT_EQ(get("/readyz").body, "step: 0 steps done\nnot ok\n");
+  health.note_step(start);
+  EXPECT_EQ(get("/readyz").status, 200);
+  EXPECT_EQ(get("/readyz").body, "ok\n");
+}
+
+TEST_F(ExpositionTest, LiveWhileTheLoopTurns) {
+  EXPECT_EQ(get("/livez", 10).status, 200);
+  EXPECT_EQ(get("/livez", 11).status, 503);
+  health.note_turn(start + seconds(11));
+  EXPECT_EQ(get("/livez", 21).status, 200);
+}
+
+TEST_F(ExpositionTest, HealthyWhileStepsGoOn) {
+  health.note_step(start);
+  health.note_turn(start + seconds(20));  // validation turns the loop, and makes no step
+  EXPECT_EQ(get("/healthz", 20).status, 200);
+  EXPECT_EQ(get("/healthz", 21).status, 503);
+  EXPECT_THAT(get("/healthz", 21).body, HasSubstr("step: 1 done, last 21.0 s ago, limit 20 s"));
+  health.note_step(start + seconds(21));
+  EXPECT_EQ(get("/healthz", 21).status, 200);
+  EXPECT_EQ(get("/healthz", 32).status, 503) << "the loop stands still";
+}
+
+TEST_F(ExpositionTest, AFailedRunIsNotHealthyAndAFinishedOneNeedsNoSteps) {
+  health.note_turn(start + seconds(30));
+  health.note_state(RunState::kFinished);
+  EXPECT_EQ(get("/healthz", 30).status, 200);
+  health.note_state(RunState::kFailed);
+  EXPECT_EQ(get("/healthz", 0).status, 503);
+  EXPECT_EQ(get("/livez", 0).status, 200);
+}
+
+TEST_F(ExpositionTest, VerboseShowsEveryCheck) {
+  EXPECT_EQ(get("/readyz?verbose").body,
+            "[-] world: not all ranks have joined\n[-] step: 0 steps done\nnot ok\n");
+  health.note_step(start);
+  health.note_world_formed();
+  EXPECT_EQ(get("/readyz?verbose").body, "[+] world: formed\n[+] step: 1 steps done\nok\n");
+  EXPECT_EQ(get("/healthz?verbose=1").body,
+            "[+] loop: turned 0.0 s ago, limit 10 s\n[+] step: 1 done, last 0.0 s ago, limit 20 s\n"
+            "[+] state: initializing\nok\n");
+}
+
+TEST_F(ExpositionTest, IndexEscapesTheRunsName) {
+  const HttpResponse response = get("/");
+  EXPECT_EQ(response.content_type, "text/html; charset=utf-8");
+  EXPECT_THAT(response.body, HasSubstr("Lockstep run a &lt;b&gt; &amp; c, rank 3"));
+  EXPECT_THAT(response.body, HasSubstr("href=\"/metrics\""));
+}
+
+TEST_F(ExpositionTest, OtherPathsAreNotFoundAndShareOneCounter) {
+  for (const char* target : {"", "/x", "/metrics/", "/../etc/passwd", "?verbose", "/METRICS"}) {
+    const HttpResponse response = get(target);
+    EXPECT_EQ(response.status, 404) << target;
+    EXPECT_EQ(response.route, "other") << target;
+    EXPECT_THAT(response.body, HasSubstr("/metrics"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::metrics

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "metrics/health.h"
+#include "metrics/http_metrics.h"
+#include "metrics/training_metrics.h"
+
+namespace lockstep::tests {
+
+inline metrics::RunFacts some_facts(bool is_root = true) {
+  return {.version = "0.1.0",
+          .commit = "abc",
+          .torch_version = "2.11.0",
+          .mpi_version = "4.1.4",
+          .nccl_version = "",
+          .run_name = "digits \"quoted\"\\",
+          .model = "digits_net",
+          .launcher = "mpirun",
+          .config_sha = "0123",
+          .rank = is_root ? 0 : 1,
+          .local_rank = is_root ? 0 : 1,
+          .node = "n1",
+          .world_size = 2,
+          .is_root = is_root,
+          .modifiers = {"rate", "prune"},
+          .restarts = 1};
+}
+
+inline metrics::StepSample some_step(int64_t step) {
+  return {.step = step,
+          .epoch = 0.5,
+          .num_samples = 32,
+          .duration_s = 0.01,
+          .phases = {.data = 0.001,
+                     .forward = 0.002,
+                     .backward = 0.003,
+                     .allreduce = 0.0005,
+                     .optimizer = 0.0025,
+                     .modifier = 0.00075,
+                     .other = 0.00025},
+          .bytes_reduced = 4096,
+          .allreduce_exposed_s = 0.0005,
+          .nonfinite = false,
+          .learning_rate = 0.1,
+          .sparsity = 0.25,
+          .loss = 2.3};
+}
+
+/// Feeds everything once, so that every series is on the page.
+inline void record_everything(metrics::TrainingMetrics* all) {
+  all->record_step(some_step(1));
+  all->record_validation({.loss = 1.25, .accuracy = 0.75});
+  all->record_save({.step = 1,
+                    .committed = true,
+                    .duration_s = 0.3,
+                    .stall_s = 0.1,
+                    .written_bytes = 1000,
+                    .free_bytes = 1 << 20});
+  all->record_restore({.step = 1, .duration_s = 0.2});
+  all->set_checkpoint_interval(600);
+  all->set_parameter_counts(100, 25);
+  all->set_target_sparsity(1, 0.5);
+  all->record_modifier_update(1);
+  all->record_signal(10);
+  all->set_event_file_errors(2);
+}
+
+}  // namespace lockstep::tests

@@ -1,0 +1,168 @@
+// Hostile clients, as measured against other servers before this one was chosen: an endless header,
+// a huge chunked body, many slow connections. The server must cut them, stay small, and go on
+// answering.
+#include <deque>
+#include <fstream>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "counting_observer.h"
+#include "http_client.h"
+#include "metrics/http_server.h"
+
+namespace lockstep::metrics {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using tests::Connection;
+using tests::CountingObserver;
+
+constexpr double kMiB = 1024 * 1024;
+constexpr double kMaxGrowthMiB = 10;
+
+double resident_mib() {
+  std::ifstream file("/proc/self/statm");
+  double total_pages = 0, resident_pages = 0;
+  file >> total_pages >> resident_pages;
+  return resident_pages * static_cast<double>(::sysconf(_SC_PAGESIZE)) / kMiB;
+}
+
+class HttpAttack : public ::testing::Test {
+ protected:
+  HttpAttack() { ask(); }  // buffers and code are in memory from now on
+
+  std::string ask() const { return tests::get(port, "/livez"); }
+  /// Sends `piece` up to `limit_bytes` or until the server closes; what was sent.
+  static double send_until_cut(Connection* connection, const std::string& piece,
+                               double limit_bytes) {
+    double num_bytes = 0;
+    while (num_bytes < limit_bytes && connection->send(piece))
+      num_bytes += static_cast<double>(piece.size());
+    return num_bytes;
+  }
+
+  CountingObserver observer;
+  const HttpServer server{{.listen = {"127.0.0.1", 0}, .timeout_s = 1},
+                          [](std::string_view) {
+                            return HttpResponse{200, "text/plain", "ok\n", "/livez"};
+                          },
+                          &observer};
+  const uint16_t port = server.address().port;
+};
+
+TEST_F(HttpAttack, AnEndlessHeaderIsCut) {
+  const double before_mib = resident_mib();
+  Connection connection(port);
+  connection.send("GET / HTTP/1.1\r\nX: ");
+  EXPECT_LT(send_until_cut(&connection, std::string(16 * 1024, 'a'), 200 * kMiB), 16 * kMiB);
+  EXPECT_LT(resident_mib() - before_mib, kMaxGrowthMiB);
+  EXPECT_TRUE(observer.sees(Rejection::kHeader, 1));
+  EXPECT_THAT(ask(), HasSubstr("200 OK"));
+}
+
+TEST_F(HttpAttack, EndlesslyManyHeaderLinesAreCut) {
+  Connection connection(port);
+  connection.send("GET / HTTP/1.1\r\n");
+  EXPECT_LT(send_until_cut(&connection, "Name: value\r\n", 20 * kMiB), 16 * kMiB);
+  EXPECT_TRUE(observer.sees(Rejection::kHeader, 1));
+}
+
+TEST_F(HttpAttack, AHeaderJustAboveTheLimitGetsItsAnswer) {
+  Connection connection(port);
+  connection.send("GET / HTTP/1.1\r\nX: " + std::string(9000, 'a') + "\r\n\r\n");
+  EXPECT_THAT(connection.read_to_end(), StartsWith("HTTP/1.1 431 "));
+}
+
+TEST_F(HttpAttack, AHugeChunkedBodyIsCut) {
+  const double before_mib = resident_mib();
+  Connection connection(port);
+  connection.send("GET / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string chunk = "10000\r\n" + std::string(65536, 'b') + "\r\n";
+  EXPECT_LT(send_until_cut(&connection, chunk, 200 * kMiB), 16 * kMiB);
+  EXPECT_LT(resident_mib() - before_mib, kMaxGrowthMiB);
+  EXPECT_TRUE(observer.sees(Rejection::kBody, 1));
+  EXPECT_THAT(ask(), HasSubstr("200 OK"));
+}
+
+TEST_F(HttpAttack, AHugePostIsRefusedUnread) {
+  Connection connection(port);
+  connection.send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string chunk = "10000\r\n" + std::string(65536, 'b') + "\r\n";
+  EXPECT_LT(send_until_cut(&connection, chunk, 200 * kMiB), 16 * kMiB);
+  EXPECT_THAT(connection.read_to_end(), AnyOf(StartsWith("HTTP/1.1 405 "), IsEmpty()));
+}
+
+TEST_F(HttpAttack, AnAnnouncedHugeBodyIsRefusedUnread) {
+  Connection connection(port);
+  connection.send("GET / HTTP/1.1\r\nHost: t\r\nContent-Length: 999999999999\r\n\r\n");
+  EXPECT_THAT(connection.read_to_end(), StartsWith("HTTP/1.1 413 "));
+}
+
+TEST_F(HttpAttack, AnEndlessChunkHeaderIsCut) {
+  const double before_mib = resident_mib();
+  Connection connection(port);
+  connection.send("GET / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n1;");
+  EXPECT_LT(send_until_cut(&connection, std::string(16 * 1024, 'a'), 200 * kMiB), 16 * kMiB);
+  EXPECT_LT(resident_mib() - before_mib, kMaxGrowthMiB);
+}
+
+TEST_F(HttpAttack, ProbesAnswerUnderSlowConnectionsWhichAreCut) {
+  constexpr int kNumSlow = 60;
+  std::deque<Connection> slow;
+  for (int i = 0; i < kNumSlow; ++i) {
+    slow.emplace_back(port, 0.001);
+    ASSERT_TRUE(slow.back().connected());
+    slow.back().send("GET / HTTP/1.1\r\nHost: t\r\n");
+  }
+  double worst_s = 0;
+  for (int round = 0; round < 12; ++round) {  // 2.4 s; the time limit is 1 s
+    for (Connection& connection : slow) connection.send("X: y\r\n");
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_THAT(ask(), HasSubstr("200 OK"));
+    worst_s = std::max(worst_s, tests::seconds_since(start));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  EXPECT_LT(worst_s, 0.5);
+  int num_left = 0;
+  for (Connection& connection : slow) num_left += connection.is_closed() ? 0 : 1;
+  EXPECT_EQ(num_left, 0);
+  EXPECT_TRUE(observer.sees(Rejection::kTimeout, kNumSlow));
+}
+
+TEST_F(HttpAttack, AConnectionThatSaysNothingIsCut) {
+  Connection silent(port, 5);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(silent.is_closed());
+  EXPECT_LT(tests::seconds_since(start), 3);
+  EXPECT_TRUE(observer.sees(Rejection::kTimeout, 1));
+}
+
+TEST_F(HttpAttack, AKeptConnectionMayEndIdleWithoutBlame) {
+  Connection idle(port, 5);
+  idle.send("GET /livez HTTP/1.1\r\nHost: t\r\n\r\n");
+  idle.read_answer();
+  EXPECT_TRUE(idle.is_closed());
+  EXPECT_EQ(observer.rejections(Rejection::kTimeout), 0);
+}
+
+TEST(HttpAttackOnWriting, AClientThatDoesNotReadIsCut) {
+  CountingObserver observer;
+  const std::string large(32 * 1024 * 1024, 'x');
+  const HttpServer server(
+      {.listen = {"127.0.0.1", 0}, .timeout_s = 1},
+      [&](std::string_view) {
+        return HttpResponse{200, "text/plain", large, "/large"};
+      },
+      &observer);
+  Connection greedy(server.address().port);
+  greedy.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_TRUE(observer.sees(Rejection::kTimeout, 1));
+}
+
+}  // namespace
+}  // namespace lockstep::metrics

@@ -1,0 +1,176 @@
+#include "metrics/http_server.h"
+
+#include <stdexcept>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "counting_observer.h"
+#include "http_client.h"
+
+namespace lockstep::metrics {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using tests::Connection;
+using tests::CountingObserver;
+using tests::get;
+
+HttpOptions any_port() { return {.listen = {"127.0.0.1", 0}}; }
+
+HttpResponse echo(std::string_view target) {
+  if (target == "/throw") throw std::runtime_error("a secret");
+  return {200, "text/plain", "you asked for " + std::string(target) + "\n", "/echo"};
+}
+
+ExitCode code_of(const HttpOptions& options) {
+  try {
+    const HttpServer server(options, echo, nullptr);
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ExitCode::kDone;
+}
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  CountingObserver observer;
+  const HttpServer server{any_port(), echo, &observer};
+  const uint16_t port = server.address().port;
+};
+
+TEST_F(HttpServerTest, AnswersAGet) {
+  const std::string answer = get(port, "/a?b=c");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\nyou asked for /a?b=c\n"));
+  EXPECT_EQ(observer.answers("/echo 200"), 1);
+  EXPECT_EQ(observer.answers("negative duration"), 0);
+}
+
+TEST_F(HttpServerTest, KeepsAConnectionForManyRequests) {
+  Connection connection(port);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(connection.send("GET /x HTTP/1.1\r\nHost: t\r\n\r\n"));
+    EXPECT_THAT(connection.read_answer(), HasSubstr("you asked for /x"));
+  }
+}
+
+TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
+  Connection connection(port);
+  connection.send("GET /1 HTTP/1.1\r\nHost: t\r\n\r\nGET /2 HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_THAT(connection.read_answer(), HasSubstr("you asked for /1"));
+  EXPECT_THAT(connection.read_answer(), HasSubstr("you asked for /2"));
+}
+
+TEST_F(HttpServerTest, HeadHasTheLengthAndNoBody) {
+  Connection connection(port);
+  connection.send("HEAD /x HTTP/1.1\r\nHost: t\r\n\r\n");
+  const std::string answer = connection.read_answer(false);
+  EXPECT_THAT(answer, HasSubstr("Content-Length: 17\r\n"));
+  connection.send("GET /y HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_THAT(connection.read_answer(), StartsWith("HTTP/1.1 200 OK\r\n"))
+      << "the body of HEAD would stand here";
+}
+
+TEST_F(HttpServerTest, ABodyOfAGetIsReadAndThrownAway) {
+  Connection connection(port);
+  connection.send("GET /x HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello");
+  EXPECT_THAT(connection.read_answer(), HasSubstr("200 OK"));
+  connection.send(
+      "GET /y HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+  EXPECT_THAT(connection.read_answer(), HasSubstr("you asked for /y"));
+}
+
+TEST_F(HttpServerTest, OtherMethodsAreRefused) {
+  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "BREW"}) {
+    Connection connection(port);
+    connection.send(std::string(method) +
+                    " /x HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nabc");
+    const std::string answer = connection.read_to_end();
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 405 ")) << method;
+    EXPECT_THAT(answer, HasSubstr("Allow: GET, HEAD\r\n"));
+  }
+  EXPECT_EQ(observer.answers("other 405"), 5);
+}
+
+TEST_F(HttpServerTest, WhatIsNotHttpIsRefused) {
+  Connection connection(port);
+  connection.send("hello there\r\n\r\n");
+  EXPECT_THAT(connection.read_to_end(), StartsWith("HTTP/1.1 400 "));
+  EXPECT_TRUE(observer.sees(Rejection::kHeader, 1));
+}
+
+TEST_F(HttpServerTest, AThrowingHandlerGivesA500WithoutItsText) {
+  const std::string answer = get(port, "/throw");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 500 "));
+  EXPECT_THAT(answer, ::testing::Not(HasSubstr("secret")));
+  EXPECT_THAT(get(port, "/x"), HasSubstr("200 OK"));
+}
+
+TEST_F(HttpServerTest, ATakenPortIsAnErrorOrGivesAnother) {
+  HttpOptions options{.listen = server.address()};
+  EXPECT_EQ(code_of(options), ExitCode::kCannotCreate);
+  options.fall_back_to_any_port = true;
+  const HttpServer other(options, echo, nullptr);
+  EXPECT_NE(other.address().port, port);
+  EXPECT_NE(other.address().port, 0);
+  EXPECT_THAT(get(other.address().port, "/x"), HasSubstr("200 OK"));
+}
+
+TEST(HttpServer, BadAddressesAreErrors) {
+  EXPECT_EQ(code_of({.listen = {"no such host.invalid", 0}}), ExitCode::kConfig);
+  EXPECT_EQ(code_of({.listen = {"203.0.113.7", 0}}), ExitCode::kCannotCreate)
+      << "not an address of this host";
+}
+
+TEST(HttpServer, APortIsFreeAgainAtOnce) {
+  uint16_t port = 0;
+  {
+    const HttpServer server(any_port(), echo, nullptr);
+    port = server.address().port;
+    get(port, "/x");
+  }
+  EXPECT_EQ(code_of({.listen = {"127.0.0.1", port}}), ExitCode::kDone);
+}
+
+TEST(HttpServer, EndsAtOnceWithSlowConnectionsOpen) {
+  auto server = std::make_unique<HttpServer>(any_port(), echo, nullptr);
+  Connection idle(server->address().port), half(server->address().port);
+  half.send("GET /x HT");
+  get(server->address().port, "/x");
+  const auto start = std::chrono::steady_clock::now();
+  server.reset();
+  EXPECT_LT(tests::seconds_since(start), 1);
+  EXPECT_TRUE(idle.is_closed());
+  EXPECT_TRUE(half.is_closed());
+}
+
+TEST(HttpServer, ConnectionsBeyondTheLimitAreTurnedAwayAndPlacesComeBack) {
+  CountingObserver observer;
+  HttpOptions options = any_port();
+  options.max_connections = 2;
+  const HttpServer server(options, echo, &observer);
+  const uint16_t port = server.address().port;
+  {
+    Connection first(port), second(port);
+    first.send("GET /x HTTP/1.1\r\nHost: t\r\n\r\n");
+    first.read_answer();
+    second.send("GET /x HTTP/1.1\r\nHost: t\r\n\r\n");
+    second.read_answer();
+    EXPECT_THAT(Connection(port).read_to_end(), StartsWith("HTTP/1.1 503 "));
+    EXPECT_TRUE(observer.sees(Rejection::kLimit, 1));
+  }
+  std::string answer;
+  for (int i = 0; i < 50 && answer.find("200 OK") == std::string::npos; ++i) {
+    answer = get(port, "/x");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_THAT(answer, HasSubstr("200 OK"));
+}
+
+}  // namespace
+}  // namespace lockstep::metrics

@@ -1,0 +1,81 @@
+#include "metrics/metrics_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
+
+namespace lockstep::metrics {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Reading {
+  MetricsOptions metrics;
+  SummaryOptions summary;
+  std::string faults;
+  std::vector<FieldDoc> docs;
+};
+
+Reading read(const std::string& text) {
+  Reading result;
+  Faults faults;
+  const YamlDocument document = YamlDocument::parse("run.yaml", text, &faults);
+  YamlFields file(document.root(), "", document, &faults, &result.docs);
+  result.metrics = read_metrics_options(file.section("metrics"));
+  result.summary = read_summary_options(file.section("summary"));
+  file.done();
+  result.faults = faults.empty() ? "" : faults.text();
+  return result;
+}
+
+TEST(MetricsOptions, AbsentSectionsKeepDefaults) {
+  const Reading reading = read("other: 1\n");
+  EXPECT_EQ(reading.metrics.listen, "127.0.0.1:9464");
+  EXPECT_EQ(reading.metrics.scope, "rank");
+  EXPECT_EQ(reading.summary.save_summary_steps, 100);
+  EXPECT_EQ(reading.summary.log_every, 1);
+  EXPECT_TRUE(reading.summary.tensorboard);
+  EXPECT_EQ(reading.summary.progress_s, 10);
+}
+
+TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
+  const Reading reading = read(
+      "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7}\n"
+      "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0}\n");
+  EXPECT_EQ(reading.faults, "");
+  EXPECT_EQ(reading.metrics.scope, "root");
+  EXPECT_EQ(reading.metrics.turn_limit_s, 5);
+  EXPECT_EQ(reading.metrics.step_limit_s, 7);
+  EXPECT_FALSE(reading.summary.tensorboard);
+  EXPECT_EQ(reading.summary.progress_s, 0);
+  EXPECT_EQ(reading.docs.size(), 8u);
+}
+
+TEST(MetricsOptions, FaultsNameThePlace) {
+  EXPECT_THAT(read("metrics: {listen: nowhere}\n").faults,
+              HasSubstr("run.yaml:1:19: error: 'metrics.listen' must be"));
+  EXPECT_THAT(read("metrics: {listen: \"h:99999\"}\n").faults, HasSubstr("not 'h:99999'"));
+  EXPECT_THAT(read("metrics: {lisen: off}\n").faults, HasSubstr("did you mean 'listen'"));
+  EXPECT_THAT(read("summary: {log_every: 0}\n").faults, HasSubstr("must be >= 1"));
+}
+
+TEST(MetricsOptions, NodeScopeIsKnownButNotInThisVersion) {
+  const std::string faults = read("metrics: {scope: node}\n").faults;
+  EXPECT_THAT(faults,
+              HasSubstr("run.yaml:1:18: error: 'metrics.scope: node' is not in this version"));
+  EXPECT_THAT(faults, ::testing::Not(HasSubstr("unknown key")));
+  EXPECT_THAT(read("metrics: {scope: each}\n").faults, HasSubstr("must be one of rank, root"));
+}
+
+TEST(MetricsOptions, ScopeAndOffDecideWhoListens) {
+  MetricsOptions options;
+  EXPECT_EQ(options.listen_for(5, 1)->text(), "127.0.0.1:9465");
+  options.scope = "root";
+  EXPECT_FALSE(options.listen_for(5, 1));
+  EXPECT_TRUE(options.listen_for(0, 0));
+  options.listen = "off";
+  EXPECT_FALSE(options.listen_for(0, 0));
+}
+
+}  // namespace
+}  // namespace lockstep::metrics

@@ -1,0 +1,314 @@
+#include "metrics/training_metrics.h"
+
+#include <csignal>
+#include <ctime>
+#include <limits>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "full_page.h"
+
+namespace lockstep::metrics {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using tests::record_everything;
+using tests::some_facts;
+using tests::some_step;
+
+/// A page, taken apart.
+struct Page {
+  explicit Page(const std::string& page_text) : text(page_text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string hash, kind, name, type;
+      if (line.starts_with("# TYPE ") && words >> hash >> kind >> name >> type) types[name] = type;
+      if (!line.starts_with('#'))
+        values[line.substr(0, line.rfind(' '))] = line.substr(line.rfind(' ') + 1);
+    }
+  }
+  double value(const std::string& series) const {
+    const auto found = values.find(series);
+    return found == values.end() ? std::numeric_limits<double>::quiet_NaN()
+                                 : std::stod(found->second);
+  }
+  bool has(const std::string& series) const { return values.contains(series); }
+
+  std::string text;
+  std::map<std::string, std::string> types;   // by family
+  std::map<std::string, std::string> values;  // by series as written: name{labels}
+};
+
+Page page_of(const TrainingMetrics& all) { return Page(all.page()); }
+
+TEST(TrainingMetrics, KnownSeriesStartAtZeroAndUnknownValuesAreAbsent) {
+  const TrainingMetrics all(some_facts());
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_steps_total"), 0);
+  EXPECT_EQ(page.value("lockstep_step_phase_seconds_total{phase=\"backward\"}"), 0);
+  EXPECT_EQ(page.value("lockstep_signals_total{signal=\"SIGTERM\"}"), 0);
+  EXPECT_EQ(page.value("lockstep_modifier_updates_total{modifier=\"rate\"}"), 0);
+  EXPECT_EQ(page.value("lockstep_step_duration_seconds_count"), 0);
+  EXPECT_EQ(page.value("lockstep_run_state{state=\"initializing\"}"), 1);
+  EXPECT_EQ(page.value("lockstep_world_ranks"), 2);
+  EXPECT_THAT(page.text, Not(HasSubstr("lockstep_train_loss")));
+  EXPECT_THAT(page.text, Not(HasSubstr("lockstep_target_sparsity_ratio")));
+}
+
+TEST(TrainingMetrics, AStepMovesItsSeries) {
+  TrainingMetrics all(some_facts());
+  const double before_s = static_cast<double>(std::time(nullptr));
+  all.record_step(some_step(41));
+  all.record_step(some_step(42));
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_steps_total"), 2);
+  EXPECT_EQ(page.value("lockstep_samples_total"), 64);
+  EXPECT_EQ(page.value("lockstep_step"), 42);
+  EXPECT_EQ(page.value("lockstep_epoch"), 0.5);
+  EXPECT_EQ(page.value("lockstep_train_loss"), 2.3);
+  EXPECT_EQ(page.value("lockstep_learning_rate"), 0.1);
+  EXPECT_EQ(page.value("lockstep_sparsity_ratio"), 0.25);
+  EXPECT_EQ(page.value("lockstep_allreduce_bytes_total"), 8192);
+  EXPECT_EQ(page.value("lockstep_allreduce_exposed_seconds_total"), 0.001);
+  EXPECT_EQ(page.value("lockstep_nonfinite_steps_total"), 0);
+  EXPECT_EQ(page.value("lockstep_step_duration_seconds_bucket{le=\"0.008\"}"), 0);
+  EXPECT_EQ(page.value("lockstep_step_duration_seconds_bucket{le=\"0.016\"}"), 2);
+  EXPECT_DOUBLE_EQ(page.value("lockstep_step_duration_seconds_sum"), 0.02);
+  EXPECT_GE(page.value("lockstep_last_step_timestamp_seconds"), before_s);
+  EXPECT_LE(page.value("lockstep_last_step_timestamp_seconds"), before_s + 10);
+}
+
+TEST(TrainingMetrics, EachPhaseCountsByItself) {
+  TrainingMetrics all(some_facts());
+  all.record_step(some_step(1));
+  const Page page = page_of(all);
+  const std::map<std::string, double> wanted = {
+      {"data", 0.001},       {"forward", 0.002},    {"backward", 0.003}, {"allreduce", 0.0005},
+      {"optimizer", 0.0025}, {"modifier", 0.00075}, {"other", 0.00025}};
+  for (const auto& [phase, seconds] : wanted)
+    EXPECT_EQ(page.value("lockstep_step_phase_seconds_total{phase=\"" + phase + "\"}"), seconds)
+        << phase;
+}
+
+TEST(TrainingMetrics, AStepWithoutALossKeepsTheLastLogged) {
+  TrainingMetrics all(some_facts());
+  all.record_step(some_step(1));
+  StepSample sample = some_step(2);
+  sample.loss.reset();
+  sample.nonfinite = true;
+  all.record_step(sample);
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_train_loss"), 2.3);
+  EXPECT_EQ(page.value("lockstep_nonfinite_steps_total"), 1);
+}
+
+TEST(TrainingMetrics, SavesAndFailuresCountApart) {
+  TrainingMetrics all(some_facts());
+  all.record_save({.step = 5,
+                   .committed = true,
+                   .duration_s = 0.2,
+                   .stall_s = 0.5,
+                   .written_bytes = 100,
+                   .free_bytes = 9});
+  all.record_save({.step = 10,
+                   .committed = false,
+                   .duration_s = 9,
+                   .stall_s = 0.25,
+                   .written_bytes = 50,
+                   .free_bytes = {}});
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_checkpoint_saves_total"), 2);
+  EXPECT_EQ(page.value("lockstep_checkpoint_save_failures_total"), 1);
+  EXPECT_EQ(page.value("lockstep_checkpoint_last_step"), 5);
+  EXPECT_EQ(page.value("lockstep_checkpoint_save_duration_seconds_count"), 1);
+  EXPECT_EQ(page.value("lockstep_checkpoint_stall_seconds_total"), 0.75);
+  EXPECT_EQ(page.value("lockstep_checkpoint_written_bytes_total"), 150);
+  EXPECT_EQ(page.value("lockstep_checkpoint_free_bytes"), 9);
+}
+
+TEST(TrainingMetrics, ARestoreSetsTheStep) {
+  TrainingMetrics all(some_facts());
+  all.record_restore({.step = 1200, .duration_s = 0.5});
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_step"), 1200);
+  EXPECT_EQ(page.value("lockstep_steps_total"), 0);
+  EXPECT_EQ(page.value("lockstep_checkpoint_restores_total"), 1);
+  EXPECT_EQ(page.value("lockstep_checkpoint_restore_duration_seconds"), 0.5);
+}
+
+TEST(TrainingMetrics, OneStateAtATime) {
+  TrainingMetrics all(some_facts());
+  for (int i = 0; i < kNumRunStates; ++i) {
+    all.set_state(static_cast<RunState>(i));
+    const Page page = page_of(all);
+    double sum = 0;
+    for (int k = 0; k < kNumRunStates; ++k)
+      sum += page.value("lockstep_run_state{state=\"" +
+                        std::string(state_name(static_cast<RunState>(k))) + "\"}");
+    EXPECT_EQ(sum, 1);
+    EXPECT_EQ(page.value("lockstep_run_state{state=\"" +
+                         std::string(state_name(static_cast<RunState>(i))) + "\"}"),
+              1);
+  }
+}
+
+TEST(TrainingMetrics, SignalsModifiersAndErrorsCount) {
+  TrainingMetrics all(some_facts());
+  all.record_signal(SIGUSR1);
+  all.record_signal(SIGWINCH);
+  all.record_modifier_update(0);
+  all.set_target_sparsity(1, 0.5);
+  all.set_event_file_errors(2);
+  all.set_event_file_errors(2);
+  all.set_event_file_errors(5);
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_signals_total{signal=\"SIGUSR1\"}"), 1);
+  EXPECT_EQ(page.value("lockstep_signals_total{signal=\"other\"}"), 1);
+  EXPECT_EQ(page.value("lockstep_modifier_updates_total{modifier=\"rate\"}"), 1);
+  EXPECT_EQ(page.value("lockstep_modifier_updates_total{modifier=\"prune\"}"), 0);
+  EXPECT_EQ(page.value("lockstep_target_sparsity_ratio{modifier=\"prune\"}"), 0.5);
+  EXPECT_EQ(page.value("lockstep_tensorboard_write_errors_total"), 5);
+}
+
+TEST(TrainingMetrics, LogLinesAndProcessFactsAreReadAtTheScrape) {
+  const TrainingMetrics all(some_facts());
+  const double warnings = page_of(all).value("lockstep_log_messages_total{level=\"warning\"}");
+  log::warning("test", "one line for the counter");
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_log_messages_total{level=\"warning\"}"), warnings + 1);
+  EXPECT_GT(page.value("process_resident_memory_bytes"), 1e6);
+  EXPECT_LT(page.value("process_resident_memory_bytes"), 1e12);
+  EXPECT_GE(page.value("process_open_fds"), 3);
+  EXPECT_GT(page.value("process_max_fds"), page.value("process_open_fds"));
+  const double now_s = static_cast<double>(std::time(nullptr));
+  EXPECT_NEAR(page.value("process_start_time_seconds"), now_s, 120);
+  EXPECT_LT(page.value("process_cpu_seconds_total"), 120);
+}
+
+TEST(TrainingMetrics, LabelsAreEscapedAndInfosAreOne) {
+  const TrainingMetrics all(some_facts());
+  EXPECT_THAT(all.page(), HasSubstr("run=\"digits \\\"quoted\\\"\\\\\""));
+  EXPECT_THAT(all.page(), HasSubstr("lockstep_rank_info{"));
+}
+
+TEST(TrainingMetrics, ANonFiniteLossStaysReadable) {
+  TrainingMetrics all(some_facts());
+  StepSample sample = some_step(1);
+  sample.loss = std::numeric_limits<double>::quiet_NaN();
+  all.record_step(sample);
+  EXPECT_THAT(all.page(), HasSubstr("lockstep_train_loss Nan\n"));
+}
+
+TEST(TrainingMetrics, TwoModifiersOfOneNameAreABug) {
+  RunFacts facts = some_facts();
+  facts.modifiers = {"a", "a"};
+  EXPECT_THROW(TrainingMetrics{facts}, Error);
+}
+
+/// Name -> {type, labels, ranks} from the table of docs/metrics.md.
+struct Documented {
+  std::string type;
+  std::set<std::string> labels;
+  bool on_each_rank;
+};
+
+std::map<std::string, Documented> documented_series() {
+  std::map<std::string, Documented> result;
+  std::istringstream lines(files::read(LOCKSTEP_SOURCE_DIR "/docs/metrics.md"));
+  const std::regex row(R"(^\| `(\w+)` \| (\w+) \| [^|]+ \| ([^|]+) \| (each|root) \| [^|]+ \|$)");
+  const std::regex label("`(\\w+)`");
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch parts;
+    if (!std::regex_match(line, parts, row)) continue;
+    Documented& series = result[parts[1]];
+    series.type = parts[2];
+    series.on_each_rank = parts[4] == "each";
+    const std::string labels = parts[3];
+    for (std::sregex_iterator it(labels.begin(), labels.end(), label), end; it != end; ++it)
+      series.labels.insert((*it)[1]);
+  }
+  return result;
+}
+
+/// Label names that stand on a page, by family.
+std::map<std::string, std::set<std::string>> labels_on(const Page& page) {
+  std::map<std::string, std::set<std::string>> result;
+  const std::regex label("[{,](\\w+)=\"");
+  for (const auto& [series, value] : page.values) {
+    std::string name = series.substr(0, series.find('{'));
+    if (!page.types.contains(name))
+      name = std::regex_replace(name, std::regex("_(bucket|sum|count)$"), "");
+    for (std::sregex_iterator it(series.begin(), series.end(), label), end; it != end; ++it)
+      if ((*it)[1] != "le") result[name].insert((*it)[1]);
+  }
+  return result;
+}
+
+TEST(TrainingMetrics, EverySeriesIsDocumentedAndEveryDocumentedOneExists) {
+  const std::map<std::string, Documented> documented = documented_series();
+  for (const bool is_root : {true, false}) {
+    TrainingMetrics all(some_facts(is_root));
+    const HttpMetrics http(all.registry());
+    record_everything(&all);
+    const Page page = page_of(all);
+    std::map<std::string, std::string> wanted;
+    for (const auto& [name, series] : documented)
+      if (is_root || series.on_each_rank) wanted[name] = series.type;
+    EXPECT_EQ(page.types, wanted) << (is_root ? "root" : "another rank");
+    auto labels = labels_on(page);
+    for (const auto& [name, type] : page.types)
+      EXPECT_EQ(labels[name],
+                documented.contains(name) ? documented.at(name).labels : std::set<std::string>{})
+          << name;
+  }
+}
+
+TEST(TrainingMetrics, SeriesStayWithinTheirBudget) {
+  const auto count = [](bool is_root) {
+    TrainingMetrics all(some_facts(is_root));
+    const HttpMetrics http(all.registry());
+    record_everything(&all);
+    return page_of(all).values.size();
+  };
+  EXPECT_LE(count(false), 180u);
+  EXPECT_LE(count(true), count(false) + 120);
+}
+
+TEST(TrainingMetrics, PagesMayBeMadeWhileStepsAreRecorded) {
+  TrainingMetrics all(some_facts());
+  HttpMetrics http(all.registry());
+  constexpr int kSteps = 20000;
+  std::jthread trainer([&] {
+    for (int step = 1; step <= kSteps; ++step) {
+      all.record_step(some_step(step));
+      if (step % 100 == 0) all.record_save({.step = step, .free_bytes = 5});
+      if (step % 500 == 0) all.set_target_sparsity(1, 0.5);
+    }
+  });
+  std::jthread server([&] {
+    for (int i = 0; i < 1000; ++i) http.on_answer("/metrics", 200, 0.001);
+  });
+  double last = 0;
+  for (int i = 0; i < 30; ++i) {
+    const double steps = page_of(all).value("lockstep_steps_total");
+    EXPECT_GE(steps, last);
+    last = steps;
+  }
+  trainer.join();
+  EXPECT_EQ(page_of(all).value("lockstep_steps_total"), kSteps);
+  EXPECT_EQ(page_of(all).value("lockstep_step_duration_seconds_count"), kSteps);
+}
+
+}  // namespace
+}  // namespace lockstep::metrics
