@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "recal/timeline.h"
+
+namespace lockstep::recal {
+
+/// The timeline for people (`lockstep plan`): table of modifiers with start and end in epochs and
+/// steps, then the events; long runs of like events are shortened, with their number. Warnings and
+/// notes last.
+std::string plan_text(const Timeline& timeline);
+
+/// Learning rate and target sparsity over the run as two plots of characters
+/// (base/text_plot.h); empty if the run has no end or no steps.
+std::string plot_text(const Timeline& timeline);
+
+}  // namespace lockstep::recal
