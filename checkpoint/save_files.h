@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Names of a save's files and the state file (docs/checkpoint_format.md).
+namespace lockstep::checkpoint {
+
+inline constexpr std::string_view kStateFile = "checkpoint";
+inline constexpr std::string_view kTemporarySuffix = ".tmp";
+
+/// DIR/model.ckpt + 1200 -> DIR/model.ckpt-1200, which names a save.
+std::string numbered(const std::string& prefix, int64_t number);
+/// PREFIX.index and PREFIX.data-00000-of-00002; `prefix` with its number.
+std::string index_path(const std::string& prefix);
+std::string shard_path(const std::string& prefix, int32_t shard, int32_t num_shards);
+
+/// A file name taken apart: model.ckpt-1200.data-00000-of-00002 -> {model.ckpt, 1200,
+/// data-00000-of-00002}.
+struct FileName {
+  std::string prefix;
+  int64_t number = 0;
+  std::string rest;
+};
+/// Nothing for names that are not of that form (numbers without leading zeros).
+std::optional<FileName> parse_file_name(std::string_view name);
+
+/// One committed save: its index exists. Nothing is said about its soundness.
+struct SaveName {
+  std::string prefix;  ///< DIR/model.ckpt-1200
+  int64_t number = 0;
+};
+/// In numeric order, 9 before 10. `prefix_name` is model.ckpt; empty: any. No folder, no saves.
+std::vector<SaveName> find_saves(const std::filesystem::path& dir,
+                                 std::string_view prefix_name = "");
+
+/// What the state file says; names as they stand there.
+struct StateFile {
+  std::string newest;
+  std::vector<std::string> all;  ///< oldest first
+};
+/// Written so that a reader sees the old text or the new one.
+void write_state_file(const std::filesystem::path& dir, const StateFile& state);
+/// Nothing if there is none. Throws Error(kBadData) if it cannot be parsed.
+std::optional<StateFile> read_state_file(const std::filesystem::path& dir);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+/// Element types of a save, by the numbers that TensorFlow gives them. The numbers reach the disk
+/// and never change.
+namespace lockstep::checkpoint {
+
+inline constexpr int32_t kStringType = 7;
+
+/// The number of a LibTorch type; nothing where TensorFlow has no such type.
+std::optional<int32_t> type_number(at::ScalarType type);
+/// The LibTorch type of a number; nothing for strings and unknown numbers.
+std::optional<at::ScalarType> scalar_type(int32_t number);
+/// float32, string, ...; "type 99" for an unknown number.
+std::string type_name(int32_t number);
+/// True for what scalar_type() knows and for strings.
+bool is_known_type(int32_t number);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+/// Values as JSON text (checkpoint/inspect.h says in what form).
+namespace lockstep::checkpoint {
+
+std::string json_string(std::string_view text);
+/// A flat list in row-major order.
+std::string json_values(const at::Tensor& tensor);
+
+}  // namespace lockstep::checkpoint
