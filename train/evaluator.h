@@ -1,0 +1,23 @@
+#pragma once
+
+#include <functional>
+
+#include "data/dataset.h"
+#include "dist/communicator.h"
+#include "model/model.h"
+#include "train/train_options.h"
+
+namespace lockstep::train {
+
+struct EvalResult {
+  double loss = 0;      ///< mean over all samples
+  double accuracy = 0;  ///< share of samples whose class got the highest logit
+  int64_t num_samples = 0;
+};
+
+/// Evaluates the model on a data set, each rank on its contiguous share; the same result on every
+/// rank. Collective. `on_batch` is called after each batch and may be empty.
+EvalResult evaluate(model::Model& model, const data::Dataset& dataset, const EvalOptions& options,
+                    dist::Communicator& control, const std::function<void()>& on_batch = {});
+
+}  // namespace lockstep::train

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "metrics/event_file.h"
+#include "metrics/health.h"
+#include "metrics/metrics_options.h"
+#include "metrics/progress.h"
+#include "metrics/training_metrics.h"
+#include "recal/scheduled_modifier_manager.h"
+#include "train/evaluator.h"
+#include "train/step_report.h"
+#include "train/steps_csv.h"
+
+namespace lockstep::train {
+
+struct RecorderOptions {
+  metrics::SummaryOptions summary;
+  std::filesystem::path project_dir;
+  std::string node;
+  bool is_root = true;  ///< writes the run's files and progress lines
+  int64_t total_steps = 0;
+  bool person_watches = false;  ///< progress lines get a bar
+  std::optional<int64_t> resumed_from_step;
+  std::vector<int>
+      pruning_modifiers;  ///< places in the timeline's list of those that schedule a sparsity
+  int64_t num_prunable_weights = 0;
+  std::optional<double> save_interval_s;  ///< if saves go by time
+};
+
+/// Hands what the loop reports to everyone who watches: steps.csv, TensorBoard, Prometheus, the
+/// progress line, the summary's numbers. Every rank makes the same calls; files and lines come from
+/// the root alone.
+class Recorder {
+ public:
+  /// All outlive the recorder.
+  Recorder(const RecorderOptions& options, const recal::ScheduledModifierManager& recipe,
+           metrics::TrainingMetrics& metrics, metrics::Health& health);
+
+  void state(metrics::RunState state);
+  void step(const StepReport& report);
+  void evaluation(int64_t step, const EvalResult& result);
+  /// A save under way blocked training for stall_s seconds.
+  void save(const metrics::SaveSample& sample);
+  void signal(int signal_number) { metrics_.record_signal(signal_number); }
+  /// The process lives: call in whatever takes long outside the steps.
+  void turn() { health_.note_turn(); }
+  void flush();
+
+  std::optional<double> last_loss() const { return last_loss_; }
+  /// Global samples a second, without this process' first 10 steps, saves and evaluation; 0 if
+  /// there were no more.
+  double samples_per_second() const {
+    return counted_s_ > 0 ? static_cast<double>(counted_samples_) / counted_s_ : 0;
+  }
+
+ private:
+  void write_curves(const StepReport& report);
+  void record_recipe(const StepReport& report);
+
+  RecorderOptions options_;
+  const recal::ScheduledModifierManager& recipe_;
+  metrics::TrainingMetrics& metrics_;
+  metrics::Health& health_;
+  std::optional<StepsCsv> steps_csv_;
+  std::optional<metrics::EventFile> events_;
+  metrics::Progress progress_;
+  std::optional<double> last_loss_;
+  int64_t num_steps_ = 0;
+  int64_t global_samples_ = 0;
+  int64_t counted_samples_ = 0;
+  double counted_s_ = 0;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,127 @@
+#include "train/steps_csv.h"
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/yaml_fields.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr size_t kFlushBytes = 8192;
+constexpr size_t kMaxPendingBytes = size_t{4} << 20;
+constexpr std::string_view kHeader = "step,epoch,loss,learning_rate,sparsity";
+
+/// Whole lines of earlier steps, with the header.
+std::string lines_until(const std::filesystem::path& path, int64_t last_step) {
+  std::string kept = fmt::format("{}\n", kHeader);
+  if (last_step == 0 || !std::filesystem::exists(path)) return kept;
+  std::istringstream in(files::read(path));
+  std::string line;
+  while (std::getline(in, line) &&
+         !in.eof()) {  // a last line without its line break was cut by a crash
+    const std::optional<int64_t> step =
+        parse_integer(std::string_view(line).substr(0, line.find(',')));
+    if (step && *step <= last_step) kept += line + "\n";
+  }
+  return kept;
+}
+
+/// NaN and infinity as append() writes them, too.
+std::optional<double> parse_loss(std::string_view text) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (text == "nan" || text == "-nan") return std::numeric_limits<double>::quiet_NaN();
+  if (text == "inf") return kInfinity;
+  if (text == "-inf") return -kInfinity;
+  return parse_number(text);
+}
+
+std::optional<StepLine> parse_line(std::string_view text) {
+  std::array<std::string_view, 5> fields;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const size_t comma = text.find(',');
+    if ((comma == std::string_view::npos) != (i + 1 == fields.size())) return std::nullopt;
+    fields[i] = text.substr(0, comma);
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+  }
+  const std::optional<int64_t> step = parse_integer(fields[0]);
+  const std::optional<double> epoch = parse_number(fields[1]), loss = parse_loss(fields[2]),
+                              rate = parse_number(fields[3]), sparsity = parse_number(fields[4]);
+  if (!step || !epoch || !loss || !rate || !sparsity) return std::nullopt;
+  return StepLine{*step, *epoch, *loss, *rate, *sparsity};
+}
+
+[[noreturn]] void fail_at(const std::filesystem::path& path, int64_t line,
+                          const std::string& what) {
+  throw Error(ExitCode::kBadData, "train", fmt::format("{}:{}: {}", path.string(), line, what));
+}
+
+/// Cuts the file (makes it if need be) and opens it for what follows.
+files::Writer cut_and_open(const std::filesystem::path& path, int64_t last_step) {
+  files::make_folders(path.parent_path());
+  files::write_atomically(path, lines_until(path, last_step));
+  return files::Writer(path, files::Writer::Start::kAtEnd);
+}
+
+}  // namespace
+
+StepsCsv::StepsCsv(const std::filesystem::path& path, int64_t restored_step)
+    : out_(cut_and_open(path, restored_step)), flush_at_bytes_(kFlushBytes) {}
+
+StepsCsv::~StepsCsv() { flush(); }
+
+void StepsCsv::append(const StepLine& line) {
+  if (pending_.size() >= kMaxPendingBytes) return;
+  pending_ += fmt::format("{},{},{},{},{}\n", line.step, line.epoch, line.loss, line.learning_rate,
+                          line.sparsity);
+  if (pending_.size() >= flush_at_bytes_) flush();
+}
+
+void StepsCsv::flush() {
+  const int64_t before = out_.num_bytes();
+  try {
+    out_.append(pending_);
+  } catch (const Error& error) {
+    warn_once(error.what());
+  }
+  pending_.erase(0, static_cast<size_t>(out_.num_bytes() - before));
+  flush_at_bytes_ = pending_.size() + kFlushBytes;
+}
+
+void StepsCsv::warn_once(const std::string& reason) {
+  if (warned_) return;
+  warned_ = true;
+  log::warning("train", fmt::format("lines of steps.csv wait in memory, training goes on: {}; "
+                                    "make room, or they are lost when the run ends",
+                                    reason));
+}
+
+std::vector<StepLine> read_steps(const std::filesystem::path& path) {
+  std::istringstream in(files::read(path));
+  std::string text;
+  if (!std::getline(in, text) || text != kHeader)
+    fail_at(path, 1, fmt::format("not a record of steps: its first line must be '{}'", kHeader));
+  std::vector<StepLine> lines;
+  for (int64_t number = 2; std::getline(in, text) && !in.eof(); ++number) {
+    const std::optional<StepLine> line = parse_line(text);
+    if (!line)
+      fail_at(path, number,
+              fmt::format("'{:.80}' is not a line of numbers '{}'; remove it", text, kHeader));
+    const StepLine before = lines.empty() ? StepLine{} : lines.back();
+    if (line->step <= before.step || line->epoch < before.epoch)
+      fail_at(path, number,
+              fmt::format("step {} of epoch {} cannot follow step {} of epoch {}", line->step,
+                          line->epoch, before.step, before.epoch));
+    lines.push_back(*line);
+  }
+  return lines;
+}
+
+}  // namespace lockstep::train

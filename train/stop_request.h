@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::train {
+
+/// What this rank was asked for since the last step. Each is decided by all ranks together: the
+/// votes travel with the step's reduction, so every rank sees them after the same step.
+struct Votes {
+  bool save = false;  ///< an interval has passed (rank 0 asks)
+  bool stop = false;  ///< save at the next step and stop (SIGUSR1)
+  bool end = false;   ///< end now, saving only if there is time (SIGTERM)
+};
+
+/// Where the run loop asks for votes; the daemon's signals stand behind it.
+class StopRequest {
+ public:
+  virtual ~StopRequest() = default;
+  virtual bool stop_asked() const = 0;
+  virtual bool end_asked() const = 0;
+};
+
+}  // namespace lockstep::train

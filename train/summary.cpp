@@ -1,0 +1,45 @@
+#include "train/summary.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/digest.h"
+#include "base/files.h"
+
+namespace lockstep::train {
+
+void write_summary(const std::filesystem::path& path, const Summary& summary) {
+  nlohmann::ordered_json json{{"exit_reason", summary.exit_reason},
+                              {"exit_code", summary.exit_code},
+                              {"steps", summary.steps},
+                              {"epochs", summary.epochs},
+                              {"world_size", summary.world_size},
+                              {"train_loss", nullptr},
+                              {"eval", nullptr},
+                              {"sparsity", summary.sparsity},
+                              {"num_prunable_weights", summary.num_prunable_weights},
+                              {"samples_per_second", summary.samples_per_second},
+                              {"checkpoint", summary.checkpoint},
+                              {"resumed_from_step", nullptr},
+                              {"parameters_sha256", summary.parameters_sha256},
+                              {"metrics_address", summary.metrics_address}};
+  if (!summary.error.empty()) json["error"] = summary.error;
+  if (summary.train_loss) json["train_loss"] = *summary.train_loss;
+  if (summary.resumed_from_step) json["resumed_from_step"] = *summary.resumed_from_step;
+  if (summary.eval)
+    json["eval"] = {{"accuracy", summary.eval->accuracy},
+                    {"loss", summary.eval->loss},
+                    {"num_samples", summary.eval->num_samples}};
+  files::write_atomically(path, json.dump(2) + "\n");
+}
+
+std::string parameters_sha256(const ParamTable& params) {
+  std::vector<const Param*> by_name;
+  for (const Param& param : params) by_name.push_back(&param);
+  std::sort(by_name.begin(), by_name.end(),
+            [](const Param* a, const Param* b) { return a->name < b->name; });
+  Sha256 digest;
+  for (const Param* param : by_name) digest.add(param->tensor.detach().cpu());
+  return digest.hex();
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/params.h"
+#include "train/evaluator.h"
+
+namespace lockstep::train {
+
+/// What a run leaves as <project_dir>/summary.json.
+struct Summary {
+  std::string exit_reason;  ///< finished | stopped | ended | not_saved | failed
+  int exit_code = 0;
+  std::string error;  ///< failed: the message
+  int64_t steps = 0;
+  double epochs = 0;
+  int world_size = 1;
+  std::optional<double> train_loss;  ///< of the last update
+  std::optional<EvalResult> eval;
+  double sparsity = 0;
+  int64_t num_prunable_weights = 0;
+  double samples_per_second =
+      0;  ///< without the first 10 steps, saves and evaluation; 0 if there were no others
+  std::string checkpoint;  ///< prefix of the last commit; empty: none
+  std::optional<int64_t> resumed_from_step;
+  std::string parameters_sha256;
+  std::string metrics_address;  ///< empty: off
+};
+
+/// Replaces the file in one piece.
+void write_summary(const std::filesystem::path& path, const Summary& summary);
+
+/// SHA-256 over the bytes of all parameters in name order: equal if and only if two runs' weights
+/// are bit-identical.
+std::string parameters_sha256(const ParamTable& params);
+
+}  // namespace lockstep::train

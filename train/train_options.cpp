@@ -1,0 +1,32 @@
+#include "train/train_options.h"
+
+namespace lockstep::train {
+
+TrainOptions read_train_options(YamlFields in) {
+  TrainOptions options;
+  in.read_choice("loss", &options.loss, {"cross_entropy"},
+                 "what is minimised, averaged over all samples of an update");
+  in.read_choice("precision", &options.precision, {"fp32"}, "number type of forward and backward");
+  in.read("replicas_to_aggregate", &options.replicas_to_aggregate, between(1, 1e6),
+          "micro-batches of one update on each rank");
+  in.read("max_steps", &options.max_steps, count_from(0),
+          "stop after this many updates, whatever the recipe says");
+  in.read("max_epochs", &options.max_epochs, count_from(0),
+          "stop after this many epochs, whatever the recipe says");
+  in.read("max_nonfinite_steps", &options.max_nonfinite_steps, count_from(1),
+          "skipped non-finite updates in a row after which all ranks stop");
+  in.done();
+  return options;
+}
+
+EvalOptions read_eval_options(YamlFields in) {
+  EvalOptions options;
+  in.read("every_epochs", &options.every_epochs, count_from(0),
+          "epochs from one evaluation to the next; 0: only at the end");
+  in.read("batch_size", &options.batch_size, count_from(1),
+          "samples of one forward pass on a rank");
+  in.done();
+  return options;
+}
+
+}  // namespace lockstep::train
