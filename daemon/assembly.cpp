@@ -1,0 +1,118 @@
+#include "daemon/assembly.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "dist/bucket_plan.h"
+
+namespace lockstep::daemon {
+namespace {
+
+data::SamplerOptions sampler_options(const RunConfig& config, const data::Dataset& dataset,
+                                     int world_size) {
+  return {.num_samples = dataset.num_samples(),
+          .global_batch_size = config.data.global_batch(world_size),
+          .seed = config.run.seed,
+          .shuffle = config.data.shuffle,
+          .drop_last = config.data.drop_last};
+}
+
+std::vector<std::vector<int64_t>> bucket_plan(const ParamTable& params, int64_t bucket_bytes) {
+  std::vector<dist::PlannedParam> planned;
+  for (const Param& param : params)
+    planned.push_back(
+        {.num_bytes = static_cast<int64_t>(param.tensor.nbytes()), .group = param.decayed ? 1 : 0});
+  return dist::plan_buckets(planned, bucket_bytes);
+}
+
+recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const ParamTable& params,
+                                                int64_t steps_per_epoch) {
+  recal::ScheduledModifierManager manager(config.recipe);
+  Faults faults;
+  manager.attach(params, steps_per_epoch, config.optimizer.learning_rate, &faults,
+                 config.train.max_steps);
+  faults.throw_if_any("recipe");
+  return manager;
+}
+
+std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config) {
+  if (!config.data.eval) return nullptr;
+  std::unique_ptr<data::Dataset> eval = data::make_dataset(*config.data.eval);
+  if (eval->input_shape() != train.input_shape() || eval->num_classes() != train.num_classes())
+    throw Error(
+        ExitCode::kConfig, "data",
+        fmt::format(
+            "data.eval has inputs [{}] and {} classes, data.train [{}] and {}: they must be alike",
+            fmt::join(eval->input_shape(), ", "), eval->num_classes(),
+            fmt::join(train.input_shape(), ", "), train.num_classes()));
+  return eval;
+}
+
+checkpoint::SaverOptions saver_options(const RunConfig& config) {
+  return {.prefix = (config.run.folder() / "checkpoints" / config.checkpoint.prefix).string(),
+          .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max};
+}
+
+}  // namespace
+
+std::string model_key(const std::string& param_name) { return "model/" + slashed(param_name); }
+
+Assembly::Assembly(const RunConfig& config_, dist::Communicator& control_,
+                   dist::Communicator& data_comm)
+    : config(config_),
+      control(control_),
+      train_data(data::make_dataset(config.data.train)),
+      eval_data(eval_data_like(*train_data, config)),
+      sampler(sampler_options(config, *train_data, control.world_size())),
+      loader(*train_data, sampler, control.rank(), control.world_size()),
+      clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
+      model(model::make_model(config.model, train_data->input_shape(), train_data->num_classes(),
+                              config.run.seed)),
+      arena(model->params(), bucket_plan(model->params(), config.sync.bucket_bytes),
+            data_comm.device()),
+      reducer(data_comm, arena.buffers()),
+      optimizer(optim::make_optimizer(config.optimizer, arena.buffers(), model->params())),
+      recipe(attached_recipe(config, model->params(), clock.steps_per_epoch)),
+      facts{.seed = config.run.seed,
+            .global_batch_size = config.data.global_batch(control.world_size()),
+            .steps_per_epoch = clock.steps_per_epoch,
+            .shuffle = config.data.shuffle ? 1 : 0,
+            .data_sha256 = train_data->digest(),
+            .timeline = recipe.timeline().canonical_text(),
+            .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
+      saver(saver_options(config), control),
+      schedule(config.checkpoint, control) {}
+
+StateList Assembly::state() {
+  StateList all;
+  for (const Param& param : model->params())
+    all.push_back({model_key(param.name), param.tensor.detach(), nullptr});
+  for (const StateList& part : {optimizer->state(), recipe.state(), sampler.state(), facts.state()})
+    all.insert(all.end(), part.begin(), part.end());
+  all.push_back({"_lockstep/step", view_of(&clock.step), nullptr});
+  return all;
+}
+
+int64_t Assembly::total_steps() const {
+  std::optional<int64_t> steps = recipe.total_steps();
+  const auto cap = [&](std::optional<int64_t> limit) {
+    if (limit) steps = std::min(steps.value_or(*limit), *limit);
+  };
+  cap(config.train.max_steps);
+  if (config.train.max_epochs) cap(*config.train.max_epochs * clock.steps_per_epoch);
+  if (!steps)
+    throw Error(ExitCode::kConfig, "config",
+                "nothing says how long to train: the recipe has no end; give it an "
+                "!EpochRangeModifier, or set train.max_steps or train.max_epochs");
+  return *steps;
+}
+
+int64_t Assembly::num_prunable_weights() const {
+  int64_t num_weights = 0;
+  for (const Param& param : model->params())
+    if (param.prunable) num_weights += param.tensor.numel();
+  return num_weights;
+}
+
+}  // namespace lockstep::daemon

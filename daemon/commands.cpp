@@ -1,0 +1,120 @@
+#include "daemon/commands.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "daemon/assembly.h"
+#include "dist/self_communicator.h"
+#include "recal/timeline_svg.h"
+#include "recal/timeline_text.h"
+
+namespace lockstep::daemon {
+namespace {
+
+/// A run file that passed; the assembly refers to the rest.
+struct Checked {
+  RunConfig config;
+  dist::SelfCommunicator alone;
+  std::unique_ptr<Assembly> assembly;
+};
+
+/// A tool is a world of one; batches are counted for the world that the run file expects.
+void take_expected_world(RunConfig* config) {
+  if (!config->data.batch_size_per_rank) return;
+  const int64_t num_ranks = config->run.expect_world_size.value_or(1);
+  config->data.global_batch_size = config->data.global_batch(static_cast<int>(num_ranks));
+}
+
+std::string note_on_world(const RunConfig& config) {
+  if (!config.data.batch_size_per_rank || config.run.expect_world_size) return "";
+  return "  note: counted for 1 rank; with data.batch_size_per_rank, steps depend on the world "
+         "size (give "
+         "run.expect_world_size)\n";
+}
+
+std::unique_ptr<Checked> check_all(const std::string& config_file,
+                                   const std::vector<Override>& overrides) {
+  auto checked = std::make_unique<Checked>();
+  Faults faults;
+  checked->config = load_run_config(config_file, overrides, &faults);
+  faults.throw_if_any("config");
+  take_expected_world(&checked->config);
+  checked->assembly = std::make_unique<Assembly>(checked->config, checked->alone, checked->alone);
+  return checked;
+}
+
+bool is_bare_recipe(const std::string& file) {
+  Faults ignored;
+  const YamlDocument document = YamlDocument::load(file, &ignored);
+  return document.root().IsMap() && document.root()["modifiers"].IsDefined() &&
+         !document.root()["run"].IsDefined();
+}
+
+recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
+  if (!options.steps_per_epoch)
+    throw Error(ExitCode::kUsage, "plan",
+                options.file + " is a bare recipe: give --steps-per-epoch N");
+  Faults faults;
+  const recal::Recipe recipe = recal::Recipe::load(options.file, &faults);
+  faults.throw_if_any("recipe");
+  const recal::Timeline timeline =
+      recal::Timeline::compile(recipe,
+                               {.steps_per_epoch = *options.steps_per_epoch,
+                                .base_learning_rate = optim::OptimizerOptions().learning_rate},
+                               &faults);
+  faults.throw_if_any("recipe");
+  return timeline;
+}
+
+}  // namespace
+
+CommandResult check_command(const std::string& config_file,
+                            const std::vector<Override>& overrides) {
+  const std::unique_ptr<Checked> checked = check_all(config_file, overrides);
+  const Assembly& assembly = *checked->assembly;
+  std::string text = fmt::format(
+      "{}: ok\n  run {} in {}: {} on {} training samples, {} steps an epoch, {} steps in all\n",
+      config_file, checked->config.run.name, checked->config.run.project_dir,
+      checked->config.model.type, assembly.train_data->num_samples(),
+      assembly.clock.steps_per_epoch, assembly.total_steps());
+  for (const std::string& warning : assembly.recipe.timeline().warnings())
+    text += "  warning: " + warning + "\n";
+  for (const std::string& note : assembly.recipe.timeline().notes())
+    text += "  note: " + note + "\n";
+  text += note_on_world(checked->config);
+  return {text, 0};
+}
+
+CommandResult plan_command(const PlanOptions& options) {
+  std::unique_ptr<Checked> checked;
+  const bool bare = is_bare_recipe(options.file);
+  if (bare && !options.overrides.empty())
+    throw Error(ExitCode::kUsage, "plan",
+                options.file + " is a bare recipe: it has no keys for --set");
+  if (!bare && options.steps_per_epoch)
+    throw Error(ExitCode::kUsage, "plan",
+                options.file +
+                    " is a run file: its data give the steps of an epoch; leave "
+                    "--steps-per-epoch out");
+  if (!bare) checked = check_all(options.file, options.overrides);
+  const recal::Timeline timeline =
+      bare ? timeline_of_bare_recipe(options) : checked->assembly->recipe.timeline();
+  if (!options.svg_file.empty())
+    files::write_atomically(
+        options.svg_file,
+        recal::plan_svg(timeline, bare ? options.file : checked->config.run.name));
+  return {recal::plan_text(timeline) + "\n" + recal::plot_text(timeline), 0};
+}
+
+std::string run_file_reference() {
+  std::string text =
+      "| key | type | default | range | meaning |\n| --- | --- | --- | --- | --- |\n";
+  for (const FieldDoc& field : run_file_fields())
+    text += fmt::format("| `{}` | {} | {} | {} | {} |\n", field.path, field.type,
+                        field.default_text, field.range, field.help);
+  return text;
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/overrides.h"
+
+/// The commands of the tool `lockstep`: no MPI, no GPU, nothing is started and nothing of a run is
+/// changed.
+namespace lockstep::daemon {
+
+/// What a command says on stdout, and the process' exit code.
+struct CommandResult {
+  std::string text;
+  int exit_code = 0;
+};
+
+/// Reads a run file, builds its model and data and compiles its recipe. The faults found, all of
+/// them, or what would run.
+CommandResult check_command(const std::string& config_file, const std::vector<Override>& overrides);
+
+struct PlanOptions {
+  std::string file;  ///< a run file, or a bare recipe
+  std::vector<Override> overrides;
+  std::optional<int64_t> steps_per_epoch;  ///< needed for a bare recipe
+  std::string svg_file;                    ///< also draw into this file
+};
+
+/// The recipe's timeline as text.
+CommandResult plan_command(const PlanOptions& options);
+
+/// Every key of the run file as a Markdown table.
+std::string run_file_reference();
+
+}  // namespace lockstep::daemon

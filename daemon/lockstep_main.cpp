@@ -1,0 +1,157 @@
+// lockstep: the tool beside the daemon. Needs neither MPI nor a GPU.
+
+#include <cstdio>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/yaml_document.h"
+#include "checkpoint/inspect.h"
+#include "daemon/commands.h"
+#include "daemon/curves.h"
+#include "daemon/version.h"
+
+namespace {
+
+using lockstep::Error;
+using lockstep::ExitCode;
+namespace checkpoint = lockstep::checkpoint;
+namespace daemon = lockstep::daemon;
+
+constexpr const char* kExamples = R"(Examples:
+  lockstep check configs/digits.yaml
+  lockstep plan configs/digits.yaml --svg plan.svg
+  lockstep plan configs/recipes/digits_prune.yaml --steps-per-epoch 23
+  lockstep curves runs/digits --svg curves.svg
+  lockstep ckpt ls runs/digits/checkpoints
+  lockstep ckpt show runs/digits/checkpoints --json
+  lockstep ckpt verify runs/digits/checkpoints)";
+
+struct Tool {
+  CLI::App app{"Lockstep: look at run files, recipes and saves", "lockstep"};
+  std::vector<std::string> sets;
+  std::string file;
+  std::string svg_file;
+  daemon::PlanOptions plan;
+  int64_t steps_per_epoch = 0;
+  checkpoint::InspectOptions inspect;
+  std::function<daemon::CommandResult()> command;
+
+  std::vector<daemon::Override> overrides() const {
+    std::vector<daemon::Override> list;
+    for (const std::string& text : sets) list.push_back(daemon::parse_set(text));
+    return list;
+  }
+
+  void add_check() {
+    CLI::App* check =
+        app.add_subcommand("check", "read a run file; name every fault with its place");
+    check->add_option("FILE", file, "the run file")->required();
+    check->add_option("--set", sets, "override one key: path=value");
+    check->callback(
+        [this] { command = [this] { return daemon::check_command(file, overrides()); }; });
+  }
+
+  void add_plan() {
+    CLI::App* sub = app.add_subcommand("plan", "print what the recipe does, step by step");
+    sub->add_option("FILE", plan.file, "a run file or a bare recipe")->required();
+    sub->add_option("--set", sets, "override one key: path=value");
+    auto* steps = sub->add_option("--steps-per-epoch", steps_per_epoch, "for a bare recipe")
+                      ->check(CLI::PositiveNumber);
+    sub->add_option("--svg", plan.svg_file, "also draw learning rate and sparsity into this file");
+    sub->callback([this, steps] {
+      if (steps->count() > 0) plan.steps_per_epoch = steps_per_epoch;
+      command = [this] {
+        plan.overrides = overrides();
+        return daemon::plan_command(plan);
+      };
+    });
+  }
+
+  void add_curves() {
+    CLI::App* sub =
+        app.add_subcommand("curves", "show what a run did: loss, sparsity, learning rate");
+    sub->add_option("RUN_DIR", file, "the run's folder (run.project_dir)")->required();
+    sub->add_option("--svg", svg_file, "also draw the curves into this file");
+    sub->callback([this] { command = [this] { return daemon::curves_command(file, svg_file); }; });
+  }
+
+  using Inspect = checkpoint::Answer (*)(const std::string&, const checkpoint::InspectOptions&);
+  CLI::App* add_inspect(CLI::App* parent, const char* name, const char* help,
+                        Inspect inspect_command) {
+    CLI::App* sub = parent->add_subcommand(name, help);
+    sub->add_option("DIR", file, "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
+        ->required();
+    sub->add_flag("--json", inspect.json, "for programs");
+    sub->callback([this, inspect_command] {
+      command = [this, inspect_command]() -> daemon::CommandResult {
+        if (inspect.values && !inspect.json)
+          throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
+        const checkpoint::Answer answer = inspect_command(file, inspect);
+        return {answer.text, answer.ok ? 0 : static_cast<int>(ExitCode::kBadData)};
+      };
+    });
+    return sub;
+  }
+
+  void add_checkpoint() {
+    CLI::App* ckpt = app.add_subcommand("ckpt", "look at saves")->require_subcommand(1);
+    add_inspect(ckpt, "ls", "all saves of a folder", checkpoint::list_saves);
+    add_inspect(ckpt, "show", "every tensor of one save", checkpoint::show_save)
+        ->add_flag("--values", inspect.values, "with --json: every value too");
+    add_inspect(ckpt, "verify", "read every byte and compare every checksum",
+                checkpoint::verify_saves);
+    add_inspect(ckpt, "latest", "the prefix of the newest complete save", checkpoint::latest_save);
+  }
+
+  void add_reference() {
+    app.add_subcommand("reference", "every key of the run file, as Markdown")->callback([this] {
+      command = [] { return daemon::CommandResult{daemon::run_file_reference(), 0}; };
+    });
+  }
+
+  Tool() {
+    app.footer(kExamples);
+    app.set_version_flag("--version", daemon::version_text("lockstep"));
+    app.require_subcommand(1);
+    add_check();
+    add_plan();
+    add_curves();
+    add_checkpoint();
+    add_reference();
+  }
+};
+
+/// CLI11 only says that a sub-command is required; a mistyped one gets a suggestion.
+std::string suggestion(int argc, char** argv, const CLI::App& app) {
+  if (argc < 2 || argv[1][0] == '-') return "";
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) names.push_back(sub->get_name());
+  return std::find(names.begin(), names.end(), argv[1]) != names.end()
+             ? ""
+             : lockstep::did_you_mean(argv[1], names);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Tool tool;
+  try {
+    tool.app.parse(argc, argv);
+    const daemon::CommandResult result = tool.command();
+    std::fputs(result.text.c_str(), stdout);
+    return result.exit_code;
+  } catch (const CLI::ParseError& fault) {
+    const int code = tool.app.exit(fault);
+    if (code == 0) return 0;
+    const std::string hint = suggestion(argc, argv, tool.app);
+    if (!hint.empty()) std::fprintf(stderr, "unknown command '%s'%s\n", argv[1], hint.c_str());
+    return static_cast<int>(ExitCode::kUsage);
+  } catch (const Error& fault) {
+    std::fprintf(stderr, "%s\n", fault.what());
+    return static_cast<int>(fault.code());
+  } catch (const std::exception& fault) {
+    std::fprintf(stderr, "[bug] %s\n", fault.what());
+    return static_cast<int>(ExitCode::kBug);
+  }
+}

@@ -1,0 +1,128 @@
+#include "daemon/lockstepd.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/session.h"
+#include "daemon/signals.h"
+#include "daemon/version.h"
+#include "dist/mpi/world.h"
+#include "dist/process_info.h"
+#include "metrics/progress.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  mpirun -n 2 lockstepd --config configs/digits.yaml
+  mpirun -n 2 lockstepd --config configs/digits.yaml --set run.name=fast --set optimizer.learning_rate=0.05
+  lockstepd --config run.yaml --resume never
+
+Signals: SIGUSR1 saves at the next step and stops (exit 75: run the same command again to go on);
+         SIGTERM does the same if run.grace_s leaves the time, else stops at the last commit
+         (mpirun itself returns 1 after a SIGTERM of its own; SIGUSR1 to mpirun returns 75).
+Exit codes: 0 done, 64 usage, 65 bad data or checkpoint, 66 input missing, 69 peer lost,
+            73 cannot write or folder in use, 74 I/O, 75 stopped: run again, 76 ranks disagree,
+            78 run file, 80 not finite.)";
+
+/// What is known before MPI runs, and lost once it does: a process alone then looks like a launched
+/// one.
+struct BeforeMpi {
+  bool speaks = true;  ///< rank 0, as far as the launcher says
+  bool person_watches = metrics::person_watches(::isatty(STDERR_FILENO) == 1, std::getenv);
+};
+
+BeforeMpi look_around() {
+  BeforeMpi facts;
+  try {
+    facts.speaks = dist::read_process_info().rank == 0;
+  } catch (const Error&) {
+    // odd variables of a launcher: MPI will tell
+  }
+  return facts;
+}
+
+struct CommandLine {
+  SessionOptions session;
+  int exit_code = 0;
+  bool done = false;  ///< nothing to run: help, version or a usage error was printed
+};
+
+CommandLine parse(int argc, char** argv, bool speaks) {
+  CommandLine line;
+  std::vector<std::string> sets;
+  CLI::App app{"Lockstep: data-parallel training, one rank", "lockstepd"};
+  app.footer(kExamples);
+  app.add_option("--config", line.session.config_file, "the run file (YAML)")->required();
+  app.add_option("--set", sets, "override one key of the run file: path=value; may be repeated");
+  app.add_option("--resume", line.session.resume,
+                 "auto (default): go on from the newest complete save if there is one; "
+                 "never: refuse a folder that holds saves; PREFIX: this save")
+      ->capture_default_str();
+  app.set_version_flag("--version", version_text("lockstepd"));
+  try {
+    app.parse(argc, argv);
+    for (const std::string& text : sets) line.session.overrides.push_back(parse_set(text));
+  } catch (const CLI::ParseError& fault) {
+    const bool is_usage_error = fault.get_exit_code() != 0;
+    if (speaks) app.exit(fault);
+    line.exit_code = is_usage_error ? static_cast<int>(ExitCode::kUsage) : 0;
+    line.done = true;
+  } catch (const Error& fault) {
+    if (speaks) std::fprintf(stderr, "%s\n", fault.what());
+    line.exit_code = static_cast<int>(fault.code());
+    line.done = true;
+  }
+  return line;
+}
+
+/// Rank 0 speaks for an error that all ranks share.
+int end_with(const Error& error, const dist::ProcessInfo& process, dist::mpi::World& world) {
+  if (!error.on_every_rank() || process.rank == 0) log::error("lockstepd", error.what());
+  if (!error.on_every_rank()) world.abort(static_cast<int>(error.code()));
+  return static_cast<int>(error.code());
+}
+
+int run(const SessionOptions& options, bool person_watches, const train::StepHook& on_step) {
+  const Signals signals;
+  dist::mpi::World world;
+  const dist::ProcessInfo process = world.process_info();
+  log::configure({.rank = process.rank, .world_size = process.world_size});
+  try {
+    const std::unique_ptr<dist::Communicator> control = world.make_communicator();
+    return static_cast<int>(
+        run_session(options, {.control = *control,
+                              .process = process,
+                              .mpi_version = world.library_version(),
+                              .make_cpu_communicator = [&] { return world.make_communicator(); },
+                              .stop = signals,
+                              .person_watches = person_watches,
+                              .on_step = on_step}));
+  } catch (const Error& error) {
+    return end_with(error, process, world);
+  } catch (const std::exception& error) {
+    return end_with(Error(ExitCode::kBug, "bug", error.what()), process, world);
+  }
+}
+
+}  // namespace
+
+int lockstepd_main(int argc, char** argv, const train::StepHook& on_step) {
+  const BeforeMpi before = look_around();
+  const CommandLine line = parse(argc, argv, before.speaks);
+  if (line.done) return line.exit_code;
+  try {
+    return run(line.session, before.person_watches, on_step);
+  } catch (const Error& error) {  // MPI itself could not start
+    log::error("lockstepd", error.what());
+    return static_cast<int>(error.code());
+  }
+}
+
+}  // namespace lockstep::daemon

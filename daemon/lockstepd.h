@@ -1,0 +1,12 @@
+#pragma once
+
+#include "train/run.h"
+
+namespace lockstep::daemon {
+
+/// The whole program lockstepd: command line, MPI, one session, exit code. `on_step` is called
+/// before every step (may be empty); it is how a program of one's own, linked with this library,
+/// looks into or changes a run.
+int lockstepd_main(int argc, char** argv, const train::StepHook& on_step = {});
+
+}  // namespace lockstep::daemon

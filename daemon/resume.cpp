@@ -1,0 +1,121 @@
+#include "daemon/resume.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/save_files.h"
+#include "dist/agree.h"
+#include "train/stopwatch.h"
+
+namespace lockstep::daemon {
+namespace {
+
+std::filesystem::path saves_folder(const Assembly& assembly) {
+  return assembly.config.run.folder() / "checkpoints";
+}
+
+/// Rank 0 looks; if it has an objection, all ranks throw it.
+template <typename Objection>
+void refuse_if(dist::Communicator& control, const Objection& objection) {
+  const std::string text =
+      dist::broadcast_text(control, control.rank() == 0 ? objection() : std::string());
+  if (!text.empty()) throw Error(ExitCode::kConfig, "resume", text).everywhere();
+}
+
+std::string names_of(const std::vector<checkpoint::SaveName>& saves) {
+  std::vector<std::string> names;
+  for (const checkpoint::SaveName& save : saves)
+    names.push_back(std::filesystem::path(save.prefix).filename().string());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string objection_to_any_save(const std::filesystem::path& folder) {
+  const auto saves = checkpoint::find_saves(folder);
+  if (saves.empty()) return "";
+  return fmt::format(
+      "{} holds saves ({}) and --resume is never: choose another run.project_dir, remove the "
+      "folder, or leave --resume out to go on",
+      folder.string(), names_of(saves));
+}
+
+/// A folder whose saves have another prefix: starting over beside them is never what was meant.
+std::string objection_to_other_prefixes(const std::filesystem::path& folder,
+                                        const std::string& prefix) {
+  const auto saves = checkpoint::find_saves(folder);
+  if (saves.empty()) return "";
+  return fmt::format(
+      "{} holds saves, but none under checkpoint.prefix {} ({}): set the prefix back, or choose "
+      "another run.project_dir",
+      folder.string(), prefix, names_of(saves));
+}
+
+bool same_save(const std::string& one, const std::string& other) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(checkpoint::index_path(one), checkpoint::index_path(other),
+                                     ignored);
+}
+
+std::string objection_to_newer_saves(const std::filesystem::path& folder, const std::string& prefix,
+                                     const std::string& wanted) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(checkpoint::index_path(wanted), ignored)) return "";  // said later
+  const auto saves = checkpoint::find_saves(folder, prefix);
+  if (saves.empty() || same_save(saves.back().prefix, wanted)) return "";
+  return fmt::format(
+      "--resume {} is not the newest save of {} ({}): a start without --resume would go on from "
+      "the "
+      "newest. Leave --resume out, or move the newer saves away, or choose another run.project_dir",
+      wanted, folder.string(), names_of(saves));
+}
+
+std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Assembly& assembly,
+                                              const StateList& state) {
+  const std::filesystem::path folder = saves_folder(assembly);
+  const std::string& prefix = assembly.config.checkpoint.prefix;
+  if (wanted == "never") {
+    refuse_if(assembly.control, [&] { return objection_to_any_save(folder); });
+    return std::nullopt;
+  }
+  if (wanted != "auto") {
+    refuse_if(assembly.control, [&] { return objection_to_newer_saves(folder, prefix, wanted); });
+    return checkpoint::restore_on_all(wanted, state, assembly.control);
+  }
+  auto report = checkpoint::restore_latest(folder, prefix, state, assembly.control);
+  if (!report)
+    refuse_if(assembly.control, [&] { return objection_to_other_prefixes(folder, prefix); });
+  return report;
+}
+
+void tell(const Assembly& assembly, const checkpoint::RestoreReport& report,
+          const SavedFacts& saved) {
+  if (assembly.control.rank() != 0) return;
+  log::info("resume",
+            fmt::format("resuming from step {} ({})", assembly.clock.step, report.prefix));
+  for (const std::string& change : changes_since(saved, assembly.facts))
+    log::info("resume", "changed since the save: " + change);
+  if (!report.unused.empty())
+    log::warning("resume",
+                 fmt::format("the save holds {} value(s) that this run does not use: {}{}",
+                             report.unused.size(), report.unused.front(),
+                             report.unused.size() > 1 ? ", ..." : ""));
+}
+
+}  // namespace
+
+std::optional<Resumed> resume(const std::string& wanted, Assembly& assembly) {
+  train::Stopwatch watch;
+  const SavedFacts now = assembly.facts;
+  const auto report = load(wanted, assembly, assembly.state());
+  if (!report) return std::nullopt;
+  const SavedFacts saved = std::exchange(assembly.facts, now);
+  require_compatible(saved, now);
+  assembly.recipe.restored(assembly.control);
+  tell(assembly, *report, saved);
+  const std::string own = checkpoint::numbered(
+      (saves_folder(assembly) / assembly.config.checkpoint.prefix).string(), assembly.clock.step);
+  return Resumed{assembly.clock.step, report->prefix, same_save(own, report->prefix), watch.lap()};
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/state_list.h"
+
+namespace lockstep::daemon {
+
+/// What a save says of the run that made it, beside weights and positions. A run that goes on from
+/// the save must agree with it, or its steps would mean something else.
+struct SavedFacts {
+  int64_t seed = 0;
+  int64_t global_batch_size = 0;
+  int64_t steps_per_epoch = 0;
+  int64_t shuffle = 1;  ///< 0 or 1
+  std::string data_sha256;
+  std::string timeline;  ///< canonical text
+  std::string settings;  ///< "path=value" lines
+
+  /// `_lockstep/...` entries over this object's own memory.
+  StateList state();
+};
+
+/// Throws Error(kConfig).everywhere() if the run may not go on from a save with these facts, naming
+/// each and the way out. Collective in the sense that all ranks hold equal facts.
+void require_compatible(const SavedFacts& saved, const SavedFacts& now);
+
+/// Settings that differ, for people: "optimizer.type was momentum, is sgd"; the recipe's timeline
+/// first. Settings that change nothing in training (where the run lies, who watches) are left out.
+std::vector<std::string> changes_since(const SavedFacts& saved, const SavedFacts& now);
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,167 @@
+#include "daemon/session.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/assembly.h"
+#include "daemon/conclusion.h"
+#include "daemon/device.h"
+#include "daemon/resume.h"
+#include "daemon/watchers.h"
+#include "daemon/workplace.h"
+#include "daemon/world_checks.h"
+#include "dist/agree.h"
+#include "dist/nccl/load_nccl.h"
+#include "dist/replica_check.h"
+#include "train/run.h"
+
+namespace lockstep::daemon {
+namespace {
+
+RunConfig load_checked(const SessionOptions& options) {
+  Faults faults;
+  RunConfig config = load_run_config(options.config_file, options.overrides, &faults);
+  faults.throw_if_any("config");
+  return config;
+}
+
+void check_replicas(Assembly& assembly, const char* when) {
+  std::vector<dist::NamedTensor> tensors;
+  for (const Param& param : assembly.model->params())
+    tensors.push_back({param.name, param.tensor.detach()});
+  dist::require_equal_replicas(assembly.control, fmt::format("parameters {}", when), tensors);
+}
+
+void announce(const Assembly& assembly, const dist::ProcessInfo& process,
+              const std::optional<Resumed>& resumed) {
+  if (process.rank != 0) return;
+  if (resumed)  // said before the log file was open; here for its readers
+    log::debug("resume", fmt::format("resumed from step {} ({})", resumed->step, resumed->prefix));
+  int64_t num_parameters = 0;
+  for (const Param& param : assembly.model->params()) num_parameters += param.tensor.numel();
+  log::info(
+      "start",
+      fmt::format(
+          "run {}: {} with {} parameters in {} bucket(s), {} training samples, {} steps an epoch, "
+          "{} steps in all, {} rank(s) on {} host(s)",
+          assembly.config.run.name, assembly.config.model.type, num_parameters,
+          assembly.arena.num_buffers(), assembly.train_data->num_samples(),
+          assembly.clock.steps_per_epoch, assembly.total_steps(), process.world_size,
+          process.num_nodes));
+  for (const std::string& warning : assembly.recipe.timeline().warnings())
+    log::warning("recipe", warning);
+  for (const std::string& note : assembly.recipe.timeline().notes()) log::info("recipe", note);
+}
+
+std::vector<std::string> modifier_names(const recal::Timeline& timeline) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < timeline.modifiers().size(); ++i)
+    names.push_back(fmt::format("{}:{}", i, timeline.modifiers()[i].tag));
+  return names;
+}
+
+std::vector<int> pruning_modifiers(const recal::Timeline& timeline) {
+  std::vector<int> places;
+  for (int i = 0; i < static_cast<int>(timeline.modifiers().size()); ++i)
+    if (timeline.target_sparsity_at(0, i)) places.push_back(i);
+  return places;
+}
+
+std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& options) {
+  if (options.save_checkpoints_steps) return std::nullopt;
+  return static_cast<double>(
+      options.save_checkpoints_secs.value_or(checkpoint::CheckpointOptions::kDefaultSecs));
+}
+
+train::Recorder make_recorder(const Assembly& assembly, Watchers& watchers,
+                              const dist::ProcessInfo& process, std::optional<int64_t> resumed_from,
+                              bool person_watches) {
+  return train::Recorder({.summary = assembly.config.summary,
+                          .project_dir = assembly.config.run.folder(),
+                          .node = process.node,
+                          .is_root = process.rank == 0,
+                          .total_steps = assembly.total_steps(),
+                          .person_watches = person_watches,
+                          .resumed_from_step = resumed_from,
+                          .pruning_modifiers = pruning_modifiers(assembly.recipe.timeline()),
+                          .num_prunable_weights = assembly.num_prunable_weights(),
+                          .save_interval_s = save_interval_s(assembly.config.checkpoint)},
+                         assembly.recipe, watchers.metrics(), watchers.health());
+}
+
+/// Everything of the loop, from the recorder to the last step.
+ExitCode train_to_the_end(Assembly& assembly, Watchers& watchers, const SessionWorld& world,
+                          const std::optional<Resumed>& resumed) {
+  const RunConfig& config = assembly.config;
+  const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
+  train::Recorder recorder =
+      make_recorder(assembly, watchers, world.process, resumed_from, world.person_watches);
+  train::TrainerParts training{assembly.control, assembly.loader,  *assembly.model,
+                               assembly.arena,   assembly.reducer, *assembly.optimizer,
+                               assembly.recipe,  assembly.clock};
+  train::Trainer trainer(training, config.train);
+  const StateList state = assembly.state();
+  train::Run run({.trainer = trainer,
+                  .training = training,
+                  .saver = assembly.saver,
+                  .schedule = assembly.schedule,
+                  .state = state,
+                  .eval_data = assembly.eval_data.get(),
+                  .eval = config.eval,
+                  .recorder = recorder,
+                  .stop = world.stop,
+                  .grace_s = config.run.grace_s,
+                  .total_steps = assembly.total_steps(),
+                  .save_at_end = config.checkpoint.save_at_end,
+                  .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
+                  .last_commit = resumed ? resumed->prefix : "",
+                  .on_step = world.on_step});
+  const train::RunResult result = run.go();
+  return conclude(result, assembly, recorder, watchers, resumed);
+}
+
+}  // namespace
+
+ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
+  dist::Communicator& control = world.control;
+  // First only what reads: a fault leaves no trace.
+  const RunConfig config = dist::on_all_ranks(control, [&] { return load_checked(options); });
+  check_equal_programs(config, world.mpi_version, control);
+  check_world_size(config.run, world.process);
+  set_up_compute(config.run, world.process);
+  const at::Device device = agree_on_device(config.run.device, world.process, control);
+  const std::unique_ptr<dist::Communicator> gradients =
+      device.is_cuda() ? dist::make_nccl_communicator(control, device.index())
+                       : world.make_cpu_communicator();
+  const auto assembly = dist::on_all_ranks(
+      control, [&] { return std::make_unique<Assembly>(config, control, *gradients); });
+  (void)dist::on_all_ranks(control, [&] { return assembly->total_steps(); });
+  check_equal_models(*assembly);
+  Workplace workplace(config, world.process, control);
+  const std::optional<Resumed> resumed = resume(options.resume, *assembly);
+  check_replicas(*assembly, resumed ? "after the restore" : "at the start");
+  const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
+  Watchers watchers(config, world.process, libraries, modifier_names(assembly->recipe.timeline()),
+                    control);
+
+  // From here on the run's folder is written to.
+  workplace.open();
+  try {
+    watchers.publish_targets(config, world.process, control);
+    watchers.health().note_world_formed();
+    announce(*assembly, world.process, resumed);
+    if (resumed)
+      watchers.metrics().record_restore({.step = resumed->step, .duration_s = resumed->duration_s});
+    const ExitCode code = train_to_the_end(*assembly, watchers, world, resumed);
+    control.barrier();  // no rank writes any more when rank 0 gives the folder free
+    return code;
+  } catch (const std::exception& error) {
+    watchers.metrics().set_state(metrics::RunState::kFailed);
+    watchers.health().note_state(metrics::RunState::kFailed);
+    conclude_failed(error, *assembly);
+    throw;
+  }
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+
+#include "base/error.h"
+#include "daemon/run_config.h"
+#include "dist/communicator.h"
+#include "dist/process_info.h"
+#include "train/run.h"
+
+namespace lockstep::daemon {
+
+/// The command line of lockstepd.
+struct SessionOptions {
+  std::string config_file;
+  std::vector<Override> overrides;
+  std::string resume = "auto";  ///< auto | never | a save's prefix
+};
+
+/// The world this process stands in; all of it outlives the session.
+struct SessionWorld {
+  dist::Communicator& control;  ///< on CPUs
+  const dist::ProcessInfo& process;
+  std::string mpi_version;  ///< empty: none
+  /// A further communicator of all ranks for CPU tensors. Collective.
+  std::function<std::unique_ptr<dist::Communicator>()> make_cpu_communicator;
+  const train::StopRequest& stop;
+  bool person_watches = false;  ///< somebody reads stderr of this process alone
+  train::StepHook on_step;      ///< may be empty
+};
+
+/// One run from its file to its summary, on every rank. Collective. Throws Error; where it is not
+/// on_every_rank(), the caller must abort the world.
+ExitCode run_session(const SessionOptions& options, const SessionWorld& world);
+
+}  // namespace lockstep::daemon

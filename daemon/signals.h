@@ -1,0 +1,22 @@
+#pragma once
+
+#include "train/stop_request.h"
+
+namespace lockstep::daemon {
+
+/// Catches SIGUSR1 (save at the next step and stop), SIGTERM and SIGINT (end). The handlers only
+/// set flags; the step loop asks once a step. A second SIGINT or SIGTERM after 10 seconds ends the
+/// process at once.
+/// Make it before anything else starts, so that no signal meets the default action.
+class Signals final : public train::StopRequest {
+ public:
+  Signals();
+  ~Signals() override;  // restores the default actions
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  bool stop_asked() const override;
+  bool end_asked() const override;
+};
+
+}  // namespace lockstep::daemon

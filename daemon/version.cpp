@@ -1,0 +1,21 @@
+#include "daemon/version.h"
+
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include "build_commit.h"
+
+namespace lockstep::daemon {
+
+VersionFacts version_facts() {
+  return {LOCKSTEP_VERSION, LOCKSTEP_COMMIT, TORCH_VERSION, "g++ " __VERSION__,
+          LOCKSTEP_BUILD_TYPE};
+}
+
+std::string version_text(const std::string& program) {
+  const VersionFacts facts = version_facts();
+  return fmt::format("{} {}\ncommit    {}\nLibTorch  {}\ncompiler  {}\nbuild     {}", program,
+                     facts.version, facts.commit, facts.torch, facts.compiler, facts.build_type);
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep::daemon {
+
+/// What this binary is made of. Equal on all ranks of a run, which is checked at the start.
+struct VersionFacts {
+  std::string version;  ///< 0.1.0
+  std::string
+      commit;  ///< short git commit, "+changes" if the tree was not clean, "unknown" outside git
+  std::string torch;
+  std::string compiler;
+  std::string build_type;
+};
+
+VersionFacts version_facts();
+/// Several lines for --version.
+std::string version_text(const std::string& program);
+
+}  // namespace lockstep::daemon

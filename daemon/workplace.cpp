@@ -1,0 +1,76 @@
+#include "daemon/workplace.h"
+
+#include <thread>
+
+#include <unistd.h>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "dist/agree.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr double kLockPatience_s = 10;
+
+}  // namespace
+
+Workplace::Workplace(const RunConfig& config, const dist::ProcessInfo& process,
+                     dist::Communicator& control)
+    : config_(config), process_(process), control_(control) {
+  (void)dist::on_all_ranks(control, [&] {
+    std::error_code ignored;
+    if (process.rank == 0 && std::filesystem::is_directory(config.run.folder(), ignored))
+      lock_.emplace(config.run.folder(), kLockPatience_s);
+    return true;
+  });
+}
+
+void Workplace::open() {
+  (void)dist::on_all_ranks(control_, [&] {
+    if (process_.rank == 0) open_as_first();
+    return true;
+  });
+  (void)dist::on_all_ranks(control_, [&] {
+    open_log();
+    return true;
+  });
+}
+
+void Workplace::open_as_first() {
+  files::make_folders(config_.run.folder());
+  if (!lock_) {
+    lock_.emplace(config_.run.folder(), kLockPatience_s);
+    if (!files::list(config_.run.folder() / "checkpoints").empty())
+      throw Error(ExitCode::kCannotCreate, "start",
+                  config_.run.folder().string() +
+                      " was made and used by another run meanwhile: run again to go on from there");
+  }
+  files::remove_file(config_.run.folder() / "summary.json");
+}
+
+void Workplace::open_log() const {
+  const std::filesystem::path logs = config_.run.folder() / "logs";
+  files::require_writable(logs);
+  log::configure({.rank = process_.rank,
+                  .world_size = process_.world_size,
+                  .file = (logs / fmt::format("rank{}.log", process_.rank)).string()});
+  log::info("start",
+            fmt::format("rank {} of {} on {} (local rank {}), {} compute thread(s), pid {}",
+                        process_.rank, process_.world_size, process_.node, process_.local_rank,
+                        at::get_num_threads(), ::getpid()));
+}
+
+void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process) {
+  const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const int64_t share = std::max<int64_t>(1, cores / std::max(1, process.local_world_size));
+  at::set_num_threads(static_cast<int>(options.threads > 0 ? options.threads : share));
+  at::globalContext().setDeterministicAlgorithms(options.deterministic == "true", false);
+}
+
+}  // namespace lockstep::daemon
