@@ -1,0 +1,131 @@
+"""What the integration tests share: start lockstepd under mpirun, read what it leaves.
+
+LOCKSTEP_BUILD names the build folder. Every test gets a folder of its own; ports are free ones (metrics.listen port 0).
+"""
+import csv
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
+LOCKSTEPD = BUILD / "bin" / "lockstepd"
+LOCKSTEP = BUILD / "bin" / "lockstep"
+FAULTY_RANK = BUILD / "tests" / "integration" / "faulty_rank"
+MPIRUN = SOURCE / "launch" / "mpirun.sh"
+DIGITS = SOURCE / "configs" / "digits.yaml"
+ENDLESS = pathlib.Path(__file__).with_name("endless.yaml")
+ANSWER_S = 100  # no command of these tests takes this long
+
+
+class Run:
+    """A finished or running `mpirun -n ranks lockstepd`."""
+
+    def __init__(self, process, folder):
+        self.process, self.folder = process, pathlib.Path(folder)
+        self.code, self.log = None, ""
+
+    def wait(self, timeout_s=ANSWER_S):
+        self.log = self.process.communicate(timeout=timeout_s)[0]
+        self.code = self.process.returncode
+        return self
+
+    def summary(self):
+        return json.loads((self.folder / "summary.json").read_text())
+
+    def steps(self):
+        with open(self.folder / "train" / "steps.csv") as file:
+            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+    def last_page(self, rank):
+        return (self.folder / "logs" / f"rank{rank}.prom").read_text()
+
+    def rank_pids(self):
+        """Process numbers by rank, from the log files; waits until every rank has started."""
+        def read():
+            pids = {}
+            for path in self.folder.glob("logs/rank*.log"):
+                found = re.findall(r"\[start\] rank (\d+) of .* pid (\d+)", path.read_text())
+                if found:
+                    pids[int(found[-1][0])] = int(found[-1][1])
+            return pids
+        return wait_for(lambda: (pids := read()) and alive(pids.values()) and pids, "ranks to start")
+
+    def wait_for_commit(self, step):
+        """Until the save of at least this step is committed."""
+        def newest():
+            found = [int(path.stem.rsplit("-", 1)[1]) for path in self.folder.glob("checkpoints/model.ckpt-*.index")]
+            return max(found, default=-1) >= step
+        wait_for(newest, f"a save of step {step}")
+
+
+def alive(pids):
+    return all(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def wait_for(condition, what, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if result := condition():
+            return result
+        time.sleep(0.01)
+    raise AssertionError(f"waited {timeout_s} s for {what}")
+
+
+def metric(page, name, **labels):
+    """Sum of the series of this name whose labels match."""
+    total = found = 0
+    for line in page.splitlines():
+        match = re.match(r"^([a-z_]+)(\{.*\})? (\S+)$", line)
+        if match and match[1] == name and all(f'{k}="{v}"' in (match[2] or "") for k, v in labels.items()):
+            total, found = total + float(match[3]), found + 1
+    assert found, f"no series {name} {labels}"
+    return total
+
+
+class LockstepTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-it-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.started = []
+        self.addCleanup(self._end_all)
+
+    def _end_all(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+    def start(self, ranks=2, config=DIGITS, run="run", sets=(), arguments=(), program=LOCKSTEPD, environment=None):
+        """One compute thread a rank, unless `sets` says otherwise: threads of several ranks would fight for few cores."""
+        folder = self.folder / run
+        command = [MPIRUN, str(ranks), program, "--config", config,
+                   "--set", f"run.project_dir={folder}", "--set", "metrics.listen='127.0.0.1:0'", "--set", "run.threads=1"]
+        for one in sets:
+            command += ["--set", one]
+        process = subprocess.Popen([*map(str, command), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   stdin=subprocess.DEVNULL, text=True, cwd=SOURCE,
+                                   env={**os.environ, **(environment or {})})
+        self.started.append(process)
+        return Run(process, folder)
+
+    def start_faulty(self, action, rank, step, ranks=2, **kwargs):
+        """A run whose rank `rank` does `action` (see faulty_rank.cpp) once `step` updates are done."""
+        fault = {"LOCKSTEP_TEST_ACTION": action, "LOCKSTEP_TEST_RANK": str(rank), "LOCKSTEP_TEST_STEP": str(step)}
+        return self.start(ranks, program=FAULTY_RANK, environment=fault, **kwargs)
+
+    def train(self, *args, expect=0, **kwargs):
+        run = self.start(*args, **kwargs).wait()
+        self.assertEqual(run.code, expect, run.log)
+        return run
+
+    def tool(self, *arguments, expect=0):
+        done = subprocess.run([LOCKSTEP, *map(str, arguments)], capture_output=True, text=True, timeout=ANSWER_S, cwd=SOURCE)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done.stdout + done.stderr

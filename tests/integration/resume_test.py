@@ -1,0 +1,126 @@
+"""Kill, stop, go on: nothing committed is lost, and a resumed run ends bit for bit where an unbroken one does."""
+import re
+import shutil
+import signal
+import unittest
+
+from harness import ENDLESS, LockstepTest
+
+STEPS = 240  # weights are pruned from step 92 on
+SAVES = ["checkpoint.save_checkpoints_steps=50", f"train.max_steps={STEPS}", "eval.every_epochs=0"]
+
+
+class Resume(LockstepTest):
+    def assert_same_weights(self, run, other):
+        self.assertEqual(run.summary()["steps"], other.summary()["steps"])
+        self.assertEqual(run.summary()["parameters_sha256"], other.summary()["parameters_sha256"])
+        self.assertEqual(run.steps(), other.steps())
+
+    def resumed_from(self, run):
+        found = re.search(r"resuming from step (\d+) ", run.log)
+        return int(found[1]) if found else 0
+
+    def test_kill_9_around_saves(self):
+        """One folder, killed again and again around the saves of steps 50 and 100, ends like an unbroken run."""
+        sets = [*SAVES, "train.max_steps=140"]
+        unbroken = self.train(run="unbroken", sets=sets)
+        # (killed once this many updates are done, the saves it may go on from afterwards)
+        kills = ((49, {0}), (50, {0, 50}), (51, {50}), (99, {50}), (100, {50, 100}), (101, {100}))
+        for first_rank in (0, 1):
+            name = f"killed{first_rank}"
+            goes_on_from = {0}
+            for i, (step, saves) in enumerate(kills):
+                killed = self.start_faulty("kill", rank=(first_rank + i) % 2, step=step, run=name, sets=sets).wait()
+                self.assertEqual(killed.code, 137, killed.log)
+                self.assertIn(self.resumed_from(killed), goes_on_from, killed.log)
+                goes_on_from = saves
+            resumed = self.train(run=name, sets=sets)
+            self.assertEqual(resumed.summary()["resumed_from_step"], 100)
+            self.assert_same_weights(resumed, unbroken)
+
+    def test_usr1_on_one_rank_saves_stops_and_goes_on(self):
+        unbroken = self.train(run="unbroken", sets=SAVES)
+        for rank, step in ((0, 60), (1, 149)):  # 149: the save on request is the one that is due
+            stopped = self.start_faulty("usr1", rank, step, run=f"stopped{rank}", sets=SAVES).wait()
+            self.assertEqual(stopped.code, 75, stopped.log)
+            self.assertEqual(stopped.summary()["exit_reason"], "stopped")
+            self.assertEqual(stopped.summary()["exit_code"], 75)
+            self.assertEqual(stopped.summary()["steps"], step + 1)
+            self.assertIn(f"stopped at step {step + 1} on request", stopped.log)
+
+            resumed = self.train(run=f"stopped{rank}", sets=SAVES)
+            self.assertEqual(resumed.summary()["resumed_from_step"], step + 1)
+            self.assert_same_weights(resumed, unbroken)
+
+    def test_usr1_to_mpirun_reaches_the_ranks(self):
+        long = ["checkpoint.save_checkpoints_steps=50"]
+        stopped = self.start(run="stopped", config=ENDLESS, sets=long)
+        stopped.rank_pids()
+        stopped.wait_for_commit(50)
+        stopped.process.send_signal(signal.SIGUSR1)  # mpirun passes it to every rank
+        stopped.wait()
+        self.assertEqual(stopped.code, 75, stopped.log)
+        at_step = stopped.summary()["steps"]
+
+        to_the_end = [*long, f"train.max_steps={at_step + 30}"]
+        resumed = self.train(run="stopped", config=ENDLESS, sets=to_the_end)
+        self.assertEqual(resumed.summary()["resumed_from_step"], at_step)
+        self.assert_same_weights(resumed, self.train(run="unbroken", config=ENDLESS, sets=to_the_end))
+
+    def test_term_saves_where_the_grace_allows(self):
+        for grace_s, reason, goes_on_from in ((30, "stopped", 61), (0, "ended", 50)):
+            sets = [*SAVES, f"run.grace_s={grace_s}"]
+            run = self.start_faulty("term", rank=1, step=60, run=f"grace{grace_s}", sets=sets).wait()
+            self.assertEqual(run.code, 75, run.log)
+            self.assertEqual(run.summary()["exit_reason"], reason)
+            resumed = self.train(run=f"grace{grace_s}", sets=[*sets, "train.max_steps=70"])
+            self.assertEqual(resumed.summary()["resumed_from_step"], goes_on_from)
+
+    def test_another_world_size_goes_on_with_the_same_samples(self):
+        unbroken = self.train(1, run="unbroken", sets=SAVES)
+        moved = self.train(2, run="moved", sets=[*SAVES, "train.max_steps=120"])
+        moved = self.train(4, run="moved", sets=[*SAVES, "train.max_steps=200"])
+        moved = self.train(1, run="moved", sets=SAVES)
+        losses = [[line["loss"] for line in run.steps()] for run in (moved, unbroken)]
+        self.assertEqual(len(losses[0]), STEPS)
+        worst = max(abs(a - b) / abs(b) for a, b in zip(losses[0][:200], losses[1][:200]))
+        self.assertLessEqual(worst, 1e-3)
+
+    def test_damaged_saves_are_passed_over_and_never_started_over(self):
+        first = self.train(sets=[*SAVES, "train.max_steps=150"])
+        saves = first.folder / "checkpoints"
+        shard = saves / "model.ckpt-150.data-00001-of-00002"
+        shard.write_bytes(shard.read_bytes()[:-1])
+        second = self.train(sets=[*SAVES, "train.max_steps=150"])
+        self.assertIn("resuming from step 100", second.log)
+        self.assertIn("model.ckpt-150", second.log)
+
+        for index in saves.glob("*.index"):
+            index.write_bytes(b"not a table")
+        lost = self.train(sets=[*SAVES, "train.max_steps=200"], expect=65)
+        self.assertIn("model.ckpt-100", lost.log)
+
+    def test_resume_never_refuses_a_folder_with_saves(self):
+        self.train(sets=["train.max_steps=5"])
+        refused = self.train(sets=["train.max_steps=5"], arguments=["--resume", "never"], expect=78)
+        self.assertIn("holds saves", refused.log)
+        self.train(run="fresh", sets=["train.max_steps=5"], arguments=["--resume", "never"])
+
+    def test_resume_from_a_named_save(self):
+        first = self.train(sets=[*SAVES, "train.max_steps=100"])
+        copy = self.folder / "elsewhere"
+        shutil.copytree(first.folder / "checkpoints", copy)
+        second = self.train(run="other", sets=[*SAVES, "train.max_steps=60"], arguments=["--resume", copy / "model.ckpt-50"])
+        self.assertEqual(second.summary()["resumed_from_step"], 50)
+        self.train(run="absent", sets=SAVES, arguments=["--resume", copy / "model.ckpt-51"], expect=66)
+
+    def test_a_changed_run_may_not_go_on(self):
+        self.train(sets=["train.max_steps=5"])
+        refused = self.train(sets=["train.max_steps=9", "run.seed=18"], expect=78)
+        self.assertIn("run.seed was 17 and is now 18", refused.log)
+        refused = self.train(sets=["train.max_steps=9", "data.global_batch_size=32"], expect=78)
+        self.assertIn("the global batch was 64 and is now 32", refused.log)
+
+
+if __name__ == "__main__":
+    unittest.main()

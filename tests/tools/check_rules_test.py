@@ -1,0 +1,76 @@
+"""Each rule of tools/check_rules.py lets a good tree pass and names what is wrong in a bad one."""
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tools"))
+import check_rules  # noqa: E402
+
+GOOD = {
+    "base/error.h": "enum class ExitCode : int {\n  kDone = 0,\n  kUsage = 64,  ///< wrong command line\n};\n",
+    "docs/exit_codes.md": "| 0 | `kDone` | done |\n| 64 | `kUsage` | wrong |\n",
+    "recal/modifier_table.cpp": "constexpr std::array kTable = {\n    TableRow{Pruning::kTag, Pruning::read},\n};\n",
+    "recal/pruning.h": 'class Pruning final : public Modifier {\n  static constexpr std::string_view kTag = "PruningModifier";\n};\n',
+    "docs/recipe.md": "### `!PruningModifier`: prune\n\nSee [codes](exit_codes.md#table), [the web](https://example.org).\n",
+    "tests/base/CMakeLists.txt": "lockstep_test(base_tests SOURCES text_test.cpp)\n",
+    "tests/base/text_test.cpp": "// a test\n",
+    "tests/whole/CMakeLists.txt": 'foreach(name IN ITEMS run other)\n  add_test(NAME x COMMAND python3 "${name}_test.py")\n',
+    "tests/whole/run_test.py": "# a test\n",
+}
+HOME = "/" + "work"  # in pieces, so that this file passes the rule itself
+
+
+class CheckRules(unittest.TestCase):
+    def breaches(self, changes):
+        root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-rules-"))
+        self.addCleanup(shutil.rmtree, root)
+        for name, text in {**GOOD, **changes}.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return check_rules.breaches(root)
+
+    def expect(self, changes, *breaches):
+        self.assertEqual(self.breaches(changes), list(breaches))
+
+    def test_a_good_tree_passes(self):
+        self.expect({})
+
+    def test_tests_that_nobody_runs(self):
+        self.expect({"tests/base/lost_test.cpp": "", "tests/whole/lost_test.py": "", "tests/nowhere/a_test.py": ""},
+                    "tests/base/lost_test.cpp: no CMakeLists.txt runs this test",
+                    "tests/nowhere/a_test.py: no CMakeLists.txt runs this test",
+                    "tests/whole/lost_test.py: no CMakeLists.txt runs this test")
+
+    def test_a_test_named_only_as_part_of_another(self):
+        self.expect({"tests/base/CMakeLists.txt": "lockstep_test(base_tests SOURCES long_text_test.cpp)\n"},
+                    "tests/base/text_test.cpp: no CMakeLists.txt runs this test")
+
+    def test_exit_codes(self):
+        self.expect({"docs/exit_codes.md": "| 0 | `kDone` | done |\n| 65 | `kOld` | gone |\n"},
+                    "docs/exit_codes.md: no row '| 64 | `kUsage` |'",
+                    "docs/exit_codes.md: row 65 (kOld) is no exit code of base/error.h")
+
+    def test_modifiers(self):
+        self.expect({"docs/recipe.md": "### `!OtherModifier`\n"}, "docs/recipe.md: no section '### `!PruningModifier`'")
+
+    def test_rules_that_read_nothing_say_so(self):
+        self.assertEqual(len(self.breaches({"base/error.h": "", "docs/exit_codes.md": "", "recal/modifier_table.cpp": ""})), 2)
+
+    def test_paths_of_one_machine(self):
+        self.expect({"tools/run": f"# first line\ncd {HOME}/main\n", "docs/a.md": "`/ro" + "ot/x` and no/" + "work/x\n"},
+                    "docs/a.md:1: names a folder of one machine", "tools/run:2: names a folder of one machine")
+
+    def test_files_that_are_not_text_are_passed_over(self):
+        self.expect({"data/picture.png": b"\xff\xfe" + f" {HOME}/".encode()})
+
+    def test_links(self):
+        self.expect({"docs/a.md": "\n[gone](no_such.md), ![plot](pictures/a.svg)\n`[code](x.md)`\n```\n[code](y.md)\n```\n"},
+                    "docs/a.md:2: no_such.md does not exist", "docs/a.md:2: pictures/a.svg does not exist")
+
+
+if __name__ == "__main__":
+    unittest.main()

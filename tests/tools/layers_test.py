@@ -1,0 +1,51 @@
+"""Arrows between folders: CMake refuses a cycle, check_layers.py an #include that no arrow allows."""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
+
+
+def check_layers(source, layers):
+    return subprocess.run(["python3", SOURCE / "tools/check_layers.py", source, layers], capture_output=True, text=True)
+
+
+class Layers(unittest.TestCase):
+    def test_the_project_keeps_to_its_arrows(self):
+        done = check_layers(SOURCE, BUILD / "layers.txt")
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_a_wrong_include_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "low").mkdir()
+            (root / "high").mkdir()
+            (root / "low/a.h").write_text('#pragma once\n#include "high/b.h"\n')
+            (root / "high/b.h").write_text('#include "low/a.h"\n')
+            (root / "layers.txt").write_text("low: \nhigh: low\n")
+            done = check_layers(root, root / "layers.txt")
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.stdout, "low/a.h:2: low may not include high\n")
+
+    def test_a_cycle_fails_at_configure(self):
+        for uses, works in (("", True), ("USES high", False)):
+            with tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder)
+                (root / "x.cpp").write_text("int x;\n")
+                (root / "CMakeLists.txt").write_text(
+                    "cmake_minimum_required(VERSION 3.25)\nproject(cycle CXX)\n"
+                    "add_library(LibTorch::cpu INTERFACE IMPORTED)\n"
+                    f"include({SOURCE}/cmake/LockstepModule.cmake)\n"
+                    f"lockstep_module(low SOURCES x.cpp {uses})\n"
+                    "lockstep_module(high SOURCES x.cpp USES low)\n")
+                done = subprocess.run(["cmake", "-G", "Ninja", "-S", root, "-B", root / "build"], capture_output=True, text=True)
+                self.assertEqual(done.returncode == 0, works, done.stderr)
+                if not works:
+                    self.assertIn("cyclic dependencies", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Rules of the repository that no compiler checks: tools/check_rules.py [ROOT]. Prints every breach; exit 1 if any.
+
+1. Every *_test.cpp and *_test.py is named in the CMakeLists.txt of its folder, so that no test is forgotten.
+2. Every exit code of base/error.h has a row in docs/exit_codes.md, under its name, and no row is left over.
+3. Every modifier of recal/modifier_table.cpp has a section in docs/recipe.md.
+4. No file names a folder of the machine it was written on.
+5. Relative links in *.md lead to files that exist.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+SKIPPED_FOLDERS = {"build", "runs", "__pycache__"}
+# In pieces, so that this file passes.
+MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:" + "work|ro" + r"ot)(?:/|\b(?![\w-]))")
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def files_of(root):
+    """Tracked files and new ones that git does not ignore; where there is no git, every file."""
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                            capture_output=True, text=True)
+    if listed.returncode == 0:
+        paths = [root / name for name in listed.stdout.split("\0") if name]
+        return sorted(path for path in set(paths) if path.is_file() and not path.is_symlink())
+    found = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith(".venv")]
+        found += [pathlib.Path(folder) / name for name in names]
+    return sorted(found)
+
+
+def text_of(path):
+    """None for a file that is not text."""
+    try:
+        return path.read_text()
+    except UnicodeDecodeError:
+        return None
+
+
+def line_of(text, offset):
+    return text.count("\n", 0, offset) + 1
+
+
+def unregistered_tests(root, files):
+    for path in files:
+        if not re.search(r"_test\.(cpp|py)$", path.name):
+            continue
+        cmake = path.parent / "CMakeLists.txt"
+        listed = cmake.read_text() if cmake.exists() else ""
+        # Python tests are registered in a loop over their names without the ending.
+        name = re.escape(path.name) if path.suffix == ".cpp" else f"{re.escape(path.stem)}\\.py"
+        stem = re.escape(path.stem.removesuffix("_test"))
+        loop = path.suffix == ".py" and re.search(r"_test\.py", listed) and re.search(rf"ITEMS[^)]*\b{stem}\b[^)]*\)", listed)
+        if not re.search(rf"(?<![\w]){name}\b", listed) and not loop:
+            yield f"{path.relative_to(root)}: no CMakeLists.txt runs this test"
+
+
+def undocumented_exit_codes(root, _):
+    codes = dict(re.findall(r"^\s*(k\w+) = (\d+),", (root / "base/error.h").read_text(), re.MULTILINE))
+    rows = dict(re.findall(r"^\| (\d+) \| `(k\w+)` \|", (root / "docs/exit_codes.md").read_text(), re.MULTILINE))
+    if not codes:
+        yield "base/error.h: no exit codes found; this rule must learn how they are written"
+    for name, code in codes.items():
+        if rows.pop(code, None) != name:
+            yield f"docs/exit_codes.md: no row '| {code} | `{name}` |'"
+    for code, name in rows.items():
+        yield f"docs/exit_codes.md: row {code} ({name}) is no exit code of base/error.h"
+
+
+def undocumented_modifiers(root, _):
+    classes = re.findall(r"TableRow\{(\w+)::kTag", (root / "recal/modifier_table.cpp").read_text())
+    if not classes:
+        yield "recal/modifier_table.cpp: no rows found; this rule must learn how they are written"
+    headers = "\n".join(path.read_text() for path in sorted((root / "recal").glob("*.h")))
+    sections = re.findall(r"^### `!(\w+)`", (root / "docs/recipe.md").read_text(), re.MULTILINE)
+    for name in classes:
+        tag = re.search(rf"class {name}\b.*?kTag = \"(\w+)\"", headers, re.DOTALL)
+        if not tag:
+            yield f"recal: no kTag found in class {name}"
+        elif tag[1] not in sections:
+            yield f"docs/recipe.md: no section '### `!{tag[1]}`'"
+
+
+def machine_paths(root, files):
+    for path in files:
+        text = text_of(path) or ""
+        for match in MACHINE_PATH.finditer(text):
+            yield f"{path.relative_to(root)}:{line_of(text, match.start())}: names a folder of one machine"
+
+
+def dead_links(root, files):
+    for path in files:
+        if path.suffix != ".md":
+            continue
+        text = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), path.read_text())
+        for match in LINK.finditer(text):
+            target = match[1].split("#")[0]
+            if not target or re.match(r"[a-z]+:", target):
+                continue
+            if not (path.parent / target).exists():
+                yield f"{path.relative_to(root)}:{line_of(text, match.start())}: {target} does not exist"
+
+
+RULES = (unregistered_tests, undocumented_exit_codes, undocumented_modifiers, machine_paths, dead_links)
+
+
+def breaches(root):
+    files = files_of(root)
+    return [breach for rule in RULES for breach in rule(root, files)]
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1]).resolve()
+    found = breaches(root)
+    print("\n".join(found) if found else f"{len(RULES)} rules hold")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
