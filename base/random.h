@@ -12,7 +12,7 @@ class CounterRandom {
  public:
   /// The key is folded from its parts, e.g. {seed, stream, epoch}. Different part lists give
   /// independent streams.
-  explicit CounterRandom(std::initializer_list<int64_t> key_parts) {
+  CounterRandom(std::initializer_list<int64_t> key_parts) {
     for (const int64_t part : key_parts)
       key_ = mix(key_ ^ mix(static_cast<uint64_t>(part) + kGolden));
   }

@@ -59,8 +59,9 @@ class Verification {
     const std::vector<Extents> shards = extents_of(reader_->index());
     for (int32_t shard = 0; shard < reader_->index().num_shards; ++shard)
       guarded([&] { check_shard(shard, shards[static_cast<size_t>(shard)]); });
-    for (const auto& [name, entry] : reader_->index().entries)
-      if (entry.num_bytes == 0 || entry.sliced) guarded([&] { check_values(name); });
+    for (const auto& item : reader_->index().entries)
+      if (item.second.num_bytes == 0 || item.second.sliced)
+        guarded([&] { check_values(item.first); });
     return std::move(defects_);
   }
 

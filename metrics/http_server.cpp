@@ -38,8 +38,8 @@ constexpr std::chrono::milliseconds kAcceptPause{100};  ///< when descriptors ha
 
 /// A body that is received and thrown away: memory does not grow with what a client sends.
 struct DiscardedBody {
-  struct value_type {};
-  class reader {
+  struct value_type {};  // NOLINT(readability-identifier-naming): Beast's names
+  class reader {         // NOLINT(readability-identifier-naming)
    public:
     template <bool is_request, class Fields>
     reader(http::header<is_request, Fields>&, value_type&) {}
