@@ -3,8 +3,6 @@
 #include <chrono>
 #include <utility>
 
-#include "dist/agree.h"
-
 namespace lockstep::checkpoint {
 
 double SaveSchedule::steady_seconds() {
@@ -20,12 +18,8 @@ SaveSchedule::SaveSchedule(const CheckpointOptions& options, dist::Communicator&
       clock_s_(std::move(clock_s)),
       last_s_(clock_s_()) {}
 
-bool SaveSchedule::due(int64_t step) {
-  return by_seconds() ? dist::any_of(control_, due_here(step)) : due_here(step);
-}
-
 bool SaveSchedule::due_here(int64_t step) const {
-  if (!by_seconds()) return step > 0 && step % every_steps_ == 0;
+  if (every_steps_ > 0) return step > 0 && step % every_steps_ == 0;
   return control_.rank() == 0 && clock_s_() - last_s_ >= every_s_;
 }
 

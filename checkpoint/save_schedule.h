@@ -9,8 +9,7 @@
 
 namespace lockstep::checkpoint {
 
-/// When to save, the same answer on every rank. Steps are a pure function; seconds are rank 0's
-/// clock, agreed.
+/// When to save: by steps a function of the step, by seconds rank 0's clock.
 class SaveSchedule {
  public:
   /// Seconds of a clock that never goes back.
@@ -21,13 +20,9 @@ class SaveSchedule {
   SaveSchedule(const CheckpointOptions& options, dist::Communicator& control,
                Clock clock_s = steady_seconds);
 
-  /// Whether a save is due after `step` updates. Collective if by_seconds(): call it at the same
-  /// steps on every rank.
-  bool due(int64_t step);
-  /// This rank's opinion without a message: the truth when by steps; when by seconds, rank 0's word
-  /// is the answer and other ranks say no. For callers that agree on it together with other things.
+  /// Whether this rank asks for a save after `step` updates: by steps every rank does; by seconds
+  /// rank 0 alone, whose word the caller brings to the others (it travels with the step's votes).
   bool due_here(int64_t step) const;
-  bool by_seconds() const { return every_steps_ == 0; }
 
   /// Starts the next interval; call after each save, good or failed.
   void saved() { last_s_ = clock_s_(); }
