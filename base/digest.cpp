@@ -28,12 +28,6 @@ Sha256& Sha256::add(std::string_view bytes) {
   return *this;
 }
 
-Sha256& Sha256::add(const at::Tensor& tensor) {
-  check(tensor.is_cpu(), "a digest needs a CPU tensor");
-  const at::Tensor whole = tensor.detach().contiguous();
-  return add({static_cast<const char*>(whole.const_data_ptr()), whole.nbytes()});
-}
-
 std::string Sha256::hex() {
   std::array<unsigned char, 32> bytes{};
   check(EVP_DigestFinal_ex(as_context(context_), bytes.data(), nullptr) == 1, "EVP_DigestFinal_ex");

@@ -4,7 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include <ATen/core/Tensor.h>
+namespace at {
+class Tensor;
+}
 
 namespace lockstep {
 

@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/param_group.h"
+
 namespace lockstep {
 
 /// One trainable tensor of a model. `tensor` shares memory with the model: writing into it changes
@@ -20,6 +22,9 @@ struct Param {
 /// A model's parameters in the model's own order, the same on every rank.
 using ParamTable = std::vector<Param>;
 
+/// The parameter group of base/param_group.h.
+inline int group_of(const Param& param) { return param.decayed ? kWeightGroup : kOtherGroup; }
+
 /// blocks.0.conv.weight -> blocks/0/conv/weight, the form in which names stand in a save.
 std::string slashed(std::string dotted_name);
 
@@ -31,13 +36,14 @@ struct FlatSlice {
 };
 
 /// Values and gradients of some parameters in two contiguous tensors, of which the model's tensors
-/// and their gradients are views. One dtype, one decay and learning-rate group.
+/// and their gradients are views. One dtype, one parameter group, all trainable or all frozen.
 ///
 /// Symbol: [E] = elements of the buffer.
 struct FlatBuffer {
   at::Tensor values_E;
-  at::Tensor grads_E;
-  bool decayed = false;
+  at::Tensor grads_E;  ///< undefined where frozen
+  int group = kWeightGroup;
+  bool frozen = false;            ///< takes no part in reduction and update
   std::vector<FlatSlice> slices;  ///< ascending offsets, no gaps
 };
 

@@ -1,5 +1,6 @@
 #include "base/yaml_fields.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -14,6 +15,16 @@ std::string number_text(double value) { return fmt::format("{}", value); }
 template <typename T>
 std::string optional_text(const std::optional<T>& value) {
   return value ? fmt::format("{}", *value) : "none";
+}
+
+/// What an unknown key may have meant: the nearest known one, or any of them.
+std::string near_or_all(const std::string& key, const std::vector<std::string>& known) {
+  const std::string near = did_you_mean(key, known);
+  if (!near.empty() || known.empty()) return near;
+  std::vector<std::string> each;
+  for (const std::string& name : known)
+    if (std::find(each.begin(), each.end(), name) == each.end()) each.push_back(name);
+  return fmt::format("; there are {}", fmt::join(each, ", "));
 }
 
 }  // namespace
@@ -101,8 +112,17 @@ void YamlFields::wrong_type(const YAML::Node& node, std::string_view key, std::s
                           : node.IsMap()      ? "a map"
                           : node.IsSequence() ? "a list"
                                               : "nothing";
-  faults_->add(
-      document_.fault_at(node, fmt::format("'{}' must be {}, not {}", path_of(key), wanted, got)));
+  refuse(node, key, fmt::format("'{}' must be {}, not {}", path_of(key), wanted, got));
+}
+
+void YamlFields::refuse(const YAML::Node& node, std::string_view key, std::string message) {
+  if (!node.Mark().is_null())
+    for (const auto& pair : map_) {
+      if (!pair.first.IsScalar() || pair.first.Scalar() != key) continue;
+      if (pair.first.Mark().pos > node.Mark().pos)
+        message += fmt::format(" (used in line {} by its alias)", pair.first.Mark().line + 1);
+    }
+  faults_->add(document_.fault_at(node, std::move(message)));
 }
 
 std::optional<double> YamlFields::number(const YAML::Node& node, std::string_view key,
@@ -111,8 +131,8 @@ std::optional<double> YamlFields::number(const YAML::Node& node, std::string_vie
   if (!value) {
     wrong_type(node, key, "a finite decimal number");
   } else if (!range.holds(*value)) {
-    faults_->add(document_.fault_at(
-        node, fmt::format("'{}' is {}, it must be {}", path_of(key), node.Scalar(), range.text())));
+    refuse(node, key,
+           fmt::format("'{}' is {}, it must be {}", path_of(key), node.Scalar(), range.text()));
     return std::nullopt;
   }
   return value;
@@ -125,8 +145,8 @@ std::optional<int64_t> YamlFields::integer(const YAML::Node& node, std::string_v
   if (!value) {
     wrong_type(node, key, "a whole number");
   } else if (!range.holds(static_cast<double>(*value))) {
-    faults_->add(document_.fault_at(
-        node, fmt::format("'{}' is {}, it must be {}", path_of(key), node.Scalar(), range.text())));
+    refuse(node, key,
+           fmt::format("'{}' is {}, it must be {}", path_of(key), node.Scalar(), range.text()));
     return std::nullopt;
   }
   return value;
@@ -231,9 +251,9 @@ bool YamlFields::read_choice(std::string_view key, std::string* value,
   if (!node) return false;
   const std::string text = node->IsScalar() ? node->Scalar() : "";
   if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-    faults_->add(
-        document_.fault_at(*node, fmt::format("'{}' must be one of {}, not '{}'{}", path_of(key),
-                                              list, text, did_you_mean(text, choices))));
+    refuse(*node, key,
+           fmt::format("'{}' must be one of {}, not '{}'{}", path_of(key), list, text,
+                       did_you_mean(text, choices)));
     return false;
   }
   *value = text;
@@ -249,18 +269,20 @@ void YamlFields::require(std::string_view key) {
 }
 
 void YamlFields::fault(std::string_view key, std::string message) {
-  faults_->add(document_.fault_at(has(key) ? map_[std::string(key)] : map_, std::move(message)));
+  refuse(has(key) ? map_[std::string(key)] : map_, key, std::move(message));
 }
 
 void YamlFields::done() {
   if (!map_.IsDefined() || !map_.IsMap()) return;
   for (const auto& pair : map_) {
-    if (!pair.first.IsScalar()) continue;  // already a fault of the document
+    if (faults_->full()) return;
+    if (!pair.first.IsScalar() || pair.first.Scalar() == "<<")
+      continue;  // already a fault of the document
     const std::string& key = pair.first.Scalar();
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::string where = path_.empty() ? "" : " in '" + path_ + "'";
     faults_->add(document_.fault_at(
-        pair.first, "unknown key '" + key + "'" + where + did_you_mean(key, known_)));
+        pair.first, "unknown key '" + key + "'" + where + near_or_all(key, known_)));
   }
 }
 

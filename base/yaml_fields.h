@@ -95,6 +95,9 @@ class YamlFields {
                                  std::string default_text, std::string range,
                                  std::string_view help);
   std::string path_of(std::string_view key) const;
+  /// A fault at a key's value, or at a part of it. What an alias stands for is elsewhere: the
+  /// message then names the line of its use.
+  void refuse(const YAML::Node& node, std::string_view key, std::string message);
   void wrong_type(const YAML::Node& node, std::string_view key, std::string_view wanted);
   std::optional<double> number(const YAML::Node& node, std::string_view key, const Range& range);
   std::optional<int64_t> integer(const YAML::Node& node, std::string_view key, const Range& range);

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+/// One layer of a model that multiplies by a weight: a linear layer or a convolution.
+struct LayerInfo {
+  std::string name;          ///< dotted: blocks.0.conv
+  int64_t weight_param = 0;  ///< index in the ParamTable
+  bool has_batch_norm = false;
+};
+
+}  // namespace lockstep
