@@ -5,10 +5,10 @@
 namespace lockstep::model {
 
 DigitsNet::DigitsNet(int64_t seed)
-    : conv0_("blocks.0.conv", 1, 16, 1, seed, &params_),
-      conv1_("blocks.1.conv", 16, 32, 2, seed, &params_),
-      conv2_("blocks.2.conv", 32, 64, 2, seed, &params_),
-      classifier_("classifier", 64 * 2 * 2, 10, seed, &params_) {}
+    : conv0_("blocks.0.conv", 1, 16, 1, seed, &table_),
+      conv1_("blocks.1.conv", 16, 32, 2, seed, &table_),
+      conv2_("blocks.2.conv", 32, 64, 2, seed, &table_),
+      classifier_("classifier", 64 * 2 * 2, 10, seed, &table_) {}
 
 at::Tensor DigitsNet::forward(const at::Tensor& inputs_B1HW) {
   at::Tensor features = at::gelu(conv0_(inputs_B1HW));

@@ -23,39 +23,38 @@ at::Tensor uniform_parameter(const std::string& name, at::IntArrayRef shape, int
   return values.set_requires_grad(true);
 }
 
-/// Adds <name>.weight and <name>.bias. Returns both; they share memory with the table's.
-std::pair<at::Tensor, at::Tensor> add_layer(const std::string& name, at::IntArrayRef weight_shape,
-                                            int64_t seed, ParamTable* params) {
-  const int64_t num_outputs = weight_shape[0];
-  int64_t fan_in = 1;
-  for (const int64_t extent : weight_shape.slice(1)) fan_in *= extent;
-  at::Tensor weight = uniform_parameter(name + ".weight", weight_shape, fan_in, seed);
-  at::Tensor bias = uniform_parameter(name + ".bias", {num_outputs}, fan_in, seed);
-  params->push_back(
-      {.name = name + ".weight", .tensor = weight, .prunable = true, .decayed = true});
-  params->push_back({.name = name + ".bias", .tensor = bias});
-  return {weight, bias};
-}
-
 }  // namespace
 
-Linear::Linear(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t seed,
-               ParamTable* params) {
-  std::tie(weight_OI_, bias_O_) = add_layer(name, {num_outputs, num_inputs}, seed, params);
+LayerParams::LayerParams(const std::string& name, at::IntArrayRef weight_shape, int64_t seed,
+                         LayerTable* table)
+    : table_(table), index_(static_cast<int64_t>(table->layers.size())) {
+  int64_t fan_in = 1;
+  for (const int64_t extent : weight_shape.slice(1)) fan_in *= extent;
+  weight_ = uniform_parameter(name + ".weight", weight_shape, fan_in, seed);
+  bias_O_ = uniform_parameter(name + ".bias", {weight_shape[0]}, fan_in, seed);
+  table->layers.push_back(
+      {.name = name, .weight_param = static_cast<int64_t>(table->params.size())});
+  table->params.push_back(
+      {.name = name + ".weight", .tensor = weight_, .prunable = true, .decayed = true});
+  table->params.push_back({.name = name + ".bias", .tensor = bias_O_});
 }
 
+Linear::Linear(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t seed,
+               LayerTable* table)
+    : params_(name, {num_outputs, num_inputs}, seed, table) {}
+
 at::Tensor Linear::operator()(const at::Tensor& inputs_BI) const {
-  return at::linear(inputs_BI, weight_OI_, bias_O_);
+  const at::Tensor inputs = params_.input(inputs_BI);
+  return at::linear(inputs, params_.weight(), params_.bias());
 }
 
 Conv3x3::Conv3x3(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t stride,
-                 int64_t seed, ParamTable* params)
-    : stride_(stride) {
-  std::tie(weight_OI33_, bias_O_) = add_layer(name, {num_outputs, num_inputs, 3, 3}, seed, params);
-}
+                 int64_t seed, LayerTable* table)
+    : params_(name, {num_outputs, num_inputs, 3, 3}, seed, table), stride_(stride) {}
 
 at::Tensor Conv3x3::operator()(const at::Tensor& inputs_BIHW) const {
-  return at::conv2d(inputs_BIHW, weight_OI33_, bias_O_, {stride_, stride_}, {1, 1});
+  const at::Tensor inputs = params_.input(inputs_BIHW);
+  return at::conv2d(inputs, params_.weight(), params_.bias(), {stride_, stride_}, {1, 1});
 }
 
 }  // namespace lockstep::model

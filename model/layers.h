@@ -2,38 +2,72 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "base/layer_hook.h"
 #include "base/params.h"
 
-/// Layers as small values: they add their parameters to a table and compute with ATen's own
+/// Layers as small values: they enter themselves in their model's table and compute with ATen's own
 /// operations. Names: <layer>.weight, <layer>.bias. Initial values: uniform in ±1/sqrt(fan_in),
 /// drawn from (seed, name). Symbols: B = samples, I = inputs, O = outputs, H, W = rows, columns.
 namespace lockstep::model {
 
+/// What the layers of one model share. The layers keep its address, so it stays where it is.
+struct LayerTable {
+  LayerTable() = default;
+  LayerTable(const LayerTable&) = delete;
+  LayerTable& operator=(const LayerTable&) = delete;
+
+  ParamTable params;
+  std::vector<LayerInfo> layers;  ///< in the order in which forward uses them
+  LayerHook* hook = nullptr;      ///< null: layers compute with the plain tensors
+};
+
+/// Weight and bias of one layer, entered in the table when it is made.
+class LayerParams {
+ public:
+  LayerParams(const std::string& name, at::IntArrayRef weight_shape, int64_t seed,
+              LayerTable* table);
+
+  /// What the layer computes with: the tensor itself, or what the table's hook makes of it. Ask
+  /// for the input first.
+  at::Tensor input(const at::Tensor& plain) const {
+    return table_->hook == nullptr ? plain : table_->hook->input(index_, plain);
+  }
+  at::Tensor weight() const {
+    return table_->hook == nullptr ? weight_ : table_->hook->weight(index_, weight_);
+  }
+  const at::Tensor& bias() const { return bias_O_; }
+
+ private:
+  LayerTable* table_;
+  int64_t index_;  // in table_->layers
+  at::Tensor weight_;
+  at::Tensor bias_O_;
+};
+
 class Linear {
  public:
   Linear(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t seed,
-         ParamTable* params);
+         LayerTable* table);
   /// [B, I] -> [B, O]
   at::Tensor operator()(const at::Tensor& inputs_BI) const;
 
  private:
-  at::Tensor weight_OI_;
-  at::Tensor bias_O_;
+  LayerParams params_;  // weight [O, I]
 };
 
 /// 3×3 convolution with padding 1: [B, I, H, W] -> [B, O, ceil(H / stride), ceil(W / stride)].
 class Conv3x3 {
  public:
   Conv3x3(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t stride,
-          int64_t seed, ParamTable* params);
+          int64_t seed, LayerTable* table);
   at::Tensor operator()(const at::Tensor& inputs_BIHW) const;
 
  private:
-  at::Tensor weight_OI33_;
-  at::Tensor bias_O_;
+  LayerParams params_;  // weight [O, I, 3, 3]
   int64_t stride_;
 };
 

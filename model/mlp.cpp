@@ -19,7 +19,7 @@ Mlp::Mlp(const std::vector<int64_t>& widths, const std::string& activation, int6
                   : activation == "tanh" ? tanh
                                          : gelu) {
   for (size_t i = 0; i + 1 < widths.size(); ++i)
-    layers_.emplace_back(fmt::format("layers.{}", i), widths[i], widths[i + 1], seed, &params_);
+    layers_.emplace_back(fmt::format("layers.{}", i), widths[i], widths[i + 1], seed, &table_);
 }
 
 at::Tensor Mlp::forward(const at::Tensor& inputs_BX) {

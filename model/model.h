@@ -7,8 +7,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/layer_hook.h"
 #include "base/params.h"
 #include "base/yaml_fields.h"
+#include "model/layers.h"
 
 namespace lockstep::model {
 
@@ -18,17 +20,26 @@ namespace lockstep::model {
 /// model without a message.
 class Model {
  public:
+  Model() = default;
   virtual ~Model() = default;
+  Model(const Model&) = delete;  // layers and callers keep addresses into it
+  Model& operator=(const Model&) = delete;
 
   /// inputs_BX float32 -> logits_BC. B = 0 is allowed.
   virtual at::Tensor forward(const at::Tensor& inputs_BX) = 0;
 
   /// Parameters in the order in which forward uses them. The tensors share memory with the model.
-  ParamTable& params() { return params_; }
-  const ParamTable& params() const { return params_; }
+  ParamTable& params() { return table_.params; }
+  const ParamTable& params() const { return table_.params; }
+
+  /// The layers that call a hook, in the order in which forward uses them.
+  const std::vector<LayerInfo>& layers() const { return table_.layers; }
+  /// From the next forward on, each layer passes its input and its weight through the hook, which
+  /// must outlive its use here. Null: none, the default; it costs nothing.
+  void set_layer_hook(LayerHook* hook) { table_.hook = hook; }
 
  protected:
-  ParamTable params_;
+  LayerTable table_;
 };
 
 /// Section `model` of the run file.
