@@ -75,7 +75,7 @@ StepTotals GradientReducer::finish(const StepShare& share) {
 
 void GradientReducer::start_all(const at::Tensor& share_V) {
   for (const FlatBuffer& buffer : buffers_)
-    under_way_.push_back(comm_.all_reduce(buffer.grads_E, ReduceOp::kSum));
+    if (!buffer.frozen) under_way_.push_back(comm_.all_reduce(buffer.grads_E, ReduceOp::kSum));
   under_way_.push_back(comm_.all_reduce(share_V, ReduceOp::kSum));
 }
 
@@ -87,7 +87,7 @@ void GradientReducer::wait_all() {
 bool GradientReducer::take_means(int64_t num_samples) {
   bool finite = true;
   for (const FlatBuffer& buffer : buffers_)
-    finite = divide_and_check(buffer.grads_E, num_samples) && finite;
+    if (!buffer.frozen) finite = divide_and_check(buffer.grads_E, num_samples) && finite;
   return finite;
 }
 

@@ -43,9 +43,10 @@ struct StepTotals {
 ///   const StepTotals totals = reducer.finish(share);
 ///   if (totals.finite()) optimizer.step();  // grads_E: sum over ranks / totals.num_samples
 ///
-/// So an uneven or partial last batch is weighted exactly. Both calls are collective: all ranks
-/// make them in turn. Between them backward may run on any thread, and the reducer may read and
-/// write grads_E as soon as they are complete; now it does so in finish() only.
+/// So an uneven or partial last batch is weighted exactly. Frozen buffers do not travel. Both calls
+/// are collective: all ranks make them in turn. Between them backward may run on any thread, and
+/// the reducer may read and write grads_E as soon as they are complete; now it does so in finish()
+/// only.
 ///
 /// Errors: Error(kUnavailable) from the communicator; Error(kBug) for calls out of turn or a step
 /// without samples.

@@ -23,6 +23,9 @@ SyncOptions read_sync_options(YamlFields in) {
                  "number format of gradients in messages");
   in.read("shard_optimizer", &options.shard_optimizer,
           "each rank keeps only a share of the optimizer's state");
+  in.read("agree_every", &options.agree_every, between(0, 1e9),
+          "steps from one comparison of the ranks' whole state to the next (also made at each save "
+          "and load); 0: only there");
   in.done();
   if (options.packed == "always") refuse(in, "packed", "always", "auto or never");
   if (options.wire != "fp32") refuse(in, "wire", options.wire, "fp32");

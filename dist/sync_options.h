@@ -14,6 +14,7 @@ struct SyncOptions {
       "auto";  ///< auto, never: all gradients travel (auto may choose otherwise in later versions)
   std::string wire = "fp32";     ///< number format in messages
   bool shard_optimizer = false;  ///< each rank keeps a share of the optimizer's state
+  int64_t agree_every = 500;     ///< steps between comparisons of the ranks' state; 0: never
 };
 
 /// Reads the section; faults go where `in` sends them. Values that the run file's grammar knows and

@@ -10,17 +10,11 @@ namespace lockstep::optim {
 class Adam final : public Optimizer {
  public:
   Adam(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers, const ParamTable& params);
-  void step(double learning_rate) override;
-  StateList state() override;
+  void step(const StepRates& rates) override;
 
  private:
-  OptimizerOptions options_;
-  std::vector<FlatBuffer>& buffers_;
-  const ParamTable& params_;
-  std::vector<at::Tensor> first_moments_;   // [E] a buffer
-  std::vector<at::Tensor> second_moments_;  // [E] a buffer
-  at::Tensor update_number_;                // float32 scalar, as the fused kernel wants it
-  int64_t num_updates_ = 0;
+  double beta1_, beta2_, epsilon_;
+  at::Tensor update_number_;  // float32 scalar, as the fused kernel wants it
 };
 
 }  // namespace lockstep::optim

@@ -1,5 +1,7 @@
 #include "optim/param_arena.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
@@ -9,35 +11,52 @@
 namespace lockstep::optim {
 namespace {
 
-std::vector<FlatSlice> lay_out(const ParamTable& params, const std::vector<int64_t>& members) {
+void require_each_once(const BufferPlan& plan, size_t num_params) {
+  std::vector<int> num_uses(num_params, 0);
+  for (const auto& members : plan)
+    for (const int64_t index : members) ++num_uses.at(static_cast<size_t>(index));
+  check(std::all_of(num_uses.begin(), num_uses.end(), [](int uses) { return uses == 1; }),
+        "a plan names each parameter once");
+}
+
+std::vector<FlatSlice> lay_out_slices(const ParamTable& params, const std::vector<int64_t>& members,
+                                      const std::vector<bool>& trainable) {
   std::vector<FlatSlice> slices;
   int64_t offset_E = 0;
+  const auto first = static_cast<size_t>(members.at(0));
   for (const int64_t index : members) {
-    const Param& param = params.at(static_cast<size_t>(index));
-    const Param& first = params.at(static_cast<size_t>(members.front()));
-    check(
-        param.decayed == first.decayed && param.tensor.options().type_equal(first.tensor.options()),
-        "a buffer holds parameters of one kind");
-    slices.push_back({index, offset_E, param.tensor.numel()});
-    offset_E += param.tensor.numel();
+    const auto i = static_cast<size_t>(index);
+    check(group_of(params[i]) == group_of(params[first]) && trainable[i] == trainable[first] &&
+              params[i].tensor.options().type_equal(params[first].tensor.options()),
+          "a buffer holds parameters of one kind");
+    slices.push_back({index, offset_E, params[i].tensor.numel()});
+    offset_E += params[i].tensor.numel();
   }
   return slices;
 }
 
-FlatBuffer make_buffer(ParamTable& params, const std::vector<int64_t>& members, at::Device device) {
-  const Param& first = params.at(static_cast<size_t>(members.at(0)));
-  FlatBuffer buffer{.decayed = first.decayed, .slices = lay_out(params, members)};
+/// The parameter's tensor and gradient become views of the buffer.
+void move_in(const FlatBuffer& buffer, const FlatSlice& slice, ParamTable& params) {
+  at::Tensor& tensor = params[static_cast<size_t>(slice.param)].tensor;
+  const at::Tensor view = view_of_slice(buffer.values_E, slice, params);
+  view.copy_(tensor.detach());
+  tensor.mutable_grad() = at::Tensor();
+  tensor.set_data(view);
+  tensor.set_requires_grad(!buffer.frozen);
+  if (!buffer.frozen) tensor.mutable_grad() = view_of_slice(buffer.grads_E, slice, params);
+}
+
+FlatBuffer make_buffer(ParamTable& params, const std::vector<int64_t>& members,
+                       const std::vector<bool>& trainable, at::Device device) {
+  FlatBuffer buffer{.slices = lay_out_slices(params, members, trainable)};
+  const Param& first = params[static_cast<size_t>(members.front())];
+  buffer.group = group_of(first);
+  buffer.frozen = !trainable[static_cast<size_t>(members.front())];
   const int64_t num_elements = buffer.slices.back().offset_E + buffer.slices.back().num_elements;
   buffer.values_E =
       at::empty({num_elements}, first.tensor.options().requires_grad(false).device(device));
-  buffer.grads_E = at::zeros_like(buffer.values_E);
-  for (const FlatSlice& slice : buffer.slices) {
-    at::Tensor& tensor = params[static_cast<size_t>(slice.param)].tensor;
-    const at::Tensor view = view_of_slice(buffer.values_E, slice, params);
-    view.copy_(tensor.detach());
-    tensor.set_data(view);
-    tensor.mutable_grad() = view_of_slice(buffer.grads_E, slice, params);
-  }
+  if (!buffer.frozen) buffer.grads_E = at::zeros_like(buffer.values_E);
+  for (const FlatSlice& slice : buffer.slices) move_in(buffer, slice, params);
   return buffer;
 }
 
@@ -49,20 +68,35 @@ at::Tensor view_of_slice(const at::Tensor& flat_E, const FlatSlice& slice,
       .view(params[static_cast<size_t>(slice.param)].tensor.sizes());
 }
 
-ParamArena::ParamArena(ParamTable& params, const std::vector<std::vector<int64_t>>& plan,
-                       at::Device device)
+ParamArena::ParamArena(ParamTable& params, const BufferPlan& plan, at::Device device)
     : params_(params) {
   const at::NoGradGuard no_grad;
-  std::vector<int> num_uses(params.size(), 0);
-  for (const auto& members : plan)
-    for (const int64_t index : members) ++num_uses.at(static_cast<size_t>(index));
-  check(std::all_of(num_uses.begin(), num_uses.end(), [](int uses) { return uses == 1; }),
-        "a plan names each parameter once");
-  for (const auto& members : plan) buffers_.push_back(make_buffer(params, members, device));
+  require_each_once(plan, params_.size());
+  const std::vector<bool> all(params_.size(), true);
+  for (const auto& members : plan) buffers_.push_back(make_buffer(params_, members, all, device));
+}
+
+std::vector<FlatBuffer> ParamArena::lay_out(const BufferPlan& plan,
+                                            const std::vector<bool>& trainable) {
+  const at::NoGradGuard no_grad;
+  require_each_once(plan, params_.size());
+  const at::Device where = device();
+  std::vector<FlatBuffer> now;
+  for (const auto& members : plan) now.push_back(make_buffer(params_, members, trainable, where));
+  std::swap(buffers_, now);
+  return now;
+}
+
+int64_t ParamArena::num_trainable_elements() const {
+  int64_t num_elements = 0;
+  for (const FlatBuffer& buffer : buffers_)
+    if (!buffer.frozen) num_elements += buffer.values_E.numel();
+  return num_elements;
 }
 
 void ParamArena::zero_grads() {
-  for (FlatBuffer& buffer : buffers_) buffer.grads_E.zero_();
+  for (FlatBuffer& buffer : buffers_)
+    if (!buffer.frozen) buffer.grads_E.zero_();
 }
 
 }  // namespace lockstep::optim

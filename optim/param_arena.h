@@ -7,20 +7,29 @@
 
 namespace lockstep::optim {
 
+/// Which parameters (indices in the table) stand in which buffer, in memory order.
+using BufferPlan = std::vector<std::vector<int64_t>>;
+
 /// Lays a model's parameters and their gradients into flat buffers, of which the model's tensors
 /// become views: one collective and one fused update a buffer, with no copy between.
 class ParamArena {
  public:
-  /// plan[b] lists the parameters (indices in the table) of buffer b in memory order; each
-  /// parameter stands in exactly one buffer; all of a buffer share dtype, device and `decayed`.
-  /// Values are kept, gradients become zeros. Afterwards the parameters' tensors must not be given
-  /// other memory (set_data). The buffers, and so the model, live on `device`.
-  ParamArena(ParamTable& params, const std::vector<std::vector<int64_t>>& plan, at::Device device);
+  /// All parameters trainable. The buffers, and so the model, live on `device`. The plan is as for
+  /// lay_out().
+  ParamArena(ParamTable& params, const BufferPlan& plan, at::Device device);
+
+  /// Lays everything out anew. Each parameter stands in exactly one buffer of the plan; all of a
+  /// buffer share dtype, group and trainability. Values are kept, gradients become zeros. Frozen
+  /// parameters stop to require a gradient and have none. Tensors that were views of the buffers
+  /// before (detached parameters) no longer are: take them anew. Returns the buffers before, for
+  /// who keeps tensors beside them (Optimizer::follow).
+  std::vector<FlatBuffer> lay_out(const BufferPlan& plan, const std::vector<bool>& trainable);
 
   std::vector<FlatBuffer>& buffers() { return buffers_; }
   at::Device device() const { return buffers_.at(0).values_E.device(); }
   size_t num_buffers() const { return buffers_.size(); }
   const ParamTable& params() const { return params_; }
+  int64_t num_trainable_elements() const;
 
   /// Backward adds to the gradients; call before each update's first backward.
   void zero_grads();

@@ -31,6 +31,7 @@ TEST(SyncOptions, DefaultsStandWhereNothingIsSaid) {
   EXPECT_EQ(reading.options.packed, "auto");
   EXPECT_EQ(reading.options.wire, "fp32");
   EXPECT_FALSE(reading.options.shard_optimizer);
+  EXPECT_EQ(reading.options.agree_every, 500);
 }
 
 TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
@@ -43,7 +44,7 @@ TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
 
 TEST(SyncOptions, EveryKeyIsDocumented) {
   const Reading reading = read("sync: {}");
-  EXPECT_THAT(reading.docs, SizeIs(4));
+  EXPECT_THAT(reading.docs, SizeIs(5));
   for (const FieldDoc& doc : reading.docs) EXPECT_GT(doc.help.size(), 10U) << doc.path;
 }
 

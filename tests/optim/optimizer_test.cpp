@@ -16,11 +16,18 @@ struct Fixture {
                {"a.bias", at::ones({2}).set_requires_grad(true), false, false},
                {"b.weight", at::full({4}, 2.0F).set_requires_grad(true), true, true}},
         arena(params, {{2, 0}, {1}}, at::kCPU),
-        optimizer(make_optimizer(options, arena.buffers(), params)) {}
+        optimizer(make_optimizer(options, arena.buffers(), params)),
+        rates(initial_rates(options)) {}
 
   void step(double learning_rate, double grad) {
-    for (FlatBuffer& buffer : arena.buffers()) buffer.grads_E.fill_(grad);
-    optimizer->step(learning_rate);
+    for (FlatBuffer& buffer : arena.buffers())
+      if (!buffer.frozen) buffer.grads_E.fill_(grad);
+    StepRates now = rates;
+    for (GroupRates& group : now) group.learning_rate = learning_rate;
+    optimizer->step(now);
+  }
+  void freeze(const std::vector<bool>& trainable, const BufferPlan& plan) {
+    optimizer->follow(arena.lay_out(plan, trainable));
   }
   double first_of(size_t param) {
     return params[param].tensor.detach().flatten()[0].item<double>();
@@ -29,6 +36,7 @@ struct Fixture {
   ParamTable params;
   ParamArena arena;
   std::unique_ptr<Optimizer> optimizer;
+  StepRates rates;
 };
 
 TEST(ParamArena, TensorsAndGradientsBecomeViews) {
@@ -58,6 +66,68 @@ TEST(ParamArena, APlanThatForgetsAParameterIsRefused) {
                     {"b", at::ones({2}).set_requires_grad(true)}};
   EXPECT_THROW(ParamArena(params, {{0}}, at::kCPU), Error);
   EXPECT_THROW(ParamArena(params, {{0, 0, 1}}, at::kCPU), Error);
+}
+
+TEST(ParamArena, FrozenParametersKeepValueAndMomentsUntilTheyThaw) {
+  for (const char* type : {"momentum", "adam"}) {
+    Fixture f({.type = type});
+    f.step(0.1, 1.0);
+    const double before = f.first_of(0), moment = f.optimizer->slots_of(0)[0][0][0].item<double>();
+    f.freeze({false, true, true}, {{2}, {0}, {1}});
+    EXPECT_EQ(f.first_of(0), before);
+    EXPECT_FALSE(f.params[0].tensor.requires_grad());
+    EXPECT_FALSE(f.params[0].tensor.grad().defined());
+    EXPECT_EQ(f.arena.num_trainable_elements(), 6);
+    const double moving = f.first_of(2);
+    f.step(0.1, 1.0);
+    EXPECT_EQ(f.first_of(0), before);
+    EXPECT_NE(f.first_of(2), moving);
+    EXPECT_EQ(f.optimizer->slots_of(0)[0][0][0].item<double>(), moment);
+    f.freeze({true, true, true}, {{2, 0}, {1}});
+    f.step(0.1, 1.0);
+    EXPECT_NE(f.first_of(0), before);
+  }
+}
+
+TEST(ParamArena, ALayoutChangesNoUpdate) {
+  Fixture one({.type = "adam"}), other({.type = "adam"});
+  for (int i = 0; i < 3; ++i) one.step(0.1, 0.3), other.step(0.1, 0.3);
+  other.freeze({true, true, true}, {{0}, {1}, {2}});
+  one.step(0.1, 0.7), other.step(0.1, 0.7);
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_TRUE(at::equal(one.params[i].tensor, other.params[i].tensor)) << i;
+}
+
+TEST(ParamArena, BackwardReachesTheNewBuffers) {
+  Fixture f({.type = "sgd"});
+  f.freeze({true, true, false}, {{0}, {1}, {2}});
+  (f.params[0].tensor.sum() + f.params[2].tensor.sum()).backward();
+  EXPECT_TRUE(at::equal(f.arena.buffers()[0].grads_E, at::ones({6})));
+  EXPECT_FALSE(f.arena.buffers()[2].grads_E.defined());
+}
+
+TEST(Groups, HaveRatesOfTheirOwn) {
+  Fixture f({.type = "sgd", .weight_decay = 0.5});
+  for (FlatBuffer& buffer : f.arena.buffers()) buffer.grads_E.fill_(1);
+  f.optimizer->step({GroupRates{0.1, 0.0}, GroupRates{0.2, 1.0}});
+  EXPECT_FLOAT_EQ(f.first_of(2), 2 - 0.1);
+  EXPECT_FLOAT_EQ(f.first_of(1), 1 - 0.2 * (1 + 1));
+}
+
+TEST(LearningRateDecay, FollowsItsFormulas) {
+  const LearningRateDecay exponential{.type = "exponential"};
+  EXPECT_EQ(decayed_rate(exponential, 0.1, 0, 10, 100), 0.1);
+  EXPECT_EQ(decayed_rate(exponential, 0.1, 19, 10, 100), 0.1);
+  EXPECT_DOUBLE_EQ(decayed_rate(exponential, 0.1, 20, 10, 100), 0.094);
+  EXPECT_DOUBLE_EQ(decayed_rate(exponential, 0.1, 45, 10, 100), 0.1 * 0.94 * 0.94);
+  LearningRateDecay smooth = exponential;
+  smooth.staircase = false;
+  EXPECT_DOUBLE_EQ(decayed_rate(smooth, 0.1, 10, 10, 100), 0.1 * std::sqrt(0.94));
+  const LearningRateDecay polynomial{.type = "polynomial", .end_learning_rate = 0.02};
+  EXPECT_DOUBLE_EQ(decayed_rate(polynomial, 0.1, 25, 10, 100), 0.08);
+  EXPECT_DOUBLE_EQ(decayed_rate(polynomial, 0.1, 100, 10, 100), 0.02);
+  EXPECT_DOUBLE_EQ(decayed_rate(polynomial, 0.1, 500, 10, 100), 0.02);
+  EXPECT_EQ(decayed_rate({}, 0.1, 500, 10, 100), 0.1);
 }
 
 TEST(Sgd, SubtractsRateTimesGradientAndDecaysWeightsOnly) {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/decimal.h"
+#include "base/yaml_fields.h"
+
+namespace lockstep::optim {
+
+/// The optimizer's own schedule, keys `learning_rate_decay_type` and those behind it.
+///
+///   fixed        rate
+///   exponential  rate * factor^(s / d), the exponent rounded down where `staircase`
+///   polynomial   (rate - end) * (1 - min(s, n) / n)^power + end
+///
+/// s: updates done; d = round(num_epochs_per_decay * steps per epoch), at least 1; n: steps of the
+/// run. Source: tf.compat.v1.train.exponential_decay and polynomial_decay.
+struct LearningRateDecay {
+  std::string type = "fixed";  ///< fixed | exponential | polynomial
+  double factor = 0.94;
+  double num_epochs_per_decay = 2.0;
+  bool staircase = true;
+  double end_learning_rate = 0.0001;
+  double power = 1.0;
+};
+
+void read_learning_rate_decay(YamlFields* in, LearningRateDecay* decay);
+
+/// The rate of update `step` (from 0): a pure function, the same on every rank and after a resume.
+double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_t step,
+                    int64_t steps_per_epoch, int64_t total_steps);
+
+}  // namespace lockstep::optim
