@@ -25,6 +25,7 @@ struct SummaryOptions {
   int64_t save_summary_steps = 100;
   int64_t log_every = 1;
   bool tensorboard = true;
+  bool per_layer = false;  ///< sparsity of every pruned parameter too
   double progress_s = 10;  ///< key progress_secs; 0: no progress lines
 };
 

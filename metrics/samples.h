@@ -21,6 +21,7 @@ struct RunFacts {
   bool is_root = true;  ///< this rank also serves the run's own series
   std::vector<std::string>
       modifiers;  ///< one distinct name each; later calls give an index into this list
+  std::vector<std::string> param_groups;
   std::optional<int64_t> restarts;  ///< times this run was started before, if the launcher tells
 };
 
@@ -53,8 +54,6 @@ struct StepSample {
   int64_t bytes_reduced = 0;       ///< payload this rank handed to all-reduce
   double allreduce_exposed_s = 0;  ///< waited for all-reduce, not hidden behind backward
   bool nonfinite = false;          ///< the update was skipped for NaN or Inf
-  double learning_rate = 0;
-  double sparsity = 0;         ///< pruned / prunable parameters, 0 to 1
   std::optional<double> loss;  ///< mean over ranks; absent where it was not read from the device
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <set>
 #include <sstream>
 #include <vector>
 
@@ -125,6 +124,10 @@ struct TrainingMetrics::RankSeries {
                       "Seconds training stood still for a save.")),
         written_bytes(counter(r, "lockstep_checkpoint_written_bytes_total",
                               "Checkpoint bytes this rank wrote.")),
+        agreement_checks(counter(r, "lockstep_agreement_checks_total",
+                                 "Comparisons of the ranks' whole state.")),
+        agreement_seconds(counter(r, "lockstep_agreement_seconds_total",
+                                  "Seconds spent comparing the ranks' state.")),
         signals(counter_family(r, "lockstep_signals_total", "Signals received.")) {
     info(r, "lockstep_build_info", "Versions of this binary and its libraries; always 1.",
          {{"version", facts.version},
@@ -146,6 +149,7 @@ struct TrainingMetrics::RankSeries {
   PhaseCounters phases;
   Counter &reduced_bytes, &exposed;
   Counter &stall, &written_bytes;
+  Counter &agreement_checks, &agreement_seconds;
   Family<Counter>& signals;
 };
 
@@ -155,10 +159,6 @@ struct TrainingMetrics::RunSeries {
       : step(gauge(r, "lockstep_step", "Global step: updates done, counted on over restarts.")),
         epoch(gauge(r, "lockstep_epoch", "Epochs done, with fraction.")),
         loss(r, "lockstep_train_loss", "Last logged training loss, mean over ranks."),
-        learning_rate(r, "lockstep_learning_rate", "Learning rate of the last step."),
-        sparsity(gauge(r, "lockstep_sparsity_ratio", "Pruned / prunable parameters.")),
-        prunable(gauge(r, "lockstep_parameters", "Prunable parameters.")),
-        pruned(gauge(r, "lockstep_pruned_parameters", "Parameters that a mask holds at zero.")),
         validation_loss(r, "lockstep_validation_loss", "Loss of the last validation."),
         validation_accuracy(r, "lockstep_validation_accuracy_ratio",
                             "Top-1 accuracy of the last validation."),
@@ -189,7 +189,6 @@ struct TrainingMetrics::RunSeries {
           .Set(static_cast<double>(*facts.restarts));
     add_states(
         gauge_family(r, "lockstep_run_state", "1 for the state the run is in, 0 for the others."));
-    add_modifiers(r, facts.modifiers);
   }
 
   void add_states(Family<Gauge>& family) {
@@ -197,21 +196,8 @@ struct TrainingMetrics::RunSeries {
       states.push_back(&family.Add({{"state", state_name(static_cast<RunState>(i))}}));
   }
 
-  void add_modifiers(Registry& r, const std::vector<std::string>& names) {
-    check(std::set(names.begin(), names.end()).size() == names.size(), "two modifiers of one name");
-    target_family = &gauge_family(r, "lockstep_target_sparsity_ratio",
-                                  "Sparsity that the schedule asks for now.");
-    auto& updates =
-        counter_family(r, "lockstep_modifier_updates_total", "Masks or rates a modifier has set.");
-    for (const std::string& name : names)
-      modifier_updates.push_back(&updates.Add({{"modifier", name}}));
-    modifier_names = names;
-    targets.resize(names.size());
-  }
-
   Gauge &step, &epoch;
-  LateGauge loss, learning_rate;
-  Gauge &sparsity, &prunable, &pruned;
+  LateGauge loss;
   LateGauge validation_loss, validation_accuracy;
   Counter &saves, &save_failures;
   Histogram& save_duration;
@@ -219,18 +205,16 @@ struct TrainingMetrics::RunSeries {
   Counter& restores;
   LateGauge restore_duration;
   std::vector<Gauge*> states;  // by RunState
-  std::vector<std::string> modifier_names;
-  std::vector<Counter*> modifier_updates;  // by modifier, as are targets
-  Family<Gauge>* target_family = nullptr;
-  std::vector<Gauge*> targets;  // null until known: a learning-rate modifier never has one
   Counter* event_file_errors = nullptr;
 };
 
 TrainingMetrics::TrainingMetrics(const RunFacts& facts)
     : registry_(std::make_unique<Registry>(Registry::InsertBehavior::Throw)),
-      rank_(std::make_unique<RankSeries>(*registry_, facts)) {
+      rank_(std::make_unique<RankSeries>(*registry_, facts)),
+      recipe_(std::make_unique<RecipeMetrics>()) {
   if (!facts.is_root) return;
   run_ = std::make_unique<RunSeries>(*registry_, facts);
+  recipe_ = std::make_unique<RecipeMetrics>(*registry_, facts.modifiers, facts.param_groups);
   run_->event_file_errors =
       &counter(*registry_, "lockstep_tensorboard_write_errors_total",
                "Failed writes of the TensorBoard event file; its newest points are lost.");
@@ -257,8 +241,6 @@ void TrainingMetrics::record_step(const StepSample& sample) {
   if (!run_) return;
   run_->step.Set(static_cast<double>(sample.step));
   run_->epoch.Set(sample.epoch);
-  run_->learning_rate.set(sample.learning_rate);
-  run_->sparsity.Set(sample.sparsity);
   if (sample.loss) run_->loss.set(*sample.loss);
 }
 
@@ -295,24 +277,10 @@ void TrainingMetrics::set_checkpoint_interval(double interval_s) {
   if (run_) run_->save_interval.set(interval_s);
 }
 
-void TrainingMetrics::set_parameter_counts(int64_t num_prunable, int64_t num_pruned) {
-  if (!run_) return;
-  run_->prunable.Set(static_cast<double>(num_prunable));
-  run_->pruned.Set(static_cast<double>(num_pruned));
-  run_->sparsity.Set(
-      num_prunable == 0 ? 0 : static_cast<double>(num_pruned) / static_cast<double>(num_prunable));
-}
-
-void TrainingMetrics::set_target_sparsity(size_t modifier, double ratio) {
-  if (!run_) return;
-  Gauge*& target = run_->targets.at(modifier);
-  if (target == nullptr)
-    target = &run_->target_family->Add({{"modifier", run_->modifier_names[modifier]}});
-  target->Set(ratio);
-}
-
-void TrainingMetrics::record_modifier_update(size_t modifier) {
-  if (run_) run_->modifier_updates.at(modifier)->Increment();
+void TrainingMetrics::set_agreement(int64_t num_checks, double seconds) {
+  rank_->agreement_checks.Increment(static_cast<double>(num_checks) -
+                                    rank_->agreement_checks.Value());
+  rank_->agreement_seconds.Increment(seconds - rank_->agreement_seconds.Value());
 }
 
 void TrainingMetrics::record_signal(int signal_number) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "metrics/recipe_metrics.h"
 #include "metrics/samples.h"
 
 namespace prometheus {
@@ -38,14 +39,15 @@ class TrainingMetrics {
   void record_restore(const RestoreSample& sample);
   /// Seconds expected from one commit to the next.
   void set_checkpoint_interval(double interval_s);
-  void set_parameter_counts(int64_t num_prunable, int64_t num_pruned);
-  /// `modifier` is an index into RunFacts::modifiers.
-  void set_target_sparsity(size_t modifier, double ratio);
-  void record_modifier_update(size_t modifier);
+  /// Comparisons of the ranks' state so far, and the seconds they took on this rank.
+  void set_agreement(int64_t num_checks, double seconds);
   /// Not to be called from inside a signal handler.
   void record_signal(int signal_number);
   /// EventFile::num_write_errors() so far.
   void set_event_file_errors(int64_t total);
+
+  /// What the recipe does; indices are into RunFacts::modifiers and param_groups.
+  RecipeMetrics& recipe() { return *recipe_; }
 
   /// For parts of this room that add series of their own.
   prometheus::Registry& registry() { return *registry_; }
@@ -61,6 +63,7 @@ class TrainingMetrics {
   std::unique_ptr<prometheus::Registry> registry_;
   std::unique_ptr<RankSeries> rank_;
   std::unique_ptr<RunSeries> run_;  // null where not root
+  std::unique_ptr<RecipeMetrics> recipe_;
 };
 
 }  // namespace lockstep::metrics

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "metrics/health.h"
 #include "metrics/http_metrics.h"
 #include "metrics/training_metrics.h"
@@ -22,6 +24,7 @@ inline metrics::RunFacts some_facts(bool is_root = true) {
           .world_size = 2,
           .is_root = is_root,
           .modifiers = {"rate", "prune"},
+          .param_groups = {"weights", "other"},
           .restarts = 1};
 }
 
@@ -40,9 +43,19 @@ inline metrics::StepSample some_step(int64_t step) {
           .bytes_reduced = 4096,
           .allreduce_exposed_s = 0.0005,
           .nonfinite = false,
-          .learning_rate = 0.1,
-          .sparsity = 0.25,
           .loss = 2.3};
+}
+
+inline void record_recipe(metrics::RecipeMetrics* recipe) {
+  recipe->set_rates(std::array{metrics::GroupSample{0.1, 0.01}, metrics::GroupSample{0.2, 0}});
+  recipe->set_parameter_counts({.num_prunable = 100, .num_pruned = 25, .num_trainable = 110});
+  recipe->set_target_sparsity(1, 0.5);
+  recipe->record_modifier_update(1);
+  recipe->add_mask_updates(3);
+  recipe->add_revived_weights(0);
+  recipe->set_layer_sparsity("conv.weight", 0.75);
+  recipe->set_quantized_layers(4);
+  recipe->set_epochs_planned(25);
 }
 
 /// Feeds everything once, so that every series is on the page.
@@ -57,9 +70,8 @@ inline void record_everything(metrics::TrainingMetrics* all) {
                     .free_bytes = 1 << 20});
   all->record_restore({.step = 1, .duration_s = 0.2});
   all->set_checkpoint_interval(600);
-  all->set_parameter_counts(100, 25);
-  all->set_target_sparsity(1, 0.5);
-  all->record_modifier_update(1);
+  all->set_agreement(2, 0.5);
+  record_recipe(&all->recipe());
   all->record_signal(10);
   all->set_event_file_errors(2);
 }

@@ -41,14 +41,16 @@ TEST(MetricsOptions, AbsentSectionsKeepDefaults) {
 TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   const Reading reading = read(
       "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7}\n"
-      "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0}\n");
+      "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
+      "per_layer: true}\n");
   EXPECT_EQ(reading.faults, "");
   EXPECT_EQ(reading.metrics.scope, "root");
   EXPECT_EQ(reading.metrics.turn_limit_s, 5);
   EXPECT_EQ(reading.metrics.step_limit_s, 7);
   EXPECT_FALSE(reading.summary.tensorboard);
   EXPECT_EQ(reading.summary.progress_s, 0);
-  EXPECT_EQ(reading.docs.size(), 8u);
+  EXPECT_TRUE(reading.summary.per_layer);
+  EXPECT_EQ(reading.docs.size(), 9u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {

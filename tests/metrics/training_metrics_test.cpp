@@ -77,8 +77,6 @@ TEST(TrainingMetrics, AStepMovesItsSeries) {
   EXPECT_EQ(page.value("lockstep_step"), 42);
   EXPECT_EQ(page.value("lockstep_epoch"), 0.5);
   EXPECT_EQ(page.value("lockstep_train_loss"), 2.3);
-  EXPECT_EQ(page.value("lockstep_learning_rate"), 0.1);
-  EXPECT_EQ(page.value("lockstep_sparsity_ratio"), 0.25);
   EXPECT_EQ(page.value("lockstep_allreduce_bytes_total"), 8192);
   EXPECT_EQ(page.value("lockstep_allreduce_exposed_seconds_total"), 0.001);
   EXPECT_EQ(page.value("lockstep_nonfinite_steps_total"), 0);
@@ -87,6 +85,32 @@ TEST(TrainingMetrics, AStepMovesItsSeries) {
   EXPECT_DOUBLE_EQ(page.value("lockstep_step_duration_seconds_sum"), 0.02);
   EXPECT_GE(page.value("lockstep_last_step_timestamp_seconds"), before_s);
   EXPECT_LE(page.value("lockstep_last_step_timestamp_seconds"), before_s + 10);
+}
+
+TEST(RecipeMetrics, ShowWhatARecipeDoes) {
+  TrainingMetrics all(some_facts());
+  tests::record_recipe(&all.recipe());
+  all.set_agreement(2, 0.5);
+  all.set_agreement(3, 0.75);
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_learning_rate{group=\"weights\"}"), 0.1);
+  EXPECT_EQ(page.value("lockstep_learning_rate{group=\"other\"}"), 0.2);
+  EXPECT_EQ(page.value("lockstep_weight_decay{group=\"weights\"}"), 0.01);
+  EXPECT_EQ(page.value("lockstep_sparsity_ratio"), 0.25);
+  EXPECT_EQ(page.value("lockstep_trainable_parameters"), 110);
+  EXPECT_EQ(page.value("lockstep_mask_updates_total"), 3);
+  EXPECT_EQ(page.value("lockstep_revived_weights_total"), 0);
+  EXPECT_EQ(page.value("lockstep_layer_sparsity_ratio{param=\"conv.weight\"}"), 0.75);
+  EXPECT_EQ(page.value("lockstep_quantized_layers"), 4);
+  EXPECT_EQ(page.value("lockstep_epochs_planned"), 25);
+  EXPECT_EQ(page.value("lockstep_agreement_checks_total"), 3);
+  EXPECT_EQ(page.value("lockstep_agreement_seconds_total"), 0.75);
+}
+
+TEST(RecipeMetrics, ExportNothingAwayFromTheRoot) {
+  TrainingMetrics all(some_facts(/*is_root=*/false));
+  tests::record_recipe(&all.recipe());
+  EXPECT_THAT(page_of(all).text, Not(HasSubstr("lockstep_learning_rate")));
 }
 
 TEST(TrainingMetrics, EachPhaseCountsByItself) {
@@ -167,8 +191,8 @@ TEST(TrainingMetrics, SignalsModifiersAndErrorsCount) {
   TrainingMetrics all(some_facts());
   all.record_signal(SIGUSR1);
   all.record_signal(SIGWINCH);
-  all.record_modifier_update(0);
-  all.set_target_sparsity(1, 0.5);
+  all.recipe().record_modifier_update(0);
+  all.recipe().set_target_sparsity(1, 0.5);
   all.set_event_file_errors(2);
   all.set_event_file_errors(2);
   all.set_event_file_errors(5);
@@ -293,7 +317,7 @@ TEST(TrainingMetrics, PagesMayBeMadeWhileStepsAreRecorded) {
     for (int step = 1; step <= kSteps; ++step) {
       all.record_step(some_step(step));
       if (step % 100 == 0) all.record_save({.step = step, .free_bytes = 5});
-      if (step % 500 == 0) all.set_target_sparsity(1, 0.5);
+      if (step % 500 == 0) all.recipe().set_target_sparsity(1, 0.5);
     }
   });
   std::jthread server([&] {

@@ -1,0 +1,121 @@
+#include "metrics/recipe_metrics.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "metrics/series.h"
+
+namespace lockstep::metrics {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Registry;
+
+struct RecipeMetrics::Series {
+  Series(Registry& r, const std::vector<std::string>& modifiers,
+         const std::vector<std::string>& groups)
+      : sparsity(gauge(r, "lockstep_sparsity_ratio", "Pruned / prunable parameters.")),
+        prunable(gauge(r, "lockstep_parameters", "Prunable parameters.")),
+        pruned(gauge(r, "lockstep_pruned_parameters", "Parameters that a mask holds at zero.")),
+        trainable(gauge(r, "lockstep_trainable_parameters", "Parameters that updates change.")),
+        mask_updates(counter(r, "lockstep_mask_updates_total", "Masks computed.")),
+        revived(counter(r, "lockstep_revived_weights_total",
+                        "Pruned weights that were found not to be zero.")),
+        quantized_layers(
+            gauge(r, "lockstep_quantized_layers", "Layers that train with fake quantization.")),
+        epochs_planned(gauge(r, "lockstep_epochs_planned", "Epochs of the whole run.")),
+        rate_family(
+            gauge_family(r, "lockstep_learning_rate", "Learning rate of the last step, by group.")),
+        decay_family(
+            gauge_family(r, "lockstep_weight_decay", "Weight decay of the last step, by group.")),
+        layer_family(gauge_family(r, "lockstep_layer_sparsity_ratio",
+                                  "Pruned / all weights of one parameter.")),
+        target_family(gauge_family(r, "lockstep_target_sparsity_ratio",
+                                   "Sparsity that the schedule asks for now.")),
+        modifier_names(modifiers),
+        targets(modifiers.size()),
+        group_names(groups) {
+    check(std::set(modifiers.begin(), modifiers.end()).size() == modifiers.size(),
+          "two modifiers of one name");
+    auto& updates =
+        counter_family(r, "lockstep_modifier_updates_total", "Masks or rates a modifier has set.");
+    for (const std::string& name : modifiers)
+      modifier_updates.push_back(&updates.Add({{"modifier", name}}));
+  }
+
+  Gauge &sparsity, &prunable, &pruned, &trainable;
+  Counter &mask_updates, &revived;
+  Gauge &quantized_layers, &epochs_planned;
+  Family<Gauge>&rate_family, &decay_family, &layer_family, &target_family;
+  std::vector<std::string> modifier_names;
+  std::vector<Counter*> modifier_updates;  // by modifier, as are targets
+  std::vector<Gauge*> targets;             // null until known: most modifiers never have one
+  std::vector<std::string> group_names;
+  std::vector<Gauge*> rates, decays;  // by group; empty until known
+};
+
+RecipeMetrics::RecipeMetrics() = default;
+RecipeMetrics::~RecipeMetrics() = default;
+
+RecipeMetrics::RecipeMetrics(Registry& registry, const std::vector<std::string>& modifiers,
+                             const std::vector<std::string>& groups)
+    : series_(std::make_unique<Series>(registry, modifiers, groups)) {}
+
+void RecipeMetrics::set_rates(std::span<const GroupSample> rates) {
+  if (!series_) return;
+  check(rates.size() == series_->group_names.size(), "a rate for each parameter group");
+  for (const std::string& name : series_->group_names) {
+    if (series_->rates.size() == series_->group_names.size()) break;
+    series_->rates.push_back(&series_->rate_family.Add({{"group", name}}));
+    series_->decays.push_back(&series_->decay_family.Add({{"group", name}}));
+  }
+  for (size_t i = 0; i < rates.size(); ++i) {
+    series_->rates[i]->Set(rates[i].learning_rate);
+    series_->decays[i]->Set(rates[i].weight_decay);
+  }
+}
+
+void RecipeMetrics::set_parameter_counts(const ParameterCounts& counts) {
+  if (!series_) return;
+  const auto prunable = static_cast<double>(counts.num_prunable);
+  const auto pruned = static_cast<double>(counts.num_pruned);
+  series_->prunable.Set(prunable);
+  series_->pruned.Set(pruned);
+  series_->trainable.Set(static_cast<double>(counts.num_trainable));
+  series_->sparsity.Set(prunable > 0 ? pruned / prunable : 0);
+}
+
+void RecipeMetrics::set_target_sparsity(size_t modifier, double ratio) {
+  if (!series_) return;
+  Gauge*& target = series_->targets.at(modifier);
+  if (target == nullptr)
+    target = &series_->target_family.Add({{"modifier", series_->modifier_names[modifier]}});
+  target->Set(ratio);
+}
+
+void RecipeMetrics::record_modifier_update(size_t modifier) {
+  if (series_) series_->modifier_updates.at(modifier)->Increment();
+}
+
+void RecipeMetrics::add_mask_updates(int64_t count) {
+  if (series_) series_->mask_updates.Increment(static_cast<double>(count));
+}
+
+void RecipeMetrics::add_revived_weights(int64_t count) {
+  if (series_) series_->revived.Increment(static_cast<double>(count));
+}
+
+void RecipeMetrics::set_layer_sparsity(const std::string& param, double ratio) {
+  if (series_) series_->layer_family.Add({{"param", param}}).Set(ratio);
+}
+
+void RecipeMetrics::set_epochs_planned(double epochs) {
+  if (series_) series_->epochs_planned.Set(epochs);
+}
+
+void RecipeMetrics::set_quantized_layers(int64_t count) {
+  if (series_) series_->quantized_layers.Set(static_cast<double>(count));
+}
+
+}  // namespace lockstep::metrics
