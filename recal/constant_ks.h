@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "base/yaml_fields.h"
 #include "recal/modifier.h"
 #include "recal/param_selector.h"
 
@@ -9,23 +10,25 @@ namespace lockstep::recal {
 
 struct ConstantKSOptions {
   ParamSelector params;
+  Window window;  ///< open bounds: the run's
+  bool params_strict = true;
+  bool logs_params = false;
 };
 
-/// Keeps the zeros that the named weights have, for the whole run: for a model that came pruned.
-/// Over parameters of a GradualKSModifier listed before it, it starts where that one ends and keeps
-/// what it left.
+/// Keeps the zeros that the named weights have: for a model that came pruned. Over parameters of a
+/// gradual modifier listed before it, it starts where that one ends and keeps what it left.
 class ConstantKS final : public Modifier {
  public:
   static constexpr std::string_view kTag = "ConstantKSModifier";
   static std::unique_ptr<Modifier> read(YamlFields* in, Place place);
 
-  ConstantKS(ConstantKSOptions options, Place place)
-      : Modifier(std::move(place)), options_(std::move(options)) {}
+  ConstantKS(ConstantKSOptions options, std::string tag, Place place)
+      : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
-  std::string_view tag() const override { return kTag; }
-  Window window() const override { return {}; }
+  Window window() const override { return options_.window; }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
+  bool logs_params() const override { return options_.logs_params; }
 
  private:
   ConstantKSOptions options_;

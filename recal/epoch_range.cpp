@@ -1,20 +1,21 @@
 #include "recal/epoch_range.h"
 
-#include <fmt/format.h>
+#include "recal/modifier_fields.h"
+#include "recal/timeline_builder.h"
 
 namespace lockstep::recal {
 
 std::unique_ptr<Modifier> EpochRange::read(YamlFields* in, Place place) {
-  EpochRangeOptions options;
-  read_window(in, &options.start_epoch, &options.end_epoch);
+  Window window;
+  read_window(in, &window);
   in->done();
-  return std::make_unique<EpochRange>(options, std::move(place));
+  return std::make_unique<EpochRange>(window, in->path(), std::move(place));
 }
 
-std::string EpochRange::summary() const {
-  return fmt::format("trains to epoch {}", options_.end_epoch.text());
-}
+std::string EpochRange::summary() const { return "trains to " + window_.end->sentence_text(); }
 
-void EpochRange::contribute(TimelineBuilder*) const {}  // its window is all it has
+void EpochRange::contribute(TimelineBuilder* builder) const {
+  builder->steps_of(window_);  // its window is all it has
+}
 
 }  // namespace lockstep::recal

@@ -2,14 +2,10 @@
 
 #include <memory>
 
+#include "base/yaml_fields.h"
 #include "recal/modifier.h"
 
 namespace lockstep::recal {
-
-struct EpochRangeOptions {
-  Decimal start_epoch;
-  Decimal end_epoch;  ///< exclusive
-};
 
 /// Says how long to train. It is no hard limit: a later end or earlier start of another modifier
 /// wins.
@@ -18,16 +14,15 @@ class EpochRange final : public Modifier {
   static constexpr std::string_view kTag = "EpochRangeModifier";
   static std::unique_ptr<Modifier> read(YamlFields* in, Place place);
 
-  EpochRange(EpochRangeOptions options, Place place)
-      : Modifier(std::move(place)), options_(options) {}
+  EpochRange(Window window, std::string tag, Place place)
+      : Modifier(std::move(tag), std::move(place)), window_(window) {}
 
-  std::string_view tag() const override { return kTag; }
-  Window window() const override { return {options_.start_epoch, options_.end_epoch}; }
+  Window window() const override { return window_; }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
 
  private:
-  EpochRangeOptions options_;
+  Window window_;
 };
 
 }  // namespace lockstep::recal

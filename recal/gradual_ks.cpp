@@ -1,83 +1,155 @@
 #include "recal/gradual_ks.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
 
+#include "recal/curve.h"
+#include "recal/modifier_fields.h"
 #include "recal/timeline_builder.h"
 
 namespace lockstep::recal {
 namespace {
 
-const std::vector<std::string>& curve_names() {
-  static const std::vector<std::string> names{"cubic", "linear", "inverse_cubic"};
-  return names;
-}
-
-/// Below this the zeros bring no speed (the recipe language's own advice).
-constexpr double kUsefulSparsity = 0.4;
+// The recipe language's own advice.
+constexpr double kUsefulSparsity = 0.4;  // below, the zeros bring no speed
+constexpr double kUsualFinalFrom = 0.6, kUsualFinalTo = 0.95;
+constexpr double kUsualInitTo = 0.2;
+constexpr size_t kFewMasks = 3;
 
 void read_sparsities(YamlFields* in, GradualKSOptions* options) {
   const bool has_init = read_required(in, "init_sparsity", &options->init_sparsity, half_open(0, 1),
-                                      "pruned fraction at start_epoch; usual: 0.05");
+                                      "pruned fraction at the start; usual: 0.05");
   const bool has_final =
       read_required(in, "final_sparsity", &options->final_sparsity, half_open(0, 1),
-                    "pruned fraction from end_epoch on; usual: 0.6 to 0.95");
+                    "pruned fraction from the end on; usual: 0.6 to 0.95");
   if (has_init && has_final && options->final_sparsity < options->init_sparsity)
     in->fault("final_sparsity",
               fmt::format("'{}.final_sparsity' is {}, it must not be less than init_sparsity ({})",
                           in->path(), options->final_sparsity, options->init_sparsity));
 }
 
-}  // namespace
-
-double curve(std::string_view inter_func, double done) {
-  const double left = 1.0 - std::clamp(done, 0.0, 1.0);
-  if (inter_func == "linear") return 1.0 - left;
-  if (inter_func == "inverse_cubic") return 1.0 - std::cbrt(left);
-  return 1.0 - left * left * left;
+/// [1, 4] is written as a YAML list.
+std::string mask_text(const YAML::Node& node) {
+  if (node.IsScalar()) return node.Scalar();
+  std::vector<std::string> items;
+  if (node.IsSequence())
+    for (const YAML::Node& item : node) items.push_back(item.IsScalar() ? item.Scalar() : "?");
+  return fmt::format("[{}]", fmt::join(items, ", "));
 }
+
+void read_mask_kind(YamlFields* in, GradualKSOptions* options) {
+  const YAML::Node node = in->take("mask_type", "unstructured, block4, N:M, filter or channel",
+                                   "which weights are pruned together");
+  if (!node.IsDefined()) return;
+  const std::string text = mask_text(node);
+  const std::optional<MaskKind> kind = MaskKind::parse(text);
+  if (!kind) {
+    in->fault(
+        "mask_type",
+        fmt::format("'{}.mask_type' must be unstructured, block4 (or [1, 4]), N:M such as 2:4 "
+                    "with 0 < N < M <= 64, filter or channel, not '{}'",
+                    in->path(), text));
+    return;
+  }
+  options->mask_rule.kind = *kind;
+  const double most = 1.0 - static_cast<double>(kind->n) / static_cast<double>(kind->m);
+  if (kind->pattern == MaskPattern::kNofM && options->final_sparsity > most + kRoundingOfSparsity)
+    in->fault(
+        "final_sparsity",
+        fmt::format("'{}.final_sparsity' is {}: mask_type {} prunes {} of {} weights, which is "
+                    "at most {:.6g}",
+                    in->path(), options->final_sparsity, kind->text(), kind->m - kind->n, kind->m,
+                    most));
+}
+
+void read_mask_rule(YamlFields* in, GradualKSOptions* options) {
+  read_mask_kind(in, options);
+  const bool is_global = in->path() == GradualKS::kGlobalTag;
+  options->mask_rule.global = is_global;
+  in->read("global_sparsity", &options->mask_rule.global,
+           "one threshold over all parameters, not one each");
+  if (is_global && !options->mask_rule.global)
+    in->fault("global_sparsity",
+              fmt::format("'{}.global_sparsity' is false: for one threshold a parameter use "
+                          "!{}",
+                          in->path(), GradualKS::kTag));
+  in->read_choice("score_type", &options->score_type, {"magnitude"}, "what the smallest is of");
+}
+
+}  // namespace
 
 std::unique_ptr<Modifier> GradualKS::read(YamlFields* in, Place place) {
   GradualKSOptions options;
   options.params.read(in, "params");
   read_sparsities(in, &options);
-  read_window(in, &options.start_epoch, &options.end_epoch);
-  read_period(in, "update_frequency", &options.update_frequency,
-              "epochs from one mask to the next; usual: 1.0");
+  read_window(in, &options.window);
+  read_update_frequency(in, &options.update_frequency);
   in->read_choice("inter_func", &options.inter_func, curve_names(),
                   "curve from init_sparsity to final_sparsity");
-  in->read("leave_enabled", &options.leave_enabled, "whether masks are kept after end_epoch");
+  in->read("leave_enabled", &options.leave_enabled, "whether masks are kept after the end");
+  read_mask_rule(in, &options);
+  in->read("momentum_buffer_reset", &options.momentum_buffer_reset,
+           "whether the optimizer's moments become 0 with each new mask");
+  read_params_strict(in, &options.params_strict);
+  read_log_types(in, &options.logs_params);
   in->done();
-  return std::make_unique<GradualKS>(std::move(options), std::move(place));
+  return std::make_unique<GradualKS>(std::move(options), in->path(), std::move(place));
 }
 
 std::string GradualKS::summary() const {
-  return fmt::format("prunes {} from {} to {} ({}), every {} epochs{}", options_.params.text(),
+  const MaskRule& rule = options_.mask_rule;
+  return fmt::format("prunes {} from {} to {} ({}), every {}{}{}{}", options_.params.text(),
                      options_.init_sparsity, options_.final_sparsity, options_.inter_func,
                      options_.update_frequency.text(),
+                     rule.kind == MaskKind() ? "" : ", " + rule.kind.text(),
+                     rule.global ? ", one threshold over all" : "",
                      options_.leave_enabled ? "" : ", then lets go");
 }
 
-double GradualKS::sparsity_of_update(int64_t k) const {
-  const double span = options_.end_epoch.to_double() - options_.start_epoch.to_double();
-  const double done = static_cast<double>(k) * options_.update_frequency.to_double() / span;
-  return options_.init_sparsity +
-         (options_.final_sparsity - options_.init_sparsity) * curve(options_.inter_func, done);
+void GradualKS::contribute(TimelineBuilder* builder) const {
+  const std::optional<StepRange> steps = builder->steps_of(options_.window);
+  if (!steps) return;
+  const int param_set = builder->claim_gradual_pruning(
+      {options_.params, options_.params_strict},
+      {*steps, options_.leave_enabled, options_.mask_rule, options_.momentum_buffer_reset});
+  const std::vector<PeriodicUpdate> updates =
+      builder->updates(options_.window, options_.update_frequency, steps->last);
+  const double span = options_.final_sparsity - options_.init_sparsity;
+  for (const auto& [k, step] : updates) {
+    const double done =
+        builder->calendar().fraction_done(k, options_.window, options_.update_frequency);
+    builder->add(step, ActionKind::kPrune,
+                 options_.init_sparsity + span * curve(options_.inter_func, done), param_set);
+  }
+  builder->add(steps->last, ActionKind::kPrune, options_.final_sparsity, param_set);
+  if (!options_.leave_enabled) builder->add(steps->last, ActionKind::kRelease, 0, param_set);
+  warn_of_unusual_values(builder, updates.size() + 1);
 }
 
-void GradualKS::contribute(TimelineBuilder* builder) const {
-  const int64_t end_step = builder->step_of(options_.end_epoch);
-  const int param_set = builder->claim_gradual_pruning(options_.params, end_step);
-  for (const auto& [k, step] :
-       builder->updates(options_.start_epoch, options_.update_frequency, options_.end_epoch))
-    builder->add(step, ActionKind::kPrune, sparsity_of_update(k), param_set);
-  builder->add(end_step, ActionKind::kPrune, options_.final_sparsity, param_set);
-  if (!options_.leave_enabled) builder->add(end_step, ActionKind::kRelease, 0, param_set);
-  if (options_.final_sparsity < kUsefulSparsity)
-    builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros bring no speed",
-                              options_.final_sparsity, kUsefulSparsity));
+void GradualKS::warn_of_unusual_values(TimelineBuilder* builder, size_t num_masks) const {
+  const double init = options_.init_sparsity;
+  const double last = options_.final_sparsity;
+  if (init <= 0 || init > kUsualInitTo)
+    builder->warn(fmt::format("init_sparsity {} is far from the usual 0.05", init));
+  // N:M sets its own limit.
+  const bool is_free = options_.mask_rule.kind.pattern != MaskPattern::kNofM;
+  if (is_free && last < kUsefulSparsity) {
+    builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros bring no speed", last,
+                              kUsefulSparsity));
+  } else if (is_free && (last < kUsualFinalFrom || last > kUsualFinalTo)) {
+    builder->warn(fmt::format("final_sparsity {} is outside the usual {} to {}", last,
+                              kUsualFinalFrom, kUsualFinalTo));
+  }
+  if (options_.update_frequency.epochs > Decimal(1))
+    builder->warn(
+        fmt::format("update_frequency {} is longer than the usual 1 epoch: each mask takes away "
+                    "more at once",
+                    options_.update_frequency.epochs.text()));
+  if (num_masks < kFewMasks)
+    builder->warn(
+        fmt::format("makes only {} mask{} between its start and its end: shorten "
+                    "update_frequency, so that each takes away less",
+                    num_masks, num_masks == 1 ? "" : "s"));
 }
 
 }  // namespace lockstep::recal

@@ -3,68 +3,11 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "recal/modifier_fields.h"
 #include "recal/timeline_builder.h"
 
 namespace lockstep::recal {
 namespace {
-
-const std::vector<std::string>& lr_classes() {
-  static const std::vector<std::string> names{"ExponentialLR", "StepLR", "MultiStepLR"};
-  return names;
-}
-
-std::optional<Decimal> epoch_of(const YAML::Node& node) {
-  const std::optional<double> number = node.IsScalar() ? parse_number(node.Scalar()) : std::nullopt;
-  if (!number || *number < 0 || *number > kMaxEpoch) return std::nullopt;
-  return Decimal::parse(node.Scalar());
-}
-
-void read_milestones(YamlFields* kwargs, LearningRateOptions* options) {
-  constexpr std::string_view kKey = "milestones";
-  kwargs->require(kKey);
-  const YAML::Node list =
-      kwargs->take(kKey, "list of epochs", "absolute epochs at which the rate changes");
-  if (!list.IsDefined()) return;
-  const auto refuse = [&](const YAML::Node& node, const std::string& why) {
-    kwargs->faults()->add(
-        kwargs->document().fault_at(node, fmt::format("'{}.{}' {}", kwargs->path(), kKey, why)));
-  };
-  if (!list.IsSequence() || list.size() == 0)
-    return refuse(list, "must be a list of at least one epoch");
-  for (const YAML::Node& item : list) {
-    const std::optional<Decimal> epoch = epoch_of(item);
-    if (!epoch) return refuse(item, "must hold epochs (decimal numbers, 0 or more)");
-    if (!options->milestones.empty() && *epoch <= options->milestones.back())
-      return refuse(item, fmt::format("must rise: {} follows {}", epoch->text(),
-                                      options->milestones.back().text()));
-    options->milestones.push_back(*epoch);
-  }
-}
-
-void check_milestones(YamlFields* kwargs, const LearningRateOptions& options) {
-  for (const Decimal& epoch : options.milestones)
-    if (epoch <= options.start_epoch || epoch >= options.end_epoch)
-      kwargs->fault(
-          "milestones",
-          fmt::format(
-              "'{}.milestones' holds {}, which is not between start_epoch ({}) and end_epoch ({})",
-              kwargs->path(), epoch.text(), options.start_epoch.text(), options.end_epoch.text()));
-}
-
-void read_kwargs(YamlFields* in, bool window_is_good, LearningRateOptions* options) {
-  in->require("lr_kwargs");
-  YamlFields kwargs = in->section("lr_kwargs");
-  if (options->lr_class.empty() || !in->has("lr_kwargs") || in->node()["lr_kwargs"].IsScalar() ||
-      in->node()["lr_kwargs"].IsSequence())
-    return;
-  read_required(&kwargs, "gamma", &options->gamma, more_than(0),
-                "factor of the learning rate at each change");
-  if (options->lr_class == "StepLR")
-    read_period(&kwargs, "step", &options->period, "epochs from one change to the next");
-  if (options->lr_class == "MultiStepLR") read_milestones(&kwargs, options);
-  if (window_is_good) check_milestones(&kwargs, *options);
-  kwargs.done();
-}
 
 /// By multiplications alone, so that the bits do not depend on the C library.
 double power(double base, int64_t exponent) {
@@ -78,47 +21,69 @@ double power(double base, int64_t exponent) {
 
 std::unique_ptr<Modifier> LearningRate::read(YamlFields* in, Place place) {
   LearningRateOptions options;
-  const bool window_is_good = read_window(in, &options.start_epoch, &options.end_epoch);
-  in->require("lr_class");
-  in->read_choice("lr_class", &options.lr_class, lr_classes(), "how the rate falls");
-  read_kwargs(in, window_is_good, &options);
+  const bool window_is_good = read_window(in, &options.window);
+  read_rate_class(in, window_is_good ? &options.window : nullptr, &options.rate);
   in->read("init_lr", &options.init_lr, more_than(0),
-           "rate at start_epoch; none: the optimizer's own");
+           "rate at the start; none: the optimizer's own");
+  read_param_groups(in, &options.group);
+  read_minus_one(in, "update_frequency", kFunctionOfTheStep);
+  read_logging(in);
   in->done();
-  return std::make_unique<LearningRate>(std::move(options), std::move(place));
+  return std::make_unique<LearningRate>(std::move(options), in->path(), std::move(place));
 }
 
 std::string LearningRate::summary() const {
   const std::string first =
       options_.init_lr ? fmt::format("from {}", *options_.init_lr) : "from the optimizer's rate";
-  if (options_.lr_class != "MultiStepLR")
-    return fmt::format("{} {}, x{} every {} epoch(s)", options_.lr_class, first, options_.gamma,
-                       options_.period.text());
-  std::vector<std::string> epochs;
-  for (const Decimal& epoch : options_.milestones) epochs.push_back(epoch.text());
-  return fmt::format("{} {}, x{} at epochs {}", options_.lr_class, first, options_.gamma,
-                     fmt::join(epochs, ", "));
+  return fmt::format("{} {}, {}{}", options_.rate.name, first, options_.rate.text(),
+                     of_group(options_.group));
 }
 
 void LearningRate::contribute(TimelineBuilder* builder) const {
-  const int64_t start_step = builder->step_of(options_.start_epoch);
-  const int64_t end_step = builder->step_of(options_.end_epoch);
-  if (start_step == end_step)
+  const std::optional<StepRange> steps = builder->steps_of(options_.window);
+  if (!steps || steps->first == steps->last)
     return;  // shorter than a step: the timeline warns that it never fires
-  builder->claim_learning_rate(start_step, end_step);
-  const double base = options_.init_lr.value_or(builder->base_learning_rate());
-  if (options_.lr_class != "MultiStepLR") {
-    for (const auto& [k, step] :
-         builder->updates(options_.start_epoch, options_.period, options_.end_epoch))
-      builder->add(step, ActionKind::kSetLearningRate, base * power(options_.gamma, k));
-    return;
-  }
-  builder->add(start_step, ActionKind::kSetLearningRate, base);
-  for (size_t i = 0; i < options_.milestones.size(); ++i) {
-    const int64_t step = builder->step_of(options_.milestones[i]);
-    if (step < end_step)
-      builder->add(step, ActionKind::kSetLearningRate,
-                   base * power(options_.gamma, static_cast<int64_t>(i) + 1));
+  builder->claim_learning_rate(options_.group, *steps);
+  const double base = options_.init_lr.value_or(builder->inputs().base_learning_rate);
+  if (options_.rate.restarts()) return add_cycles(builder, *steps, base);
+  if (options_.rate.is_multi_step()) return add_milestones(builder, *steps, base);
+  add_periods(builder, *steps, base);
+}
+
+void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double base) const {
+  const Calendar& calendar = builder->calendar();
+  builder->add_formula(steps.first,
+                       {.shape = RateFormula::Shape::kCosine,
+                        .first = base,
+                        .last = options_.rate.lr_min,
+                        .begin = calendar.position_of(*options_.window.start),
+                        .end = calendar.position_of(*options_.window.end),
+                        .last_step = steps.last,
+                        .cycles = rhythm_of(*options_.window.start, options_.rate.period),
+                        .steps_per_epoch = calendar.steps_per_epoch()},
+                       options_.group);
+}
+
+void LearningRate::add_periods(TimelineBuilder* builder, StepRange steps, double base) const {
+  for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.last))
+    builder->add_for_group(step, ActionKind::kSetLearningRate, base * power(options_.rate.gamma, k),
+                           options_.group);
+}
+
+void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, double base) const {
+  builder->add_for_group(steps.first, ActionKind::kSetLearningRate, base, options_.group);
+  double rate = base;
+  int64_t k = 0;
+  for (const Decimal& epoch : options_.rate.milestones) {
+    const int64_t step = builder->step_of(Moment::at_epoch(epoch));
+    rate = base * power(options_.rate.gamma, ++k);
+    if (step < steps.first || step > steps.last)
+      builder->fault(
+          fmt::format("{} has a milestone at epoch {} (step {}), outside its steps {} "
+                      "to {}",
+                      tag(), epoch.text(), step, steps.first, steps.last));
+    if (step < steps.last)
+      builder->add_for_group(step, ActionKind::kSetLearningRate, rate, options_.group);
   }
 }
 

@@ -2,39 +2,41 @@
 
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
+#include "base/yaml_fields.h"
 #include "recal/modifier.h"
+#include "recal/rate_kwargs.h"
+#include "recal/timeline.h"
 
 namespace lockstep::recal {
 
 struct LearningRateOptions {
-  Decimal start_epoch;
-  Decimal end_epoch;
-  std::string lr_class;             ///< ExponentialLR, StepLR, MultiStepLR
-  double gamma = 1;                 ///< factor at each change
-  Decimal period{1};                ///< StepLR: epochs between changes; ExponentialLR: 1
-  std::vector<Decimal> milestones;  ///< MultiStepLR: absolute epochs of the changes, rising
-  std::optional<double> init_lr;    ///< nothing: the optimizer's rate at start-up
+  Window window;
+  RateClass rate;
+  std::optional<double> init_lr;  ///< nothing: the optimizer's rate at start-up
+  int group = kAllGroups;
 };
 
-/// Multiplies the learning rate by gamma at set epochs, beginning with init_lr at start_epoch.
-/// Periods count from start_epoch, milestones are absolute. After end_epoch the last rate stays.
+/// Multiplies the learning rate by gamma at set epochs, beginning with init_lr at the start, or
+/// lets it fall along a cosine again and again. Periods count from the start, milestones are
+/// absolute. After the end the last rate stays.
 class LearningRate final : public Modifier {
  public:
   static constexpr std::string_view kTag = "LearningRateModifier";
   static std::unique_ptr<Modifier> read(YamlFields* in, Place place);
 
-  LearningRate(LearningRateOptions options, Place place)
-      : Modifier(std::move(place)), options_(std::move(options)) {}
+  LearningRate(LearningRateOptions options, std::string tag, Place place)
+      : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
-  std::string_view tag() const override { return kTag; }
-  Window window() const override { return {options_.start_epoch, options_.end_epoch}; }
+  Window window() const override { return options_.window; }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
 
  private:
+  void add_cycles(TimelineBuilder* builder, StepRange steps, double base) const;
+  void add_periods(TimelineBuilder* builder, StepRange steps, double base) const;
+  void add_milestones(TimelineBuilder* builder, StepRange steps, double base) const;
+
   LearningRateOptions options_;
 };
 

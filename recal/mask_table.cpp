@@ -1,67 +1,40 @@
 #include "recal/mask_table.h"
 
 #include <algorithm>
+#include <utility>
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/ones.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "base/bit_mask.h"
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/params.h"
-#include "recal/magnitude_mask.h"
+#include "dist/agree.h"
+#include "dist/replica_check.h"
+#include "dist/tensor_digest.h"
+#include "recal/mask_check.h"
+#include "recal/mask_tensors.h"
 
 namespace lockstep::recal {
 namespace {
 
-int64_t count_pruned(const at::Tensor& kept) {
-  return kept.numel() - kept.count_nonzero().item<int64_t>();
+std::string_view bytes_of(const at::Tensor& kept_bits) {
+  return {static_cast<const char*>(kept_bits.const_data_ptr()),
+          static_cast<size_t>(kept_bits.numel())};
 }
 
-/// Zero bits are +0 in every float format, so only the width matters.
-template <typename Bits>
-void zero_pruned(void* weights, const uint8_t* kept, int64_t num_weights) {
-  auto* bits = static_cast<Bits*>(weights);
-  for (int64_t i = 0; i < num_weights; ++i) bits[i] = kept[i] != 0 ? bits[i] : Bits{0};
-}
-
-void zero_pruned(at::Tensor* weight, const at::Tensor& kept) {
-  if (!weight->is_cpu() || !weight->is_contiguous()) {
-    const at::NoGradGuard no_grad;
-    weight->masked_fill_(kept.eq(0), 0);
-    return;
-  }
-  const auto* flags = kept.const_data_ptr<uint8_t>();
-  switch (weight->element_size()) {
-    case 2:
-      return zero_pruned<uint16_t>(weight->mutable_data_ptr(), flags, weight->numel());
-    case 4:
-      return zero_pruned<uint32_t>(weight->mutable_data_ptr(), flags, weight->numel());
-    case 8:
-      return zero_pruned<uint64_t>(weight->mutable_data_ptr(), flags, weight->numel());
-    default:
-      check(false, "a weight's dtype has 2, 4 or 8 bytes");
-  }
-}
-
-/// Eight flags a byte, lowest index in the lowest bit.
-std::string packed_bits(const at::Tensor& cpu_kept) {
-  const auto* flags = cpu_kept.const_data_ptr<uint8_t>();
-  std::string bytes(static_cast<size_t>((cpu_kept.numel() + 7) / 8), '\0');
-  for (int64_t i = 0; i < cpu_kept.numel(); ++i)
-    if (flags[i] != 0) bytes[static_cast<size_t>(i / 8)] |= static_cast<char>(1 << (i % 8));
-  return bytes;
+void check_rule(const MaskRule& rule, double sparsity, const Mask& mask) {
+  check_mask_kind(rule.kind, mask.name, mask.weight.sizes());
+  check_mask_sparsity(rule.kind, sparsity);
 }
 
 }  // namespace
 
-MaskTable::MaskTable(const ParamTable& params, const std::vector<int64_t>& covered) {
+MaskTable::MaskTable(const ParamTable& params, const std::vector<int64_t>& covered, MaskWork work)
+    : work_(work) {
   for (const int64_t index : covered) {
     const Param& param = params[static_cast<size_t>(index)];
-    masks_.push_back({index, param.name, param.tensor,
-                      at::ones(param.tensor.sizes(),
-                               param.tensor.options().dtype(at::kByte).requires_grad(false)),
-                      0});
+    masks_.push_back({index, param.name, param.tensor, new_kept_bits(param.tensor.numel()), {}, 0});
   }
 }
 
@@ -75,57 +48,134 @@ Mask& MaskTable::find(int64_t param) {
 
 const Mask& MaskTable::of(int64_t param) const { return const_cast<MaskTable*>(this)->find(param); }
 
-bool MaskTable::set_kept(Mask* mask, const at::Tensor& cpu_kept) {
-  const int64_t num_before = mask->num_pruned;
-  if (!mask->kept.is_same(cpu_kept)) mask->kept.copy_(cpu_kept);
-  mask->num_pruned = count_pruned(cpu_kept);
+bool MaskTable::covers(int64_t param) const {
+  return std::any_of(masks_.begin(), masks_.end(),
+                     [=](const Mask& mask) { return mask.param == param; });
+}
+
+bool MaskTable::update(Mask* mask) {
+  const int64_t num_weights = mask->weight.numel();
+  auto* bits = mask->kept_bits.mutable_data_ptr<uint8_t>();
+  clear_behind_end(bits, num_weights);
+  const int64_t num_before =
+      std::exchange(mask->num_pruned, num_weights - count_kept(bits, num_weights));
+  if (mask->weight.is_cpu() || mask->num_pruned == 0)
+    mask->pruned_there.reset();
+  else
+    mask->pruned_there =
+        kept_flags(mask->kept_bits, mask->weight.sizes()).eq(0).to(mask->weight.device());
   return mask->num_pruned != num_before;
 }
 
-bool MaskTable::prune(int64_t param, double sparsity) {
-  Mask& mask = find(param);
-  const at::Tensor cpu_kept = mask.kept.cpu();  // the same tensor if it lives there
-  prune_smallest(mask.weight.detach().cpu(), sparsity, cpu_kept);
-  return set_kept(&mask, cpu_kept);
+std::vector<int64_t> MaskTable::prune(const std::vector<int64_t>& params, double sparsity,
+                                      const MaskRule& rule, dist::Communicator& control) {
+  std::vector<MaskedWeight> weights;
+  std::vector<int64_t> sizes;
+  for (const int64_t param : params) {
+    const Mask& mask = of(param);
+    check_rule(rule, sparsity, mask);
+    weights.push_back({mask.name, row_major_on_cpu(mask.weight), mask.kept_bits});
+    sizes.push_back(mask.weight.numel());
+  }
+  const bool divided = work_ == MaskWork::kDivided ? !rule.global
+                       : work_ == MaskWork::kBySize
+                           ? division_pays(rule, sizes, control.world_size())
+                           : false;
+  if (divided)
+    update_masks_divided(weights, sparsity, rule, control);
+  else
+    update_masks(weights, sparsity, rule);
+  std::vector<int64_t> changed;
+  for (const int64_t param : params)
+    if (update(&find(param))) changed.push_back(param);
+  return changed;
 }
 
 bool MaskTable::keep_zeros(int64_t param) {
   Mask& mask = find(param);
-  return set_kept(&mask, mask.kept.mul(mask.weight.detach().ne(0)).cpu());
+  drop_zeros(mask.weight, mask.kept_bits);
+  return update(&mask);
 }
 
 bool MaskTable::release(int64_t param) {
   Mask& mask = find(param);
-  mask.kept.fill_(1);
-  return std::exchange(mask.num_pruned, 0) != 0;
+  keep_all(mask.kept_bits.mutable_data_ptr<uint8_t>(), mask.weight.numel());
+  return update(&mask);
 }
 
 void MaskTable::enforce() {
-  for (Mask& mask : masks_)
-    if (mask.num_pruned > 0) zero_pruned(&mask.weight, mask.kept);
+  if (dropped_) return;
+  for (const Mask& mask : masks_)
+    if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.pruned_there);
 }
 
 void MaskTable::enforce(int64_t param) {
-  Mask& mask = find(param);
-  zero_pruned(&mask.weight, mask.kept);
+  const Mask& mask = find(param);
+  if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.pruned_there);
+}
+
+void MaskTable::enforce_gradients() {
+  for (const Mask& mask : masks_)
+    if (mask.num_pruned > 0 && mask.weight.grad().defined())
+      zero_pruned_values(mask.weight.grad(), mask.kept_bits, mask.pruned_there);
+}
+
+void MaskTable::zero_pruned(int64_t param, const at::Tensor& values) const {
+  const Mask& mask = of(param);
+  if (mask.num_pruned > 0) zero_pruned_values(values, mask.kept_bits, mask.pruned_there);
+}
+
+void MaskTable::drop() {
+  for (Mask& mask : masks_) {
+    mask.kept_bits.reset();
+    mask.pruned_there.reset();
+  }
+  dropped_ = true;
+}
+
+int64_t MaskTable::count_revived() const {
+  int64_t num_revived = 0;
+  for (const Mask& mask : masks_)
+    if (mask.num_pruned > 0) num_revived += count_pruned_nonzeros(mask.weight, mask.kept_bits);
+  return num_revived;
+}
+
+int64_t MaskTable::num_pruned() const {
+  int64_t num = 0;
+  for (const Mask& mask : masks_) num += mask.num_pruned;
+  return num;
 }
 
 std::string MaskTable::digest(int64_t param) const {
   const Mask& mask = of(param);
-  const std::string shape = fmt::format("{}\n", fmt::join(mask.kept.sizes(), "x"));
-  return Sha256().add(shape).add(packed_bits(mask.kept.cpu())).hex();
+  const std::string shape = fmt::format("{}\n", fmt::join(mask.weight.sizes(), "x"));
+  return Sha256().add(shape).add(bytes_of(mask.kept_bits)).hex();
+}
+
+void MaskTable::require_equal(std::string_view what, const std::vector<int64_t>& params,
+                              dist::Communicator& control) const {
+  std::string digests;
+  for (const int64_t param : params)
+    digests += fmt::format("{} {:x}\n", of(param).name, dist::tensor_digest(of(param).kept_bits));
+  if (dist::all_equal(control, fnv1a64(digests))) return;
+  std::vector<dist::NamedTensor> flags;
+  for (const int64_t param : params)
+    flags.push_back({of(param).name, kept_flags(of(param).kept_bits, of(param).weight.sizes())});
+  dist::require_equal_replicas(control, what, flags);
+  check(false, "digests of masks differ, and the masks do not");
 }
 
 StateList MaskTable::state() {
   StateList entries;
+  if (dropped_) return entries;
   for (Mask& mask : masks_)
-    entries.push_back({"_lockstep/masks/" + slashed(mask.name), mask.kept, nullptr,
-                       /*value_if_missing=*/1.0});
+    entries.push_back({"_lockstep/masks/" + slashed(mask.name), mask.kept_bits, nullptr,
+                       /*value_if_missing=*/255.0});
   return entries;
 }
 
 void MaskTable::recount() {
-  for (Mask& mask : masks_) mask.num_pruned = count_pruned(mask.kept);
+  for (Mask& mask : masks_) update(&mask);
 }
 
 }  // namespace lockstep::recal

@@ -9,8 +9,14 @@
 #include "recal/constant_ks.h"
 #include "recal/epoch_range.h"
 #include "recal/gradual_ks.h"
+#include "recal/gradual_param.h"
 #include "recal/learning_rate.h"
+#include "recal/learning_rate_function.h"
+#include "recal/quantization_modifier.h"
 #include "recal/set_learning_rate.h"
+#include "recal/set_param.h"
+#include "recal/set_weight_decay.h"
+#include "recal/trainable_params.h"
 
 namespace lockstep::recal {
 namespace {
@@ -26,24 +32,63 @@ constexpr std::array kTable = {
     TableRow{GradualKS::kTag, GradualKS::read},
     TableRow{SetLearningRate::kTag, SetLearningRate::read},
     TableRow{LearningRate::kTag, LearningRate::read},
+    TableRow{LearningRateFunction::kTag, LearningRateFunction::read},
+    TableRow{SetWeightDecay::kTag, SetWeightDecay::read},
+    TableRow{TrainableParams::kTag, TrainableParams::read},
+    TableRow{QuantizationModifier::kTag, QuantizationModifier::read},
+    TableRow{SetParam::kTag, SetParam::read},
+    TableRow{GradualParam::kTag, GradualParam::read},
 };
 
-/// Tags of the recipe language that this version does not have yet.
-constexpr std::array<std::string_view, 3> kNotYet = {
-    "QuantizationModifier", "TrainableParamsModifier", "SetWeightDecayModifier"};
+/// Names by which other systems know a modifier. Its reader sees the name as written
+/// (YamlFields::path()).
+struct AliasRow {
+  std::string_view alias;
+  std::string_view tag;
+  std::string_view addition;  ///< what the name says beside the tag
+};
+constexpr std::array kAliases = {
+    AliasRow{"GMPruningModifier", GradualKS::kTag, ""},
+    AliasRow{"MagnitudePruningModifier", GradualKS::kTag, ""},
+    AliasRow{GradualKS::kGlobalTag, GradualKS::kTag, " with global_sparsity: true"},
+    AliasRow{"ConstantPruningModifier", ConstantKS::kTag, ""},
+};
 
-std::vector<std::string> tags() {
+/// Every name that a tag may have.
+std::vector<std::string> names() {
   std::vector<std::string> names;
   for (const TableRow& row : kTable) names.emplace_back(row.tag);
+  for (const AliasRow& row : kAliases) names.emplace_back(row.alias);
   return names;
 }
 
-std::string tag_list() { return fmt::format("!{}", fmt::join(tags(), ", !")); }
+/// " (did you mean ...?)" or nothing. Nearly all names end alike, which makes none of them near.
+std::string nearest_name(const std::string& name) {
+  constexpr std::string_view kEnding = "Modifier";
+  if (!name.ends_with(kEnding)) return did_you_mean(name, names());
+  std::vector<std::string> stems;
+  for (const std::string& each : names())
+    stems.push_back(each.substr(0, each.size() - kEnding.size()));
+  const std::string near = nearest_word(name.substr(0, name.size() - kEnding.size()), stems);
+  return near.empty() ? "" : fmt::format(" (did you mean '{}{}'?)", near, kEnding);
+}
+
+/// !A, !B; other names: !C (= !A)
+std::string name_list() {
+  std::string tags;
+  std::string aliases;
+  for (const TableRow& row : kTable) tags += fmt::format(", !{}", row.tag);
+  for (const AliasRow& row : kAliases)
+    aliases += fmt::format(", !{} (= !{}{})", row.alias, row.tag, row.addition);
+  return tags.substr(2) + "; other names: " + aliases.substr(2);
+}
 
 /// yaml-cpp gives "?" or nothing to plain nodes and "!" to quoted texts.
 bool has_tag(const std::string& tag) { return tag.size() > 1; }
 
 const TableRow* find_row(std::string_view name) {
+  for (const AliasRow& alias : kAliases)
+    if (alias.alias == name) name = alias.tag;
   const auto row =
       std::find_if(kTable.begin(), kTable.end(), [&](const TableRow& r) { return r.tag == name; });
   return row == kTable.end() ? nullptr : row;
@@ -57,16 +102,13 @@ std::string no_tag_message(const YAML::Node& item) {
   }
   return "an item of 'modifiers' needs a tag that names it, such as !GradualKSModifier; there "
          "are " +
-         tag_list();
+         name_list();
 }
 
 std::string unknown_tag_message(const std::string& tag) {
   const std::string name = tag.front() == '!' ? tag.substr(1) : tag;
-  if (std::find(kNotYet.begin(), kNotYet.end(), name) != kNotYet.end())
-    return fmt::format("this version does not have !{} yet; it has {}", name, tag_list());
   const std::string shown = tag.front() == '!' ? tag : "'" + tag + "'";
-  return fmt::format("unknown modifier {}{}; there are {}", shown, did_you_mean(name, tags()),
-                     tag_list());
+  return fmt::format("unknown modifier {}{}; there are {}", shown, nearest_name(name), name_list());
 }
 
 }  // namespace
@@ -84,7 +126,7 @@ std::unique_ptr<Modifier> read_modifier(const YAML::Node& item, const YamlDocume
   if (!item.IsMap())
     return refuse(
         fmt::format("{} has no keys: write them below it, indented deeper than the dash", tag));
-  YamlFields fields(item, std::string(row->tag), document, faults);
+  YamlFields fields(item, tag.substr(1), document, faults);
   return row->read(&fields, place_of(document, item));
 }
 

@@ -4,7 +4,6 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <re2/re2.h>
 #include <yaml-cpp/yaml.h>
 
 namespace lockstep::recal {
@@ -12,15 +11,10 @@ namespace {
 
 constexpr std::string_view kAll = "__ALL__";
 constexpr std::string_view kAllPrunable = "__ALL_PRUNABLE__";
-constexpr std::string_view kRegexPrefix = "re:";
 constexpr size_t kMaxNamesShown = 4;
 
-bool means_all(std::string_view text) { return text == kAll || text == kAllPrunable; }
-bool is_regex(std::string_view text) { return text.substr(0, kRegexPrefix.size()) == kRegexPrefix; }
-
-std::string with(std::string text, char from, char to) {
-  std::replace(text.begin(), text.end(), from, to);
-  return text;
+bool means_all(const YAML::Node& node) {
+  return node.IsScalar() && (node.Scalar() == kAll || node.Scalar() == kAllPrunable);
 }
 
 /// blocks.0.conv.weight -> blocks.0.conv; a name without a dot is its own layer.
@@ -29,21 +23,9 @@ std::string layer_of(const std::string& name) {
   return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-RE2::Options regex_options() {
-  RE2::Options options;
-  options.set_log_errors(false);
-  return options;
-}
-
-bool matches_start(const RE2& regex, const std::string& text) {
-  return regex.Match(text, 0, text.size(), RE2::ANCHOR_START, nullptr, 0);
-}
-
-/// Both names of a parameter in both spellings.
-bool regex_names(const RE2& regex, const std::string& name) {
-  const std::string layer = layer_of(name);
-  return matches_start(regex, name) || matches_start(regex, layer) ||
-         matches_start(regex, with(name, '.', '/')) || matches_start(regex, with(layer, '.', '/'));
+/// True if a parameter is meant by its own name or that of its layer.
+bool names_param(const NamePattern& pattern, const ParamInfo& param) {
+  return pattern.names(param.name) || pattern.names(layer_of(param.name));
 }
 
 std::string shortened(const std::vector<std::string>& names) {
@@ -60,59 +42,74 @@ std::vector<std::string> prunable_layers(const std::vector<ParamInfo>& params) {
   return layers;
 }
 
-/// Why an entry that selects nothing does so, and what may have been meant.
-std::string no_match_message(const std::string& text, const std::vector<int64_t>& matched,
-                             const std::vector<ParamInfo>& params) {
-  const std::vector<std::string> layers = prunable_layers(params);
-  if (!matched.empty()) {
+/// Why an entry selects nothing; `what` there is none of, `shown` what there is instead, `names`
+/// what else may have been meant.
+std::string no_match(const NamePattern& pattern, std::string_view what,
+                     const std::vector<std::string>& shown, std::vector<std::string> names) {
+  if (pattern.is_regex())
     return fmt::format(
-        "'{}' names only what cannot be pruned ({}): weights of linear and convolution layers can: "
-        "{}",
-        text, params[static_cast<size_t>(matched.front())].name, shortened(layers));
-  }
-  if (is_regex(text))
-    return fmt::format(
-        "'{}' matches no parameter: a pattern must match from the start of a name; there are {}",
-        text, shortened(layers));
-  std::vector<std::string> names = layers;
+        "'{}' matches no {}: a pattern must match from the start of a name; there are {}",
+        pattern.text(), what, shortened(shown));
+  names.insert(names.begin(), shown.begin(), shown.end());
+  const std::string hint = did_you_mean(pattern.dotted(), names);
+  return fmt::format("the model has no {} '{}'{}", what, pattern.text(),
+                     hint.empty() ? "; there are " + shortened(shown) : hint);
+}
+
+std::string no_param_message(const NamePattern& pattern, const std::vector<ParamInfo>& params) {
+  std::vector<std::string> names;
   for (const ParamInfo& param : params) names.push_back(param.name);
-  const std::string hint = did_you_mean(with(text, '/', '.'), names);
-  return fmt::format("the model has no layer or parameter '{}'{}", text,
-                     hint.empty() ? "; there are " + shortened(layers) : hint);
+  const std::string what = pattern.is_regex() ? "parameter" : "layer or parameter";
+  return no_match(pattern, what, prunable_layers(params), std::move(names));
+}
+
+std::string no_prunable_message(const NamePattern& pattern, const std::vector<ParamInfo>& params) {
+  const auto unprunable = std::find_if(
+      params.begin(), params.end(), [&](const auto& param) { return names_param(pattern, param); });
+  if (unprunable == params.end()) return no_param_message(pattern, params);
+  return fmt::format(
+      "'{}' names only what cannot be pruned ({}): weights of linear and convolution layers can: "
+      "{}",
+      pattern.text(), unprunable->name, shortened(prunable_layers(params)));
+}
+
+std::string no_layer_message(const NamePattern& pattern, const std::vector<LayerInfo>& layers) {
+  std::vector<std::string> names;
+  for (const LayerInfo& layer : layers) names.push_back(layer.name);
+  return no_match(pattern, "linear or convolution layer", names, {});
 }
 
 }  // namespace
-
-std::vector<ParamInfo> param_infos(const ParamTable& params) {
-  std::vector<ParamInfo> infos;
-  infos.reserve(params.size());
-  for (const Param& param : params)
-    infos.push_back(
-        {param.name, param.prunable, param.tensor.defined() ? param.tensor.numel() : 0});
-  return infos;
-}
 
 bool ParamSelector::read(YamlFields* in, std::string_view key) {
   in->require(key);
   const YAML::Node node =
       in->take(key, "__ALL__ or list of names and re:patterns", "parameters this works on");
   if (!node.IsDefined()) return false;
-  if (node.IsScalar() && means_all(node.Scalar())) return all_ = true;
-  if (node.IsScalar()) return add(node, in->document(), in->faults());
-  if (!node.IsSequence() || node.size() == 0) {
+  const bool is_list_of_one = node.IsSequence() && node.size() == 1;
+  const YAML::Node& only = is_list_of_one ? node[0] : node;
+  if (means_all(only)) {
+    all_ = only.Scalar() == kAll ? All::kEverything : All::kPrunable;
+    return true;
+  }
+  return node.IsScalar() ? add(in, key, node) : read_list(in, key, node);
+}
+
+bool ParamSelector::read_list(YamlFields* in, std::string_view key, const YAML::Node& list) {
+  if (!list.IsSequence() || list.size() == 0) {
     in->fault(key, fmt::format("'{}.{}' must be __ALL__ or a list of names and re:patterns{}",
-                               in->path(), key, node.IsSequence() ? ", not an empty list" : ""));
+                               in->path(), key, list.IsSequence() ? ", not an empty list" : ""));
     return false;
   }
-  if (node.size() == 1 && node[0].IsScalar() && means_all(node[0].Scalar())) return all_ = true;
   bool good = true;
-  for (const YAML::Node& item : node) good = add(item, in->document(), in->faults()) && good;
+  for (const YAML::Node& item : list) good = add(in, key, item) && good;
   return good;
 }
 
-bool ParamSelector::add(const YAML::Node& node, const YamlDocument& document, Faults* faults) {
+bool ParamSelector::add(YamlFields* in, std::string_view key, const YAML::Node& node) {
   const auto refuse = [&](std::string message) {
-    return faults->add(document.fault_at(node, std::move(message))), false;
+    in->faults()->add(in->document().fault_at(node, std::move(message)));
+    return false;
   };
   if (node.IsMap() && node.size() == 1 && node.begin()->first.IsScalar() &&
       node.begin()->first.Scalar() == "re")
@@ -120,59 +117,68 @@ bool ParamSelector::add(const YAML::Node& node, const YamlDocument& document, Fa
         "'re: ...' with a space is a map in YAML: remove the space behind 're:' or quote the whole "
         "pattern");
   if (!node.IsScalar() || node.Scalar().empty())
-    return refuse("an entry of params must be a name or a re:pattern");
-  const std::string& text = node.Scalar();
-  if (means_all(text))
-    return refuse(
-        fmt::format("{} already means every layer: write 'params: {}' without a list", text, text));
-  if (is_regex(text)) {
-    const RE2 regex(text.substr(kRegexPrefix.size()), regex_options());
-    if (!regex.ok())
-      return refuse(fmt::format("'{}' is no regular expression (RE2): {}", text, regex.error()));
-  }
-  entries_.push_back({text, place_of(document, node)});
+    return refuse(fmt::format("an entry of {} must be a name or a re:pattern", key));
+  if (means_all(node))
+    return refuse(fmt::format("{0} already means every layer: write '{1}: {0}' without a list",
+                              node.Scalar(), key));
+  std::string error;
+  const NamePattern pattern(node.Scalar(), &error);
+  if (!error.empty()) return refuse(error);
+  entries_.push_back({pattern, place_of(in->document(), node)});
   return true;
 }
 
-std::vector<int64_t> ParamSelector::matches(const Entry& entry,
-                                            const std::vector<ParamInfo>& params) const {
-  std::vector<int64_t> found;
-  const auto collect = [&](const auto& meant) {
-    for (size_t i = 0; i < params.size(); ++i)
-      if (meant(params[i].name)) found.push_back(static_cast<int64_t>(i));
-  };
-  if (is_regex(entry.text)) {
-    const RE2 regex(entry.text.substr(kRegexPrefix.size()), regex_options());
-    collect([&](const std::string& name) { return regex_names(regex, name); });
-  } else {
-    const std::string dotted = with(entry.text, '/', '.');
-    collect([&](const std::string& name) { return name == dotted || layer_of(name) == dotted; });
+std::vector<int64_t> ParamSelector::select(
+    size_t n, const std::function<bool(size_t)>& is_candidate,
+    const std::function<bool(const NamePattern&, size_t)>& is_meant,
+    const std::function<std::string(const NamePattern&)>& no_match_message,
+    Faults* unmatched) const {
+  std::vector<bool> chosen(n, all_ != All::kNo);
+  for (const Entry& entry : entries_) {
+    bool any = false;
+    for (size_t i = 0; i < n; ++i) {
+      if (!is_candidate(i) || !is_meant(entry.pattern, i)) continue;
+      any = chosen[i] = true;
+    }
+    if (!any && !unmatched->full())
+      unmatched->add(entry.place.fault(no_match_message(entry.pattern)));
   }
-  return found;
+  std::vector<int64_t> indexes;
+  for (size_t i = 0; i < n; ++i)
+    if (chosen[i] && is_candidate(i)) indexes.push_back(static_cast<int64_t>(i));
+  return indexes;
 }
 
 std::vector<int64_t> ParamSelector::resolve_prunable(const std::vector<ParamInfo>& params,
-                                                     Faults* faults) const {
-  std::set<int64_t> chosen;
-  const auto choose = [&](int64_t index) {
-    if (params[static_cast<size_t>(index)].prunable) chosen.insert(index);
-    return params[static_cast<size_t>(index)].prunable;
-  };
-  for (int64_t i = 0; all_ && i < static_cast<int64_t>(params.size()); ++i) choose(i);
-  for (const Entry& entry : entries_) {
-    const std::vector<int64_t> matched = matches(entry, params);
-    int64_t num_chosen = 0;
-    for (const int64_t index : matched) num_chosen += choose(index) ? 1 : 0;
-    if (num_chosen == 0)
-      faults->add(entry.place.fault(no_match_message(entry.text, matched, params)));
-  }
-  return {chosen.begin(), chosen.end()};
+                                                     Faults* unmatched) const {
+  return select(
+      params.size(), [&](size_t i) { return params[i].prunable; },
+      [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i]); },
+      [&](const NamePattern& pattern) { return no_prunable_message(pattern, params); }, unmatched);
+}
+
+std::vector<int64_t> ParamSelector::resolve_any(const std::vector<ParamInfo>& params,
+                                                Faults* unmatched) const {
+  return select(
+      params.size(), [&](size_t i) { return all_ != All::kPrunable || params[i].prunable; },
+      [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i]); },
+      [&](const NamePattern& pattern) { return no_param_message(pattern, params); }, unmatched);
+}
+
+std::vector<int64_t> ParamSelector::resolve_layers(const std::vector<LayerInfo>& layers,
+                                                   Faults* unmatched) const {
+  return select(
+      layers.size(), [](size_t) { return true; },
+      [&](const NamePattern& pattern, size_t i) {
+        return pattern.names(layers[i].name) || pattern.names_above(layers[i].name);
+      },
+      [&](const NamePattern& pattern) { return no_layer_message(pattern, layers); }, unmatched);
 }
 
 std::string ParamSelector::text() const {
-  if (all_) return std::string(kAll);
+  if (all_ != All::kNo) return std::string(all_ == All::kPrunable ? kAllPrunable : kAll);
   std::vector<std::string> texts;
-  for (const Entry& entry : entries_) texts.push_back(entry.text);
+  for (const Entry& entry : entries_) texts.push_back(entry.pattern.text());
   return fmt::format("[{}]", fmt::join(texts, ", "));
 }
 

@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/params.h"
+#include "base/layer_info.h"
 #include "base/yaml_fields.h"
 #include "recal/modifier.h"
+#include "recal/name_pattern.h"
 
 namespace lockstep::recal {
 
@@ -17,36 +19,52 @@ struct ParamInfo {
   bool prunable = false;
   int64_t num_weights = 0;
 };
-std::vector<ParamInfo> param_infos(const ParamTable& params);
 
-/// The `params` key of a modifier: which parameters it works on.
+/// The `params` or `submodules` key of a modifier: what it works on.
 ///
-/// `__ALL__` and `__ALL_PRUNABLE__` mean every prunable parameter. Otherwise a list (a scalar is a
-/// list of one) of
-///   name      of a layer (its weight is meant) or of a parameter, dotted or slashed
+/// `__ALL__` means everything, `__ALL_PRUNABLE__` every prunable parameter. Otherwise a list (a
+/// scalar is a list of one) of
+///   name      of a layer or a parameter, dotted or slashed
 ///   re:REGEX  matches from the start of the full parameter name or of the layer name, in either
-///   spelling; RE2 syntax
+///             spelling; RE2 syntax
+///
+/// The resolve functions give indexes, ascending, each once. An entry that selects nothing goes to
+/// `unmatched`, with its place and the nearest names: a fault, or a warning where the recipe says
+/// `params_strict: false`.
 class ParamSelector {
  public:
   /// Reads the required key; wrong forms become faults.
   bool read(YamlFields* in, std::string_view key);
 
-  /// Indexes of the prunable parameters that are meant, ascending, each once. An entry that matches
-  /// none is a fault that names the nearest names.
-  std::vector<int64_t> resolve_prunable(const std::vector<ParamInfo>& params, Faults* faults) const;
+  /// The prunable parameters that are meant; a layer's name means its weight.
+  std::vector<int64_t> resolve_prunable(const std::vector<ParamInfo>& params,
+                                        Faults* unmatched) const;
+  /// All parameters that are meant; a layer's name means all of its parameters.
+  std::vector<int64_t> resolve_any(const std::vector<ParamInfo>& params, Faults* unmatched) const;
+  /// The layers that are meant; a name means the layer and those below it (blocks: blocks.0.conv).
+  std::vector<int64_t> resolve_layers(const std::vector<LayerInfo>& layers,
+                                      Faults* unmatched) const;
 
   /// As written: __ALL__, or [a, re:b].
   std::string text() const;
 
  private:
+  enum class All { kNo, kEverything, kPrunable };
   struct Entry {
-    std::string text;
+    NamePattern pattern;
     Place place;
   };
-  bool add(const YAML::Node& node, const YamlDocument& document, Faults* faults);
-  std::vector<int64_t> matches(const Entry& entry, const std::vector<ParamInfo>& params) const;
 
-  bool all_ = false;
+  bool read_list(YamlFields* in, std::string_view key, const YAML::Node& list);
+  bool add(YamlFields* in, std::string_view key, const YAML::Node& node);
+  /// Indexes below n for which `is_candidate` holds and all or some entry selects them.
+  std::vector<int64_t> select(
+      size_t n, const std::function<bool(size_t)>& is_candidate,
+      const std::function<bool(const NamePattern&, size_t)>& is_meant,
+      const std::function<std::string(const NamePattern&)>& no_match_message,
+      Faults* unmatched) const;
+
+  All all_ = All::kNo;
   std::vector<Entry> entries_;
 };
 

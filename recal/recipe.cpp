@@ -1,98 +1,104 @@
 #include "recal/recipe.h"
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "base/digest.h"
 #include "base/yaml_fields.h"
+#include "recal/front_matter.h"
 #include "recal/modifier_table.h"
+#include "recal/recipe_outline.h"
+#include "recal/recipe_variables.h"
 
 namespace lockstep::recal {
 namespace {
 
-constexpr int64_t kMajorVersion = 1;
-
-/// The three numbers of 1.0.0, or nothing.
-std::optional<std::vector<int64_t>> parse_version(std::string_view text) {
-  std::vector<int64_t> numbers;
-  while (numbers.size() < 3) {
-    const size_t dot = numbers.size() < 2 ? text.find('.') : text.size();
-    if (dot == std::string_view::npos || dot == 0) return std::nullopt;
-    const std::string_view part = text.substr(0, dot);
-    if (!std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }))
-      return std::nullopt;
-    const std::optional<int64_t> number = parse_integer(part);
-    if (!number) return std::nullopt;
-    numbers.push_back(*number);
-    text.remove_prefix(std::min(text.size(), dot + 1));
-  }
-  return numbers;
+/// Patterns in a list of modifiers, those of aliases counted at each use.
+int64_t count_patterns(const YAML::Node& node) {
+  int64_t count = node.IsScalar() && node.Scalar().starts_with("re:") ? 1 : 0;
+  if (node.IsSequence())
+    for (const YAML::Node& item : node) count += count_patterns(item);
+  if (node.IsMap())
+    for (const auto& pair : node) count += count_patterns(pair.second);
+  return count;
 }
 
-void read_version(YamlFields* in) {
-  std::string version;
-  in->require("version");
-  if (!in->read("version", &version, "version of the recipe language, 1.0.0")) return;
-  const auto numbers = parse_version(version);
-  if (!numbers) {
-    in->fault("version",
-              fmt::format("'version' must be three numbers such as 1.0.0, not '{}'", version));
-  } else if (numbers->front() != kMajorVersion) {
-    in->fault("version", fmt::format("'version' is {}; this program reads versions {}.x", version,
-                                     kMajorVersion));
+/// False, with a fault, if compiling the recipe would take long.
+bool size_is_fine(const std::vector<RecipeOutline::Entry>& lists, const YamlDocument& document,
+                  Faults* faults) {
+  int64_t num_modifiers = 0;
+  int64_t num_patterns = 0;
+  for (const auto& [name, list, key] : lists) {
+    num_modifiers += static_cast<int64_t>(list.size());
+    num_patterns += count_patterns(list);
+    if (num_modifiers <= Recipe::kMaxModifiers && num_patterns <= Recipe::kMaxPatterns) continue;
+    faults->add(document.fault_at(list, fmt::format("more than {} modifiers or {} re:patterns",
+                                                    Recipe::kMaxModifiers, Recipe::kMaxPatterns)));
+    return false;
   }
-}
-
-/// The value of `modifiers`, or its key where the value is nothing: YAML puts nothing on a later
-/// line.
-YAML::Node place_of_list(const YAML::Node& root, const YAML::Node& list) {
-  if (!list.IsNull()) return list;
-  for (const auto& pair : root)
-    if (pair.first.IsScalar() && pair.first.Scalar() == "modifiers") return pair.first;
-  return list;
+  return true;
 }
 
 }  // namespace
 
 Recipe Recipe::load(const std::string& path, Faults* faults) {
-  return from_document(YamlDocument::load(path, faults), faults);
+  return parse(path, YamlDocument::read_text(path), faults);
 }
 
 Recipe Recipe::parse(const std::string& file, const std::string& text, Faults* faults) {
-  return from_document(YamlDocument::parse(file, text, faults), faults);
+  const std::optional<TextPart> part = find_yaml(file, text, faults);
+  if (!part) return {};
+  YamlDocument document = YamlDocument::parse_part(file, text, *part, faults);
+  if (document.root().IsNull()) return {};  // its fault is already there
+  if (!document.root().IsMap()) {
+    faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
+    return {};
+  }
+  const RecipeOutline outline = read_outline(document, part->begin > 0, faults);
+  return from_outline(outline, &document, faults);
 }
 
-Recipe Recipe::from_document(const YamlDocument& document, Faults* faults) {
-  Recipe recipe;
-  if (document.root().IsNull()) return recipe;  // its fault is already there
-  YamlFields in(document.root(), "", document, faults);
-  if (!document.root().IsMap()) return recipe;
-  read_version(&in);
-  in.require("modifiers");
-  const YAML::Node list =
-      in.take("modifiers", "list of modifiers", "what changes while training runs");
-  if (list.IsDefined()) recipe = from_modifiers(list, document, faults);
-  in.done();
-  return recipe;
+bool Recipe::is_recipe(const std::string& path) {
+  const std::string text = YamlDocument::read_text(path);
+  Faults ignored;
+  const std::optional<TextPart> part = find_yaml(path, text, &ignored);
+  if (!part || part->begin > 0) return true;  // no run file is Markdown
+  const YamlDocument document = YamlDocument::parse_part(path, text, *part, &ignored);
+  if (!document.root().IsMap() || document.root()["run"].IsDefined()) return false;
+  return std::any_of(document.root().begin(), document.root().end(), [](const auto& pair) {
+    return pair.first.IsScalar() && names_modifiers(pair.first.Scalar());
+  });
 }
 
 Recipe Recipe::from_modifiers(const YAML::Node& list, const YamlDocument& document,
                               Faults* faults) {
+  YamlDocument with_notes = document;
+  return from_outline(outline_of_list("modifiers", list, document), &with_notes, faults);
+}
+
+Recipe Recipe::from_outline(const RecipeOutline& outline, YamlDocument* document, Faults* faults) {
   Recipe recipe;
-  recipe.file_ = document.file();
-  recipe.source_sha256_ = sha256_hex(document.text());
-  if (!list.IsSequence()) {
-    faults->add(
-        document.fault_at(place_of_list(document.root(), list),
-                          "'modifiers' must be a list of items such as '- !EpochRangeModifier'"));
-    return recipe;
+  recipe.file_ = document->file();
+  recipe.source_sha256_ = sha256_hex(document->text());
+  RecipeVariables variables(document, faults);
+  for (const auto& [name, value, key] : outline.variables) variables.add(name, value);
+  variables.substitute_in_variables();
+  for (const RecipeOutline::Entry& list : outline.lists) variables.substitute(list.node);
+
+  Faults found;
+  if (!size_is_fine(outline.lists, *document, faults)) return recipe;
+  for (const RecipeOutline::Entry& list : outline.lists) {
+    if (found.full()) break;
+    if (!check_is_list(list, *document, &found)) continue;
+    for (const YAML::Node& item : list.node) {
+      std::shared_ptr<const Modifier> modifier = read_modifier(item, *document, &found);
+      if (modifier) recipe.modifiers_.push_back(std::move(modifier));
+    }
   }
-  for (const YAML::Node& item : list)
-    if (std::shared_ptr<const Modifier> modifier = read_modifier(item, document, faults))
-      recipe.modifiers_.push_back(std::move(modifier));
+  for (const Fault& fault : found.list())
+    if (!variables.follows_from_failure(fault)) faults->add(fault);
   return recipe;
 }
 

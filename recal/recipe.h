@@ -9,8 +9,14 @@
 
 namespace lockstep::recal {
 
+struct RecipeOutline;
+
 /// A recipe as read: what changes while training runs, in the file's order. Immutable; copies share
 /// the modifiers. Grammar and keys: docs/recipe.md.
+///
+/// Forms: a YAML file, the YAML front matter of a Markdown file (recal/front_matter.h), or the
+/// `modifiers:` list of a run file. In a file, every top-level list whose name ends in `modifiers`
+/// is taken; top-level numbers are variables for eval(...).
 ///
 /// The readers put every fault of the text into `faults` in one pass; the result may only be used
 /// if there is none.
@@ -19,11 +25,17 @@ class Recipe {
   /// An empty recipe: nothing changes.
   Recipe() = default;
 
-  /// A file of its own: a map of `version` and `modifiers`. A missing file throws
-  /// Error(kInputMissing).
+  /// Most modifiers of one recipe, and most re:patterns in it.
+  static constexpr int64_t kMaxModifiers = 1000;
+  static constexpr int64_t kMaxPatterns = 1000;
+
+  /// A file of its own. A missing file throws Error(kInputMissing).
   static Recipe load(const std::string& path, Faults* faults);
   static Recipe parse(const std::string& file, const std::string& text, Faults* faults);
-  /// The `modifiers:` list of a run file.
+  /// True if the file is a recipe and no run file. Errors as load(); a file that cannot be read as
+  /// either is none.
+  static bool is_recipe(const std::string& path);
+  /// The `modifiers:` list of a run file; eval(...) may stand in it, but has no variables.
   static Recipe from_modifiers(const YAML::Node& list, const YamlDocument& document,
                                Faults* faults);
 
@@ -35,7 +47,7 @@ class Recipe {
   const std::string& source_sha256() const { return source_sha256_; }
 
  private:
-  static Recipe from_document(const YamlDocument& document, Faults* faults);
+  static Recipe from_outline(const RecipeOutline& outline, YamlDocument* document, Faults* faults);
 
   std::string file_;
   std::string source_sha256_;

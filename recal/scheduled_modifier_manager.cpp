@@ -1,22 +1,44 @@
 #include "recal/scheduled_modifier_manager.h"
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include "base/error.h"
-#include "dist/replica_check.h"
+#include "base/log.h"
+#include "recal/mask_check.h"
+#include "recal/param_infos.h"
 
 namespace lockstep::recal {
 namespace {
 
+bool works_on_masks(ActionKind kind) {
+  return kind == ActionKind::kPrune || kind == ActionKind::kKeepZeros ||
+         kind == ActionKind::kRelease;
+}
+
+bool switches_quantization(ActionKind kind) {
+  return kind == ActionKind::kQuantize || kind == ActionKind::kFreezeObservers ||
+         kind == ActionKind::kFreezeBatchNorm;
+}
+
+/// Parameters that some action prunes, ascending.
 std::vector<int64_t> covered_params(const Timeline& timeline) {
   std::set<int64_t> covered;
-  for (const ParamSet& set : timeline.param_sets())
+  for (const Action& action : timeline.actions()) {
+    if (!works_on_masks(action.kind)) continue;
+    const ParamSet& set = timeline.param_sets()[static_cast<size_t>(action.param_set)];
     covered.insert(set.params.begin(), set.params.end());
+  }
   return {covered.begin(), covered.end()};
+}
+
+bool quantizes(const Timeline& timeline) {
+  return std::any_of(timeline.actions().begin(), timeline.actions().end(),
+                     [](const Action& action) { return switches_quantization(action.kind); });
 }
 
 void sort_unique(std::vector<int64_t>* values) {
@@ -24,8 +46,8 @@ void sort_unique(std::vector<int64_t>* values) {
   values->erase(std::unique(values->begin(), values->end()), values->end());
 }
 
-double fraction(int64_t part, int64_t whole) {
-  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+void append(std::vector<int64_t>* all, const std::vector<int64_t>& more) {
+  all->insert(all->end(), more.begin(), more.end());
 }
 
 }  // namespace
@@ -37,122 +59,197 @@ ScheduledModifierManager ScheduledModifierManager::from_yaml(const std::string& 
   return ScheduledModifierManager(std::move(recipe));
 }
 
-void ScheduledModifierManager::attach(const ParamTable& params, int64_t steps_per_epoch,
-                                      double base_learning_rate, Faults* faults,
-                                      std::optional<int64_t> max_steps) {
-  check(!timeline_, "the recipe's manager is attached twice");
-  if (params.empty())
-    throw Error(ExitCode::kConfig, "recal", "the model has no parameters for a recipe to work on");
-  const TimelineInputs inputs{.steps_per_epoch = steps_per_epoch,
-                              .base_learning_rate = base_learning_rate,
-                              .params = param_infos(params),
-                              .max_steps = max_steps};
-  timeline_ = Timeline::compile(recipe_, inputs, faults);
-  masks_ = MaskTable(params, covered_params(*timeline_));
-  for (const Param& param : params) {
-    if (!param.prunable) continue;
-    prunable_.push_back(param);
-    num_prunable_weights_ += param.tensor.numel();
+ScheduledModifierManager::~ScheduledModifierManager() {
+  const bool reached_end = timeline_ && timeline_->total_steps() &&
+                           last_step_ + 1 >= *timeline_->total_steps() && last_step_ >= 0;
+  if (stage_ == Stage::kRunning && reached_end && std::uncaught_exceptions() == 0)
+    log::warning("recal",
+                 "training reached the end of the recipe, but finalize() was not called: a closing "
+                 "sparsity may be missing");
+}
+
+void ScheduledModifierManager::require_stage(bool holds, std::string_view call,
+                                             std::string_view instead) const {
+  if (!holds) throw StateError(fmt::format("{}() {}", call, instead));
+}
+
+void ScheduledModifierManager::attach(const ParamTable& params, const AttachOptions& options,
+                                      Faults* faults) {
+  require_stage(stage_ == Stage::kBuilt, "attach",
+                stage_ == Stage::kAttached ? "was called before: one manager, one model"
+                                           : "comes before the run: it has started");
+  if (params.empty()) throw StateError("attach() needs a model with parameters; this one has none");
+  timeline_ = Timeline::compile(recipe_,
+                                {.steps_per_epoch = options.steps_per_epoch,
+                                 .base_learning_rate = options.base_learning_rate,
+                                 .params = param_infos(params),
+                                 .max_steps = options.max_steps,
+                                 .layers = options.layers,
+                                 .optimizer_type = options.optimizer_type,
+                                 .learning_rate_decay_type = options.learning_rate_decay_type},
+                                faults);
+  params_ = params;
+  if (faults->empty()) check_mask_kinds(faults);
+  if (faults->empty()) masks_ = MaskTable(params, covered_params(*timeline_));
+  if (quantizes(*timeline_)) quantizer_ = std::make_unique<FakeQuantizer>(options.layers);
+  for (const Param& param : params)
+    if (param.prunable) num_prunable_weights_ += param.tensor.numel();
+  stage_ = Stage::kAttached;
+}
+
+void ScheduledModifierManager::check_mask_kinds(Faults* faults) const {
+  std::set<int> checked;  // a modifier's updates share a set
+  for (const Action& action : timeline_->actions()) {
+    if (action.kind != ActionKind::kPrune || !checked.insert(action.modifier).second) continue;
+    const ParamSet& set = timeline_->param_sets()[static_cast<size_t>(action.param_set)];
+    for (const int64_t index : set.params) {
+      const Param& param = params_[static_cast<size_t>(index)];
+      try {
+        check_mask_kind(set.mask_rule.kind, param.name, param.tensor.sizes());
+      } catch (const Error& fault) {
+        const std::string_view text = fault.what();  // "[recal] ..."
+        faults->add(recipe_.modifiers()[static_cast<size_t>(action.modifier)]->place().fault(
+            std::string(text.substr(text.find(' ') + 1))));
+      }
+    }
   }
+}
+
+void ScheduledModifierManager::initialize() {
+  require_stage(stage_ != Stage::kBuilt, "initialize", "comes after attach()");
+  if (stage_ != Stage::kAttached) return;
+  masks_.recount();  // a restore may have written them
+  trainable_.assign(params_.size(), true);
+  stage_ = Stage::kRunning;
 }
 
 const Timeline& ScheduledModifierManager::timeline() const {
-  check(timeline_.has_value(), "the recipe's manager is not attached");
+  require_stage(timeline_.has_value(), "timeline", "comes after attach()");
   return *timeline_;
 }
 
-void ScheduledModifierManager::apply(const Action& action, Applied* applied) {
-  if (action.kind == ActionKind::kSetLearningRate) return;  // read from the timeline
-  for (const int64_t param :
-       timeline_->param_sets()[static_cast<size_t>(action.param_set)].params) {
-    bool changed = false;
-    if (action.kind == ActionKind::kPrune) changed = masks_.prune(param, action.value);
-    if (action.kind == ActionKind::kKeepZeros) changed = masks_.keep_zeros(param);
-    // Zeroed before it is let go, so that a closing sparsity at the same step is seen in the
-    // weights.
-    if (action.kind == ActionKind::kRelease) {
-      masks_.enforce(param);
-      changed = masks_.release(param);
-    }
-    if (changed) applied->changed_params.push_back(param);
-    ++applied->num_mask_updates;
-  }
-}
-
 Applied ScheduledModifierManager::apply_due(int64_t step, dist::Communicator& control) {
+  require_stage(stage_ != Stage::kFinalized, "apply_due", "cannot follow finalize()");
+  initialize();
   Applied applied;
-  applied.learning_rate = timeline().learning_rate_at(step);
-  if (!std::exchange(masks_counted_, true)) masks_.recount();
-  // Every mask that was computed is compared, also where this rank saw no change: a rank that
-  // differs may.
-  std::vector<int64_t> touched;
+  const bool is_first = std::exchange(last_step_, step) < 0;
+  bool trainability = is_first, quantization = is_first;
   for (const Action& action : timeline_->due_at(step)) {
-    if (action.kind == ActionKind::kSetLearningRate) continue;
-    apply(action, &applied);
-    const std::vector<int64_t>& params =
-        timeline_->param_sets()[static_cast<size_t>(action.param_set)].params;
-    // A later action of this step may hide what this one made, so each action's masks are compared.
-    require_equal_masks(fmt::format("the new mask at step {}", step), params, control);
-    touched.insert(touched.end(), params.begin(), params.end());
+    apply(action, control, &applied);
+    trainability = trainability || action.kind == ActionKind::kSetTrainable;
+    quantization = quantization || switches_quantization(action.kind);
   }
-  if (touched.empty()) return applied;
-  sort_unique(&touched);
-  for (const int64_t param : touched) masks_.enforce(param);
+  if (trainability) follow_trainable(step, &applied);
+  if (quantization) follow_quantization(step);
   sort_unique(&applied.changed_params);
+  sort_unique(&applied.reset_params);
   applied.masks_changed = !applied.changed_params.empty();
+  num_mask_updates_ += applied.num_mask_updates;
   return applied;
 }
 
-Applied ScheduledModifierManager::finalize(int64_t step, dist::Communicator& control) {
+void ScheduledModifierManager::apply(const Action& action, dist::Communicator& control,
+                                     Applied* applied) {
+  if (action.param_set < 0) return;
+  // No update follows in which a weight could grow back, and what is reported and saved is the
+  // pruned model.
+  if (closing_ && action.kind == ActionKind::kRelease) return;
+  const ParamSet& set = timeline_->param_sets()[static_cast<size_t>(action.param_set)];
+  if (works_on_masks(action.kind)) apply_to_masks(action, set, control, applied);
+  if (action.kind == ActionKind::kSetParam) set_values(set, action.value);
+}
+
+void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamSet& set,
+                                              dist::Communicator& control, Applied* applied) {
+  std::vector<int64_t> changed;
+  if (action.kind == ActionKind::kPrune) {
+    changed = masks_.prune(set.params, action.value, set.mask_rule, control);
+  } else {
+    for (const int64_t param : set.params) {
+      const bool is_new =
+          action.kind == ActionKind::kRelease ? masks_.release(param) : masks_.keep_zeros(param);
+      if (is_new) changed.push_back(param);
+    }
+  }
+  // Every mask that was computed is compared, also where this rank saw no change: a rank that
+  // differs may. A later action of this step may hide what this one made.
+  masks_.require_equal(fmt::format("the new mask at step {}", last_step_), set.params, control);
+  for (const int64_t param : set.params) masks_.enforce(param);
+  append(&applied->changed_params, changed);
+  if (set.momentum_buffer_reset) append(&applied->reset_params, changed);
+  applied->num_mask_updates += static_cast<int64_t>(set.params.size());
+}
+
+void ScheduledModifierManager::set_values(const ParamSet& set, double value) {
+  const at::NoGradGuard no_grad;
+  for (const int64_t param : set.params) {
+    params_[static_cast<size_t>(param)].tensor.detach().fill_(value);
+    if (masks_.covers(param)) masks_.enforce(param);
+  }
+}
+
+void ScheduledModifierManager::follow_trainable(int64_t step, Applied* applied) {
+  std::vector<bool> wanted = timeline_->trainable_at(step);
+  if (wanted == trainable_) return;
+  trainable_ = wanted;
+  applied->trainable = std::move(wanted);
+}
+
+void ScheduledModifierManager::follow_quantization(int64_t step) {
+  if (!quantizer_) return;
+  const Quantization now = timeline_->quantization_at(step);
+  quantizer_->configure(now.on ? now.layers : std::vector<int64_t>(), now.per_channel,
+                        now.observers_on);
+}
+
+void ScheduledModifierManager::mask_gradients() { masks_.enforce_gradients(); }
+
+void ScheduledModifierManager::end_step(bool updated, dist::Communicator& control) {
+  require_stage(stage_ == Stage::kRunning, "end_step", "comes after apply_due()");
+  if (updated && last_step_ % kReviveCheckSteps == 0) num_revived_ += masks_.count_revived();
+  if (updated) masks_.enforce();
+  if (quantizer_) quantizer_->end_step(control, updated);
+}
+
+Applied ScheduledModifierManager::apply_closing(int64_t step, dist::Communicator& control) {
+  if (stage_ == Stage::kFinalized || last_step_ == step) return {};
+  closing_ = true;
   Applied applied = apply_due(step, control);
-  enforce();
+  closing_ = false;
+  masks_.enforce();
   return applied;
 }
 
-void ScheduledModifierManager::require_equal_masks(std::string_view what,
-                                                   const std::vector<int64_t>& params,
-                                                   dist::Communicator& control) {
-  std::vector<dist::NamedTensor> tensors;
-  for (const int64_t param : params)
-    tensors.push_back({masks_.of(param).name, masks_.of(param).kept});
-  dist::require_equal_replicas(control, what, tensors);
+void ScheduledModifierManager::finalize(int64_t step, dist::Communicator& control) {
+  if (stage_ == Stage::kFinalized) return;
+  (void)apply_closing(step, control);
+  masks_.enforce();
+  masks_.drop();
+  stage_ = Stage::kFinalized;
+}
+
+StateList ScheduledModifierManager::state() {
+  StateList all = masks_.state();
+  if (!quantizer_) return all;
+  const StateList ranges = quantizer_->state();
+  all.insert(all.end(), ranges.begin(), ranges.end());
+  return all;
 }
 
 void ScheduledModifierManager::restored(dist::Communicator& control) {
-  masks_.recount();
-  masks_counted_ = true;
+  require_stage(stage_ == Stage::kAttached || stage_ == Stage::kRunning, "restored",
+                "comes after attach() and before finalize()");
+  stage_ = Stage::kAttached;
+  last_step_ = -1;
+  initialize();
   std::vector<int64_t> params;
   for (const Mask& mask : masks_.all()) params.push_back(mask.param);
-  require_equal_masks("the restored mask", params, control);
-  enforce();
+  masks_.require_equal("the restored mask", params, control);
+  masks_.enforce();
 }
 
-double ScheduledModifierManager::covered_sparsity() const {
-  int64_t num_pruned = 0;
-  int64_t num_weights = 0;
-  for (const Mask& mask : masks_.all()) {
-    num_pruned += mask.num_pruned;
-    num_weights += mask.kept.numel();
-  }
-  return fraction(num_pruned, num_weights);
-}
-
-double ScheduledModifierManager::sparsity() const {
-  int64_t num_pruned = 0;
-  for (const Mask& mask : masks_.all()) num_pruned += mask.num_pruned;
-  return fraction(num_pruned, num_prunable_weights_);
-}
-
-std::vector<ParamSparsity> ScheduledModifierManager::measure() const {
-  std::vector<ParamSparsity> result;
-  for (const Param& param : prunable_) {
-    const int64_t num_weights = param.tensor.numel();
-    result.push_back({param.name, num_weights, 0,
-                      num_weights - param.tensor.detach().count_nonzero().item<int64_t>()});
-    for (const Mask& mask : masks_.all())
-      if (mask.name == param.name) result.back().num_pruned = mask.num_pruned;
-  }
-  return result;
+void ScheduledModifierManager::zero_pruned(int64_t param, const at::Tensor& values) const {
+  if (masks_.covers(param)) masks_.zero_pruned(param, values);
 }
 
 }  // namespace lockstep::recal

@@ -1,27 +1,51 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
+#include "base/layer_hook.h"
 #include "base/params.h"
 #include "base/state_list.h"
 #include "base/yaml_document.h"
 #include "dist/communicator.h"
+#include "recal/fake_quantizer.h"
 #include "recal/mask_table.h"
 #include "recal/recipe.h"
 #include "recal/timeline.h"
 
 namespace lockstep::recal {
 
-/// What apply_due() did.
+/// A manager was called out of turn: the message names the call and what has to come first.
+class StateError final : public Error {
+ public:
+  explicit StateError(const std::string& message) : Error(ExitCode::kBug, "recal", message) {}
+};
+
+/// What the recipe must know of the training that it changes.
+struct AttachOptions {
+  int64_t steps_per_epoch = 1;
+  double base_learning_rate = 0;                   ///< the optimizer's at start-up
+  std::string optimizer_type;                      ///< for warnings; empty: unknown
+  std::string learning_rate_decay_type = "fixed";  ///< the optimizer's own schedule
+  std::vector<LayerInfo> layers;                   ///< of the model, for quantization
+  std::optional<int64_t> max_steps;                ///< a cap of the run
+};
+
+/// What apply_due() changed.
 struct Applied {
-  double learning_rate = 0;  ///< for this step's update
   bool masks_changed = false;
-  std::vector<int64_t> changed_params;  ///< indexes in the parameter table, ascending
+  std::vector<int64_t> changed_params;  ///< whose masks changed: indexes, ascending
+  std::vector<int64_t> reset_params;    ///< whose optimizer moments are to be zeroed, ascending
   int64_t num_mask_updates = 0;         ///< masks computed, changed or not
+  /// By parameter, where it is not what the last call left: the optimizer and the gradient buckets
+  /// must follow.
+  std::optional<std::vector<bool>> trainable;
 };
 
 /// Zeros of one parameter, counted in its weights.
@@ -32,56 +56,103 @@ struct ParamSparsity {
   int64_t num_zeros = 0;   ///< exact zeros, pruned or by chance
 };
 
-/// The recipe at work, as the trainer uses it:
+/// One number of a recipe's effect, for summaries: "target_sparsity/1:GradualKSModifier".
+struct Summary {
+  std::string name;
+  double value = 0;
+};
+
+/// What a program around the recipe may want of it at a step.
+struct Extras {
+  std::vector<Summary> summaries;                        ///< of every modifier
+  std::array<double, kNumParamGroups> learning_rates{};  ///< for the update, by parameter group
+};
+
+/// A modifier's name in metrics and plans: its place in the recipe, from 1, and tag.
+std::vector<std::string> modifier_names(const Timeline& timeline);
+
+/// The recipe at work. A training loop makes these calls, on every rank alike:
 ///
-///   attach(...)                        once, with the model's parameters; then compare
-///   timeline().digest() over ranks restore state(), then restored()   if the run goes on from a
-///   save apply_due(step), forward, backward, optimizer, enforce()          each step
-///   finalize(step)                     once, where training ends by itself (not where it is
-///   stopped to go on later)
+///   attach(params, options, &faults)   once, when the model is there; an optimizer need not be
+///   restored(control)                  if the run goes on from a save, once state() is filled
+///   each step s:
+///     apply_due(s, control)            before the forward pass; then obey Applied
+///     forward, backward, gradients reduced over the ranks
+///     mask_gradients()                 so that pruned weights gather no moments
+///     optimizer update                 with learning_rate_at(s, group), weight decay likewise
+///     end_step(updated, control)
+///   apply_closing(s, control)          once, where training ends by itself, s updates done
+///   finalize(s, control)               last: what is left is ready for export
 ///
-/// It holds no state but the masks: with masks restored, everything follows from the step. Same
-/// calls on all ranks; one thread at a time. `control` is the control communicator; it is used only
-/// at steps that compute masks.
+/// It holds no state but masks and input ranges: with these restored, everything follows from the
+/// step. One thread at a time. `control` is the control communicator; it is used at steps that
+/// compute masks and while inputs are observed. Calls out of turn throw StateError.
 class ScheduledModifierManager {
  public:
   explicit ScheduledModifierManager(Recipe recipe) : recipe_(std::move(recipe)) {}
   /// Reads a recipe file. Throws Error(kConfig) with all its faults, Error(kInputMissing) if it is
   /// not there.
   static ScheduledModifierManager from_yaml(const std::string& path);
+  ScheduledModifierManager(ScheduledModifierManager&&) = default;
+  ScheduledModifierManager& operator=(ScheduledModifierManager&&) = default;
+  /// Warns if training reached its end and nobody called finalize().
+  ~ScheduledModifierManager();
 
   /// Compiles the timeline and makes the masks. Faults of the recipe against this model go to
   /// `faults`; the manager may then not be used. The parameters' tensors are kept (their memory may
-  /// be moved by set_data later). `max_steps`: a cap of the run, for warnings. Throws
-  /// Error(kConfig) if the model has no parameters, Error(kBug) at a second call.
-  void attach(const ParamTable& params, int64_t steps_per_epoch, double base_learning_rate,
-              Faults* faults, std::optional<int64_t> max_steps = std::nullopt);
+  /// be moved by set_data later). Throws StateError if the model has no parameters, if it is
+  /// attached already or if the run has started.
+  void attach(const ParamTable& params, const AttachOptions& options, Faults* faults);
 
-  /// Applies what is due before the forward pass of `step`: new masks are computed on each rank,
-  /// compared over all of them and applied to the weights. Throws Error(kDisagree).everywhere()
-  /// naming tensor and ranks if masks differ.
+  /// Makes the state that apply_due() starts from: masks as they are, everything trainable.
+  /// Idempotent; the first apply_due() calls it if nobody did.
+  void initialize();
+
+  /// To be set on the model before its first forward pass (Model::set_layer_hook); null where the
+  /// recipe quantizes nothing. It lives as long as the manager.
+  LayerHook* layer_hook() { return quantizer_.get(); }
+
+  /// Applies what is due before the forward pass of `step`: new masks are compared over all ranks
+  /// and applied to the weights, values are set, quantization is switched. Throws
+  /// Error(kDisagree).everywhere() naming tensor and ranks if masks differ.
   Applied apply_due(int64_t step, dist::Communicator& control);
 
-  /// Zeroes the pruned weights; call after each optimizer update. Local, cheap, without allocation
-  /// on the CPU.
-  void enforce() { masks_.enforce(); }
+  /// Zeroes the gradients of pruned weights. Local, cheap, without allocation on the CPU.
+  void mask_gradients();
 
-  /// Applies what is due at the end of training after `step` updates (a closing sparsity whose
-  /// end_epoch is the end of the run) and leaves exact zeros in the weights.
-  Applied finalize(int64_t step, dist::Communicator& control);
+  /// After the update of a step (`updated`: false where it was skipped): pruned weights are zeroed,
+  /// observed inputs agreed upon.
+  void end_step(bool updated, dist::Communicator& control);
 
-  /// The masks, under `_lockstep/masks/`.
-  StateList state() { return masks_.state(); }
+  /// Applies what is due once `step` updates are done and no more will follow: a closing sparsity
+  /// whose end is the end of the run. Masks that would be let go then stay. Leaves exact zeros in
+  /// the weights.
+  Applied apply_closing(int64_t step, dist::Communicator& control);
+
+  /// The model stands for itself from here on: masks are folded into exact zeros and gone (counts
+  /// of them stay). Fake quantization stays, as the exported model is quantization-aware until it
+  /// is converted. Includes apply_closing() if nobody called it. Idempotent.
+  void finalize(int64_t step, dist::Communicator& control);
+
+  /// The masks, under `_lockstep/masks/`, and the input ranges, under `_lockstep/quantization/`.
+  StateList state();
   /// Call after state() was written by a restore: compares the masks over the ranks (throws as
-  /// apply_due) and enforces.
+  /// apply_due) and enforces them.
   void restored(dist::Communicator& control);
 
+  /// Zeroes the pruned items of a tensor of the parameter's shape, such as a moment.
+  void zero_pruned(int64_t param, const at::Tensor& values) const;
+
   const Recipe& recipe() const { return recipe_; }
-  /// Throws Error(kBug) before attach().
+  /// Throws StateError before attach().
   const Timeline& timeline() const;
   const MaskTable& masks() const { return masks_; }
+  const FakeQuantizer* quantizer() const { return quantizer_.get(); }
 
-  double learning_rate_at(int64_t step) const { return timeline().learning_rate_at(step); }
+  /// The handle for an optimizer of one's own; group: base/params.h.
+  double learning_rate_at(int64_t step, int group = kWeightGroup) const {
+    return timeline().learning_rate_at(step, group);
+  }
   double target_sparsity_at(int64_t step) const { return timeline().target_sparsity_at(step); }
   /// Pruned fraction of the covered parameters' weights, by the masks; 0 if none is covered. Costs
   /// no pass.
@@ -90,23 +161,46 @@ class ScheduledModifierManager {
   double sparsity() const;
   /// Per prunable parameter, in the model's order; one pass over its weights.
   std::vector<ParamSparsity> measure() const;
+  /// Pruned fraction of each parameter whose modifier asks for it (`log_types`), or of all covered.
+  std::vector<Summary> layer_sparsities(bool all) const;
+  /// What every modifier does at `step`: rates, targets, sparsity, quantized layers, mask updates,
+  /// revived weights. The same on all ranks.
+  std::vector<Summary> summaries(int64_t step) const;
+  Extras extras(int64_t step) const;
+
+  int64_t num_mask_updates() const { return num_mask_updates_; }
+  /// Pruned weights that an update moved away from zero; looked for at every kReviveCheckSteps-th
+  /// step, before they are zeroed again. Not 0 means an optimizer with moments of its own.
+  int64_t num_revived() const { return num_revived_; }
+  static constexpr int64_t kReviveCheckSteps = 100;
 
   int64_t min_epochs() const { return timeline().min_epochs(); }
   std::optional<int64_t> max_epochs() const { return timeline().max_epochs(); }
   std::optional<int64_t> total_steps() const { return timeline().total_steps(); }
 
  private:
-  void apply(const Action& action, Applied* applied);
-  /// Compares the masks of these parameters over the ranks.
-  void require_equal_masks(std::string_view what, const std::vector<int64_t>& params,
-                           dist::Communicator& control);
+  enum class Stage { kBuilt, kAttached, kRunning, kFinalized };
+
+  void require_stage(bool holds, std::string_view call, std::string_view instead) const;
+  void check_mask_kinds(Faults* faults) const;
+  void apply(const Action& action, dist::Communicator& control, Applied* applied);
+  void apply_to_masks(const Action& action, const ParamSet& set, dist::Communicator& control,
+                      Applied* applied);
+  void set_values(const ParamSet& set, double value);
+  void follow_trainable(int64_t step, Applied* applied);
+  void follow_quantization(int64_t step);
 
   Recipe recipe_;
+  Stage stage_ = Stage::kBuilt;
   std::optional<Timeline> timeline_;
   MaskTable masks_;
-  ParamTable prunable_;  // all of the model's prunable parameters, covered or not
+  std::unique_ptr<FakeQuantizer> quantizer_;  // null: the recipe quantizes nothing
+  ParamTable params_;
   int64_t num_prunable_weights_ = 0;
-  bool masks_counted_ = false;  // a restore may have written them since attach
+  std::vector<bool> trainable_;  // what the last apply_due left
+  int64_t last_step_ = -1;       // of apply_due
+  bool closing_ = false;         // apply_closing() is under way
+  int64_t num_mask_updates_ = 0, num_revived_ = 0;
 };
 
 }  // namespace lockstep::recal

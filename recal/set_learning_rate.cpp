@@ -2,26 +2,35 @@
 
 #include <fmt/format.h>
 
+#include "recal/modifier_fields.h"
 #include "recal/timeline_builder.h"
 
 namespace lockstep::recal {
 
 std::unique_ptr<Modifier> SetLearningRate::read(YamlFields* in, Place place) {
   SetLearningRateOptions options;
-  read_epoch(in, "start_epoch", &options.start_epoch, "epoch at which the rate is set");
+  read_moment(in,
+              {.name = "start",
+               .help = "moment at which the rate is set",
+               .minus_one = MinusOne::kRunStart},
+              &options.start);
   read_required(in, "learning_rate", &options.learning_rate, more_than(0), "the new learning rate");
+  read_param_groups(in, &options.group);
+  read_logging(in);
+  read_no_end(in, kActsOnce);
   in->done();
-  return std::make_unique<SetLearningRate>(options, std::move(place));
+  return std::make_unique<SetLearningRate>(options, in->path(), std::move(place));
 }
 
 std::string SetLearningRate::summary() const {
-  return fmt::format("learning rate {}", options_.learning_rate);
+  return fmt::format("learning rate {}{}", options_.learning_rate, of_group(options_.group));
 }
 
 void SetLearningRate::contribute(TimelineBuilder* builder) const {
-  const int64_t step = builder->step_of(options_.start_epoch);
-  builder->claim_learning_rate(step, step + 1);
-  builder->add(step, ActionKind::kSetLearningRate, options_.learning_rate);
+  const int64_t step = builder->step_of(*options_.start);
+  builder->claim_learning_rate(options_.group, {step, step + 1});
+  builder->add_for_group(step, ActionKind::kSetLearningRate, options_.learning_rate,
+                         options_.group);
 }
 
 }  // namespace lockstep::recal

@@ -2,26 +2,28 @@
 
 #include <memory>
 
+#include "base/yaml_fields.h"
 #include "recal/modifier.h"
+#include "recal/timeline.h"
 
 namespace lockstep::recal {
 
 struct SetLearningRateOptions {
-  Decimal start_epoch;
+  std::optional<Moment> start;
   double learning_rate = 0;
+  int group = kAllGroups;
 };
 
-/// Sets the learning rate once, at start_epoch; it stays until another modifier writes it.
+/// Sets the learning rate once, at its start; it stays until another modifier writes it.
 class SetLearningRate final : public Modifier {
  public:
   static constexpr std::string_view kTag = "SetLearningRateModifier";
   static std::unique_ptr<Modifier> read(YamlFields* in, Place place);
 
-  SetLearningRate(SetLearningRateOptions options, Place place)
-      : Modifier(std::move(place)), options_(options) {}
+  SetLearningRate(SetLearningRateOptions options, std::string tag, Place place)
+      : Modifier(std::move(tag), std::move(place)), options_(options) {}
 
-  std::string_view tag() const override { return kTag; }
-  Window window() const override { return {options_.start_epoch, std::nullopt}; }
+  Window window() const override { return {options_.start, std::nullopt}; }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
 

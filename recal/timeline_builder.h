@@ -1,20 +1,32 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "recal/calendar.h"
+#include "recal/group_claims.h"
+#include "recal/pruning_claims.h"
+#include "recal/quantization_claims.h"
 #include "recal/timeline.h"
+#include "recal/trainable_claims.h"
 
 namespace lockstep::recal {
 
-/// Update k of a period falls on `step`. Where several updates fall on one step, k is the last of
-/// them.
-struct PeriodicUpdate {
-  int64_t k = 0;
-  int64_t step = 0;
+/// The parameters that a modifier names, as it wants them read.
+struct Selection {
+  const ParamSelector& params;
+  bool strict = true;  ///< an entry that selects nothing is a fault, not a warning
+};
+
+/// How a gradual modifier prunes.
+struct GradualPruning {
+  StepRange steps;
+  bool leave_enabled = true;
+  MaskRule mask_rule;
+  bool momentum_buffer_reset = false;
 };
 
 /// What a modifier sees while a timeline is compiled: conversions, claims (who may write what) and
@@ -24,59 +36,82 @@ class TimelineBuilder {
   TimelineBuilder(const Recipe& recipe, const TimelineInputs& inputs, Faults* faults);
   Timeline build();
 
-  double base_learning_rate() const { return inputs_.base_learning_rate; }
-  /// ceil(epoch x steps per epoch), exactly.
-  int64_t step_of(const Decimal& epoch) const { return epoch.ceil_times(inputs_.steps_per_epoch); }
-  /// Updates at ceil((start + k x period) x steps per epoch), k = 0, 1, ..., before step_of(end).
-  /// More than 1,000,000 are a fault.
-  std::vector<PeriodicUpdate> updates(const Decimal& start, const Decimal& period,
-                                      const Decimal& end);
+  const Calendar& calendar() const { return calendar_; }
+  const TimelineInputs& inputs() const { return inputs_; }
+  int64_t step_of(const Moment& moment) const { return calendar_.step_of(moment); }
+  /// The steps of a window with both bounds. Nothing and a fault if its end does not come after its
+  /// start; first == last where it is shorter than a step.
+  std::optional<StepRange> steps_of(const Window& window);
+  /// Calendar::updates; too many are a fault.
+  std::vector<PeriodicUpdate> updates(const Window& window, const Period& period, int64_t end_step);
 
-  /// The current modifier writes the learning rate in [first_step, last_step); a fault if another
-  /// does at one of them.
-  void claim_learning_rate(int64_t first_step, int64_t last_step);
-  /// The current modifier prunes these parameters until end_step; a fault if another prunes one of
-  /// them. Returns the parameter set.
-  int claim_gradual_pruning(const ParamSelector& selector, int64_t end_step);
-  /// The current modifier keeps these parameters' zeros: from step 0, or where a gradual modifier
-  /// listed earlier ends. Returns (step, parameter set); a fault if another constant modifier has
-  /// one of them.
-  std::vector<std::pair<int64_t, int>> claim_constant_pruning(const ParamSelector& selector);
+  /// The current modifier writes the rate of a group (or kAllGroups) at these steps; a fault if
+  /// another does, or the optimizer's own decay.
+  void claim_learning_rate(int group, StepRange steps);
+  void claim_weight_decay(int group, int64_t step);
+  /// The current modifier prunes these parameters; a fault if another does. Returns the parameter
+  /// set.
+  int claim_gradual_pruning(const Selection& selection, const GradualPruning& pruning);
+  /// The current modifier keeps these parameters' zeros from `first`, or where a gradual modifier
+  /// listed earlier ends, to `last` or the end. Returns (step, parameter set); a fault if another
+  /// constant modifier has one of them.
+  std::vector<std::pair<int64_t, int>> claim_constant_pruning(const Selection& selection,
+                                                              int64_t first,
+                                                              std::optional<int64_t> last);
+  /// The current modifier says whether these parameters are trained; with `exclusive` all others
+  /// are the opposite. Adds the actions itself, at the end.
+  void claim_trainable(const Selection& selection, StepRange steps, bool trainable, bool exclusive);
+  /// The layers of these names, or all (null), are quantized. claim.modifier and claim.layers are
+  /// filled in. Returns the parameter set of their weights.
+  int claim_quantization(const ParamSelector* submodules, QuantizationClaim claim);
+  /// Any parameters; whose values the current modifier sets at these steps.
+  int claim_values(const Selection& selection, StepRange steps);
 
   void add(int64_t step, ActionKind kind, double value, int param_set = -1);
-  /// A warning with the current modifier's place.
+  void add_for_group(int64_t step, ActionKind kind, double value, int group);
+  /// A learning rate that changes at every step, from first_step on.
+  void add_formula(int64_t first_step, const RateFormula& formula, int group);
+  /// A warning or fault with the current modifier's place.
   void warn(const std::string& message);
+  void fault(const std::string& message);
 
  private:
-  struct PruningClaim {
-    int modifier = 0;
-    bool gradual = false;
-    int64_t end_step = 0;
-  };
-  struct RateClaim {
-    int modifier = 0;
-    int64_t first_step = 0, last_step = 0;
+  struct ValueClaim {
+    const Modifier* modifier;
+    StepRange steps;
+    std::vector<int64_t> params;
   };
 
   const Modifier& modifier(int index) const {
     return *recipe_.modifiers()[static_cast<size_t>(index)];
   }
-  std::vector<int64_t> resolve(const ParamSelector& selector);
-  int add_param_set(const std::vector<int64_t>& params, const ParamSelector& selector);
-  void refuse_second_pruner(int64_t param, const PruningClaim& first);
+  const Modifier& now() const { return modifier(current_); }
+  int index_of(const Modifier* modifier) const;
+  const std::string& name_of_param(int64_t param) const;
+
+  enum class Selects { kPrunable, kAny };
+  std::vector<int64_t> resolve(const Selection& selection, Selects what);
+  std::vector<int64_t> resolve_layers(const ParamSelector* submodules);
+  int add_param_set(const std::vector<int64_t>& params, const std::string& text);
+  void note_logged(const std::vector<int64_t>& params);
+
+  void describe_current();
   void contribute_all();
-  void set_bounds();
-  void note_widening();
-  void warn_of_idle_modifiers();
-  void sort_actions();
+  void add_trainable_changes();
+  void check_quantization();
 
   const Recipe& recipe_;
   const TimelineInputs& inputs_;
   Faults* faults_;
+  Calendar calendar_;
+  size_t num_updates_ = 0;
   int current_ = 0;
   Timeline timeline_;
-  std::map<int64_t, PruningClaim> pruning_claims_;  // by parameter
-  std::vector<RateClaim> rate_claims_;
+  PruningClaims pruning_;
+  GroupClaims rates_, decays_;
+  TrainableClaims trainable_;
+  QuantizationClaims quantization_;
+  std::vector<ValueClaim> values_;
 };
 
 }  // namespace lockstep::recal

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,67 +12,84 @@
 namespace lockstep::recal {
 namespace {
 
-constexpr size_t kShownFirst = 3, kShownLast = 2;  // of a long run of like events
+constexpr size_t kShownFirst = 3, kShownLast = 2;  // of many like events
 
-std::string epoch_text(const std::optional<Decimal>& epoch) { return epoch ? epoch->text() : "-"; }
 std::string step_text(const std::optional<int64_t>& step) {
   return step ? std::to_string(*step) : "-";
 }
 
+/// As written if in epochs; what is written in steps, in epochs too.
+std::string epoch_text(const Timeline& timeline, const std::optional<Moment>& moment,
+                       const std::optional<int64_t>& step) {
+  if (moment && moment->kind == Moment::Kind::kEpoch) return moment->epoch.text();
+  return step ? fmt::format("{:.6g}", timeline.epoch_of(*step)) : "-";
+}
+
 std::string modifier_table(const Timeline& timeline) {
-  std::string out = fmt::format("{:>3}  {:<24} {:>8} {:>8} {:>9} {:>9}  {}\n", "#", "modifier",
-                                "start", "end", "step", "to step", "what");
+  size_t width = 24;
+  for (const ModifierEntry& entry : timeline.modifiers()) width = std::max(width, entry.tag.size());
+  std::string out = fmt::format("{:>3}  {:<{}} {:>8} {:>8} {:>9} {:>9}  {}\n", "#", "modifier",
+                                width, "start", "end", "step", "to step", "what");
   for (size_t i = 0; i < timeline.modifiers().size(); ++i) {
     const ModifierEntry& entry = timeline.modifiers()[i];
-    out += fmt::format("{:>3}  {:<24} {:>8} {:>8} {:>9} {:>9}  {}\n", i + 1, entry.tag,
-                       epoch_text(entry.window.start), epoch_text(entry.window.end),
+    out += fmt::format("{:>3}  {:<{}} {:>8} {:>8} {:>9} {:>9}  {}\n", i + 1, entry.tag, width,
+                       epoch_text(timeline, entry.window.start, entry.start_step),
+                       epoch_text(timeline, entry.window.end, entry.end_step),
                        step_text(entry.start_step), step_text(entry.end_step), entry.summary);
   }
   return out;
 }
 
-std::string names_text(const ParamSet& set) {
+std::string names_text(const Timeline& timeline, const Action& action) {
+  const ParamSet& set = timeline.param_sets()[static_cast<size_t>(action.param_set)];
   if (set.names.size() == 1) return set.names.front();
   return fmt::format("{} parameters", set.names.size());
 }
 
-std::string event_text(const Timeline& timeline, const Action& action) {
-  std::string what;
-  if (action.kind == ActionKind::kSetLearningRate) {
-    what = fmt::format("learning rate {:.6g}", action.value);
-  } else {
-    const std::string names =
-        names_text(timeline.param_sets()[static_cast<size_t>(action.param_set)]);
-    if (action.kind == ActionKind::kPrune)
-      what = fmt::format("sparsity {:.6f} for {}", action.value, names);
-    if (action.kind == ActionKind::kKeepZeros) what = fmt::format("keep the zeros of {}", names);
-    if (action.kind == ActionKind::kRelease) what = fmt::format("let go of {}", names);
-  }
-  const bool at_end = timeline.total_steps() && action.step >= *timeline.total_steps();
-  return fmt::format("{:>9} {:>9.3f}  {:>3}  {}{}\n", action.step, timeline.epoch_of(action.step),
-                     action.modifier + 1, what, at_end ? " (at the end of the run)" : "");
+std::string rate_text(const Timeline& timeline, const Action& action) {
+  const std::string rate =
+      action.formula < 0 ? fmt::format("{:.6g}", action.value)
+                         : timeline.rate_formulas()[static_cast<size_t>(action.formula)].text();
+  return fmt::format("learning rate {}{}", rate, of_group(action.group));
 }
 
-/// Events in order; of a run of more than 6 of one kind and modifier the middle is left out.
+std::string event_text(const Timeline& timeline, const Action& action) {
+  const bool at_end = timeline.total_steps() && action.step >= *timeline.total_steps();
+  return fmt::format("{:>9} {:>9.3f}  {:>3}  {}{}\n", action.step, timeline.epoch_of(action.step),
+                     action.modifier + 1, describe(timeline, action),
+                     at_end ? " (at the end of the run)" : "");
+}
+
+/// Which of its kind and modifier an action is, and how many there are.
+struct Rank {
+  size_t at = 0;
+  size_t of = 0;
+  bool is_hidden() const {
+    return of > kShownFirst + kShownLast + 1 && at >= kShownFirst && at + kShownLast < of;
+  }
+  bool is_first_hidden() const { return is_hidden() && at == kShownFirst; }
+};
+
+std::vector<Rank> ranks_of(const std::vector<Action>& actions) {
+  std::map<std::pair<int, ActionKind>, size_t> counts;
+  std::vector<Rank> ranks;
+  for (const Action& action : actions)
+    ranks.push_back({counts[{action.modifier, action.kind}]++, 0});
+  for (size_t i = 0; i < actions.size(); ++i)
+    ranks[i].of = counts[{actions[i].modifier, actions[i].kind}];
+  return ranks;
+}
+
+/// Events in order; of more than 6 of one kind and modifier the middle is left out.
 std::string event_list(const Timeline& timeline) {
   const std::vector<Action>& actions = timeline.actions();
+  const std::vector<Rank> ranks = ranks_of(actions);
   std::string out = fmt::format("{:>9} {:>9}  {:>3}  {}\n", "step", "epoch", "#", "event");
-  for (size_t begin = 0; begin < actions.size();) {
-    size_t end = begin;
-    while (end < actions.size() && actions[end].kind == actions[begin].kind &&
-           actions[end].modifier == actions[begin].modifier)
-      ++end;
-    const bool is_long = end - begin > kShownFirst + kShownLast + 1;
-    for (size_t i = begin; i < end; ++i) {
-      if (is_long && i == begin + kShownFirst) {
-        const size_t num_hidden = end - begin - kShownFirst - kShownLast;
-        out += fmt::format("{:>9} {:>9}  {:>3}  ({} more like these)\n", "...", "",
-                           actions[i].modifier + 1, num_hidden);
-        i += num_hidden;
-      }
-      out += event_text(timeline, actions[i]);
-    }
-    begin = end;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (ranks[i].is_first_hidden())
+      out += fmt::format("{:>9} {:>9}  {:>3}  ({} more like these)\n", "...", "",
+                         actions[i].modifier + 1, ranks[i].of - kShownFirst - kShownLast);
+    if (!ranks[i].is_hidden()) out += event_text(timeline, actions[i]);
   }
   return out;
 }
@@ -88,6 +107,32 @@ std::string plot(const std::string& heading, const Timeline& timeline,
 }
 
 }  // namespace
+
+std::string describe(const Timeline& timeline, const Action& action) {
+  switch (action.kind) {
+    case ActionKind::kSetLearningRate:
+      return rate_text(timeline, action);
+    case ActionKind::kSetWeightDecay:
+      return fmt::format("weight decay {:.6g}{}", action.value, of_group(action.group));
+    case ActionKind::kPrune:
+      return fmt::format("sparsity {:.6f} for {}", action.value, names_text(timeline, action));
+    case ActionKind::kKeepZeros:
+      return "keep the zeros of " + names_text(timeline, action);
+    case ActionKind::kRelease:
+      return "let go of " + names_text(timeline, action);
+    case ActionKind::kSetTrainable:
+      return (action.value != 0 ? "train " : "freeze ") + names_text(timeline, action);
+    case ActionKind::kSetParam:
+      return fmt::format("set {} to {:.6g}", names_text(timeline, action), action.value);
+    case ActionKind::kQuantize:
+      return "quantize " + names_text(timeline, action);
+    case ActionKind::kFreezeObservers:
+      return "keep the quantization ranges as they are";
+    case ActionKind::kFreezeBatchNorm:
+      return "keep the statistics of batch normalisation as they are";
+  }
+  return "";
+}
 
 std::string plan_text(const Timeline& timeline) {
   std::string out = fmt::format("{} steps per epoch; ", timeline.steps_per_epoch());

@@ -6,6 +6,9 @@
 
 namespace lockstep::recal {
 
+/// What an action does, in a few words: "sparsity 0.500000 for head.weight".
+std::string describe(const Timeline& timeline, const Action& action);
+
 /// The timeline for people (`lockstep plan`): table of modifiers with start and end in epochs and
 /// steps, then the events; long runs of like events are shortened, with their number. Warnings and
 /// notes last.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "dist/self_communicator.h"
+#include "recal/mask_tensors.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "recipes.h"
 #include "tests/support/thread_world.h"
@@ -52,7 +53,7 @@ struct Training {
                param("b.weight", random_values(3, {20, 5}), true)},
         manager(good_recipe(recipe)) {
     Faults faults;
-    manager.attach(params, kStepsPerEpoch, 0.1, &faults);
+    manager.attach(params, {.steps_per_epoch = kStepsPerEpoch, .base_learning_rate = 0.1}, &faults);
     EXPECT_TRUE(faults.empty()) << faults.text();
   }
 
@@ -61,9 +62,9 @@ struct Training {
     for (size_t i = 0; i < params.size(); ++i) {
       const at::Tensor push =
           random_values(100 * now + static_cast<int64_t>(i), params[i].tensor.sizes());
-      params[i].tensor.detach().sub_(push, last.learning_rate);
+      params[i].tensor.detach().sub_(push, manager.learning_rate_at(now));
     }
-    manager.enforce();
+    manager.end_step(true, comm);
     ++now;
   }
   void go_on_until(int64_t end, dist::Communicator& comm) {
@@ -95,7 +96,8 @@ void expect_same(const Training& a, const Training& b) {
   for (size_t i = 0; i < a.params.size(); ++i)
     EXPECT_TRUE(at::equal(a.params[i].tensor, b.params[i].tensor)) << a.params[i].name;
   for (size_t i = 0; i < a.manager.masks().all().size(); ++i)
-    EXPECT_TRUE(at::equal(a.manager.masks().all()[i].kept, b.manager.masks().all()[i].kept));
+    EXPECT_TRUE(
+        at::equal(a.manager.masks().all()[i].kept_bits, b.manager.masks().all()[i].kept_bits));
 }
 
 TEST(Manager, AppliesWhatIsDueBeforeEachStep) {
@@ -105,7 +107,7 @@ TEST(Manager, AppliesWhatIsDueBeforeEachStep) {
   int64_t zeros = 0;
   for (int64_t step = 0; step < 24; ++step) {
     run.step(comm);
-    EXPECT_DOUBLE_EQ(run.last.learning_rate, step < 10 ? 0.1 : 0.05) << step;
+    EXPECT_DOUBLE_EQ(run.manager.learning_rate_at(step), step < 10 ? 0.1 : 0.05) << step;
     EXPECT_EQ(run.last.masks_changed, run.num_zeros(0) != zeros) << step;
     EXPECT_EQ(run.last.changed_params.size(), run.last.masks_changed ? 1U : 0U) << step;
     if (run.num_zeros(0) != zeros) zeros_after_step[step] = zeros = run.num_zeros(0);
@@ -124,7 +126,7 @@ TEST(Manager, PrunedWeightsNeverComeBack) {
   at::Tensor before = at::ones({10, 10}, at::kByte);
   for (int64_t step = 0; step < 24; ++step) {
     run.step(comm);
-    const at::Tensor kept = run.manager.masks().of(0).kept;
+    const at::Tensor kept = kept_flags(run.manager.masks().of(0).kept_bits, {10, 10});
     EXPECT_FALSE(kept.gt(before).any().item<bool>()) << "revived at step " << step;
     EXPECT_TRUE(at::equal(run.params[0].tensor.ne(0), kept.ne(0))) << step;
     before = kept.clone();
@@ -154,8 +156,9 @@ TEST(Manager, FinalizeAppliesAClosingSparsityAtTheEndOfTheRun) {
   EXPECT_EQ(run.manager.total_steps(), 8);
   run.go_on_until(8, comm);
   EXPECT_EQ(run.num_zeros(0), 10);
-  const Applied applied = run.manager.finalize(8, comm);
+  const Applied applied = run.manager.apply_closing(8, comm);
   EXPECT_TRUE(applied.masks_changed);
+  EXPECT_DOUBLE_EQ(run.manager.sparsity(), 0.5);  // nothing grows back any more
   EXPECT_EQ(run.num_zeros(0), 50);
   EXPECT_EQ(run.num_zeros(2), 50);
 }
@@ -207,7 +210,7 @@ TEST(Manager, ARunStoppedAtAnyStepGoesOnAsIfItHadNot) {
                    "!SetLearningRateModifier {start_epoch: 2, learning_rate: 0.3}"})}) {
     Training unbroken(recipe);
     unbroken.go_on_until(24, comm);
-    unbroken.manager.finalize(24, comm);
+    unbroken.manager.apply_closing(24, comm);
     for (int64_t stop = 0; stop <= 24; ++stop) {
       Training stopped(recipe);
       stopped.go_on_until(stop, comm);
@@ -215,7 +218,7 @@ TEST(Manager, ARunStoppedAtAnyStepGoesOnAsIfItHadNot) {
       copy_state(&stopped, &resumed);
       resumed.manager.restored(comm);
       resumed.go_on_until(24, comm);
-      resumed.manager.finalize(24, comm);
+      resumed.manager.apply_closing(24, comm);
       expect_same(resumed, unbroken);
     }
   }
@@ -240,7 +243,7 @@ TEST_P(ManagerOnRanks, EqualRanksStayEqual) {
   tests::run_ranks(GetParam(), [&](dist::Communicator& comm) {
     Training run(short_run());
     run.go_on_until(24, comm);
-    run.manager.finalize(24, comm);
+    run.manager.apply_closing(24, comm);
     expect_same(run, alone);
   });
 }
@@ -289,7 +292,7 @@ TEST(ManagerOverRanks, ARankWithOtherWeightsIsCaughtAtTheNextMask) {
 TEST(ManagerOverRanks, ARankWhoseRestoredMaskDiffersIsCaught) {
   const std::vector<std::string> texts =
       errors_on_ranks(2, [](Training& run, dist::Communicator& comm) {
-        if (comm.rank() == 1) run.manager.state()[0].tensor[2][3] = 0;
+        if (comm.rank() == 1) run.manager.state()[0].tensor[2] = 0b01111111;  // 23
         run.manager.restored(comm);
       });
   for (const std::string& text : texts) {
@@ -302,17 +305,115 @@ TEST(Manager, UseInTheWrongOrderIsRefused) {
   dist::SelfCommunicator comm;
   ScheduledModifierManager manager(good_recipe(short_run()));
   Faults faults;
-  EXPECT_THROW(manager.apply_due(0, comm), Error);
-  EXPECT_THROW(manager.attach({}, 1, 0.1, &faults), Error);
+  EXPECT_THROW(manager.apply_due(0, comm), StateError);
+  EXPECT_THROW(manager.attach({}, {}, &faults), StateError);
+  EXPECT_THROW(manager.initialize(), StateError);
+  EXPECT_THROW((void)manager.timeline(), StateError);
+  EXPECT_THROW(manager.end_step(true, comm), StateError);
   Training run(short_run());
-  EXPECT_THROW(run.manager.attach(run.params, 1, 0.1, &faults), Error);
+  EXPECT_THROW(run.manager.attach(run.params, {}, &faults), StateError);
+  run.step(comm);
+  try {
+    run.manager.attach(run.params, {}, &faults);
+    FAIL() << "no error";
+  } catch (const StateError& error) {
+    EXPECT_STREQ(error.what(), "[recal] attach() comes before the run: it has started");
+  }
+  run.manager.finalize(1, comm);
+  EXPECT_THROW(run.manager.apply_due(1, comm), StateError);
+  EXPECT_THROW(run.manager.restored(comm), StateError);
+  run.manager.finalize(1, comm);  // idempotent
+}
+
+TEST(Manager, InitializeIsIdempotentAndOptional) {
+  dist::SelfCommunicator comm;
+  Training plain(short_run()), eager(short_run());
+  eager.manager.initialize();
+  eager.manager.initialize();
+  for (Training* run : {&plain, &eager}) run->go_on_until(12, comm);
+  eager.manager.initialize();
+  for (Training* run : {&plain, &eager}) run->go_on_until(24, comm);
+  expect_same(plain, eager);
+}
+
+TEST(Manager, FinalizeLeavesZerosAndTakesTheMasksAway) {
+  dist::SelfCommunicator comm;
+  Training run(short_run());
+  run.go_on_until(24, comm);
+  run.params[0].tensor.detach().fill_(1);  // what an export must not hold
+  run.manager.finalize(24, comm);
+  EXPECT_EQ(run.num_zeros(0), 80);
+  EXPECT_TRUE(run.manager.state().empty());
+  EXPECT_DOUBLE_EQ(run.manager.sparsity(), 0.4);  // the count stays
+  EXPECT_EQ(run.manager.measure()[0].num_pruned, 80);
+}
+
+TEST(Manager, GradientsOfPrunedWeightsAreZeroed) {
+  dist::SelfCommunicator comm;
+  Training run(short_run());
+  run.go_on_until(18, comm);
+  for (const Param& param : run.params) param.tensor.mutable_grad() = at::ones_like(param.tensor);
+  run.manager.mask_gradients();
+  EXPECT_EQ(run.params[0].tensor.grad().sum().item<double>(), 20);
+  EXPECT_TRUE(at::equal(run.params[0].tensor.grad().ne(0), run.params[0].tensor.ne(0)));
+  EXPECT_EQ(run.params[2].tensor.grad().sum().item<double>(), 100);
+  const at::Tensor moments = at::ones({10, 10});
+  run.manager.zero_pruned(0, moments);
+  EXPECT_EQ(moments.sum().item<double>(), 20);
+}
+
+TEST(Manager, CountsWeightsThatAnUpdateRevived) {
+  dist::SelfCommunicator comm;
+  const std::string recipe =
+      recipe_of({"!GradualKSModifier {params: [a], init_sparsity: 0.5, final_sparsity: 0.5, "
+                 "start_epoch: 0, end_epoch: 1, update_frequency: 1}",
+                 "!EpochRangeModifier {start_epoch: 0, end_epoch: 30}"});
+  Training moved(recipe), kept(recipe);
+  moved.go_on_until(101, comm);                 // its updates write every weight
+  EXPECT_EQ(moved.manager.num_revived(), 100);  // 50 at step 0, 50 at step 100
+  for (int64_t step = 0; step < 101; ++step) {
+    kept.manager.apply_due(step, comm);
+    kept.manager.end_step(true, comm);
+  }
+  EXPECT_EQ(kept.manager.num_revived(), 0);
+}
+
+TEST(Manager, SummariesTellWhatEveryModifierDoes) {
+  dist::SelfCommunicator comm;
+  Training run(short_run());
+  run.go_on_until(24, comm);
+  std::map<std::string, double> values;
+  for (const Summary& one : run.manager.summaries(23)) values[one.name] = one.value;
+  EXPECT_DOUBLE_EQ(values.at("learning_rate/weights"), 0.05);
+  EXPECT_DOUBLE_EQ(values.at("learning_rate/other"), 0.05);
+  EXPECT_DOUBLE_EQ(values.at("target_sparsity/3:GradualKSModifier"), 0.8);
+  EXPECT_DOUBLE_EQ(values.at("sparsity"), 0.4);
+  EXPECT_EQ(values.at("mask_updates"), 5);
+  EXPECT_EQ(run.manager.extras(23).learning_rates, (std::array<double, 2>{0.05, 0.05}));
+  EXPECT_EQ(run.manager.extras(23).summaries.size(), values.size());
+  EXPECT_EQ(values.at("revived_weights"), run.manager.num_revived());
+  ASSERT_EQ(run.manager.layer_sparsities(true).size(), 1U);
+  EXPECT_EQ(run.manager.layer_sparsities(true)[0].name, "a.weight");
+  EXPECT_DOUBLE_EQ(run.manager.layer_sparsities(true)[0].value, 0.8);
 }
 
 TEST(Manager, FaultsOfTheModelHaveTheRecipesPlace) {
   ScheduledModifierManager manager(good_recipe(short_run()));
   Faults faults;
-  manager.attach({param("c.weight", at::ones({2, 2}), true)}, 4, 0.1, &faults);
-  EXPECT_EQ(brief(faults), "5:34: the model has no layer or parameter 'a' (did you mean 'c'?)");
+  manager.attach({param("c.weight", at::ones({2, 2}), true)}, {.steps_per_epoch = 4}, &faults);
+  EXPECT_EQ(brief(faults), "5:34: the model has no layer or parameter 'a'; there are c");
+}
+
+TEST(Manager, AShapeThatAMaskDoesNotFitIsAFaultOfTheRecipe) {
+  ScheduledModifierManager manager(good_recipe(recipe_of(
+      {"!GradualKSModifier {params: [c], init_sparsity: 0.1, final_sparsity: 0.5, start_epoch: 0, "
+       "end_epoch: 1, update_frequency: 1, mask_type: '2:4'}"})));
+  Faults faults;
+  manager.attach({param("c.weight", at::ones({4, 6}), true)}, {.steps_per_epoch = 4}, &faults);
+  ASSERT_EQ(faults.list().size(), 1U) << faults.text();
+  EXPECT_EQ(faults.list()[0].line, 3);
+  EXPECT_THAT(faults.list()[0].message, HasSubstr("c.weight"));
+  EXPECT_THAT(faults.list()[0].message, HasSubstr("[4, 6]"));
 }
 
 TEST(Manager, FromYamlThrowsAllFaultsAtOnce) {
@@ -336,8 +437,9 @@ TEST(Manager, AnEmptyRecipeKeepsTheOptimizersRate) {
   const ParamTable params{param("c.weight", at::ones({2, 2}), true)};
   ScheduledModifierManager manager{Recipe()};
   Faults faults;
-  manager.attach(params, 4, 0.25, &faults);
-  EXPECT_DOUBLE_EQ(manager.apply_due(0, comm).learning_rate, 0.25);
+  manager.attach(params, {.steps_per_epoch = 4, .base_learning_rate = 0.25}, &faults);
+  (void)manager.apply_due(0, comm);
+  EXPECT_DOUBLE_EQ(manager.learning_rate_at(0), 0.25);
   EXPECT_TRUE(manager.state().empty());
   EXPECT_DOUBLE_EQ(manager.sparsity(), 0);
 }

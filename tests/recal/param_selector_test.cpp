@@ -1,5 +1,10 @@
 #include "recal/param_selector.h"
 
+#include <chrono>
+#include <functional>
+#include <regex>
+#include <utility>
+
 #include <gmock/gmock.h>
 
 #include "recipes.h"
@@ -64,16 +69,136 @@ TEST(ParamSelector, SlashedModelNames) {
               ElementsAre("mnist_net.blocks.conv0.conv.weight"));
 }
 
-TEST(ParamSelector, APatternThatExplodesElsewhereDoesNot) {
-  ParamInfo long_name{"", true, 1};
-  long_name.name.append(2000, 'a').append(".weight");
-  const std::vector<ParamInfo> params{long_name};
+/// A selector of `params: TEXT`.
+ParamSelector selector(const std::string& text) {
+  Faults faults;
+  const YamlDocument document = YamlDocument::parse("r.yaml", "params: " + text + "\n", &faults);
+  YamlFields in(document.root(), "", document, &faults);
+  ParamSelector selector;
+  EXPECT_TRUE(selector.read(&in, "params")) << faults.text();
+  EXPECT_TRUE(faults.empty()) << faults.text();
+  return selector;
+}
+
+/// Indexes in the small network of what is selected for trainability, and what is not matched.
+std::pair<std::vector<int64_t>, std::string> any_of_small(const std::string& text) {
+  Faults unmatched;
+  std::vector<int64_t> indexes = selector(text).resolve_any(small_network(), &unmatched);
+  return {indexes, brief(unmatched)};
+}
+
+TEST(ParamSelector, AnyParameterIncludesBiases) {
+  EXPECT_THAT(any_of_small("__ALL__").first, ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(any_of_small("__ALL_PRUNABLE__").first, ElementsAre(0, 2, 4));
+  EXPECT_THAT(any_of_small("[head]").first, ElementsAre(4, 5));
+  EXPECT_THAT(any_of_small("[head.bias]").first, ElementsAre(5));
+  EXPECT_THAT(any_of_small("['re:.*bias', head/weight]").first, ElementsAre(1, 3, 4, 5));
+}
+
+TEST(ParamSelector, WhatMatchesNothingIsNamedAndTheRestIsKept) {
+  const auto [indexes, unmatched] = any_of_small("[heads, head.bias, 're:tail', zzzzzz]");
+  EXPECT_THAT(indexes, ElementsAre(5));
+  EXPECT_EQ(unmatched,
+            "1:10: the model has no layer or parameter 'heads' (did you mean 'head'?)\n"
+            "1:28: 're:tail' matches no parameter: a pattern must match from the start of a name; "
+            "there are blocks.0.conv, blocks.1.conv, head\n"
+            "1:39: the model has no layer or parameter 'zzzzzz'; there are blocks.0.conv, "
+            "blocks.1.conv, head");
+}
+
+TEST(ParamSelector, PruningNamesWhatCannotBePruned) {
+  Faults unmatched;
+  EXPECT_TRUE(selector("[head.bias]").resolve_prunable(small_network(), &unmatched).empty());
+  EXPECT_EQ(brief(unmatched),
+            "1:10: 'head.bias' names only what cannot be pruned (head.bias): weights of linear and "
+            "convolution layers can: blocks.0.conv, blocks.1.conv, head");
+}
+
+/// Indexes of the layers that `submodules: TEXT` selects.
+std::pair<std::vector<int64_t>, std::string> layers(const std::string& text) {
+  const std::vector<LayerInfo> layers{{.name = "blocks.0.conv"},
+                                      {.name = "blocks.0.shortcut"},
+                                      {.name = "blocks.10.conv"},
+                                      {.name = "head"}};
+  Faults unmatched;
+  std::vector<int64_t> indexes = selector(text).resolve_layers(layers, &unmatched);
+  return {indexes, brief(unmatched)};
+}
+
+TEST(ParamSelector, LayersAreMeantByNamesAboveThem) {
+  EXPECT_THAT(layers("__ALL__").first, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(layers("blocks").first, ElementsAre(0, 1, 2));
+  EXPECT_THAT(layers("[blocks.0]").first, ElementsAre(0, 1));
+  EXPECT_THAT(layers("[blocks/1, head]").first, ElementsAre(3));
+  EXPECT_THAT(layers("[blocks/10/conv]").first, ElementsAre(2));
+  EXPECT_THAT(layers("['re:.*conv', head]").first, ElementsAre(0, 2, 3));
+  EXPECT_THAT(layers("['re:blocks/1']").first, ElementsAre(2));
+}
+
+TEST(ParamSelector, LayersThatThereAreNot) {
+  EXPECT_EQ(layers("[blocks/1]").second,
+            "1:10: the model has no linear or convolution layer 'blocks/1'; there are "
+            "blocks.0.conv, blocks.0.shortcut, blocks.10.conv, head");
+  EXPECT_EQ(layers("[haed]").second,
+            "1:10: the model has no linear or convolution layer 'haed' (did you mean 'head'?)");
+  EXPECT_EQ(layers("['re:x']").second,
+            "1:10: 're:x' matches no linear or convolution layer: a pattern must match from the "
+            "start of a name; there are blocks.0.conv, blocks.0.shortcut, blocks.10.conv, head");
+}
+
+TEST(ParamSelector, ParamsThatAreNotStrictOnlyWarn) {
   Faults faults;
   const Recipe recipe =
-      good_recipe(recipe_of({"!ConstantKSModifier {params: ['re:(a*)*(a*)*(a*)*b']}"}));
-  Timeline::compile(recipe, {.steps_per_epoch = 1, .base_learning_rate = 0.1, .params = params},
-                    &faults);
-  EXPECT_EQ(faults.list().size(), 1U);  // no match, and at once
+      good_recipe(recipe_of({"!ConstantKSModifier {params: [head, heads], params_strict: false}"}));
+  const Timeline timeline = Timeline::compile(
+      recipe, {.steps_per_epoch = 1, .base_learning_rate = 0.1, .params = small_network()},
+      &faults);
+  EXPECT_TRUE(faults.empty()) << faults.text();
+  ASSERT_FALSE(timeline.warnings().empty());
+  EXPECT_EQ(timeline.warnings()[0],
+            "r.yaml:3: ConstantKSModifier: the model has no layer or parameter 'heads' (did you "
+            "mean 'head'?)");
+  EXPECT_THAT(timeline.param_sets()[0].names, ElementsAre("head.weight"));
+}
+
+double milliseconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+// (a+)+$ on a name of a's and one other letter: an engine that goes back tries every way to cut the
+// a's into groups. Each further a doubles that, so a difference of six says it without a long wait;
+// at 40 it would be weeks.
+TEST(ParamSelector, APatternThatExplodesElsewhereDoesNot) {
+  const std::regex backtracking("(a+)+$");
+  const auto elsewhere = [&](size_t num_a) {
+    const std::string name = std::string(num_a, 'a').append("b");
+    return milliseconds_of([&] { EXPECT_FALSE(std::regex_match(name, backtracking)); });
+  };
+  EXPECT_GT(elsewhere(20), 8 * elsewhere(14));
+
+  std::vector<ParamInfo> params{{std::string(10'000, 'a').append("b.weight"), true, 1}};
+  const ParamSelector explosive = selector("['re:(a+)+$']");
+  Faults unmatched;
+  EXPECT_LT(milliseconds_of([&] { explosive.resolve_any(params, &unmatched); }), 100);
+  EXPECT_EQ(unmatched.list().size(), 1U);
+}
+
+TEST(ParamSelector, LongAndLargePatternsAreRefused) {
+  const auto faults_of_pattern = [](const std::string& regex) {
+    return faults_of(recipe_of({"!ConstantKSModifier {params: ['re:" + regex + "']}"}));
+  };
+  EXPECT_EQ(faults_of_pattern(std::string(997, 'a')), "");
+  EXPECT_EQ(faults_of_pattern(std::string(998, 'a')),
+            "3:35: a pattern may have at most 1000 bytes, this one has 1001");
+  EXPECT_EQ(faults_of_pattern("((a{100}){100}){100}"),
+            "3:35: 're:((a{100}){100}){100}' is no regular expression (RE2): invalid repetition "
+            "size: {100}");
+  EXPECT_EQ(faults_of_pattern("(\\pL{30}){30}"),
+            "3:35: 're:(\\pL{30}){30}' is no regular expression (RE2): pattern too large - compile "
+            "failed");
 }
 
 }  // namespace

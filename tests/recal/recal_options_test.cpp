@@ -58,6 +58,22 @@ TEST_F(RecalOptions, AnInlinedRecipe) {
   EXPECT_EQ(recipe.modifiers()[0]->place().line, 2);
 }
 
+TEST_F(RecalOptions, AMarkdownFile) {
+  files::write_atomically(folder_ / "recipes/good.md",
+                          "<!-- c -->\n---\nn: 3\ntraining_modifiers:\n  - !EpochRangeModifier "
+                          "{start_epoch: 0, end_epoch: eval(n)}\n---\n# Title\n");
+  EXPECT_EQ(read("recipe: recipes/good.md\n").modifiers().size(), 1U);
+  EXPECT_TRUE(faults_.empty()) << faults_.text();
+}
+
+TEST_F(RecalOptions, AnInlinedRecipeHasNoVariables) {
+  read("n: 3\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: eval(2 * n)}\n");
+  EXPECT_EQ(brief(faults_),
+            "3:62: 'eval(2 * n)', character 10: there is no variable 'n': a recipe's variables are "
+            "its top-level numbers, and here are none\n"
+            "1:1: unknown key 'n'; there are recipe, modifiers");
+}
+
 TEST_F(RecalOptions, NoRecipeIsAnEmptyOne) {
   EXPECT_TRUE(read("{}\n").empty());
   EXPECT_TRUE(faults_.empty()) << faults_.text();

@@ -11,7 +11,11 @@ using ::testing::StartsWith;
 
 constexpr const char* kTags =
     "!EpochRangeModifier, !ConstantKSModifier, !GradualKSModifier, !SetLearningRateModifier, "
-    "!LearningRateModifier";
+    "!LearningRateModifier, !LearningRateFunctionModifier, !SetWeightDecayModifier, "
+    "!TrainableParamsModifier, !QuantizationModifier, !SetParamModifier, !GradualParamModifier; "
+    "other names: !GMPruningModifier (= !GradualKSModifier), !MagnitudePruningModifier (= "
+    "!GradualKSModifier), !GlobalMagnitudePruningModifier (= !GradualKSModifier with "
+    "global_sparsity: true), !ConstantPruningModifier (= !ConstantKSModifier)";
 
 /// The complete modifiers, as `key: value` pairs, to be changed one pair at a time.
 struct Item {
@@ -59,6 +63,23 @@ const std::vector<Item>& complete_items() {
         {"end_epoch", "25.0"},
         {"lr_class", "ExponentialLR"},
         {"lr_kwargs", "{gamma: 0.9}"}}},
+      {"LearningRateFunctionModifier",
+       {{"start_epoch", "0.0"},
+        {"end_epoch", "25.0"},
+        {"lr_func", "linear"},
+        {"init_lr", "0.1"},
+        {"final_lr", "0.0"}}},
+      {"SetWeightDecayModifier", {{"start_epoch", "5.0"}, {"weight_decay", "0.0"}}},
+      {"TrainableParamsModifier", {{"params", "__ALL__"}}},
+      {"QuantizationModifier", {{"start_epoch", "0.0"}}},
+      {"SetParamModifier", {{"params", "__ALL__"}, {"val", "0.5"}, {"start_epoch", "5.0"}}},
+      {"GradualParamModifier",
+       {{"params", "__ALL__"},
+        {"init_val", "1.0"},
+        {"final_val", "0.0"},
+        {"start_epoch", "5.0"},
+        {"end_epoch", "20.0"},
+        {"update_frequency", "1.0"}}},
   };
   return items;
 }
@@ -71,6 +92,13 @@ const Item kRange = item("EpochRangeModifier");
 const Item kPruning = item("GradualKSModifier");
 const Item kRate = item("LearningRateModifier");
 
+/// " (or 'start_step')" where a key may be given in steps as well.
+std::string or_twin(const std::string& key) {
+  if (key == "update_frequency") return " (or 'update_frequency_steps')";
+  const size_t unit = key.find("_epoch");
+  return unit == std::string::npos ? "" : " (or '" + key.substr(0, unit) + "_step')";
+}
+
 std::string faults_of(const Item& changed) { return recal::faults_of(recipe_of({changed.text()})); }
 
 TEST(RecipeFaults, EachRequiredKeyIsMissed) {
@@ -78,7 +106,7 @@ TEST(RecipeFaults, EachRequiredKeyIsMissed) {
     EXPECT_EQ(faults_of(complete), "");
     for (const auto& [key, value] : complete.pairs)
       EXPECT_EQ(faults_of(complete.without(key)),
-                "3:5: '" + complete.tag + "." + key + "' is required")
+                "3:5: '" + complete.tag + "." + key + "'" + or_twin(key) + " is required")
           << complete.text();
   }
 }
@@ -105,11 +133,25 @@ TEST(RecipeFaults, UnknownTags) {
           kTags);
 }
 
-TEST(RecipeFaults, TagsOfTheGrammarThatThisVersionLacks) {
-  for (const std::string tag :
-       {"QuantizationModifier", "TrainableParamsModifier", "SetWeightDecayModifier"})
-    EXPECT_EQ(recal::faults_of(recipe_of({"!" + tag + " {start_epoch: 0.0}"})),
-              "3:5: this version does not have !" + tag + " yet; it has " + kTags);
+TEST(RecipeFaults, OtherNamesOfModifiers) {
+  const auto summary = [](const std::string& item) {
+    return good_recipe(recipe_of({item})).modifiers()[0]->summary();
+  };
+  for (const std::string alias : {"GMPruningModifier", "MagnitudePruningModifier"}) {
+    Item renamed = kPruning;
+    renamed.tag = alias;
+    EXPECT_EQ(summary(renamed.text()), summary(kPruning.text()));
+    EXPECT_EQ(faults_of(renamed.without("params")), "3:5: '" + alias + ".params' is required");
+  }
+  Item global = kPruning;
+  global.tag = "GlobalMagnitudePruningModifier";
+  EXPECT_EQ(summary(global.text()), summary(kPruning.with("global_sparsity", "true").text()));
+  EXPECT_EQ(summary("!ConstantPruningModifier {params: __ALL__}"),
+            summary("!ConstantKSModifier {params: __ALL__}"));
+  EXPECT_EQ(recal::faults_of(recipe_of({"!GMPruningModifer {params: __ALL__}"})),
+            std::string("3:5: unknown modifier !GMPruningModifer (did you mean "
+                        "'GMPruningModifier'?); there are ") +
+                kTags);
 }
 
 TEST(RecipeFaults, ItemsWithoutTag) {
@@ -165,8 +207,8 @@ TEST(RecipeFaults, Epochs) {
                 "'GradualKSModifier.end_epoch' is 4.5, it must be greater than start_epoch (5)");
   EXPECT_THAT(faults_of(kRate.with("start_epoch", "30")),
               HasSubstr("it must be greater than start_epoch (30)"));
-  EXPECT_EQ(faults_of(kRange.with("start_epoch", "-1")),
-            "3:39: 'EpochRangeModifier.start_epoch' is -1, it must be >= 0 and <= 1000000");
+  EXPECT_EQ(faults_of(kRange.with("start_epoch", "-2")),
+            "3:39: 'EpochRangeModifier.start_epoch' is -2, it must be >= 0 and <= 1000000");
   EXPECT_THAT(faults_of(item("SetLearningRateModifier").with("start_epoch", "-0.5")),
               HasSubstr("it must be >= 0"));
 }
@@ -212,7 +254,7 @@ TEST(RecipeFaults, Sparsities) {
 }
 
 TEST(RecipeFaults, UpdateFrequency) {
-  for (const std::string bad : {"0", "0.0", "-1"})
+  for (const std::string bad : {"0", "0.0", "-2"})
     EXPECT_THAT(
         faults_of(kPruning.with("update_frequency", bad)),
         HasSubstr("'GradualKSModifier.update_frequency' is " + bad + ", it must be >= 1e-06"));
@@ -226,7 +268,7 @@ TEST(RecipeFaults, Choices) {
   EXPECT_EQ(faults_of(kRate.with("lr_class", "ExponentalLR")),
             at(kRate.with("lr_class", "ExponentalLR"), "ExponentalLR") +
                 "'LearningRateModifier.lr_class' must be one of ExponentialLR, StepLR, "
-                "MultiStepLR, not 'ExponentalLR'"
+                "MultiStepLR, CosineAnnealingWarmRestarts, not 'ExponentalLR'"
                 " (did you mean 'ExponentialLR'?)");
   for (const std::string bad : {"yes", "on", "1", "maybe"})
     EXPECT_THAT(
@@ -266,7 +308,7 @@ TEST(RecipeFaults, LrKwargs) {
   EXPECT_EQ(inner_faults("ExponentialLR", "0.9"),
             "0: 'LearningRateModifier.lr_kwargs' must be a map of keys");
   EXPECT_EQ(inner_faults("ExponentialLR", "{gamma: 0.9, step: 2}"),
-            "13: unknown key 'step' in 'LearningRateModifier.lr_kwargs'");
+            "13: unknown key 'step' in 'LearningRateModifier.lr_kwargs'; there are gamma");
   EXPECT_EQ(inner_faults("StepLR", "{gamma: 0.9}"),
             "0: 'LearningRateModifier.lr_kwargs.step' is required");
   EXPECT_THAT(kwargs_faults("StepLR", "{gamma: 0.9, step: 0}"),
@@ -339,7 +381,7 @@ TEST(RecipeFaults, WhatYamlLetsPass) {
 TEST(RecipeFaults, AllInOnePassWithPlaceAndCaret) {
   Faults faults;
   Recipe::parse("r.yaml",
-                "version: 3\nmodifiers:\n  - !EpochRangeModifier\n    start_epoch: -1\n    "
+                "version: 3\nmodifiers:\n  - !EpochRangeModifier\n    start_epoch: -2\n    "
                 "end_epoch: 5%\n  - !Wrong {}\n",
                 &faults);
   EXPECT_EQ(faults.list().size(), 4U) << faults.text();

@@ -41,6 +41,67 @@ TEST(TimelineFaults, TwoWritersOfTheLearningRate) {
             "");
 }
 
+TEST(TimelineFaults, TwoWritersOfOneGroup) {
+  const auto of_group = [](const std::string& tag, int group) {
+    return "!" + tag + (tag.starts_with("SetWeight") ? " {weight_decay" : " {learning_rate") +
+           ": 0.5, start_epoch: 2, param_groups: [" + std::to_string(group) + "]}";
+  };
+  const std::string rate_tag = "SetLearningRateModifier";
+  const std::string decay_tag = "SetWeightDecayModifier";
+  EXPECT_EQ(compile_faults({of_group(rate_tag, 0), of_group(rate_tag, 1)}), "");
+  EXPECT_EQ(compile_faults({of_group(rate_tag, 1), of_group(rate_tag, 1)}),
+            "4:5: SetLearningRateModifier and SetLearningRateModifier (r.yaml:3) both write the "
+            "learning rate of parameter group 1 at step 20 (epoch 2)");
+  EXPECT_EQ(compile_faults({rate("start_epoch: 0, end_epoch: 5"), of_group(rate_tag, 1)}),
+            "4:5: SetLearningRateModifier and LearningRateModifier (r.yaml:3) both write the "
+            "learning rate of parameter group 1 at step 20 (epoch 2)");
+  EXPECT_EQ(compile_faults({of_group(decay_tag, 0), of_group(decay_tag, 0)}),
+            "4:5: SetWeightDecayModifier and SetWeightDecayModifier (r.yaml:3) both write the "
+            "weight decay of parameter group 0 at step 20 (epoch 2)");
+  EXPECT_EQ(compile_faults({of_group(decay_tag, 0), of_group(decay_tag, 1)}), "");
+  EXPECT_EQ(compile_faults({of_group(decay_tag, 0), of_group(rate_tag, 0)}), "");
+}
+
+TEST(TimelineFaults, ARateBesideTheOptimizersOwnDecay) {
+  const auto faults = [](const std::string& item, const std::string& decay) {
+    Faults found;
+    const Recipe recipe = good_recipe(recipe_of({item}));
+    Timeline::compile(
+        recipe,
+        {.steps_per_epoch = 10, .params = small_network(), .learning_rate_decay_type = decay},
+        &found);
+    return brief(found);
+  };
+  const std::string function =
+      "!LearningRateFunctionModifier {start_epoch: 0, end_epoch: 1, lr_func: linear, init_lr: 1, "
+      "final_lr: 0}";
+  EXPECT_EQ(faults(set_rate("2"), "exponential"),
+            "3:5: SetLearningRateModifier writes the learning rate, and so does "
+            "optimizer.learning_rate_decay_type: it is exponential, it must be fixed beside this "
+            "modifier");
+  EXPECT_NE(faults(rate("start_epoch: 0, end_epoch: 5"), "polynomial"), "");
+  EXPECT_NE(faults(function, "polynomial"), "");
+  EXPECT_EQ(faults(function, "fixed"), "");
+  EXPECT_EQ(faults(pruning("__ALL__"), "exponential"), "");
+}
+
+TEST(TimelineFaults, TwoSettersOfOneValue) {
+  const std::string once = "!SetParamModifier {params: [head.bias], val: 1, start_epoch: 2}";
+  const std::string often =
+      "!GradualParamModifier {params: [head], init_val: 1, final_val: 0, start_epoch: 0, "
+      "end_epoch: "
+      "2, update_frequency: 1}";
+  EXPECT_EQ(compile_faults({often, once}),
+            "4:5: SetParamModifier and GradualParamModifier (r.yaml:3) both set the values of "
+            "'head.bias' at step 20");
+  EXPECT_EQ(
+      compile_faults({often, "!SetParamModifier {params: [head.bias], val: 1, start_epoch: 2.1}"}),
+      "");
+  EXPECT_EQ(
+      compile_faults({once, "!SetParamModifier {params: [head.weight], val: 1, start_epoch: 2}"}),
+      "");
+}
+
 TEST(TimelineFaults, TwoPrunersOfOneParameter) {
   EXPECT_EQ(compile_faults({pruning("[head]"), pruning("__ALL__", "start_epoch: 5, end_epoch: 7")}),
             "4:5: GradualKSModifier and GradualKSModifier (r.yaml:3) both prune 'head.weight'");
@@ -80,15 +141,23 @@ TEST(TimelineFaults, AllOfNothing) {
 }
 
 TEST(TimelineFaults, TooManyUpdates) {
-  EXPECT_EQ(compile_faults({pruning("__ALL__", "start_epoch: 0, end_epoch: 1000000")}, 10), "");
+  const auto pruned = [](const std::string& param, const std::string& rest) {
+    return "!GradualKSModifier {params: " + param +
+           ", init_sparsity: 0.1, final_sparsity: 0.8, start_epoch: 0, " + rest + "}";
+  };
+  const std::string long_one = pruned("head", "end_epoch: 60000, update_frequency: 1");
+  EXPECT_EQ(compile_faults({long_one}), "");
+  EXPECT_EQ(compile_faults({long_one, pruned("blocks.0.conv",
+                                             "end_epoch: 60000, "
+                                             "update_frequency: 1")}),
+            "4:5: GradualKSModifier has more than 40000 updates (of 100000 for a recipe): lengthen "
+            "its period");
   Faults faults;
-  const Recipe recipe = good_recipe(
-      recipe_of({"!GradualKSModifier {params: __ALL__, init_sparsity: 0.1, final_sparsity: 0.8, "
-                 "update_frequency: 0.000001, start_epoch: 0, end_epoch: 1000000}"}));
   Timeline::compile(
-      recipe, {.steps_per_epoch = 1000000000, .base_learning_rate = 0.1, .params = small_network()},
+      good_recipe(recipe_of({pruned("__ALL__", "update_frequency: 0.000001, end_epoch: 1000000")})),
+      {.steps_per_epoch = 1000000000, .base_learning_rate = 0.1, .params = small_network()},
       &faults);
-  EXPECT_THAT(brief(faults), HasSubstr("has more than 1000000 updates: lengthen its period"));
+  EXPECT_THAT(brief(faults), HasSubstr("has more than 100000 updates: lengthen its period"));
 }
 
 std::vector<std::string> warnings_of(const std::vector<std::string>& items,
@@ -113,6 +182,55 @@ TEST(TimelineWarnings, FewZerosBringNoSpeed) {
   EXPECT_THAT(warnings_of({pruning("__ALL__")}), ElementsAre());
 }
 
+TEST(TimelineWarnings, UnusualValuesOfPruning) {
+  const auto warnings = [](const std::string& values, const std::string& window) {
+    std::vector<std::string> texts;
+    for (const std::string& text : warnings_of(
+             {"!GradualKSModifier {params: __ALL__, start_epoch: 0, " + values + window + "}"}))
+      texts.push_back(text.substr(std::string("r.yaml:3: GradualKSModifier: ").size()));
+    return texts;
+  };
+  const std::string often = ", end_epoch: 5, update_frequency: 0.5";
+  const auto of_sparsities = [&](const std::string& init, const std::string& last) {
+    return warnings("init_sparsity: " + init + ", final_sparsity: " + last, often);
+  };
+  for (const auto& [init, last] : {std::pair{"0.05", "0.6"}, {"0.2", "0.95"}, {"0.001", "0.8"}})
+    EXPECT_THAT(of_sparsities(init, last), ElementsAre());
+  EXPECT_THAT(of_sparsities("0.21", "0.8"),
+              ElementsAre("init_sparsity 0.21 is far from the usual 0.05"));
+  EXPECT_THAT(of_sparsities("0", "0.8"), ElementsAre("init_sparsity 0 is far from the usual 0.05"));
+  EXPECT_THAT(of_sparsities("0.05", "0.4"),
+              ElementsAre("final_sparsity 0.4 is outside the usual 0.6 to 0.95"));
+  EXPECT_THAT(of_sparsities("0.05", "0.96"),
+              ElementsAre("final_sparsity 0.96 is outside the usual 0.6 to 0.95"));
+  EXPECT_THAT(of_sparsities("0.05", "0.3, mask_type: '1:2'"), ElementsAre());
+  const std::string usual = "init_sparsity: 0.05, final_sparsity: 0.8";
+  EXPECT_THAT(warnings(usual, ", end_epoch: 5, update_frequency: 1.5"),
+              ElementsAre("update_frequency 1.5 is longer than the usual 1 epoch: each mask takes "
+                          "away more at once"));
+  EXPECT_THAT(warnings(usual, ", end_epoch: 1, update_frequency: 1"),
+              ElementsAre("makes only 2 masks between its start and its end: shorten "
+                          "update_frequency, so that each takes away less"));
+  EXPECT_THAT(warnings(usual, ", end_epoch: 2, update_frequency: 1"), ElementsAre());
+}
+
+TEST(TimelineWarnings, ARateForAdam) {
+  const auto warnings = [](const std::string& item, const std::string& type) {
+    Faults faults;
+    const Recipe recipe = good_recipe(recipe_of({item}));
+    return Timeline::compile(
+               recipe, {.steps_per_epoch = 10, .params = small_network(), .optimizer_type = type},
+               &faults)
+        .warnings();
+  };
+  EXPECT_THAT(
+      warnings(set_rate("2"), "adam"),
+      ElementsAre("r.yaml:3: SetLearningRateModifier: a schedule of the learning rate is of "
+                  "little use with adam, which scales each step itself"));
+  EXPECT_THAT(warnings(set_rate("2"), "sgd"), ElementsAre());
+  EXPECT_THAT(warnings(pruning("__ALL__"), "adam"), ElementsAre());
+}
+
 TEST(TimelineWarnings, ModifiersThatNeverFireOrNeverEnd) {
   EXPECT_THAT(warnings_of({pruning("__ALL__"), set_rate("3")}),
               ElementsAre("r.yaml:4: SetLearningRateModifier: never fires: it starts at step 30, "
@@ -125,12 +243,29 @@ TEST(TimelineWarnings, ModifiersThatNeverFireOrNeverEnd) {
               ElementsAre("r.yaml:3: GradualKSModifier: never reaches its end: that is step 20, "
                           "the run has 15 steps"));
   EXPECT_THAT(
-      warnings_of({pruning("__ALL__", "start_epoch: 2, end_epoch: 3")}, 15),
+      warnings_of({pruning("__ALL__", "start_epoch: 2, end_epoch: 4")}, 15),
       ElementsAre(
           "r.yaml:3: GradualKSModifier: never fires: it starts at step 20, the run has 15 steps"));
   EXPECT_THAT(warnings_of({pruning("__ALL__")}, 20),
               ElementsAre());  // its last value comes with finalize
   EXPECT_THAT(warnings_of({constant("__ALL__"), set_rate("1")}), ElementsAre());
+  const std::string range = "!EpochRangeModifier {start_epoch: 0, end_epoch: 2}";
+  for (const std::string item :
+       {"SetWeightDecayModifier {weight_decay: 1, start_epoch: 2}",
+        "TrainableParamsModifier {params: [head], trainable: false, start_epoch: 2}",
+        "LearningRateFunctionModifier {lr_func: linear, init_lr: 1, final_lr: 0, start_step: 20, "
+        "end_step: 21}"})
+    EXPECT_THAT(warnings_of({range, "!" + item}, 20),
+                ElementsAre(HasSubstr("never fires: it starts at step 20, the run has 20 steps")))
+        << item;
+  EXPECT_THAT(warnings_of({range, "!SetParamModifier {params: [head], val: 1, start_epoch: 2}"}),
+              ElementsAre());  // comes with finalize
+  EXPECT_THAT(warnings_of({range,
+                           "!TrainableParamsModifier {params: [head], trainable: false, "
+                           "end_epoch: 2}"},
+                          15),
+              ElementsAre("r.yaml:4: TrainableParamsModifier: never reaches its end: that is step "
+                          "20, the run has 15 steps"));
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep::recal {
+
+/// Which weights are pruned together. Symbols: O = outputs, I = inputs of a weight [O, I, ...].
+enum class MaskPattern {
+  kUnstructured,  ///< each by itself
+  kBlock,         ///< blocks of m neighbouring inputs
+  kNofM,          ///< of m neighbouring inputs at most n are kept in the end
+  kFilter,        ///< all weights of one output
+  kChannel,       ///< all weights of one input
+};
+
+struct MaskKind {
+  MaskPattern pattern = MaskPattern::kUnstructured;
+  int64_t n = 0;  ///< kNofM: kept of each m
+  int64_t m = 0;  ///< kBlock, kNofM: neighbours
+
+  /// unstructured, block4, [1, 4] (= block4), N:M with 0 < N < M <= 64, filter, channel; nothing
+  /// for any other text.
+  static std::optional<MaskKind> parse(std::string_view text);
+  /// unstructured, block4, 2:4, filter, channel.
+  std::string text() const;
+  bool operator==(const MaskKind&) const = default;
+};
+
+/// 1 - N/M is not exact in binary; what a recipe writes for it may differ in the last digits.
+inline constexpr double kRoundingOfSparsity = 1e-9;
+
+/// How the parameters of one set are pruned.
+struct MaskRule {
+  MaskKind kind;
+  bool global = false;  ///< one threshold over all parameters of the set, not one each
+  bool operator==(const MaskRule&) const = default;
+};
+
+}  // namespace lockstep::recal

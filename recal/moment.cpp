@@ -1,0 +1,49 @@
+#include "recal/moment.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace lockstep::recal {
+
+std::string Moment::text() const { return kind == Kind::kEpoch ? epoch.text() : sentence_text(); }
+
+std::string Moment::sentence_text() const {
+  switch (kind) {
+    case Kind::kEpoch:
+      return "epoch " + epoch.text();
+    case Kind::kStep:
+      return fmt::format("step {}", step);
+    case Kind::kRunEnd:
+      return "the run's end";
+  }
+  return "";
+}
+
+std::string Period::text() const {
+  const std::string number = steps > 0 ? std::to_string(steps) : epochs.text();
+  return fmt::format("{} {}{}", number, steps > 0 ? "step" : "epoch", number == "1" ? "" : "s");
+}
+
+double Rhythm::length(int64_t steps_per_epoch) const {
+  return static_cast<double>(period.steps) +
+         period.epochs.to_double() * static_cast<double>(steps_per_epoch);
+}
+
+double Rhythm::position(int64_t k, int64_t steps_per_epoch) const {
+  return static_cast<double>(start_steps) +
+         start_epochs.to_double() * static_cast<double>(steps_per_epoch) +
+         static_cast<double>(k) * length(steps_per_epoch);
+}
+
+int64_t Rhythm::last_until(int64_t wanted_step, int64_t steps_per_epoch) const {
+  const double passed = static_cast<double>(wanted_step) - position(0, steps_per_epoch);
+  // Rounded, and so off by one at most; the exact steps decide.
+  int64_t k = std::max<int64_t>(0, std::llround(passed / length(steps_per_epoch)));
+  while (k > 0 && step(k, steps_per_epoch) > wanted_step) --k;
+  while (step(k + 1, steps_per_epoch) <= wanted_step) ++k;
+  return k;
+}
+
+}  // namespace lockstep::recal

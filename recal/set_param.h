@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+
+#include "base/yaml_fields.h"
+#include "recal/modifier.h"
+#include "recal/param_selector.h"
+
+namespace lockstep::recal {
+
+struct SetParamOptions {
+  ParamSelector params;
+  double val = 0;
+  std::optional<Moment> start;
+  bool params_strict = true;
+};
+
+/// Sets every element of the named parameters once, at its start; training goes on from there.
+class SetParam final : public Modifier {
+ public:
+  static constexpr std::string_view kTag = "SetParamModifier";
+  static std::unique_ptr<Modifier> read(YamlFields* in, Place place);
+
+  SetParam(SetParamOptions options, std::string tag, Place place)
+      : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
+
+  Window window() const override { return {options_.start, std::nullopt}; }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+
+ private:
+  SetParamOptions options_;
+};
+
+}  // namespace lockstep::recal

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+
+#include "base/param_group.h"
+#include "base/yaml_fields.h"
+#include "recal/modifier.h"
+
+namespace lockstep::recal {
+
+struct SetWeightDecayOptions {
+  std::optional<Moment> start;
+  double weight_decay = 0;   ///< L2
+  int group = kWeightGroup;  ///< or kAllGroups (recal/timeline.h)
+};
+
+/// Sets the weight decay once, at its start; it stays until another modifier writes it.
+class SetWeightDecay final : public Modifier {
+ public:
+  static constexpr std::string_view kTag = "SetWeightDecayModifier";
+  static std::unique_ptr<Modifier> read(YamlFields* in, Place place);
+
+  SetWeightDecay(SetWeightDecayOptions options, std::string tag, Place place)
+      : Modifier(std::move(tag), std::move(place)), options_(options) {}
+
+  Window window() const override { return {options_.start, std::nullopt}; }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+
+ private:
+  SetWeightDecayOptions options_;
+};
+
+}  // namespace lockstep::recal

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+
+#include "base/yaml_fields.h"
+#include "recal/modifier.h"
+#include "recal/param_selector.h"
+
+namespace lockstep::recal {
+
+struct TrainableParamsOptions {
+  ParamSelector params;
+  bool trainable = true;
+  bool exclusive = false;  ///< all other parameters are frozen; only where trainable
+  Window window;           ///< open bounds: the run's
+  bool params_strict = true;
+};
+
+/// Says whether the named parameters are trained. At its end they go back to what they were before.
+class TrainableParams final : public Modifier {
+ public:
+  static constexpr std::string_view kTag = "TrainableParamsModifier";
+  static std::unique_ptr<Modifier> read(YamlFields* in, Place place);
+
+  TrainableParams(TrainableParamsOptions options, std::string tag, Place place)
+      : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
+
+  Window window() const override { return options_.window; }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+
+ private:
+  TrainableParamsOptions options_;
+};
+
+}  // namespace lockstep::recal
