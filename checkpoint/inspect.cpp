@@ -53,10 +53,6 @@ SaveName latest_or_throw(const std::string& dir) {
   return *latest;
 }
 
-std::string prefix_at(const std::string& where) {
-  return std::filesystem::is_directory(where) ? latest_or_throw(where).prefix : where;
-}
-
 /// One save of a folder, as `ls` shows it.
 struct Summary {
   SaveName save;
@@ -151,6 +147,10 @@ std::vector<SaveName> saves_at(const std::string& where) {
 
 }  // namespace
 
+std::string save_at(const std::string& where) {
+  return std::filesystem::is_directory(where) ? latest_or_throw(where).prefix : where;
+}
+
 Answer list_saves(const std::string& dir, const InspectOptions& options) {
   require_folder(dir);
   std::vector<std::string> rows;
@@ -166,7 +166,7 @@ Answer list_saves(const std::string& dir, const InspectOptions& options) {
 }
 
 Answer show_save(const std::string& where, const InspectOptions& options) {
-  BundleReader reader(prefix_at(where));
+  BundleReader reader(save_at(where));
   return {options.json ? show_json(&reader, options.values) : show_table(reader)};
 }
 

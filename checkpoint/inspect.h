@@ -15,6 +15,11 @@ struct Answer {
   bool ok = true;    ///< false: defects were found, the process should end with kBadData
 };
 
+/// The prefix of the save that `where` means: of a folder its newest complete save (defects of
+/// newer ones as warnings), else `where` itself. Throws Error(kInputMissing, kBadData) if a folder
+/// holds none.
+std::string save_at(const std::string& where);
+
 /// All saves of a folder, oldest first: number, tensors, shards, bytes, state.
 Answer list_saves(const std::string& dir, const InspectOptions& options);
 
