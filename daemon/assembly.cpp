@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "dist/bucket_plan.h"
+#include "train/layout.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -18,20 +18,32 @@ data::SamplerOptions sampler_options(const RunConfig& config, const data::Datase
           .drop_last = config.data.drop_last};
 }
 
-std::vector<std::vector<int64_t>> bucket_plan(const ParamTable& params, int64_t bucket_bytes) {
-  std::vector<dist::PlannedParam> planned;
-  for (const Param& param : params)
-    planned.push_back(
-        {.num_bytes = static_cast<int64_t>(param.tensor.nbytes()), .group = param.decayed ? 1 : 0});
-  return dist::plan_buckets(planned, bucket_bytes);
+optim::BufferPlan first_plan(const ParamTable& params, int64_t bucket_bytes) {
+  return train::plan_layout(params, std::vector<bool>(params.size(), true), bucket_bytes);
 }
 
-recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const ParamTable& params,
+/// The cap that the run file sets, if any.
+std::optional<int64_t> step_limit(const train::TrainOptions& options, int64_t steps_per_epoch) {
+  std::optional<int64_t> limit = options.max_steps;
+  if (options.max_epochs) {
+    const int64_t steps = *options.max_epochs * steps_per_epoch;
+    limit = std::min(limit.value_or(steps), steps);
+  }
+  return limit;
+}
+
+recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const model::Model& model,
                                                 int64_t steps_per_epoch) {
   recal::ScheduledModifierManager manager(config.recipe);
   Faults faults;
-  manager.attach(params, steps_per_epoch, config.optimizer.learning_rate, &faults,
-                 config.train.max_steps);
+  manager.attach(model.params(),
+                 {.steps_per_epoch = steps_per_epoch,
+                  .base_learning_rate = config.optimizer.learning_rate,
+                  .optimizer_type = config.optimizer.type,
+                  .learning_rate_decay_type = config.optimizer.decay.type,
+                  .layers = model.layers(),
+                  .max_steps = step_limit(config.train, steps_per_epoch)},
+                 &faults);
   faults.throw_if_any("recipe");
   return manager;
 }
@@ -69,11 +81,11 @@ Assembly::Assembly(const RunConfig& config_, dist::Communicator& control_,
       clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
       model(model::make_model(config.model, train_data->input_shape(), train_data->num_classes(),
                               config.run.seed)),
-      arena(model->params(), bucket_plan(model->params(), config.sync.bucket_bytes),
+      arena(model->params(), first_plan(model->params(), config.sync.bucket_bytes),
             data_comm.device()),
       reducer(data_comm, arena.buffers()),
       optimizer(optim::make_optimizer(config.optimizer, arena.buffers(), model->params())),
-      recipe(attached_recipe(config, model->params(), clock.steps_per_epoch)),
+      recipe(attached_recipe(config, *model, clock.steps_per_epoch)),
       facts{.seed = config.run.seed,
             .global_batch_size = config.data.global_batch(control.world_size()),
             .steps_per_epoch = clock.steps_per_epoch,
@@ -82,7 +94,9 @@ Assembly::Assembly(const RunConfig& config_, dist::Communicator& control_,
             .timeline = recipe.timeline().canonical_text(),
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
       saver(saver_options(config), control),
-      schedule(config.checkpoint, control) {}
+      schedule(config.checkpoint, control) {
+  model->set_layer_hook(recipe.layer_hook());
+}
 
 StateList Assembly::state() {
   StateList all;
@@ -96,11 +110,8 @@ StateList Assembly::state() {
 
 int64_t Assembly::total_steps() const {
   std::optional<int64_t> steps = recipe.total_steps();
-  const auto cap = [&](std::optional<int64_t> limit) {
-    if (limit) steps = std::min(steps.value_or(*limit), *limit);
-  };
-  cap(config.train.max_steps);
-  if (config.train.max_epochs) cap(*config.train.max_epochs * clock.steps_per_epoch);
+  if (const std::optional<int64_t> limit = step_limit(config.train, clock.steps_per_epoch))
+    steps = std::min(steps.value_or(*limit), *limit);
   if (!steps)
     throw Error(ExitCode::kConfig, "config",
                 "nothing says how long to train: the recipe has no end; give it an "

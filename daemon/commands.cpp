@@ -1,5 +1,7 @@
 #include "daemon/commands.h"
 
+#include <filesystem>
+
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
@@ -7,6 +9,9 @@
 #include "base/files.h"
 #include "daemon/assembly.h"
 #include "dist/self_communicator.h"
+#include "recal/recipe_template.h"
+#include "recal/timeline_csv.h"
+#include "recal/timeline_json.h"
 #include "recal/timeline_svg.h"
 #include "recal/timeline_text.h"
 
@@ -43,13 +48,6 @@ std::unique_ptr<Checked> check_all(const std::string& config_file,
   take_expected_world(&checked->config);
   checked->assembly = std::make_unique<Assembly>(checked->config, checked->alone, checked->alone);
   return checked;
-}
-
-bool is_bare_recipe(const std::string& file) {
-  Faults ignored;
-  const YamlDocument document = YamlDocument::load(file, &ignored);
-  return document.root().IsMap() && document.root()["modifiers"].IsDefined() &&
-         !document.root()["run"].IsDefined();
 }
 
 recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
@@ -89,7 +87,7 @@ CommandResult check_command(const std::string& config_file,
 
 CommandResult plan_command(const PlanOptions& options) {
   std::unique_ptr<Checked> checked;
-  const bool bare = is_bare_recipe(options.file);
+  const bool bare = recal::Recipe::is_recipe(options.file);
   if (bare && !options.overrides.empty())
     throw Error(ExitCode::kUsage, "plan",
                 options.file + " is a bare recipe: it has no keys for --set");
@@ -105,7 +103,24 @@ CommandResult plan_command(const PlanOptions& options) {
     files::write_atomically(
         options.svg_file,
         recal::plan_svg(timeline, bare ? options.file : checked->config.run.name));
+  if (!options.csv_file.empty())
+    files::write_atomically(options.csv_file, recal::plan_csv(timeline));
+  if (!options.json_file.empty())
+    files::write_atomically(options.json_file, recal::plan_json(timeline));
   return {recal::plan_text(timeline) + "\n" + recal::plot_text(timeline), 0};
+}
+
+CommandResult new_recipe_command(const std::string& out_file) {
+  if (out_file.empty()) return {recal::recipe_template(), 0};
+  std::error_code ignored;  // what cannot be looked at is refused by the write
+  if (std::filesystem::exists(out_file, ignored))
+    throw Error(ExitCode::kCannotCreate, "new",
+                out_file + " is there already: give another name, or remove it first");
+  files::write_atomically(out_file, recal::recipe_template());
+  return {fmt::format("{0}: a recipe with the usual values\n  see what it does: lockstep plan {0} "
+                      "--steps-per-epoch N\n",
+                      out_file),
+          0};
 }
 
 std::string run_file_reference() {

@@ -25,10 +25,15 @@ struct PlanOptions {
   std::vector<Override> overrides;
   std::optional<int64_t> steps_per_epoch;  ///< needed for a bare recipe
   std::string svg_file;                    ///< also draw into this file
+  std::string csv_file, json_file;         ///< also write these, for programs
 };
 
 /// The recipe's timeline as text.
 CommandResult plan_command(const PlanOptions& options);
+
+/// A commented recipe with the usual values: into `out_file`, or as the command's text if that is
+/// empty. Throws Error(kCannotCreate) if the file is there already.
+CommandResult new_recipe_command(const std::string& out_file);
 
 /// Every key of the run file as a Markdown table.
 std::string run_file_reference();

@@ -9,6 +9,7 @@
 #include "checkpoint/inspect.h"
 #include "daemon/commands.h"
 #include "daemon/curves.h"
+#include "daemon/export.h"
 #include "daemon/version.h"
 
 namespace {
@@ -22,10 +23,12 @@ constexpr const char* kExamples = R"(Examples:
   lockstep check configs/digits.yaml
   lockstep plan configs/digits.yaml --svg plan.svg
   lockstep plan configs/recipes/digits_prune.yaml --steps-per-epoch 23
+  lockstep new recipe my_recipe.yaml
   lockstep curves runs/digits --svg curves.svg
   lockstep ckpt ls runs/digits/checkpoints
   lockstep ckpt show runs/digits/checkpoints --json
-  lockstep ckpt verify runs/digits/checkpoints)";
+  lockstep ckpt verify runs/digits/checkpoints
+  lockstep ckpt export runs/qat/checkpoints --quantize -o model.safetensors)";
 
 struct Tool {
   CLI::App app{"Lockstep: look at run files, recipes and saves", "lockstep"};
@@ -35,6 +38,8 @@ struct Tool {
   daemon::PlanOptions plan;
   int64_t steps_per_epoch = 0;
   checkpoint::InspectOptions inspect;
+  daemon::ExportOptions to_export;
+  std::string export_format = "safetensors";  // the only one so far
   std::function<daemon::CommandResult()> command;
 
   std::vector<daemon::Override> overrides() const {
@@ -59,6 +64,8 @@ struct Tool {
     auto* steps = sub->add_option("--steps-per-epoch", steps_per_epoch, "for a bare recipe")
                       ->check(CLI::PositiveNumber);
     sub->add_option("--svg", plan.svg_file, "also draw learning rate and sparsity into this file");
+    sub->add_option("--csv", plan.csv_file, "also write a table of what changes into this file");
+    sub->add_option("--json", plan.json_file, "also write all of it as JSON into this file");
     sub->callback([this, steps] {
       if (steps->count() > 0) plan.steps_per_epoch = steps_per_epoch;
       command = [this] {
@@ -66,6 +73,14 @@ struct Tool {
         return daemon::plan_command(plan);
       };
     });
+  }
+
+  void add_new() {
+    CLI::App* parent =
+        app.add_subcommand("new", "write a file to begin with")->require_subcommand(1);
+    CLI::App* sub = parent->add_subcommand("recipe", "a commented recipe with the usual values");
+    sub->add_option("OUT", file, "where it goes; it must not be there yet. Default: stdout");
+    sub->callback([this] { command = [this] { return daemon::new_recipe_command(file); }; });
   }
 
   void add_curves() {
@@ -102,6 +117,19 @@ struct Tool {
     add_inspect(ckpt, "verify", "read every byte and compare every checksum",
                 checkpoint::verify_saves);
     add_inspect(ckpt, "latest", "the prefix of the newest complete save", checkpoint::latest_save);
+    add_export(ckpt);
+  }
+
+  void add_export(CLI::App* parent) {
+    CLI::App* sub = parent->add_subcommand("export", "write the model of a save into one file");
+    sub->add_option("DIR", to_export.where,
+                    "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
+        ->required();
+    sub->add_option("-o,--output", to_export.out_file, "the file to write")->required();
+    sub->add_option("--format", export_format, "how the file is made: safetensors")
+        ->check(CLI::IsMember({"safetensors"}));
+    sub->add_flag("--quantize", to_export.quantize, "weights of quantized layers as int8");
+    sub->callback([this] { command = [this] { return daemon::export_command(to_export); }; });
   }
 
   void add_reference() {
@@ -116,6 +144,7 @@ struct Tool {
     app.require_subcommand(1);
     add_check();
     add_plan();
+    add_new();
     add_curves();
     add_checkpoint();
     add_reference();

@@ -61,10 +61,12 @@ CommandLine parse(int argc, char** argv, bool speaks) {
   app.footer(kExamples);
   app.add_option("--config", line.session.config_file, "the run file (YAML)")->required();
   app.add_option("--set", sets, "override one key of the run file: path=value; may be repeated");
-  app.add_option("--resume", line.session.resume,
+  app.add_option("--resume", line.session.resume.wanted,
                  "auto (default): go on from the newest complete save if there is one; "
                  "never: refuse a folder that holds saves; PREFIX: this save")
       ->capture_default_str();
+  app.add_flag("--accept-recipe-change", line.session.resume.accept_recipe_change,
+               "go on from a save although the recipe's timeline has changed since");
   app.set_version_flag("--version", version_text("lockstepd"));
   try {
     app.parse(argc, argv);

@@ -88,11 +88,27 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Assembl
   return report;
 }
 
+[[noreturn]] void refuse_changed_recipe(const std::vector<std::string>& changes) {
+  throw Error(
+      ExitCode::kConfig, "resume",
+      fmt::format("the recipe's timeline has changed since the save:\n  {}\ngive "
+                  "--accept-recipe-change to go on with the new one, or set the recipe back",
+                  fmt::join(changes, "\n  ")))
+      .everywhere();
+}
+
 void tell(const Assembly& assembly, const checkpoint::RestoreReport& report,
-          const SavedFacts& saved) {
+          const SavedFacts& saved, const std::vector<std::string>& changes) {
   if (assembly.control.rank() != 0) return;
   log::info("resume",
             fmt::format("resuming from step {} ({})", assembly.clock.step, report.prefix));
+  for (const std::string& change : changes) log::info("resume", "the recipe changed: " + change);
+  if (!changes.empty())
+    log::warning(
+        "resume",
+        "masks and values stay as the save left them: entries before this step that prune, "
+        "keep, let go or set do not act again; rates, decays, trainability and "
+        "quantization follow the new recipe");
   for (const std::string& change : changes_since(saved, assembly.facts))
     log::info("resume", "changed since the save: " + change);
   if (!report.unused.empty())
@@ -104,15 +120,17 @@ void tell(const Assembly& assembly, const checkpoint::RestoreReport& report,
 
 }  // namespace
 
-std::optional<Resumed> resume(const std::string& wanted, Assembly& assembly) {
+std::optional<Resumed> resume(const ResumeOptions& options, Assembly& assembly) {
   train::Stopwatch watch;
   const SavedFacts now = assembly.facts;
-  const auto report = load(wanted, assembly, assembly.state());
+  const auto report = load(options.wanted, assembly, assembly.state());
   if (!report) return std::nullopt;
   const SavedFacts saved = std::exchange(assembly.facts, now);
   require_compatible(saved, now);
+  const std::vector<std::string> changes = recipe_changes(saved, now, assembly.clock.step);
+  if (!changes.empty() && !options.accept_recipe_change) refuse_changed_recipe(changes);
   assembly.recipe.restored(assembly.control);
-  tell(assembly, *report, saved);
+  tell(assembly, *report, saved, changes);
   const std::string own = checkpoint::numbered(
       (saves_folder(assembly) / assembly.config.checkpoint.prefix).string(), assembly.clock.step);
   return Resumed{assembly.clock.step, report->prefix, same_save(own, report->prefix), watch.lap()};

@@ -7,6 +7,11 @@
 
 namespace lockstep::daemon {
 
+struct ResumeOptions {
+  std::string wanted = "auto";        ///< auto | never | a save's prefix
+  bool accept_recipe_change = false;  ///< go on although the recipe's timeline is another one
+};
+
 /// Where a run goes on from.
 struct Resumed {
   int64_t step = 0;
@@ -20,11 +25,12 @@ struct Resumed {
 ///
 /// wanted: "auto": the newest save of the run's folder that every rank can read; "never": none, and
 /// the folder must hold none; else the prefix of a save, which must be the newest of the folder if
-/// the folder has saves, because a later "auto" would go on from the newest.
+/// the folder has saves, because a later "auto" would go on from the newest. A save whose timeline
+/// differs from this run's is refused, entry by entry, unless accept_recipe_change.
 ///
 /// Throws on every rank: Error(kConfig) if the choice does not fit the folder or the save not the
 /// run, Error(kBadData) if saves exist and none can be read, Error(kInputMissing) for a prefix that
 /// names none.
-std::optional<Resumed> resume(const std::string& wanted, Assembly& assembly);
+std::optional<Resumed> resume(const ResumeOptions& options, Assembly& assembly);
 
 }  // namespace lockstep::daemon

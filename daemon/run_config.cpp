@@ -53,7 +53,8 @@ std::vector<FieldDoc> run_file_fields() {
   for (const char* text :
        {"{data: {eval: {}}}",
         "{model: {type: mlp}, data: {train: {type: random}}, optimizer: {type: momentum}}",
-        "{optimizer: {type: adam}}"}) {
+        "{optimizer: {type: adam, learning_rate_decay_type: exponential}}",
+        "{optimizer: {learning_rate_decay_type: polynomial}}"}) {
     Faults ignored;
     std::vector<FieldDoc> some;
     const YamlDocument document = YamlDocument::parse("", text, &ignored);

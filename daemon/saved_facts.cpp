@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "recal/timeline_changes.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -62,10 +63,13 @@ void require_compatible(const SavedFacts& saved, const SavedFacts& now) {
         .everywhere();
 }
 
+std::vector<std::string> recipe_changes(const SavedFacts& saved, const SavedFacts& now,
+                                        int64_t step) {
+  return recal::timeline_changes(saved.timeline, now.timeline, step);
+}
+
 std::vector<std::string> changes_since(const SavedFacts& saved, const SavedFacts& now) {
   std::vector<std::string> changes;
-  if (saved.timeline != now.timeline)
-    changes.push_back("the recipe's timeline; the new one holds from here on");
   const auto before = parse_settings(saved.settings), after = parse_settings(now.settings);
   for (const auto& [key, value] : after) {
     const auto old = before.find(key);

@@ -27,8 +27,12 @@ struct SavedFacts {
 /// each and the way out. Collective in the sense that all ranks hold equal facts.
 void require_compatible(const SavedFacts& saved, const SavedFacts& now);
 
-/// Settings that differ, for people: "optimizer.type was momentum, is sgd"; the recipe's timeline
-/// first. Settings that change nothing in training (where the run lies, who watches) are left out.
+/// Entries of the recipe's timeline that differ, for people; `step`: where the run goes on.
+std::vector<std::string> recipe_changes(const SavedFacts& saved, const SavedFacts& now,
+                                        int64_t step);
+
+/// Settings that differ, for people: "optimizer.type was momentum, is sgd". Settings that change
+/// nothing in training (where the run lies, who watches) are left out.
 std::vector<std::string> changes_since(const SavedFacts& saved, const SavedFacts& now);
 
 }  // namespace lockstep::daemon

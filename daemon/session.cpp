@@ -13,7 +13,6 @@
 #include "daemon/world_checks.h"
 #include "dist/agree.h"
 #include "dist/nccl/load_nccl.h"
-#include "dist/replica_check.h"
 #include "train/run.h"
 
 namespace lockstep::daemon {
@@ -24,13 +23,6 @@ RunConfig load_checked(const SessionOptions& options) {
   RunConfig config = load_run_config(options.config_file, options.overrides, &faults);
   faults.throw_if_any("config");
   return config;
-}
-
-void check_replicas(Assembly& assembly, const char* when) {
-  std::vector<dist::NamedTensor> tensors;
-  for (const Param& param : assembly.model->params())
-    tensors.push_back({param.name, param.tensor.detach()});
-  dist::require_equal_replicas(assembly.control, fmt::format("parameters {}", when), tensors);
 }
 
 void announce(const Assembly& assembly, const dist::ProcessInfo& process,
@@ -52,13 +44,6 @@ void announce(const Assembly& assembly, const dist::ProcessInfo& process,
   for (const std::string& warning : assembly.recipe.timeline().warnings())
     log::warning("recipe", warning);
   for (const std::string& note : assembly.recipe.timeline().notes()) log::info("recipe", note);
-}
-
-std::vector<std::string> modifier_names(const recal::Timeline& timeline) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < timeline.modifiers().size(); ++i)
-    names.push_back(fmt::format("{}:{}", i, timeline.modifiers()[i].tag));
-  return names;
 }
 
 std::vector<int> pruning_modifiers(const recal::Timeline& timeline) {
@@ -92,21 +77,24 @@ train::Recorder make_recorder(const Assembly& assembly, Watchers& watchers,
 
 /// Everything of the loop, from the recorder to the last step.
 ExitCode train_to_the_end(Assembly& assembly, Watchers& watchers, const SessionWorld& world,
-                          const std::optional<Resumed>& resumed) {
+                          train::Agreement& agreement, const std::optional<Resumed>& resumed) {
   const RunConfig& config = assembly.config;
   const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
   train::Recorder recorder =
       make_recorder(assembly, watchers, world.process, resumed_from, world.person_watches);
-  train::TrainerParts training{assembly.control, assembly.loader,  *assembly.model,
-                               assembly.arena,   assembly.reducer, *assembly.optimizer,
-                               assembly.recipe,  assembly.clock};
+  const train::RateSchedule rates(config.optimizer, assembly.recipe.timeline(),
+                                  assembly.total_steps());
+  train::TrainerParts training{
+      assembly.control, assembly.loader,         *assembly.model, assembly.arena,
+      assembly.reducer, *assembly.optimizer,     assembly.recipe, rates,
+      assembly.clock,   config.sync.bucket_bytes};
   train::Trainer trainer(training, config.train);
-  const StateList state = assembly.state();
   train::Run run({.trainer = trainer,
                   .training = training,
                   .saver = assembly.saver,
                   .schedule = assembly.schedule,
-                  .state = state,
+                  .state = [&] { return assembly.state(); },
+                  .agreement = agreement,
                   .eval_data = assembly.eval_data.get(),
                   .eval = config.eval,
                   .recorder = recorder,
@@ -140,10 +128,12 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   check_equal_models(*assembly);
   Workplace workplace(config, world.process, control);
   const std::optional<Resumed> resumed = resume(options.resume, *assembly);
-  check_replicas(*assembly, resumed ? "after the restore" : "at the start");
+  train::Agreement agreement(
+      control, [&] { return assembly->state(); }, config.sync.agree_every);
+  agreement.require(resumed ? "after the restore" : "at the start");
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
-  Watchers watchers(config, world.process, libraries, modifier_names(assembly->recipe.timeline()),
-                    control);
+  Watchers watchers(config, world.process, libraries,
+                    recal::modifier_names(assembly->recipe.timeline()), control);
 
   // From here on the run's folder is written to.
   workplace.open();
@@ -153,7 +143,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     announce(*assembly, world.process, resumed);
     if (resumed)
       watchers.metrics().record_restore({.step = resumed->step, .duration_s = resumed->duration_s});
-    const ExitCode code = train_to_the_end(*assembly, watchers, world, resumed);
+    const ExitCode code = train_to_the_end(*assembly, watchers, world, agreement, resumed);
     control.barrier();  // no rank writes any more when rank 0 gives the folder free
     return code;
   } catch (const std::exception& error) {

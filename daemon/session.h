@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "daemon/resume.h"
 #include "daemon/run_config.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
@@ -14,7 +15,7 @@ namespace lockstep::daemon {
 struct SessionOptions {
   std::string config_file;
   std::vector<Override> overrides;
-  std::string resume = "auto";  ///< auto | never | a save's prefix
+  ResumeOptions resume;
 };
 
 /// The world this process stands in; all of it outlives the session.

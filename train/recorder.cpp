@@ -1,6 +1,8 @@
 #include "train/recorder.h"
 
+#include <array>
 #include <cmath>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -20,8 +22,6 @@ metrics::StepSample sample_of(const StepReport& report) {
           .bytes_reduced = report.bytes_reduced,
           .allreduce_exposed_s = report.phases.allreduce,
           .nonfinite = report.skipped,
-          .learning_rate = report.learning_rate,
-          .sparsity = report.sparsity,
           .loss = report.loss};
 }
 
@@ -35,7 +35,7 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
       health_(health),
       progress_(options.is_root ? options.summary.progress_s : 0,
                 options.resumed_from_step.value_or(0)) {
-  metrics.set_parameter_counts(options.num_prunable_weights, 0);
+  metrics.recipe().set_epochs_planned(recipe.timeline().epoch_of(options.total_steps));
   if (options.save_interval_s) metrics.set_checkpoint_interval(*options.save_interval_s);
   if (!options.is_root) return;
   const std::filesystem::path folder = options.project_dir / "train";
@@ -60,32 +60,81 @@ void Recorder::step(const StepReport& report) {
     counted_samples_ += report.global_samples;
     counted_s_ += report.duration_s;
   }
+  record_rates(report);
   record_recipe(report);
   if (options_.is_root) write_curves(report);
 }
 
+void Recorder::record_rates(const StepReport& report) {
+  std::array<metrics::GroupSample, kNumParamGroups> groups;
+  for (size_t i = 0; i < groups.size(); ++i)
+    groups[i] = {report.rates[i].learning_rate, report.rates[i].weight_decay};
+  metrics_.recipe().set_rates(groups);
+}
+
 void Recorder::record_recipe(const StepReport& report) {
+  metrics::RecipeMetrics& shown = metrics_.recipe();
+  shown.add_revived_weights(recipe_.num_revived() - revived_);
+  revived_ = recipe_.num_revived();
+  num_trainable_ = report.num_trainable;
+  const bool is_first = num_steps_ == 1;
+  if (is_first || !recipe_.timeline().due_at(report.step - 1).empty())
+    record_due(report.step - 1, report.num_mask_updates, report.num_trainable);
+}
+
+/// What the timeline did before the update at `step`.
+void Recorder::record_due(int64_t step, int64_t num_mask_updates, int64_t num_trainable) {
+  metrics::RecipeMetrics& shown = metrics_.recipe();
   const recal::Timeline& timeline = recipe_.timeline();
-  const recal::Timeline::Range due = timeline.due_at(report.step - 1);
-  for (const recal::Action& action : due)
-    metrics_.record_modifier_update(static_cast<size_t>(action.modifier));
-  if (due.empty() && num_steps_ > 1) return;  // nothing of the below has changed
+  for (const recal::Action& action : timeline.due_at(step))
+    shown.record_modifier_update(static_cast<size_t>(action.modifier));
+  shown.add_mask_updates(num_mask_updates);
   for (const int modifier : options_.pruning_modifiers)
-    if (const std::optional<double> target = timeline.target_sparsity_at(report.step - 1, modifier))
-      metrics_.set_target_sparsity(static_cast<size_t>(modifier), *target);
-  metrics_.set_parameter_counts(
-      options_.num_prunable_weights,
-      std::llround(report.sparsity * static_cast<double>(options_.num_prunable_weights)));
+    if (const std::optional<double> target = timeline.target_sparsity_at(step, modifier))
+      shown.set_target_sparsity(static_cast<size_t>(modifier), *target);
+  for (const recal::Summary& layer : recipe_.layer_sparsities(options_.summary.per_layer))
+    shown.set_layer_sparsity(layer.name, layer.value);
+  if (recipe_.quantizer() != nullptr)
+    shown.set_quantized_layers(recipe_.quantizer()->num_quantized());
+  shown.set_parameter_counts({.num_prunable = options_.num_prunable_weights,
+                              .num_pruned = recipe_.masks().num_pruned(),
+                              .num_trainable = num_trainable});
+}
+
+void Recorder::closing(int64_t step, const recal::Applied& applied) {
+  if (applied.num_mask_updates == 0 && !applied.masks_changed) return;
+  record_due(step, applied.num_mask_updates, num_trainable_);
+  if (!events_) return;
+  const std::array<metrics::Scalar, 1> sparsity{{{"sparsity", recipe_.sparsity()}}};
+  events_->add(step, sparsity);
+  write_recipe(step, step);
+}
+
+/// What the recipe does at `step`, under recipe/.
+void Recorder::write_recipe(int64_t num_updates, int64_t step) {
+  std::vector<recal::Summary> all = recipe_.summaries(step);
+  if (options_.summary.per_layer)
+    for (const recal::Summary& layer : recipe_.layer_sparsities(true))
+      all.push_back({"sparsity/" + layer.name, layer.value});
+  std::map<std::string, double> tags;  // a layer may be asked for twice
+  for (const recal::Summary& one : all) tags["recipe/" + one.name] = one.value;
+  std::vector<metrics::Scalar> scalars;
+  for (const auto& [tag, value] : tags) scalars.push_back({tag, value});
+  events_->add(num_updates, scalars);
 }
 
 void Recorder::write_curves(const StepReport& report) {
+  const optim::GroupRates& weights = report.rates[kWeightGroup];
   if (report.step % options_.summary.log_every == 0)
     steps_csv_->append(
-        {report.step, report.epoch, report.loss, report.learning_rate, report.sparsity});
+        {report.step, report.epoch, report.loss, weights.learning_rate, report.sparsity});
   if (events_ && report.step % options_.summary.save_summary_steps == 0) {
-    const std::array<metrics::Scalar, 3> scalars{
-        {{"loss/train", report.loss}, {"lr", report.learning_rate}, {"sparsity", report.sparsity}}};
+    const std::array<metrics::Scalar, 4> scalars{{{"loss/train", report.loss},
+                                                  {"lr", weights.learning_rate},
+                                                  {"weight_decay", weights.weight_decay},
+                                                  {"sparsity", report.sparsity}}};
     events_->add(report.step, scalars);
+    if (!recipe_.recipe().empty()) write_recipe(report.step, report.step - 1);
     metrics_.set_event_file_errors(events_->num_write_errors());
   }
   if (progress_.is_due()) {
@@ -94,7 +143,7 @@ void Recorder::write_curves(const StepReport& report) {
                                              .num_steps = options_.total_steps,
                                              .epoch = report.epoch,
                                              .loss = report.loss,
-                                             .learning_rate = report.learning_rate,
+                                             .learning_rate = weights.learning_rate,
                                              .sparsity = report.sparsity,
                                              .global_samples = global_samples_});
     log::info("train", options_.person_watches

@@ -9,6 +9,7 @@
 #include "metrics/progress.h"
 #include "metrics/training_metrics.h"
 #include "recal/scheduled_modifier_manager.h"
+#include "train/agreement.h"
 #include "train/evaluator.h"
 #include "train/step_report.h"
 #include "train/steps_csv.h"
@@ -41,8 +42,13 @@ class Recorder {
   void state(metrics::RunState state);
   void step(const StepReport& report);
   void evaluation(int64_t step, const EvalResult& result);
+  /// What the recipe closed the run with, after `step` updates.
+  void closing(int64_t step, const recal::Applied& applied);
   /// A save under way blocked training for stall_s seconds.
   void save(const metrics::SaveSample& sample);
+  void agreement(const Agreement& agreement) {
+    metrics_.set_agreement(agreement.num_checks(), agreement.seconds());
+  }
   void signal(int signal_number) { metrics_.record_signal(signal_number); }
   /// The process lives: call in whatever takes long outside the steps.
   void turn() { health_.note_turn(); }
@@ -57,7 +63,10 @@ class Recorder {
 
  private:
   void write_curves(const StepReport& report);
+  void write_recipe(int64_t num_updates, int64_t step);
+  void record_rates(const StepReport& report);
   void record_recipe(const StepReport& report);
+  void record_due(int64_t step, int64_t num_mask_updates, int64_t num_trainable);
 
   RecorderOptions options_;
   const recal::ScheduledModifierManager& recipe_;
@@ -68,6 +77,8 @@ class Recorder {
   metrics::Progress progress_;
   std::optional<double> last_loss_;
   int64_t num_steps_ = 0;
+  int64_t revived_ = 0;
+  int64_t num_trainable_ = 0;
   int64_t global_samples_ = 0;
   int64_t counted_samples_ = 0;
   double counted_s_ = 0;

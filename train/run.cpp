@@ -35,6 +35,7 @@ RunResult Run::go() {
     if (parts_.on_step) parts_.on_step(clock.step, parts_.training.model);
     const StepReport report = parts_.trainer.step(votes());
     parts_.recorder.step(report);
+    if (parts_.agreement.is_due(clock.step)) agree(fmt::format("at step {}", clock.step));
     const bool is_last =
         clock.step >= parts_.total_steps;  // then it finishes, whoever asks to stop
     // A rank that asks to save and stop goes on asking: after a skipped update the next one stops.
@@ -76,7 +77,8 @@ void Run::save() {
   Stopwatch watch;
   parts_.recorder.state(metrics::RunState::kSaving);
   const int64_t step = parts_.training.clock.step;
-  const checkpoint::SaveResult result = parts_.saver.save(parts_.state, step);
+  agree(fmt::format("to be saved at step {}", step));
+  const checkpoint::SaveResult result = parts_.saver.save(parts_.state(), step);
   const double stall_s = watch.lap();
   parts_.schedule.saved();
   longest_save_s_ = std::max(longest_save_s_, stall_s);
@@ -97,11 +99,17 @@ void Run::save() {
   parts_.recorder.state(metrics::RunState::kTraining);
 }
 
+/// Ranks that have parted must not go on, and must not push good saves out.
+void Run::agree(const std::string& when) {
+  parts_.agreement.require(when);
+  parts_.recorder.agreement(parts_.agreement);
+}
+
 /// Twice the longest save of this process; before the first one, what a slow disk would need.
 bool Run::save_fits_the_grace() const {
   constexpr double kSlowDiskBytesPerS = 50e6, kFixed_s = 0.2;
   double num_bytes = 0;
-  for (const StateEntry& entry : parts_.state)
+  for (const StateEntry& entry : parts_.state())
     if (entry.tensor.defined()) num_bytes += static_cast<double>(entry.tensor.nbytes());
   const double expected_s =
       longest_save_s_ > 0 ? 2 * longest_save_s_ : kFixed_s + num_bytes / kSlowDiskBytesPerS;
@@ -147,14 +155,15 @@ void Run::tell_signals() {
 
 RunResult Run::finish() {
   const StepClock& clock = parts_.training.clock;
-  const recal::Applied closing =
-      parts_.training.recipe.finalize(clock.step, parts_.training.control);
+  const recal::Applied closing = parts_.trainer.close();
+  parts_.recorder.closing(clock.step, closing);
   const bool is_new = closing.masks_changed || last_saved_step_ != clock.step;
   const bool must_save = is_new && (parts_.save_at_end || save_is_due_);
   if (must_save) save();
   RunResult result{RunEnd::kFinished, std::nullopt, last_commit_};
   if (must_save && !last_save_ok_) result.end = RunEnd::kNotSaved;
   if (parts_.eval_data != nullptr) result.eval = evaluate_now();
+  parts_.training.recipe.finalize(clock.step, parts_.training.control);
   parts_.recorder.state(metrics::RunState::kFinished);
   parts_.recorder.flush();
   return result;

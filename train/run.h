@@ -4,6 +4,7 @@
 
 #include "checkpoint/save_schedule.h"
 #include "checkpoint/saver.h"
+#include "train/agreement.h"
 #include "train/evaluator.h"
 #include "train/recorder.h"
 #include "train/stop_request.h"
@@ -28,7 +29,8 @@ struct RunParts {
   TrainerParts& training;
   checkpoint::Saver& saver;
   checkpoint::SaveSchedule& schedule;
-  const StateList& state;          ///< what a save holds
+  StateSource state;               ///< what a save holds
+  Agreement& agreement;            ///< of that state over the ranks
   const data::Dataset* eval_data;  ///< null: no evaluation
   EvalOptions eval;
   Recorder& recorder;
@@ -60,6 +62,7 @@ class Run {
   void tell_signals();
   RunResult finish();
   void save();
+  void agree(const std::string& when);
   EvalResult evaluate_now();
   bool evaluation_due(const StepReport& report) const;
   Votes votes() const;

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "metrics/samples.h"
+#include "optim/optimizer.h"
 
 namespace lockstep::train {
 
@@ -11,13 +12,14 @@ struct StepReport {
   int64_t step = 0;  ///< updates done, this one included
   double epoch = 0;
   bool ends_epoch = false;
-  double loss = 0;  ///< mean over all samples of the update
-  double learning_rate = 0;
-  double sparsity = 0;  ///< zeros among the prunable weights, 0 to 1
+  double loss = 0;           ///< mean over all samples of the update
+  optim::StepRates rates{};  ///< of this update, by parameter group
+  double sparsity = 0;       ///< zeros among the prunable weights, 0 to 1
   int64_t global_samples = 0;
   int64_t rank_samples = 0;   ///< rank
   int64_t bytes_reduced = 0;  ///< rank: payload handed to collectives
   int64_t num_mask_updates = 0;
+  int64_t num_trainable = 0;     ///< elements of parameters that the update may change
   bool skipped = false;          ///< not finite on some rank: nobody updated
   bool wants_save = false;       ///< rank 0's interval passed, or a save was asked for
   bool wants_stop = false;       ///< some rank was asked to save and stop

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "train/layout.h"
 #include "train/loss.h"
 #include "train/stopwatch.h"
 
@@ -26,6 +27,7 @@ StepReport Trainer::step(const Votes& votes) {
   metrics::PhaseSeconds& phases = report.phases;
 
   const recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
+  follow(due);
   phases.modifier = watch.lap();
   const data::Batch batch = parts_.loader.next();
   phases.data = watch.lap();
@@ -41,19 +43,20 @@ StepReport Trainer::step(const Votes& votes) {
   check(totals.num_samples == batch.global_num_samples,
         "the ranks' shares make up the global batch");
 
-  update(totals, due.learning_rate, &report);
+  report.rates = parts_.rates.at(parts_.clock.step);
+  update(totals, &report);
   phases.optimizer = watch.lap();
 
   report.step = ++parts_.clock.step;
   report.epoch = parts_.clock.epoch();
   report.ends_epoch = parts_.clock.step_in_epoch() == 0;
   report.loss = totals.loss_mean;
-  report.learning_rate = due.learning_rate;
   report.sparsity = parts_.recipe.sparsity();
   report.global_samples = totals.num_samples;
   report.rank_samples = rank_samples;
   report.bytes_reduced = totals.bytes_reduced;
   report.num_mask_updates = due.num_mask_updates;
+  report.num_trainable = parts_.arena.num_trainable_elements();
   report.wants_save = totals.votes[kSaveBit] > 0;
   report.wants_stop = totals.votes[kStopBit] > 0;
   report.must_end = totals.votes[kEndBit] > 0;
@@ -88,7 +91,18 @@ double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecond
   return loss_sum;
 }
 
-void Trainer::update(const dist::StepTotals& totals, double learning_rate, StepReport* report) {
+recal::Applied Trainer::close() {
+  const recal::Applied closing = parts_.recipe.apply_closing(parts_.clock.step, parts_.control);
+  follow(closing);
+  return closing;
+}
+
+void Trainer::follow(const recal::Applied& due) {
+  follow_recipe(due, parts_.recipe, parts_.bucket_bytes, parts_.arena, parts_.optimizer,
+                parts_.control);
+}
+
+void Trainer::update(const dist::StepTotals& totals, StepReport* report) {
   report->skipped = !totals.finite();
   num_skipped_in_a_row_ = report->skipped ? num_skipped_in_a_row_ + 1 : 0;
   if (num_skipped_in_a_row_ >= options_.max_nonfinite_steps)
@@ -98,9 +112,11 @@ void Trainer::update(const dist::StepTotals& totals, double learning_rate, StepR
                             "or look at the data",
                             num_skipped_in_a_row_, parts_.clock.step))
         .everywhere();
-  if (report->skipped) return;
-  parts_.optimizer.step(learning_rate);
-  parts_.recipe.enforce();
+  if (!report->skipped) {
+    parts_.recipe.mask_gradients();
+    parts_.optimizer.step(report->rates);
+  }
+  parts_.recipe.end_step(!report->skipped, parts_.control);
 }
 
 }  // namespace lockstep::train

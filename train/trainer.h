@@ -7,6 +7,7 @@
 #include "optim/optimizer.h"
 #include "optim/param_arena.h"
 #include "recal/scheduled_modifier_manager.h"
+#include "train/rate_schedule.h"
 #include "train/step_report.h"
 #include "train/stop_request.h"
 #include "train/train_options.h"
@@ -22,7 +23,9 @@ struct TrainerParts {
   dist::GradientReducer& reducer;
   optim::Optimizer& optimizer;
   recal::ScheduledModifierManager& recipe;
+  const RateSchedule& rates;
   StepClock& clock;
+  int64_t bucket_bytes = 26214400;  ///< of gradients that travel together
 };
 
 /// The training step. Every rank calls step() the same number of times; one caller at a time.
@@ -41,10 +44,15 @@ class Trainer {
   /// Error(kDisagree) if new masks differ, Error(kUnavailable) if a peer is gone.
   StepReport step(const Votes& votes);
 
+  /// After the last step: what the recipe closes the run with. Collective, as step().
+  recal::Applied close();
+
  private:
+  /// Brings optimizer and buffers in line with what the recipe changed.
+  void follow(const recal::Applied& due);
   /// Forward and backward of this rank's samples; returns the sum of their losses.
   double compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
-  void update(const dist::StepTotals& totals, double learning_rate, StepReport* report);
+  void update(const dist::StepTotals& totals, StepReport* report);
 
   TrainerParts parts_;
   TrainOptions options_;

@@ -23,14 +23,22 @@ struct Rank {
                                 17)),
         arena(model->params(), {{2, 0}, {3, 1}}, at::kCPU),
         reducer(comm, arena.buffers()),
-        optimizer(optim::make_optimizer({.type = "sgd", .learning_rate = learning_rate},
-                                        arena.buffers(), model->params())),
-        recipe(recal::Recipe()),
+        optimizer_options{.type = "sgd", .learning_rate = learning_rate},
+        optimizer(optim::make_optimizer(optimizer_options, arena.buffers(), model->params())),
+        recipe(attached(model->params(), sampler.steps_per_epoch(), learning_rate)),
+        rates(optimizer_options, recipe.timeline(), 100),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
-        trainer({comm, loader, *model, arena, reducer, *optimizer, recipe, clock}, options) {
+        trainer({comm, loader, *model, arena, reducer, *optimizer, recipe, rates, clock}, options) {
+  }
+
+  static recal::ScheduledModifierManager attached(const ParamTable& params, int64_t steps_per_epoch,
+                                                  double learning_rate) {
+    recal::ScheduledModifierManager manager{recal::Recipe()};
     Faults faults;
-    recipe.attach(model->params(), clock.steps_per_epoch, learning_rate, &faults);
+    manager.attach(
+        params, {.steps_per_epoch = steps_per_epoch, .base_learning_rate = learning_rate}, &faults);
     faults.throw_if_any("test");
+    return manager;
   }
 
   data::RandomDataset dataset;
@@ -39,8 +47,10 @@ struct Rank {
   std::unique_ptr<model::Model> model;
   optim::ParamArena arena;
   dist::GradientReducer reducer;
+  optim::OptimizerOptions optimizer_options;
   std::unique_ptr<optim::Optimizer> optimizer;
   recal::ScheduledModifierManager recipe;
+  RateSchedule rates;
   StepClock clock;
   Trainer trainer;
 };

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dist/communicator.h"
+#include "optim/optimizer.h"
+#include "optim/param_arena.h"
+#include "recal/scheduled_modifier_manager.h"
+
+namespace lockstep::train {
+
+/// Which parameters share a buffer: those of one group and one dtype that are all trainable or all
+/// frozen, up to bucket_bytes. `trainable` by parameter. Pure arithmetic, equal on all ranks.
+optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>& trainable,
+                              int64_t bucket_bytes);
+
+/// Freezes and thaws: lays parameters, gradients and optimizer slots out for this set of trainable
+/// parameters. Values and slots are kept, of the frozen ones too. Collective: throws
+/// Error(kDisagree).everywhere() if the ranks' plans differ.
+void lay_out_for(const std::vector<bool>& trainable, int64_t bucket_bytes, optim::ParamArena& arena,
+                 optim::Optimizer& optimizer, dist::Communicator& control);
+
+/// Brings optimizer and buffers in line with what the recipe changed: pruned weights have no
+/// moments (else these would move them), moments that are to start anew are zeroed, frozen
+/// parameters leave the buffers. Collective.
+void follow_recipe(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
+                   int64_t bucket_bytes, optim::ParamArena& arena, optim::Optimizer& optimizer,
+                   dist::Communicator& control);
+
+}  // namespace lockstep::train
