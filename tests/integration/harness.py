@@ -102,6 +102,12 @@ class LockstepTest(unittest.TestCase):
                 process.kill()
                 process.communicate()
 
+    def recipe(self, text, name="recipe.yaml"):
+        """The setting that names a recipe of this text."""
+        path = self.folder / name
+        path.write_text(text)
+        return f"recipe={path}"
+
     def start(self, ranks=2, config=DIGITS, run="run", sets=(), arguments=(), program=LOCKSTEPD, environment=None):
         """One compute thread a rank, unless `sets` says otherwise: threads of several ranks would fight for few cores."""
         folder = self.folder / run

@@ -1,4 +1,5 @@
 """Kill, stop, go on: nothing committed is lost, and a resumed run ends bit for bit where an unbroken one does."""
+import pathlib
 import re
 import shutil
 import signal
@@ -37,6 +38,42 @@ class Resume(LockstepTest):
             resumed = self.train(run=name, sets=sets)
             self.assertEqual(resumed.summary()["resumed_from_step"], 100)
             self.assert_same_weights(resumed, unbroken)
+
+    def test_every_modifier_survives_stops(self):
+        """Stopped again and again, while weights are frozen, pruned, set and quantized: bit for bit the unbroken run."""
+        recipe = pathlib.Path(__file__).with_name("every_modifier.yaml")
+        for optimizer in ("{type: momentum, learning_rate: 0.1}", "{type: adam, learning_rate: 0.001}"):
+            sets = [f"recipe={recipe}", f"optimizer={optimizer}", "checkpoint.save_checkpoints_steps=1000", "eval.every_epochs=0"]
+            name = re.search(r"type: (\w+)", optimizer)[1]
+            unbroken = self.train(run=f"unbroken_{name}", sets=sets)
+            for step in (5, 12, 20, 27, 29, 36, 44, 57, 63):
+                stopped = self.start_faulty("usr1", rank=step % 2, step=step, run=name, sets=sets).wait()
+                self.assertEqual(stopped.code, 75, stopped.log)
+            resumed = self.train(run=name, sets=sets)
+            self.assertEqual(resumed.summary()["resumed_from_step"], 64)
+            self.assert_same_weights(resumed, unbroken)
+            self.assertEqual(resumed.summary()["sparsity"], unbroken.summary()["sparsity"])
+
+    def test_a_changed_recipe_is_refused_entry_by_entry(self):
+        recipe = """version: 1.0.0
+modifiers:
+  - !EpochRangeModifier {start_epoch: 0, end_epoch: 2}
+  - !SetLearningRateModifier {start_epoch: 1, learning_rate: 0.05}
+"""
+        sets = ["checkpoint.save_checkpoints_steps=10", "eval.every_epochs=0"]
+        self.train(run="run", sets=[*sets, "train.max_steps=20", self.recipe(recipe)])
+        changed = self.recipe(recipe.replace("0.05", "0.02"), "changed.yaml")
+        refused = self.train(run="run", sets=[*sets, changed], expect=78)
+        self.assertIn("the recipe's timeline has changed since the save", refused.log)
+        self.assertIn("step 23: learning_rate of all groups: 0.05 in the save, 0.02 now", refused.log)
+        self.assertIn("give --accept-recipe-change", refused.log)
+        self.assertEqual(refused.log.count(" E rank"), 1)
+        accepted = self.train(run="run", sets=[*sets, changed], arguments=["--accept-recipe-change"])
+        self.assertIn("resuming from step 20", accepted.log)
+        self.assertEqual(accepted.summary()["steps"], 46)
+        self.assertEqual([line["learning_rate"] for line in accepted.steps()], [0.1] * 23 + [0.02] * 23)
+        again = self.train(run="run", sets=[*sets, changed])  # the save holds the new one now
+        self.assertIn("nothing to train", again.log)
 
     def test_usr1_on_one_rank_saves_stops_and_goes_on(self):
         unbroken = self.train(run="unbroken", sets=SAVES)

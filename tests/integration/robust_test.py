@@ -3,20 +3,16 @@ import os
 import subprocess
 import unittest
 
-from harness import DIGITS, LOCKSTEPD, SOURCE, LockstepTest
+from harness import DIGITS, LOCKSTEPD, SOURCE, LockstepTest, metric
 
 PRUNE_UNTIL_THE_END = """version: 1.0.0
 modifiers:
   - !GradualKSModifier {params: __ALL__, init_sparsity: 0.1, final_sparsity: 0.6, start_epoch: 0, end_epoch: 2, update_frequency: 0.5}
 """
+ANOTHER_RECIPE = ["--accept-recipe-change"]
 
 
 class Robust(LockstepTest):
-    def recipe(self, text):
-        path = self.folder / "recipe.yaml"
-        path.write_text(text)
-        return f"recipe={path}"
-
     def test_settings_that_differ_between_ranks_never_hang(self):
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         one = ["-n", "1", LOCKSTEPD, "--config", DIGITS, "--set", f"run.project_dir={self.folder}/run"]
@@ -108,31 +104,46 @@ class Robust(LockstepTest):
     def test_masks_of_a_damaged_save_do_not_reach_the_older_one(self):
         plain = self.recipe("version: 1.0.0\nmodifiers: []\n")
         self.train(2, sets=[plain, "train.max_steps=10"])
-        run = self.train(2, sets=[self.recipe(PRUNE_UNTIL_THE_END), "train.max_steps=40"])
+        run = self.train(2, sets=[self.recipe(PRUNE_UNTIL_THE_END), "train.max_steps=40"], arguments=ANOTHER_RECIPE)
         for shard in run.folder.glob("checkpoints/model.ckpt-40.data-*"):
             data = bytearray(shard.read_bytes())
             at = data.find(b"optimizer.type=momentum")  # among the settings, which are restored after the masks
             if at >= 0:
                 data[at] ^= 1
                 shard.write_bytes(data)
-        run = self.train(2, sets=[self.recipe(PRUNE_UNTIL_THE_END), "train.max_steps=11"])  # prunes next before step 12
+        run = self.train(2, sets=[self.recipe(PRUNE_UNTIL_THE_END), "train.max_steps=11"],
+                         arguments=ANOTHER_RECIPE)  # prunes next before step 12
         self.assertEqual(run.summary()["resumed_from_step"], 10)
         self.assertEqual(run.summary()["sparsity"], 0)
 
     def test_a_changed_recipe_and_optimizer_go_on_and_say_so(self):
         self.train(2, sets=[self.recipe("version: 1.0.0\nmodifiers: []\n"), "train.max_steps=23"])
-        run = self.train(2, sets=[self.recipe(PRUNE_UNTIL_THE_END), "optimizer={type: sgd, learning_rate: 0.05}"])
-        self.assertIn("changed since the save: the recipe's timeline", run.log)
+        run = self.train(2, sets=[self.recipe(PRUNE_UNTIL_THE_END), "optimizer={type: sgd, learning_rate: 0.05}"],
+                         arguments=ANOTHER_RECIPE)
+        self.assertIn("the recipe changed: total steps: no limit in the save, 46 now", run.log)
         self.assertIn("optimizer.type was momentum, is sgd", run.log)
         self.assertIn("value(s) that this run does not use", run.log)
         self.assertAlmostEqual(run.summary()["sparsity"], 0.6, places=3)
+
+    def test_a_closing_sparsity_is_reported(self):
+        for leave in ("true", "false"):
+            text = PRUNE_UNTIL_THE_END.replace("0.5}", "0.5, leave_enabled: %s}" % leave)
+            run = self.train(2, run=f"leave_{leave}", sets=[self.recipe(text, f"{leave}.yaml")])
+            self.assertAlmostEqual(run.summary()["sparsity"], 0.6, places=3)
+            page = run.last_page(0)
+            self.assertEqual(metric(page, "lockstep_target_sparsity_ratio"), 0.6)
+            self.assertAlmostEqual(metric(page, "lockstep_sparsity_ratio"), 0.6, places=3)
+            self.assertEqual(metric(page, "lockstep_epochs_planned"), 2)
+            again = self.train(2, run=f"leave_{leave}", sets=[self.recipe(text, f"{leave}.yaml")])
+            self.assertNotIn("saved step", again.log)  # nothing changed, so nothing is written again
+            self.assertEqual(again.summary()["parameters_sha256"], run.summary()["parameters_sha256"])
 
     def test_a_failed_run_leaves_no_other_runs_summary(self):
         self.train(2, sets=["train.max_steps=5"])
         run = self.train(2, sets=["train.max_steps=200", "optimizer.learning_rate=1e30", "recipe=" + str(self.folder / "none.yaml")], expect=78)
         self.assertEqual(run.summary()["exit_reason"], "finished")  # refused before it began: nothing was touched
         run = self.train(2, sets=["train.max_steps=200", self.recipe("version: 1.0.0\nmodifiers: []\n"),
-                                  "optimizer.learning_rate=1e30"], expect=80)
+                                  "optimizer.learning_rate=1e30"], arguments=ANOTHER_RECIPE, expect=80)
         self.assertEqual(run.summary()["exit_reason"], "failed")
         self.assertEqual(run.summary()["exit_code"], 80)
         self.assertIn("not finite", run.summary()["error"])
