@@ -40,6 +40,12 @@ class Error : public std::runtime_error {
     return std::move(*this);
   }
 
+  /// Adds to the end of the text: for who catches an error by reference, knows more of its place,
+  /// and throws it on. Not while another thread may read the text.
+  void append(std::string_view more) {
+    std::runtime_error::operator=(std::runtime_error(what() + std::string(more)));
+  }
+
  private:
   ExitCode code_;
   bool on_every_rank_ = false;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct Param {
   at::Tensor tensor;      ///< leaf that requires a gradient
   bool prunable = false;  ///< weight of 2 or more dimensions of a linear or convolution layer
   bool decayed = false;   ///< weight decay applies: weights, not biases or normalisation
+  /// Where the layer's backward can overwrite its gradient instead of adding to it: true says that
+  /// what stands there does not count, and the layer makes it false. Null: backward only adds.
+  std::shared_ptr<bool> grad_is_stale = nullptr;
 };
 
 /// A model's parameters in the model's own order, the same on every rank.

@@ -8,7 +8,7 @@ namespace lockstep {
 /// Which instructions a kernel is written in. Results are the same bits on every path.
 enum class SimdPath {
   kPortable,  ///< C++ for any machine
-  kAvx2,      ///< x86-64 with AVX2, BMI 1 and 2 (Haswell, Zen and later)
+  kAvx2,      ///< x86-64 with AVX2, FMA, BMI 1 and 2 (Haswell, Zen and later)
   kAvx512,    ///< x86-64 with AVX-512 F, BW, DQ, VL and VBMI2 (Ice Lake, Zen 4 and later)
 };
 

@@ -14,9 +14,10 @@ struct StateEntry {
   std::string key;    ///< path with slashes: model/blocks/0/conv/weight; beside the object graph:
                       ///< _lockstep/step
   at::Tensor tensor;  ///< live memory, CPU or device; undefined for a text
-  std::string* text = nullptr;             ///< live text; null for a tensor
-  std::optional<double> value_if_missing;  ///< what a tensor is filled with if a save lacks it;
-                                           ///< nothing: it must be there
+  std::string* text = nullptr;  ///< live text; null for a tensor
+  /// What a tensor is filled with if a save lacks it (a text becomes empty, whatever stands here);
+  /// nothing: it must be there.
+  std::optional<double> value_if_missing;
 };
 
 /// Each part lists its own state; the trainer joins the lists. Order is the owner's, the same on
