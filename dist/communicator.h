@@ -16,8 +16,13 @@ class Work {
   virtual ~Work() = default;
 
   /// Orders later kernels of the current stream after the collective; on a CPU backend, blocks
-  /// until it is done. Throws Error(kUnavailable) if a peer was lost or the time limit passed.
+  /// until it is done. Throws as the communicator does.
   virtual void wait() = 0;
+
+  /// Returns once the result is there, on a GPU too; a lost or hanging peer ends this as it ends
+  /// wait() on CPUs. Whoever reads a device's result on the host calls this first: the read itself
+  /// would wait for ever. It holds for all collectives of the communicator begun before.
+  virtual void wait_on_host() { wait(); }
 };
 
 /// The collectives that training needs, seen from one rank.
@@ -28,12 +33,13 @@ class Work {
 ///
 /// What every backend promises (tests/dist/communicator_contract.h):
 ///   order    all N ranks make the same calls, in the same order, with equal K and dtype; a backend
-///   need not detect a
-///            breach.
-///   result   bit-identical on all N ranks; on CPUs a sum is taken in rank order, so its bits
-///   depend neither on K nor on
-///            how values are grouped into calls.
-///   errors   Error(kUnavailable); afterwards only destruction is allowed.
+///            need not detect a breach.
+///   result   bit-identical on all N ranks; on CPUs a sum is taken in rank order, as a fixed tree
+///            (dist/reduce_in_rank_order.h), so its bits depend neither on K nor on how values are
+///            grouped into calls, nor on where ranks run.
+///   errors   Error(kUnavailable): a peer is gone; kWatchdog: one did not come in time; kDisagree:
+///   one
+///            makes another call. Afterwards only destruction is allowed.
 ///   threads  one caller at a time.
 ///
 /// Source: semantics follow MPI 3.1 section 5 (collective communication).
@@ -49,11 +55,13 @@ class Communicator {
   /// Replaces values_K [K] by its reduction over the N ranks. K = 0 is allowed.
   [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) = 0;
 
-  /// Rank r gets piece r, [K], of the sum over ranks of values_NK [N * K].
+  /// Rank r gets piece r, [K], of the sum over ranks of values_NK [N * K]. out_K may be piece r of
+  /// values_NK itself; the other pieces keep their values.
   [[nodiscard]] virtual std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
                                                              at::Tensor values_NK) = 0;
 
-  /// Rank r's values_K [K] becomes piece r of out_NK [N * K] on every rank.
+  /// Rank r's values_K [K] becomes piece r of out_NK [N * K] on every rank. values_K may be that
+  /// piece itself.
   [[nodiscard]] virtual std::unique_ptr<Work> all_gather(at::Tensor out_NK,
                                                          at::Tensor values_K) = 0;
 

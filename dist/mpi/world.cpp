@@ -1,19 +1,33 @@
 #include "dist/mpi/world.h"
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include <fmt/format.h>
 #include <mpi.h>
 
 #include "base/error.h"
-#include "dist/mpi/mpi_communicator.h"
+#include "dist/mpi/make_communicator.h"
 #include "dist/mpi/mpi_handles.h"
+#include "dist/mpi/shared_window.h"
 
 namespace lockstep::dist::mpi {
 namespace {
 
+constexpr auto kAbortLimit = std::chrono::seconds(10);
+
+/// Settings of Open MPI, where the user has none of his own. They are read from the environment by
+/// MPI_Init, also in processes that mpirun did not start.
+void prefer_settings() {
+  // On one connection the small messages that let large ones flow wait behind these, and the two
+  // directions of a link take turns: half of its speed.
+  static_cast<void>(setenv("OMPI_MCA_btl_tcp_links", "2", 0));
+}
+
 void start_mpi() {
+  prefer_settings();
   int is_initialized = 0;
   check_mpi(MPI_Initialized(&is_initialized), "MPI_Initialized");
   check(is_initialized == 0, "a second mpi::World in one process");
@@ -60,17 +74,26 @@ ProcessInfo find_place() {
 World::World() {
   start_mpi();
   info_ = find_place();
+  keeper_ = std::make_shared<WindowKeeper>(info_.local_world_size);
 }
 
-World::~World() { static_cast<void>(MPI_Finalize()); }
+World::~World() {
+  keeper_.reset();
+  static_cast<void>(MPI_Finalize());
+}
 
-std::unique_ptr<Communicator> World::make_communicator() {
+std::unique_ptr<Communicator> World::make_communicator(const CommunicatorOptions& options) {
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
-  return std::make_unique<MpiCommunicator>(OwnedComm(copy));
+  return mpi::make_communicator(OwnedComm(copy), options, keeper_);
 }
 
 void World::abort(int exit_code) {
+  // MPI may wait for a host that cannot be reached.
+  std::thread([exit_code] {
+    std::this_thread::sleep_for(kAbortLimit);
+    std::_Exit(exit_code);
+  }).detach();
   static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code));
   std::_Exit(exit_code);  // MPI_Abort should not come back
 }

@@ -2,11 +2,21 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 
 namespace lockstep::dist::mpi {
+
+class WindowKeeper;
+
+/// How the ranks of a communicator exchange. Equal on all of them.
+struct CommunicatorOptions {
+  bool shared_window = true;  ///< ranks of one host through shared memory, where it has the space
+  double timeout_s = 300;     ///< longest wait for a peer within a collective; longer ones throw
+  std::vector<int> hosts_N;   ///< host of each rank, from 0; empty: as MPI sees it. For tests
+};
 
 /// MPI's life in this process: starts it and, destroyed, ends it. One per process; MPI cannot be
 /// started again.
@@ -28,9 +38,10 @@ class World {
 
   /// All ranks, in a message space of its own: calls on two communicators cannot be mixed up.
   /// Collective.
-  std::unique_ptr<Communicator> make_communicator();
+  std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options = {});
 
-  /// Ends all ranks at once; the launcher returns `exit_code`. Does not return.
+  /// Ends all ranks at once; the launcher returns `exit_code`. Does not return, and ends this
+  /// process within 10 s even if MPI hangs.
   [[noreturn]] void abort(int exit_code);
 
   /// "Open MPI v4.1.4, ...": must be equal on all ranks.
@@ -38,6 +49,7 @@ class World {
 
  private:
   ProcessInfo info_;
+  std::shared_ptr<WindowKeeper> keeper_;
 };
 
 }  // namespace lockstep::dist::mpi

@@ -104,8 +104,8 @@ const std::byte* data_of(const at::Tensor& values) {
 }
 
 void copy(const at::Tensor& to, const std::byte* from, int64_t offset_bytes, int64_t num_bytes) {
-  if (num_bytes > 0)
-    std::memcpy(static_cast<std::byte*>(to.mutable_data_ptr()) + offset_bytes, from, num_bytes);
+  std::byte* place = static_cast<std::byte*>(to.mutable_data_ptr()) + offset_bytes;
+  if (num_bytes > 0 && place != from) std::memcpy(place, from, num_bytes);
 }
 
 class ThreadCommunicator final : public Communicator {

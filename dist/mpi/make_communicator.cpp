@@ -1,0 +1,91 @@
+#include "dist/mpi/make_communicator.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "dist/mpi/host_room.h"
+#include "dist/mpi/hosts_communicator.h"
+#include "dist/mpi/message_communicator.h"
+#include "dist/mpi/peer.h"
+#include "dist/mpi/shared_window.h"
+#include "dist/mpi/window_communicator.h"
+#include "dist/mpi/world.h"
+
+namespace lockstep::dist::mpi {
+namespace {
+
+// Measured by bench/allreduce. On one host larger slots fall out of the caches; between hosts
+// smaller ones are too many messages.
+constexpr int64_t kOneHostSlotBytes = 256 << 10;
+constexpr int64_t kManyHostsSlotBytes = 1 << 20;
+
+OwnedComm split(const OwnedComm& comm, int color) {
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(comm.get(), color, comm.rank(), &part), "MPI_Comm_split");
+  return OwnedComm(part);
+}
+
+OwnedComm ranks_of_this_host(const OwnedComm& comm, const CommunicatorOptions& options) {
+  if (!options.hosts_N.empty()) return split(comm, options.hosts_N.at(comm.rank()));
+  MPI_Comm shared = MPI_COMM_NULL;
+  check_mpi(
+      MPI_Comm_split_type(comm.get(), MPI_COMM_TYPE_SHARED, comm.rank(), MPI_INFO_NULL, &shared),
+      "MPI_Comm_split_type");
+  return OwnedComm(shared);
+}
+
+Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
+  Hosts hosts;
+  const bool is_leader = host.rank() == 0;
+  OwnedComm group = split(comm, is_leader ? 0 : 1);
+  int number = is_leader ? group.rank() : 0;
+  check_mpi(MPI_Bcast(&number, 1, MPI_INT, 0, host.get()), "MPI_Bcast");
+  hosts.hosts_N.resize(comm.num_ranks());
+  check_mpi(MPI_Allgather(&number, 1, MPI_INT, hosts.hosts_N.data(), 1, MPI_INT, comm.get()),
+            "MPI_Allgather");
+  if (is_leader) hosts.leaders = std::make_unique<OwnedComm>(std::move(group));
+  return hosts;
+}
+
+HostRoom make_room(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
+                   double timeout_s) {
+  HostRoom room(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
+  room.set_timeout_s(timeout_s);
+  check_mpi(MPI_Barrier(all.get()), "MPI_Barrier");  // every member's head is initialised
+  return room;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const CommunicatorOptions& options,
+                                                const std::shared_ptr<WindowKeeper>& keeper) {
+  const MakeCommunicator make = [options, keeper](OwnedComm part) {
+    CommunicatorOptions of_child = options;
+    of_child.hosts_N.clear();
+    return make_communicator(std::move(part), of_child, keeper);
+  };
+  const OwnedComm host = ranks_of_this_host(comm, options);
+  Hosts hosts = find_hosts(comm, host);
+  const int num_hosts = 1 + *std::max_element(hosts.hosts_N.begin(), hosts.hosts_N.end());
+  const bool shares = options.shared_window && num_hosts < comm.num_ranks();
+  if (shares && num_hosts == 1) {
+    if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {
+      HostRoom room = make_room(std::move(*made), host, comm, options.timeout_s);
+      return std::make_unique<WindowCommunicator>(std::move(comm), std::move(room), make);
+    }
+  } else if (shares) {
+    const RoomLayout layout =
+        HostsCommunicator::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
+    if (auto made = make_shared_segments(host, comm, layout, kManyHostsSlotBytes, *keeper)) {
+      HostRoom room = make_room(std::move(*made), host, comm, options.timeout_s);
+      return std::make_unique<HostsCommunicator>(std::move(comm), std::move(room), std::move(hosts),
+                                                 options.timeout_s, make);
+    }
+  }
+  return std::make_unique<MessageCommunicator>(std::move(comm), options.timeout_s, make);
+}
+
+}  // namespace lockstep::dist::mpi
