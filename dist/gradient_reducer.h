@@ -1,39 +1,33 @@
 #pragma once
 
-#include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/params.h"
+#include "base/region.h"
+#include "base/state_list.h"
+#include "dist/arrivals.h"
+#include "dist/communication_thread.h"
 #include "dist/communicator.h"
+#include "dist/complete_state.h"
+#include "dist/gradient_hooks.h"
+#include "dist/gradient_traffic.h"
+#include "dist/step_share.h"
+#include "dist/sync_options.h"
+#include "dist/way_trial.h"
 
 namespace lockstep::dist {
 
-/// Requests that any rank may raise and all ranks count: bit i of StepShare::votes. Their meaning
-/// is the caller's.
-constexpr int kNumVotes = 8;
-
-/// What one rank brings to a step.
-struct StepShare {
-  double loss_sum = 0;      ///< over this rank's samples
-  int64_t num_samples = 0;  ///< may be 0, but not on all ranks
-  bool finite = true;       ///< false: this rank's loss is not finite, and the step must not count
-  uint32_t votes = 0;       ///< bits 0 to kNumVotes - 1
-};
-
-/// What the step was over all ranks; equal on every rank, but for wait_s.
-struct StepTotals {
-  double loss_mean = 0;  ///< sum of losses / num_samples
-  int64_t num_samples = 0;
-  int64_t num_nonfinite_ranks = 0;         ///< ranks whose own loss was not finite
-  bool gradients_finite = true;            ///< all items of the mean gradient
-  std::array<int64_t, kNumVotes> votes{};  ///< ranks that raised each bit
-  int64_t bytes_reduced = 0;               ///< payload that this rank handed over for this step
-  double wait_s = 0;  ///< this rank's time inside finish() until all gradients were there
-
-  /// Whether to update; one decision for all ranks.
-  bool finite() const { return num_nonfinite_ranks == 0 && gradients_finite; }
+/// What a step is to tell beside the usual; costs time only where asked for.
+struct StepWishes {
+  /// StepTotals::square_sum, for clipping by norm: equal bits on all ranks and, on CPUs, for every
+  /// division into buckets or among ranks, since it is exact over rows (dist/square_sum.h).
+  bool square_sum = false;
 };
 
 /// Turns each rank's summed gradients into the mean over all samples of the step.
@@ -43,34 +37,122 @@ struct StepTotals {
 ///   const StepTotals totals = reducer.finish(share);
 ///   if (totals.finite()) optimizer.step();  // grads_E: sum over ranks / totals.num_samples
 ///
-/// So an uneven or partial last batch is weighted exactly. Frozen buffers do not travel. Both calls
-/// are collective: all ranks make them in turn. Between them backward may run on any thread, and
-/// the reducer may read and write grads_E as soon as they are complete; now it does so in finish()
-/// only.
+/// So an uneven or partial last batch is weighted exactly. Frozen buffers do not travel. All ranks
+/// make all calls in turn; begin_backward() and finish() are collective. Between the two there is
+/// at most one backward pass, on any threads; a second one that reaches the same parameters is a
+/// bug and throws Error(kBug) out of backward(). Micro-batches before the last come before
+/// begin_backward().
 ///
-/// Errors: Error(kUnavailable) from the communicator; Error(kBug) for calls out of turn or a step
-/// without samples.
+/// Buckets (dist/buckets.h) are reduced one after another, always in the same order, and then the
+/// step's numbers. With overlap a communication thread begins with a bucket as soon as backward has
+/// completed it and those before it; finish() does the rest on its caller's thread. Without, all is
+/// done in finish(). The messages are the same, so ranks need not overlap alike, and no bit of a
+/// result depends on it. What backward does not reach (an unused parameter; all, on a rank without
+/// samples) holds the zeros, or the earlier micro-batches' gradients, that stood there before; it
+/// is reduced in finish(), and rank 0 names such parameters once.
+///
+/// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
+/// they travelled or not. sync.packed and sync.wire: dist/packing_choice.h, dist/bucket_carrier.h.
+/// One rank alone rounds nothing.
+///
+/// Divided among ranks (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
+///
+///   for (const Region& region : reducer.owned()) ...    // what the optimizer updates, and keeps
+///   reducer.begin_backward();  backward();  totals = reducer.finish(share);
+///   if (totals.finite()) { optimizer.step();  reducer.gather_values(); }
+///
+/// each rank gets the means of its own regions, bit for bit those of an undivided reduction, and
+/// the rest of the gradients is overwritten and means nothing after finish(). Whether all are
+/// finite is agreed in one more message after the means are there: the step's numbers cannot carry
+/// it, as they tell by what to divide. dist/bucket_pieces.h says how a bucket is divided: depending
+/// on the buffers and N alone, not on masks.
+///
+/// `auto` (overlap, packed) is found out by time in the first steps after a change of buffers or
+/// masks (dist/way_trial.h), by messages after the step's, which no step's bytes count.
+///
+/// Errors: those of the communicator, on whichever thread it came up, out of
+/// finish(), with the bucket's place and first parameter at the end of the text; Error(kBug) for
+/// calls out of turn or a step without samples. After an error only destruction is allowed. A rank
+/// whose backward throws just destroys the reducer: that waits for the one bucket under way, which
+/// its peers send too, and what its peers send next fails or waits as the communicator says when a
+/// rank is gone.
 class GradientReducer {
  public:
-  /// Both must outlive the reducer. The buffers are read anew at each step (contents, number), so
-  /// they may be rebuilt between steps, equally on all ranks. They live on comm.device().
+  /// Reduces buffers whole, in finish(). All must outlive the reducer. Before each step the buffers
+  /// may be rebuilt, equally on all ranks; masks are gone then. They live on comm.device().
   GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers);
 
-  /// Before the backward pass whose end completes the gradients: of several micro-batches, the last
-  /// one's.
-  void begin_backward();
+  /// As the options say. `params` is the table that the buffers' slices index, and must outlive the
+  /// reducer. `comm` is used by the reducer alone.
+  GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers, const ParamTable& params,
+                  const SyncOptions& options);
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Which elements of a buffer are kept (base/bit_mask.h; its elements as items), copied; empty:
+  /// all. Between steps, at each change of masks and after the buffers were rebuilt, with the same
+  /// bits on all ranks: the next begin_backward() compares them and throws
+  /// Error(kDisagree).everywhere(). Ignored for a frozen buffer.
+  void set_kept(size_t buffer, std::span<const uint8_t> bits);
+
+  /// Whether each rank updates its own part only: options.shard_optimizer, on several ranks.
+  bool divides() const { return traffic_.shards(); }
+  /// The parts of the buffers that this rank updates, ascending, until the buffers are rebuilt: all
+  /// that is not frozen, unless divided. A rank may own none.
+  std::vector<Region> owned();
+
+  /// Before the forward or the backward pass whose end completes the gradients: of several
+  /// micro-batches, the last one's. The wishes are for this step and equal on all ranks.
+  void begin_backward(const StepWishes& wishes = {});
 
   StepTotals finish(const StepShare& share);
 
+  /// After each rank has updated what it owns, in values_E of the buffers: all values on all ranks,
+  /// the bits of their owners. Collective, blocks; between finish() and the next begin_backward().
+  /// Buckets that packing would send packed in the next step have only their kept values sent; the
+  /// others become +0 where another rank owns them, which they are already where masks are enforced
+  /// (dist/value_gather.h). Values are never rounded to sync.wire. Undivided: nothing is done.
+  GatherTotals gather_values();
+
+  /// complete_over_ranks() (dist/complete_state.h) over the reducer's communicator, between steps.
+  void complete(const StateList& parts) { complete_over_ranks(comm_, parts); }
+
+  /// Choices found by time which a run that goes on repeats: dist/packing_choice.h.
+  StateList state() { return traffic_.state(); }
+
  private:
-  void start_all(const at::Tensor& share_V);
-  void wait_all();
-  bool take_means(int64_t num_samples);
+  using Clock = GradientTraffic::Clock;
+
+  void follow_buffers();
+  bool may_overlap() const;
+  bool overlaps_now() const;
+  void on_gradient(int64_t param);
+  void send_all(std::optional<int64_t> divisor);
+  void send_beside(std::optional<int64_t> divisor);
+  void take_means(int64_t divisor, StepTotals* totals);
+  void name_missing();
+  void learn();
 
   Communicator& comm_;
   std::vector<FlatBuffer>& buffers_;
-  std::vector<std::unique_ptr<Work>> under_way_;
-  bool armed_ = false;
+  const ParamTable* params_;  ///< null: no hooks
+  const SyncOptions options_;
+  GradientTraffic traffic_;
+  WayTrial overlap_trial_;
+  bool overlap_is_faster_ = false;
+  std::vector<bool> was_named_;  ///< by parameter
+
+  // of the step under way
+  bool is_armed_ = false;
+  StepWishes wishes_;
+  bool overlaps_ = false;
+  Clock::time_point begin_;
+  int64_t bytes_before_ = 0;
+
+  // Of all that uses the rest, the last: hooks and thread end first.
+  Arrivals arrivals_;
+  std::unique_ptr<GradientHooks> hooks_;
+  std::unique_ptr<CommunicationThread> thread_;  ///< made at the first step that overlaps
 };
 
 }  // namespace lockstep::dist

@@ -11,10 +11,24 @@
 namespace lockstep::dist {
 namespace {
 
+/// Whether all items, computed as A, are finite; only reads.
+template <typename T, typename A>
+bool all_finite(const at::Tensor& values_E) {
+  const T* values = values_E.const_data_ptr<T>();
+  const int64_t num_items = values_E.numel();
+  int32_t num_bad = 0;
+  for (int64_t i = 0; i < num_items; ++i) {
+    const A wide = static_cast<A>(values[i]);
+    num_bad |= static_cast<int32_t>(!(wide - wide == A{0}));
+  }
+  return num_bad == 0;
+}
+
 /// Items of type T, computed as A. `x - x` is 0 for a finite x and NaN otherwise, and a sum keeps a
 /// NaN; unlike a branch, this vectorises.
 template <typename T, typename A>
 bool divide(const at::Tensor& sums_E, int64_t num_samples) {
+  if (num_samples == 1) return all_finite<T, A>(sums_E);
   T* values = sums_E.mutable_data_ptr<T>();
   const int64_t num_items = sums_E.numel();
   const A divisor = static_cast<A>(num_samples);
@@ -34,7 +48,7 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
   check(num_samples > 0, "a mean over no samples");
   check(sums_E.is_contiguous(), "a flat gradient buffer is contiguous");
   if (!sums_E.is_cpu()) {
-    sums_E.div_(static_cast<double>(num_samples));
+    if (num_samples != 1) sums_E.div_(static_cast<double>(num_samples));
     return at::isfinite(sums_E).all().item<bool>();
   }
   switch (sums_E.scalar_type()) {

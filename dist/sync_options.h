@@ -9,16 +9,19 @@ namespace lockstep::dist {
 
 /// Section `sync` of the run file: how ranks exchange gradients.
 struct SyncOptions {
-  int64_t bucket_bytes = 26214400;  ///< of gradients that travel together; > 0
-  std::string packed =
-      "auto";  ///< auto, never: all gradients travel (auto may choose otherwise in later versions)
-  std::string wire = "fp32";     ///< number format in messages
+  int64_t bucket_bytes = 4194304;  ///< of gradients that travel together; > 0
+  /// Whether buckets travel while backward goes on: true, false, auto (what was measured faster).
+  std::string overlap = "auto";
+  /// Whether only kept gradients travel: always, never, auto (what was measured faster, by bucket).
+  std::string packed = "auto";
+  std::string wire = "fp32";     ///< number format in messages: fp32 (as they are), bf16, fp16
   bool shard_optimizer = false;  ///< each rank keeps a share of the optimizer's state
+  bool shared_window = true;     ///< ranks of one host exchange through shared memory
+  double timeout_s = 300;        ///< longest wait for a peer inside a collective
   int64_t agree_every = 500;     ///< steps between comparisons of the ranks' state; 0: never
 };
 
-/// Reads the section; faults go where `in` sends them. Values that the run file's grammar knows and
-/// this version cannot do are faults too: nothing is accepted and then ignored.
+/// Reads the section; faults go where `in` sends them.
 SyncOptions read_sync_options(YamlFields in);
 
 }  // namespace lockstep::dist

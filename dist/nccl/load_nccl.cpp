@@ -74,7 +74,8 @@ std::string nccl_version() {
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, int device_index) {
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, int device_index,
+                                                     double timeout_s) {
   const nccl::ModuleTable* table = nullptr;
   std::optional<Error> fault;
   try {
@@ -83,7 +84,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, int 
     fault = error;
   }
   throw_if_any(control, fault);
-  return std::unique_ptr<Communicator>(table->make_communicator(control, device_index));
+  return std::unique_ptr<Communicator>(table->make_communicator(control, device_index, timeout_s));
 }
 
 }  // namespace lockstep::dist

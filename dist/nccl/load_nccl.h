@@ -21,9 +21,11 @@ int num_nccl_devices();
 std::string nccl_version();
 
 /// A communicator over the GPUs of the ranks of `control`, this rank on GPU `device_index`.
+/// No wait for a peer, while starting or later, is longer than timeout_s.
 /// Collective over `control`, which carries NCCL's unique id and is not kept. Opens LibTorch's CUDA
 /// library too. Throws, on every rank alike, Error(kUnavailable) if any rank lacks the module, the
 /// GPU or a library that it needs; the text names rank and cure.
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, int device_index);
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, int device_index,
+                                                     double timeout_s);
 
 }  // namespace lockstep::dist

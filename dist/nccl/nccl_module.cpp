@@ -70,16 +70,21 @@ std::string make_unique_id() {
   return {id.internal, sizeof(id.internal)};
 }
 
-ncclComm_t start_nccl(Communicator& control, const std::string& id_bytes) {
+OwnedComm start_nccl(Communicator& control, const std::string& id_bytes, double timeout_s) {
   ncclUniqueId id{};
   check(id_bytes.size() == sizeof(id.internal), "NCCL's unique id was cut short");
   std::memcpy(id.internal, id_bytes.data(), sizeof(id.internal));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
   ncclComm_t comm = nullptr;
-  check_nccl(ncclCommInitRank(&comm, control.world_size(), id, control.rank()), "ncclCommInitRank");
-  return comm;
+  const ncclResult_t begun =
+      ncclCommInitRankConfig(&comm, control.world_size(), id, control.rank(), &config);
+  OwnedComm owned(comm, timeout_s);
+  owned.require(begun, "ncclCommInitRankConfig");
+  return owned;
 }
 
-Communicator* make_communicator(Communicator& control, int device_index) {
+Communicator* make_communicator(Communicator& control, int device_index, double timeout_s) {
   agreed(control, [&] {
     require_device(device_index);
     open_torch_cuda();
@@ -92,7 +97,7 @@ Communicator* make_communicator(Communicator& control, int device_index) {
   id = broadcast_text(control, id);
   std::unique_ptr<Communicator> made;
   agreed(control, [&] {
-    made = std::make_unique<NcclCommunicator>(OwnedComm(start_nccl(control, id)), device_index);
+    made = std::make_unique<NcclCommunicator>(start_nccl(control, id, timeout_s), device_index);
   });
   return made.release();
 }

@@ -17,7 +17,7 @@ struct ModuleTable {
   int (*num_devices)();
 
   /// See make_nccl_communicator(); the caller owns the result.
-  Communicator* (*make_communicator)(Communicator& control, int device_index);
+  Communicator* (*make_communicator)(Communicator& control, int device_index, double timeout_s);
 };
 
 constexpr const char* kModuleSymbol = "lockstep_nccl_module";  // extern "C" const ModuleTable

@@ -65,6 +65,20 @@ class Contract {
     expect_equal(values_NK, ramp(num_items * num_ranks_, rank_, 2, dtype));
   }
 
+  void check_in_place(int64_t num_items) {
+    SCOPED_TRACE(place(at::kFloat, num_items));
+    const int64_t begin = rank_ * num_items;
+    const at::Tensor values_NK = there(ramp(num_items * num_ranks_, rank_, 2, at::kFloat));
+    const at::Tensor own_K = values_NK.narrow(0, begin, num_items);
+    at::Tensor expected_NK = values_NK.cpu().clone();
+    const at::Tensor sum_NK = ramp_sum(num_items * num_ranks_, num_ranks_, 2, at::kFloat);
+    expected_NK.narrow(0, begin, num_items).copy_(sum_NK.narrow(0, begin, num_items));
+    comm_.reduce_scatter(own_K, values_NK)->wait();
+    expect_equal(values_NK, expected_NK);
+    comm_.all_gather(values_NK, own_K)->wait();
+    expect_equal(values_NK, sum_NK);
+  }
+
   void check_all_gather(at::ScalarType dtype, int64_t num_items) {
     SCOPED_TRACE(place(dtype, num_items));
     const at::Tensor values_K = there(ramp(num_items, rank_, 4, dtype));
@@ -201,11 +215,14 @@ class Contract {
     return ((k * 0.7310).sin() * (k * 1.37).cos().mul(6).exp2()).to(dtype);
   }
 
+  /// The tree, by doubling: what stands at rank r after round d covers the 2^d ranks from r on.
   at::Tensor sum_in_rank_order(int64_t num_items, at::ScalarType dtype) const {
     const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
-    at::Tensor sum_K = rough(num_items, 0, dtype).to(wide);
-    for (int r = 1; r < num_ranks_; ++r) sum_K = sum_K + rough(num_items, r, dtype).to(wide);
-    return sum_K.to(dtype);
+    std::vector<at::Tensor> sums;
+    for (int r = 0; r < num_ranks_; ++r) sums.push_back(rough(num_items, r, dtype).to(wide));
+    for (int span = 1; span < num_ranks_; span *= 2)
+      for (int r = 0; r + span < num_ranks_; r += 2 * span) sums[r] = sums[r] + sums[r + span];
+    return sums[0].to(dtype);
   }
 
   Communicator& comm_;
@@ -229,6 +246,7 @@ void check_communicator_contract(Communicator& comm, bool exact_order) {
       if (exact_order && at::isFloatingType(dtype)) contract.check_rank_order(dtype, num_items);
     }
   }
+  for (const int64_t num_items : kSizes) contract.check_in_place(num_items);
   contract.check_integer_range();
   contract.check_bytes_reduced();
   contract.check_several_under_way();

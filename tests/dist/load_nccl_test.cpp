@@ -32,7 +32,7 @@ std::string refusal(int world_size) {
   std::string text;
   tests::run_ranks(world_size, [&](Communicator& control) {
     try {
-      make_nccl_communicator(control, 0);
+      make_nccl_communicator(control, 0, 60);
       ADD_FAILURE() << "rank " << control.rank() << " got a communicator";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kUnavailable);

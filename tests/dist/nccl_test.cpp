@@ -15,7 +15,7 @@ TEST(NcclCommunicator, KeepsTheContract) {
   const auto control = tests::mpi_world().make_communicator();
   const bool lacks_gpu = num_nccl_devices() <= info.local_rank;
   if (any_of(*control, lacks_gpu)) GTEST_SKIP() << "not every rank has a GPU of its own";
-  const auto comm = make_nccl_communicator(*control, info.local_rank);
+  const auto comm = make_nccl_communicator(*control, info.local_rank, 60);
   EXPECT_TRUE(comm->device().is_cuda());
   tests::check_communicator_contract(*comm, false);
 }

@@ -27,7 +27,8 @@ Reading read(const std::string& text) {
 TEST(SyncOptions, DefaultsStandWhereNothingIsSaid) {
   const Reading reading = read("sync: {}");
   EXPECT_TRUE(reading.faults.empty());
-  EXPECT_EQ(reading.options.bucket_bytes, 26214400);
+  EXPECT_EQ(reading.options.bucket_bytes, 4194304);
+  EXPECT_EQ(reading.options.overlap, "auto");
   EXPECT_EQ(reading.options.packed, "auto");
   EXPECT_EQ(reading.options.wire, "fp32");
   EXPECT_FALSE(reading.options.shard_optimizer);
@@ -35,33 +36,26 @@ TEST(SyncOptions, DefaultsStandWhereNothingIsSaid) {
 }
 
 TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
-  const Reading reading =
-      read("sync: {bucket_bytes: 1024, packed: never, wire: fp32, shard_optimizer: false}");
+  const Reading reading = read(
+      "sync: {bucket_bytes: 1024, overlap: true, packed: always, wire: bf16, shard_optimizer: "
+      "true, shared_window: false, timeout_s: 20}");
   EXPECT_TRUE(reading.faults.empty()) << reading.faults.text();
   EXPECT_EQ(reading.options.bucket_bytes, 1024);
-  EXPECT_EQ(reading.options.packed, "never");
+  EXPECT_EQ(reading.options.overlap, "true");
+  EXPECT_EQ(reading.options.packed, "always");
+  EXPECT_EQ(reading.options.wire, "bf16");
 }
 
 TEST(SyncOptions, EveryKeyIsDocumented) {
   const Reading reading = read("sync: {}");
-  EXPECT_THAT(reading.docs, SizeIs(5));
+  EXPECT_THAT(reading.docs, SizeIs(8));
   for (const FieldDoc& doc : reading.docs) EXPECT_GT(doc.help.size(), 10U) << doc.path;
 }
 
-TEST(SyncOptions, WhatIsNotBuiltYetIsRefusedAtItsPlace) {
-  const Reading reading = read("sync:\n  packed: always\n  wire: bf16\n  shard_optimizer: true\n");
-  ASSERT_THAT(reading.faults.list(), SizeIs(3));
-  EXPECT_EQ(reading.faults.list()[0].line, 2);
-  EXPECT_THAT(reading.faults.list()[0].message,
-              HasSubstr("'packed: always' is not in this version"));
-  EXPECT_THAT(reading.faults.list()[1].message,
-              HasSubstr("'wire: bf16' is not in this version: use fp32"));
-  EXPECT_EQ(reading.faults.list()[2].line, 4);
-}
-
 TEST(SyncOptions, NonsenseIsAFault) {
-  for (const std::string key : {"bucket_bytes: 0", "bucket_bytes: 1.5", "packed: sometimes",
-                                "wire: fp8", "shard_optimizer: 2", "bucket_byte: 7"})
+  for (const std::string key :
+       {"bucket_bytes: 0", "bucket_bytes: 1.5", "overlap: often", "packed: sometimes", "wire: fp8",
+        "shard_optimizer: 2", "bucket_byte: 7"})
     EXPECT_THAT(read("sync: {" + key + "}").faults.list(), SizeIs(1)) << key;
 }
 

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "dist/communicator.h"
+
+namespace lockstep::dist {
+
+/// Carries one bucket's gradients to the reduction and back:
+///
+///   carrier.load(packed);  work = carrier.send(comm);  work->wait();
+///   finite = carrier.unload(num_samples);
+///
+/// Symbols: [E] = elements of the bucket. Afterwards the gradients that concern this rank are sum
+/// over ranks / num_samples where kept, and +0 elsewhere; with one wire type all carriers and ways
+/// give the same bits where the order of a sum depends on ranks alone (CPUs).
+///
+///   dense   all gradients travel, as they are
+///   packed  only kept ones travel, close together, in order
+///   wire    a narrower float type: gradients are rounded to it before they travel, added in
+///           float32 by the communicator, and the sum, rounded to it once more, is what comes back.
+///           Division and the mean are in the gradients' own type. Relative error without
+///           cancellation: 2 roundings, 2^-7 for bfloat16, 2^-10 for float16 (whose sums beyond
+///           65504 are infinite, so that the step does not count).
+///
+/// load(), send() and unload() in turn, one thread at a time.
+class GradientCarrier {
+ public:
+  virtual ~GradientCarrier() = default;
+
+  /// Kept positions: bits first_item, first_item + 1, ... of a mask (base/bit_mask.h), copied.
+  virtual void set_kept(const uint8_t* bits, int64_t first_item) = 0;
+  /// All are kept, as in the beginning.
+  virtual void keep_all() = 0;
+  /// The same bytes for the same kept positions; empty while all are kept.
+  virtual const std::vector<uint8_t>& kept_bits() const = 0;
+  /// True if packing would leave something out. Packing is for CPUs only.
+  virtual bool can_pack() const = 0;
+
+  /// Bytes that travel if all gradients do, as they are.
+  virtual int64_t dense_bytes() const = 0;
+  /// Bytes of what the last load() gave.
+  virtual int64_t travelling_bytes() const = 0;
+
+  /// What is to be reduced. packed: only if can_pack().
+  virtual at::Tensor load(bool packed) = 0;
+  /// Starts the reduction of what load() gave. Collective.
+  virtual std::unique_ptr<Work> send(Communicator& comm) = 0;
+  /// After the reduction: the means into the gradients. False if a kept one that concerns this rank
+  /// is not finite.
+  virtual bool unload(int64_t num_samples) = 0;
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/params.h"
+#include "base/region.h"
+#include "dist/communicator.h"
+#include "dist/exact_sum.h"
+
+namespace lockstep::dist {
+
+/// Sum of squares over the gradients of many parameters, in float64, the same bits however the
+/// gradients are divided among ranks or cut into buckets.
+///
+/// The unit is a row of a parameter (dist/row_borders.h), or kCutElements of a longer row: its sum
+/// is taken in one fixed order, by 16 accumulators side by side; sums of units are joined exactly
+/// (dist/exact_sum.h). One pass. On a device the unit is a region: then the result is the same on
+/// all ranks, but another division gives other rounding.
+
+/// Adds the squares of values_E within the region, which begins and ends between units of the
+/// buffer's slices. row_E_by_param: row_elements(); empty: the unit is kCutElements of the buffer.
+void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const Region& region,
+                 const std::vector<int64_t>& row_E_by_param, ExactSum* sum);
+
+/// Sums over the ranks. Collective, one all_reduce of 544 bytes: `flags` (each 0 or more) become
+/// their sums over the ranks in the same message.
+void join_over_ranks(Communicator& comm, ExactSum* sum, std::span<int64_t> flags);
+
+}  // namespace lockstep::dist
