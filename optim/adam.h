@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optim/optimizer.h"
+#include "optim/update_math.h"
 
 namespace lockstep::optim {
 
@@ -10,11 +11,19 @@ namespace lockstep::optim {
 class Adam final : public Optimizer {
  public:
   Adam(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers, const ParamTable& params);
-  void step(const StepRates& rates) override;
 
  private:
+  void begin_step() override;
+  void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override;
+
+  /// ATen's kernel adds epsilon to the corrected root; this one gives the sum that TensorFlow has.
+  double corrected_epsilon() const { return epsilon_ / root_scale_; }
+  AdamNumbers numbers(const GroupRates& rates) const;
+
   double beta1_, beta2_, epsilon_;
-  at::Tensor update_number_;  // float32 scalar, as the fused kernel wants it
+  double first_correction_ = 1;  // 1 - beta1^t
+  double root_scale_ = 1;        // sqrt(1 - beta2^t)
+  at::Tensor update_number_;     // float32 scalar, as the fused kernel wants it
 };
 
 }  // namespace lockstep::optim

@@ -1,7 +1,6 @@
 #include "optim/optimizer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -10,32 +9,6 @@
 #include "optim/sgd.h"
 
 namespace lockstep::optim {
-namespace {
-
-std::vector<at::Tensor> zeros_beside(const std::vector<FlatBuffer>& buffers) {
-  std::vector<at::Tensor> flat;
-  for (const FlatBuffer& buffer : buffers) flat.push_back(at::zeros_like(buffer.values_E));
-  return flat;
-}
-
-/// The values that stood beside `before`, beside `now`.
-std::vector<at::Tensor> laid_out_anew(const std::vector<at::Tensor>& flat_before,
-                                      const std::vector<FlatBuffer>& before,
-                                      const std::vector<FlatBuffer>& now,
-                                      const ParamTable& params) {
-  std::vector<at::Tensor> old_by_param(params.size());
-  for (size_t b = 0; b < before.size(); ++b)
-    for (const FlatSlice& slice : before[b].slices)
-      old_by_param[static_cast<size_t>(slice.param)] = view_of_slice(flat_before[b], slice, params);
-  std::vector<at::Tensor> flat = zeros_beside(now);
-  for (size_t b = 0; b < now.size(); ++b)
-    for (const FlatSlice& slice : now[b].slices)
-      view_of_slice(flat[b], slice, params).copy_(old_by_param[static_cast<size_t>(slice.param)]);
-  return flat;
-}
-
-}  // namespace
-
 OptimizerOptions read_optimizer_options(YamlFields in) {
   OptimizerOptions options;
   in.read_choice("type", &options.type, {"sgd", "momentum", "adam"},
@@ -56,6 +29,10 @@ OptimizerOptions read_optimizer_options(YamlFields in) {
   }
   in.read("weight_decay", &options.weight_decay, at_least(0),
           "L2 on weights, not on biases; a recipe may change it");
+  in.read("clip_value", &options.clip.value, more_than(0),
+          "each element of the mean gradient is kept within plus and minus this");
+  in.read("clip_norm", &options.clip.norm, more_than(0),
+          "the whole mean gradient is shortened to this length, before clip_value");
   in.done();
   return options;
 }
@@ -67,35 +44,61 @@ StepRates initial_rates(const OptimizerOptions& options) {
   return rates;
 }
 
-void Optimizer::add_slot(std::string name) {
-  slots_.push_back({std::move(name), zeros_beside(buffers_)});
+void Optimizer::own(const std::vector<Region>& regions) { slots_.own(regions); }
+
+void Optimizer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
+  slots_.set_kept(buffer, bits);
+}
+
+void Optimizer::follow(const std::vector<FlatBuffer>& buffers_before) {
+  slots_.follow(buffers_before);
+}
+
+void Optimizer::step(const StepRates& rates) {
+  const at::NoGradGuard no_grad;
+  slots_.take_back();
+  ++num_updates_;
+  begin_step();
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    const FlatBuffer& buffer = buffers_[b];
+    if (buffer.frozen) continue;
+    for (SlotPart& part : slots_.parts(b))
+      update(buffer, &part, rates[static_cast<size_t>(buffer.group)]);
+  }
+}
+
+void Optimizer::list_slots(size_t buffer, StateList* list) {
+  const std::vector<at::Tensor>& whole = slots_.expand_clean(buffer);
+  for (size_t slot = 0; slot < whole.size(); ++slot)
+    for (const FlatSlice& slice : buffers_[buffer].slices)
+      list->push_back(
+          {fmt::format("optimizer/{}/{}", slashed(params_[static_cast<size_t>(slice.param)].name),
+                       slots_.names()[slot]),
+           view_of_slice(whole[slot], slice, params_), nullptr});
 }
 
 StateList Optimizer::state() {
   StateList list{{"optimizer/iterations", view_of(&num_updates_), nullptr}};
-  for (const Slot& one : slots_) {
-    for (size_t b = 0; b < buffers_.size(); ++b)
-      for (const FlatSlice& slice : buffers_[b].slices)
-        list.push_back(
-            {fmt::format("optimizer/{}/{}", slashed(params_[static_cast<size_t>(slice.param)].name),
-                         one.name),
-             view_of_slice(one.flat[b], slice, params_), nullptr});
-  }
+  for (size_t b = 0; b < buffers_.size(); ++b) list_slots(b, &list);
+  return list;
+}
+
+StateList Optimizer::divided_state() {
+  StateList list;
+  for (size_t b = 0; b < buffers_.size(); ++b)
+    if (slots_.is_divided(b)) list_slots(b, &list);
   return list;
 }
 
 std::vector<at::Tensor> Optimizer::slots_of(int64_t param) {
   std::vector<at::Tensor> found;
-  for (const Slot& one : slots_)
-    for (size_t b = 0; b < buffers_.size(); ++b)
-      for (const FlatSlice& slice : buffers_[b].slices)
-        if (slice.param == param) found.push_back(view_of_slice(one.flat[b], slice, params_));
+  for (size_t b = 0; b < buffers_.size(); ++b)
+    for (const FlatSlice& slice : buffers_[b].slices) {
+      if (slice.param != param) continue;
+      for (const at::Tensor& whole_E : slots_.expand(b))
+        found.push_back(view_of_slice(whole_E, slice, params_));
+    }
   return found;
-}
-
-void Optimizer::follow(const std::vector<FlatBuffer>& buffers_before) {
-  const at::NoGradGuard no_grad;
-  for (Slot& one : slots_) one.flat = laid_out_anew(one.flat, buffers_before, buffers_, params_);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,

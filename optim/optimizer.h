@@ -3,13 +3,17 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/params.h"
+#include "base/region.h"
 #include "base/state_list.h"
 #include "base/yaml_fields.h"
+#include "optim/clip_gradients.h"
 #include "optim/learning_rate_decay.h"
+#include "optim/slot_store.h"
 
 namespace lockstep::optim {
 
@@ -24,6 +28,7 @@ struct OptimizerOptions {
   double adam_beta2 = 0.999;
   double opt_epsilon = 1e-7;  ///< adam, placed as TensorFlow does
   double weight_decay = 0.0;  ///< L2, on weights only
+  ClipOptions clip;           ///< of the gradients, before the update
 };
 
 OptimizerOptions read_optimizer_options(YamlFields in);
@@ -38,44 +43,81 @@ using StepRates = std::array<GroupRates, kNumParamGroups>;
 /// The options' own rates at step 0: weight decay on the weights' group only.
 StepRates initial_rates(const OptimizerOptions& options);
 
-/// Updates the trainable parameters in their flat buffers with ATen's fused kernels. TensorFlow's
-/// formulas. One caller at a time.
+/// Updates the trainable parameters in their flat buffers. TensorFlow's formulas; ATen's fused
+/// kernels, and packed ones of its own where masks leave few weights. One caller at a time.
+///
+/// Of its slots (moments) it keeps only what its own updates need: those of the regions that this
+/// rank owns, and in a buffer of which a mask keeps at most SlotStore::kPackBelow those of kept
+/// weights alone. A pruned weight is 0 and its gradient is +0, so its slots would stay 0 anyway.
+///
+/// Float32 on x86-64 CPUs with AVX2: no bit of a weight or slot depends on how regions are cut, on
+/// what is packed, or on the number of threads (tests/optim). Elsewhere ATen rounds as it likes,
+/// and an element may come out differently near the end of a dense region or when it is packed.
 class Optimizer {
  public:
-  /// The buffers and the table must outlive the optimizer.
+  /// The buffers and the table must outlive the optimizer. Owns all; nothing is pruned.
   Optimizer(std::vector<FlatBuffer>& buffers, const ParamTable& params)
-      : buffers_(buffers), params_(params) {}
+      : buffers_(buffers), params_(params), slots_(buffers, params) {}
   virtual ~Optimizer() = default;
 
-  /// One update with the gradients that stand in the buffers. Frozen buffers and their slots stay
-  /// as they are. No allocation in a steady step.
-  virtual void step(const StepRates& rates) = 0;
+  /// Which parts of the buffers this rank updates, disjoint, in any order; of a buffer without a
+  /// region none. Regions of frozen buffers are passed over: their slots stay whole on every rank.
+  /// Masks are forgotten: set_kept() comes after. What was not owned before starts at 0, unless
+  /// divided_state() was completed right before.
+  void own(const std::vector<Region>& regions);
 
-  /// Slots by parameter, `optimizer/<name>/<slot>`, and the number of updates: live memory for
-  /// saves and restores, until the buffers are laid out anew.
+  /// Which elements of a buffer are kept (base/bit_mask.h; its elements as items), copied; empty:
+  /// all. At each change of masks, with the same bits on all ranks. Slots of weights that stay kept
+  /// keep their values, others are 0. Ignored for a frozen buffer.
+  void set_kept(size_t buffer, std::span<const uint8_t> bits);
+
+  /// One update with the gradients that stand in the buffers. What this rank does not own, frozen
+  /// buffers and their slots stay as they are, and so do pruned weights of packed buffers, whose
+  /// gradients must be +0. No tensor is allocated, except in the first step and in one after
+  /// state() or slots_of().
+  void step(const StepRates& rates);
+
+  /// Slots by parameter in its shape, `optimizer/<name>/<slot>`, and the number of updates: for
+  /// saves and restores. Values that this rank owns, zeros where it does not and where packing left
+  /// none. Live memory until step(), own(), set_kept() or follow(), which take back what then
+  /// stands there; calling again gives the same memory, with those zeros restored.
+  ///
+  /// Until then the slots take the room of dense ones of all parameters, on each rank, at the peak
+  /// and one packed tensor more. Expanding takes about as long as three packed updates, packing
+  /// again in the next step about as long as one. Where no mask
+  /// packs and all is owned, nothing moves and nothing is copied.
   StateList state();
-  /// Slots of one parameter in its shape; live memory.
+  /// The entries of state() whose values are divided over the ranks by own(): summed over the
+  /// ranks they are whole. Equal names on all ranks. The same memory as state()'s.
+  StateList divided_state();
+  /// Slots of one parameter in its shape, on the terms of state() but for the zeros.
   std::vector<at::Tensor> slots_of(int64_t param);
 
-  /// Call after the buffers were laid out anew: slots are laid out like them, with their values.
+  /// Call after the buffers were laid out anew: slots are laid out like them, with their values,
+  /// dense until the next step() or set_kept(). All is owned and nothing is pruned until told. On
+  /// ranks that owned parts, complete divided_state() before the buffers are laid out.
   void follow(const std::vector<FlatBuffer>& buffers_before);
 
+  /// Memory that the slots take now.
+  int64_t slot_bytes() const { return slots_.num_bytes(); }
+
  protected:
+  /// Before the updates of one step's regions.
+  virtual void begin_step() {}
+  /// One owned region of a buffer that is not frozen. Slots in the order of add_slot().
+  virtual void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) = 0;
+
   /// A zero tensor beside each buffer's values.
-  void add_slot(std::string name);
-  /// [E] of a buffer.
-  at::Tensor& slot(size_t index, size_t buffer) { return slots_[index].flat[buffer]; }
+  void add_slot(std::string name) { slots_.add(std::move(name)); }
+  int64_t num_updates() const { return num_updates_; }
+
+ private:
+  void list_slots(size_t buffer, StateList* list);
 
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
+  SlotStore slots_;
   int64_t num_updates_ = 0;
-
- private:
-  struct Slot {
-    std::string name;
-    std::vector<at::Tensor> flat;  // [E] a buffer
-  };
-  std::vector<Slot> slots_;
 };
 
 /// The buffers and the table must outlive the optimizer.

@@ -95,8 +95,29 @@ int64_t ParamArena::num_trainable_elements() const {
 }
 
 void ParamArena::zero_grads() {
-  for (FlatBuffer& buffer : buffers_)
-    if (!buffer.frozen) buffer.grads_E.zero_();
+  for (const FlatBuffer& buffer : buffers_) {
+    if (buffer.frozen) continue;
+    int64_t begin_E = 0;  // of what is to be zeroed in one call
+    const auto zero_until = [&](int64_t end_E) {
+      if (begin_E < end_E) buffer.grads_E.narrow(0, begin_E, end_E - begin_E).zero_();
+    };
+    for (const FlatSlice& slice : buffer.slices) {
+      const Param& param = params_[static_cast<size_t>(slice.param)];
+      if (param.grad_is_stale == nullptr) continue;
+      *param.grad_is_stale = true;
+      zero_until(slice.offset_E);
+      begin_E = slice.offset_E + slice.num_elements;
+    }
+    zero_until(buffer.grads_E.numel());
+  }
+}
+
+void ParamArena::settle_grads() {
+  for (const Param& param : params_) {
+    if (param.grad_is_stale == nullptr || !*param.grad_is_stale) continue;
+    *param.grad_is_stale = false;
+    if (param.tensor.grad().defined()) param.tensor.mutable_grad().zero_();
+  }
 }
 
 }  // namespace lockstep::optim

@@ -31,8 +31,12 @@ class ParamArena {
   const ParamTable& params() const { return params_; }
   int64_t num_trainable_elements() const;
 
-  /// Backward adds to the gradients; call before each update's first backward.
+  /// Call before each update's first backward, which adds to the gradients. Those that their layer
+  /// can overwrite are only marked (Param::grad_is_stale): this saves a pass over them.
   void zero_grads();
+  /// Call after the last backward, before the gradients are used: what is still marked, because no
+  /// layer came to it, becomes zeros.
+  void settle_grads();
 
  private:
   ParamTable& params_;

@@ -1,7 +1,9 @@
 #include "optim/sgd.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_sgd.h>
+
+#include "optim/dense_split.h"
+#include "optim/packed_update.h"
 
 namespace lockstep::optim {
 namespace {
@@ -18,19 +20,31 @@ Sgd::Sgd(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
   if (momentum_ > 0) add_slot("momentum");
 }
 
-void Sgd::step(const StepRates& rates) {
-  const at::NoGradGuard no_grad;
-  for (size_t b = 0; b < buffers_.size(); ++b) {
-    const FlatBuffer& buffer = buffers_[b];
-    if (buffer.frozen) continue;
-    const GroupRates& group = rates[static_cast<size_t>(buffer.group)];
-    const at::TensorList momentum =
-        momentum_ > 0 ? at::TensorList(slot(kMomentum, b)) : at::TensorList();
-    at::_fused_sgd_(buffer.values_E, buffer.grads_E, momentum, group.weight_decay, momentum_,
-                    group.learning_rate, /*dampening=*/0.0, nesterov_, /*maximize=*/false,
-                    /*is_first_step=*/false);
+MomentumNumbers Sgd::numbers(const GroupRates& rates) const {
+  return {.weight_decay = static_cast<float>(rates.weight_decay),
+          .momentum = static_cast<float>(momentum_),
+          .minus_rate = static_cast<float>(-rates.learning_rate),
+          .nesterov = nesterov_};
+}
+
+void Sgd::update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) {
+  if (part->is_packed())
+    return packed_momentum(part->kept, data_of(buffer, part->region),
+                           floats_of(part->slots[kMomentum]), numbers(rates));
+  const DenseSplit split(buffer, part->region);
+  const bool has_slot = !part->slots.empty();
+  if (split.num_even > 0) {
+    const at::Tensor momentum =
+        has_slot ? part->slots[kMomentum].narrow(0, 0, split.num_even) : at::Tensor();
+    at::_fused_sgd_(split.even(buffer.values_E), split.even(buffer.grads_E),
+                    has_slot ? at::TensorList(momentum) : at::TensorList(), rates.weight_decay,
+                    momentum_, rates.learning_rate, /*dampening=*/0.0, nesterov_,
+                    /*maximize=*/false, /*is_first_step=*/false);
   }
-  ++num_updates_;
+  if (split.num_rest > 0)
+    momentum_of_rest(split.num_rest, split.rest(buffer),
+                     has_slot ? floats_of(part->slots[kMomentum]) + split.num_even : nullptr,
+                     numbers(rates));
 }
 
 }  // namespace lockstep::optim

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "optim/optimizer.h"
+#include "optim/update_math.h"
 
 namespace lockstep::optim {
 
@@ -10,9 +11,12 @@ namespace lockstep::optim {
 class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers, const ParamTable& params);
-  void step(const StepRates& rates) override;
 
  private:
+  void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override;
+
+  MomentumNumbers numbers(const GroupRates& rates) const;
+
   double momentum_;
   bool nesterov_;
 };

@@ -1,0 +1,98 @@
+#include <array>
+#include <bit>
+
+#include "base/avx2.h"
+#include "base/mask_words.h"
+#include "optim/update_kernels.h"
+
+namespace lockstep::optim {
+
+#if defined(__x86_64__)
+
+namespace {
+
+/// LOCKSTEP_AVX2, whose machines all multiply and add in one (base/simd.cpp), but whose other
+/// sources must not contract what they compute.
+#define LOCKSTEP_AVX2_FMA __attribute__((target("avx2,fma,bmi,bmi2,popcnt")))
+
+LOCKSTEP_UPDATE_KERNELS(LOCKSTEP_AVX2_FMA)
+
+using Lanes = avx2::Lanes<uint32_t>;
+
+/// AVX2 cannot pack and spread; it can permute, in an order that a table knows for each byte of
+/// the mask. Byte i of an entry is for lane i.
+struct Orders {
+  std::array<uint64_t, 256> pack{};    ///< lane i comes from the i-th kept one
+  std::array<uint64_t, 256> spread{};  ///< lane i comes from where it was packed to, if kept
+
+  constexpr Orders() {
+    for (unsigned bits = 0; bits < 256; ++bits) {
+      unsigned num_kept = 0;
+      for (unsigned lane = 0; lane < 8; ++lane) {
+        spread[bits] |= static_cast<uint64_t>(num_kept % 8) << (8 * lane);
+        if ((bits >> lane & 1) == 0) continue;
+        pack[bits] |= static_cast<uint64_t>(lane) << (8 * num_kept++);
+      }
+    }
+  }
+};
+constexpr Orders kOrders;
+
+LOCKSTEP_AVX2_FMA inline __m256 permuted(const float* from, uint64_t order) {
+  const __m256i lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(order)));
+  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), lanes);
+}
+
+LOCKSTEP_AVX2_FMA int64_t pack(const float* values, const uint8_t* bits, int64_t num_elements,
+                               float* packed_K) {
+  float* out = packed_K;
+  int64_t first = 0;
+  for (; first + kWordItems <= num_elements; first += kWordItems) {
+    prefetch_ahead(values + first);
+    const uint64_t word = word_of(bits, first);
+    if (word == 0) continue;
+    for (int lane = 0; lane < kWordItems; lane += Lanes::kNum) {
+      const auto kept = static_cast<uint8_t>(word >> lane);
+      _mm256_storeu_ps(out, permuted(values + first + lane, kOrders.pack[kept]));
+      out += std::popcount(kept);
+    }
+  }
+  return out - packed_K +
+         portable_update_kernels().pack(values + first, bits + first / 8, num_elements - first,
+                                        out);
+}
+
+LOCKSTEP_AVX2_FMA void add_kept(const float* changes_K, const uint8_t* bits, int64_t num_elements,
+                                float factor, float* values) {
+  const __m256 factors = _mm256_set1_ps(factor);
+  int64_t first = 0;
+  for (; first + kWordItems <= num_elements; first += kWordItems) {
+    const uint64_t word = word_of(bits, first);
+    if (word == 0) continue;
+    prefetch_ahead(values + first);
+    for (int lane = 0; lane < kWordItems; lane += Lanes::kNum) {
+      const auto kept = static_cast<uint8_t>(word >> lane);
+      const __m256 truths = _mm256_castsi256_ps(Lanes::truths_of(kept));
+      const __m256 changes = _mm256_and_ps(truths, permuted(changes_K, kOrders.spread[kept]));
+      float* const here = values + first + lane;
+      _mm256_storeu_ps(here, _mm256_fmadd_ps(factors, changes, _mm256_loadu_ps(here)));
+      changes_K += std::popcount(kept);
+    }
+  }
+  math::add_kept(changes_K, bits + first / 8, num_elements - first, factor, values + first);
+}
+
+}  // namespace
+
+const UpdateKernels& avx2_update_kernels() {
+  static constexpr UpdateKernels kKernels{pack, adam_of_path, momentum_of_path, add_kept};
+  return kKernels;
+}
+
+#else
+
+const UpdateKernels& avx2_update_kernels() { return portable_update_kernels(); }
+
+#endif
+
+}  // namespace lockstep::optim

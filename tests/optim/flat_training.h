@@ -1,0 +1,114 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include "optim/mask_samples.h"
+#include "optim/optimizer.h"
+#include "optim/param_arena.h"
+
+namespace lockstep::optim {
+
+inline const OptimizerOptions kAdam{.type = "adam", .weight_decay = 0.01};
+inline const OptimizerOptions kMomentum{.type = "momentum"};
+inline const OptimizerOptions kNesterov{.type = "momentum", .nesterov = true, .weight_decay = 0.01};
+
+/// Two weights in one buffer and a bias in another, with gradients that are a function of the step.
+struct Training {
+  explicit Training(const OptimizerOptions& options)
+      : params{{"a.weight", numbers(50 * 33, 1).view({50, 33}).set_requires_grad(true), true, true},
+               {"a.bias", at::ones({19}).set_requires_grad(true), false, false},
+               {"b.weight", numbers(64 * 40, 2).view({64, 40}).set_requires_grad(true), true,
+                true}},
+        arena(params, {{2, 0}, {1}}, at::kCPU),
+        optimizer(make_optimizer(options, arena.buffers(), params)),
+        rates(initial_rates(options)) {}
+
+  int64_t num_elements() { return arena.buffers()[0].values_E.numel(); }
+
+  /// As the recipe does at a mask change; `packs`: the optimizer is told, else its slots are zeroed
+  /// from outside.
+  void prune(double kept_share, bool packs) {
+    const at::NoGradGuard no_grad;
+    bits = random_bits(arena.buffers()[0].values_E.numel(), kept_share, 17);
+    zero_pruned_of(arena.buffers()[0].values_E);
+    if (packs) {
+      optimizer->set_kept(0, bits);
+      return;
+    }
+    const at::Tensor mask = kept_floats();
+    for (const FlatSlice& slice : arena.buffers()[0].slices)
+      for (const at::Tensor& slot : optimizer->slots_of(slice.param))
+        slot.mul_(view_of_slice(mask, slice, params));
+  }
+  /// Ends the mask.
+  void release(bool packs) {
+    bits.clear();
+    if (packs) optimizer->set_kept(0, {});
+  }
+
+  void step() {
+    for (size_t b = 0; b < arena.buffers().size(); ++b) {
+      FlatBuffer& buffer = arena.buffers()[b];
+      if (buffer.frozen) continue;
+      buffer.grads_E.copy_(
+          numbers(buffer.grads_E.numel(), 100 * num_steps + static_cast<int64_t>(b)));
+      if (b == 0 && !bits.empty()) zero_pruned_of(buffer.grads_E);
+    }
+    ++num_steps;
+    optimizer->step(rates);
+  }
+  void steps(int num) {
+    for (int i = 0; i < num; ++i) step();
+  }
+
+  void zero_pruned_of(const at::Tensor& flat_E) const {
+    zero_pruned(flat_E.mutable_data_ptr(), bits.data(), flat_E.numel(), 4);
+  }
+  at::Tensor kept_floats() const {
+    at::Tensor mask = at::ones({static_cast<int64_t>(64 * 40 + 50 * 33)});
+    zero_pruned_of(mask);
+    return mask;
+  }
+
+  ParamTable params;
+  ParamArena arena;
+  std::unique_ptr<Optimizer> optimizer;
+  StepRates rates;
+  std::vector<uint8_t> bits;
+  int64_t num_steps = 0;
+};
+
+inline void expect_same_values(Training& one, Training& other) {
+  for (size_t i = 0; i < one.params.size(); ++i)
+    expect_same(one.params[i].tensor.detach(), other.params[i].tensor.detach());
+}
+
+inline void expect_same_state(const StateList& one, const StateList& other) {
+  ASSERT_EQ(one.size(), other.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    SCOPED_TRACE(one[i].key);
+    EXPECT_EQ(one[i].key, other[i].key);
+    ASSERT_EQ(one[i].tensor.sizes(), other[i].tensor.sizes());
+    if (one[i].tensor.is_floating_point())
+      expect_same(one[i].tensor, other[i].tensor);
+    else
+      EXPECT_TRUE(at::equal(one[i].tensor, other[i].tensor));
+  }
+}
+
+inline void copy_state(const StateList& from, const StateList& to) {
+  ASSERT_EQ(from.size(), to.size());
+  for (size_t i = 0; i < from.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+}
+
+inline void copy_values(Training& from, Training* to) {
+  for (size_t b = 0; b < from.arena.buffers().size(); ++b)
+    to->arena.buffers()[b].values_E.copy_(from.arena.buffers()[b].values_E);
+}
+
+}  // namespace lockstep::optim
