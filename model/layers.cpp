@@ -4,10 +4,10 @@
 
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 
 #include "base/digest.h"
 #include "base/random.h"
+#include "model/linear_function.h"
 
 namespace lockstep::model {
 namespace {
@@ -39,13 +39,24 @@ LayerParams::LayerParams(const std::string& name, at::IntArrayRef weight_shape, 
   table->params.push_back({.name = name + ".bias", .tensor = bias_O_});
 }
 
+void LayerParams::may_overwrite_grad() {
+  grad_is_stale_ = std::make_shared<bool>(false);
+  const auto weight = static_cast<size_t>(table_->layers[static_cast<size_t>(index_)].weight_param);
+  table_->params[weight].grad_is_stale = grad_is_stale_;
+}
+
 Linear::Linear(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t seed,
                LayerTable* table)
-    : params_(name, {num_outputs, num_inputs}, seed, table) {}
+    : params_(name, {num_outputs, num_inputs}, seed, table) {
+  params_.may_overwrite_grad();
+}
 
 at::Tensor Linear::operator()(const at::Tensor& inputs_BI) const {
   const at::Tensor inputs = params_.input(inputs_BI);
-  return at::linear(inputs, params_.weight(), params_.bias());
+  const at::Tensor weight = params_.weight();
+  if (!weight.is_same(params_.plain_weight()))
+    settle_grad(params_.plain_weight(), params_.grad_is_stale());
+  return linear(inputs, weight, params_.bias(), params_.grad_is_stale());
 }
 
 Conv3x3::Conv3x3(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t stride,

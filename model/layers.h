@@ -8,11 +8,18 @@
 
 #include "base/layer_hook.h"
 #include "base/params.h"
+#include "model/batch_norm_table.h"
 
 /// Layers as small values: they enter themselves in their model's table and compute with ATen's own
 /// operations. Names: <layer>.weight, <layer>.bias. Initial values: uniform in ±1/sqrt(fan_in),
 /// drawn from (seed, name). Symbols: B = samples, I = inputs, O = outputs, H, W = rows, columns.
 namespace lockstep::model {
+
+/// A tensor that forward uses or writes and no gradient changes. Shares memory with the model.
+struct Buffer {
+  std::string name;  ///< dotted, unique among buffers and parameters
+  at::Tensor tensor;
+};
 
 /// What the layers of one model share. The layers keep its address, so it stays where it is.
 struct LayerTable {
@@ -23,6 +30,8 @@ struct LayerTable {
   ParamTable params;
   std::vector<LayerInfo> layers;  ///< in the order in which forward uses them
   LayerHook* hook = nullptr;      ///< null: layers compute with the plain tensors
+  BatchNormTable norms;
+  std::vector<Buffer> buffers;
 };
 
 /// Weight and bias of one layer, entered in the table when it is made.
@@ -31,21 +40,28 @@ class LayerParams {
   LayerParams(const std::string& name, at::IntArrayRef weight_shape, int64_t seed,
               LayerTable* table);
 
-  /// What the layer computes with: the tensor itself, or what the table's hook makes of it. Ask
-  /// for the input first.
+  /// What the layer computes with: the tensor itself, or what the table's hook makes of it, as
+  /// float32. Ask for the input first.
   at::Tensor input(const at::Tensor& plain) const {
-    return table_->hook == nullptr ? plain : table_->hook->input(index_, plain);
+    return table_->hook == nullptr ? plain : table_->hook->input(index_, plain.to(at::kFloat));
   }
   at::Tensor weight() const {
     return table_->hook == nullptr ? weight_ : table_->hook->weight(index_, weight_);
   }
   const at::Tensor& bias() const { return bias_O_; }
+  /// Of the weight; null unless the layer writes it (may_overwrite_grad()).
+  const std::shared_ptr<bool>& grad_is_stale() const { return grad_is_stale_; }
+  /// The layer's backward can overwrite the weight's gradient: it says so in the table.
+  void may_overwrite_grad();
+  /// The weight of the table, whatever the hook makes of it.
+  const at::Tensor& plain_weight() const { return weight_; }
 
  private:
   LayerTable* table_;
   int64_t index_;  // in table_->layers
   at::Tensor weight_;
   at::Tensor bias_O_;
+  std::shared_ptr<bool> grad_is_stale_;
 };
 
 class Linear {

@@ -1,8 +1,11 @@
 #include "model/model.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "model/cnn.h"
 #include "model/digits_net.h"
 #include "model/mlp.h"
 
@@ -22,7 +25,7 @@ void require_fit(bool fits, const ModelOptions& options, const std::string& want
 
 ModelOptions read_model_options(YamlFields in) {
   ModelOptions options;
-  in.read_choice("type", &options.type, {"digits_net", "mlp"}, "which network");
+  in.read_choice("type", &options.type, {"digits_net", "mlp", "cnn"}, "which network");
   if (options.type == "mlp") {
     in.require("layers");
     in.read("layers", &options.layers, between(1, 1e6),
@@ -31,6 +34,16 @@ ModelOptions read_model_options(YamlFields in) {
                    "mlp: between the layers");
     if (in.has("layers") && options.layers.size() < 2)
       in.fault("layers", "'model.layers' needs at least two widths");
+  }
+  if (options.type == "cnn") {
+    in.read("channels", &options.channels, between(1, 1e6),
+            "cnn: outputs of each 3x3 convolution; after every second one the image is halved");
+    in.read("hidden", &options.hidden, between(1, 1e6),
+            "cnn: width of the linear layer before the classes");
+    in.read("batch_norm", &options.batch_norm,
+            "cnn: normalise what each convolution gives; train.batch_norm says over which samples");
+    if (options.channels.empty())
+      in.fault("channels", "'model.channels' needs at least one convolution");
   }
   in.done();
   return options;
@@ -43,6 +56,13 @@ std::unique_ptr<Model> make_model(const ModelOptions& options,
     require_fit(input_shape == std::vector<int64_t>{1, 8, 8} && num_classes == 10, options,
                 "inputs [1, 8, 8] and 10 classes", input_shape, num_classes);
     return std::make_unique<DigitsNet>(seed);
+  }
+  if (options.type == "cnn") {
+    require_fit(Cnn::fits(input_shape, options.channels), options,
+                fmt::format("images [channels, rows, columns] of at least {0}x{0}",
+                            int64_t{1} << std::min<size_t>(options.channels.size() / 2, 62)),
+                input_shape, num_classes);
+    return std::make_unique<Cnn>(input_shape, options, num_classes, seed);
   }
   check(options.type == "mlp", "the reader lets only known models pass");
   int64_t num_inputs = 1;

@@ -32,6 +32,17 @@ class Model {
   ParamTable& params() { return table_.params; }
   const ParamTable& params() const { return table_.params; }
 
+  /// What training changes beside the parameters, such as moving statistics; the tensors share
+  /// memory with the model.
+  const std::vector<Buffer>& buffers() const { return table_.buffers; }
+  /// Parameters are moved by their arena; call before the first forward.
+  void move_buffers_to(at::Device device) { table_.norms.move_to(device); }
+
+  /// Training (as a new model is) or evaluation: they differ where batches are normalised.
+  void set_training(bool training) { table_.norms.set_training(training); }
+  bool is_training() const { return table_.norms.is_training(); }
+  BatchNormTable& batch_norms() { return table_.norms; }
+
   /// The layers that call a hook, in the order in which forward uses them.
   const std::vector<LayerInfo>& layers() const { return table_.layers; }
   /// From the next forward on, each layer passes its input and its weight through the hook, which
@@ -45,8 +56,11 @@ class Model {
 /// Section `model` of the run file.
 struct ModelOptions {
   std::string type = "digits_net";
-  std::vector<int64_t> layers;      ///< mlp: widths from input to classes
-  std::string activation = "gelu";  ///< mlp: gelu | tanh | relu
+  std::vector<int64_t> layers;                         ///< mlp: widths from input to classes
+  std::string activation = "gelu";                     ///< mlp: gelu | tanh | relu
+  std::vector<int64_t> channels = {64, 64, 128, 128};  ///< cnn: outputs of each convolution
+  int64_t hidden = 240;                                ///< cnn: width before the classes
+  bool batch_norm = false;                             ///< cnn: between convolution and ReLU
 };
 
 ModelOptions read_model_options(YamlFields in);

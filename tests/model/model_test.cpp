@@ -57,9 +57,53 @@ TEST(Mlp, IsLinearLayersWithAnActivationBetween) {
   EXPECT_TRUE(at::allclose(net->forward(inputs), expected, 1e-5, 1e-6));
 }
 
+TEST(Cnn, HasTheDocumentedParameters) {
+  const auto net = make_model({.type = "cnn"}, {3, 32, 32}, 10, 17);
+  EXPECT_EQ(names(net->params()),
+            (std::vector<std::string>{"blocks.0.conv.weight", "blocks.0.conv.bias",
+                                      "blocks.1.conv.weight", "blocks.1.conv.bias",
+                                      "blocks.2.conv.weight", "blocks.2.conv.bias",
+                                      "blocks.3.conv.weight", "blocks.3.conv.bias", "hidden.weight",
+                                      "hidden.bias", "classifier.weight", "classifier.bias"}));
+  int64_t num_parameters = 0;
+  for (const Param& param : net->params()) num_parameters += param.tensor.numel();
+  EXPECT_EQ(num_parameters, 2'228'890);  // 1,792 + 36,928 + 73,856 + 147,584 + 1,966,320 + 2,410
+  EXPECT_EQ(net->layers().size(), 6);
+}
+
+TEST(Cnn, ComputesLogitsForAnyBatchSizeAndImage) {
+  const ModelOptions options{.type = "cnn", .channels = {4, 5, 6}, .hidden = 7};
+  for (const int64_t batch : {0, 1, 3}) {
+    const auto net = make_model(options, {2, 7, 9}, 4, 17);
+    const at::Tensor logits = net->forward(at::rand({batch, 2, 7, 9}));
+    EXPECT_EQ(logits.sizes(), (std::vector<int64_t>{batch, 4}));
+    logits.sum().backward();  // a rank without samples does this too
+    for (const Param& param : net->params())
+      EXPECT_EQ(param.tensor.grad().abs().sum().item<float>() > 0, batch > 0) << param.name;
+  }
+}
+
+TEST(Cnn, IsConvolutionsPoolingAndTwoLinearLayers) {
+  const auto net =
+      make_model({.type = "cnn", .channels = {3, 4, 5}, .hidden = 6}, {1, 4, 6}, 2, 17);
+  const ParamTable& p = net->params();
+  const auto conv = [&](const at::Tensor& inputs, size_t i) {
+    return at::conv2d(inputs, p[2 * i].tensor, p[2 * i + 1].tensor, 1, 1).clamp_min(0);
+  };
+  const at::Tensor inputs = at::rand({2, 1, 4, 6}) - 0.5;
+  at::Tensor values = conv(conv(inputs, 0), 1);
+  values = values.unfold(2, 2, 2).unfold(3, 2, 2).amax({4, 5});
+  values = conv(values, 2).flatten(1);
+  values = (values.matmul(p[6].tensor.t()) + p[7].tensor).clamp_min(0);
+  values = values.matmul(p[8].tensor.t()) + p[9].tensor;
+  EXPECT_TRUE(at::allclose(net->forward(inputs), values, 1e-5, 1e-6));
+}
+
 TEST(Model, DataThatDoesNotFitIsAConfigurationError) {
   EXPECT_THROW(make_model({}, {784}, 10, 1), Error);
   EXPECT_THROW(make_model({.type = "mlp", .layers = {64, 11}}, {1, 8, 8}, 10, 1), Error);
+  EXPECT_THROW(make_model({.type = "cnn"}, {3, 3, 32}, 10, 1), Error);  // two poolings
+  EXPECT_THROW(make_model({.type = "cnn"}, {32, 32}, 10, 1), Error);
 }
 
 }  // namespace

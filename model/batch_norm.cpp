@@ -1,0 +1,79 @@
+#include "model/batch_norm.h"
+
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "base/error.h"
+#include "model/sync_batch_norm.h"
+
+namespace lockstep::model {
+namespace {
+
+/// x n / (n - 1); a single value varies by 0.
+at::Tensor unbiased(const at::Tensor& variance_C, double num_values) {
+  return num_values > 1 ? variance_C * (num_values / (num_values - 1)) : variance_C;
+}
+
+double num_values_of(double num_samples, const at::Tensor& inputs_BCHW) {
+  return num_samples * static_cast<double>(inputs_BCHW.size(2) * inputs_BCHW.size(3));
+}
+
+}  // namespace
+
+BatchNorm::BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table)
+    : norms_(table->norms),
+      state_(table->norms.add(num_channels)),
+      gamma_C_(at::ones({num_channels}).set_requires_grad(true)),
+      beta_C_(at::zeros({num_channels}).set_requires_grad(true)) {
+  check(!table->layers.empty(), "batch normalisation follows a layer");
+  table->layers.back().has_batch_norm = true;
+  table->params.push_back({.name = name + ".gamma", .tensor = gamma_C_});
+  table->params.push_back({.name = name + ".beta", .tensor = beta_C_});
+  table->buffers.push_back({name + ".moving_mean", state_.moving_mean_C});
+  table->buffers.push_back({name + ".moving_variance", state_.moving_variance_C});
+  table->buffers.push_back({name + ".num_batches", state_.num_batches});
+}
+
+at::Tensor BatchNorm::operator()(const at::Tensor& inputs_BCHW) const {
+  if (!norms_.is_training() || norms_.is_frozen()) return by_moving_statistics(inputs_BCHW);
+  if (norms_.sum_over_ranks()) return by_samples_of_all_ranks(inputs_BCHW);
+  return by_own_samples(inputs_BCHW);
+}
+
+at::Tensor BatchNorm::by_moving_statistics(const at::Tensor& inputs_BCHW) const {
+  if (inputs_BCHW.numel() == 0)  // ATen's backward would divide by the number of values
+    return inputs_BCHW * gamma_C_.view({1, -1, 1, 1}) + beta_C_.view({1, -1, 1, 1});
+  return std::get<0>(at::native_batch_norm(inputs_BCHW, gamma_C_, beta_C_, state_.moving_mean_C,
+                                           state_.moving_variance_C, /*training=*/false,
+                                           /*momentum=*/0, BatchNormTable::kEpsilon));
+}
+
+at::Tensor BatchNorm::by_own_samples(const at::Tensor& inputs_BCHW) const {
+  const auto num_samples = static_cast<double>(inputs_BCHW.size(0));
+  if (num_samples == 0) return by_moving_statistics(inputs_BCHW);
+  // With nothing kept, what ATen moves becomes the batch's own mean and unbiased variance.
+  const at::Tensor mean_C = at::zeros_like(state_.moving_mean_C);
+  const at::Tensor variance_C = at::zeros_like(mean_C);
+  const auto [outputs_BCHW, saved_mean_C, saved_inverse_C] =
+      at::native_batch_norm(inputs_BCHW, gamma_C_, beta_C_, mean_C, variance_C, /*training=*/true,
+                            /*momentum=*/1, BatchNormTable::kEpsilon);
+  const bool is_single = num_values_of(num_samples, inputs_BCHW) == 1;  // ATen divides by 0
+  BatchNormTable::note(num_samples, mean_C, is_single ? at::zeros_like(mean_C) : variance_C,
+                       &state_);
+  return outputs_BCHW;
+}
+
+at::Tensor BatchNorm::by_samples_of_all_ranks(const at::Tensor& inputs_BCHW) const {
+  const GlobalStatistics global = global_statistics(inputs_BCHW, norms_.sum_over_ranks());
+  if (global.num_samples == 0) return by_moving_statistics(inputs_BCHW);
+  const double num_values = num_values_of(global.num_samples, inputs_BCHW);
+  BatchNormTable::note(global.num_samples, global.mean_C, unbiased(global.variance_C, num_values),
+                       &state_);
+  return normalise_globally(inputs_BCHW, gamma_C_, beta_C_, global, num_values,
+                            BatchNormTable::kEpsilon, norms_.sum_over_ranks());
+}
+
+}  // namespace lockstep::model

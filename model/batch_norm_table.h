@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep::model {
+
+/// Adds each rank's float64 numbers, on any device, in place. Called inside forward and backward,
+/// by every rank alike.
+using SumOverRanks = std::function<void(const at::Tensor& values_K)>;
+
+/// What one batch normalisation keeps between steps, and what it saw since the last update of that.
+/// Symbol: C = channels.
+struct BatchNormState {
+  at::Tensor moving_mean_C, moving_variance_C;  ///< float32; of evaluation
+  at::Tensor num_batches;                       ///< int64 [], updates of the two above
+  at::Tensor seen_K;  ///< float64 [1 + 2C]: samples, sums over samples of means, of variances
+};
+
+/// What the batch normalisations of one model share.
+///
+/// In training they normalise by the batch's own mean and variance. These are only noted in
+/// forward; the moving ones change in update() alone, once a step, so that a skipped step changes
+/// nothing and several micro-batches count as one batch.
+class BatchNormTable {
+ public:
+  static constexpr double kEpsilon = 1e-5;  ///< added to a variance
+  static constexpr double kKept = 0.9;      ///< share of the moving statistics that update() keeps
+
+  BatchNormState& add(int64_t num_channels);
+  bool empty() const { return states_.empty(); }
+  void move_to(at::Device device);
+
+  /// False: evaluation, by the moving statistics.
+  void set_training(bool training) { training_ = training; }
+  bool is_training() const { return training_; }
+  /// True: training goes by the moving statistics too, and they stay as they are.
+  void set_frozen(bool frozen) { frozen_ = frozen; }
+  bool is_frozen() const { return frozen_; }
+  /// Empty: each rank normalises by its own samples. Else by those of all ranks, and then every
+  /// rank runs forward and backward equally often, also without samples.
+  void set_sum_over_ranks(SumOverRanks sum) { sum_ = std::move(sum); }
+  const SumOverRanks& sum_over_ranks() const { return sum_; }
+
+  /// Notes the statistics of a batch. Unbiased variance. mean_C, variance_C of any float type.
+  static void note(double num_samples, const at::Tensor& mean_C, const at::Tensor& variance_C,
+                   BatchNormState* state);
+  /// What was noted since the last call, float64 [K]; sums of it over ranks are the same of all.
+  at::Tensor take_seen();
+  /// Moves the moving statistics towards the means of seen_K, (1 - kKept) of the way. Does nothing
+  /// if no samples were seen.
+  void update(const at::Tensor& seen_K);
+
+ private:
+  std::vector<std::unique_ptr<BatchNormState>> states_;  // layers keep addresses
+  SumOverRanks sum_;
+  bool training_ = true, frozen_ = false;
+};
+
+}  // namespace lockstep::model

@@ -1,0 +1,157 @@
+#include "model/linear_function.h"
+
+#include <utility>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace lockstep::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// a_KM^T b_KN goes into the parameter's gradient, where there is one; else it is returned.
+at::Tensor write_product(const at::Tensor& param_MN, const at::Tensor& a_KM, const at::Tensor& b_KN,
+                         bool* is_stale) {
+  at::Tensor& grad_MN = param_MN.mutable_grad();
+  if (!grad_MN.defined()) return at::mm(a_KM.t(), b_KN);
+  if (std::exchange(*is_stale, false))
+    at::mm_out(grad_MN, a_KM.t(), b_KN);
+  else
+    at::addmm_out(grad_MN, grad_MN, a_KM.t(), b_KN);
+  return {};
+}
+
+at::Tensor add_column_sums(const at::Tensor& param_N, const at::Tensor& values_KN) {
+  at::Tensor sums_N = values_KN.sum(0);
+  at::Tensor& grad_N = param_N.mutable_grad();
+  if (!grad_N.defined()) return sums_N;
+  grad_N.add_(sums_N);
+  return {};
+}
+
+/// Few samples and a large weight: the time is that of reading the weight, which the usual order of
+/// the product (inputs first) does at half the speed.
+bool is_bound_by_weight(const at::Tensor& inputs_BI, const at::Tensor& weight_OI) {
+  return inputs_BI.is_cpu() && inputs_BI.size(0) <= 64 && weight_OI.numel() >= (1 << 20);
+}
+
+at::Tensor product(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
+                   const at::Tensor& bias_O) {
+  if (!is_bound_by_weight(inputs_BI, weight_OI)) return at::linear(inputs_BI, weight_OI, bias_O);
+  return at::addmm(bias_O.unsqueeze(1), weight_OI, inputs_BI.t().contiguous()).t().contiguous();
+}
+
+/// inputs_BI, weight_OI, bias_O -> [B, O]; backward to the inputs alone.
+struct Product : torch::autograd::Function<Product> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
+                            const at::Tensor& weight_OI, const at::Tensor& bias_O) {
+    context->save_for_backward({weight_OI});
+    return product(inputs_BI, weight_OI, bias_O);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    variable_list grads(3);
+    if (outputs[0].defined() && context->needs_input_grad(0))
+      grads[0] = at::mm(outputs[0], context->get_saved_variables()[0]);
+    return grads;
+  }
+};
+
+/// Elements of a weight from which on its gradient is worth a node of its own.
+constexpr int64_t kLeastNode = 1 << 16;
+
+/// What both ways of backward do with the parameters: saved[0] inputs_BI, [1] weight_OI, [2]
+/// bias_O. What is undefined in the result is written already.
+struct ParamGrads {
+  at::Tensor weight_OI, bias_O;
+};
+void save_params(AutogradContext* context, const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
+                 const at::Tensor& bias_O, bool* is_stale) {
+  context->saved_data["is_stale"] = reinterpret_cast<int64_t>(is_stale);
+  context->save_for_backward({inputs_BI, weight_OI, bias_O});
+}
+ParamGrads write_params(AutogradContext* context, const variable_list& saved,
+                        const at::Tensor& grad_BO, size_t weight_input) {
+  auto* is_stale = reinterpret_cast<bool*>(context->saved_data["is_stale"].toInt());
+  ParamGrads grads;
+  if (context->needs_input_grad(weight_input))
+    grads.weight_OI = write_product(saved[1], grad_BO, saved[0], is_stale);
+  if (context->needs_input_grad(weight_input + 1))
+    grads.bias_O = add_column_sums(saved[2], grad_BO);
+  return grads;
+}
+
+/// Passes outputs_BO through; backward writes the gradients of the parameters that made them. A
+/// node of its own, which comes before Product's: their hooks run before that is computed.
+struct WritesGradients : torch::autograd::Function<WritesGradients> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& outputs_BO,
+                            const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
+                            const at::Tensor& bias_O, bool* is_stale) {
+    save_params(context, inputs_BI, weight_OI, bias_O, is_stale);
+    return outputs_BO.view_as(outputs_BO);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    const at::NoGradGuard no_grad;
+    if (!outputs[0].defined()) return variable_list(5);
+    const ParamGrads grads =
+        write_params(context, context->get_saved_variables(), outputs[0], /*weight_input=*/2);
+    return {outputs[0], {}, grads.weight_OI, grads.bias_O, {}};
+  }
+};
+
+/// Both in one node, which costs less.
+struct ProductAndGradients : torch::autograd::Function<ProductAndGradients> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
+                            const at::Tensor& weight_OI, const at::Tensor& bias_O, bool* is_stale) {
+    save_params(context, inputs_BI, weight_OI, bias_O, is_stale);
+    return at::linear(inputs_BI, weight_OI, bias_O);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    const at::NoGradGuard no_grad;
+    if (!outputs[0].defined()) return variable_list(4);
+    const variable_list saved = context->get_saved_variables();
+    const ParamGrads grads = write_params(context, saved, outputs[0], /*weight_input=*/1);
+    at::Tensor inputs;
+    if (context->needs_input_grad(0)) inputs = at::mm(outputs[0], saved[1]);
+    return {inputs, grads.weight_OI, grads.bias_O, {}};
+  }
+};
+
+bool writes_in_place(const at::Tensor& inputs, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::GradMode::is_enabled() && inputs.dim() == 2 && weight.is_leaf() && bias.is_leaf() &&
+         weight.grad().defined() && bias.grad().defined() &&
+         inputs.scalar_type() == weight.scalar_type() &&
+         !at::autocast::is_autocast_enabled(weight.device().type());
+}
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
+                  const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale) {
+  if (writes_in_place(inputs_BI, weight_OI, bias_O)) {
+    if (weight_OI.numel() < kLeastNode)
+      return ProductAndGradients::apply(inputs_BI, weight_OI, bias_O, grad_is_stale.get());
+    return WritesGradients::apply(Product::apply(inputs_BI, weight_OI.detach(), bias_O.detach()),
+                                  inputs_BI.detach(), weight_OI, bias_O, grad_is_stale.get());
+  }
+  settle_grad(weight_OI, grad_is_stale);
+  return at::linear(inputs_BI, weight_OI, bias_O);
+}
+
+void settle_grad(const at::Tensor& param, const std::shared_ptr<bool>& grad_is_stale) {
+  if (!at::GradMode::is_enabled() || !param.is_leaf() || !*grad_is_stale) return;
+  *grad_is_stale = false;
+  if (param.grad().defined()) param.mutable_grad().zero_();
+}
+
+}  // namespace lockstep::model

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep::model {
+
+/// inputs_BI [B, I], weight_OI [O, I], bias_O [O] -> [B, O], as at::linear.
+///
+/// Where weight and bias are parameters that have a gradient tensor (as in optim::ParamArena),
+/// backward writes the weight's gradient in place: the product is never written to memory of its
+/// own and read again, which for small batches is a third of the step's memory traffic. It
+/// overwrites what stands there if `grad_is_stale` (base/params.h; must outlive backward) says so,
+/// and adds to it otherwise. Hooks on gradients run as ever. Elsewhere, and for other shapes or
+/// under autocast, this is at::linear, whose backward only adds: then what is stale is zeroed here.
+at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
+                  const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale);
+
+/// Zeroes the gradient of a parameter, if it is stale, before a backward that only adds to it.
+void settle_grad(const at::Tensor& param, const std::shared_ptr<bool>& grad_is_stale);
+
+}  // namespace lockstep::model
