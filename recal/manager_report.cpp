@@ -8,8 +8,6 @@
 namespace lockstep::recal {
 namespace {
 
-constexpr const char* kGroupNames[kNumParamGroups] = {"weights", "other"};
-
 double fraction(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -17,10 +15,11 @@ double fraction(int64_t part, int64_t whole) {
 void add_rates(const Timeline& timeline, int64_t step, std::vector<Summary>* all) {
   for (int group = 0; group < kNumParamGroups; ++group) {
     if (timeline.sets_learning_rate())
-      all->push_back({fmt::format("learning_rate/{}", kGroupNames[group]),
+      all->push_back({fmt::format("learning_rate/{}", kParamGroupNames[static_cast<size_t>(group)]),
                       timeline.learning_rate_at(step, group)});
     if (const std::optional<double> decay = timeline.weight_decay_at(step, group))
-      all->push_back({fmt::format("weight_decay/{}", kGroupNames[group]), *decay});
+      all->push_back(
+          {fmt::format("weight_decay/{}", kParamGroupNames[static_cast<size_t>(group)]), *decay});
   }
 }
 

@@ -91,6 +91,7 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
   params_ = params;
   if (faults->empty()) check_mask_kinds(faults);
   if (faults->empty()) masks_ = MaskTable(params, covered_params(*timeline_));
+  updates_keep_zeros_ = options.updates_keep_zeros;
   if (quantizes(*timeline_)) quantizer_ = std::make_unique<FakeQuantizer>(options.layers);
   for (const Param& param : params)
     if (param.prunable) num_prunable_weights_ += param.tensor.numel();
@@ -129,12 +130,20 @@ const Timeline& ScheduledModifierManager::timeline() const {
 }
 
 Applied ScheduledModifierManager::apply_due(int64_t step, dist::Communicator& control) {
+  return apply_at(step, /*closing=*/false, control);
+}
+
+Applied ScheduledModifierManager::apply_at(int64_t step, bool closing,
+                                           dist::Communicator& control) {
   require_stage(stage_ != Stage::kFinalized, "apply_due", "cannot follow finalize()");
   initialize();
   Applied applied;
   const bool is_first = std::exchange(last_step_, step) < 0;
   bool trainability = is_first, quantization = is_first;
   for (const Action& action : timeline_->due_at(step)) {
+    // No update follows in which a weight could grow back, and what is reported and saved is the
+    // pruned model.
+    if (closing && action.kind == ActionKind::kRelease) continue;
     apply(action, control, &applied);
     trainability = trainability || action.kind == ActionKind::kSetTrainable;
     quantization = quantization || switches_quantization(action.kind);
@@ -151,9 +160,6 @@ Applied ScheduledModifierManager::apply_due(int64_t step, dist::Communicator& co
 void ScheduledModifierManager::apply(const Action& action, dist::Communicator& control,
                                      Applied* applied) {
   if (action.param_set < 0) return;
-  // No update follows in which a weight could grow back, and what is reported and saved is the
-  // pruned model.
-  if (closing_ && action.kind == ActionKind::kRelease) return;
   const ParamSet& set = timeline_->param_sets()[static_cast<size_t>(action.param_set)];
   if (works_on_masks(action.kind)) apply_to_masks(action, set, control, applied);
   if (action.kind == ActionKind::kSetParam) set_values(set, action.value);
@@ -206,16 +212,15 @@ void ScheduledModifierManager::mask_gradients() { masks_.enforce_gradients(); }
 
 void ScheduledModifierManager::end_step(bool updated, dist::Communicator& control) {
   require_stage(stage_ == Stage::kRunning, "end_step", "comes after apply_due()");
-  if (updated && last_step_ % kReviveCheckSteps == 0) num_revived_ += masks_.count_revived();
-  if (updated) masks_.enforce();
+  const bool looks = last_step_ % kReviveCheckSteps == 0;
+  if (updated && looks) num_revived_ += masks_.count_revived();
+  if (updated && (looks || !updates_keep_zeros_)) masks_.enforce();
   if (quantizer_) quantizer_->end_step(control, updated);
 }
 
 Applied ScheduledModifierManager::apply_closing(int64_t step, dist::Communicator& control) {
   if (stage_ == Stage::kFinalized || last_step_ == step) return {};
-  closing_ = true;
-  Applied applied = apply_due(step, control);
-  closing_ = false;
+  Applied applied = apply_at(step, /*closing=*/true, control);
   masks_.enforce();
   return applied;
 }

@@ -35,6 +35,9 @@ struct AttachOptions {
   std::string learning_rate_decay_type = "fixed";  ///< the optimizer's own schedule
   std::vector<LayerInfo> layers;                   ///< of the model, for quantization
   std::optional<int64_t> max_steps;                ///< a cap of the run
+  /// Whoever updates keeps pruned weights at 0 (no gradient, no moments): then end_step() looks at
+  /// them at every kReviveCheckSteps-th step only, and saves a pass over the weights at the others.
+  bool updates_keep_zeros = false;
 };
 
 /// What apply_due() changed.
@@ -120,8 +123,8 @@ class ScheduledModifierManager {
   /// Zeroes the gradients of pruned weights. Local, cheap, without allocation on the CPU.
   void mask_gradients();
 
-  /// After the update of a step (`updated`: false where it was skipped): pruned weights are zeroed,
-  /// observed inputs agreed upon.
+  /// After the update of a step (`updated`: false where it was skipped): pruned weights are zeroed
+  /// (AttachOptions::updates_keep_zeros), observed inputs agreed upon.
   void end_step(bool updated, dist::Communicator& control);
 
   /// Applies what is due once `step` updates are done and no more will follow: a closing sparsity
@@ -183,6 +186,8 @@ class ScheduledModifierManager {
 
   void require_stage(bool holds, std::string_view call, std::string_view instead) const;
   void check_mask_kinds(Faults* faults) const;
+  /// closing: no update follows.
+  Applied apply_at(int64_t step, bool closing, dist::Communicator& control);
   void apply(const Action& action, dist::Communicator& control, Applied* applied);
   void apply_to_masks(const Action& action, const ParamSet& set, dist::Communicator& control,
                       Applied* applied);
@@ -199,7 +204,7 @@ class ScheduledModifierManager {
   int64_t num_prunable_weights_ = 0;
   std::vector<bool> trainable_;  // what the last apply_due left
   int64_t last_step_ = -1;       // of apply_due
-  bool closing_ = false;         // apply_closing() is under way
+  bool updates_keep_zeros_ = false;
   int64_t num_mask_updates_ = 0, num_revived_ = 0;
 };
 
