@@ -51,10 +51,18 @@ struct StepSample {
   int64_t num_samples = 0;  ///< trained on by this rank in this step
   double duration_s = 0;
   PhaseSeconds phases;
-  int64_t bytes_reduced = 0;       ///< payload this rank handed to all-reduce
-  double allreduce_exposed_s = 0;  ///< waited for all-reduce, not hidden behind backward
-  bool nonfinite = false;          ///< the update was skipped for NaN or Inf
+  int64_t bytes_reduced = 0;          ///< payload this rank handed to all-reduce
+  int64_t bytes_saved = 0;            ///< that packing and narrower types left out of it
+  int64_t bytes_sent = 0;             ///< least that this rank must send for it
+  double allreduce_s = 0;             ///< inside all-reduces, hidden or not
+  double allreduce_overlapped_s = 0;  ///< the part of it hidden behind backward
+  int64_t bytes_gathered = 0;         ///< values all-gathered, where the optimizer is divided
+  double gather_s = 0;                ///< inside these all-gathers
+  double allreduce_exposed_s = 0;     ///< waited for all-reduce, not hidden behind backward
+  bool nonfinite = false;             ///< the update was skipped for NaN or Inf
   std::optional<double> loss;  ///< mean over ranks; absent where it was not read from the device
+  std::optional<double> gradient_norm;  ///< before clipping; absent where nothing is clipped by it
+  std::optional<double> loss_scale;     ///< absent where losses are not scaled
 };
 
 struct SaveSample {

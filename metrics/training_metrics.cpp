@@ -118,6 +118,18 @@ struct TrainingMetrics::RankSeries {
                               "Seconds of steps spent in each phase.")),
         reduced_bytes(
             counter(r, "lockstep_allreduce_bytes_total", "Payload handed to all-reduce.")),
+        saved_bytes(counter(r, "lockstep_allreduce_saved_bytes_total",
+                            "Payload left out by packing and narrower types.")),
+        sent_bytes(counter(r, "lockstep_allreduce_sent_bytes_total",
+                           "Least that this rank had to send to reduce its payload.")),
+        reducing(counter(r, "lockstep_allreduce_seconds_total",
+                         "Seconds inside all-reduces of gradients, hidden or not.")),
+        overlapped(counter(r, "lockstep_allreduce_overlapped_seconds_total",
+                           "Seconds inside all-reduces hidden behind backward.")),
+        gathered_bytes(counter(r, "lockstep_gather_bytes_total",
+                               "Values all-gathered after updates, of all ranks together.")),
+        gathering(
+            counter(r, "lockstep_gather_seconds_total", "Seconds inside all-gathers of values.")),
         exposed(counter(r, "lockstep_allreduce_exposed_seconds_total",
                         "Seconds waited for all-reduce, not hidden behind backward.")),
         stall(counter(r, "lockstep_checkpoint_stall_seconds_total",
@@ -147,7 +159,9 @@ struct TrainingMetrics::RankSeries {
   Counter& nonfinite;
   Histogram& step_duration;
   PhaseCounters phases;
-  Counter &reduced_bytes, &exposed;
+  Counter &reduced_bytes, &saved_bytes, &sent_bytes, &reducing, &overlapped;
+  Counter &gathered_bytes, &gathering;
+  Counter& exposed;
   Counter &stall, &written_bytes;
   Counter &agreement_checks, &agreement_seconds;
   Family<Counter>& signals;
@@ -159,6 +173,9 @@ struct TrainingMetrics::RunSeries {
       : step(gauge(r, "lockstep_step", "Global step: updates done, counted on over restarts.")),
         epoch(gauge(r, "lockstep_epoch", "Epochs done, with fraction.")),
         loss(r, "lockstep_train_loss", "Last logged training loss, mean over ranks."),
+        gradient_norm(r, "lockstep_gradient_norm",
+                      "Length of the last update's mean gradient, before clipping by norm."),
+        loss_scale(r, "lockstep_loss_scale", "What the last step's losses were multiplied by."),
         validation_loss(r, "lockstep_validation_loss", "Loss of the last validation."),
         validation_accuracy(r, "lockstep_validation_accuracy_ratio",
                             "Top-1 accuracy of the last validation."),
@@ -197,7 +214,7 @@ struct TrainingMetrics::RunSeries {
   }
 
   Gauge &step, &epoch;
-  LateGauge loss;
+  LateGauge loss, gradient_norm, loss_scale;
   LateGauge validation_loss, validation_accuracy;
   Counter &saves, &save_failures;
   Histogram& save_duration;
@@ -236,12 +253,20 @@ void TrainingMetrics::record_step(const StepSample& sample) {
   rank_->step_duration.Observe(sample.duration_s);
   rank_->phases.add(sample.phases);
   rank_->reduced_bytes.Increment(static_cast<double>(sample.bytes_reduced));
+  rank_->saved_bytes.Increment(static_cast<double>(sample.bytes_saved));
+  rank_->sent_bytes.Increment(static_cast<double>(sample.bytes_sent));
+  rank_->reducing.Increment(sample.allreduce_s);
+  rank_->overlapped.Increment(sample.allreduce_overlapped_s);
+  rank_->gathered_bytes.Increment(static_cast<double>(sample.bytes_gathered));
+  rank_->gathering.Increment(sample.gather_s);
   rank_->exposed.Increment(sample.allreduce_exposed_s);
   if (sample.nonfinite) rank_->nonfinite.Increment();
   if (!run_) return;
   run_->step.Set(static_cast<double>(sample.step));
   run_->epoch.Set(sample.epoch);
   if (sample.loss) run_->loss.set(*sample.loss);
+  if (sample.gradient_norm) run_->gradient_norm.set(*sample.gradient_norm);
+  if (sample.loss_scale) run_->loss_scale.set(*sample.loss_scale);
 }
 
 void TrainingMetrics::record_validation(const ValidationSample& sample) {

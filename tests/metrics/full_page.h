@@ -41,9 +41,17 @@ inline metrics::StepSample some_step(int64_t step) {
                      .modifier = 0.00075,
                      .other = 0.00025},
           .bytes_reduced = 4096,
+          .bytes_saved = 1024,
+          .bytes_sent = 4096,
+          .allreduce_s = 0.002,
+          .allreduce_overlapped_s = 0.0015,
+          .bytes_gathered = 512,
+          .gather_s = 0.001,
           .allreduce_exposed_s = 0.0005,
           .nonfinite = false,
-          .loss = 2.3};
+          .loss = 2.3,
+          .gradient_norm = 0.75,
+          .loss_scale = 1024};
 }
 
 inline void record_recipe(metrics::RecipeMetrics* recipe) {
