@@ -134,7 +134,9 @@ RestoreReport restore(const std::string& prefix, const StateList& state) {
   RestoreReport report{prefix, number_of(prefix), match(reader, state)};
   for (const StateEntry& entry : state) {
     const std::string name = index_name(entry.key);
-    if (!reader.find(name))  // match() let it pass
+    if (!reader.find(name) && entry.text)  // match() let it pass
+      entry.text->clear();
+    else if (!reader.find(name))
       entry.tensor.fill_(*entry.value_if_missing);
     else if (entry.text)
       *entry.text = reader.read_strings(name).at(0);

@@ -9,10 +9,29 @@
 #include "train/loss.h"
 
 namespace lockstep::train {
+namespace {
+
+/// The model evaluates while it lives.
+class Evaluating {
+ public:
+  explicit Evaluating(model::Model& model) : model_(model), was_training_(model.is_training()) {
+    model_.set_training(false);
+  }
+  ~Evaluating() { model_.set_training(was_training_); }
+  Evaluating(const Evaluating&) = delete;
+  Evaluating& operator=(const Evaluating&) = delete;
+
+ private:
+  model::Model& model_;
+  const bool was_training_;
+};
+
+}  // namespace
 
 EvalResult evaluate(model::Model& model, const data::Dataset& dataset, const EvalOptions& options,
                     dist::Communicator& control, const std::function<void()>& on_batch) {
   const at::NoGradGuard no_grad;
+  const Evaluating evaluating(model);
   const data::Share mine =
       data::share_of(dataset.num_samples(), control.rank(), control.world_size());
   double loss_sum = 0;

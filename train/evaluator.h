@@ -15,8 +15,9 @@ struct EvalResult {
   int64_t num_samples = 0;
 };
 
-/// Evaluates the model on a data set, each rank on its contiguous share; the same result on every
-/// rank. Collective. `on_batch` is called after each batch and may be empty.
+/// Evaluates the model (Model::set_training(false), in float32) on a data set, each rank on its
+/// contiguous share; the same result on every rank. Collective. `on_batch` is called after each
+/// batch and may be empty.
 EvalResult evaluate(model::Model& model, const data::Dataset& dataset, const EvalOptions& options,
                     dist::Communicator& control, const std::function<void()>& on_batch = {});
 

@@ -19,10 +19,19 @@ metrics::StepSample sample_of(const StepReport& report) {
           .num_samples = report.rank_samples,
           .duration_s = report.duration_s,
           .phases = report.phases,
-          .bytes_reduced = report.bytes_reduced,
-          .allreduce_exposed_s = report.phases.allreduce,
+          .bytes_reduced = report.totals.bytes_reduced,
+          .bytes_saved = report.totals.bytes_saved,
+          .bytes_sent = report.totals.bytes_sent,
+          .allreduce_s = report.totals.reduce_s,
+          .allreduce_overlapped_s = report.totals.overlapped_s,
+          .bytes_gathered = report.gathered.bytes_gathered,
+          .gather_s = report.gathered.gather_s,
+          .allreduce_exposed_s = report.totals.wait_s,
           .nonfinite = report.skipped,
-          .loss = report.loss};
+          .loss = report.loss,
+          .gradient_norm = report.gradient_norm,
+          .loss_scale = report.scales_losses ? std::optional(static_cast<double>(report.loss_scale))
+                                             : std::nullopt};
 }
 
 }  // namespace
@@ -76,7 +85,6 @@ void Recorder::record_recipe(const StepReport& report) {
   metrics::RecipeMetrics& shown = metrics_.recipe();
   shown.add_revived_weights(recipe_.num_revived() - revived_);
   revived_ = recipe_.num_revived();
-  num_trainable_ = report.num_trainable;
   const bool is_first = num_steps_ == 1;
   if (is_first || !recipe_.timeline().due_at(report.step - 1).empty())
     record_due(report.step - 1, report.num_mask_updates, report.num_trainable);
@@ -101,9 +109,9 @@ void Recorder::record_due(int64_t step, int64_t num_mask_updates, int64_t num_tr
                               .num_trainable = num_trainable});
 }
 
-void Recorder::closing(int64_t step, const recal::Applied& applied) {
-  if (applied.num_mask_updates == 0 && !applied.masks_changed) return;
-  record_due(step, applied.num_mask_updates, num_trainable_);
+void Recorder::closing(int64_t step, const recal::Applied& applied, int64_t num_trainable) {
+  if (applied.num_mask_updates == 0) return;
+  record_due(step, applied.num_mask_updates, num_trainable);
   if (!events_) return;
   const std::array<metrics::Scalar, 1> sparsity{{{"sparsity", recipe_.sparsity()}}};
   events_->add(step, sparsity);

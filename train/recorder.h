@@ -43,7 +43,7 @@ class Recorder {
   void step(const StepReport& report);
   void evaluation(int64_t step, const EvalResult& result);
   /// What the recipe closed the run with, after `step` updates.
-  void closing(int64_t step, const recal::Applied& applied);
+  void closing(int64_t step, const recal::Applied& applied, int64_t num_trainable);
   /// A save under way blocked training for stall_s seconds.
   void save(const metrics::SaveSample& sample);
   void agreement(const Agreement& agreement) {
@@ -78,7 +78,6 @@ class Recorder {
   std::optional<double> last_loss_;
   int64_t num_steps_ = 0;
   int64_t revived_ = 0;
-  int64_t num_trainable_ = 0;
   int64_t global_samples_ = 0;
   int64_t counted_samples_ = 0;
   double counted_s_ = 0;

@@ -77,7 +77,7 @@ void Run::save() {
   Stopwatch watch;
   parts_.recorder.state(metrics::RunState::kSaving);
   const int64_t step = parts_.training.clock.step;
-  agree(fmt::format("to be saved at step {}", step));
+  if (agreed_step_ != step) agree(fmt::format("to be saved at step {}", step));
   const checkpoint::SaveResult result = parts_.saver.save(parts_.state(), step);
   const double stall_s = watch.lap();
   parts_.schedule.saved();
@@ -102,18 +102,18 @@ void Run::save() {
 /// Ranks that have parted must not go on, and must not push good saves out.
 void Run::agree(const std::string& when) {
   parts_.agreement.require(when);
+  agreed_step_ = parts_.training.clock.step;
   parts_.recorder.agreement(parts_.agreement);
 }
 
 /// Twice the longest save of this process; before the first one, what a slow disk would need.
 bool Run::save_fits_the_grace() const {
   constexpr double kSlowDiskBytesPerS = 50e6, kFixed_s = 0.2;
+  if (longest_save_s_ > 0) return 2 * longest_save_s_ < parts_.grace_s;
   double num_bytes = 0;
   for (const StateEntry& entry : parts_.state())
     if (entry.tensor.defined()) num_bytes += static_cast<double>(entry.tensor.nbytes());
-  const double expected_s =
-      longest_save_s_ > 0 ? 2 * longest_save_s_ : kFixed_s + num_bytes / kSlowDiskBytesPerS;
-  return expected_s < parts_.grace_s;
+  return kFixed_s + num_bytes / kSlowDiskBytesPerS < parts_.grace_s;
 }
 
 RunResult Run::stop(const StepReport& report) {
@@ -156,7 +156,8 @@ void Run::tell_signals() {
 RunResult Run::finish() {
   const StepClock& clock = parts_.training.clock;
   const recal::Applied closing = parts_.trainer.close();
-  parts_.recorder.closing(clock.step, closing);
+  if (closing.num_mask_updates > 0) agreed_step_ = -1;  // weights and masks are others since
+  parts_.recorder.closing(clock.step, closing, parts_.training.arena.num_trainable_elements());
   const bool is_new = closing.masks_changed || last_saved_step_ != clock.step;
   const bool must_save = is_new && (parts_.save_at_end || save_is_due_);
   if (must_save) save();

@@ -71,6 +71,7 @@ class Run {
   RunParts parts_;
   std::string last_commit_;
   int64_t last_saved_step_;
+  int64_t agreed_step_ = -1;  ///< at which the ranks' state was compared, and is the same since
   bool last_save_ok_ = true;
   bool save_is_due_ = false;  ///< asked for at the last step, where finish() saves
   double longest_save_s_ = 0;

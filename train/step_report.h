@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "dist/step_share.h"
 #include "metrics/samples.h"
 #include "optim/optimizer.h"
 
@@ -16,16 +18,20 @@ struct StepReport {
   optim::StepRates rates{};  ///< of this update, by parameter group
   double sparsity = 0;       ///< zeros among the prunable weights, 0 to 1
   int64_t global_samples = 0;
-  int64_t rank_samples = 0;   ///< rank
-  int64_t bytes_reduced = 0;  ///< rank: payload handed to collectives
+  int64_t rank_samples = 0;     ///< rank
+  dist::GatherTotals gathered;  ///< rank: values, where the optimizer is divided
+  dist::StepTotals totals;      ///< rank: bytes and seconds of the reduction
   int64_t num_mask_updates = 0;
-  int64_t num_trainable = 0;     ///< elements of parameters that the update may change
-  bool skipped = false;          ///< not finite on some rank: nobody updated
-  bool wants_save = false;       ///< rank 0's interval passed, or a save was asked for
-  bool wants_stop = false;       ///< some rank was asked to save and stop
-  bool must_end = false;         ///< some rank was told to end
-  double duration_s = 0;         ///< rank
-  metrics::PhaseSeconds phases;  ///< rank
+  int64_t num_trainable = 0;            ///< elements of parameters that the update may change
+  std::optional<double> gradient_norm;  ///< before clipping by norm, if that is asked for
+  int64_t loss_scale = 1;               ///< of this update's backward
+  bool scales_losses = false;           ///< whether that changes
+  bool skipped = false;                 ///< not finite on some rank: nobody updated
+  bool wants_save = false;              ///< rank 0's interval passed, or a save was asked for
+  bool wants_stop = false;              ///< some rank was asked to save and stop
+  bool must_end = false;                ///< some rank was told to end
+  double duration_s = 0;                ///< rank
+  metrics::PhaseSeconds phases;         ///< rank
 };
 
 }  // namespace lockstep::train

@@ -6,7 +6,12 @@ TrainOptions read_train_options(YamlFields in) {
   TrainOptions options;
   in.read_choice("loss", &options.loss, {"cross_entropy"},
                  "what is minimised, averaged over all samples of an update");
-  in.read_choice("precision", &options.precision, {"fp32"}, "number type of forward and backward");
+  in.read_choice("precision", &options.precision, {"fp32", "bf16", "fp16"},
+                 "number type in which layers compute; weights, gradients and loss stay fp32");
+  options.loss_scale = read_loss_scale_options(in.section("loss_scale"));
+  in.read_choice("batch_norm", &options.batch_norm, {"broadcast", "average", "sync"},
+                 "moving statistics are rank 0's, or the mean of all ranks'; sync: batches are "
+                 "normalised over all ranks too");
   in.read("replicas_to_aggregate", &options.replicas_to_aggregate, between(1, 1e6),
           "micro-batches of one update on each rank");
   in.read("max_steps", &options.max_steps, count_from(0),

@@ -5,13 +5,16 @@
 #include <string>
 
 #include "base/yaml_fields.h"
+#include "train/loss_scale.h"
 
 namespace lockstep::train {
 
 /// Section `train` of the run file.
 struct TrainOptions {
   std::string loss = "cross_entropy";
-  std::string precision = "fp32";
+  std::string precision = "fp32";      ///< of forward and backward: fp32 | bf16 | fp16
+  LossScaleOptions loss_scale;         ///< fp16
+  std::string batch_norm = "average";  ///< train/batch_statistics.h
   int64_t replicas_to_aggregate =
       1;  ///< micro-batches of one update on each rank (gradient accumulation)
   std::optional<int64_t> max_steps;   ///< caps the recipe too

@@ -4,9 +4,13 @@
 #include "data/loader.h"
 #include "dist/gradient_reducer.h"
 #include "model/model.h"
+#include "optim/clip_gradients.h"
 #include "optim/optimizer.h"
 #include "optim/param_arena.h"
 #include "recal/scheduled_modifier_manager.h"
+#include "train/batch_statistics.h"
+#include "train/elastic.h"
+#include "train/loss_scale.h"
 #include "train/rate_schedule.h"
 #include "train/step_report.h"
 #include "train/stop_request.h"
@@ -25,20 +29,23 @@ struct TrainerParts {
   recal::ScheduledModifierManager& recipe;
   const RateSchedule& rates;
   StepClock& clock;
-  int64_t bucket_bytes = 26214400;  ///< of gradients that travel together
+  int64_t bucket_bytes = 4194304;  ///< of gradients that travel together
+  optim::ClipOptions clip;          ///< of the mean gradients
+  LossScale* loss_scale = nullptr;  ///< null: losses are not scaled
+  bool elastic = false;             ///< the same bits on 1, 2, 4 and 8 ranks (train/elastic.h)
 };
 
 /// The training step. Every rank calls step() the same number of times; one caller at a time.
 ///
 ///   what is due by the recipe -> next batch -> forward, loss, backward by micro-batch -> reduce ->
-///   update -> masks
+///   clip -> update -> masks -> moving statistics
 ///
 /// Nothing here is decided by one rank: the loss, the verdict on non-finite values and the votes
-/// come out of the same reduction as the gradients.
+/// come out of the same reduction as the gradients, and the loss scale follows from the verdict.
 class Trainer {
  public:
-  Trainer(const TrainerParts& parts, const TrainOptions& options)
-      : parts_(parts), options_(options) {}
+  /// Collective where train.batch_norm is sync (train/batch_statistics.h).
+  Trainer(const TrainerParts& parts, const TrainOptions& options);
 
   /// One update. Throws Error(kNonFinite).everywhere() after too many skipped updates in a row,
   /// Error(kDisagree) if new masks differ, Error(kUnavailable) if a peer is gone.
@@ -48,14 +55,25 @@ class Trainer {
   recal::Applied close();
 
  private:
-  /// Brings optimizer and buffers in line with what the recipe changed.
+  /// Brings optimizer, buffers and reducer in line with what the recipe changed.
   void follow(const recal::Applied& due);
   /// Forward and backward of this rank's samples; returns the sum of their losses.
   double compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
-  void update(const dist::StepTotals& totals, StepReport* report);
+  /// Gradients of these samples, by micro-batch, and the sum of their losses. `weight`: what each
+  /// loss is multiplied by before backward. `completes`: these are all of this rank's.
+  double gradients_of(const data::Examples& samples, double weight, bool completes,
+                      metrics::PhaseSeconds* phases);
+  at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_B);
+  int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
+  dist::StepWishes wishes() const { return {.square_sum = parts_.clip.norm.has_value()}; }
+  void judge(const dist::StepTotals& totals, StepReport* report);
+  void update(StepReport* report);
 
   TrainerParts parts_;
   TrainOptions options_;
+  BatchStatistics statistics_;
+  std::optional<ShardTree> shard_tree_;  ///< where elastic
+  bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
   int64_t num_skipped_in_a_row_ = 0;
 };
 

@@ -84,6 +84,17 @@ TEST(Restore, NamesThatDoNotMatchAreReported) {
   EXPECT_THAT(missing.what(), HasSubstr("holds no 'model/new'"));
 }
 
+TEST(Restore, WhatMayBeMissingGetsItsValue) {
+  TemporaryFolder folder;
+  tests::save_small({.prefix = folder.prefix()}, 3);
+  const at::Tensor added = at::ones({3});
+  std::string note = "of another run";
+  (void)restore(folder.prefix() + "-3",
+                {{"model/added", added, nullptr, 7.0}, {"_lockstep/added", {}, &note, 0.0}});
+  EXPECT_TRUE(added.equal(at::full({3}, 7.0)));
+  EXPECT_EQ(note, "");
+}
+
 TEST(Restore, WrongFormIsRefusedBeforeAnythingIsWritten) {
   TemporaryFolder folder;
   tests::save_small({.prefix = folder.prefix()}, 3);

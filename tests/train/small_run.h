@@ -1,0 +1,111 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/random_dataset.h"
+#include "dist/gradient_reducer.h"
+#include "dist/replica_check.h"
+#include "train/layout.h"
+#include "train/trainer.h"
+
+namespace lockstep::tests {
+
+struct SmallRunOptions {
+  model::ModelOptions model{
+      .type = "mlp", .layers = {3, 5, 4}, .activation = "tanh", .channels = {}};
+  std::vector<int64_t> shape = {3};
+  int64_t num_classes = 4, num_samples = 10, global_batch = 4;
+  train::TrainOptions train;
+  optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
+  dist::SyncOptions sync{.bucket_bytes = 1024, .overlap = "true"};
+  std::string recipe = "version: 1.0.0\nmodifiers: []\n";
+};
+
+/// One rank's training of random numbers, put together as the daemon does, with gradients that
+/// travel during backward in small buckets.
+class SmallRun {
+ public:
+  SmallRun(dist::Communicator& comm, const SmallRunOptions& options_)
+      : options(options_),
+        control(comm),
+        gradients(comm.split(0, comm.rank())),
+        dataset(options.shape, options.num_classes, options.num_samples, 1),
+        sampler({.num_samples = options.num_samples,
+                 .global_batch_size = options.global_batch,
+                 .seed = 2}),
+        loader(dataset, sampler, comm.rank(), comm.world_size()),
+        clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
+        model(model::make_model(options.model, options.shape, options.num_classes, 17)),
+        arena(model->params(),
+              train::plan_layout(model->params(), std::vector<bool>(model->params().size(), true),
+                                 4096),
+              at::kCPU),
+        reducer(*gradients, arena.buffers(), model->params(), options.sync),
+        optimizer(optim::make_optimizer(options.optimizer, arena.buffers(), model->params())),
+        loss_scale(options.train.loss_scale, options.train.precision == "fp16"),
+        recipe(attached()),
+        rates(options.optimizer, recipe.timeline(), 100),
+        trainer({control, loader, *model, arena, reducer, *optimizer, recipe, rates, clock, 4096,
+                 options.optimizer.clip, &loss_scale},
+                options.train) {
+    model->set_layer_hook(recipe.layer_hook());
+  }
+
+  train::StepReport step() { return trainer.step({}); }
+
+  /// Parameters, moving statistics, optimizer, loss scale. Collective where that is divided.
+  StateList state() {
+    StateList all;
+    for (const Param& param : model->params())
+      all.push_back({param.name, param.tensor.detach(), nullptr});
+    for (const model::Buffer& buffer : model->buffers())
+      all.push_back({buffer.name, buffer.tensor, nullptr});
+    const StateList moments = optimizer->state();
+    reducer.complete(optimizer->divided_state());
+    for (const StateList& part : {moments, loss_scale.state()})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+
+  /// Throws unless all ranks hold the same bits.
+  void require_equal_ranks() {
+    std::vector<dist::NamedTensor> tensors;
+    for (const StateEntry& entry : state()) tensors.push_back({entry.key, entry.tensor});
+    dist::require_equal_replicas(control, "the state", tensors);
+  }
+
+  const SmallRunOptions options;
+  dist::Communicator& control;
+  const std::unique_ptr<dist::Communicator> gradients;
+  data::RandomDataset dataset;
+  data::Sampler sampler;
+  data::Loader loader;
+  StepClock clock;
+  const std::unique_ptr<model::Model> model;
+  optim::ParamArena arena;
+  dist::GradientReducer reducer;
+  const std::unique_ptr<optim::Optimizer> optimizer;
+  train::LossScale loss_scale;
+  recal::ScheduledModifierManager recipe;
+  train::RateSchedule rates;
+  train::Trainer trainer;
+
+ private:
+  recal::ScheduledModifierManager attached() const {
+    Faults faults;
+    recal::ScheduledModifierManager manager(
+        recal::Recipe::parse("test.yaml", options.recipe, &faults));
+    faults.throw_if_any("test");
+    manager.attach(model->params(),
+                   {.steps_per_epoch = clock.steps_per_epoch,
+                    .base_learning_rate = options.optimizer.learning_rate,
+                    .layers = model->layers()},
+                   &faults);
+    faults.throw_if_any("test");
+    return manager;
+  }
+};
+
+}  // namespace lockstep::tests
