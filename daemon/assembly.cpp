@@ -42,7 +42,8 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
                   .optimizer_type = config.optimizer.type,
                   .learning_rate_decay_type = config.optimizer.decay.type,
                   .layers = model.layers(),
-                  .max_steps = step_limit(config.train, steps_per_epoch)},
+                  .max_steps = step_limit(config.train, steps_per_epoch),
+                  .updates_keep_zeros = true},
                  &faults);
   faults.throw_if_any("recipe");
   return manager;
@@ -83,8 +84,9 @@ Assembly::Assembly(const RunConfig& config_, dist::Communicator& control_,
                               config.run.seed)),
       arena(model->params(), first_plan(model->params(), config.sync.bucket_bytes),
             data_comm.device()),
-      reducer(data_comm, arena.buffers()),
+      reducer(data_comm, arena.buffers(), model->params(), config.sync),
       optimizer(optim::make_optimizer(config.optimizer, arena.buffers(), model->params())),
+      loss_scale(config.train.loss_scale, config.train.precision == "fp16"),
       recipe(attached_recipe(config, *model, clock.steps_per_epoch)),
       facts{.seed = config.run.seed,
             .global_batch_size = config.data.global_batch(control.world_size()),
@@ -95,6 +97,7 @@ Assembly::Assembly(const RunConfig& config_, dist::Communicator& control_,
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
       saver(saver_options(config), control),
       schedule(config.checkpoint, control) {
+  model->move_buffers_to(data_comm.device());
   model->set_layer_hook(recipe.layer_hook());
 }
 
@@ -102,7 +105,12 @@ StateList Assembly::state() {
   StateList all;
   for (const Param& param : model->params())
     all.push_back({model_key(param.name), param.tensor.detach(), nullptr});
-  for (const StateList& part : {optimizer->state(), recipe.state(), sampler.state(), facts.state()})
+  for (const model::Buffer& buffer : model->buffers())
+    all.push_back({model_key(buffer.name), buffer.tensor, nullptr});
+  const StateList moments = optimizer->state();
+  reducer.complete(optimizer->divided_state());
+  for (const StateList& part : {moments, loss_scale.state(), recipe.state(), sampler.state(),
+                                reducer.state(), facts.state()})
     all.insert(all.end(), part.begin(), part.end());
   all.push_back({"_lockstep/step", view_of(&clock.step), nullptr});
   return all;

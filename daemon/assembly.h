@@ -14,6 +14,7 @@
 #include "dist/process_info.h"
 #include "optim/param_arena.h"
 #include "recal/scheduled_modifier_manager.h"
+#include "train/loss_scale.h"
 
 namespace lockstep::daemon {
 
@@ -28,7 +29,8 @@ class Assembly {
   Assembly(const RunConfig& config, dist::Communicator& control, dist::Communicator& data_comm);
 
   /// What a save holds: model, optimizer, masks, positions, facts of the run. Live memory of this
-  /// object.
+  /// object, until the next step. Collective where the optimizer is divided (sync.shard_optimizer):
+  /// then every rank holds all of it meanwhile.
   StateList state();
   /// Steps of the whole run: what the recipe says, capped by train.max_steps and max_epochs.
   int64_t total_steps() const;
@@ -45,6 +47,7 @@ class Assembly {
   optim::ParamArena arena;
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
+  train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
   SavedFacts facts;
   checkpoint::Saver saver;

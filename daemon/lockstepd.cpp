@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "daemon/compute.h"
 #include "daemon/session.h"
 #include "daemon/signals.h"
 #include "daemon/version.h"
@@ -29,7 +30,7 @@ Signals: SIGUSR1 saves at the next step and stops (exit 75: run the same command
          (mpirun itself returns 1 after a SIGTERM of its own; SIGUSR1 to mpirun returns 75).
 Exit codes: 0 done, 64 usage, 65 bad data or checkpoint, 66 input missing, 69 peer lost,
             73 cannot write or folder in use, 74 I/O, 75 stopped: run again, 76 ranks disagree,
-            78 run file, 80 not finite.)";
+            78 run file, 79 a rank hangs, 80 not finite.)";
 
 /// What is known before MPI runs, and lost once it does: a process alone then looks like a launched
 /// one.
@@ -98,14 +99,19 @@ int run(const SessionOptions& options, bool person_watches, const train::StepHoo
   log::configure({.rank = process.rank, .world_size = process.world_size});
   try {
     const std::unique_ptr<dist::Communicator> control = world.make_communicator();
-    return static_cast<int>(
-        run_session(options, {.control = *control,
-                              .process = process,
-                              .mpi_version = world.library_version(),
-                              .make_cpu_communicator = [&] { return world.make_communicator(); },
-                              .stop = signals,
-                              .person_watches = person_watches,
-                              .on_step = on_step}));
+    return static_cast<int>(run_session(options, {.control = *control,
+                                                  .process = process,
+                                                  .mpi_version = world.library_version(),
+                                                  .make_cpu_communicator =
+                                                      [&](const dist::SyncOptions& sync) {
+                                                        return world.make_communicator(
+                                                            {.shared_window = sync.shared_window,
+                                                             .timeout_s = sync.timeout_s,
+                                                             .hosts_N = {}});
+                                                      },
+                                                  .stop = signals,
+                                                  .person_watches = person_watches,
+                                                  .on_step = on_step}));
   } catch (const Error& error) {
     return end_with(error, process, world);
   } catch (const std::exception& error) {
@@ -116,6 +122,7 @@ int run(const SessionOptions& options, bool person_watches, const train::StepHoo
 }  // namespace
 
 int lockstepd_main(int argc, char** argv, const train::StepHook& on_step) {
+  keep_freed_memory();
   const BeforeMpi before = look_around();
   const CommandLine line = parse(argc, argv, before.speaks);
   if (line.done) return line.exit_code;

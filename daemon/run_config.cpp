@@ -53,7 +53,7 @@ std::vector<FieldDoc> run_file_fields() {
   for (const char* text :
        {"{data: {eval: {}}}",
         "{model: {type: mlp}, data: {train: {type: random}}, optimizer: {type: momentum}}",
-        "{optimizer: {type: adam, learning_rate_decay_type: exponential}}",
+        "{model: {type: cnn}, optimizer: {type: adam, learning_rate_decay_type: exponential}}",
         "{optimizer: {learning_rate_decay_type: polynomial}}"}) {
     Faults ignored;
     std::vector<FieldDoc> some;
@@ -69,6 +69,24 @@ std::vector<FieldDoc> run_file_fields() {
   }
   return docs;
 }
+
+namespace {
+
+/// What makes results depend on the number of ranks.
+void refuse_what_is_not_elastic(const RunConfig& config, YamlFields* in) {
+  const auto refuse = [&](bool is_used, const char* key, const char* why) {
+    if (is_used)
+      in->fault("run", fmt::format("'run.deterministic: elastic' cannot be with {}: {}", key, why));
+  };
+  refuse(config.sync.wire != "fp32", "sync.wire", "one rank alone rounds nothing; use fp32");
+  refuse(config.sync.shard_optimizer, "sync.shard_optimizer", "set it to false");
+  refuse(config.train.batch_norm != "average", "train.batch_norm",
+         "only average takes all ranks' samples, shard by shard");
+  refuse(config.data.batch_size_per_rank.has_value(), "data.batch_size_per_rank",
+         "the batch would grow with the ranks; use data.global_batch_size");
+}
+
+}  // namespace
 
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
                           Faults* faults) {
@@ -92,6 +110,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   if (faults->empty() && !has_an_end(config))
     in.fault("train",
              "nothing says how long to train: give a recipe, train.max_steps or train.max_epochs");
+  if (config.run.is_elastic()) refuse_what_is_not_elastic(config, &in);
   config.settings = flat_settings(document.root());
   config.settings.push_back("recipe sha256=" + config.recipe.source_sha256());
   return config;

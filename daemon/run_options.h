@@ -15,12 +15,14 @@ struct RunOptions {
   std::string project_dir;  ///< default runs/<name>
   int64_t seed = 17;
   std::string device = "auto";          ///< auto | cpu | cuda
-  std::string deterministic = "false";  ///< false | true
+  std::string deterministic = "false";  ///< false | true | elastic
   std::optional<int64_t> expect_world_size;
   std::optional<int64_t> expect_nodes;
-  int64_t threads = 0;   ///< per rank; 0: the host's cores shared among its ranks
-  double grace_s = 1.0;  ///< seconds between SIGTERM and the launcher's SIGKILL
+  int64_t threads = 0;              ///< per rank; 0: the host's cores shared among its ranks
+  std::string bind_cores = "auto";  ///< auto | true | false
+  double grace_s = 1.0;             ///< seconds between SIGTERM and the launcher's SIGKILL
 
+  bool is_elastic() const { return deterministic == "elastic"; }
   std::filesystem::path folder() const { return project_dir; }
 };
 

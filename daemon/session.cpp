@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "daemon/assembly.h"
+#include "daemon/compute.h"
 #include "daemon/conclusion.h"
 #include "daemon/device.h"
 #include "daemon/resume.h"
@@ -85,9 +86,10 @@ ExitCode train_to_the_end(Assembly& assembly, Watchers& watchers, const SessionW
   const train::RateSchedule rates(config.optimizer, assembly.recipe.timeline(),
                                   assembly.total_steps());
   train::TrainerParts training{
-      assembly.control, assembly.loader,         *assembly.model, assembly.arena,
-      assembly.reducer, *assembly.optimizer,     assembly.recipe, rates,
-      assembly.clock,   config.sync.bucket_bytes};
+      assembly.control,       assembly.loader,          *assembly.model,       assembly.arena,
+      assembly.reducer,       *assembly.optimizer,      assembly.recipe,       rates,
+      assembly.clock,         config.sync.bucket_bytes, config.optimizer.clip, &assembly.loss_scale,
+      config.run.is_elastic()};
   train::Trainer trainer(training, config.train);
   train::Run run({.trainer = trainer,
                   .training = training,
@@ -112,16 +114,18 @@ ExitCode train_to_the_end(Assembly& assembly, Watchers& watchers, const SessionW
 }  // namespace
 
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
-  dist::Communicator& control = world.control;
   // First only what reads: a fault leaves no trace.
-  const RunConfig config = dist::on_all_ranks(control, [&] { return load_checked(options); });
-  check_equal_programs(config, world.mpi_version, control);
+  const RunConfig config = dist::on_all_ranks(world.control, [&] { return load_checked(options); });
+  check_equal_programs(config, world.mpi_version, world.control);
   check_world_size(config.run, world.process);
-  set_up_compute(config.run, world.process);
+  const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
+  dist::Communicator& control = *own_control;
+  set_up_compute(config.run, world.process, world.control);
   const at::Device device = agree_on_device(config.run.device, world.process, control);
   const std::unique_ptr<dist::Communicator> gradients =
-      device.is_cuda() ? dist::make_nccl_communicator(control, device.index())
-                       : world.make_cpu_communicator();
+      device.is_cuda()
+          ? dist::make_nccl_communicator(control, device.index(), config.sync.timeout_s)
+          : world.make_cpu_communicator(config.sync);
   const auto assembly = dist::on_all_ranks(
       control, [&] { return std::make_unique<Assembly>(config, control, *gradients); });
   (void)dist::on_all_ranks(control, [&] { return assembly->total_steps(); });

@@ -20,11 +20,12 @@ struct SessionOptions {
 
 /// The world this process stands in; all of it outlives the session.
 struct SessionWorld {
-  dist::Communicator& control;  ///< on CPUs
+  dist::Communicator& control;  ///< on CPUs; used until the run file is read and compared
   const dist::ProcessInfo& process;
   std::string mpi_version;  ///< empty: none
-  /// A further communicator of all ranks for CPU tensors. Collective.
-  std::function<std::unique_ptr<dist::Communicator>()> make_cpu_communicator;
+  /// A further communicator of all ranks for CPU tensors, as the run file asks. Collective.
+  std::function<std::unique_ptr<dist::Communicator>(const dist::SyncOptions&)>
+      make_cpu_communicator;
   const train::StopRequest& stop;
   bool person_watches = false;  ///< somebody reads stderr of this process alone
   train::StepHook on_step;      ///< may be empty

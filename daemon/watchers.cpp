@@ -37,7 +37,7 @@ metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& pr
           .world_size = process.world_size,
           .is_root = process.rank == 0,
           .modifiers = modifiers,
-          .param_groups = {"weights", "other"},
+          .param_groups = {kParamGroupNames.begin(), kParamGroupNames.end()},
           .restarts = restarts_from_environment()};
 }
 

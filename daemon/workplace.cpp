@@ -1,10 +1,7 @@
 #include "daemon/workplace.h"
 
-#include <thread>
-
 #include <unistd.h>
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -64,13 +61,6 @@ void Workplace::open_log() const {
             fmt::format("rank {} of {} on {} (local rank {}), {} compute thread(s), pid {}",
                         process_.rank, process_.world_size, process_.node, process_.local_rank,
                         at::get_num_threads(), ::getpid()));
-}
-
-void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process) {
-  const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  const int64_t share = std::max<int64_t>(1, cores / std::max(1, process.local_world_size));
-  at::set_num_threads(static_cast<int>(options.threads > 0 ? options.threads : share));
-  at::globalContext().setDeterministicAlgorithms(options.deterministic == "true", false);
 }
 
 }  // namespace lockstep::daemon

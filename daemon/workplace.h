@@ -31,7 +31,4 @@ class Workplace {
   std::optional<files::FolderLock> lock_;  // rank 0
 };
 
-/// Compute threads and determinism, as the run file asks. Local.
-void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process);
-
 }  // namespace lockstep::daemon

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "daemon/version.h"
 #include "dist/agree.h"
+#include "train/elastic.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -60,6 +61,12 @@ void check_world_size(const RunOptions& options, const dist::ProcessInfo& proces
                 fmt::format("the world spans {} host(s), run.expect_nodes is {}: look at the host "
                             "list or change the key",
                             process.num_nodes, *options.expect_nodes))
+        .everywhere();
+  if (options.is_elastic() && !train::is_elastic_world_size(process.world_size))
+    throw Error(ExitCode::kConfig, "start",
+                fmt::format("run.deterministic: elastic gives the same bits on 1, 2, 4 or 8 ranks, "
+                            "the world has {}: start with one of these numbers, or set it to true",
+                            process.world_size))
         .everywhere();
 }
 
