@@ -2,14 +2,14 @@
 #
 #   make run      install what is missing, build, train the digits on 2 ranks, say where results are
 #   make test     the same without training, then every test
-#   make build    build only              make bench    paired timings (make bench-recipe: of pruning only)
+#   make build    build only              make bench    paired timings (bench-recipe: of pruning, bench-sync: of steps)
 #   make format   clang-format            make lint     clang-tidy, include arrows, shell scripts
 #   make clean    remove build/ (runs/ and the virtual environments stay)
 #
 # PRESET=default|debug|asan|tsan chooses the build; LOCKSTEP_CUDA=on|off|auto the CUDA module.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup configure bench bench-recipe format lint clean plots
+.PHONY: help run test build setup configure bench bench-recipe bench-sync format lint clean plots
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
@@ -41,12 +41,19 @@ test:
 	@ctest --preset $(PRESET) -j2
 
 bench: build
+	@tools/setup test
 	@$(BUILD)/bench/prune_ops
+	@OMP_NUM_THREADS=1 $(BUILD)/bench/optimizer
 	@bench/run $(BUILD)
+	@bench/sync $(BUILD)
 
 bench-recipe: setup configure
 	@cmake --build --preset $(PRESET) --target bench_prune_ops
 	@$(BUILD)/bench/prune_ops
+
+bench-sync: build
+	@tools/setup test
+	@bench/sync $(BUILD)
 
 plots: build
 	@tools/make_pictures $(BUILD)

@@ -32,7 +32,7 @@ class Resume(LockstepTest):
             goes_on_from = {0}
             for i, (step, saves) in enumerate(kills):
                 killed = self.start_faulty("kill", rank=(first_rank + i) % 2, step=step, run=name, sets=sets).wait()
-                self.assertEqual(killed.code, 137, killed.log)
+                self.assertIn(killed.code, (137, 69), killed.log)  # mpirun saw it first, or the other rank
                 self.assertIn(self.resumed_from(killed), goes_on_from, killed.log)
                 goes_on_from = saves
             resumed = self.train(run=name, sets=sets)

@@ -1,0 +1,178 @@
+/// All-reduce of float32 over all ranks, ours and MPI_Allreduce in turn:
+///     launch/mpirun.sh 2 build/default/bench/allreduce
+///
+/// Sums are compared first. Buffers exist and are touched before the clock starts; a time is that
+/// of the slowest rank, from a barrier on. The printed ratio is the median over the pairs of
+/// MPI's time over ours, so that a shared machine's slow moments fall on both.
+///
+/// The floor is what every reduction in place has to do at least: each rank, by itself and at the
+/// same time as the others, reads its tensor once and writes it once.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <mpi.h>
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "dist/mpi/world.h"
+
+namespace lockstep::bench {
+namespace {
+
+struct Options {
+  double mib = 64;
+  int pairs = 9;
+  int calls = 1;  ///< in one timing: more for small tensors
+  std::string way = "window";
+  std::string peer = "mpi";
+  double goal = 0;
+  double link_gbit = 0;
+  double link_goal = 97;
+};
+
+Options read(int argc, char** argv) {
+  Options options;
+  CLI::App app{"All-reduce of float32, ours and MPI_Allreduce in turn; start it with mpirun"};
+  app.add_option("--mib", options.mib, "size of the tensor")->capture_default_str();
+  app.add_option("--pairs", options.pairs, "timings of each")->capture_default_str();
+  app.add_option("--calls", options.calls, "all-reduces in one timing")->capture_default_str();
+  app.add_option("--way", options.way)
+      ->check(CLI::IsMember({"window", "messages"}))
+      ->capture_default_str();
+  app.add_option("--peer", options.peer)
+      ->check(CLI::IsMember({"mpi", "none"}))
+      ->capture_default_str();
+  app.add_option("--goal", options.goal, "least ratio, 0: none")->capture_default_str();
+  app.add_option("--link-gbit", options.link_gbit,
+                 "what the link between two hosts carries each way: prints the share of it used");
+  app.add_option("--link-goal", options.link_goal, "least share, percent")->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& fault) {
+    std::exit(app.exit(fault));
+  }
+  return options;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<long>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Milliseconds of the slowest rank for one call.
+double time_ms(int calls, const std::function<void()>& body) {
+  check(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS, "MPI_Barrier");
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) body();
+  double ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() /
+      calls;
+  check(MPI_Allreduce(MPI_IN_PLACE, &ms, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS,
+        "MPI_Allreduce");
+  return ms;
+}
+
+struct Contest {
+  at::Tensor values_K;
+  std::function<void()> ours, theirs;
+};
+
+/// Item k of rank r is (k mod 251) + r: every order of addition has the same sum.
+void check_sums(Contest& contest, int rank, int num_ranks) {
+  const at::Tensor values_K = contest.values_K;
+  const at::Tensor start_K = at::arange(values_K.numel(), at::kLong).remainder(251).to(at::kFloat);
+  const at::Tensor sum_K = start_K * num_ranks + num_ranks * (num_ranks - 1) / 2;
+  for (const auto& one : {contest.ours, contest.theirs}) {
+    values_K.copy_(start_K + rank);
+    one();
+    check(values_K.equal(sum_K), "a wrong sum: nothing was measured");
+  }
+  values_K.zero_();
+}
+
+/// By pair; ratio: theirs over ours.
+struct Times {
+  std::vector<double> ours_ms, theirs_ms, floor_ms, ratio;
+};
+
+void print(const Options& options, const dist::ProcessInfo& place, const Times& times) {
+  const int num_ranks = place.world_size;
+  const double bytes = options.mib * (1 << 20), ours_ms = median(times.ours_ms);
+  const double moved = bytes * 2 * (num_ranks - 1) / num_ranks;
+  fmt::print(
+      "{} MiB float32, {} ranks on {} hosts, {}: median {:.3f} ms (least {:.3f}), bus {:.2f} "
+      "GB/s\n",
+      options.mib, num_ranks, place.num_nodes, options.way, ours_ms,
+      *std::min_element(times.ours_ms.begin(), times.ours_ms.end()), moved / ours_ms / 1e6);
+  fmt::print("floor: {:.3f} ms to read and write each rank's tensor once\n",
+             median(times.floor_ms));
+  if (options.peer == "mpi") {
+    const std::vector<double>& ratios = times.ratio;
+    const auto [lowest, highest] = std::minmax_element(ratios.begin(), ratios.end());
+    fmt::print(
+        "MPI_Allreduce: median {:.3f} ms; median ratio of {} pairs {:.2f} ({:.2f} to {:.2f})",
+        median(times.theirs_ms), ratios.size(), median(ratios), *lowest, *highest);
+    if (options.goal > 0)
+      fmt::print(", goal {:.2f}: {}", options.goal,
+                 median(ratios) >= options.goal ? "met" : "NOT MET");
+    fmt::print("\n");
+  }
+  if (options.link_gbit > 0) {
+    // What each host must at least send, whatever the number of its ranks.
+    const double sent = bytes * 2 * (place.num_nodes - 1) / place.num_nodes;
+    const double share = 100 * sent * 8 / (ours_ms * 1e-3) / (options.link_gbit * 1e9);
+    fmt::print("{:.1f} % of a link of {} Gbit/s, goal {} %: {}\n", share, options.link_gbit,
+               options.link_goal, share >= options.link_goal ? "met" : "NOT MET");
+  }
+}
+
+void run(const Options& options) {
+  dist::mpi::World world;
+  const auto comm = world.make_communicator({.shared_window = options.way == "window"});
+  const auto num_items = static_cast<int64_t>(options.mib * (1 << 20) / sizeof(float));
+  Contest contest;
+  contest.values_K = at::zeros({num_items}, at::kFloat);
+  contest.ours = [&] { comm->all_reduce(contest.values_K, dist::ReduceOp::kSum)->wait(); };
+  contest.theirs = [&] {
+    check(MPI_Allreduce(MPI_IN_PLACE, contest.values_K.mutable_data_ptr(),
+                        static_cast<int>(num_items), MPI_FLOAT, MPI_SUM,
+                        MPI_COMM_WORLD) == MPI_SUCCESS,
+          "MPI_Allreduce");
+  };
+  if (options.peer == "none") contest.theirs = contest.ours;
+  check_sums(contest, comm->rank(), comm->world_size());
+
+  const auto read_and_write = [&] { contest.values_K.add_(1); };
+
+  Times times;
+  for (int pair = 0; pair <= options.pairs; ++pair) {
+    const double ours_ms = time_ms(options.calls, contest.ours);
+    const double theirs_ms = options.peer == "none" ? 0 : time_ms(options.calls, contest.theirs);
+    const double floor_ms = time_ms(options.calls, read_and_write);
+    if (pair == 0) continue;  // it warms what it touches
+    times.ours_ms.push_back(ours_ms);
+    times.theirs_ms.push_back(theirs_ms);
+    times.floor_ms.push_back(floor_ms);
+    times.ratio.push_back(theirs_ms / ours_ms);
+  }
+  if (comm->rank() == 0) print(options, world.process_info(), times);
+}
+
+}  // namespace
+}  // namespace lockstep::bench
+
+int main(int argc, char** argv) {
+  const c10::InferenceMode no_gradients;
+  at::set_num_threads(1);
+  lockstep::bench::run(lockstep::bench::read(argc, argv));
+  return 0;
+}

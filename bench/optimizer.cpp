@@ -1,0 +1,249 @@
+/// Optimizers on flat buffers against LibTorch's fused kernels, one thread:
+/// bench/optimizer
+///
+/// Each line is a pair with the same gradients and the same numbers, timed in turn; medians over
+/// the pairs, in processor time of the one thread. LibTorch gets one call for all tensors, as
+/// PyTorch's fused optimizers make it. Packed: a fixed mask of 90 %, gradients stand dense, as the
+/// reducer leaves them; packing them is part of the time. Memory: the moments of 20 M weights, and
+/// what the process keeps resident, from forked processes that hold nothing else.
+#include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "base/bit_mask.h"
+#include "base/error.h"
+#include "base/simd.h"
+#include "bench/pairs.h"
+#include "optim/optimizer.h"
+#include "optim/param_arena.h"
+
+namespace lockstep::bench {
+namespace {
+
+constexpr double kKept = 0.1;
+constexpr double kRate = 0.001;
+
+/// A model without layers: tensors of one size.
+struct Shape {
+  int64_t num_tensors, num_each;
+
+  int64_t num_weights() const { return num_tensors * num_each; }
+};
+constexpr Shape kLarge{32, 625'000};
+constexpr Shape kMany{400, 2'500};
+
+optim::OptimizerOptions options_of(const std::string& type) {
+  return {.type = type, .learning_rate = kRate};
+}
+
+ParamTable params_of(const Shape& shape) {
+  ParamTable params;
+  for (int64_t i = 0; i < shape.num_tensors; ++i)
+    params.push_back({fmt::format("layer{}.weight", i),
+                      at::randn({shape.num_each}).set_requires_grad(true), true, true});
+  return params;
+}
+
+/// All tensors in buffers of up to 25 MB.
+optim::BufferPlan plan_of(const Shape& shape) {
+  constexpr int64_t kBufferElements = 25 * 1024 * 1024 / 4;
+  optim::BufferPlan plan;
+  int64_t room = 0;
+  for (int64_t i = 0; i < shape.num_tensors; ++i) {
+    if (room < shape.num_each) plan.emplace_back(), room = kBufferElements;
+    plan.back().push_back(i);
+    room -= shape.num_each;
+  }
+  return plan;
+}
+
+/// Ours: one optimizer over flat buffers.
+struct Flat {
+  Flat(const Shape& shape, const std::string& type)
+      : params(params_of(shape)),
+        arena(params, plan_of(shape), at::kCPU),
+        optimizer(optim::make_optimizer(options_of(type), arena.buffers(), params)),
+        rates(optim::initial_rates(options_of(type))) {
+    for (FlatBuffer& buffer : arena.buffers()) buffer.grads_E.normal_();
+  }
+
+  void prune() {
+    const at::NoGradGuard no_grad;
+    for (size_t b = 0; b < arena.buffers().size(); ++b) {
+      FlatBuffer& buffer = arena.buffers()[b];
+      const at::Tensor kept = at::rand_like(buffer.values_E).lt(kKept);
+      buffer.values_E.mul_(kept);
+      buffer.grads_E.mul_(kept);
+      std::vector<uint8_t> bits(static_cast<size_t>(num_mask_bytes(kept.numel())));
+      const at::Tensor floats = kept.to(at::kFloat);
+      keep_nonzero(floats.const_data_ptr(), kept.numel(), 4, bits.data());
+      optimizer->set_kept(b, bits);
+    }
+  }
+  void step() { optimizer->step(rates); }
+
+  ParamTable params;
+  optim::ParamArena arena;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  optim::StepRates rates;
+};
+
+/// LibTorch's: lists of tensors, beginning with the values and gradients of ours.
+struct Fused {
+  Fused(const Flat& ours, const std::string& type_) : type(type_) {
+    for (const Param& param : ours.params) {
+      values.push_back(param.tensor.detach().clone());
+      grads.push_back(param.tensor.grad().clone());
+      m.push_back(at::zeros_like(values.back()));
+      v.push_back(at::zeros_like(values.back()));
+      steps.push_back(at::zeros({}));
+    }
+  }
+
+  void step() {
+    const at::NoGradGuard no_grad;
+    if (type == "momentum") {
+      at::_fused_sgd_(values, grads, m, 0, 0.9, kRate, 0, false, false, false);
+      return;
+    }
+    ++num_updates;
+    for (at::Tensor& one : steps) one.fill_(static_cast<double>(num_updates));
+    const double epsilon = 1e-7 / std::sqrt(1 - std::pow(0.999, num_updates));
+    at::_fused_adam_(values, grads, m, v, {}, steps, kRate, 0.9, 0.999, 0, epsilon, false, false);
+  }
+
+  std::string type;
+  std::vector<at::Tensor> values, grads, m, v, steps;
+  int num_updates = 0;
+};
+
+void check_equal(const Flat& ours, const Fused& theirs) {
+  for (size_t i = 0; i < theirs.values.size(); ++i)
+    check(at::allclose(ours.params[i].tensor.detach(), theirs.values[i], 1e-5, 1e-7),
+          "the updates are not LibTorch's");
+}
+
+void time_steps(const std::string& what, const Shape& shape, const std::string& type, bool pruned,
+                std::optional<double> goal) {
+  Flat ours(shape, type);
+  if (pruned) ours.prune();
+  Fused theirs(ours, type);
+  for (int i = 0; i < 3; ++i) ours.step(), theirs.step();
+  check_equal(ours, theirs);
+  Contest contest{what, "fused on tensors", goal};
+  contest.ours = [&] { ours.step(); };
+  contest.theirs = [&] { theirs.step(); };
+  contest.num_pairs = 15;
+  print(contest, run(contest));
+}
+
+/// What agreement and saves cost where moments are packed.
+void time_state() {
+  Flat ours(kLarge, "adam");
+  ours.prune();
+  ours.step();
+  const double state_ms = median_ms(
+      5, [&] { ours.step(); }, [&] { (void)ours.optimizer->state(); });
+  const double step_ms = median_ms(
+      5, [&] { (void)ours.optimizer->state(); }, [&] { ours.step(); });
+  fmt::print("{:<32}{:>8.2f} ms   and {:.2f} ms for the step behind, which packs again\n",
+             "state() of packed moments", state_ms, step_ms);
+}
+
+double resident_mb() {
+  std::ifstream statm("/proc/self/statm");
+  double total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
+}
+
+struct Memory {
+  double slots_mb = 0, moments_mb = 0, training_mb = 0;
+};
+
+/// In a process of its own: resident memory that the moments add, and the whole while training.
+Memory memory_of(bool pruned) {
+  std::array<int, 2> ends{};
+  check(pipe(ends.data()) == 0, "a pipe");
+  const pid_t child = fork();
+  check(child >= 0, "a process");
+  if (child == 0) {
+    at::set_num_threads(1);
+    const double start_mb = resident_mb();
+    Flat ours(kLarge, "adam");
+    if (pruned) ours.prune();
+    malloc_trim(0);  // what making the mask took
+    const double before_mb = resident_mb();
+    for (int i = 0; i < 3; ++i) ours.step();
+    const Memory found{1e-6 * static_cast<double>(ours.optimizer->slot_bytes()),
+                       resident_mb() - before_mb, resident_mb() - start_mb};
+    const bool is_written = write(ends[1], &found, sizeof(found)) == sizeof(found);
+    _exit(is_written ? EXIT_SUCCESS : EXIT_FAILURE);
+  }
+  Memory found;
+  check(read(ends[0], &found, sizeof(found)) == sizeof(found), "the child's figures");
+  waitpid(child, nullptr, 0);
+  close(ends[0]);
+  close(ends[1]);
+  return found;
+}
+
+void print_memory() {
+  static constexpr double kGoal = 0.6;
+  const Memory dense = memory_of(false), packed = memory_of(true);
+  const auto line = [](std::string_view what, double packed_mb, double dense_mb, bool with_goal) {
+    const double share = packed_mb / dense_mb;
+    fmt::print("{:<32}{:>8.1f} MB   {:<20}{:>8.1f} MB  {:>6.2f}x", what, packed_mb, "dense",
+               dense_mb, share);
+    if (with_goal) fmt::print("  goal <= {}x: {}", kGoal, met(share <= kGoal));
+    fmt::print("\n");
+  };
+  line("memory of Adam's moments, 90 %", packed.slots_mb, dense.slots_mb, true);
+  line("  resident, by the system", packed.moments_mb, dense.moments_mb, true);
+  line("  values, gradients, moments", packed.training_mb, dense.training_mb, false);
+}
+
+std::string load_average() {
+  std::string load = "?";
+  std::ifstream("/proc/loadavg") >> load;
+  return load;
+}
+
+void run_all() {
+  fmt::print("float32 weights, 1 thread, {} path, load {}\n", name_of(fastest_simd_path()),
+             load_average());
+  print_memory();  // first: threads do not survive a fork
+  at::set_num_threads(1);
+  at::manual_seed(1);
+  time_steps("Adam, 20 M in 32, dense", kLarge, "adam", false, 0.95);
+  time_steps("Adam, 20 M in 32, 90 % packed", kLarge, "adam", true, 1.2);
+  time_steps("Adam, 1 M in 400, dense", kMany, "adam", false, 0.95);
+  time_steps("Adam, 1 M in 400, 90 % packed", kMany, "adam", true, 1.2);
+  time_steps("momentum, 20 M in 32, dense", kLarge, "momentum", false, 0.95);
+  time_steps("momentum, 20 M, 90 % packed", kLarge, "momentum", true, {});
+  time_state();
+  fmt::print("load {} after\n", load_average());
+}
+
+}  // namespace
+}  // namespace lockstep::bench
+
+int main() {
+  try {
+    lockstep::bench::run_all();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}
