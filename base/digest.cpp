@@ -1,6 +1,7 @@
 #include "base/digest.h"
 
 #include <array>
+#include <bit>
 
 #include <fmt/format.h>
 #include <isa-l/crc.h>
@@ -12,6 +13,29 @@ namespace lockstep {
 namespace {
 
 EVP_MD_CTX* as_context(void* context) { return static_cast<EVP_MD_CTX*>(context); }
+
+/// Polynomials over GF(2) below the degree of CRC-32C's own, the highest bit standing for x^0.
+constexpr uint32_t kOne = 0x80000000;
+constexpr uint32_t kPolynomial = 0x82f63b78;
+constexpr uint32_t kMaskDelta = 0xa282ead8;
+
+/// a * x modulo the polynomial.
+constexpr uint32_t times_x(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
+
+constexpr uint32_t product(uint32_t a, uint32_t b) {
+  uint32_t sum = 0;
+  for (; a != 0; a <<= 1, b = times_x(b))
+    if ((a & kOne) != 0) sum ^= b;
+  return sum;
+}
+
+/// x^(8 * 2^i): what a byte string of 2^i bytes behind it does to a crc.
+constexpr std::array<uint32_t, 63> powers_of_bytes() {
+  std::array<uint32_t, 63> powers{};
+  powers[0] = kOne >> 8;
+  for (size_t i = 1; i < powers.size(); ++i) powers[i] = product(powers[i - 1], powers[i - 1]);
+  return powers;
+}
 
 }  // namespace
 
@@ -49,10 +73,16 @@ uint32_t crc32c(std::string_view bytes, uint32_t crc) {
   return ~state;
 }
 
-uint32_t masked_crc32c(uint32_t crc) {
-  constexpr uint32_t kMaskDelta = 0xa282ead8;
-  return ((crc >> 15) | (crc << 17)) + kMaskDelta;
+uint32_t crc32c_joined(uint32_t first, uint32_t second, int64_t second_num_bytes) {
+  static constexpr auto kPowers = powers_of_bytes();
+  for (size_t i = 0; (second_num_bytes >> i) != 0; ++i)
+    if (((second_num_bytes >> i) & 1) != 0) first = product(kPowers[i], first);
+  return first ^ second;
 }
+
+uint32_t masked_crc32c(uint32_t crc) { return std::rotr(crc, 15) + kMaskDelta; }
+
+uint32_t unmasked_crc32c(uint32_t masked) { return std::rotl(masked - kMaskDelta, 15); }
 
 int64_t fnv1a64(std::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325;

@@ -35,9 +35,15 @@ std::string sha256_hex(std::string_view bytes);
 /// appendix B.4.
 uint32_t crc32c(std::string_view bytes, uint32_t crc = 0);
 
+/// crc32c of two byte strings, one after the other, from the crc of each and the length of the
+/// second; so that parts may be summed at the same time.
+uint32_t crc32c_joined(uint32_t first, uint32_t second, int64_t second_num_bytes);
+
 /// The rotated and offset form in which TensorFlow and LevelDB store a crc, so that a crc of data
 /// that holds crcs stays sound.
 uint32_t masked_crc32c(uint32_t crc);
+/// The way back.
+uint32_t unmasked_crc32c(uint32_t masked);
 
 /// 64-bit FNV-1a, for digests that need no cryptographic strength and travel through a collective
 /// as one int64.

@@ -171,8 +171,9 @@ void remove_file(const std::filesystem::path& path) {
 std::vector<std::string> list(const std::filesystem::path& folder) {
   std::error_code fault;
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, fault))
-    names.push_back(entry.path().filename().string());
+  for (std::filesystem::directory_iterator entry(folder, fault), end; !fault && entry != end;
+       entry.increment(fault))
+    names.push_back(entry->path().filename().string());
   if (fault && fault != std::errc::no_such_file_or_directory && fault != std::errc::not_a_directory)
     fail(ExitCode::kIo, folder, "cannot be listed: " + fault.message());
   std::sort(names.begin(), names.end());

@@ -260,6 +260,14 @@ bool YamlFields::read_choice(std::string_view key, std::string* value,
   return true;
 }
 
+bool YamlFields::is_off(std::string_view key) {
+  const YAML::Node node = has(key) ? map_[std::string(key)] : YAML::Node();
+  if (!node.IsScalar() || (node.Scalar() != "off" && parse_bool(node.Scalar()) != false))
+    return false;
+  known_.emplace_back(key);
+  return true;
+}
+
 YamlFields YamlFields::section(std::string_view key) {
   return YamlFields(take(key), path_of(key), document_, faults_, docs_);
 }

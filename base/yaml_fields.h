@@ -74,6 +74,9 @@ class YamlFields {
   /// One of the listed words.
   bool read_choice(std::string_view key, std::string* value,
                    const std::vector<std::string>& choices, std::string_view help);
+  /// Whether `off` or false stands where section() expects a map: what it describes is not wanted.
+  /// The key counts as known from now on.
+  bool is_off(std::string_view key);
   /// A nested map, to be read by its owner; a fault if it is there but no map.
   YamlFields section(std::string_view key);
 

@@ -16,6 +16,13 @@ TEST(Digest, PublishedVectors) {
 
 TEST(Digest, CrcGoesOnFromAnEarlierPart) {
   EXPECT_EQ(crc32c("456789", crc32c("123")), crc32c("123456789"));
+  EXPECT_EQ(crc32c_joined(crc32c("123"), crc32c("456789"), 6), crc32c("123456789"));
+  EXPECT_EQ(crc32c_joined(0, crc32c("123"), 3), crc32c("123"));
+  EXPECT_EQ(crc32c_joined(crc32c("123"), 0, 0), crc32c("123"));
+  EXPECT_EQ(masked_crc32c(0), 0xa282ead8U);
+  EXPECT_EQ(unmasked_crc32c(masked_crc32c(0x12345678)), 0x12345678U);
+  const std::string zeros(70'001, '\0');
+  EXPECT_EQ(crc32c_joined(crc32c("1"), crc32c(zeros), 70'001), crc32c("1" + zeros));
 }
 
 TEST(Digest, TensorBytesDoNotDependOnStrides) {
