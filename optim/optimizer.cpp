@@ -70,11 +70,15 @@ void Optimizer::step(const StepRates& rates) {
 void Optimizer::list_slots(size_t buffer, StateList* list) {
   const std::vector<at::Tensor>& whole = slots_.expand_clean(buffer);
   for (size_t slot = 0; slot < whole.size(); ++slot)
-    for (const FlatSlice& slice : buffers_[buffer].slices)
-      list->push_back(
-          {fmt::format("optimizer/{}/{}", slashed(params_[static_cast<size_t>(slice.param)].name),
-                       slots_.names()[slot]),
-           view_of_slice(whole[slot], slice, params_), nullptr});
+    for (const FlatSlice& slice : buffers_[buffer].slices) {
+      StateEntry entry{.key = fmt::format("optimizer/{}/{}",
+                                          slashed(params_[static_cast<size_t>(slice.param)].name),
+                                          slots_.names()[slot]),
+                       .tensor = view_of_slice(whole[slot], slice, params_)};
+      if (slots_.is_divided(buffer)) entry.held = slots_.owned_of(buffer, slice);
+      entry.steady = true;
+      list->push_back(std::move(entry));
+    }
 }
 
 StateList Optimizer::state() {

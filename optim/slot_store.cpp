@@ -115,6 +115,16 @@ void SlotStore::own(const std::vector<Region>& regions) {
   }
 }
 
+std::vector<ElementRange> SlotStore::owned_of(size_t buffer, const FlatSlice& slice) const {
+  std::vector<ElementRange> owned;
+  for (const SlotPart& part : stores_[buffer].parts) {
+    const int64_t begin_E = std::max(part.region.begin_E - slice.offset_E, int64_t{0});
+    const int64_t end_E = std::min(part.region.end_E - slice.offset_E, slice.num_elements);
+    if (begin_E < end_E) owned.push_back({begin_E, end_E});
+  }
+  return owned;
+}
+
 void SlotStore::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   const at::NoGradGuard no_grad;
   const FlatBuffer& flat = buffers_.at(buffer);

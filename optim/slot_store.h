@@ -7,6 +7,7 @@
 
 #include "base/params.h"
 #include "base/region.h"
+#include "base/state_list.h"
 #include "optim/packed_mask.h"
 
 namespace lockstep::optim {
@@ -55,6 +56,9 @@ class SlotStore {
 
   /// Whether the buffer's slots are divided over ranks: own() was called, and it is not frozen.
   bool is_divided(size_t buffer) const { return is_divided_ && !buffers_[buffer].frozen; }
+
+  /// Which elements of a parameter of that buffer this rank owns, counted in the parameter.
+  std::vector<ElementRange> owned_of(size_t buffer, const FlatSlice& slice) const;
 
   /// By slot [E]: owned values, zeros elsewhere. Live memory until take_back() or a change.
   const std::vector<at::Tensor>& expand(size_t buffer);

@@ -169,8 +169,10 @@ StateList MaskTable::state() {
   StateList entries;
   if (dropped_) return entries;
   for (Mask& mask : masks_)
-    entries.push_back({"_lockstep/masks/" + slashed(mask.name), mask.kept_bits, nullptr,
-                       /*value_if_missing=*/255.0});
+    entries.push_back({.key = "_lockstep/masks/" + slashed(mask.name),
+                       .tensor = mask.kept_bits,
+                       .value_if_missing = 255.0,
+                       .steady = true});
   return entries;
 }
 

@@ -84,6 +84,7 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
                                  .base_learning_rate = options.base_learning_rate,
                                  .params = param_infos(params),
                                  .max_steps = options.max_steps,
+                                 .frozen_at_start = options.frozen_at_start,
                                  .layers = options.layers,
                                  .optimizer_type = options.optimizer_type,
                                  .learning_rate_decay_type = options.learning_rate_decay_type},

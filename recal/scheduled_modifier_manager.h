@@ -35,6 +35,7 @@ struct AttachOptions {
   std::string learning_rate_decay_type = "fixed";  ///< the optimizer's own schedule
   std::vector<LayerInfo> layers;                   ///< of the model, for quantization
   std::optional<int64_t> max_steps;                ///< a cap of the run
+  std::vector<int64_t> frozen_at_start = {};       ///< as in TimelineInputs
   /// Whoever updates keeps pruned weights at 0 (no gradient, no moments): then end_step() looks at
   /// them at every kReviveCheckSteps-th step only, and saves a pass over the weights at the others.
   bool updates_keep_zeros = false;
@@ -119,6 +120,9 @@ class ScheduledModifierManager {
   /// and applied to the weights, values are set, quantization is switched. Throws
   /// Error(kDisagree).everywhere() naming tensor and ranks if masks differ.
   Applied apply_due(int64_t step, dist::Communicator& control);
+
+  /// Whether apply_due(step) may change weights, masks or what is trained.
+  bool acts_at(int64_t step) const { return last_step_ < 0 || !timeline().due_at(step).empty(); }
 
   /// Zeroes the gradients of pruned weights. Local, cheap, without allocation on the CPU.
   void mask_gradients();

@@ -72,6 +72,12 @@ void Timeline::file_actions(const TimelineInputs& inputs) {
   if (inputs.params) layer_of_weight_.assign(inputs.params->size(), -1);
   for (size_t i = 0; inputs.params && i < inputs.layers.size(); ++i)
     layer_of_weight_[static_cast<size_t>(inputs.layers[i].weight_param)] = static_cast<int64_t>(i);
+  trainable_at_start_.assign(layer_of_weight_.size(), true);
+  for (size_t i = 0; inputs.params && i < inputs.frozen_at_start.size(); ++i) {
+    const auto param = static_cast<size_t>(inputs.frozen_at_start[i]);
+    trainable_at_start_[param] = false;
+    frozen_names_ += (i == 0 ? "" : " ") + (*inputs.params)[param].name;
+  }
   prunes_.resize(modifiers_.size());
   std::stable_sort(actions_.begin(), actions_.end(), [](const Action& a, const Action& b) {
     return std::tuple(a.step, order_of(a.kind), a.modifier) <
@@ -130,7 +136,7 @@ bool Timeline::sets_learning_rate() const {
 }
 
 std::vector<bool> Timeline::trainable_at(int64_t step) const {
-  std::vector<bool> trainable(layer_of_weight_.size(), true);
+  std::vector<bool> trainable = trainable_at_start_;
   for (const Action& action : trainables_) {
     if (action.step > step) break;
     for (const int64_t param : param_sets_[static_cast<size_t>(action.param_set)].params)

@@ -84,6 +84,9 @@ struct TimelineInputs {
   /// Cap of the run's steps (train.max_steps): for warnings, and the run's end where a modifier
   /// lasts to it and none names it.
   std::optional<int64_t> max_steps;
+  /// Parameters that are not trained before a modifier says so: indexes, ascending. Only read if
+  /// `params` is given.
+  std::vector<int64_t> frozen_at_start = {};
   /// Layers that can be quantized, in the model's order. Only read if `params` is given.
   std::vector<LayerInfo> layers;
   std::string optimizer_type = {};  ///< for warnings; empty: unknown
@@ -117,7 +120,7 @@ class Timeline {
   double learning_rate_at(int64_t step, int group = kWeightGroup) const;
   /// L2 weight decay of a group; nothing: no modifier has written it yet, the optimizer's holds.
   std::optional<double> weight_decay_at(int64_t step, int group) const;
-  /// By parameter, in the order of TimelineInputs::params; all true where no modifier says
+  /// By parameter, in the order of TimelineInputs::params; as at the start where no modifier says
   /// otherwise. Empty if no model was given.
   std::vector<bool> trainable_at(int64_t step) const;
   Quantization quantization_at(int64_t step) const;
@@ -177,6 +180,8 @@ class Timeline {
   std::array<std::vector<Action>, kNumParamGroups> learning_rates_, weight_decays_;
   std::vector<std::vector<Action>> prunes_;
   std::vector<Action> trainables_, quantizes_;
+  std::vector<bool> trainable_at_start_;  // by parameter
+  std::string frozen_names_;              // those that are not
   std::vector<int64_t> layer_of_weight_;  // by parameter: its layer, -1: none
   bool quantizes_per_channel_ = true;
   std::vector<bool> logged_;  // by parameter

@@ -25,7 +25,7 @@ TimelineBuilder::TimelineBuilder(const Recipe& recipe, const TimelineInputs& inp
       calendar_(recipe, inputs.steps_per_epoch, inputs.max_steps),
       rates_("the learning rate", inputs.steps_per_epoch),
       decays_("the weight decay", inputs.steps_per_epoch),
-      trainable_(names_of(inputs)),
+      trainable_(names_of(inputs), inputs.frozen_at_start),
       quantization_(inputs.layers) {}
 
 Timeline TimelineBuilder::build() {
@@ -39,6 +39,9 @@ Timeline TimelineBuilder::build() {
   check_quantization();
   timeline_.file_actions(inputs_);
   timeline_.notes_ = widening_notes(timeline_);
+  if (inputs_.params && !inputs_.frozen_at_start.empty())
+    timeline_.notes_.push_back(fmt::format("{} of {} parameters are frozen from the start",
+                                           inputs_.frozen_at_start.size(), inputs_.params->size()));
   const std::vector<std::string> idle = idle_warnings(timeline_, inputs_.max_steps);
   timeline_.warnings_.insert(timeline_.warnings_.end(), idle.begin(), idle.end());
   return std::move(timeline_);

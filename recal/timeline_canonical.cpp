@@ -51,6 +51,7 @@ std::string Timeline::canonical_text() const {
       steps_per_epoch_,
       sets_learning_rate() ? fmt::format("{}", base_learning_rate_) : "unused",  // else not ours
       total_steps_.value_or(-1), quantizes_per_channel_ ? "per_channel" : "per_tensor");
+  if (!frozen_names_.empty()) out += "frozen_at_start " + frozen_names_ + "\n";
   const std::map<std::string, int> numbers = numbered(param_sets_);
   for (const auto& [text, number] : numbers) out += fmt::format("params {} {}\n", number, text);
   std::vector<int> number_of_set;

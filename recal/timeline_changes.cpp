@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -124,9 +125,15 @@ std::string rest_text(const std::vector<Difference>& all, size_t num_shown, int6
 }
 
 void add_settings(const Parsed& saved, const Parsed& now, std::vector<std::string>* lines) {
-  for (const auto& [name, value] : now.settings) {
-    const auto before = saved.settings.find(name);
-    const std::string old_value = before == saved.settings.end() ? "nothing" : before->second;
+  std::set<std::string> names;
+  for (const Parsed* side : {&saved, &now})
+    for (const auto& [name, value] : side->settings) names.insert(name);
+  const auto value_in = [](const Parsed& side, const std::string& name) -> std::string {
+    const auto place = side.settings.find(name);
+    return place == side.settings.end() ? "nothing" : place->second;
+  };
+  for (const std::string& name : names) {
+    const std::string old_value = value_in(saved, name), value = value_in(now, name);
     std::string words = name;
     for (char& c : words) c = c == '_' ? ' ' : c;
     const auto shown = [](const std::string& text) { return text == "-1" ? "no limit" : text; };

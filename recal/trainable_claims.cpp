@@ -38,7 +38,7 @@ bool TrainableClaims::is_trainable(int64_t param, int64_t step) const {
     if (step >= claim.steps.first && step < claim.steps.last &&
         std::binary_search(claim.params.begin(), claim.params.end(), param))
       return claim.trainable;
-  return true;
+  return !std::binary_search(frozen_at_start_.begin(), frozen_at_start_.end(), param);
 }
 
 void TrainableClaims::add_ends(std::vector<TrainableChange>* changes) const {

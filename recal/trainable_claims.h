@@ -17,12 +17,14 @@ struct TrainableChange {
   std::vector<int64_t> params;  ///< ascending, at least one
 };
 
-/// Who says which parameters are trained when. Where nobody does they are; claims on one parameter
+/// Who says which parameters are trained when. Where nobody does they are, unless they are frozen
+/// at the start; claims on one parameter
 /// may overlap if they say the same.
 class TrainableClaims {
  public:
-  /// `names`: of all parameters of the model.
-  explicit TrainableClaims(std::vector<std::string> names) : names_(std::move(names)) {}
+  /// `names`: of all parameters of the model. frozen_at_start: indexes, ascending.
+  TrainableClaims(std::vector<std::string> names, std::vector<int64_t> frozen_at_start)
+      : names_(std::move(names)), frozen_at_start_(std::move(frozen_at_start)) {}
 
   /// `modifier` must outlive this. A fault at its place if another says otherwise of one of the
   /// parameters at one of the steps. steps.last may be INT64_MAX: to the end.
@@ -45,6 +47,7 @@ class TrainableClaims {
   void require_some(const TrainableChange& change, Faults* faults) const;
 
   std::vector<std::string> names_;
+  std::vector<int64_t> frozen_at_start_;
   std::vector<Claim> claims_;
 };
 

@@ -66,11 +66,12 @@ void throw_missing(const Call& call, std::span<const Missing> missing, double wa
   if (const std::string gone = names_of(missing, true); !gone.empty())
     throw Error(ExitCode::kUnavailable, "dist.mpi",
                 fmt::format("{}: {} ended before it: a peer is lost", text_of(call), gone));
-  throw Error(ExitCode::kWatchdog, "dist.mpi",
-              fmt::format("{}: waited {:.1f} s for {}, which did not arrive: it hangs, or its host "
-                          "cannot be reached. Where steps take longer than that, raise "
-                          "sync.timeout_s",
-                          text_of(call), waited_s, names_of(missing, false)));
+  throw Error(
+      ExitCode::kWatchdog, "dist.mpi",
+      fmt::format("{}: waited {:.1f} s for {}, which did not arrive: it hangs, or its host "
+                  "cannot be reached. Where that is no fault, raise sync.timeout_s, or in a save "
+                  "checkpoint.timeout_s",
+                  text_of(call), waited_s, names_of(missing, false)));
 }
 
 }  // namespace lockstep::dist::mpi

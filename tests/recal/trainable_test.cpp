@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "recal/timeline_changes.h"
 #include "recipes.h"
 
 namespace lockstep::recal {
@@ -94,6 +95,39 @@ TEST(Trainable, WithoutAModelItIsListedAsWritten) {
   EXPECT_TRUE(faults.empty()) << faults.text();
   EXPECT_THAT(steps_of(timeline, ActionKind::kSetTrainable), ElementsAre(10, 20));
   EXPECT_TRUE(timeline.trainable_at(15).empty());
+}
+
+TEST(Trainable, WhatIsFrozenAtTheStartStaysSoUntilAModifierSaysOtherwise) {
+  TimelineInputs inputs{.steps_per_epoch = 10, .params = small_network()};
+  inputs.frozen_at_start = {0, 1, 2, 3};
+  const auto compile = [&](const std::string& text) {
+    Faults faults;
+    Timeline timeline = Timeline::compile(good_recipe(text), inputs, &faults);
+    EXPECT_EQ(faults.empty() ? "" : faults.text(), "");
+    return timeline;
+  };
+  const Timeline plain = compile(recipe_of({}) + "  []\n");
+  EXPECT_EQ(trained(plain, 0), "----TT");
+  EXPECT_EQ(trained(plain, 30), "----TT");
+  const Timeline thaws =
+      compile(recipe_of({item("params: [blocks.1.conv], start_epoch: 1, end_epoch: 2"),
+                         item("params: [blocks.0.conv], trainable: false, end_epoch: 1")}));
+  EXPECT_EQ(trained(thaws, 9), "----TT");
+  EXPECT_EQ(trained(thaws, 10), "--TTTT");
+  EXPECT_EQ(trained(thaws, 20), "----TT");
+}
+
+TEST(Trainable, AnotherStartIsAnotherTimeline) {
+  Faults faults;
+  TimelineInputs inputs{.steps_per_epoch = 10, .params = small_network()};
+  const Recipe same = good_recipe(recipe_of({}) + "  []\n");
+  const std::string all = Timeline::compile(same, inputs, &faults).canonical_text();
+  inputs.frozen_at_start = {4};
+  const std::string one = Timeline::compile(same, inputs, &faults).canonical_text();
+  EXPECT_THAT(timeline_changes(all, one, 0),
+              ElementsAre("frozen at start: nothing in the save, head.weight now"));
+  EXPECT_THAT(timeline_changes(one, all, 0),
+              ElementsAre("frozen at start: head.weight in the save, nothing now"));
 }
 
 }  // namespace
