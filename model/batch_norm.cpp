@@ -24,7 +24,8 @@ double num_values_of(double num_samples, const at::Tensor& inputs_BCHW) {
 }  // namespace
 
 BatchNorm::BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table)
-    : norms_(table->norms),
+    : name_(name),
+      norms_(table->norms),
       state_(table->norms.add(num_channels)),
       gamma_C_(at::ones({num_channels}).set_requires_grad(true)),
       beta_C_(at::zeros({num_channels}).set_requires_grad(true)) {
@@ -41,6 +42,10 @@ at::Tensor BatchNorm::operator()(const at::Tensor& inputs_BCHW) const {
   if (!norms_.is_training() || norms_.is_frozen()) return by_moving_statistics(inputs_BCHW);
   if (norms_.sum_over_ranks()) return by_samples_of_all_ranks(inputs_BCHW);
   return by_own_samples(inputs_BCHW);
+}
+
+NetworkLayer BatchNorm::description() const {
+  return {.kind = LayerKind::kBatchNorm, .name = name_, .epsilon = BatchNormTable::kEpsilon};
 }
 
 at::Tensor BatchNorm::by_moving_statistics(const at::Tensor& inputs_BCHW) const {

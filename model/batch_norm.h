@@ -18,12 +18,14 @@ class BatchNorm {
   /// Follows the last layer that was entered in the table, which then has batch normalisation.
   BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table);
   at::Tensor operator()(const at::Tensor& inputs_BCHW) const;
+  NetworkLayer description() const;
 
  private:
   at::Tensor by_moving_statistics(const at::Tensor& inputs_BCHW) const;
   at::Tensor by_own_samples(const at::Tensor& inputs_BCHW) const;
   at::Tensor by_samples_of_all_ranks(const at::Tensor& inputs_BCHW) const;
 
+  const std::string name_;
   const BatchNormTable& norms_;
   BatchNormState& state_;
   at::Tensor gamma_C_, beta_C_;

@@ -47,4 +47,20 @@ at::Tensor Cnn::forward(const at::Tensor& inputs_BCHW) {
   return (*classifier_)(at::relu((*hidden_)(features.flatten(1))));
 }
 
+Network Cnn::network() const {
+  Network all;
+  for (size_t i = 0; i < convs_.size(); ++i) {
+    all.push_back(convs_[i].description());
+    if (!norms_.empty()) all.push_back(norms_[i].description());
+    all.push_back({.kind = LayerKind::kRelu});
+    if (pools_after(i))
+      all.push_back({.kind = LayerKind::kMaxPool2d, .kernel_extent = 2, .stride = 2});
+  }
+  all.push_back({.kind = LayerKind::kFlatten});
+  all.push_back(hidden_->description());
+  all.push_back({.kind = LayerKind::kRelu});
+  all.push_back(classifier_->description());
+  return all;
+}
+
 }  // namespace lockstep::model

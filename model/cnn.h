@@ -20,6 +20,7 @@ class Cnn final : public Model {
   Cnn(const std::vector<int64_t>& image, const ModelOptions& options, int64_t num_classes,
       int64_t seed);
   at::Tensor forward(const at::Tensor& inputs_BCHW) override;
+  Network network() const override;
 
   /// Whether an input of this shape is an image that is not used up by the poolings.
   static bool fits(const std::vector<int64_t>& input_shape, const std::vector<int64_t>& channels);

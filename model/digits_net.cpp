@@ -17,4 +17,10 @@ at::Tensor DigitsNet::forward(const at::Tensor& inputs_B1HW) {
   return classifier_(features.flatten(1));
 }
 
+Network DigitsNet::network() const {
+  return {conv0_.description(),          {.kind = LayerKind::kGelu}, conv1_.description(),
+          {.kind = LayerKind::kGelu},    conv2_.description(),       {.kind = LayerKind::kGelu},
+          {.kind = LayerKind::kFlatten}, classifier_.description()};
+}
+
 }  // namespace lockstep::model

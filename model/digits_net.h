@@ -14,6 +14,7 @@ class DigitsNet final : public Model {
  public:
   explicit DigitsNet(int64_t seed);
   at::Tensor forward(const at::Tensor& inputs_B1HW) override;
+  Network network() const override;
 
  private:
   Conv3x3 conv0_;

@@ -59,6 +59,10 @@ at::Tensor Linear::operator()(const at::Tensor& inputs_BI) const {
   return linear(inputs, weight, params_.bias(), params_.grad_is_stale());
 }
 
+NetworkLayer Linear::description() const {
+  return {.kind = LayerKind::kLinear, .name = params_.name()};
+}
+
 Conv3x3::Conv3x3(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t stride,
                  int64_t seed, LayerTable* table)
     : params_(name, {num_outputs, num_inputs, 3, 3}, seed, table), stride_(stride) {}
@@ -66,6 +70,14 @@ Conv3x3::Conv3x3(const std::string& name, int64_t num_inputs, int64_t num_output
 at::Tensor Conv3x3::operator()(const at::Tensor& inputs_BIHW) const {
   const at::Tensor inputs = params_.input(inputs_BIHW);
   return at::conv2d(inputs, params_.weight(), params_.bias(), {stride_, stride_}, {1, 1});
+}
+
+NetworkLayer Conv3x3::description() const {
+  return {.kind = LayerKind::kConv2d,
+          .name = params_.name(),
+          .kernel_extent = 3,
+          .stride = stride_,
+          .padding = 1};
 }
 
 }  // namespace lockstep::model

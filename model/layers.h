@@ -9,6 +9,7 @@
 #include "base/layer_hook.h"
 #include "base/params.h"
 #include "model/batch_norm_table.h"
+#include "model/network.h"
 
 /// Layers as small values: they enter themselves in their model's table and compute with ATen's own
 /// operations. Names: <layer>.weight, <layer>.bias. Initial values: uniform in ±1/sqrt(fan_in),
@@ -49,6 +50,7 @@ class LayerParams {
     return table_->hook == nullptr ? weight_ : table_->hook->weight(index_, weight_);
   }
   const at::Tensor& bias() const { return bias_O_; }
+  const std::string& name() const { return table_->layers[static_cast<size_t>(index_)].name; }
   /// Of the weight; null unless the layer writes it (may_overwrite_grad()).
   const std::shared_ptr<bool>& grad_is_stale() const { return grad_is_stale_; }
   /// The layer's backward can overwrite the weight's gradient: it says so in the table.
@@ -70,6 +72,7 @@ class Linear {
          LayerTable* table);
   /// [B, I] -> [B, O]
   at::Tensor operator()(const at::Tensor& inputs_BI) const;
+  NetworkLayer description() const;
 
  private:
   LayerParams params_;  // weight [O, I]
@@ -81,6 +84,7 @@ class Conv3x3 {
   Conv3x3(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t stride,
           int64_t seed, LayerTable* table);
   at::Tensor operator()(const at::Tensor& inputs_BIHW) const;
+  NetworkLayer description() const;
 
  private:
   LayerParams params_;  // weight [O, I, 3, 3]

@@ -11,6 +11,7 @@
 #include "base/params.h"
 #include "base/yaml_fields.h"
 #include "model/layers.h"
+#include "model/network.h"
 
 namespace lockstep::model {
 
@@ -27,6 +28,10 @@ class Model {
 
   /// inputs_BX float32 -> logits_BC. B = 0 is allowed.
   virtual at::Tensor forward(const at::Tensor& inputs_BX) = 0;
+
+  /// What forward computes in evaluation, without a hook. Empty: nobody described this network, so
+  /// it cannot be written down in another language.
+  virtual Network network() const { return {}; }
 
   /// Parameters in the order in which forward uses them. The tensors share memory with the model.
   ParamTable& params() { return table_.params; }
