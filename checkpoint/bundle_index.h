@@ -6,23 +6,37 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/tensor_box.h"
+
 /// What an index says (docs/checkpoint_format.md, Index).
 namespace lockstep::checkpoint {
 
-/// Where one tensor lies. Values come from a file and have been checked by decode_index().
-struct BundleEntry {
-  int32_t dtype = 0;           ///< number as in tensor_type.h
-  std::vector<int64_t> shape;  ///< no dimension negative
+/// Where bytes lie.
+struct BundlePlace {
   int32_t shard = 0;
   int64_t offset = 0;
   int64_t num_bytes = 0;
   uint32_t masked_crc = 0;
-  bool sliced =
-      false;  ///< its bytes lie in slices of their own; this save format does not read them yet
 
+  int64_t end() const { return offset + num_bytes; }
+};
+
+/// Part of a tensor, with its elements in the box's own row-major order.
+struct BundleSlice : BundlePlace {
+  TensorBox box;
+};
+
+/// One tensor. Values come from a file and have been checked by decode_index(). Its bytes lie at
+/// its own place, or, if it has slices, at theirs: then its own place means nothing, and the slices
+/// make up the whole tensor, each element once.
+struct BundleEntry : BundlePlace {
+  int32_t dtype = 0;           ///< number as in tensor_type.h
+  std::vector<int64_t> shape;  ///< no dimension negative
+  std::vector<BundleSlice> slices;
+
+  bool is_sliced() const { return !slices.empty(); }
   /// Product of the shape: 1 for a scalar.
   int64_t num_elements() const;
-  int64_t end() const { return offset + num_bytes; }
 };
 
 struct BundleIndex {

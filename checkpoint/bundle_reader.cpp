@@ -1,6 +1,5 @@
 #include "checkpoint/bundle_reader.h"
 
-#include <algorithm>
 #include <stdexcept>
 
 #include <ATen/ops/empty.h>
@@ -10,7 +9,9 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "checkpoint/save_files.h"
+#include "checkpoint/save_prefix.h"
 #include "checkpoint/string_tensor.h"
+#include "checkpoint/tensor_runs.h"
 #include "checkpoint/tensor_type.h"
 
 namespace lockstep::checkpoint {
@@ -18,14 +19,7 @@ namespace {
 
 constexpr int64_t kMaxIndexBytes = int64_t{1} << 30;
 
-std::string checked_prefix(std::string prefix) {
-  for (const std::string_view ending : {".index", ".tmp"})
-    if (prefix.ends_with(ending))
-      throw Error(ExitCode::kUsage, "checkpoint",
-                  fmt::format("'{}' names a file; a save is named without '{}': {}", prefix, ending,
-                              prefix.substr(0, prefix.size() - ending.size())));
-  return prefix;
-}
+constexpr std::string_view kRemedy = "restore from another save, or remove this one";
 
 std::string form(int32_t dtype, at::IntArrayRef shape) {
   return fmt::format("{} [{}]", type_name(dtype), fmt::join(shape, ", "));
@@ -35,10 +29,47 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
+/// Element range of the tensor in which all elements of a box lie.
+ElementRange range_of(const TensorBox& box, const std::vector<int64_t>& shape) {
+  const int64_t num_elements = box.num_elements();
+  if (num_elements == 0) return {};
+  return {tensor_element(box, shape, 0), tensor_element(box, shape, num_elements - 1) + 1};
+}
+
+bool has_common(const std::vector<ElementRange>& held, const ElementRange& range) {
+  bool found = false;
+  for_each_common(held, range.begin_E, range.end_E, [&](int64_t, int64_t) { found = true; });
+  return found;
+}
+
+TensorBox whole_box(const std::vector<int64_t>& shape) {
+  return {std::vector<int64_t>(shape.size(), 0), shape};
+}
+
+/// Calls use(place, box) for each place of a tensor: its slices, or the whole.
+template <typename Use>
+void for_each_place(const BundleEntry& entry, Use use) {
+  if (!entry.is_sliced()) use(entry, whole_box(entry.shape));
+  for (const BundleSlice& slice : entry.slices) use(slice, slice.box);
+}
+
 }  // namespace
 
-BundleReader::BundleReader(std::string prefix)
-    : prefix_(checked_prefix(std::move(prefix))),
+void with_plain_copy(const at::Tensor& live, bool keep,
+                     const std::function<void(const at::Tensor& target)>& use) {
+  const at::Tensor target = live.detach();
+  if (is_plain(target)) return use(target);
+  const at::Tensor copy =
+      at::empty(target.sizes(),
+                target.options().device(at::kCPU).memory_format(at::MemoryFormat::Contiguous));
+  if (keep) copy.copy_(target);
+  use(copy);
+  target.copy_(copy);
+}
+
+BundleReader::BundleReader(const std::string& prefix, int num_threads)
+    : prefix_(require_save(prefix)),
+      num_threads_(num_threads),
       index_(decode_index(files::read(index_path(prefix_), kMaxIndexBytes), index_path(prefix_))) {}
 
 const BundleEntry* BundleReader::find(const std::string& name) const {
@@ -54,14 +85,6 @@ const BundleEntry& BundleReader::entry(const std::string& name) const {
   return *found;
 }
 
-void BundleReader::refuse(const std::string& name, const std::string& what) const {
-  const BundleEntry& bad = entry(name);
-  throw Error(
-      ExitCode::kBadData, "checkpoint",
-      fmt::format("{}: tensor '{}' at byte {}: {}; restore from another save, or remove this one",
-                  shard_path(prefix_, bad.shard, index_.num_shards), name, bad.offset, what));
-}
-
 const files::Reader& BundleReader::shard(int32_t number) {
   std::unique_ptr<files::Reader>& reader = shards_[number];
   if (!reader)
@@ -69,65 +92,169 @@ const files::Reader& BundleReader::shard(int32_t number) {
   return *reader;
 }
 
-void BundleReader::require_inside(const std::string& name, const BundleEntry& entry) {
-  if (entry.sliced) refuse(name, "is saved in slices, which are not read yet");
-  const int64_t num_bytes = shard(entry.shard).num_bytes();
-  if (entry.end() > num_bytes)
-    refuse(name, fmt::format("needs {} bytes, the file ends at byte {} (truncated?)",
-                             entry.num_bytes, num_bytes));
+void BundleReader::refuse(const std::string& name, const std::string& what) const {
+  const BundleEntry& bad = entry(name);
+  if (!bad.is_sliced()) refuse_place(name, bad, what);
+  throw Error(ExitCode::kBadData, "checkpoint",
+              fmt::format("{}: tensor '{}' (in {} slices): {}; {}", index_path(prefix_), name,
+                          bad.slices.size(), what, kRemedy));
 }
 
-void BundleReader::read_checked(const std::string& name, const BundleEntry& entry,
-                                std::span<char> bytes) {
-  shard(entry.shard).read_at(entry.offset, bytes);
-  if (masked_crc32c(crc32c({bytes.data(), bytes.size()})) != entry.masked_crc)
-    refuse(name, "wrong crc32c (damaged)");
-  const bool is_bool = scalar_type(entry.dtype) == at::kBool;
-  if (is_bool &&
-      std::any_of(bytes.begin(), bytes.end(), [](char byte) { return (byte & ~1) != 0; }))
-    refuse(name, "a bool is neither 0 nor 1");
+void BundleReader::refuse_place(const std::string& name, const BundlePlace& place,
+                                const std::string& what) const {
+  std::string slice;
+  for (const BundleSlice& one : entry(name).slices)
+    if (&one == &place) slice = fmt::format(" slice {}", box_text(one.box));
+  throw Error(ExitCode::kBadData, "checkpoint",
+              fmt::format("{}: tensor '{}'{} at byte {}: {}; {}",
+                          shard_path(prefix_, place.shard, index_.num_shards), name, slice,
+                          place.offset, what, kRemedy));
+}
+
+void BundleReader::require_form(const std::string& name, const at::Tensor& live) const {
+  const BundleEntry& saved = entry(name);
+  const std::optional<int32_t> type = type_number(live.scalar_type());
+  if (type == saved.dtype && live.sizes() == at::IntArrayRef(saved.shape)) return;
+  refuse(name, fmt::format("is {}, but {} is wanted", form(saved.dtype, saved.shape),
+                           form(type.value_or(0), live.sizes())));
+}
+
+void BundleReader::require_inside(const std::string& name, const BundlePlace& place) {
+  const int64_t num_bytes = shard(place.shard).num_bytes();
+  if (place.end() > num_bytes)
+    refuse_place(name, place,
+                 fmt::format("needs {} bytes, the file ends at byte {} (truncated?)",
+                             place.num_bytes, num_bytes));
+}
+
+void BundleReader::require_inside(const std::string& name) {
+  for_each_place(entry(name),
+                 [&](const BundlePlace& place, const TensorBox&) { require_inside(name, place); });
 }
 
 at::Tensor BundleReader::read(const std::string& name) {
-  const BundleEntry& place = entry(name);
-  const auto type = scalar_type(place.dtype);
-  require_inside(name, place);
+  const BundleEntry& saved = entry(name);
+  const auto type = scalar_type(saved.dtype);
+  require_inside(name);
   if (!type) refuse(name, "holds strings, not numbers");
-  const at::Tensor values = at::empty(place.shape, *type);
-  read_checked(name, place, {static_cast<char*>(values.mutable_data_ptr()), values.nbytes()});
+  const at::Tensor values = at::empty(saved.shape, *type);
+  read_all({{name, values}});
   return values;
 }
 
 void BundleReader::read_into(const std::string& name, const at::Tensor& live) {
-  const BundleEntry& place = entry(name);
-  if (type_number(live.scalar_type()) != place.dtype ||
-      live.sizes() != at::IntArrayRef(place.shape))
-    refuse(name, fmt::format("is {}, but {} is wanted", form(place.dtype, place.shape),
-                             form(type_number(live.scalar_type()).value_or(0), live.sizes())));
-  const at::Tensor target = live.detach();
-  if (!is_plain(target)) {
-    target.copy_(read(name));
-    return;
-  }
-  require_inside(name, place);
-  read_checked(name, place, {static_cast<char*>(target.mutable_data_ptr()), target.nbytes()});
+  read_all({{name, live}});
 }
 
-std::vector<std::string> BundleReader::read_strings(const std::string& name) {
+void BundleReader::read_into(const std::string& name, const at::Tensor& live,
+                             const std::vector<ElementRange>& held) {
+  read_all({{name, live, held}});
+}
+
+void BundleReader::read_all(const std::vector<TensorRead>& reads) {
+  std::vector<TensorRead> plain;
+  for (const TensorRead& read : reads) {
+    require_form(read.name, read.live);
+    if (read.held) check_ranges(*read.held, read.live.numel());
+    if (is_plain(read.live)) plain.push_back(read);
+  }
+  read_plain(plain);
+  for (const TensorRead& read : reads)
+    if (!is_plain(read.live)) {  // memory for one tensor at a time
+      require_inside(read.name);
+      with_plain_copy(read.live, read.held.has_value(), [&](const at::Tensor& copy) {
+        read_plain({{read.name, copy, read.held}});
+      });
+    }
+}
+
+void BundleReader::read_plain(const std::vector<TensorRead>& reads) {
+  std::vector<PlaceRead> places;
+  std::vector<const std::string*> names;
+  for (const TensorRead& read : reads) add_places(read, &places, &names);
+  run(places, names);
+}
+
+void BundleReader::add_places(const TensorRead& read, std::vector<PlaceRead>* places,
+                              std::vector<const std::string*>* names) {
+  const BundleEntry& saved = entry(read.name);
+  for_each_place(saved, [&](const BundlePlace& place, const TensorBox& box) {
+    if (read.held && !has_common(*read.held, range_of(box, saved.shape))) return;
+    require_inside(read.name, place);
+    places->push_back({.file = &shard(place.shard),
+                       .place = &place,
+                       .box = box,
+                       .shape = &saved.shape,
+                       .item_bytes = static_cast<int64_t>(read.live.element_size()),
+                       .is_bool = read.live.scalar_type() == at::kBool,
+                       .values = static_cast<char*>(read.live.detach().mutable_data_ptr()),
+                       .held = read.held ? &*read.held : nullptr});
+    names->push_back(&read.name);
+  });
+}
+
+void BundleReader::run(const std::vector<PlaceRead>& places,
+                       const std::vector<const std::string*>& names) {
+  const std::vector<PlaceDefect> defects = read_places(places, num_threads_);
+  if (!defects.empty())
+    refuse_place(*names[defects[0].item], *places[defects[0].item].place, defects[0].what);
+}
+
+void BundleReader::check_place(const std::string& name, size_t slice) {
+  const BundleEntry& saved = entry(name);
+  const BundlePlace* place = &saved;
+  if (saved.is_sliced()) place = &saved.slices.at(slice);
+  const auto type = scalar_type(saved.dtype);
+  if (!type) return check_strings(name);
+  require_inside(name, *place);
+  run({{.file = &shard(place->shard),
+        .place = place,
+        .shape = &saved.shape,
+        .item_bytes = static_cast<int64_t>(c10::elementSize(*type)),
+        .is_bool = *type == at::kBool}},
+      {&name});
+}
+
+void BundleReader::check_strings(const std::string& name) {
   const BundleEntry& place = entry(name);
-  if (place.dtype != kStringType) refuse(name, "holds numbers, not strings");
-  require_inside(name, place);
-  std::string bytes(static_cast<size_t>(place.num_bytes), '\0');
-  shard(place.shard).read_at(place.offset, bytes);
+  const std::string bytes = bytes_of(name);
   try {
-    DecodedStrings decoded = decode_strings(bytes, place.num_elements());
-    if (decoded.masked_crc != place.masked_crc) refuse(name, "wrong crc32c (damaged)");
-    return std::move(decoded.texts);
+    const uint32_t found = crc_of_strings(bytes, place.num_elements());
+    if (found == place.masked_crc) return;
+    refuse(name, wrong_crc_text(place.num_bytes, found, place.masked_crc));
   } catch (const Error&) {
     throw;
   } catch (const std::runtime_error& fault) {
     refuse(name, fault.what());
   }
+}
+
+std::string BundleReader::bytes_of(const std::string& name) {
+  const BundleEntry& place = entry(name);
+  require_inside(name);
+  std::string bytes(static_cast<size_t>(place.num_bytes), '\0');
+  shard(place.shard).read_at(place.offset, bytes);
+  return bytes;
+}
+
+std::string BundleReader::read_text(const std::string& name) {
+  if (!entry(name).shape.empty()) refuse(name, "is not one text");
+  return read_strings(name).front();
+}
+
+std::vector<std::string> BundleReader::read_strings(const std::string& name) {
+  const BundleEntry& place = entry(name);
+  if (place.dtype != kStringType) refuse(name, "holds numbers, not strings");
+  const std::string bytes = bytes_of(name);
+  DecodedStrings decoded;
+  try {
+    decoded = decode_strings(bytes, place.num_elements());
+  } catch (const std::runtime_error& fault) {
+    refuse(name, fault.what());
+  }
+  if (decoded.masked_crc != place.masked_crc)
+    refuse(name, wrong_crc_text(place.num_bytes, decoded.masked_crc, place.masked_crc));
+  return std::move(decoded.texts);
 }
 
 }  // namespace lockstep::checkpoint

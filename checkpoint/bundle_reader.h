@@ -1,28 +1,49 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "base/files.h"
+#include "base/state_list.h"
 #include "checkpoint/bundle_index.h"
+#include "checkpoint/place_read.h"
 
 namespace lockstep::checkpoint {
 
-/// Reads one save, ours or TensorFlow's. The constructor reads and checks the index; shards are
-/// opened when needed. Every read checks that the bytes lie inside the shard before memory is
-/// taken, and their crc after. Errors: Error(kBadData) naming file, tensor and offset;
-/// kInputMissing where a file is not there. One thread at a time.
+/// One tensor of read_all().
+struct TensorRead {
+  std::string name;
+  at::Tensor live;
+  /// Only these elements are wanted; nothing: all.
+  std::optional<std::vector<ElementRange>> held = std::nullopt;
+};
+
+/// Calls use(target) with memory that is row-major on the CPU: `live` itself, or a copy that
+/// becomes its values afterwards. With `keep`, the copy begins with the values of `live`, for a use
+/// that writes only some.
+void with_plain_copy(const at::Tensor& live, bool keep,
+                     const std::function<void(const at::Tensor& target)>& use);
+
+/// Reads one save, ours or TensorFlow's; whether a tensor is saved whole or in slices makes no
+/// difference to the caller. The constructor reads and checks the index; shards are opened when
+/// needed. Every read checks that the bytes lie inside their shard before memory is taken, and the
+/// crc of each place that it reads. Errors: Error(kBadData) naming file, tensor, slice and offset;
+/// kInputMissing where a file is not there. One thread at a time (it starts others itself).
 class BundleReader {
  public:
-  /// `prefix` with its number: DIR/model.ckpt-1200. A prefix that ends in .index is refused with a
-  /// hint (kUsage).
-  explicit BundleReader(std::string prefix);
+  /// `prefix` with its number: DIR/model.ckpt-1200. What is no save's name is refused with a hint,
+  /// as require_save() of save_prefix.h does. `num_threads` read large tensors; 0: as
+  /// work_threads.h has it.
+  explicit BundleReader(const std::string& prefix, int num_threads = 0);
 
   const std::string& prefix() const { return prefix_; }
   const BundleIndex& index() const { return index_; }
@@ -35,31 +56,46 @@ class BundleReader {
   /// written unless the crc of a tensor that is not contiguous on the CPU is right; contiguous CPU
   /// memory is read in place.
   void read_into(const std::string& name, const at::Tensor& live);
+  /// The same for the elements of these ranges alone (row-major order; ascending, apart); the
+  /// others keep their values. Slices without any such element are not read.
+  void read_into(const std::string& name, const at::Tensor& live,
+                 const std::vector<ElementRange>& held);
+  /// The same for many tensors, as one list of work for all threads: faster than one by one.
+  void read_all(const std::vector<TensorRead>& reads);
   /// In row-major order.
   std::vector<std::string> read_strings(const std::string& name);
+  /// Of a scalar. What unfolds to many strings is refused before memory is taken for them.
+  std::string read_text(const std::string& name);
 
-  /// The entry's bytes in pieces of at most 1 MiB, without taking memory for the whole. The crc is
-  /// the caller's affair.
-  template <typename Use>
-  void for_each_piece(const std::string& name, Use use) {
-    for_each_piece(entry(name).shard, entry(name).offset, entry(name).end(), use);
-  }
+  /// Reads one place of a tensor (of slice number `slice`, if it has any) for nothing but the
+  /// checks, without taking memory for it.
+  void check_place(const std::string& name, size_t slice = 0);
+  /// Bytes of a shard in pieces of at most 1 MiB: use(std::string_view).
   template <typename Use>
   void for_each_piece(int32_t shard, int64_t begin, int64_t end, Use use);
-
   /// Size of a shard file.
   int64_t shard_bytes(int32_t shard) { return this->shard(shard).num_bytes(); }
 
-  /// Throws Error(kBadData) about one tensor, with file and offset.
+  /// Throws Error(kBadData) about one tensor, with file and offset if it has them.
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
 
  private:
   const BundleEntry& entry(const std::string& name) const;
   const files::Reader& shard(int32_t number);
-  void require_inside(const std::string& name, const BundleEntry& entry);
-  void read_checked(const std::string& name, const BundleEntry& entry, std::span<char> bytes);
+  [[noreturn]] void refuse_place(const std::string& name, const BundlePlace& place,
+                                 const std::string& what) const;
+  void require_form(const std::string& name, const at::Tensor& live) const;
+  void check_strings(const std::string& name);
+  std::string bytes_of(const std::string& name);
+  void require_inside(const std::string& name);
+  void require_inside(const std::string& name, const BundlePlace& place);
+  void read_plain(const std::vector<TensorRead>& reads);
+  void add_places(const TensorRead& read, std::vector<PlaceRead>* places,
+                  std::vector<const std::string*>* names);
+  void run(const std::vector<PlaceRead>& places, const std::vector<const std::string*>& names);
 
   std::string prefix_;
+  int num_threads_;
   BundleIndex index_;
   std::map<int32_t, std::unique_ptr<files::Reader>> shards_;
 };

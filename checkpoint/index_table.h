@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,11 +15,20 @@ using TableRows = std::map<std::string, std::string>;
 /// The file's bytes, equal for equal rows.
 std::string encode_table(const TableRows& rows);
 
-/// Throws std::runtime_error with the reason and the offset. Takes at most 32 MiB more than the
-/// input for keys and values.
+/// True if encode_table() gives these very bytes for the rows that they hold. Block checksums leave
+/// the footer and the places of blocks open; this does not. Throws as for_each_row().
+bool is_as_encoded(std::string_view bytes);
+
+/// Calls use(key, value) for each row, in order. Throws std::runtime_error with the reason and the
+/// offset where the table is not sound. Refuses tables whose keys unfold to 32 MiB more than the
+/// table has.
 ///
 /// Not LevelDB's own reader: that one takes memory for a block before it knows that the file holds
 /// it, and its checksums leave the footer and the empty metaindex block uncovered.
+using UseRow = std::function<void(const std::string& key, std::string_view value)>;
+void for_each_row(std::string_view bytes, const UseRow& use);
+
+/// All rows at once. For tests: takes a multiple of the table's bytes.
 TableRows decode_table(std::string_view bytes);
 
 }  // namespace lockstep::checkpoint

@@ -61,6 +61,12 @@ EncodedStrings encode_strings(const std::vector<std::string_view>& texts) {
   return encoded;
 }
 
+uint32_t crc_of_strings(std::string_view bytes, int64_t num_texts) {
+  const uint32_t lengths_crc = check_lengths(bytes, num_texts);
+  for (int64_t i = 0; i < num_texts; ++i) (void)take_varint(&bytes);
+  return masked_crc32c(crc32c(bytes, lengths_crc));
+}
+
 DecodedStrings decode_strings(std::string_view bytes, int64_t num_texts) {
   const uint32_t lengths_crc = check_lengths(bytes, num_texts);
   std::vector<uint64_t> lengths(static_cast<size_t>(num_texts));

@@ -15,6 +15,10 @@ struct EncodedStrings {
 
 EncodedStrings encode_strings(const std::vector<std::string_view>& texts);
 
+/// The masked crc of an entry, for a comparison with the index's, without taking memory for the
+/// strings. Throws as decode_strings().
+uint32_t crc_of_strings(std::string_view bytes, int64_t num_texts);
+
 struct DecodedStrings {
   std::vector<std::string> texts;
   uint32_t masked_crc = 0;  ///< to be compared with the entry's

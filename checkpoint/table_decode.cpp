@@ -99,19 +99,37 @@ class Budget {
   size_t left_;
 };
 
-void add_block(std::string_view file, BlockPlace place, Budget* budget, TableRows* rows) {
-  BlockEntries entries(block_at(file, place), place.offset);
-  while (entries.next()) {
-    budget->take(entries.key.size() + entries.value.size(), place.offset);
-    if (!rows->empty() && entries.key <= rows->rbegin()->first)
-      refuse("keys out of order", place.offset);
-    rows->emplace_hint(rows->end(), entries.key, entries.value);
+/// Rows of all blocks, in order.
+class RowWalk {
+ public:
+  RowWalk(std::string_view file, const UseRow& use)
+      : file_(file), use_(use), budget_(file.size() + kExtraBytes) {}
+
+  void take_block(BlockPlace place) {
+    BlockEntries entries(block_at(file_, place), place.offset);
+    while (entries.next()) {
+      budget_.take(entries.key.size() + entries.value.size(), place.offset);
+      if (started_ && entries.key <= last_key_) refuse("keys out of order", place.offset);
+      use_(entries.key, entries.value);
+      last_key_ = entries.key;
+      started_ = true;
+    }
   }
-}
+
+  /// Of the index block.
+  void charge_key(const std::string& key, uint64_t offset) { budget_.take(key.size(), offset); }
+
+ private:
+  std::string_view file_;
+  const UseRow& use_;
+  Budget budget_;
+  std::string last_key_;
+  bool started_ = false;
+};
 
 }  // namespace
 
-TableRows decode_table(std::string_view bytes) {
+void for_each_row(std::string_view bytes, const UseRow& use) {
   if (bytes.size() < kFooterBytes) refuse("too short for an index: it ends", bytes.size());
   const uint64_t footer_offset = bytes.size() - kFooterBytes;
   std::string_view footer = bytes.substr(footer_offset);
@@ -120,12 +138,24 @@ TableRows decode_table(std::string_view bytes) {
   block_at(bytes, take_place(&footer, footer_offset));  // metaindex: sound, but not used
   const BlockPlace index_place = take_place(&footer, footer_offset);
   BlockEntries blocks(block_at(bytes, index_place), index_place.offset);
-  TableRows rows;
-  Budget budget(bytes.size() + kExtraBytes);
+  RowWalk walk(bytes, use);
+  uint64_t end = 0;
   while (blocks.next()) {
-    std::string_view place = blocks.value;
-    add_block(bytes, take_place(&place, index_place.offset), &budget, &rows);
+    std::string_view rest = blocks.value;
+    const BlockPlace place = take_place(&rest, index_place.offset);
+    // Each block once: else a small file takes very long.
+    if (place.offset < end) refuse("blocks out of order", index_place.offset);
+    walk.take_block(place);
+    walk.charge_key(blocks.key, index_place.offset);
+    end = place.offset + place.num_bytes;
   }
+}
+
+TableRows decode_table(std::string_view bytes) {
+  TableRows rows;
+  for_each_row(bytes, [&](const std::string& key, std::string_view value) {
+    rows.emplace_hint(rows.end(), key, value);
+  });
   return rows;
 }
 

@@ -9,18 +9,44 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// LevelDB writes here; the bytes go to disk through base/files.h.
-class MemoryFile final : public leveldb::WritableFile {
+/// LevelDB writes here; what comes of it is the matter of add().
+class MemoryFile : public leveldb::WritableFile {
  public:
   leveldb::Status Append(const leveldb::Slice& data) override {
-    bytes.append(data.data(), data.size());
+    add({data.data(), data.size()});
     return leveldb::Status::OK();
   }
   leveldb::Status Close() override { return leveldb::Status::OK(); }
   leveldb::Status Flush() override { return leveldb::Status::OK(); }
   leveldb::Status Sync() override { return leveldb::Status::OK(); }
 
+ private:
+  virtual void add(std::string_view bytes) = 0;
+};
+
+/// Keeps the bytes, which go to disk through base/files.h.
+class KeptFile final : public MemoryFile {
+ public:
   std::string bytes;
+
+ private:
+  void add(std::string_view more) override { bytes += more; }
+};
+
+/// Compares the bytes with those expected.
+class ComparedFile final : public MemoryFile {
+ public:
+  explicit ComparedFile(std::string_view expected) : rest_(expected) {}
+  bool is_equal() const { return equal_ && rest_.empty(); }
+
+ private:
+  void add(std::string_view bytes) override {
+    equal_ = equal_ && rest_.starts_with(bytes);
+    if (equal_) rest_.remove_prefix(bytes.size());
+  }
+
+  std::string_view rest_;
+  bool equal_ = true;
 };
 
 /// The values that TensorFlow uses, so that equal rows give TensorFlow's bytes.
@@ -32,15 +58,34 @@ leveldb::Options table_options() {
   return options;
 }
 
+void finish(leveldb::TableBuilder* builder) {
+  const leveldb::Status status = builder->Finish();
+  if (!status.ok()) throw std::runtime_error(status.ToString());
+}
+
 }  // namespace
 
 std::string encode_table(const TableRows& rows) {
-  MemoryFile file;
+  KeptFile file;
   leveldb::TableBuilder builder(table_options(), &file);
   for (const auto& [key, value] : rows) builder.Add(key, value);
-  const leveldb::Status status = builder.Finish();
-  if (!status.ok()) throw std::runtime_error(status.ToString());
+  finish(&builder);
   return std::move(file.bytes);
+}
+
+bool is_as_encoded(std::string_view bytes) {
+  ComparedFile file(bytes);
+  leveldb::TableBuilder builder(table_options(), &file);
+  try {
+    for_each_row(bytes, [&](const std::string& key, std::string_view value) {
+      builder.Add(key, leveldb::Slice(value.data(), value.size()));
+    });
+  } catch (...) {
+    builder.Abandon();  // its destructor insists
+    throw;
+  }
+  finish(&builder);
+  return file.is_equal();
 }
 
 }  // namespace lockstep::checkpoint

@@ -12,6 +12,7 @@ struct TypeRow {
   int32_t number;
   at::ScalarType type;
   std::string_view name;
+  bool can_be_sliced = true;
 };
 
 constexpr std::array kTypes = {
@@ -25,11 +26,11 @@ constexpr std::array kTypes = {
     TypeRow{9, at::kLong, "int64"},
     TypeRow{10, at::kBool, "bool"},
     TypeRow{14, at::kBFloat16, "bfloat16"},
-    TypeRow{17, at::kUInt16, "uint16"},
+    TypeRow{17, at::kUInt16, "uint16", false},
     TypeRow{18, at::kComplexDouble, "complex128"},
-    TypeRow{19, at::kHalf, "float16"},
-    TypeRow{22, at::kUInt32, "uint32"},
-    TypeRow{23, at::kUInt64, "uint64"},
+    TypeRow{19, at::kHalf, "float16", false},
+    TypeRow{22, at::kUInt32, "uint32", false},
+    TypeRow{23, at::kUInt64, "uint64", false},
 };
 
 }  // namespace
@@ -55,6 +56,12 @@ std::string type_name(int32_t number) {
 
 bool is_known_type(int32_t number) {
   return number == kStringType || scalar_type(number).has_value();
+}
+
+bool can_be_sliced(int32_t number) {
+  for (const TypeRow& row : kTypes)
+    if (row.number == number) return row.can_be_sliced;
+  return false;
 }
 
 }  // namespace lockstep::checkpoint

@@ -20,5 +20,8 @@ std::optional<at::ScalarType> scalar_type(int32_t number);
 std::string type_name(int32_t number);
 /// True for what scalar_type() knows and for strings.
 bool is_known_type(int32_t number);
+/// True if TensorFlow reads tensors of this type that are saved in slices. It refuses such strings,
+/// float16 and unsigned numbers of 16 bits and more.
+bool can_be_sliced(int32_t number);
 
 }  // namespace lockstep::checkpoint

@@ -3,42 +3,54 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
-#include "base/digest.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoint/bundle_reader.h"
+#include "checkpoint/dense_view.h"
 #include "checkpoint/index_table.h"
 #include "checkpoint/rank_faults.h"
 #include "checkpoint/save_files.h"
-#include "checkpoint/tensor_type.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-/// What lies in one shard, in order of offsets. Empty tensors take no place.
-using Extents = std::multimap<int64_t, std::string>;
+/// A tensor, or one slice of it, in a shard.
+struct Extent {
+  const std::string* name = nullptr;
+  size_t slice = 0;
+  int64_t end = 0;
+};
+
+/// What lies in one shard, by offset. Empty tensors take no place.
+using Extents = std::multimap<int64_t, Extent>;
 
 std::vector<Extents> extents_of(const BundleIndex& index) {
   std::vector<Extents> shards(static_cast<size_t>(index.num_shards));
-  for (const auto& [name, entry] : index.entries)
-    if (!entry.sliced && entry.num_bytes > 0)
-      shards[static_cast<size_t>(entry.shard)].emplace(entry.offset, name);
+  const auto add = [&](const BundlePlace& place, const Extent& extent) {
+    if (place.num_bytes > 0) shards[static_cast<size_t>(place.shard)].emplace(place.offset, extent);
+  };
+  for (const auto& [name, entry] : index.entries) {
+    if (!entry.is_sliced()) add(entry, {&name, 0, entry.end()});
+    for (size_t i = 0; i < entry.slices.size(); ++i)
+      add(entry.slices[i], {&name, i, entry.slices[i].end()});
+  }
   return shards;
 }
 
-int64_t expected_bytes(const BundleIndex& index, const Extents& extents) {
+int64_t expected_bytes(const Extents& extents) {
   int64_t end = 0;
-  for (const auto& [offset, name] : extents) end = std::max(end, index.entries.at(name).end());
+  for (const auto& [offset, extent] : extents) end = std::max(end, extent.end);
   return end;
 }
 
 /// A defect in words, or nothing if the size is right. Throws what opening the shard throws.
 std::optional<std::string> size_defect(BundleReader* reader, int32_t shard,
                                        const Extents& extents) {
-  const int64_t expected = expected_bytes(reader->index(), extents);
+  const int64_t expected = expected_bytes(extents);
   const int64_t found = reader->shard_bytes(shard);
   if (found == expected) return std::nullopt;
   return fmt::format("{}: has {} bytes, its index needs {} ({})",
@@ -53,16 +65,17 @@ class Verification {
 
   std::vector<std::string> run() {
     guarded([&] { reader_.emplace(prefix_); });
-    if (!reader_) return std::move(defects_);
+    if (!reader_) return all();
     check_frame();
     check_extra_files();
     const std::vector<Extents> shards = extents_of(reader_->index());
     for (int32_t shard = 0; shard < reader_->index().num_shards; ++shard)
       guarded([&] { check_shard(shard, shards[static_cast<size_t>(shard)]); });
     for (const auto& item : reader_->index().entries)
-      if (item.second.num_bytes == 0 || item.second.sliced)
-        guarded([&] { check_values(item.first); });
-    return std::move(defects_);
+      if (!item.second.is_sliced() && item.second.num_bytes == 0)
+        guarded([&] { reader_->check_place(item.first); });
+    guarded([&] { check_sparse(); });
+    return all();
   }
 
  private:
@@ -73,17 +86,31 @@ class Verification {
       body();
     } catch (const Error& fault) {
       if (fault.code() != ExitCode::kBadData && fault.code() != ExitCode::kInputMissing) throw;
-      defects_.push_back(plain_text(fault));
+      add(plain_text(fault));
     }
+  }
+
+  /// Two checks may meet the same damage; of very many defects the first tell enough.
+  void add(std::string defect) {
+    constexpr size_t kMaxDefects = 1000;
+    if (known_.size() < kMaxDefects && known_.insert(defect).second)
+      defects_.push_back(std::move(defect));
+    else if (known_.size() == kMaxDefects)
+      ++num_unnamed_;
+  }
+
+  std::vector<std::string> all() {
+    if (num_unnamed_ > 0) defects_.push_back(fmt::format("{}: and {} more", prefix_, num_unnamed_));
+    return std::move(defects_);
   }
 
   /// Block checksums leave the footer and the metaindex block's place open, so the whole file must
   /// come out again.
   void check_frame() {
     const std::string bytes = files::read(index_path(prefix_));
-    if (encode_table(decode_table(bytes)) != bytes)
-      defects_.push_back(fmt::format("{}: bytes outside the checked blocks are not as written",
-                                     index_path(prefix_)));
+    if (!is_as_encoded(bytes))
+      add(fmt::format("{}: bytes outside the checked blocks are not as written",
+                      index_path(prefix_)));
   }
 
   void check_extra_files() {
@@ -96,23 +123,22 @@ class Verification {
       for (int32_t shard = 0; shard < num_shards && !expected; ++shard)
         expected = name == std::filesystem::path(shard_path(prefix_, shard, num_shards)).filename();
       if (!expected)
-        defects_.push_back(
-            fmt::format("{}: does not belong to this save", (path.parent_path() / name).string()));
+        add(fmt::format("{}: does not belong to this save", (path.parent_path() / name).string()));
     }
   }
 
   void check_shard(int32_t shard, const Extents& extents) {
     const auto wrong_size = size_defect(&*reader_, shard, extents);
-    if (wrong_size) defects_.push_back(*wrong_size);
+    if (wrong_size) add(*wrong_size);
     int64_t at = 0;
-    for (const auto& [offset, name] : extents) {
+    for (const auto& [offset, extent] : extents) {
       if (offset < at)
-        defects_.push_back(
-            fmt::format("{}: tensor '{}' overlaps the one before", shard_name(shard), name));
+        add(fmt::format("{}: tensor '{}' overlaps the one before", shard_name(shard),
+                        *extent.name));
       else
         check_gap(shard, at, std::min(offset, reader_->shard_bytes(shard)));
-      at = std::max(at, reader_->index().entries.at(name).end());
-      guarded([&, tensor = name] { check_values(tensor); });
+      at = std::max(at, extent.end);
+      guarded([&, place = extent] { reader_->check_place(*place.name, place.slice); });
     }
   }
 
@@ -122,21 +148,15 @@ class Verification {
       zero = zero && piece.find_first_not_of('\0') == std::string_view::npos;
     });
     if (!zero)
-      defects_.push_back(fmt::format("{}: bytes {} to {} between tensors are not zero",
-                                     shard_name(shard), begin, end));
+      add(fmt::format("{}: bytes {} to {} between tensors are not zero", shard_name(shard), begin,
+                      end));
   }
 
-  void check_values(const std::string& name) {
-    const BundleEntry& entry = *reader_->find(name);
-    if (entry.dtype == kStringType || entry.sliced || scalar_type(entry.dtype) == at::kBool) {
-      entry.dtype == kStringType ? void(reader_->read_strings(name)) : void(reader_->read(name));
-      return;
-    }
-    if (entry.end() > reader_->shard_bytes(entry.shard))
-      reader_->refuse(name, "lies beyond the end of the file");
-    uint32_t crc = 0;
-    reader_->for_each_piece(name, [&](std::string_view piece) { crc = crc32c(piece, crc); });
-    if (masked_crc32c(crc) != entry.masked_crc) reader_->refuse(name, "wrong crc32c (damaged)");
+  /// That the parts of sparse tensors fit each other.
+  void check_sparse() {
+    DenseView view(&*reader_);
+    for (const std::string& name : view.names())
+      if (view.is_sparse(name)) guarded([&] { view.check_mask(name); });
   }
 
   std::string shard_name(int32_t shard) const {
@@ -146,6 +166,8 @@ class Verification {
   const std::string prefix_;
   std::optional<BundleReader> reader_;
   std::vector<std::string> defects_;
+  std::set<std::string> known_;
+  int64_t num_unnamed_ = 0;
 };
 
 }  // namespace
@@ -161,6 +183,7 @@ std::optional<std::string> quick_defect(const std::string& prefix) {
         return defect;
     return std::nullopt;
   } catch (const Error& fault) {
+    if (fault.code() != ExitCode::kBadData && fault.code() != ExitCode::kInputMissing) throw;
     return plain_text(fault);
   }
 }

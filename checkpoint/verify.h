@@ -12,7 +12,7 @@ namespace lockstep::checkpoint {
 std::vector<std::string> verify(const std::string& prefix);
 
 /// The cheap look before a restore: the index is sound and each shard is there with the size that
-/// it gives. Nothing if so.
+/// it gives. Nothing if so. Throws for read faults of the machine (kIo).
 std::optional<std::string> quick_defect(const std::string& prefix);
 
 }  // namespace lockstep::checkpoint
