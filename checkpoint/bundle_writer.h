@@ -9,11 +9,9 @@
 
 #include "base/files.h"
 #include "checkpoint/bundle_index.h"
+#include "checkpoint/shard_image.h"
 
 namespace lockstep::checkpoint {
-
-/// Tensors start at multiples of this, so that later writers may use large aligned writes.
-inline constexpr int64_t kTensorAlignment = 4096;
 
 /// Writes one data shard under its temporary name. Order: append()..., finish(), publish(). A
 /// writer that is dropped before publish() leaves the temporary file behind. Errors: as

@@ -1,5 +1,10 @@
 #include "checkpoint/checkpoint_options.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 namespace lockstep::checkpoint {
 namespace {
 
@@ -18,7 +23,22 @@ void check_prefix(const std::string& prefix, YamlFields* in) {
               "'checkpoint.prefix' may not end in .index or .tmp: saves add their own endings");
 }
 
+void check_include(const std::vector<std::string>& include, YamlFields* in) {
+  static const std::vector<std::string> kParts = {"model", "optimizer", "modifiers", "clock",
+                                                  "random"};
+  for (const std::string& part : include)
+    if (std::find(kParts.begin(), kParts.end(), part) == kParts.end())
+      in->fault("include", fmt::format("'checkpoint.include' holds '{}': it takes {}{}", part,
+                                       fmt::join(kParts, ", "), did_you_mean(part, kParts)));
+  if (std::find(include.begin(), include.end(), "model") == include.end())
+    in->fault("include", "'checkpoint.include' lacks model, without which a save is of no use");
+}
+
 }  // namespace
+
+bool CheckpointOptions::includes(std::string_view part) const {
+  return std::find(include.begin(), include.end(), part) != include.end();
+}
 
 CheckpointOptions read_checkpoint_options(YamlFields in) {
   CheckpointOptions options;
@@ -30,7 +50,23 @@ CheckpointOptions read_checkpoint_options(YamlFields in) {
   in.read("keep_checkpoint_max", &options.keep_checkpoint_max, at_least(-1),
           "newest saves that are kept; -1 keeps all, 0 is refused");
   in.read("save_at_end", &options.save_at_end, "whether the end of training is saved too");
+  in.read("keep_every", &options.keep_every, count_from(0),
+          "saves at multiples of this many steps are never removed; 0: none are spared");
+  in.read_choice("keep_best", &options.keep_best, {"none", "eval.accuracy", "eval.loss"},
+                 "the save with the best evaluation at its step is never removed");
+  in.read("include", &options.include,
+          "what a save holds: model, optimizer, modifiers (masks, quantization), clock (step, "
+          "position in the data), random; without clock a run cannot go on from it");
+  in.read("sparse", &options.sparse,
+          "of pruned weights and their moments, store kept values and mask bits only");
+  in.read_choice("wait_for", &options.wait_for, {"update", "staging", "commit"},
+                 "what training waits for at a save: nothing until the next update (the copy runs "
+                 "beside forward and backward), the copy, or the commit");
+  in.read("timeout_s", &options.timeout_s, more_than(0),
+          "longest wait of a rank for the others inside a save, in seconds");
+  options.warm_start = read_warm_start_options(&in);
   check_prefix(options.prefix, &in);
+  check_include(options.include, &in);
   if (options.keep_checkpoint_max == 0)
     in.fault("keep_checkpoint_max",
              "'checkpoint.keep_checkpoint_max' is 0, which would keep no save; -1 keeps all");

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "base/error.h"
 #include "dist/communicator.h"
@@ -10,8 +12,9 @@
 /// Faults that happen on one rank and must end the same way on all.
 namespace lockstep::checkpoint {
 
-/// What `body` threw, as an Error; anything that is no Error counts as a bug. Let no collective be
-/// called inside: a lost peer must not be taken for a fault of this rank.
+/// What `body` threw, as an Error: what the system lacks or refuses as kIo, anything else that is
+/// no Error as a bug. Let no collective be called inside: a lost peer must not be taken for a fault
+/// of this rank.
 template <typename Body>
 std::optional<Error> fault_of(Body body) {
   try {
@@ -19,6 +22,10 @@ std::optional<Error> fault_of(Body body) {
     return std::nullopt;
   } catch (const Error& fault) {
     return fault;
+  } catch (const std::system_error& fault) {  // of the file system, or no more threads
+    return Error(ExitCode::kIo, "checkpoint", fault.what());
+  } catch (const std::bad_alloc&) {
+    return Error(ExitCode::kIo, "checkpoint", "no memory");
   } catch (const std::exception& fault) {
     return Error(ExitCode::kBug, "checkpoint", fault.what());
   }

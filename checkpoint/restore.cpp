@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/bundle_reader.h"
+#include "checkpoint/dense_view.h"
 #include "checkpoint/rank_faults.h"
 #include "checkpoint/state_names.h"
+#include "checkpoint/tensor_runs.h"
 #include "checkpoint/tensor_type.h"
 #include "checkpoint/verify.h"
 #include "dist/agree.h"
@@ -20,26 +22,30 @@ namespace {
 
 constexpr std::string_view kNotShared = "Is the folder the same on every rank?";
 
-void require_form(const BundleReader& reader, const std::string& name, const StateEntry& entry) {
-  const BundleEntry& saved = *reader.find(name);
+void require_form(const BundleReader& reader, const std::string& name, const DenseTensor& saved,
+                  const StateEntry& entry) {
   const int32_t wanted =
       entry.text ? kStringType : type_number(entry.tensor.scalar_type()).value_or(0);
   const at::IntArrayRef wanted_shape = entry.text ? at::IntArrayRef() : entry.tensor.sizes();
   if (saved.dtype == wanted && wanted_shape == at::IntArrayRef(saved.shape)) return;
-  reader.refuse(name, fmt::format("is {} [{}], but this run needs {} [{}]", type_name(saved.dtype),
-                                  fmt::join(saved.shape, ", "), type_name(wanted),
-                                  fmt::join(wanted_shape, ", ")));
+  throw Error(
+      ExitCode::kBadData, "checkpoint",
+      fmt::format("{}: tensor '{}' is {} [{}], but this run needs {} [{}]; restore a save of "
+                  "the same model and optimizer",
+                  index_path(reader.prefix()), name, type_name(saved.dtype),
+                  fmt::join(saved.shape, ", "), type_name(wanted), fmt::join(wanted_shape, ", ")));
 }
 
 /// Throws unless every key is there in the right form; gives the keys that nobody asked for.
-std::vector<std::string> match(const BundleReader& reader, const StateList& state) {
+std::vector<std::string> match(const BundleReader& reader, const DenseView& saved,
+                               const StateList& state) {
   std::set<std::string> asked;
   std::vector<std::string> missing;
   for (const StateEntry& entry : state) {
     const std::string name = index_name(entry.key);
     if (!asked.insert(name).second) continue;
-    if (reader.find(name))
-      require_form(reader, name, entry);
+    if (const std::optional<DenseTensor> tensor = saved.find(name))
+      require_form(reader, name, *tensor, entry);
     else if (!entry.value_if_missing)
       missing.push_back(entry.key);
   }
@@ -48,11 +54,22 @@ std::vector<std::string> match(const BundleReader& reader, const StateList& stat
                 fmt::format("{}: holds no '{}'; was it saved by another model or optimizer?",
                             index_path(reader.prefix()), fmt::join(missing, "', '")));
   std::vector<std::string> unused;
-  for (const auto& [name, entry] : reader.index().entries) {
+  for (const std::string& name : saved.names()) {
     if (asked.contains(name) || name == kGraphName || name == index_name(kCounterKey)) continue;
     unused.push_back(state_key(name).value_or(name));
   }
   return unused;
+}
+
+/// Of what the save lacks; match() let it pass.
+void put_value_if_missing(const StateEntry& entry) {
+  if (entry.text) return entry.text->clear();
+  if (!entry.held) return void(entry.tensor.detach().fill_(*entry.value_if_missing));
+  check_ranges(*entry.held, entry.tensor.numel());
+  with_plain_copy(entry.tensor, true, [&](const at::Tensor& target) {
+    for (const ElementRange& range : *entry.held)
+      target.view(-1).slice(0, range.begin_E, range.end_E).fill_(*entry.value_if_missing);
+  });
 }
 
 int64_t number_of(const std::string& prefix) {
@@ -129,20 +146,21 @@ void try_restore(const std::string& prefix, const StateList& state, RestoreRepor
 
 }  // namespace
 
-RestoreReport restore(const std::string& prefix, const StateList& state) {
-  BundleReader reader(prefix);
-  RestoreReport report{prefix, number_of(prefix), match(reader, state)};
+RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads) {
+  BundleReader reader(prefix, num_threads);
+  DenseView saved(&reader);
+  RestoreReport report{prefix, number_of(prefix), match(reader, saved, state)};
+  std::vector<TensorRead> reads;
   for (const StateEntry& entry : state) {
     const std::string name = index_name(entry.key);
-    if (!reader.find(name) && entry.text)  // match() let it pass
-      entry.text->clear();
-    else if (!reader.find(name))
-      entry.tensor.fill_(*entry.value_if_missing);
+    if (!saved.contains(name))
+      put_value_if_missing(entry);
     else if (entry.text)
-      *entry.text = reader.read_strings(name).at(0);
+      *entry.text = saved.read_texts(name).at(0);
     else
-      reader.read_into(name, entry.tensor);
+      reads.push_back({name, entry.tensor, entry.held});
   }
+  saved.read_all(reads);
   return report;
 }
 
@@ -160,9 +178,12 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
   std::vector<std::string> defects;
   for (const std::string& prefix : agreed_candidates(dir, prefix_name, control)) {
     RestoreReport report;
-    const auto fault =
-        shared_fault(control, fault_of([&] { try_restore(prefix, state, &report); }));
+    const auto own = fault_of([&] { try_restore(prefix, state, &report); });
+    const auto fault = shared_fault(control, own);
     if (!fault) return report;
+    // A fault of the machine says nothing of the save: going on from an older one would lose steps.
+    if (fault->code() != ExitCode::kBadData && fault->code() != ExitCode::kInputMissing)
+      throw Error(*fault).everywhere();
     defects.push_back(plain_text(*fault));
     if (control.rank() == 0)
       log::warning("checkpoint", fmt::format("{} is passed over: {}", prefix, defects.back()));

@@ -19,12 +19,14 @@ struct RestoreReport {
   std::vector<std::string> unused;  ///< keys that the save holds and the state does not ask for
 };
 
-/// Copies one save into the live tensors and texts, whatever world size wrote it. No collective.
-/// All names, types and shapes are checked before the first value is written; a key that the save
-/// lacks is an error unless the entry has a
-/// value_if_missing. Throws Error(kBadData or kInputMissing);
-/// after an error in the middle (damaged values) the state is part old, part new.
-RestoreReport restore(const std::string& prefix, const StateList& state);
+/// Copies one save into the live tensors and texts, whatever world size wrote it, and whether a
+/// tensor is saved whole, in slices, or as the values that a mask keeps. No collective. Of an entry
+/// with `held` only those elements are written, and only what holds them is read. All names, types
+/// and shapes are checked before the first value is written; a key that the save lacks is an error
+/// unless the entry has a value_if_missing. `num_threads` read; 0: as work_threads.h has it. Throws
+/// Error(kBadData or kInputMissing); after an error in the middle (damaged values) the state is
+/// part old, part new.
+RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads = 0);
 
 /// Collective: restore() on every rank, or the same Error on every rank.
 RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
@@ -33,7 +35,8 @@ RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
 /// Collective. The newest save of DIR/prefix_name that every rank can restore, chosen by rank 0;
 /// each that fails is passed over with a warning that names the defect. Nothing if the folder holds
 /// no save (training may start at step 0). Throws Error(kBadData).everywhere() naming each defect
-/// if saves exist and none can be restored: never start over.
+/// if saves exist and none can be restored: never start over; and faults that are none of the save
+/// (kIo), which say nothing of it.
 std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
                                             std::string_view prefix_name, const StateList& state,
                                             dist::Communicator& control);

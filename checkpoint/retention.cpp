@@ -8,24 +8,28 @@
 
 namespace lockstep::checkpoint {
 
-std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, int64_t keep_max,
+std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const KeepRules& rules,
                                     int64_t just_written) {
+  if (rules.keep_max == -1) return {};
+  const auto stays = [&](const SaveName& save) {
+    return save.number == rules.best ||
+           (rules.keep_every > 0 && save.number % rules.keep_every == 0);
+  };
   std::vector<SaveName> surplus;
-  if (keep_max < 0) return surplus;
-  auto left = static_cast<int64_t>(saves.size());
-  for (const SaveName& save : saves) {
-    if (left <= keep_max) break;
-    if (save.number == just_written) continue;
-    surplus.push_back(save);
-    --left;
-  }
+  for (const SaveName& save : saves)
+    if (!stays(save) && save.number <= just_written) surplus.push_back(save);
+  const auto num_kept = std::min(static_cast<size_t>(rules.keep_max), surplus.size());
+  const size_t num_surplus = surplus.size() - num_kept;
+  std::erase_if(surplus, [&](const SaveName& save) { return save.number == just_written; });
+  surplus.resize(std::min(num_surplus, surplus.size()));
   return surplus;
 }
 
 void remove_save(const std::string& prefix) {
   const std::filesystem::path path(prefix);
   const std::filesystem::path dir = path.parent_path();
-  if (std::filesystem::exists(index_path(prefix))) {
+  std::error_code unknown;  // then it is tried
+  if (std::filesystem::exists(index_path(prefix), unknown) || unknown) {
     files::remove_file(index_path(prefix));
     files::sync_folder(dir);
   }
@@ -39,9 +43,11 @@ void remove_debris(const std::filesystem::path& dir, const std::string& prefix_n
   std::set<int64_t> committed;
   for (const SaveName& save : find_saves(dir, prefix_name)) committed.insert(save.number);
   for (const std::string& name : files::list(dir)) {
-    const std::optional<FileName> parts = parse_file_name(name);
+    const bool is_temporary = name.ends_with(kTemporarySuffix);
+    const size_t length = name.size() - (is_temporary ? kTemporarySuffix.size() : 0);
+    const std::optional<FileName> parts = parse_own_name(std::string_view(name).substr(0, length));
     if (!parts || parts->prefix != prefix_name) continue;
-    if (committed.contains(parts->number) && !parts->rest.ends_with(kTemporarySuffix)) continue;
+    if (committed.contains(parts->number) && !is_temporary) continue;
     files::remove_file(dir / name);
   }
 }

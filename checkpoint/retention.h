@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,16 @@
 /// Which saves go, and how. Called by rank 0 alone.
 namespace lockstep::checkpoint {
 
-/// The saves to remove so that `keep_max` remain (-1: none), lowest numbers first, never the one
-/// just written. `saves` in numeric order, of one prefix.
-std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, int64_t keep_max,
+struct KeepRules {
+  int64_t keep_max = 5;    ///< the newest so many stay; -1: all
+  int64_t keep_every = 0;  ///< saves whose number is a multiple stay too, and do not count; 0: none
+  std::optional<int64_t> best;  ///< stays too, and does not count
+};
+
+/// The saves to remove by the rules, lowest numbers first, never the one just written. Those with a
+/// higher number, which a restore passed over, are left to the user and do not count. `saves` in
+/// numeric order, of one prefix.
+std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const KeepRules& rules,
                                     int64_t just_written);
 
 /// Removes the files of one save, the index first and durably: from then on no reader trusts the

@@ -36,6 +36,15 @@ class FirstFault final : public google::protobuf::io::ErrorCollector {
   std::string text;
 };
 
+/// data-00000-of-00002; files of others may be named nearly so.
+bool is_shard(const std::string& rest) {
+  constexpr std::string_view kPattern = "data-00000-of-00000";
+  return std::equal(rest.begin(), rest.end(), kPattern.begin(), kPattern.end(),
+                    [](char letter, char wanted) {
+                      return wanted == '0' ? letter >= '0' && letter <= '9' : letter == wanted;
+                    });
+}
+
 }  // namespace
 
 std::string numbered(const std::string& prefix, int64_t number) {
@@ -58,6 +67,12 @@ std::optional<FileName> parse_file_name(std::string_view name) {
   const std::optional<int64_t> number = parse_number(stem.substr(dash + 1));
   if (!number) return std::nullopt;
   return FileName{std::string(stem.substr(0, dash)), *number, std::string(name.substr(dot + 1))};
+}
+
+std::optional<FileName> parse_own_name(std::string_view name) {
+  std::optional<FileName> parts = parse_file_name(name);
+  if (parts && parts->rest != "index" && !is_shard(parts->rest)) parts.reset();
+  return parts;
 }
 
 std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_view prefix_name) {

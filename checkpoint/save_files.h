@@ -29,6 +29,10 @@ struct FileName {
 /// Nothing for names that are not of that form (numbers without leading zeros).
 std::optional<FileName> parse_file_name(std::string_view name);
 
+/// The same for the names that an index or a shard has, alone: files of others may be named nearly
+/// so.
+std::optional<FileName> parse_own_name(std::string_view name);
+
 /// One committed save: its index exists. Nothing is said about its soundness.
 struct SaveName {
   std::string prefix;  ///< DIR/model.ckpt-1200

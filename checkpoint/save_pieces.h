@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,33 +11,39 @@
 
 namespace lockstep::checkpoint {
 
-/// One tensor or text of a save, under its name in the index.
+/// One tensor or text as it stands in a save, under its name in the index.
 struct SavePiece {
   std::string name;
-  at::Tensor tensor;  ///< undefined for a text
-  const std::string* text = nullptr;
+  int32_t dtype = 0;           ///< as in tensor_type.h
+  std::vector<int64_t> shape;  ///< as stored: [K] where only kept elements are
+  int64_t element_bytes = 0;   ///< 0 for a text
+  at::Tensor tensor;           ///< undefined for a text
+  std::string text;
+  /// Stored elements that this rank holds, where the tensor is divided over the ranks.
+  std::optional<std::vector<ElementRange>> held;
+  /// Elements of the tensor that this rank holds, where only kept ones are stored and divided.
+  std::optional<std::vector<ElementRange>> held_dense;
+  at::Tensor kept_bits;  ///< defined: of the tensor's elements only those of set bits are stored
+
+  bool is_text() const { return !tensor.defined(); }
+  bool is_divided() const { return held.has_value(); }
+  int64_t num_elements() const;
+  /// Texts count 0 bytes, so that the plan never depends on values.
+  int64_t num_bytes() const { return num_elements() * element_bytes; }
 };
 
-/// All pieces of a save: the caller's state, then what TensorFlow wants beside it. Keeps the
-/// additions' memory.
-class SavePieces {
- public:
-  /// Throws Error(kConfig) for a tensor that has no form in a save; Error(kBug) for bad or repeated
-  /// keys.
-  SavePieces(const StateList& state, int64_t number);
-  SavePieces(const SavePieces&) = delete;
-  SavePieces& operator=(const SavePieces&) = delete;
+/// All pieces of a save: the caller's state, then what TensorFlow wants beside it. With `sparse`, a
+/// tensor with a mask becomes its kept values and a text that tells its shape and mask
+/// (docs/checkpoint_format.md, Sparse tensors).
+///
+/// Throws Error(kConfig) for a tensor that has no form in a save; Error(kBug) for bad or repeated
+/// keys.
+std::vector<SavePiece> save_pieces(const StateList& state, int64_t number, bool sparse);
 
-  const std::vector<SavePiece>& list() const { return list_; }
-  /// Which rank writes each of them.
-  std::vector<int> owners(int world_size) const;
-  /// Names, types and shapes in a few words, equal on two ranks only if those are.
-  std::string summary() const;
+/// Names, types and shapes in a few words, equal on two ranks only if those are.
+std::string summary(const std::vector<SavePiece>& pieces, int64_t number);
 
- private:
-  int64_t number_;
-  std::string graph_;
-  std::vector<SavePiece> list_;
-};
+/// Bytes that the tensors would take with every element stored.
+int64_t dense_bytes(const std::vector<SavePiece>& pieces);
 
 }  // namespace lockstep::checkpoint

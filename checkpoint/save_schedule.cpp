@@ -11,7 +11,8 @@ double SaveSchedule::steady_seconds() {
 
 SaveSchedule::SaveSchedule(const CheckpointOptions& options, dist::Communicator& control,
                            Clock clock_s)
-    : every_steps_(options.save_checkpoints_steps.value_or(0)),
+    : enabled_(options.enabled),
+      every_steps_(options.save_checkpoints_steps.value_or(0)),
       every_s_(static_cast<double>(
           options.save_checkpoints_secs.value_or(CheckpointOptions::kDefaultSecs))),
       control_(control),
@@ -19,6 +20,7 @@ SaveSchedule::SaveSchedule(const CheckpointOptions& options, dist::Communicator&
       last_s_(clock_s_()) {}
 
 bool SaveSchedule::due_here(int64_t step) const {
+  if (!enabled_) return false;
   if (every_steps_ > 0) return step > 0 && step % every_steps_ == 0;
   return control_.rank() == 0 && clock_s_() - last_s_ >= every_s_;
 }

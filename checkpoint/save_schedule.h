@@ -16,7 +16,8 @@ class SaveSchedule {
   using Clock = std::function<double()>;
   static double steady_seconds();
 
-  /// `control` must outlive the schedule. The first interval starts now.
+  /// Nothing is ever due where saves are off. `control` must outlive the schedule. The first
+  /// interval starts now.
   SaveSchedule(const CheckpointOptions& options, dist::Communicator& control,
                Clock clock_s = steady_seconds);
 
@@ -28,6 +29,7 @@ class SaveSchedule {
   void saved() { last_s_ = clock_s_(); }
 
  private:
+  bool enabled_ = true;
   int64_t every_steps_ = 0;  // 0: by seconds
   double every_s_ = 0;
   dist::Communicator& control_;

@@ -1,26 +1,38 @@
 #include "checkpoint/saver.h"
 
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/log.h"
-#include "checkpoint/bundle_index.h"
-#include "checkpoint/bundle_writer.h"
-#include "checkpoint/entry_proto.h"
-#include "checkpoint/proto/shard_report.pb.h"
+#include "checkpoint/one_save.h"
 #include "checkpoint/rank_faults.h"
-#include "checkpoint/retention.h"
-#include "checkpoint/save_files.h"
-#include "checkpoint/save_pieces.h"
-#include "dist/agree.h"
 
 namespace lockstep::checkpoint {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Adds the time until it goes out of scope.
+class TimeOf {
+ public:
+  explicit TimeOf(double* seconds) : seconds_(seconds) {}
+  ~TimeOf() { *seconds_ += seconds_since(start_); }
+  TimeOf(const TimeOf&) = delete;
+  TimeOf& operator=(const TimeOf&) = delete;
+
+ private:
+  double* seconds_;
+  Clock::time_point start_ = Clock::now();
+};
 
 /// True for what the disk does to us: the run may go on without this save.
 bool is_disk_fault(const Error& fault) {
@@ -28,210 +40,125 @@ bool is_disk_fault(const Error& fault) {
          fault.code() == ExitCode::kInputMissing;
 }
 
-/// One save from start to end, on one rank. Local work runs inside fault_of(); collectives stand
-/// outside.
-class OneSave {
- public:
-  OneSave(const SaverOptions& options, dist::Communicator& control, const StateList& state,
-          int64_t step)
-      : options_(options),
-        control_(control),
-        number_(step),
-        prefix_(numbered(options.prefix, step)),
-        dir_(std::filesystem::path(options.prefix).parent_path()),
-        pieces_(state, step) {}
-
-  /// The first fault of any rank, the same on all; nothing if the save is committed.
-  std::optional<Error> run() {
-    dist::require_equal(control_, "what is to be saved", pieces_.summary());
-    std::optional<Error> fault = on_rank_0([&] { files::make_folders(dir_); });
-    if (!fault) fault = on_every_rank([&] { write_shard(); });
-    if (!fault) fault = publish();
-    if (fault)
-      remove_own_files();
-    else if (is_first())
-      tidy();
-    return fault;
-  }
-
-  const std::string& prefix() const { return prefix_; }
-  int64_t bytes_written() const { return bytes_written_; }
-
- private:
-  bool is_first() const { return control_.rank() == 0; }
-
-  void reached(SavePhase phase) const {
-    if (options_.at_phase) options_.at_phase(phase);
-  }
-
-  template <typename Body>
-  std::optional<Error> on_rank_0(Body body) {
-    return shared_fault(control_, is_first() ? fault_of(body) : std::nullopt);
-  }
-
-  template <typename Body>
-  std::optional<Error> on_every_rank(Body body) {
-    return shared_fault(control_, fault_of(body));
-  }
-
-  /// All bytes are on disk under temporary names before anything of an older save of this number is
-  /// touched.
-  std::optional<Error> publish() {
-    gather_entries();
-    reached(SavePhase::kEntriesAgreed);
-    std::optional<Error> fault = on_rank_0([&] { stage(); });
-    if (!fault) fault = on_every_rank([&] { rename_shard(); });
-    if (!fault) fault = on_rank_0([&] { commit(); });
-    return fault;
-  }
-
-  void write_shard() {
-    ShardWriter& shard = shard_.emplace(shard_path(prefix_, control_.rank(), control_.world_size()),
-                                        control_.rank());
-    const std::vector<int> owners = pieces_.owners(control_.world_size());
-    for (size_t i = 0; i < owners.size(); ++i) {
-      if (owners[i] != control_.rank()) continue;
-      const SavePiece& piece = pieces_.list()[i];
-      if (piece.text)
-        shard.append(piece.name, std::string_view(*piece.text));
-      else
-        shard.append(piece.name, piece.tensor);
-    }
-    shard.finish();
-    index_.entries = shard.entries();
-    bytes_written_ = shard.num_bytes();
-    log::debug(
-        "checkpoint",
-        fmt::format("wrote {} ({} bytes)",
-                    shard_path(prefix_, control_.rank(), control_.world_size()), bytes_written_));
-    reached(SavePhase::kShardWritten);
-  }
-
-  /// Afterwards index_ holds the entries of all ranks.
-  void gather_entries() {
-    pb::ShardReport report;
-    report.set_shard_bytes(bytes_written_);
-    for (const auto& [name, entry] : index_.entries) {
-      auto* item = report.add_items();
-      item->set_name(name);
-      *item->mutable_entry() = to_proto(entry);
-    }
-    index_.num_shards = control_.world_size();
-    index_.entries.clear();
-    bytes_written_ = 0;
-    for (const std::string& text : dist::gather_texts(control_, report.SerializeAsString())) {
-      check(report.ParseFromString(text), "a rank's list of tensors cannot be read");
-      bytes_written_ += report.shard_bytes();
-      for (const auto& item : report.items())
-        index_.entries[item.name()] = from_proto(item.entry(), index_.num_shards);
-    }
-    check(index_.entries.size() == pieces_.list().size(),
-          "the ranks' shards do not make up the whole save");
-    bytes_written_ += static_cast<int64_t>(encode_index(index_).size());
-  }
-
-  void stage() {
-    stage_index(prefix_, index_);
-    reached(SavePhase::kIndexWritten);
-    remove_save(prefix_);
-    reached(SavePhase::kOldRemoved);
-  }
-
-  void rename_shard() {
-    renaming_ = true;
-    shard_->publish();
-    reached(SavePhase::kShardRenamed);
-  }
-
-  void commit() {
-    committing_ = true;
-    publish_index(prefix_);
-    reached(SavePhase::kCommitted);
-  }
-
-  /// The save counts already: what fails here is said and left for the next save.
-  void tidy() {
-    const std::optional<Error> fault = fault_of([&] {
-      const std::string prefix_name = std::filesystem::path(options_.prefix).filename().string();
-      const std::vector<SaveName> saves = find_saves(dir_, prefix_name);
-      const std::vector<SaveName> surplus =
-          surplus_saves(saves, options_.keep_checkpoint_max, number_);
-      write_state(saves, surplus);
-      reached(SavePhase::kStateWritten);
-      for (const SaveName& save : surplus) remove_save(save.prefix);
-      remove_debris(dir_, prefix_name);
-      reached(SavePhase::kDone);
-    });
-    if (fault)
-      log::warning("checkpoint", fmt::format("{} is saved, but: {}", prefix_, plain_text(*fault)));
-  }
-
-  void write_state(const std::vector<SaveName>& saves, const std::vector<SaveName>& surplus) const {
-    StateFile state;
-    state.newest = std::filesystem::path(prefix_).filename().string();
-    for (const SaveName& save : saves) {
-      const bool goes = std::any_of(surplus.begin(), surplus.end(),
-                                    [&](const SaveName& s) { return s.number == save.number; });
-      if (!goes) state.all.push_back(std::filesystem::path(save.prefix).filename().string());
-    }
-    write_state_file(dir_, state);
-  }
-
-  /// Takes back what this save has put there, and nothing of an older save of its number. The index
-  /// goes before any shard does.
-  void remove_own_files() {
-    const std::string shard = shard_path(prefix_, control_.rank(), control_.world_size());
-    if (is_first()) remove(index_path(prefix_), committing_);
-    control_.barrier();
-    remove(shard, renaming_);
-  }
-
-  /// The temporary file, and the final one if this save may have renamed it.
-  static void remove(const std::string& path, bool renamed) {
-    (void)fault_of([&] {
-      files::remove_file(path + std::string(kTemporarySuffix));
-      if (renamed) files::remove_file(path);
-    });
-  }
-
-  const SaverOptions& options_;
-  dist::Communicator& control_;
-  const int64_t number_;
-  const std::string prefix_;
-  const std::filesystem::path dir_;
-  const SavePieces pieces_;
-  std::optional<ShardWriter> shard_;
-  BundleIndex index_;
-  int64_t bytes_written_ = 0;
-  bool renaming_ = false;
-  bool committing_ = false;
-};
-
 }  // namespace
 
-Saver::Saver(SaverOptions options, dist::Communicator& control)
-    : options_(std::move(options)), control_(control) {
+/// The state as it was at begin(): what is not steady lies here.
+struct Saver::Snapshot {
+  StateList state;
+  std::deque<std::string> texts;
+
+  explicit Snapshot(StateList list) : state(std::move(list)) {}
+
+  void copy_what_may_change() {
+    for (StateEntry& entry : state) {
+      if (entry.text != nullptr) entry.text = &texts.emplace_back(*entry.text);
+      if (entry.tensor.defined() && !entry.steady) entry.tensor = entry.tensor.detach().clone();
+    }
+  }
+};
+
+Saver::Saver(SaverOptions options, dist::Communicator& comm)
+    : options_(std::move(options)), comm_(comm) {
   check(options_.keep_checkpoint_max == -1 || options_.keep_checkpoint_max > 0,
         "keep_checkpoint_max is 0 or below -1");
   check(!std::filesystem::path(options_.prefix).filename().empty(), "a save needs a prefix");
   options_.prefix = std::filesystem::absolute(options_.prefix).string();
 }
 
+Saver::~Saver() { join(); }
+
+void Saver::join() {
+  if (result_.valid()) result_.wait();
+}
+
+void Saver::prepare(const StateList& state) {
+  check(!is_under_way() && !prepared_.valid(), "prepare() comes before the first save");
+  const std::vector<SavePiece> pieces = save_pieces(state, 0, options_.sparse);
+  const SavePlan plan(pieces, comm_.world_size(), options_.min_cut_bytes);
+  const int64_t num_bytes = ShardImage::bytes_of(pieces, plan.parts_of(comm_.rank()));
+  prepared_ = std::async(std::launch::async, [this, num_bytes] {
+    // What fails here fails again, and is said, where it is needed.
+    (void)fault_of([&] { memory_.touch(num_bytes); });
+  });
+}
+
+void Saver::begin(const StateList& state, int64_t step) {
+  blocked_s_ = 0;
+  const TimeOf blocked(&blocked_s_);
+  const auto snapshot = std::make_shared<Snapshot>(state);
+  snapshot->copy_what_may_change();
+  start(snapshot, step);
+}
+
 SaveResult Saver::save(const StateList& state, int64_t step) {
+  blocked_s_ = 0;
+  start(std::make_shared<Snapshot>(state), step);  // nothing changes until it is over
+  return wait();
+}
+
+void Saver::start(std::shared_ptr<Snapshot> snapshot, int64_t step) {
   check(step >= 0, "a save needs a step");
-  const auto start = std::chrono::steady_clock::now();
-  OneSave save(options_, control_, state, step);
+  check(!is_under_way(), "one save at a time: wait() for the one before");
+  number_ = step;
+  const auto staged = std::make_shared<std::promise<void>>();
+  staged_ = staged->get_future();
+  result_ = std::async(std::launch::async, [this, snapshot = std::move(snapshot), step, staged] {
+    try {
+      return run(snapshot->state, step, [&] { staged->set_value(); });
+    } catch (const Error& fault) {
+      if (!fault.on_every_rank() && on_lost_) on_lost_(fault);
+      throw;
+    }
+  });
+}
+
+void Saver::wait_until_staged() {
+  if (!staged_.valid()) return;
+  const TimeOf blocked(&blocked_s_);
+  staged_.get();
+}
+
+bool Saver::is_done() const {
+  return !is_under_way() || result_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+SaveResult Saver::wait() {
+  check(is_under_way(), "no save is under way");
+  SaveResult result;
+  {
+    const TimeOf blocked(&blocked_s_);
+    result = result_.get();
+  }
+  staged_ = {};
+  result.blocked_s = blocked_s_;
+  return result;
+}
+
+SaveResult Saver::run(const StateList& state, int64_t step, const std::function<void()>& staged) {
+  const auto start = Clock::now();
+  if (prepared_.valid()) prepared_.get();
+  OneSave save(options_, comm_, state, step, &memory_, staged);
   const std::optional<Error> fault = save.run();
   if (fault && !is_disk_fault(*fault)) throw Error(*fault);
-  SaveResult result;
-  result.ok = !fault;
-  result.prefix = save.prefix();
-  result.bytes_written = fault ? 0 : save.bytes_written();
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (fault) result.error = plain_text(*fault);
-  if (fault && control_.rank() == 0)
-    log::warning("checkpoint", fmt::format("{} could not be saved: {}; the saves before it stand",
+  SaveResult result{
+      .ok = !fault, .number = step, .prefix = save.prefix(), .seconds = seconds_since(start)};
+  if (fault) {
+    result.error = plain_text(*fault);
+    if (comm_.rank() == 0)
+      log::warning("checkpoint", fmt::format("{} could not be saved: {}; the saves before it stand",
+                                             save.prefix(), result.error));
+    return result;
+  }
+  result.bytes_written = save.bytes_written();
+  result.bytes_dense = save.dense_bytes();
+  result.compare_s = save.compare_s();
+  if (const std::optional<Error> not_as_written = save.tidy()) {
+    result.ok = false;
+    result.error = plain_text(*not_as_written);
+    if (comm_.rank() == 0)
+      log::error("checkpoint", fmt::format("{} is not to be trusted: {}; older saves are kept",
                                            save.prefix(), result.error));
+  }
   return result;
 }
 

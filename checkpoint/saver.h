@@ -2,8 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
+#include <memory>
 #include <string>
 
+#include "base/error.h"
+#include "base/kept_memory.h"
 #include "base/state_list.h"
 #include "dist/communicator.h"
 
@@ -11,6 +15,7 @@ namespace lockstep::checkpoint {
 
 /// Points of a save, in order. Tests stop a save after each of them.
 enum class SavePhase {
+  kStaged,         ///< this rank's shard is in memory; the state may change
   kShardWritten,   ///< this rank's shard is on disk under its temporary name
   kEntriesAgreed,  ///< every rank knows that all of them are
   kIndexWritten,   ///< rank 0: the index is on disk under its temporary name
@@ -18,47 +23,109 @@ enum class SavePhase {
   kShardRenamed,   ///< this rank's shard has its final name
   kCommitted,      ///< rank 0: the index has its final name
   kStateWritten,   ///< rank 0: the state file names the save
+  kReadBack,       ///< this rank's shard was read back, before surplus saves go
   kDone,           ///< rank 0: surplus saves are gone
 };
+
+/// Called after each phase on the rank it concerns, by the saver's thread; an Error that it throws
+/// counts as this rank's fault in that phase. May be empty.
+using SavePhaseHook = std::function<void(SavePhase)>;
 
 struct SaverOptions {
   std::string prefix = {};          ///< DIR/model.ckpt; the folder is made if it is not there
   int64_t keep_checkpoint_max = 5;  ///< -1 keeps all
-  std::function<void(SavePhase)> at_phase =
-      {};  ///< called after each phase on the rank it concerns; may be empty
+  int64_t keep_every = 0;           ///< saves whose number is a multiple of it stay too; 0: none
+  bool sparse = false;              ///< of tensors with a mask, store kept elements only
+  /// Compare the state of all ranks, bit for bit, before a save is committed.
+  bool compare_replicas = false;
+  int64_t min_cut_bytes = int64_t{1} << 20;  ///< smaller tensors are never cut into slices
+  SavePhaseHook at_phase = {};
 };
 
-/// The same on every rank, except `seconds`.
+/// The same on every rank, except seconds.
 struct SaveResult {
   bool ok = false;
+  int64_t number = 0;
   std::string prefix;         ///< of the save, with its number
   int64_t bytes_written = 0;  ///< all files, all ranks
-  double seconds = 0;
-  std::string error;  ///< why it failed; empty if ok
+  int64_t bytes_dense = 0;    ///< what the tensors take with every element
+  double seconds = 0;         ///< from begin() to the commit
+  double compare_s = 0;       ///< the comparison of the ranks, where asked for
+  double blocked_s = 0;       ///< the caller's time inside begin(), wait_until_staged() and wait()
+  std::string error;          ///< why it failed; empty if ok
 };
 
-/// Writes sharded saves and commits them as a set (docs/checkpoint_format.md, Order of a save).
+/// Writes sharded saves and commits them as a set (docs/checkpoint_format.md, Order of a save), in
+/// a thread of its own.
 ///
-/// Every rank passes the same keys, types and shapes; the values are those that every rank holds.
-/// Each rank writes its part, rank 0 the rest.
+///   saver.begin(state, step);  forward();  backward();
+///   saver.wait_until_staged();  optimizer.step();
+///   ... later: if (saver.is_done()) result = saver.wait();
+///
+/// Every rank passes the same keys, types and shapes; the values are those that every rank holds,
+/// except where an entry says what it holds. Each rank writes its part, rank 0 the index. Tensors
+/// and texts are copied before begin() returns, unless they are `steady`: those must not change
+/// until wait_until_staged() has returned. One caller at a time.
 class Saver {
  public:
-  /// `control` must outlive the saver.
-  Saver(SaverOptions options, dist::Communicator& control);
+  /// `comm` must outlive the saver; between begin() and wait() it is the saver's alone.
+  Saver(SaverOptions options, dist::Communicator& comm);
+  /// Waits for the save under way.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
 
-  /// Collective. Durable and committed when it returns with ok.
+  /// Instead of the options' own. While no save is under way.
+  void set_at_phase(SavePhaseHook hook) { options_.at_phase = std::move(hook); }
+
+  /// Before the first begin(): takes the memory that saves of such a state need, in the background,
+  /// so that the first save waits for it no longer than the others. Not needed.
+  void prepare(const StateList& state);
+
+  /// Called by the saver's thread when a save ends with an error of this rank alone (a lost peer),
+  /// before wait() throws it: nobody may ask for a while. While no save is under way.
+  void set_on_lost(std::function<void(const Error&)> hook) { on_lost_ = std::move(hook); }
+
+  /// Collective. Begins a save; at most one is under way, so wait() comes before the next.
+  void begin(const StateList& state, int64_t step);
+  bool is_under_way() const { return result_.valid(); }
+  /// Of the save begun last.
+  int64_t number() const { return number_; }
+  /// Returns once the state may change. At once if no save is under way.
+  void wait_until_staged();
+  /// Whether wait() would return at once.
+  bool is_done() const;
+
+  /// How the save under way ended; with ok it is durable and committed.
   ///
   /// A fault of the disk on any rank (no space, I/O, not allowed) gives ok = false on every rank
   /// and a warning: the files of this save are removed, the saves before are untouched, training
   /// may go on. (An older save of the same number is given up only once all bytes of the new one
   /// are on disk.) Other faults throw the same Error on every rank: kDisagree if the ranks' states
-  /// differ in form, kConfig for a tensor that has no form in a save. kUnavailable if a peer is
-  /// lost.
+  /// differ, kConfig for a tensor that has no form in a save. kUnavailable if a peer is lost.
+  SaveResult wait();
+
+  /// Returns once no save is under way and nothing is written any more; how it ended stays to be
+  /// asked for with wait().
+  void join();
+
+  /// begin() and wait().
   SaveResult save(const StateList& state, int64_t step);
 
  private:
+  struct Snapshot;
+  void start(std::shared_ptr<Snapshot> snapshot, int64_t step);
+  SaveResult run(const StateList& state, int64_t step, const std::function<void()>& staged);
+
   SaverOptions options_;
-  dist::Communicator& control_;
+  std::function<void(const Error&)> on_lost_;
+  dist::Communicator& comm_;
+  KeptMemory memory_;
+  int64_t number_ = -1;
+  double blocked_s_ = 0;
+  std::future<void> prepared_;
+  std::future<void> staged_;
+  std::future<SaveResult> result_;  // last: its thread uses the rest
 };
 
 }  // namespace lockstep::checkpoint

@@ -1,5 +1,7 @@
 #include "checkpoint/state_names.h"
 
+#include <fmt/format.h>
+
 namespace lockstep::checkpoint {
 namespace {
 
@@ -14,6 +16,14 @@ std::string index_name(std::string_view key) {
   std::string name;
   for (const char letter : key) name.append(letter == '.' ? 2 : 1, letter);
   return name.append(kSuffix);
+}
+
+std::string sparse_values_name(std::string_view key) {
+  return fmt::format("_lockstep/sparse/{}/values", key);
+}
+
+std::string sparse_form_name(std::string_view key) {
+  return fmt::format("_lockstep/sparse/{}/form", key);
 }
 
 std::optional<std::string> state_key(std::string_view name) {

@@ -16,6 +16,9 @@ bool is_beside_graph(std::string_view key);
 /// model/conv/weight -> model/conv/weight/.ATTRIBUTES/VARIABLE_VALUE; _lockstep/step ->
 /// _lockstep/step.
 std::string index_name(std::string_view key);
+/// Of a tensor of which only kept elements are stored (docs/checkpoint_format.md, Sparse tensors).
+std::string sparse_values_name(std::string_view key);
+std::string sparse_form_name(std::string_view key);
 /// The way back; nothing for names that no state key can have.
 std::optional<std::string> state_key(std::string_view name);
 

@@ -92,4 +92,8 @@ std::string json_values(const at::Tensor& tensor) {
   }
 }
 
+std::string json_lines(const std::vector<std::string>& items) {
+  return items.empty() ? "[]" : fmt::format("[\n  {}\n]", fmt::join(items, ",\n  "));
+}
+
 }  // namespace lockstep::checkpoint

@@ -150,8 +150,110 @@ def check_we_read_tensorflows(folder):
     exchange("verify", prefix)  # our encoder gives TensorFlow's own bytes
 
 
+def numbers(shape, dtype=np.float32):
+    return (np.arange(np.prod(shape)) % 97).astype(dtype).reshape(shape)
+
+
+def restored(prefix, **objects):
+    """Checkpoint.restore() of our save, every value of it consumed."""
+    checkpoint = tf.train.Checkpoint(**objects)
+    checkpoint.restore(prefix).assert_consumed()
+    return checkpoint
+
+
+def variables(**values):
+    return Part(**{name: tf.Variable(tf.zeros(v.shape, v.dtype)) for name, v in values.items()})
+
+
+def check_values(part, values):
+    for name, value in values.items():
+        assert np.array_equal(getattr(part, name).numpy(), value), name
+
+
+def check_slices(prefix, shown, names, num_shards):
+    """The tensors are in slices indeed, all shards hold some, and TensorFlow lists them whole."""
+    listed = dict(tf.train.list_variables(prefix))
+    reader = tf.train.load_checkpoint(prefix)
+    shards = set()
+    for name, value in names.items():
+        slices = shown[name]["slices"]
+        assert len(slices) > 1 and shown[name]["shard"] is None, name
+        shards |= {one["shard"] for one in slices}
+        assert listed[name] == list(value.shape), name
+        assert np.array_equal(reader.get_tensor(name), value), name
+    assert shards == set(range(num_shards)), shards
+
+
+def check_tensorflow_restores_our_slices(folder):
+    """Tensors that two ranks divide, of 1 to 4 dimensions, of each type that TensorFlow slices."""
+    exchange("write_slices", folder)
+    prefix = tf.train.latest_checkpoint(folder)
+    assert prefix == f"{folder}/model.ckpt-8", prefix
+    model = {"one": numbers([1001]), "long": numbers([20000]), "two": numbers([37, 29]), "three": numbers([5, 7, 11], np.float64)}
+    moments = {"four": numbers([3, 4, 5, 6])}
+    shown = check_shown(prefix)
+    exchange("verify", prefix)
+    names = {f"model/{name}{SUFFIX}": value for name, value in model.items()}
+    names["optimizer/m/four" + SUFFIX] = moments["four"]
+    for name, value in expected_values().items():
+        if name.startswith("_lockstep/types/") and name in shown:
+            names[name] = value
+    assert len(names) == 5 + 11, sorted(names)  # the types that TensorFlow reads in slices
+    check_slices(prefix, shown, names, 2)
+    model["whole"] = numbers([8, 8])
+    live = restored(prefix, model=variables(**model), optimizer=Part(m=variables(**moments)))
+    check_values(live.model, model)
+    check_values(live.optimizer.m, moments)
+    assert live.save_counter.numpy() == 8
+
+
+def check_tensorflow_restores_our_boxes(folder):
+    exchange("write_boxes", folder)
+    prefix = f"{folder}/model.ckpt-9"
+    model = {"rows": numbers([10, 4]), "columns": numbers([10, 4]), "middle": numbers([3, 6, 2]), "pinwheel": numbers([3, 3])}
+    shown = check_shown(prefix)
+    check_slices(prefix, shown, {f"model/{name}{SUFFIX}": value for name, value in model.items()}, 2)
+    live = restored(prefix, model=variables(**model))
+    check_values(live.model, model)
+
+
+def check_we_read_tensorflows_shards(folder):
+    """Three shards, with tensors that are divided over them, as a partitioned variable's are."""
+    cut = {  # shape_and_slice by shard, as SaveV2 takes them
+        "rows": ([12, 5], ["12 5 0,4:-", "12 5 4,4:-", "12 5 8,4:-"]),
+        "columns": ([4, 9], ["4 9 -:0,2", "4 9 -:2,6", "4 9 -:8,1"]),
+        "middle": ([2, 6, 3], ["2 6 3 -:0,1:-", "2 6 3 -:1,1:-", "2 6 3 -:2,4:-"]),
+        "spelled": ([6, 4], ["6 4 0,2:0,4", "6 4 2,2:0,4", "6 4 4,2:-"]),  # a whole dimension with its length
+        "grid": ([4, 4], ["4 4 0,2:-", "4 4 2,2:0,1", "4 4 2,2:1,3"]),
+    }
+    types = {"rows": tf.float32, "columns": tf.int64, "middle": tf.bfloat16, "spelled": tf.bool, "grid": tf.complex64}
+    os.makedirs(folder)
+    values = {name: tf.cast(tf.constant(numbers(shape) % (2 if name == "spelled" else 97)), types[name])
+              for name, (shape, _) in cut.items()}
+    parts = []
+    for shard in range(3):
+        names, specs, tensors = [f"alone{shard}"], [""], [tf.constant([shard, 7])]
+        for name, (_, all_specs) in cut.items():
+            ranges = [s.split(",") if s != "-" else None for s in all_specs[shard].split()[-1].split(":")]
+            index = tuple(slice(None) if r is None else slice(int(r[0]), int(r[0]) + int(r[1])) for r in ranges)
+            names.append(name)
+            specs.append(all_specs[shard])
+            tensors.append(values[name][index])
+        parts.append(tf.raw_ops.ShardedFilename(basename=f"{folder}/part", shard=shard, num_shards=3))
+        tf.raw_ops.SaveV2(prefix=parts[-1], tensor_names=names, shape_and_slices=specs, tensors=tensors)
+    prefix = f"{folder}/sharded.ckpt-1"
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=False)
+    shown = check_shown(prefix)
+    assert set(shown) == set(cut) | {"alone0", "alone1", "alone2"}
+    check_slices(prefix, shown, {name: values[name].numpy() for name in cut}, 3)
+    exchange("verify", prefix)
+
+
 with tempfile.TemporaryDirectory() as folder:
     ours, theirs = f"{folder}/ours", f"{folder}/theirs"
+    check_tensorflow_restores_our_slices(f"{folder}/slices")
+    check_tensorflow_restores_our_boxes(f"{folder}/slices")
+    check_we_read_tensorflows_shards(f"{folder}/sharded")
     check_tensorflow_restores_ours(check_tensorflow_reads_ours(ours))
     check_we_read_tensorflows(theirs)
 print("TensorFlow", tf.__version__, "and Lockstep read each other's saves")

@@ -1,0 +1,139 @@
+#include "checkpoint/restoration.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/save_files.h"
+#include "checkpoint/state_names.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+std::string mismatch(const std::string& key, const ValueForm& saved, const ValueForm& live) {
+  return fmt::format("'{}' is saved as {}, the variable is {}", key, saved.text(), live.text());
+}
+
+[[noreturn]] void refuse(const SavedValues& values, const std::string& what) {
+  throw Error(ExitCode::kBadData, "checkpoint",
+              fmt::format("{}: {}", index_path(values.prefix()), what));
+}
+
+}  // namespace
+
+Restoration::Restoration(const std::string& prefix, std::shared_ptr<ObjectTable> objects)
+    : values_(prefix), objects_(std::move(objects)) {}
+
+Restoration::~Restoration() {
+  if (looked_at_) return;
+  const std::vector<std::string> left = unused();
+  if (left.empty()) return;
+  log::warning("checkpoint",
+               fmt::format("{}: {} of its values were never used, the first is '{}'; the status of "
+                           "restore() tells which, expect_partial() says that this is meant",
+                           values_.prefix(), left.size(), left.front()));
+}
+
+void Restoration::make_what_objects_can() {
+  objects_->make_saved([this](const std::string& key) { return values_.find(key).has_value(); });
+}
+
+std::map<std::string, StateEntry> Restoration::matches() {
+  std::map<std::string, StateEntry> found;
+  std::vector<std::string> faults;
+  for (StateEntry& entry : objects_->state()) {
+    const auto name = values_.find(entry.key);
+    if (!name || taken_.contains(*name)) continue;
+    if (values_.form(*name) != form_of(entry))
+      faults.push_back(mismatch(entry.key, values_.form(*name), form_of(entry)));
+    found.emplace(*name, std::move(entry));
+  }
+  looked_at_ = looked_at_ || !faults.empty();
+  if (!faults.empty())
+    refuse(values_, fmt::format("{}; nothing was restored", fmt::join(faults, "; ")));
+  return found;
+}
+
+void Restoration::take(const std::map<std::string, StateEntry>& matches) {
+  values_.read_all(matches);
+  for (const auto& [name, entry] : matches) taken_.insert(name);
+}
+
+void Restoration::stop() {
+  stopped_ = looked_at_ = true;
+  watches_.clear();
+}
+
+void Restoration::match() {
+  if (stopped_) return;
+  make_what_objects_can();
+  take(matches());
+  watch_late_parts();
+}
+
+void Restoration::match_strictly() {
+  make_what_objects_can();
+  const auto found = matches();
+  std::vector<std::string> over;
+  for (const std::string& name : values_.variables()) {
+    const std::string key = shown_name(name);
+    if (objects_->has_object(key.substr(0, key.find('/'))) && !found.contains(name))
+      over.push_back(key);
+  }
+  looked_at_ = true;
+  const std::vector<std::string> to_come = objects_->keys_to_come();
+  if (!to_come.empty())
+    refuse(values_, fmt::format("'{}' do not exist yet: call the model once before "
+                                "load_weights_now(), or use restore(), which waits for them",
+                                fmt::join(to_come, "', '")));
+  if (const auto lacking = missing(); !lacking.empty())
+    refuse(values_, fmt::format("holds no '{}'; nothing was restored", fmt::join(lacking, "', '")));
+  if (!over.empty())
+    refuse(values_, fmt::format("holds '{}', for which there is no variable; nothing was restored",
+                                fmt::join(over, "', '")));
+  take(found);
+}
+
+void Restoration::watch_late_parts() {
+  for (const ObjectTable::Late& late : objects_->late_parts())
+    if (!watches_.contains(late.part))
+      watches_[late.part] = late.part->watch(
+          [this, prefix = late.prefix](const std::string& name, const at::Tensor& tensor) {
+            created(prefix + name, tensor);
+          });
+}
+
+void Restoration::created(const std::string& key, const at::Tensor& tensor) {
+  const auto name = values_.find(key);  // perhaps taken before: by one whose creation failed
+  if (!name) return;
+  const StateEntry entry{.key = key, .tensor = tensor.detach()};
+  if (values_.form(*name) != form_of(entry))
+    refuse(values_, mismatch(key, values_.form(*name), form_of(entry)) +
+                        "; it was created just now, with its own initial value");
+  values_.read_all({{*name, entry}});
+  taken_.insert(*name);
+}
+
+std::vector<std::string> Restoration::unused() const {
+  std::vector<std::string> keys;
+  for (const std::string& name : values_.variables())
+    if (!taken_.contains(name)) keys.push_back(shown_name(name));
+  return keys;
+}
+
+std::vector<std::string> Restoration::missing_existing() const {
+  std::vector<std::string> keys;
+  for (const StateEntry& entry : objects_->state())
+    if (!values_.find(entry.key)) keys.push_back(entry.key);
+  return keys;
+}
+
+std::vector<std::string> Restoration::missing() const {
+  std::vector<std::string> keys = missing_existing();
+  for (const std::string& key : objects_->keys_to_come())
+    if (!values_.find(key)) keys.push_back(key);
+  return keys;
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/state_list.h"
+#include "checkpoint/bundle_reader.h"
+#include "checkpoint/dense_view.h"
+#include "checkpoint/saved_graph.h"
+
+namespace lockstep::checkpoint {
+
+/// Type and shape of a value.
+struct ValueForm {
+  int32_t dtype = 0;  ///< number as in tensor_type.h
+  std::vector<int64_t> shape;
+
+  std::string text() const;  ///< "float32 [64, 128]"
+  friend bool operator==(const ValueForm&, const ValueForm&) = default;
+};
+ValueForm form_of(const StateEntry& entry);
+
+/// A save as whole, dense values under state keys, whoever wrote it. Its files are opened at once,
+/// so that they can still be read when the save is removed. Errors as BundleReader's. One thread at
+/// a time.
+class SavedValues {
+ public:
+  /// As require_save() for names that are none.
+  explicit SavedValues(const std::string& prefix);
+
+  const std::string& prefix() const { return reader_.prefix(); }
+  /// Whether a value of this name, as it stands in the index, is there.
+  bool contains(const std::string& name) const { return view_.contains(name); }
+  /// By which name a key's value stands in the index: by the object graph, else by the rule of
+  /// state_names.h. Nothing if the save lacks it.
+  std::optional<std::string> find(const std::string& key) const;
+  /// Of the value with this name.
+  ValueForm form(const std::string& name) const;
+  /// A new CPU tensor.
+  at::Tensor read(const std::string& name) { return view_.read(name); }
+  /// Into the entries' live memory, by name; the forms must be equal.
+  void read_all(const std::map<std::string, StateEntry>& entries);
+
+  /// Names of all values that belong to objects: not the counter, nor what stands beside the graph.
+  std::vector<std::string> variables() const;
+  /// The number that the save keeps of itself.
+  std::optional<int64_t> save_counter();
+
+ private:
+  BundleReader reader_;
+  DenseView view_;
+  std::optional<SavedGraph> graph_;  // nothing: an older, name-based save
+};
+
+/// How a name of the index is shown to people: the state key where it is one.
+std::string shown_name(const std::string& name);
+
+}  // namespace lockstep::checkpoint

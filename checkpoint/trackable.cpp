@@ -1,0 +1,61 @@
+#include "checkpoint/trackable.h"
+
+#include "base/error.h"
+#include "checkpoint/state_names.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+class OneTensor final : public Trackable {
+ public:
+  explicit OneTensor(at::Tensor tensor) : tensor_(std::move(tensor)) {
+    if (!tensor_.defined())
+      throw Error(ExitCode::kConfig, "checkpoint",
+                  "an undefined tensor cannot be in a Checkpoint: add it once it exists");
+  }
+
+  StateList state(const TensorNames&) override { return variables(); }
+  StateList variables() override { return {{.key = "", .tensor = tensor_}}; }
+
+ private:
+  at::Tensor tensor_;
+};
+
+class ListedState final : public Trackable {
+ public:
+  ListedState(std::function<StateList()> state, std::function<StateList()> variables,
+              LateTensors* late)
+      : state_(std::move(state)), variables_(std::move(variables)), late_(late) {}
+
+  StateList state(const TensorNames&) override { return state_(); }
+  StateList variables() override { return variables_ ? variables_() : StateList(); }
+  std::vector<LatePart> late_parts() override {
+    return late_ == nullptr ? std::vector<LatePart>() : std::vector<LatePart>{{"", late_}};
+  }
+  /// Lockstep's own parts list whole keys: optimizer/fc1/weight/momentum.
+  std::string whole_key(const std::string& root, const std::string& key) const override {
+    return key.starts_with(root + "/") ? key : Trackable::whole_key(root, key);
+  }
+
+ private:
+  std::function<StateList()> state_, variables_;
+  LateTensors* late_;
+};
+
+}  // namespace
+
+std::string Trackable::whole_key(const std::string& root, const std::string& key) const {
+  if (key.empty()) return root;
+  return is_beside_graph(key) ? key : root + "/" + key;
+}
+
+std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Tensor& tensor) {
+  return std::make_shared<OneTensor>(tensor);
+}
+
+std::shared_ptr<Trackable> make_trackable(std::function<StateList()> state,
+                                          std::function<StateList()> variables, LateTensors* late) {
+  return std::make_shared<ListedState>(std::move(state), std::move(variables), late);
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,127 @@
+"""TensorFlow and Lockstep's Checkpoint objects restore each other's saves.
+
+usage: library_oracle.py LIBRARY_EXCHANGE
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
+import tensorflow as tf
+
+EXCHANGE = sys.argv[1]
+INPUTS = np.arange(6, dtype=np.float32).reshape(2, 3) / 6
+
+
+def exchange(*words, code=0):
+    done = subprocess.run([EXCHANGE, *words], check=False, capture_output=True, text=True)
+    assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return (done.stdout if code == 0 else done.stderr).strip()
+
+
+def outputs(*words):
+    return np.array([float(word) for word in exchange(*words).split()], np.float32).reshape(2, 2)
+
+
+class Part(tf.Module):
+    def __init__(self, **children):
+        super().__init__()
+        for name, child in children.items():
+            setattr(self, name, child)
+
+
+def zeros(*shape):
+    return tf.Variable(tf.zeros(shape))
+
+
+class Objects:
+    """The MLP and SGD's momentum as torch::nn and torch::optim name them."""
+
+    def __init__(self, seed=None):
+        self.model = Part(fc1=self.layer(4, 3), fc2=self.layer(2, 4))
+        slots = Part(fc1=self.slots(4, 3), fc2=self.slots(2, 4))
+        self.optimizer = Part(model=slots)
+        if seed is not None:
+            for i, variable in enumerate(self.model.variables + self.optimizer.variables):
+                variable.assign(tf.random.stateless_normal(variable.shape, [seed, i]))
+        self.checkpoint = tf.train.Checkpoint(model=self.model, optimizer=self.optimizer)
+
+    @staticmethod
+    def layer(num_outputs, num_inputs):
+        return Part(weight=zeros(num_outputs, num_inputs), bias=zeros(num_outputs))
+
+    @staticmethod
+    def slots(num_outputs, num_inputs):
+        return Part(weight=Part(momentum_buffer=zeros(num_outputs, num_inputs)),
+                    bias=Part(momentum_buffer=zeros(num_outputs)))
+
+    def forward(self):
+        hidden = tf.tanh(INPUTS @ tf.transpose(self.model.fc1.weight) + self.model.fc1.bias)
+        return (hidden @ tf.transpose(self.model.fc2.weight) + self.model.fc2.bias).numpy()
+
+
+def check_close(a, b, what):
+    assert np.allclose(a, b, atol=1e-6), (what, a, b)
+
+
+def check_tensorflow_restores_ours(folder):
+    prefix = f"{folder}/model.ckpt"
+    expected = outputs("save", *[prefix] * 10)
+    assert tf.train.latest_checkpoint(folder) == f"{prefix}-10", tf.train.latest_checkpoint(folder)
+    assert exchange("latest", folder) == f"{prefix}-10"
+    objects = Objects()
+    objects.checkpoint.restore(f"{prefix}-10").assert_consumed()
+    check_close(objects.forward(), expected, "ours in TensorFlow")
+    assert np.abs(objects.optimizer.model.fc1.weight.momentum_buffer.numpy()).max() > 0
+    assert objects.checkpoint.save_counter.numpy() == 10
+    return objects
+
+
+def check_we_restore_tensorflows(folder):
+    theirs = Objects(seed=3)
+    # A second way to the same variables: TensorFlow then names them by one of the two, and only its graph tells.
+    checkpoint = tf.train.Checkpoint(a=theirs.model, model=theirs.model, optimizer=theirs.optimizer)
+    for number in (1, 2):
+        save = checkpoint.save(f"{folder}/twice")
+        assert save == f"{folder}/twice-{number}", save
+    names = [name for name, _ in tf.train.list_variables(save)]
+    assert not any(name.startswith("model/") for name in names), names  # else this shows nothing
+    check_close(outputs("restore", save), theirs.forward(), "TensorFlow's here")
+    # Numbers go on where TensorFlow's ended, and TensorFlow goes on where ours end.
+    ours = exchange("again", save, f"{folder}/elsewhere/model.ckpt")
+    assert ours == f"{folder}/elsewhere/model.ckpt-3", ours
+    back = Objects()
+    back.checkpoint.restore(ours).assert_consumed()
+    check_close(back.forward(), theirs.forward(), "there and back")
+    assert back.checkpoint.save(f"{folder}/elsewhere/model.ckpt").endswith("-4")
+
+    missing = tf.train.Checkpoint(model=theirs.model).save(f"{folder}/part")
+    assert "'optimizer/model/fc1/weight/momentum_buffer'" not in exchange("restore", missing), "slots are made, not wanted"
+    more = tf.train.Checkpoint(model=theirs.model, optimizer=theirs.optimizer, extra=zeros(2)).save(f"{folder}/more")
+    assert "without a variable: 'extra'" in exchange("restore", more, code=65)
+
+
+def check_import(folder):
+    """Keras' order of dimensions and its names."""
+    first, second = tf.keras.layers.Dense(4, activation="tanh"), tf.keras.layers.Dense(2)
+    expected = second(first(INPUTS)).numpy()
+
+    class Model(tf.Module):
+        pass
+
+    model = Model()
+    for name, layer in (("first", first), ("second", second)):
+        part = Part(kernel=tf.Variable(layer.kernel), bias=tf.Variable(layer.bias))
+        setattr(model, name, part)
+    save = tf.train.Checkpoint(layers=model, optimizer=Part(m=zeros(3))).save(f"{folder}/keras")
+    check_close(outputs("import", save), expected, "import")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    check_tensorflow_restores_ours(f"{folder}/ours")
+    os.makedirs(f"{folder}/theirs")
+    check_we_restore_tensorflows(f"{folder}/theirs")
+    check_import(f"{folder}/theirs")
+print("TensorFlow", tf.__version__, "and Checkpoint objects restore each other's saves")
