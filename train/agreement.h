@@ -14,6 +14,7 @@ using StateSource = std::function<StateList()>;
 
 /// Proves that the ranks hold the same: parameters, optimizer state, masks, observers, positions
 /// and the timeline, bit for bit. One digest a tensor at memory speed, and one small all-reduce.
+/// Saves are compared by the saver, beside training (SaverOptions::compare_replicas).
 class Agreement {
  public:
   /// `every_steps` 0: only when require() is called. `control` must outlive it.
@@ -25,6 +26,12 @@ class Agreement {
   /// Throws Error(kDisagree).everywhere() naming the first tensor that differs, the ranks, the
   /// first index and each rank's value. Collective. `when`: "at step 500".
   void require(std::string_view when);
+
+  /// Counts a comparison that a save has made (SaverOptions::compare_replicas).
+  void count(double seconds) {
+    ++num_checks_;
+    seconds_ += seconds;
+  }
 
   int64_t num_checks() const { return num_checks_; }
   double seconds() const { return seconds_; }  ///< spent in all checks, on this rank

@@ -29,6 +29,7 @@ struct StepReport {
   bool skipped = false;                 ///< not finite on some rank: nobody updated
   bool wants_save = false;              ///< rank 0's interval passed, or a save was asked for
   bool wants_stop = false;              ///< some rank was asked to save and stop
+  bool save_is_done = false;            ///< on every rank the save under way has ended
   bool must_end = false;                ///< some rank was told to end
   double duration_s = 0;                ///< rank
   metrics::PhaseSeconds phases;         ///< rank

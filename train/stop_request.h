@@ -7,9 +7,10 @@ namespace lockstep::train {
 /// What this rank was asked for since the last step. Each is decided by all ranks together: the
 /// votes travel with the step's reduction, so every rank sees them after the same step.
 struct Votes {
-  bool save = false;  ///< an interval has passed (rank 0 asks)
-  bool stop = false;  ///< save at the next step and stop (SIGUSR1)
-  bool end = false;   ///< end now, saving only if there is time (SIGTERM)
+  bool save = false;       ///< an interval has passed (rank 0 asks)
+  bool stop = false;       ///< save at the next step and stop (SIGUSR1)
+  bool save_done = false;  ///< the save under way has ended on this rank
+  bool end = false;        ///< end now, saving only if there is time (SIGTERM)
 };
 
 /// Where the run loop asks for votes; the daemon's signals stand behind it.

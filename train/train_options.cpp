@@ -14,6 +14,10 @@ TrainOptions read_train_options(YamlFields in) {
                  "normalised over all ranks too");
   in.read("replicas_to_aggregate", &options.replicas_to_aggregate, between(1, 1e6),
           "micro-batches of one update on each rank");
+  options.trainable_scopes =
+      NameScopes::read(&in, "trainable_scopes",
+                       "parts of the model that are trained, as a list or with commas between, "
+                       "until a recipe says otherwise; default all");
   in.read("max_steps", &options.max_steps, count_from(0),
           "stop after this many updates, whatever the recipe says");
   in.read("max_epochs", &options.max_epochs, count_from(0),

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "base/name_scopes.h"
 #include "base/yaml_fields.h"
 #include "train/loss_scale.h"
 
@@ -17,6 +18,7 @@ struct TrainOptions {
   std::string batch_norm = "average";  ///< train/batch_statistics.h
   int64_t replicas_to_aggregate =
       1;  ///< micro-batches of one update on each rank (gradient accumulation)
+  NameScopes trainable_scopes;        ///< parts of the model that are trained; none: all
   std::optional<int64_t> max_steps;   ///< caps the recipe too
   std::optional<int64_t> max_epochs;  ///< caps the recipe too
   int64_t max_nonfinite_steps =

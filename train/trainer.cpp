@@ -15,11 +15,11 @@
 namespace lockstep::train {
 namespace {
 
-enum VoteBit { kSaveBit, kStopBit, kEndBit };
+enum VoteBit { kSaveBit, kStopBit, kEndBit, kSaveDoneBit };
 
 uint32_t bits_of(const Votes& votes) {
   return (votes.save ? 1U << kSaveBit : 0) | (votes.stop ? 1U << kStopBit : 0) |
-         (votes.end ? 1U << kEndBit : 0);
+         (votes.end ? 1U << kEndBit : 0) | (votes.save_done ? 1U << kSaveDoneBit : 0);
 }
 
 /// In memory of its own: kernels may compute otherwise where samples are aligned otherwise.
@@ -42,6 +42,7 @@ StepReport Trainer::step(const Votes& votes) {
   StepReport report;
   metrics::PhaseSeconds& phases = report.phases;
 
+  if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
   const recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
   follow(due);
   statistics_.follow(parts_.recipe.timeline(), parts_.clock.step);
@@ -80,6 +81,7 @@ StepReport Trainer::step(const Votes& votes) {
   report.num_trainable = parts_.arena.num_trainable_elements();
   report.wants_save = totals.votes[kSaveBit] > 0;
   report.wants_stop = totals.votes[kStopBit] > 0;
+  report.save_is_done = totals.votes[kSaveDoneBit] == parts_.control.world_size();
   report.must_end = totals.votes[kEndBit] > 0;
   report.duration_s = whole.lap();
   phases.other = std::max(0.0, report.duration_s - phases.modifier - phases.data - phases.forward -
@@ -140,6 +142,7 @@ at::Tensor Trainer::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor&
 }
 
 recal::Applied Trainer::close() {
+  before_changes();
   const recal::Applied closing = parts_.recipe.apply_closing(parts_.clock.step, parts_.control);
   follow(closing);
   return closing;
@@ -176,6 +179,7 @@ void Trainer::judge(const dist::StepTotals& totals, StepReport* report) {
 }
 
 void Trainer::update(StepReport* report) {
+  before_changes();
   if (!report->skipped) {
     report->gradient_norm =
         optim::clip_gradients(parts_.clip, parts_.arena.buffers(), report->totals.square_sum);

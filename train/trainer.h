@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "base/step_clock.h"
 #include "data/loader.h"
 #include "dist/gradient_reducer.h"
@@ -29,10 +31,13 @@ struct TrainerParts {
   recal::ScheduledModifierManager& recipe;
   const RateSchedule& rates;
   StepClock& clock;
-  int64_t bucket_bytes = 4194304;  ///< of gradients that travel together
+  int64_t bucket_bytes = 4194304;   ///< of gradients that travel together
   optim::ClipOptions clip;          ///< of the mean gradients
   LossScale* loss_scale = nullptr;  ///< null: losses are not scaled
-  bool elastic = false;             ///< the same bits on 1, 2, 4 and 8 ranks (train/elastic.h)
+  /// Called before weights, moments or masks change: a save may still be reading them. May be
+  /// empty.
+  std::function<void()> before_changes = {};
+  bool elastic = false;  ///< the same bits on 1, 2, 4 and 8 ranks (train/elastic.h)
 };
 
 /// The training step. Every rank calls step() the same number of times; one caller at a time.
@@ -68,6 +73,9 @@ class Trainer {
   dist::StepWishes wishes() const { return {.square_sum = parts_.clip.norm.has_value()}; }
   void judge(const dist::StepTotals& totals, StepReport* report);
   void update(StepReport* report);
+  void before_changes() const {
+    if (parts_.before_changes) parts_.before_changes();
+  }
 
   TrainerParts parts_;
   TrainOptions options_;

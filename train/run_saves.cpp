@@ -1,0 +1,127 @@
+#include "train/run_saves.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "checkpoint/best_save.h"
+#include "dist/agree.h"
+#include "train/stopwatch.h"
+
+namespace lockstep::train {
+namespace {
+
+std::optional<int64_t> free_bytes_beside(const std::filesystem::path& save) {
+  std::error_code fault;
+  const auto space = std::filesystem::space(save.parent_path(), fault);
+  return fault ? std::nullopt : std::optional(static_cast<int64_t>(space.available));
+}
+
+/// Rank 0's text as every rank's number; nothing where it is of another metric.
+std::optional<double> best_so_far(const RunSavesParts& parts) {
+  std::string text;
+  if (parts.control.rank() == 0) {
+    const auto best = checkpoint::read_best(parts.prefix);
+    if (best && best->metric == parts.options.keep_best) text = fmt::format("{}", best->value);
+  }
+  text = dist::broadcast_text(parts.control, text);
+  return text.empty() ? std::nullopt : std::optional(std::stod(text));
+}
+
+}  // namespace
+
+RunSaves::RunSaves(const RunSavesParts& parts)
+    : parts_(parts), last_saved_step_(parts.last_saved_step), last_commit_(parts.last_commit) {
+  if (enabled() && parts_.options.keep_best != "none") best_value_ = best_so_far(parts_);
+}
+
+void RunSaves::begin() {
+  settle();
+  parts_.recorder.flush();  // the steps' record reaches as far as the save, whatever happens next
+  parts_.recorder.state(metrics::RunState::kSaving);
+  Stopwatch watch;
+  const StateList state = parts_.state();
+  begin_s_ = watch.lap();
+  parts_.saver.begin(state, parts_.clock.step);
+  parts_.schedule.saved();
+  if (parts_.options.wait_for == "staging") parts_.saver.wait_until_staged();
+  if (parts_.options.wait_for == "commit") settle();
+  parts_.recorder.state(metrics::RunState::kTraining);
+}
+
+void RunSaves::settle() {
+  if (!parts_.saver.is_under_way()) return;
+  const checkpoint::SaveResult result = parts_.saver.wait();
+  longest_s_ = std::max(longest_s_, result.seconds);
+  last_ok_ = result.ok;
+  if (result.ok) {
+    last_commit_ = result.prefix;
+    last_saved_step_ = result.number;
+    parts_.agreement.count(result.compare_s);
+    parts_.recorder.agreement(parts_.agreement);
+    if (parts_.control.rank() == 0)
+      log::info("checkpoint",
+                fmt::format("saved step {}: {} ({} bytes{}, {:.3f} s, training waited {:.3f} s)",
+                            result.number, result.prefix, result.bytes_written,
+                            parts_.options.sparse ? fmt::format(" for {}", result.bytes_dense) : "",
+                            result.seconds, begin_s_ + result.blocked_s));
+    name_best();
+  }
+  parts_.recorder.save({.step = result.number,
+                        .committed = result.ok,
+                        .duration_s = result.seconds,
+                        .stall_s = begin_s_ + result.blocked_s,
+                        .written_bytes = result.bytes_written,
+                        .free_bytes = free_bytes_beside(result.prefix)});
+}
+
+bool RunSaves::save_now() {
+  begin();
+  settle();
+  return last_ok_ && last_saved_step_ == parts_.clock.step;
+}
+
+bool RunSaves::is_better(double value) const {
+  if (!std::isfinite(value)) return false;
+  if (!best_value_) return true;
+  return parts_.options.keep_best == "eval.loss" ? value < *best_value_ : value > *best_value_;
+}
+
+void RunSaves::evaluated(const EvalResult& result) {
+  if (!enabled() || parts_.options.keep_best == "none") return;
+  const double value = parts_.options.keep_best == "eval.loss" ? result.loss : result.accuracy;
+  if (!is_better(value)) return;
+  const int64_t step = parts_.clock.step;
+  to_be_named_ = {step, value};
+  const bool is_begun = parts_.saver.is_under_way() && parts_.saver.number() == step;
+  if (last_saved_step_ == step)
+    name_best();
+  else if (!is_begun)
+    begin();
+}
+
+void RunSaves::name_best() {
+  if (!to_be_named_ || to_be_named_->step != last_saved_step_) return;
+  best_value_ = to_be_named_->value;
+  if (parts_.control.rank() == 0) try {
+      checkpoint::write_best(parts_.prefix, {.number = to_be_named_->step,
+                                             .metric = parts_.options.keep_best,
+                                             .value = to_be_named_->value});
+    } catch (const Error& fault) {
+      log::warning("checkpoint", fmt::format("the best save cannot be noted: {}", fault.what()));
+    }
+  to_be_named_.reset();
+}
+
+bool RunSaves::fits(double grace_s) const {
+  constexpr double kSlowDiskBytesPerS = 50e6, kFixed_s = 0.2;
+  if (longest_s_ > 0) return 2 * longest_s_ < grace_s;
+  double num_bytes = 0;
+  for (const StateEntry& entry : parts_.state())
+    if (entry.tensor.defined()) num_bytes += static_cast<double>(entry.tensor.nbytes());
+  return kFixed_s + num_bytes / kSlowDiskBytesPerS < grace_s;
+}
+
+}  // namespace lockstep::train
