@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "daemon/pruned_state.h"
 #include "train/layout.h"
 
 namespace lockstep::daemon {
@@ -32,6 +33,19 @@ std::optional<int64_t> step_limit(const train::TrainOptions& options, int64_t st
   return limit;
 }
 
+/// The parameters outside the scopes, ascending; none if there are no scopes.
+std::vector<int64_t> frozen_by(const NameScopes& trainable, const ParamTable& params) {
+  if (trainable.empty()) return {};
+  std::vector<std::string> names;
+  std::vector<int64_t> frozen;
+  for (const Param& param : params) {
+    if (!trainable.cover(param.name)) frozen.push_back(static_cast<int64_t>(names.size()));
+    names.push_back(param.name);
+  }
+  trainable.require_matches("train.trainable_scopes", names);
+  return frozen;
+}
+
 recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const model::Model& model,
                                                 int64_t steps_per_epoch) {
   recal::ScheduledModifierManager manager(config.recipe);
@@ -43,6 +57,7 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
                   .learning_rate_decay_type = config.optimizer.decay.type,
                   .layers = model.layers(),
                   .max_steps = step_limit(config.train, steps_per_epoch),
+                  .frozen_at_start = frozen_by(config.train.trainable_scopes, model.params()),
                   .updates_keep_zeros = true},
                  &faults);
   faults.throw_if_any("recipe");
@@ -62,9 +77,20 @@ std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const 
   return eval;
 }
 
+std::string prefix_of(const RunConfig& config) {
+  return (config.run.folder() / "checkpoints" / config.checkpoint.prefix).string();
+}
+
 checkpoint::SaverOptions saver_options(const RunConfig& config) {
-  return {.prefix = (config.run.folder() / "checkpoints" / config.checkpoint.prefix).string(),
-          .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max};
+  return {.prefix = prefix_of(config),
+          .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max,
+          .keep_every = config.checkpoint.keep_every,
+          .sparse = config.checkpoint.sparse,
+          .compare_replicas = true};
+}
+
+void append(const StateList& part, StateList* all) {
+  all->insert(all->end(), part.begin(), part.end());
 }
 
 }  // namespace
@@ -72,7 +98,7 @@ checkpoint::SaverOptions saver_options(const RunConfig& config) {
 std::string model_key(const std::string& param_name) { return "model/" + slashed(param_name); }
 
 Assembly::Assembly(const RunConfig& config_, dist::Communicator& control_,
-                   dist::Communicator& data_comm)
+                   dist::Communicator& data_comm, dist::Communicator& save_comm)
     : config(config_),
       control(control_),
       train_data(data::make_dataset(config.data.train)),
@@ -92,27 +118,38 @@ Assembly::Assembly(const RunConfig& config_, dist::Communicator& control_,
             .global_batch_size = config.data.global_batch(control.world_size()),
             .steps_per_epoch = clock.steps_per_epoch,
             .shuffle = config.data.shuffle ? 1 : 0,
+            .num_classes = train_data->num_classes(),
+            .input_shape = fmt::format("[{}]", fmt::join(train_data->input_shape(), ", ")),
             .data_sha256 = train_data->digest(),
             .timeline = recipe.timeline().canonical_text(),
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
-      saver(saver_options(config), control),
+      saver(saver_options(config), save_comm),
       schedule(config.checkpoint, control) {
   model->move_buffers_to(data_comm.device());
   model->set_layer_hook(recipe.layer_hook());
 }
 
+std::string Assembly::save_prefix() const { return prefix_of(config); }
+
 StateList Assembly::state() {
+  const checkpoint::CheckpointOptions& saved = config.checkpoint;
   StateList all;
   for (const Param& param : model->params())
-    all.push_back({model_key(param.name), param.tensor.detach(), nullptr});
+    all.push_back({.key = model_key(param.name), .tensor = param.tensor.detach(), .steady = true});
   for (const model::Buffer& buffer : model->buffers())
     all.push_back({model_key(buffer.name), buffer.tensor, nullptr});
-  const StateList moments = optimizer->state();
-  reducer.complete(optimizer->divided_state());
-  for (const StateList& part : {moments, loss_scale.state(), recipe.state(), sampler.state(),
-                                reducer.state(), facts.state()})
-    all.insert(all.end(), part.begin(), part.end());
-  all.push_back({"_lockstep/step", view_of(&clock.step), nullptr});
+  if (saved.includes("optimizer")) {
+    append(optimizer->state(), &all);
+    append(loss_scale.state(), &all);
+  }
+  if (saved.includes("modifiers")) append(recipe.state(), &all);
+  if (saved.includes("modifiers") && saved.sparse) say_what_is_pruned(recipe.masks(), &all);
+  append(facts.state(saved), &all);
+  if (saved.includes("clock")) {
+    append(sampler.state(), &all);
+    append(reducer.state(), &all);
+    all.push_back({"_lockstep/step", view_of(&clock.step), nullptr});
+  }
   return all;
 }
 

@@ -25,16 +25,20 @@ std::string model_key(const std::string& param_name);
 /// gone in reverse. No message is sent while it is built; a fault is this rank's own.
 class Assembly {
  public:
-  /// The communicators must outlive it. Throws Error (kConfig, kInputMissing, kBadData).
-  Assembly(const RunConfig& config, dist::Communicator& control, dist::Communicator& data_comm);
+  /// `save_comm` is the saver's alone. The communicators must outlive it. Throws Error (kConfig,
+  /// kInputMissing, kBadData).
+  Assembly(const RunConfig& config, dist::Communicator& control, dist::Communicator& data_comm,
+           dist::Communicator& save_comm);
 
   /// What a save holds: model, optimizer, masks, positions, facts of the run. Live memory of this
-  /// object, until the next step. Collective where the optimizer is divided (sync.shard_optimizer):
-  /// then every rank holds all of it meanwhile.
+  /// object, until the next step; of an optimizer that is divided (sync.shard_optimizer) what this
+  /// rank owns.
   StateList state();
   /// Steps of the whole run: what the recipe says, capped by train.max_steps and max_epochs.
   int64_t total_steps() const;
   int64_t num_prunable_weights() const;
+  /// DIR/model.ckpt of the run's own saves.
+  std::string save_prefix() const;
 
   const RunConfig& config;
   dist::Communicator& control;

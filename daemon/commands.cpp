@@ -46,7 +46,8 @@ std::unique_ptr<Checked> check_all(const std::string& config_file,
   checked->config = load_run_config(config_file, overrides, &faults);
   faults.throw_if_any("config");
   take_expected_world(&checked->config);
-  checked->assembly = std::make_unique<Assembly>(checked->config, checked->alone, checked->alone);
+  checked->assembly =
+      std::make_unique<Assembly>(checked->config, checked->alone, checked->alone, checked->alone);
   return checked;
 }
 

@@ -1,176 +1,147 @@
 #include "daemon/export.h"
 
-#include <algorithm>
+#include <array>
 #include <filesystem>
-#include <vector>
+#include <optional>
 
-#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "checkpoint/safetensors.h"
-#include "daemon/saved_model.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/yaml_document.h"
+#include "daemon/exports/manifest.h"
+#include "daemon/exports/onnx.h"
+#include "daemon/exports/portable_network.h"
+#include "daemon/exports/safetensors_export.h"
+#include "daemon/exports/saved_network.h"
+#include "daemon/exports/tensorflow_export.h"
+#include "daemon/exports/torchscript.h"
 #include "daemon/version.h"
-#include "recal/int8_scales.h"
 
 namespace lockstep::daemon {
 namespace {
 
-constexpr const char* kFormatVersion = "1";
+constexpr std::array<std::pair<const char*, ExportFormat>, 4> kFormats = {
+    {{"safetensors", ExportFormat::kSafetensors},
+     {"torchscript", ExportFormat::kTorchScript},
+     {"onnx", ExportFormat::kOnnx},
+     {"tensorflow", ExportFormat::kTensorFlow}}};
 
-/// One weight, counted.
-struct LayerRow {
-  std::string name;
-  std::string stored_as;
-  int64_t num_weights = 0;
-  int64_t num_masked = 0;
-  int64_t num_masked_nonzero_before = 0, num_masked_nonzero_after = 0;
-  int64_t num_rounded_to_zero = 0;  ///< kept weights, not zero, that became zero
-};
-
-void add(const LayerRow& row, LayerRow* total) {
-  total->num_weights += row.num_weights;
-  total->num_masked += row.num_masked;
-  total->num_masked_nonzero_before += row.num_masked_nonzero_before;
-  total->num_masked_nonzero_after += row.num_masked_nonzero_after;
-  total->num_rounded_to_zero += row.num_rounded_to_zero;
+const char* name_of(ExportFormat format) {
+  for (const auto& [name, value] : kFormats)
+    if (value == format) return name;
+  return "";
 }
 
-/// What goes into the file, and the counts.
-struct Export {
-  std::vector<checkpoint::SafetensorsItem> items;
-  std::vector<LayerRow> rows;
-};
-
-int64_t num_true(const at::Tensor& flags) { return flags.sum().item<int64_t>(); }
-
-/// `stored`: what the file will hold of the weight.
-LayerRow count(const std::string& name, const SavedModel::Param& param, const at::Tensor& stored) {
-  const at::Tensor before = param.values.ne(0), after = stored.ne(0);
-  return {.name = name,
-          .stored_as = stored.scalar_type() == at::kChar ? "int8" : "float32",
-          .num_weights = param.values.numel(),
-          .num_masked = num_true(param.pruned),
-          .num_masked_nonzero_before = num_true(param.pruned.logical_and(before)),
-          .num_masked_nonzero_after = num_true(param.pruned.logical_and(after)),
-          .num_rounded_to_zero = num_true(before.logical_and(after.logical_not()))};
-}
-
-void add_input_scale(const std::string& layer, const recal::InputRanges::Range& range,
-                     Export* result) {
-  const recal::InputScale by = recal::input_scale(range.min, range.max);
-  result->items.push_back({layer + ".input_scale", at::full({}, by.scale, at::kFloat)});
-  result->items.push_back({layer + ".input_zero_point", at::full({}, by.zero_point, at::kByte)});
-}
-
-/// Adds the weight and, if its layer is quantized, its scales and those of the input.
-void add_weight(const std::string& layer, const SavedModel::Param& param,
-                const SavedModel::Quantization* quantization, bool quantize, Export* result) {
-  at::Tensor stored = param.values;
-  if (quantization != nullptr) {
-    const at::Tensor scales = recal::weight_scales(
-        param.values, quantization->scheme == recal::QuantizationScheme::kPerOutput);
-    if (quantize) stored = recal::quantize_weight(param.values, scales);
-    result->items.push_back({layer + ".weight_scale", scales});
-    if (quantization->input_range.num_observations > 0)
-      add_input_scale(layer, quantization->input_range, result);
-  }
-  result->items.push_back({layer + ".weight", stored});
-  result->rows.push_back(count(layer, param, stored));
-}
-
-Export collect(const SavedModel& model, bool quantize) {
-  constexpr std::string_view kWeight = ".weight";
-  Export result;
-  for (const auto& [name, param] : model.params) {
-    if (!name.ends_with(kWeight)) {
-      result.items.push_back({name, param.values});
-      continue;
-    }
-    const std::string layer = name.substr(0, name.size() - kWeight.size());
-    const auto found = model.layers.find(layer);
-    add_weight(layer, param, found == model.layers.end() ? nullptr : &found->second, quantize,
-               &result);
-  }
-  return result;
-}
-
-void require_quantized(const SavedModel& model) {
-  if (model.layers.empty())
+void require_options_fit(const ExportOptions& options) {
+  const auto refuse = [&](const char* option, const char* format) {
     throw Error(ExitCode::kUsage, "export",
-                model.prefix +
-                    ": no layer of it is quantized: name a save that was made after a "
-                    "!QuantizationModifier began, or leave --quantize out");
-  for (const auto& [name, layer] : model.layers)
-    if (layer.input_range.num_observations == 0)
-      throw Error(ExitCode::kUsage, "export",
-                  fmt::format("{}: the inputs of {} were not observed yet, so they have no scale: "
-                              "name a later save, one made with observers on",
-                              model.prefix, name));
-}
-
-std::string table(const Export& result) {
-  LayerRow total{.name = "all", .stored_as = ""};
-  size_t width = total.name.size();
-  for (const LayerRow& row : result.rows) {
-    add(row, &total);
-    width = std::max(width, row.name.size());
-  }
-  std::string text = fmt::format("{:<{}}  {:>8}  {:>10}  {:>10}  {:>22}  {:>22}  {:>15}\n", "layer",
-                                 width, "stored", "weights", "masked", "masked, not 0 (before)",
-                                 "masked, not 0 (after)", "rounded to 0");
-  const auto line = [&](const LayerRow& row) {
-    text +=
-        fmt::format("{:<{}}  {:>8}  {:>10}  {:>10}  {:>22}  {:>22}  {:>15}\n", row.name, width,
-                    row.stored_as, row.num_weights, row.num_masked, row.num_masked_nonzero_before,
-                    row.num_masked_nonzero_after, row.num_rounded_to_zero);
+                fmt::format("{} belongs to --format {}; --format {} has no such choice", option,
+                            format, name_of(options.format)));
   };
-  for (const LayerRow& row : result.rows) line(row);
-  line(total);
-  return text;
+  if (options.quantize && options.format != ExportFormat::kSafetensors)
+    refuse("--quantize", "safetensors");
+  if (options.all && options.format != ExportFormat::kTensorFlow) refuse("--all", "tensorflow");
 }
 
-void require_zeros(const SavedModel& model, const Export& result) {
-  for (const LayerRow& row : result.rows)
-    if (row.num_masked_nonzero_before + row.num_masked_nonzero_after > 0)
+void require_zeros(const SavedModel& model) {
+  for (const auto& [name, param] : model.params) {
+    const int64_t num_bad = param.pruned.logical_and(param.values.ne(0)).sum().item<int64_t>();
+    if (num_bad > 0)
       throw Error(ExitCode::kBadData, "export",
                   fmt::format("{}: {} of the {} pruned weights of {} are not zero: masks and "
                               "weights of this save do not belong together; nothing was written",
-                              model.prefix,
-                              std::max(row.num_masked_nonzero_before, row.num_masked_nonzero_after),
-                              row.num_masked, row.name));
+                              model.prefix, num_bad, param.pruned.sum().item<int64_t>(),
+                              name.substr(0, name.rfind('.'))));
+  }
 }
 
-int64_t float32_bytes(const SavedModel& model) {
-  int64_t num_values = 0;
-  for (const auto& [name, param] : model.params) num_values += param.values.numel();
-  return num_values * static_cast<int64_t>(sizeof(float));
+std::string note_on_quantization(const SavedModel& model) {
+  if (model.layers.empty()) return "";
+  return fmt::format(
+      "  note: the {} quantized layers keep their float32 weights as they are and "
+      "compute without rounding; int8 weights: --format safetensors --quantize\n",
+      model.layers.size());
 }
 
-std::map<std::string, std::string> metadata(const SavedModel& model, bool quantize) {
-  return {{"format_version", kFormatVersion},
-          {"producer", "lockstep " + version_facts().version},
-          {"source", std::filesystem::path(model.prefix).filename().string()},
-          {"step", std::to_string(model.step)},
-          {"weights", quantize ? "int8" : "float32"}};
+/// One file in which the network itself stands: torchscript, onnx.
+Written write_network(const SavedModel& saved, const SavedNetwork& network,
+                      const ExportOptions& options) {
+  PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
+  forward.facts = {{"producer", "lockstep " + version_facts().version},
+                   {"source", std::filesystem::path(saved.prefix).filename().string()},
+                   {"step", std::to_string(saved.step)}};
+  const bool is_onnx = options.format == ExportFormat::kOnnx;
+  const std::string bytes = is_onnx ? onnx_bytes(forward) : torchscript_bytes(forward);
+  files::write_atomically(options.out_file, bytes);
+  Written written{.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
+  for (const auto& [name, tensor] : forward.tensors)
+    written.tensors.push_back(form_of(name, tensor));
+  written.text = fmt::format(
+      "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
+      options.out_file, bytes.size(),
+      is_onnx ? fmt::format("ONNX, operator set {}", kOnnxOperatorSet) : "TorchScript",
+      fmt::join(network.input_shape, ", "), network.num_classes, note_on_quantization(saved));
+  return written;
+}
+
+Written write_in_format(const SavedModel& saved, const std::optional<SavedNetwork>& network,
+                        const ExportOptions& options) {
+  switch (options.format) {
+    case ExportFormat::kSafetensors:
+      return write_safetensors(saved, options.out_file, options.quantize);
+    case ExportFormat::kTensorFlow:
+      return write_tensorflow(saved.prefix, options.out_file, options.all);
+    case ExportFormat::kTorchScript:
+    case ExportFormat::kOnnx:
+      break;
+  }
+  return write_network(saved, *network, options);
+}
+
+bool needs_network(ExportFormat format) {
+  return format == ExportFormat::kTorchScript || format == ExportFormat::kOnnx;
+}
+
+/// A format that needs no network is written without one; its manifest then says less.
+std::optional<SavedNetwork> network_of(const SavedModel& saved, ExportFormat format) {
+  if (needs_network(format)) return rebuild_network(saved);
+  if (!names_its_network(saved)) return std::nullopt;
+  try {
+    return rebuild_network(saved);
+  } catch (const Error& fault) {
+    log::warning("export", fault.what());
+    return std::nullopt;
+  }
 }
 
 }  // namespace
 
+std::vector<std::string> export_formats() {
+  std::vector<std::string> names;
+  for (const auto& [name, format] : kFormats) names.emplace_back(name);
+  return names;
+}
+
+ExportFormat export_format(const std::string& name) {
+  for (const auto& [known, format] : kFormats)
+    if (name == known) return format;
+  throw Error(ExitCode::kUsage, "export",
+              fmt::format("there is no format '{}'{}", name, did_you_mean(name, export_formats())));
+}
+
 CommandResult export_command(const ExportOptions& options) {
-  const SavedModel model = read_saved_model(options.where);
-  if (options.quantize) require_quantized(model);
-  const Export result = collect(model, options.quantize);
-  require_zeros(model, result);
-  const int64_t num_bytes = checkpoint::write_safetensors(options.out_file, result.items,
-                                                          metadata(model, options.quantize));
-  const int64_t plain_bytes = float32_bytes(model);
-  return {
-      fmt::format("{}, step {}\n{}{}: {} bytes; the weights and biases as float32 take {} "
-                  "({:.2f} times as much)\n",
-                  model.prefix, model.step, table(result), options.out_file, num_bytes, plain_bytes,
-                  static_cast<double>(plain_bytes) / static_cast<double>(num_bytes)),
-      0};
+  require_options_fit(options);
+  const SavedModel saved = read_saved_model(options.where);
+  require_zeros(saved);
+  const std::optional<SavedNetwork> network = network_of(saved, options.format);
+  const Written written = write_in_format(saved, network, options);
+  const std::string manifest = write_manifest(facts_of(saved, network ? &*network : nullptr),
+                                              name_of(options.format), written);
+  return {fmt::format("{}, step {}\n{}{}: where it comes from\n", saved.prefix, saved.step,
+                      written.text, manifest),
+          0};
 }
 
 }  // namespace lockstep::daemon

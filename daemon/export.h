@@ -1,27 +1,33 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "daemon/commands.h"
 
 namespace lockstep::daemon {
 
+enum class ExportFormat { kSafetensors, kTorchScript, kOnnx, kTensorFlow };
+
+/// Their names, as `--format` takes them.
+std::vector<std::string> export_formats();
+/// Throws Error(kUsage) for a name that is none.
+ExportFormat export_format(const std::string& name);
+
 struct ExportOptions {
-  std::string where;     ///< folder of saves (its newest complete one), or the prefix of a save
-  std::string out_file;  ///< replaced if it is there
-  bool quantize = false;
+  std::string where;      ///< folder of saves (its newest complete one), or the prefix of a save
+  std::string out_file;   ///< replaced if it is there; tensorflow: a prefix, the step is added
+  bool quantize = false;  ///< safetensors: int8 weights of quantized layers
+  bool all = false;       ///< tensorflow: everything that the save holds, not only the model
+  ExportFormat format = ExportFormat::kSafetensors;
 };
 
-/// Writes the model of a save into a safetensors file (docs/quantization.md names its tensors) and
-/// says what it wrote, layer by layer.
-///
-/// With `quantize`, weights of quantized layers become int8 with their scales, by the arithmetic
-/// that training imitated. Without, weights stay float32, and the scales of quantized layers stand
-/// beside them, so that whoever goes on with the model can imitate int8 as training did.
+/// Writes the model of a save in another format (docs/export.md), beside it OUT.json, which says
+/// where it comes from and what is known of it, and tells what it wrote.
 ///
 /// A weight that its mask prunes must be zero: otherwise the save is not trusted (kBadData) and
-/// nothing is written. Throws Error(kUsage) if `quantize` is asked for and nothing was quantized or
-/// some layer's input was never observed; other errors as read_saved_model and write_safetensors.
+/// nothing is written. Throws Error(kUsage) for an option that the format does not have, and as
+/// daemon/exports/ say; other errors as read_saved_model and base/files.h.
 CommandResult export_command(const ExportOptions& options);
 
 }  // namespace lockstep::daemon

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/yaml_document.h"
+#include "checkpoint/collect.h"
+#include "checkpoint/diff.h"
 #include "checkpoint/inspect.h"
 #include "daemon/commands.h"
 #include "daemon/curves.h"
@@ -28,18 +30,23 @@ constexpr const char* kExamples = R"(Examples:
   lockstep ckpt ls runs/digits/checkpoints
   lockstep ckpt show runs/digits/checkpoints --json
   lockstep ckpt verify runs/digits/checkpoints
+  lockstep ckpt diff runs/a/checkpoints runs/b/checkpoints --under model
+  lockstep ckpt gc runs/digits/checkpoints --keep 2 --dry-run
+  lockstep ckpt export runs/digits/checkpoints --format onnx -o digits.onnx
   lockstep ckpt export runs/qat/checkpoints --quantize -o model.safetensors)";
 
 struct Tool {
   CLI::App app{"Lockstep: look at run files, recipes and saves", "lockstep"};
   std::vector<std::string> sets;
-  std::string file;
+  std::string file, second_file;
   std::string svg_file;
   daemon::PlanOptions plan;
   int64_t steps_per_epoch = 0;
   checkpoint::InspectOptions inspect;
+  checkpoint::DiffOptions diff;
+  checkpoint::CollectOptions collect;
   daemon::ExportOptions to_export;
-  std::string export_format = "safetensors";  // the only one so far
+  std::string export_format = "safetensors";
   std::function<daemon::CommandResult()> command;
 
   std::vector<daemon::Override> overrides() const {
@@ -117,19 +124,60 @@ struct Tool {
     add_inspect(ckpt, "verify", "read every byte and compare every checksum",
                 checkpoint::verify_saves);
     add_inspect(ckpt, "latest", "the prefix of the newest complete save", checkpoint::latest_save);
+    add_diff(ckpt);
     add_export(ckpt);
+    add_collect(ckpt);
+  }
+
+  void add_diff(CLI::App* parent) {
+    CLI::App* sub = parent->add_subcommand("diff", "compare two saves tensor by tensor");
+    for (auto [name, where] : {std::pair("A", &file), std::pair("B", &second_file)})
+      sub->add_option(name, *where, "folder of saves, or the prefix of one")->required();
+    sub->add_flag("--json", diff.json, "for programs");
+    sub->add_option("--under", diff.under, "only keys under this one: model, optimizer, ...");
+    sub->footer("Returns 0 if the saves are equal, 1 if they differ.");
+    sub->callback([this] {
+      command = [this]() -> daemon::CommandResult {
+        const checkpoint::Answer answer = checkpoint::diff_saves(file, second_file, diff);
+        return {answer.text, answer.ok ? 0 : 1};
+      };
+    });
+  }
+
+  void add_collect(CLI::App* parent) {
+    CLI::App* sub = parent->add_subcommand(
+        "gc", "remove what interrupted saves left, and with --keep old saves");
+    sub->add_option("DIR", file, "folder of saves; no run may be using it")->required();
+    sub->add_option("--keep", collect.keep, "how many complete saves stay, the newest ones")
+        ->check(CLI::Range(1, 1'000'000'000));
+    sub->add_flag("--dry-run", collect.dry_run, "only say what would go");
+    sub->add_flag("--json", collect.json, "for programs");
+    sub->callback([this] {
+      command = [this]() -> daemon::CommandResult {
+        return {checkpoint::collect_garbage(file, collect).text, 0};
+      };
+    });
   }
 
   void add_export(CLI::App* parent) {
-    CLI::App* sub = parent->add_subcommand("export", "write the model of a save into one file");
+    CLI::App* sub = parent->add_subcommand("export", "write the model of a save in another format");
     sub->add_option("DIR", to_export.where,
                     "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
         ->required();
-    sub->add_option("-o,--output", to_export.out_file, "the file to write")->required();
-    sub->add_option("--format", export_format, "how the file is made: safetensors")
-        ->check(CLI::IsMember({"safetensors"}));
-    sub->add_flag("--quantize", to_export.quantize, "weights of quantized layers as int8");
-    sub->callback([this] { command = [this] { return daemon::export_command(to_export); }; });
+    sub->add_option("-o,--output", to_export.out_file,
+                    "the file to write; tensorflow: a prefix, the step is added")
+        ->required();
+    sub->add_option("--format", export_format,
+                    "safetensors (the default), torchscript, onnx or tensorflow")
+        ->check(CLI::IsMember(daemon::export_formats()));
+    sub->add_flag("--quantize", to_export.quantize,
+                  "safetensors: weights of quantized layers as int8");
+    sub->add_flag("--all", to_export.all,
+                  "tensorflow: all that the save holds, not only the model");
+    sub->callback([this] {
+      to_export.format = daemon::export_format(export_format);
+      command = [this] { return daemon::export_command(to_export); };
+    });
   }
 
   void add_reference() {

@@ -92,26 +92,29 @@ int end_with(const Error& error, const dist::ProcessInfo& process, dist::mpi::Wo
   return static_cast<int>(error.code());
 }
 
-int run(const SessionOptions& options, bool person_watches, const train::StepHook& on_step) {
+int run(const SessionOptions& options, bool person_watches, const train::StepHook& on_step,
+        const checkpoint::SavePhaseHook& at_save_phase) {
   const Signals signals;
   dist::mpi::World world;
   const dist::ProcessInfo process = world.process_info();
   log::configure({.rank = process.rank, .world_size = process.world_size});
   try {
     const std::unique_ptr<dist::Communicator> control = world.make_communicator();
-    return static_cast<int>(run_session(options, {.control = *control,
-                                                  .process = process,
-                                                  .mpi_version = world.library_version(),
-                                                  .make_cpu_communicator =
-                                                      [&](const dist::SyncOptions& sync) {
-                                                        return world.make_communicator(
-                                                            {.shared_window = sync.shared_window,
-                                                             .timeout_s = sync.timeout_s,
-                                                             .hosts_N = {}});
-                                                      },
-                                                  .stop = signals,
-                                                  .person_watches = person_watches,
-                                                  .on_step = on_step}));
+    return static_cast<int>(run_session(
+        options, {.control = *control,
+                  .process = process,
+                  .mpi_version = world.library_version(),
+                  .make_cpu_communicator =
+                      [&](const dist::SyncOptions& sync) {
+                        return world.make_communicator({.shared_window = sync.shared_window,
+                                                        .timeout_s = sync.timeout_s,
+                                                        .hosts_N = {}});
+                      },
+                  .stop = signals,
+                  .person_watches = person_watches,
+                  .on_step = on_step,
+                  .at_save_phase = at_save_phase,
+                  .abort = [&](const Error& error) { (void)end_with(error, process, world); }}));
   } catch (const Error& error) {
     return end_with(error, process, world);
   } catch (const std::exception& error) {
@@ -121,13 +124,14 @@ int run(const SessionOptions& options, bool person_watches, const train::StepHoo
 
 }  // namespace
 
-int lockstepd_main(int argc, char** argv, const train::StepHook& on_step) {
+int lockstepd_main(int argc, char** argv, const train::StepHook& on_step,
+                   const checkpoint::SavePhaseHook& at_save_phase) {
   keep_freed_memory();
   const BeforeMpi before = look_around();
   const CommandLine line = parse(argc, argv, before.speaks);
   if (line.done) return line.exit_code;
   try {
-    return run(line.session, before.person_watches, on_step);
+    return run(line.session, before.person_watches, on_step, at_save_phase);
   } catch (const Error& error) {  // MPI itself could not start
     log::error("lockstepd", error.what());
     return static_cast<int>(error.code());

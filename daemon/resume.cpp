@@ -51,6 +51,17 @@ std::string objection_to_other_prefixes(const std::filesystem::path& folder,
       folder.string(), prefix, names_of(saves));
 }
 
+/// Saves without a step are for other programs.
+std::string objection_to_lost_clock(const std::filesystem::path& folder,
+                                    const std::string& wanted) {
+  const auto saves = checkpoint::find_saves(folder);
+  if (saves.empty() && (wanted == "auto" || wanted == "never")) return "";
+  return fmt::format(
+      "checkpoint.include lacks clock, so no run can go on from {}: add clock, or choose another "
+      "run.project_dir (checkpoint.warm_start_ckpt begins a new run with the weights of a save)",
+      saves.empty() ? wanted : names_of(saves) + " in " + folder.string());
+}
+
 bool same_save(const std::string& one, const std::string& other) {
   std::error_code ignored;
   return std::filesystem::equivalent(checkpoint::index_path(one), checkpoint::index_path(other),
@@ -74,6 +85,10 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Assembl
                                               const StateList& state) {
   const std::filesystem::path folder = saves_folder(assembly);
   const std::string& prefix = assembly.config.checkpoint.prefix;
+  if (!assembly.config.checkpoint.includes("clock")) {
+    refuse_if(assembly.control, [&] { return objection_to_lost_clock(folder, wanted); });
+    return std::nullopt;
+  }
   if (wanted == "never") {
     refuse_if(assembly.control, [&] { return objection_to_any_save(folder); });
     return std::nullopt;
@@ -122,6 +137,15 @@ void tell(const Assembly& assembly, const checkpoint::RestoreReport& report,
 
 std::optional<Resumed> resume(const ResumeOptions& options, Assembly& assembly) {
   train::Stopwatch watch;
+  if (!assembly.config.checkpoint.enabled) {
+    if (options.wanted != "auto" && options.wanted != "never")
+      throw Error(ExitCode::kConfig, "resume",
+                  fmt::format("--resume {} cannot be with checkpoint: off, which neither saves nor "
+                              "restores",
+                              options.wanted))
+          .everywhere();
+    return std::nullopt;
+  }
   const SavedFacts now = assembly.facts;
   const auto report = load(options.wanted, assembly, assembly.state());
   if (!report) return std::nullopt;

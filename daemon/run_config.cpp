@@ -27,7 +27,10 @@ RunConfig read_sections(YamlFields* in) {
   config.optimizer = optim::read_optimizer_options(in->section("optimizer"));
   config.sync = dist::read_sync_options(in->section("sync"));
   config.recipe = recal::read_recipe(in);
-  config.checkpoint = checkpoint::read_checkpoint_options(in->section("checkpoint"));
+  if (in->is_off("checkpoint"))
+    config.checkpoint.enabled = false;
+  else
+    config.checkpoint = checkpoint::read_checkpoint_options(in->section("checkpoint"));
   config.eval = train::read_eval_options(in->section("eval"));
   config.metrics = metrics::read_metrics_options(in->section("metrics"));
   config.summary = metrics::read_summary_options(in->section("summary"));

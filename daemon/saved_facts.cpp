@@ -30,14 +30,18 @@ bool concerns_training(const std::string& key) {
 
 }  // namespace
 
-StateList SavedFacts::state() {
-  return {{"_lockstep/random/seed", view_of(&seed), nullptr},
-          {"_lockstep/sampler/global_batch_size", view_of(&global_batch_size), nullptr},
-          {"_lockstep/sampler/steps_per_epoch", view_of(&steps_per_epoch), nullptr},
-          {"_lockstep/sampler/shuffle", view_of(&shuffle), nullptr},
-          {"_lockstep/sampler/data_sha256", {}, &data_sha256},
-          {"_lockstep/timeline", {}, &timeline},
-          {"_lockstep/settings", {}, &settings}};
+StateList SavedFacts::state(const checkpoint::CheckpointOptions& saved) {
+  StateList all{
+      {"_lockstep/sampler/global_batch_size", view_of(&global_batch_size)},
+      {"_lockstep/sampler/steps_per_epoch", view_of(&steps_per_epoch)},
+      {"_lockstep/sampler/shuffle", view_of(&shuffle)},
+      {"_lockstep/sampler/data_sha256", {}, &data_sha256},
+      {.key = "_lockstep/data/num_classes", .tensor = view_of(&num_classes), .value_if_missing = 0},
+      {.key = "_lockstep/data/input_shape", .text = &input_shape, .value_if_missing = 0},
+      {"_lockstep/timeline", {}, &timeline},
+      {"_lockstep/settings", {}, &settings}};
+  if (saved.includes("random")) all.push_back({"_lockstep/random/seed", view_of(&seed)});
+  return all;
 }
 
 void require_compatible(const SavedFacts& saved, const SavedFacts& now) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/state_list.h"
+#include "checkpoint/checkpoint_options.h"
 
 namespace lockstep::daemon {
 
@@ -14,13 +15,15 @@ struct SavedFacts {
   int64_t seed = 0;
   int64_t global_batch_size = 0;
   int64_t steps_per_epoch = 0;
-  int64_t shuffle = 1;  ///< 0 or 1
+  int64_t shuffle = 1;      ///< 0 or 1
+  int64_t num_classes = 0;  ///< of the data; 0: unknown, the save is older than this fact
+  std::string input_shape;  ///< of one sample, as JSON: [1, 8, 8]; empty: unknown
   std::string data_sha256;
   std::string timeline;  ///< canonical text
   std::string settings;  ///< "path=value" lines
 
-  /// `_lockstep/...` entries over this object's own memory.
-  StateList state();
+  /// `_lockstep/...` entries over this object's own memory: what `saved` includes.
+  StateList state(const checkpoint::CheckpointOptions& saved);
 };
 
 /// Throws Error(kConfig).everywhere() if the run may not go on from a save with these facts, naming

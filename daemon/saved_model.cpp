@@ -11,6 +11,7 @@
 #include "base/bit_mask.h"
 #include "base/params.h"
 #include "checkpoint/bundle_reader.h"
+#include "checkpoint/dense_view.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/state_names.h"
 
@@ -47,9 +48,29 @@ at::Tensor pruned_by(const at::Tensor& bits, at::IntArrayRef shape) {
   return pruned;
 }
 
+std::string read_text(BundleReader* reader, const std::string& name) {
+  if (reader->find(name) == nullptr) return "";
+  const std::vector<std::string> texts = reader->read_strings(name);
+  if (texts.size() != 1) reader->refuse(name, "is not one text");
+  return texts.front();
+}
+
+template <typename T>
+std::optional<T> find_number(BundleReader* reader, const std::string& key) {
+  if (reader->find(checkpoint::index_name(key)) == nullptr) return std::nullopt;
+  return read_number<T>(reader, key);
+}
+
+void read_facts(BundleReader* reader, SavedModel* model) {
+  model->steps_per_epoch = find_number<int64_t>(reader, "_lockstep/sampler/steps_per_epoch");
+  model->settings = read_text(reader, "_lockstep/settings");
+  model->input_shape = read_text(reader, "_lockstep/data/input_shape");
+  model->num_classes = find_number<int64_t>(reader, "_lockstep/data/num_classes").value_or(0);
+}
+
 /// `rest` = blocks/0/conv/weight.
-SavedModel::Param read_param(BundleReader* reader, const std::string& name, std::string_view rest) {
-  const at::Tensor values = reader->read(name);
+SavedModel::Param read_param(BundleReader* reader, const at::Tensor& values,
+                             std::string_view rest) {
   const std::string mask_name = std::string(kMasks).append(rest);
   if (reader->find(mask_name) == nullptr) return {values, at::zeros(values.sizes(), at::kBool)};
   const at::Tensor bits = reader->read(mask_name);
@@ -85,11 +106,13 @@ SavedModel read_saved_model(const std::string& where) {
   BundleReader reader(checkpoint::save_at(where));
   SavedModel model{.prefix = reader.prefix(),
                    .step = read_number<int64_t>(&reader, "_lockstep/step")};
-  for (const auto& [name, entry] : reader.index().entries) {
+  read_facts(&reader, &model);
+  checkpoint::DenseView view(&reader);
+  for (const std::string& name : view.names()) {
     const std::string key = checkpoint::state_key(name).value_or("");
     if (key.starts_with(kModel)) {
       const std::string_view rest = std::string_view(key).substr(kModel.size());
-      model.params.emplace(dotted(rest), read_param(&reader, name, rest));
+      model.params.emplace(dotted(rest), read_param(&reader, view.read(name), rest));
     } else if (key.starts_with(kQuantization) && key.ends_with(kScheme)) {
       const std::string folder = key.substr(0, key.size() - kScheme.size());
       const SavedModel::Quantization layer = read_quantization(&reader, folder);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct SavedModel {
 
   std::string prefix;  ///< of the save, with its number
   int64_t step = 0;
+  std::optional<int64_t> steps_per_epoch;
+  /// What a daemon's save says of the run that made it (daemon/saved_facts.h); empty: nothing.
+  std::string settings;
+  std::string input_shape;  ///< [1, 8, 8]
+  int64_t num_classes = 0;
   std::map<std::string, Param> params;         ///< by dotted name
   std::map<std::string, Quantization> layers;  ///< the quantized ones, by dotted name
 };

@@ -9,6 +9,7 @@
 #include "daemon/conclusion.h"
 #include "daemon/device.h"
 #include "daemon/resume.h"
+#include "daemon/warm_start.h"
 #include "daemon/watchers.h"
 #include "daemon/workplace.h"
 #include "daemon/world_checks.h"
@@ -83,19 +84,39 @@ ExitCode train_to_the_end(Assembly& assembly, Watchers& watchers, const SessionW
   const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
   train::Recorder recorder =
       make_recorder(assembly, watchers, world.process, resumed_from, world.person_watches);
+  assembly.saver.set_at_phase(world.at_save_phase);
+  assembly.saver.set_on_lost(world.abort);
   const train::RateSchedule rates(config.optimizer, assembly.recipe.timeline(),
                                   assembly.total_steps());
-  train::TrainerParts training{
-      assembly.control,       assembly.loader,          *assembly.model,       assembly.arena,
-      assembly.reducer,       *assembly.optimizer,      assembly.recipe,       rates,
-      assembly.clock,         config.sync.bucket_bytes, config.optimizer.clip, &assembly.loss_scale,
-      config.run.is_elastic()};
+  train::RunSaves saves({.saver = assembly.saver,
+                         .schedule = assembly.schedule,
+                         .options = config.checkpoint,
+                         .agreement = agreement,
+                         .state = [&] { return assembly.state(); },
+                         .prefix = assembly.save_prefix(),
+                         .recorder = recorder,
+                         .control = assembly.control,
+                         .clock = assembly.clock,
+                         .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
+                         .last_commit = resumed ? resumed->prefix : ""});
+  train::TrainerParts training{assembly.control,
+                               assembly.loader,
+                               *assembly.model,
+                               assembly.arena,
+                               assembly.reducer,
+                               *assembly.optimizer,
+                               assembly.recipe,
+                               rates,
+                               assembly.clock,
+                               config.sync.bucket_bytes,
+                               config.optimizer.clip,
+                               &assembly.loss_scale,
+                               [&] { saves.wait_until_staged(); },
+                               config.run.is_elastic()};
   train::Trainer trainer(training, config.train);
   train::Run run({.trainer = trainer,
                   .training = training,
-                  .saver = assembly.saver,
-                  .schedule = assembly.schedule,
-                  .state = [&] { return assembly.state(); },
+                  .saves = saves,
                   .agreement = agreement,
                   .eval_data = assembly.eval_data.get(),
                   .eval = config.eval,
@@ -103,9 +124,7 @@ ExitCode train_to_the_end(Assembly& assembly, Watchers& watchers, const SessionW
                   .stop = world.stop,
                   .grace_s = config.run.grace_s,
                   .total_steps = assembly.total_steps(),
-                  .save_at_end = config.checkpoint.save_at_end,
-                  .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
-                  .last_commit = resumed ? resumed->prefix : "",
+                  .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
                   .on_step = world.on_step});
   const train::RunResult result = run.go();
   return conclude(result, assembly, recorder, watchers, resumed);
@@ -126,15 +145,20 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
       device.is_cuda()
           ? dist::make_nccl_communicator(control, device.index(), config.sync.timeout_s)
           : world.make_cpu_communicator(config.sync);
+  dist::SyncOptions for_saves = config.sync;
+  for_saves.timeout_s = config.checkpoint.timeout_s;
+  const std::unique_ptr<dist::Communicator> saves = world.make_cpu_communicator(for_saves);
   const auto assembly = dist::on_all_ranks(
-      control, [&] { return std::make_unique<Assembly>(config, control, *gradients); });
+      control, [&] { return std::make_unique<Assembly>(config, control, *gradients, *saves); });
   (void)dist::on_all_ranks(control, [&] { return assembly->total_steps(); });
   check_equal_models(*assembly);
   Workplace workplace(config, world.process, control);
   const std::optional<Resumed> resumed = resume(options.resume, *assembly);
+  warm_start(*assembly, resumed.has_value());
   train::Agreement agreement(
       control, [&] { return assembly->state(); }, config.sync.agree_every);
   agreement.require(resumed ? "after the restore" : "at the start");
+  if (config.checkpoint.enabled) assembly->saver.prepare(assembly->state());
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
   Watchers watchers(config, world.process, libraries,
                     recal::modifier_names(assembly->recipe.timeline()), control);
@@ -148,12 +172,19 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     if (resumed)
       watchers.metrics().record_restore({.step = resumed->step, .duration_s = resumed->duration_s});
     const ExitCode code = train_to_the_end(*assembly, watchers, world, agreement, resumed);
+    assembly->saver.join();
     control.barrier();  // no rank writes any more when rank 0 gives the folder free
     return code;
   } catch (const std::exception& error) {
     watchers.metrics().set_state(metrics::RunState::kFailed);
     watchers.health().note_state(metrics::RunState::kFailed);
     conclude_failed(error, *assembly);
+    const auto* known = dynamic_cast<const Error*>(&error);
+    const bool is_shared = known != nullptr && known->on_every_rank();
+    // The saver's thread may wait for a rank that hangs, as long as saves may take.
+    if (!is_shared && assembly->saver.is_under_way() && world.abort)
+      world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
+    assembly->saver.join();  // before the folder is given free
     throw;
   }
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "checkpoint/saver.h"
 #include "daemon/resume.h"
 #include "daemon/run_config.h"
 #include "dist/communicator.h"
@@ -29,6 +30,9 @@ struct SessionWorld {
   const train::StopRequest& stop;
   bool person_watches = false;  ///< somebody reads stderr of this process alone
   train::StepHook on_step;      ///< may be empty
+  checkpoint::SavePhaseHook at_save_phase = {};
+  /// Ends all ranks at once for an error of this one; does not return. Empty: the error is thrown.
+  std::function<void(const Error&)> abort = {};
 };
 
 /// One run from its file to its summary, on every rank. Collective. Throws Error; where it is not

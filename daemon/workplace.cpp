@@ -1,5 +1,7 @@
 #include "daemon/workplace.h"
 
+#include <algorithm>
+
 #include <unistd.h>
 
 #include <ATen/Parallel.h>
@@ -8,12 +10,16 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "checkpoint/shared_folder.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
 namespace {
 
-constexpr double kLockPatience_s = 10;
+/// The other ranks wait inside a collective while rank 0 looks for another run's heartbeat.
+files::FolderLockTimes lock_times(const RunConfig& config) {
+  return {.heartbeat_patience_s = std::clamp(0.8 * config.sync.timeout_s, 12.0, 30.0)};
+}
 
 }  // namespace
 
@@ -23,7 +29,7 @@ Workplace::Workplace(const RunConfig& config, const dist::ProcessInfo& process,
   (void)dist::on_all_ranks(control, [&] {
     std::error_code ignored;
     if (process.rank == 0 && std::filesystem::is_directory(config.run.folder(), ignored))
-      lock_.emplace(config.run.folder(), kLockPatience_s);
+      lock_.emplace(config.run.folder(), lock_times(config));
     return true;
   });
 }
@@ -33,6 +39,8 @@ void Workplace::open() {
     if (process_.rank == 0) open_as_first();
     return true;
   });
+  if (config_.checkpoint.enabled)
+    checkpoint::require_shared(config_.run.folder() / "checkpoints", process_.node, control_);
   (void)dist::on_all_ranks(control_, [&] {
     open_log();
     return true;
@@ -42,12 +50,13 @@ void Workplace::open() {
 void Workplace::open_as_first() {
   files::make_folders(config_.run.folder());
   if (!lock_) {
-    lock_.emplace(config_.run.folder(), kLockPatience_s);
+    lock_.emplace(config_.run.folder(), lock_times(config_));
     if (!files::list(config_.run.folder() / "checkpoints").empty())
       throw Error(ExitCode::kCannotCreate, "start",
                   config_.run.folder().string() +
                       " was made and used by another run meanwhile: run again to go on from there");
   }
+  if (config_.checkpoint.enabled) files::make_folders(config_.run.folder() / "checkpoints");
   files::remove_file(config_.run.folder() / "summary.json");
 }
 

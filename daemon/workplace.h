@@ -18,7 +18,8 @@ class Workplace {
 
   /// Makes the folder if need be, opens this rank's log file, and removes the summary of an earlier
   /// run, so that none is mistaken for this run's. Call once everything else has passed.
-  /// Collective. Throws Error(kCannotCreate) on every rank.
+  /// Collective. Throws on every rank: Error(kCannotCreate); kConfig if the ranks see different
+  /// folders.
   void open();
 
  private:

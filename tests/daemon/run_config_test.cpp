@@ -118,7 +118,7 @@ TEST(Assembly, CapsTheRecipeByStepsAndEpochs) {
   dist::SelfCommunicator alone;
   const auto total = [&](const std::vector<std::string>& sets) {
     const RunConfig config = load(sets);
-    return Assembly(config, alone, alone).total_steps();
+    return Assembly(config, alone, alone, alone).total_steps();
   };
   EXPECT_EQ(total({}), 690);
   EXPECT_EQ(total({"train.max_steps=100"}), 100);
@@ -129,7 +129,7 @@ TEST(Assembly, CapsTheRecipeByStepsAndEpochs) {
 TEST(Assembly, ASaveHoldsEveryPartUnderItsName) {
   dist::SelfCommunicator alone;
   const RunConfig config = load();
-  Assembly assembly(config, alone, alone);
+  Assembly assembly(config, alone, alone, alone);
   std::vector<std::string> keys;
   for (const StateEntry& entry : assembly.state()) keys.push_back(entry.key);
   for (const char* key : {"model/blocks/0/conv/weight", "optimizer/blocks/0/conv/weight/momentum",

@@ -1,0 +1,86 @@
+#include "daemon/exports/manifest.h"
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "daemon/exports/run_figures.h"
+#include "daemon/version.h"
+#include "train/summary.h"
+
+namespace lockstep::daemon {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+double masked_share(const SavedModel& saved) {
+  int64_t num_weights = 0, num_masked = 0;
+  for (const auto& [name, param] : saved.params) {
+    if (!name.ends_with(".weight") || param.values.dim() < 2) continue;
+    num_weights += param.values.numel();
+    num_masked += param.pruned.sum().item<int64_t>();
+  }
+  return num_weights == 0 ? 0 : static_cast<double>(num_masked) / static_cast<double>(num_weights);
+}
+
+Json figures_json(const ExportFacts& facts) {
+  const RunFigures figures = find_run_figures(facts.source, facts.step, facts.parameters_sha256);
+  Json json{{"train_loss", or_null(figures.train_loss)}, {"eval", nullptr}};
+  if (figures.eval)
+    json["eval"] = {{"accuracy", figures.eval->accuracy},
+                    {"loss", figures.eval->loss},
+                    {"num_samples", figures.eval->num_samples}};
+  return json;
+}
+
+Json tensors_json(const Written& written) {
+  Json list = Json::array();
+  for (const TensorForm& tensor : written.tensors)
+    list.push_back({{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
+  return list;
+}
+
+}  // namespace
+
+ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network) {
+  ExportFacts facts{.source = saved.prefix, .step = saved.step, .sparsity = masked_share(saved)};
+  if (saved.steps_per_epoch && *saved.steps_per_epoch > 0)
+    facts.epoch = static_cast<double>(saved.step) / static_cast<double>(*saved.steps_per_epoch);
+  if (network != nullptr) {
+    facts.parameters_sha256 = train::parameters_sha256(network->model->params());
+    facts.input_shape = network->input_shape;
+    facts.num_classes = network->num_classes;
+  }
+  return facts;
+}
+
+std::string write_manifest(const ExportFacts& facts, const std::string& format,
+                           const Written& written) {
+  const bool knows_shapes = facts.num_classes > 0;
+  Json json{{"format", format},
+            {"file", std::filesystem::path(written.file).filename().string()},
+            {"num_bytes", written.num_bytes},
+            {"lockstep", version_facts().version},
+            {"commit", version_facts().commit},
+            {"source", facts.source},
+            {"step", facts.step},
+            {"epoch", or_null(facts.epoch)}};
+  json.update(figures_json(facts));
+  json["sparsity"] = facts.sparsity;
+  json["parameters_sha256"] =
+      facts.parameters_sha256.empty() ? Json(nullptr) : Json(facts.parameters_sha256);
+  json["input_shape"] = knows_shapes ? Json(facts.input_shape) : Json(nullptr);
+  json["num_classes"] = knows_shapes ? Json(facts.num_classes) : Json(nullptr);
+  json["tensors"] = tensors_json(written);
+  const std::string path = written.file + ".json";
+  files::write_atomically(path, json.dump(2) + "\n");
+  return path;
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "daemon/exports/saved_network.h"
+#include "daemon/exports/written.h"
+#include "daemon/saved_model.h"
+
+namespace lockstep::daemon {
+
+/// What is known of a save beside its weights. Nothing where the save, or the records beside it, do
+/// not say.
+struct ExportFacts {
+  std::string source;  ///< prefix of the save
+  int64_t step = 0;
+  std::optional<double> epoch;
+  double sparsity = 0;            ///< masked share of the weights of 2 or more dimensions
+  std::string parameters_sha256;  ///< as in a run's summary.json; empty: unknown
+  std::vector<int64_t> input_shape;
+  int64_t num_classes = 0;  ///< 0: shape and classes are unknown
+};
+
+/// `network` null: the save does not say which network it belongs to.
+ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network);
+
+/// Writes WRITTEN.FILE.json (docs/export.md lists its keys) and returns its path.
+std::string write_manifest(const ExportFacts& facts, const std::string& format,
+                           const Written& written);
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,198 @@
+#include "daemon/exports/onnx.h"
+
+#include <bit>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "daemon/proto/onnx.pb.h"
+#include "daemon/version.h"
+
+namespace lockstep::daemon {
+namespace {
+
+using model::LayerKind;
+using model::NetworkLayer;
+namespace pb = lockstep::onnx::pb;
+
+static_assert(std::endian::native == std::endian::little, "values are written as they lie");
+
+constexpr int64_t kFileVersion = 7;  // goes with operator set 13
+constexpr int32_t kFloat32 = 1;
+constexpr int64_t kMaxTensorBytes = (int64_t{1} << 31) - (int64_t{1} << 20);
+
+void add_ints(const char* name, const std::vector<int64_t>& values, pb::Node* node) {
+  pb::Attribute* attribute = node->add_attribute();
+  attribute->set_name(name);
+  attribute->set_type(pb::Attribute::INTS);
+  for (const int64_t value : values) attribute->add_ints(value);
+}
+
+void add_int(const char* name, int64_t value, pb::Node* node) {
+  pb::Attribute* attribute = node->add_attribute();
+  attribute->set_name(name);
+  attribute->set_type(pb::Attribute::INT);
+  attribute->set_i(value);
+}
+
+void add_float(const char* name, double value, pb::Node* node) {
+  pb::Attribute* attribute = node->add_attribute();
+  attribute->set_name(name);
+  attribute->set_type(pb::Attribute::FLOAT);
+  attribute->set_f(static_cast<float>(value));
+}
+
+/// A graph that grows layer by layer; `value_` is what the last one gave.
+class GraphWriter {
+ public:
+  GraphWriter(const PortableNetwork& network, pb::Graph* graph)
+      : network_(network), graph_(*graph) {}
+
+  void write() {
+    graph_.set_name("lockstep");
+    declare("inputs", network_.input_shape, graph_.add_input());
+    for (const auto& [name, tensor] : network_.tensors)
+      add_values(name, tensor.sizes(), tensor.const_data_ptr<float>());
+    for (size_t i = 0; i < network_.layers.size(); ++i) add_layer(i);
+    graph_.mutable_node(graph_.node_size() - 1)->set_output(0, "logits");
+    declare("logits", {network_.num_classes}, graph_.add_output());
+  }
+
+ private:
+  static void declare(const char* name, const std::vector<int64_t>& shape, pb::ValueInfo* value) {
+    value->set_name(name);
+    auto* type = value->mutable_type()->mutable_tensor_type();
+    type->set_elem_type(kFloat32);
+    type->mutable_shape()->add_dim()->set_dim_param("batch");
+    for (const int64_t extent : shape) type->mutable_shape()->add_dim()->set_dim_value(extent);
+  }
+
+  void add_values(const std::string& name, at::IntArrayRef shape, const float* values) {
+    pb::Tensor* tensor = graph_.add_initializer();
+    tensor->set_name(name);
+    tensor->set_data_type(kFloat32);
+    int64_t num_values = 1;
+    for (const int64_t extent : shape) {
+      tensor->add_dims(extent);
+      num_values *= extent;
+    }
+    tensor->set_raw_data(values, static_cast<size_t>(num_values) * sizeof(float));
+  }
+
+  /// A scalar that several nodes may use.
+  std::string constant(const std::string& name, float value) {
+    for (const pb::Tensor& known : graph_.initializer())
+      if (known.name() == name) return name;
+    add_values(name, {}, &value);
+    return name;
+  }
+
+  pb::Node* add_node(const char* op_type, const std::vector<std::string>& inputs) {
+    pb::Node* node = graph_.add_node();
+    node->set_op_type(op_type);
+    node->set_name(fmt::format("{}_{}", op_type, graph_.node_size()));
+    for (const std::string& input : inputs) node->add_input(input);
+    value_ = fmt::format("value_{}", graph_.node_size());
+    node->add_output(value_);
+    return node;
+  }
+
+  void add_layer(size_t i) {
+    const NetworkLayer& layer = network_.layers[i];
+    switch (layer.kind) {
+      case LayerKind::kFlatten:
+        return add_int("axis", 1, add_node("Flatten", {value_}));
+      case LayerKind::kLinear:
+        return add_int("transB", 1, add_node("Gemm", with_tensors(layer)));
+      case LayerKind::kConv2d:
+        return add_convolution(layer);
+      case LayerKind::kBatchNorm:
+        return add_float("epsilon", layer.epsilon,
+                         add_node("BatchNormalization", with_tensors(layer)));
+      case LayerKind::kMaxPool2d:
+        return add_pooling(layer);
+      case LayerKind::kRelu:
+        return void(add_node("Relu", {value_}));
+      case LayerKind::kGelu:
+        return add_gelu();
+      case LayerKind::kTanh:
+        return void(add_node("Tanh", {value_}));
+      case LayerKind::kOther:
+        break;
+    }
+    refuse_layer(network_.layers, i, "ONNX");
+  }
+
+  /// The last value, then the layer's tensors, whose order ONNX shares.
+  std::vector<std::string> with_tensors(const NetworkLayer& layer) const {
+    std::vector<std::string> inputs = model::tensor_names(layer);
+    inputs.insert(inputs.begin(), value_);
+    return inputs;
+  }
+
+  void add_convolution(const NetworkLayer& layer) {
+    pb::Node* node = add_node("Conv", with_tensors(layer));
+    const int64_t k = layer.kernel_extent, s = layer.stride, p = layer.padding;
+    add_ints("kernel_shape", {k, k}, node);
+    add_ints("strides", {s, s}, node);
+    add_ints("pads", {p, p, p, p}, node);
+  }
+
+  void add_pooling(const NetworkLayer& layer) {
+    pb::Node* node = add_node("MaxPool", {value_});
+    add_ints("kernel_shape", {layer.kernel_extent, layer.kernel_extent}, node);
+    add_ints("strides", {layer.stride, layer.stride}, node);
+  }
+
+  /// x (1 + erf(x / sqrt(2))) / 2
+  void add_gelu() {
+    const std::string x = value_;
+    add_node("Mul", {x, constant("gelu_inverse_sqrt_2", static_cast<float>(std::sqrt(0.5)))});
+    add_node("Erf", {value_});
+    add_node("Add", {value_, constant("gelu_one", 1)});
+    add_node("Mul", {x, value_});
+    add_node("Mul", {value_, constant("gelu_half", 0.5)});
+  }
+
+  const PortableNetwork& network_;
+  pb::Graph& graph_;
+  std::string value_ = "inputs";
+};
+
+void require_room(const PortableNetwork& network) {
+  int64_t num_bytes = 0;
+  for (const auto& [name, tensor] : network.tensors) {
+    check(tensor.scalar_type() == at::kFloat, "a network's tensors are float32: " + name);
+    num_bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  if (num_bytes > kMaxTensorBytes)
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("an ONNX file holds at most 2 GiB, these tensors have {} bytes: use "
+                            "--format torchscript or safetensors",
+                            num_bytes));
+}
+
+}  // namespace
+
+std::string onnx_bytes(const PortableNetwork& network) {
+  require_room(network);
+  pb::Model model;
+  model.set_ir_version(kFileVersion);
+  model.set_producer_name("lockstep");
+  model.set_producer_version(version_facts().version);
+  pb::OperatorSet* operators = model.add_opset_import();
+  operators->set_domain("");
+  operators->set_version(kOnnxOperatorSet);
+  for (const auto& [name, text] : network.facts) {
+    pb::Entry* entry = model.add_metadata_props();
+    entry->set_key(name);
+    entry->set_value(text);
+  }
+  GraphWriter(network, model.mutable_graph()).write();
+  std::string bytes;
+  check(model.SerializeToString(&bytes), "an ONNX file cannot be put together");
+  return bytes;
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,156 @@
+#include "daemon/exports/saved_network.h"
+
+#include <sstream>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/yaml_document.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr std::string_view kSection = "model.";
+constexpr size_t kMaxItems = 4096;
+
+[[noreturn]] void refuse(const SavedModel& saved, const std::string& what) {
+  throw Error(ExitCode::kBadData, "export", saved.prefix + ": " + what);
+}
+
+/// The number of channels[3]. Throws std::exception for a text that is none.
+size_t item_of(const std::string& path, size_t bracket) {
+  const size_t item = std::stoul(path.substr(bracket + 1));
+  if (item >= kMaxItems) throw std::out_of_range(path);
+  return item;
+}
+
+/// channels[3]=64 -> item 3 of the list channels is 64. Settings are sorted as texts, so [10]
+/// stands before [2].
+void place(const std::string& path, const std::string& value, YAML::Node* section) {
+  const size_t bracket = path.find('[');
+  if (bracket == std::string::npos) {
+    (*section)[path] = value;
+    return;
+  }
+  const size_t item = item_of(path, bracket);
+  YAML::Node list = (*section)[path.substr(0, bracket)];
+  while (list.size() < item) list.push_back("");
+  list[item] = value;
+}
+
+/// The section `model` of the run file that made the save.
+std::string model_section(const SavedModel& saved) {
+  YAML::Node section(YAML::NodeType::Map);
+  std::istringstream lines(saved.settings);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t mark = line.find('=');
+    if (mark == std::string::npos || !line.starts_with(kSection)) continue;
+    try {
+      place(line.substr(kSection.size(), mark - kSection.size()), line.substr(mark + 1), &section);
+    } catch (const std::exception&) {
+      refuse(saved, "its settings make no network: " + line);
+    }
+  }
+  return YAML::Dump(section);
+}
+
+model::ModelOptions options_of(const SavedModel& saved) {
+  Faults faults;
+  const YamlDocument document = YamlDocument::parse("settings", model_section(saved), &faults);
+  const model::ModelOptions options =
+      model::read_model_options(YamlFields(document.root(), "model", document, &faults));
+  if (!faults.empty()) {
+    try {
+      faults.throw_if_any("export");
+    } catch (const Error& fault) {
+      refuse(saved, fmt::format("its settings make no network: {}", fault.what()));
+    }
+  }
+  return options;
+}
+
+std::vector<int64_t> shape_of(const SavedModel& saved) {
+  const auto list = nlohmann::json::parse(saved.input_shape, nullptr, false);
+  std::vector<int64_t> shape;
+  if (!list.is_array()) refuse(saved, "the shape of its inputs is no list: " + saved.input_shape);
+  for (const auto& extent : list) {
+    if (!extent.is_number_unsigned() || extent.get<uint64_t>() > 1'000'000'000)
+      refuse(saved, "the shape of its inputs is no list of counts: " + saved.input_shape);
+    shape.push_back(extent.get<int64_t>());
+  }
+  return shape;
+}
+
+void require_facts(const SavedModel& saved) {
+  const char* means = saved.settings.empty() ? "it holds no run's settings"
+                      : names_its_network(saved)
+                          ? nullptr
+                          : "it was made before saves held the shape of their inputs; go on with "
+                            "its run, whose next save does";
+  if (means != nullptr)
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{}: does not say which network it belongs to: {}. --format "
+                            "safetensors and tensorflow need no network",
+                            saved.prefix, means));
+}
+
+/// Copies into the network and says what it does not fit.
+class Filling {
+ public:
+  explicit Filling(const SavedModel& saved) : saved_(saved), num_left_(saved.params.size()) {}
+
+  void fill(const std::string& name, const at::Tensor& live) {
+    const auto found = saved_.params.find(name);
+    if (found == saved_.params.end())
+      refuse(saved_, fmt::format("its network needs {}, which it does not hold", name));
+    const at::Tensor& values = found->second.values;
+    if (values.sizes() != live.sizes() || values.scalar_type() != live.scalar_type())
+      refuse(saved_, fmt::format("its {} is {} [{}], its network's {} [{}]", name,
+                                 toString(values.scalar_type()), fmt::join(values.sizes(), ", "),
+                                 toString(live.scalar_type()), fmt::join(live.sizes(), ", ")));
+    const at::NoGradGuard no_grad;
+    live.copy_(values);
+    --num_left_;
+  }
+  void done() const {
+    if (num_left_ != 0)
+      refuse(saved_, fmt::format("it holds {} tensors that its network does not have", num_left_));
+  }
+
+ private:
+  const SavedModel& saved_;
+  size_t num_left_;
+};
+
+std::unique_ptr<model::Model> made(const SavedModel& saved, const std::vector<int64_t>& shape) {
+  try {
+    return model::make_model(options_of(saved), shape, saved.num_classes, /*seed=*/0);
+  } catch (const Error& fault) {
+    if (fault.code() != ExitCode::kConfig) throw;
+    refuse(saved, fmt::format("its settings make no network: {}", fault.what()));
+  }
+}
+
+}  // namespace
+
+bool names_its_network(const SavedModel& saved) {
+  return !saved.settings.empty() && !saved.input_shape.empty() && saved.num_classes > 0;
+}
+
+SavedNetwork rebuild_network(const SavedModel& saved) {
+  require_facts(saved);
+  SavedNetwork network{.input_shape = shape_of(saved), .num_classes = saved.num_classes};
+  network.model = made(saved, network.input_shape);
+  Filling filling(saved);
+  for (const Param& param : network.model->params()) filling.fill(param.name, param.tensor);
+  for (const model::Buffer& buffer : network.model->buffers())
+    filling.fill(buffer.name, buffer.tensor);
+  filling.done();
+  network.model->set_training(false);
+  return network;
+}
+
+}  // namespace lockstep::daemon

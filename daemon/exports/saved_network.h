@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/saved_model.h"
+#include "model/model.h"
+
+namespace lockstep::daemon {
+
+/// The network that a save belongs to, with the save's weights, in evaluation, without fake
+/// quantization.
+struct SavedNetwork {
+  std::unique_ptr<model::Model> model;
+  std::vector<int64_t> input_shape;  ///< of one sample
+  int64_t num_classes = 0;
+};
+
+/// Whether the save says which network it belongs to.
+bool names_its_network(const SavedModel& saved);
+
+/// Builds the network from what the save says of its run; no run file is read. Throws
+/// Error(kUsage) if it says nothing or is older than what is needed here, with a way out;
+/// Error(kBadData) if its settings make no network or not the one whose tensors it holds.
+SavedNetwork rebuild_network(const SavedModel& saved);
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,131 @@
+#include "daemon/exports/torchscript.h"
+
+#include <cctype>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include "base/error.h"
+
+namespace lockstep::daemon {
+namespace {
+
+using model::LayerKind;
+
+/// blocks.0.conv.weight -> blocks, 0, conv, weight.
+std::vector<std::string> parts_of(const std::string& name) {
+  std::vector<std::string> parts(1);
+  for (const char letter : name) {
+    if (letter == '.') {
+      parts.emplace_back();
+      continue;
+    }
+    check(std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_',
+          "a tensor's name has letters, digits, _ and dots: " + name);
+    parts.back().push_back(letter);
+  }
+  return parts;
+}
+
+/// A number is no attribute that source text can name with a dot.
+std::string expression(const std::string& name) {
+  std::string text = "self";
+  for (const std::string& part : parts_of(name))
+    text = std::isdigit(static_cast<unsigned char>(part.front())) != 0
+               ? fmt::format("getattr({}, \"{}\")", text, part)
+               : fmt::format("{}.{}", text, part);
+  return text;
+}
+
+std::string call_of(const model::Network& layers, size_t i) {
+  const model::NetworkLayer& layer = layers[i];
+  const auto part = [&](const char* name) { return expression(layer.name + "." + name); };
+  switch (layer.kind) {
+    case LayerKind::kFlatten:
+      return "torch.flatten(x, 1)";
+    case LayerKind::kLinear:
+      return fmt::format("torch.linear(x, {}, {})", part("weight"), part("bias"));
+    case LayerKind::kConv2d:
+      return fmt::format("torch.conv2d(x, {}, {}, [{s}, {s}], [{p}, {p}], [1, 1], 1)",
+                         part("weight"), part("bias"), fmt::arg("s", layer.stride),
+                         fmt::arg("p", layer.padding));
+    case LayerKind::kBatchNorm:
+      return fmt::format("torch.batch_norm(x, {}, {}, {}, {}, False, 0.0, {:.17g}, False)",
+                         part("gamma"), part("beta"), part("moving_mean"), part("moving_variance"),
+                         layer.epsilon);
+    case LayerKind::kMaxPool2d:
+      return fmt::format("torch.max_pool2d(x, [{k}, {k}], [{s}, {s}])",
+                         fmt::arg("k", layer.kernel_extent), fmt::arg("s", layer.stride));
+    case LayerKind::kRelu:
+      return "torch.relu(x)";
+    case LayerKind::kGelu:
+      return "torch.gelu(x)";
+    case LayerKind::kTanh:
+      return "torch.tanh(x)";
+    case LayerKind::kOther:
+      break;
+  }
+  refuse_layer(layers, i, "TorchScript");
+}
+
+/// Modules inside modules, as the dots of the tensors' names say.
+class ModuleTree {
+ public:
+  ModuleTree() : root_(new_module("Network")) {}
+
+  void add(const std::string& name, const at::Tensor& tensor, bool is_buffer) {
+    const std::vector<std::string> parts = parts_of(name);
+    torch::jit::Module at = root_;
+    std::string path;
+    for (size_t i = 0; i + 1 < parts.size(); ++i) at = child(at, parts[i], &path);
+    at.register_parameter(parts.back(), tensor, is_buffer);
+  }
+  torch::jit::Module& root() { return root_; }
+
+ private:
+  torch::jit::Module new_module(const std::string& class_name) {
+    torch::jit::Module module("__torch__.lockstep." + class_name, unit_, /*shouldMangle=*/true);
+    module.register_attribute("training", c10::BoolType::get(), false);
+    return module;
+  }
+
+  torch::jit::Module child(torch::jit::Module& parent, const std::string& name, std::string* path) {
+    *path += "." + name;
+    const auto found = children_.find(*path);
+    if (found != children_.end()) return found->second;
+    torch::jit::Module made = new_module("Part");
+    parent.register_module(name, made);
+    return children_.emplace(*path, made).first->second;
+  }
+
+  std::shared_ptr<torch::jit::CompilationUnit> unit_ =
+      std::make_shared<torch::jit::CompilationUnit>();
+  torch::jit::Module root_;
+  std::map<std::string, torch::jit::Module> children_;
+};
+
+}  // namespace
+
+std::string torchscript_source(const PortableNetwork& network) {
+  std::string source = "def forward(self, inputs: Tensor) -> Tensor:\n    x = inputs\n";
+  for (size_t i = 0; i < network.layers.size(); ++i)
+    source += fmt::format("    x = {}\n", call_of(network.layers, i));
+  return source + "    return x\n";
+}
+
+std::string torchscript_bytes(const PortableNetwork& network) {
+  const std::string source = torchscript_source(network);
+  ModuleTree tree;
+  for (const model::NetworkLayer& layer : network.layers)
+    for (const std::string& name : model::tensor_names(layer))
+      tree.add(name, network.tensors.at(name), name.find(".moving_") != std::string::npos);
+  tree.root().define(source);
+  torch::jit::ExtraFilesMap extra;
+  for (const auto& [name, text] : network.facts) extra[name] = text;
+  std::ostringstream bytes;
+  tree.root().save(bytes, extra);
+  return std::move(bytes).str();
+}
+
+}  // namespace lockstep::daemon

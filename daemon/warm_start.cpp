@@ -1,0 +1,166 @@
+#include "daemon/warm_start.h"
+
+#include <filesystem>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/latest_checkpoint.h"
+#include "checkpoint/save_files.h"
+#include "checkpoint/saved_values.h"
+#include "dist/agree.h"
+#include "train/stopwatch.h"
+
+namespace lockstep::daemon {
+namespace {
+
+using checkpoint::SavedValues;
+
+/// A folder means its newest save; that of a run, the one of its saves.
+std::string found_save(const std::string& named, dist::Communicator& control) {
+  std::error_code ignored;
+  const bool is_folder = control.rank() == 0 && std::filesystem::is_directory(named, ignored) &&
+                         !std::filesystem::exists(checkpoint::index_path(named), ignored);
+  if (!dist::any_of(control, is_folder)) return named;
+  for (const std::filesystem::path& folder :
+       {std::filesystem::path(named), std::filesystem::path(named) / "checkpoints"})
+    if (const auto newest = checkpoint::latest_checkpoint(folder, control)) return *newest;
+  throw Error(ExitCode::kInputMissing, "warm start",
+              fmt::format("checkpoint.warm_start_ckpt: the folder {} holds no save", named))
+      .everywhere();
+}
+
+/// Parameters and buffers by dotted name, detached.
+StateList variables_of(const model::Model& model) {
+  StateList list;
+  for (const Param& param : model.params())
+    list.push_back({.key = param.name, .tensor = param.tensor.detach()});
+  for (const model::Buffer& buffer : model.buffers())
+    list.push_back({.key = buffer.name, .tensor = buffer.tensor});
+  return list;
+}
+
+/// The index name of a variable's value; nothing if the save lacks it.
+std::optional<std::string> name_in(SavedValues& saved, const std::string& variable) {
+  for (const std::string& key : {model_key(variable), slashed(variable)}) {
+    if (auto name = saved.find(key)) return name;
+    if (saved.contains(key)) return key;  // name-based
+  }
+  return std::nullopt;
+}
+
+class WarmStart {
+ public:
+  WarmStart(const Assembly& assembly, const std::string& prefix)
+      : options_(assembly.config.checkpoint.warm_start),
+        variables_(variables_of(*assembly.model)),
+        saved_(prefix) {}
+
+  /// Nothing is written before everything is checked.
+  void load() {
+    require_scopes();
+    std::map<std::string, StateEntry> found;
+    for (const StateEntry& variable : variables_) {
+      if (!is_wanted(variable.key)) {
+        left_out_.push_back(variable.key);
+      } else if (const auto name = name_in(saved_, variable.key)) {
+        check_form(*name, variable);
+        found.emplace(*name, variable);
+        loaded_.push_back(variable.key);
+      } else {
+        missing_.push_back(variable.key);
+      }
+    }
+    require_complete();
+    saved_.read_all(found);
+  }
+
+  void tell() const {
+    const std::vector<std::string> unused = unused_names();
+    log::info("warm start",
+              fmt::format("{} of {} variables loaded from {}: {}", loaded_.size(),
+                          variables_.size(), saved_.prefix(), fmt::join(loaded_, ", ")));
+    if (!left_out_.empty())
+      log::info("warm start", fmt::format("{} left as they are, by the scopes: {}",
+                                          left_out_.size(), fmt::join(left_out_, ", ")));
+    if (!unused.empty())
+      log::info("warm start", fmt::format("{} saved variables have no use here: {}", unused.size(),
+                                          fmt::join(unused, ", ")));
+  }
+
+ private:
+  bool is_wanted(const std::string& name) const {
+    const bool restored = options_.checkpoint_restore_scopes.empty() ||
+                          options_.checkpoint_restore_scopes.cover(name);
+    return restored && !options_.checkpoint_exclude_scopes.cover(name);
+  }
+
+  /// A scope may name what only the model or only the checkpoint has.
+  void require_scopes() const {
+    std::vector<std::string> names;
+    for (const StateEntry& variable : variables_) names.push_back(variable.key);
+    for (const std::string& name : saved_.variables())
+      names.push_back(checkpoint::shown_name(name));
+    options_.checkpoint_restore_scopes.require_matches("checkpoint.checkpoint_restore_scopes",
+                                                       names);
+    options_.checkpoint_exclude_scopes.require_matches("checkpoint.checkpoint_exclude_scopes",
+                                                       names);
+  }
+
+  void check_form(const std::string& name, const StateEntry& variable) {
+    const auto saved = saved_.form(name), live = checkpoint::form_of(variable);
+    if (saved != live)
+      unfit_.push_back(
+          fmt::format("'{}' is {} there, {} here", variable.key, saved.text(), live.text()));
+  }
+
+  void require_complete() const {
+    std::string text;
+    if (!unfit_.empty()) text += fmt::format("{}; ", fmt::join(unfit_, "; "));
+    if (!missing_.empty()) text += fmt::format("it holds no '{}'; ", fmt::join(missing_, "', '"));
+    if (!text.empty())
+      throw Error(ExitCode::kConfig, "warm start",
+                  fmt::format("{} does not fit the model: {}what is meant to keep its initial "
+                              "values is named in checkpoint.checkpoint_exclude_scopes",
+                              saved_.prefix(), text));
+  }
+
+  std::vector<std::string> unused_names() const {
+    NameScopes used(loaded_);
+    std::vector<std::string> names;
+    for (const std::string& name : saved_.variables()) {
+      const std::string shown = checkpoint::shown_name(name);
+      if (!shown.starts_with("optimizer/") && (loaded_.empty() || !used.cover(shown)))
+        names.push_back(shown);
+    }
+    return names;
+  }
+
+  const checkpoint::WarmStartOptions& options_;
+  const StateList variables_;
+  SavedValues saved_;
+  std::vector<std::string> loaded_, left_out_, missing_, unfit_;
+};
+
+}  // namespace
+
+void warm_start(Assembly& assembly, bool is_resumed) {
+  const std::string& named = assembly.config.checkpoint.warm_start.warm_start_ckpt;
+  if (named.empty()) return;
+  if (is_resumed) {
+    if (assembly.control.rank() == 0)
+      log::info("warm start", "the run goes on from a save of its own: " + named + " is not read");
+    return;
+  }
+  const std::string prefix = found_save(named, assembly.control);
+  const auto start = dist::on_all_ranks(assembly.control, [&] {
+    auto work = std::make_unique<WarmStart>(assembly, prefix);
+    work->load();
+    return work;
+  });
+  if (assembly.control.rank() == 0) start->tell();
+}
+
+}  // namespace lockstep::daemon

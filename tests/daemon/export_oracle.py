@@ -1,0 +1,191 @@
+"""Exported files in the hands of those they are for: PyTorch, onnx, onnxruntime, safetensors, TensorFlow.
+
+usage: export_oracle.py torch|tensorflow EXPORT_DRIVER [unittest arguments]
+The driver exports every type of network in every format, with the logits that the network itself computed. PyTorch and
+TensorFlow do not fit into one process, so each has a run of its own.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+JUDGE, DRIVER = sys.argv.pop(1), sys.argv.pop(1)
+TITLES = {"digits_net", "by_default", "mlp_gelu", "mlp_tanh", "mlp_deep", "cnn", "cnn_batch_norm"}
+TOLERANCE = 1e-5  # relative to the largest logit
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+if JUDGE == "torch":
+    from cpu_torch import torch
+    import onnx
+    import onnxruntime
+    from safetensors.numpy import load_file
+else:
+    import os
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    import tensorflow as tf
+    from safetensors.numpy import load_file
+
+
+class Exported:
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="lockstep-export-")
+        cls.addClassCleanup(cls.folder.cleanup)
+        subprocess.run([DRIVER, cls.folder.name], check=True, timeout=100)
+        cls.networks = {path.name: path for path in pathlib.Path(cls.folder.name).iterdir()}
+
+    def for_each(self, check):
+        """check(folder, answers) for every network, each in a subtest of its own: one that fails hides no other."""
+        self.assertEqual(set(self.networks), TITLES)
+        for title, folder in sorted(self.networks.items()):
+            with self.subTest(title):
+                check(folder, load_file(folder / "answers.safetensors"))
+
+    def test_the_answers_say_something_of_the_layers(self):
+        """Where signals fade or units die, logits are biases, and any network would pass."""
+        def check(folder, answers):
+            logits = answers["logits"]
+            self.assertGreater(np.ptp(logits, axis=0).max() / np.abs(logits).max(), 0.2)
+        self.for_each(check)
+
+    def check_logits(self, logits, answers):
+        self.assertEqual(logits.dtype, np.float32)
+        self.assertEqual(logits.shape, answers["logits"].shape)
+        error = np.abs(logits - answers["logits"]).max() / np.abs(answers["logits"]).max()
+        self.assertLess(error, TOLERANCE)
+        return error
+
+    def tensors_of(self, answers):
+        return {name.removeprefix("tensor."): values for name, values in answers.items() if name.startswith("tensor.")}
+
+
+@unittest.skipUnless(JUDGE == "torch", "another run's")
+class TorchScript(Exported, unittest.TestCase):
+    def test_logits_are_the_model_s_own(self):
+        def check(folder, answers):
+            module = torch.jit.load(folder / "model.pt")
+            self.assertFalse(module.training)
+            logits = module(torch.from_numpy(answers["inputs"])).detach().numpy()
+            print(folder.name, "torchscript", self.check_logits(logits, answers))
+            module.train()  # evaluation is all it can do
+            self.assertTrue(np.array_equal(module(torch.from_numpy(answers["inputs"])).detach().numpy(), logits))
+        self.for_each(check)
+
+    def test_state_dict_has_the_model_s_names(self):
+        def check(folder, answers):
+            module = torch.jit.load(folder / "model.pt")
+            expected = {name: values for name, values in self.tensors_of(answers).items() if not name.endswith(".num_batches")}
+            self.assertEqual({name: values.numpy().tolist() for name, values in module.state_dict().items()},
+                             {name: values.tolist() for name, values in expected.items()})
+            self.assertEqual({name for name, _ in module.named_buffers()}, {name for name in expected if ".moving_" in name})
+        self.for_each(check)
+
+    def test_facts_travel_in_the_archive(self):
+        facts = {"source": "", "step": "", "producer": ""}
+        torch.jit.load(self.networks["cnn"] / "model.pt", _extra_files=facts)
+        self.assertEqual((facts["source"], facts["step"]), (b"m-30", b"30"))
+
+    def test_it_can_be_frozen_and_saved_again(self):
+        def check(folder, answers):
+            frozen = torch.jit.freeze(torch.jit.load(folder / "model.pt"))
+            frozen.save(folder / "again.pt")
+            logits = torch.jit.load(folder / "again.pt")(torch.from_numpy(answers["inputs"]))
+            self.check_logits(logits.detach().numpy(), answers)
+        self.for_each(check)
+
+
+@unittest.skipUnless(JUDGE == "torch", "another run's")
+class Onnx(Exported, unittest.TestCase):
+    def test_logits_are_the_model_s_own_for_any_batch(self):
+        def check(folder, answers):
+            session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+            logits = session.run(["logits"], {"inputs": answers["inputs"]})[0]
+            print(folder.name, "onnx", self.check_logits(logits, answers))
+            for batch in (0, 1, 3):
+                part = session.run(None, {"inputs": answers["inputs"][:batch]})[0]
+                self.assertEqual(part.shape, (batch, logits.shape[1]))
+                self.assertTrue(np.allclose(part, logits[:batch], rtol=1e-5, atol=1e-6))
+        self.for_each(check)
+
+    def test_the_checker_passes_it(self):
+        def check(folder, answers):
+            model = onnx.load(folder / "model.onnx")
+            onnx.checker.check_model(model, full_check=True)
+            self.assertEqual([(one.domain, one.version) for one in model.opset_import], [("", 13)])
+            inputs, = model.graph.input
+            dims = inputs.type.tensor_type.shape.dim
+            self.assertEqual(dims[0].dim_param, "batch")
+            self.assertEqual([dim.dim_value for dim in dims[1:]], list(answers["inputs"].shape[1:]))
+            self.assertEqual({entry.key: entry.value for entry in model.metadata_props}["step"], "30")
+            values = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+            for name, expected in self.tensors_of(answers).items():
+                if not name.endswith(".num_batches"):
+                    self.assertTrue(np.array_equal(values[name], expected), name)
+        self.for_each(check)
+
+
+@unittest.skipUnless(JUDGE == "torch", "another run's")
+class Safetensors(Exported, unittest.TestCase):
+    def test_every_tensor_is_there(self):
+        def check(folder, answers):
+            found = load_file(folder / "model.safetensors")
+            expected = self.tensors_of(answers)
+            self.assertEqual(set(found), set(expected))
+            for name, values in expected.items():
+                self.assertEqual(found[name].dtype, values.dtype)
+                self.assertTrue(np.array_equal(found[name], values), name)
+        self.for_each(check)
+
+    def test_the_manifest_lists_them(self):
+        def check(folder, answers):
+            manifest = json.loads((folder / "model.safetensors.json").read_text())
+            self.assertEqual({one["name"]: one["shape"] for one in manifest["tensors"]},
+                             {name: list(values.shape) for name, values in self.tensors_of(answers).items()})
+        self.for_each(check)
+
+
+@unittest.skipUnless(JUDGE == "tensorflow", "another run's")
+class TensorFlow(Exported, unittest.TestCase):
+    def objects(self, tensors):
+        """Nested objects whose variables have these dotted names, filled with zeros."""
+        root = tf.Module()
+        variables = {}
+        for name, values in tensors.items():
+            at = root
+            *parts, last = name.split(".")
+            for part in parts:
+                if not hasattr(at, part):
+                    setattr(at, part, tf.Module())
+                at = getattr(at, part)
+            variables[name] = tf.Variable(tf.zeros(values.shape, values.dtype))
+            setattr(at, last, variables[name])
+        return root, variables
+
+    def test_checkpoint_restores_every_variable(self):
+        def check(folder, answers):
+            expected = self.tensors_of(answers)
+            model, variables = self.objects(expected)
+            prefix = tf.train.latest_checkpoint(folder / "tf")
+            self.assertEqual(pathlib.Path(prefix), folder / "tf" / "m-30")
+            checkpoint = tf.train.Checkpoint(model=model)
+            checkpoint.restore(prefix).assert_consumed()
+            self.assertEqual(int(checkpoint.save_counter), 30)
+            for name, values in expected.items():
+                self.assertTrue(np.array_equal(variables[name].numpy(), values), name)
+        self.for_each(check)
+
+    def test_tensors_are_whole(self):
+        def check(folder, answers):
+            listed = dict(tf.train.list_variables(folder / "tf"))
+            for name, values in self.tensors_of(answers).items():
+                key = f"model/{name.replace('.', '/')}/.ATTRIBUTES/VARIABLE_VALUE"
+                self.assertEqual(listed[key], list(values.shape))
+        self.for_each(check)
+
+
+if __name__ == "__main__":
+    unittest.main()

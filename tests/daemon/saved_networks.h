@@ -1,0 +1,136 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "base/state_list.h"
+#include "checkpoint/saver.h"
+#include "dist/self_communicator.h"
+#include "model/model.h"
+
+namespace lockstep::tests {
+
+/// A network as a run file asks for it.
+struct NetworkCase {
+  std::string title;
+  std::vector<std::string> settings;  ///< as a save holds them
+  model::ModelOptions options;
+  std::vector<int64_t> input_shape;
+  int64_t num_classes = 10;
+};
+
+/// All types of networks and what they can be made of.
+inline std::vector<NetworkCase> network_cases() {
+  return {
+      {"digits_net", {"data.train.type=digits", "model.type=digits_net"}, {}, {1, 8, 8}},
+      {"by_default", {"run.name=x"}, {}, {1, 8, 8}},
+      {"mlp_gelu",
+       {"model.layers[0]=6", "model.layers[1]=5", "model.layers[2]=3", "model.type=mlp"},
+       {.type = "mlp", .layers = {6, 5, 3}},
+       {2, 3},
+       3},
+      {"mlp_tanh",
+       {"model.activation=tanh", "model.layers[0]=6", "model.layers[1]=5", "model.layers[2]=3",
+        "model.type=mlp"},
+       {.type = "mlp", .layers = {6, 5, 3}, .activation = "tanh"},
+       {6},
+       3},
+      {"mlp_deep",  // item 10 stands before item 2 where lines are sorted
+       {"model.activation=relu", "model.layers[0]=4", "model.layers[10]=3", "model.layers[1]=5",
+        "model.layers[2]=6", "model.layers[3]=7", "model.layers[4]=8", "model.layers[5]=9",
+        "model.layers[6]=8", "model.layers[7]=7", "model.layers[8]=6", "model.layers[9]=5",
+        "model.type=mlp"},
+       {.type = "mlp", .layers = {4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 3}, .activation = "relu"},
+       {4},
+       3},
+      {"cnn",
+       {"model.channels[0]=4", "model.channels[1]=5", "model.channels[2]=6", "model.hidden=7",
+        "model.type=cnn"},
+       {.type = "cnn", .channels = {4, 5, 6}, .hidden = 7},
+       {2, 7, 9},
+       4},
+      {"cnn_batch_norm",
+       {"model.batch_norm=true", "model.channels[0]=4", "model.channels[1]=5", "model.hidden=7",
+        "model.type=cnn"},
+       {.type = "cnn", .channels = {4, 5}, .hidden = 7, .batch_norm = true},
+       {2, 7, 9},
+       4},
+  };
+}
+
+/// A network of which no tensor is as at the start, and the state that a run would save of it. The
+/// same numbers in every process, so that what one run shows the next one shows too.
+///
+/// Weights are scaled so that a layer hands on the variance that it gets (He et al., arXiv
+/// 1502.01852): as a new network has them, signals fade and ReLUs die, logits are little more than
+/// biases, and a wrong layer would hardly show. See liveliness().
+struct TrainedNetwork {
+  explicit TrainedNetwork(const NetworkCase& c)
+      : net(model::make_model(c.options, c.input_shape, c.num_classes, 17)),
+        input_shape(c.input_shape),
+        settings(fmt::format("{}", fmt::join(c.settings, "\n"))),
+        shape(fmt::format("[{}]", fmt::join(c.input_shape, ", "))),
+        num_classes(c.num_classes) {
+    const at::NoGradGuard no_grad;
+    at::manual_seed(kSeed);
+    for (const Param& param : net->params()) {
+      if (param.prunable) param.tensor.mul_(kGain);
+      param.tensor.add_(at::rand_like(param.tensor) * 0.1);
+      state.push_back({"model/" + slashed(param.name), param.tensor.detach()});
+    }
+    for (const model::Buffer& buffer : net->buffers()) {
+      if (buffer.tensor.is_floating_point()) buffer.tensor.add_(at::rand_like(buffer.tensor));
+      state.push_back({"model/" + slashed(buffer.name), buffer.tensor});
+    }
+    state.push_back({"_lockstep/step", view_of(&step)});
+    state.push_back({"_lockstep/sampler/steps_per_epoch", view_of(&steps_per_epoch)});
+    state.push_back({"_lockstep/settings", {}, &settings});
+    state.push_back({"_lockstep/data/input_shape", {}, &shape});
+    state.push_back({"_lockstep/data/num_classes", view_of(&num_classes)});
+  }
+  TrainedNetwork(const TrainedNetwork&) = delete;
+  TrainedNetwork& operator=(const TrainedNetwork&) = delete;
+
+  void leave_out(const std::string& key) {
+    std::erase_if(state, [&](const StateEntry& entry) { return entry.key == key; });
+  }
+  /// Returns the save's prefix.
+  std::string save(const std::string& prefix) {
+    dist::SelfCommunicator alone;
+    return checkpoint::Saver({.prefix = prefix}, alone).save(state, step).prefix;
+  }
+  at::Tensor inputs(int64_t num_samples) const {
+    std::vector<int64_t> extents = input_shape;
+    extents.insert(extents.begin(), num_samples);
+    return at::randn(extents);
+  }
+  /// What the network itself computes in evaluation.
+  at::Tensor logits(const at::Tensor& inputs) {
+    const at::NoGradGuard no_grad;
+    net->set_training(false);
+    return net->forward(inputs);
+  }
+
+  /// How far logits differ between samples, as a share of the largest: near 0, they say nothing of
+  /// the layers that made them.
+  static double liveliness(const at::Tensor& logits_BC) {
+    const at::Tensor spread_C = std::get<0>(logits_BC.max(0)) - std::get<0>(logits_BC.min(0));
+    return (spread_C.max() / logits_BC.abs().max()).item<double>();
+  }
+
+  static constexpr uint64_t kSeed = 20;
+  static constexpr double kGain = 2.45;  // uniform in ±1/sqrt(n) to a variance of 2/n
+
+  std::unique_ptr<model::Model> net;
+  std::vector<int64_t> input_shape;
+  std::string settings, shape;
+  int64_t num_classes, step = 30, steps_per_epoch = 20;
+  StateList state;
+};
+
+}  // namespace lockstep::tests
