@@ -2,14 +2,16 @@
 #
 #   make run      install what is missing, build, train the digits on 2 ranks, say where results are
 #   make test     the same without training, then every test
-#   make build    build only              make bench    paired timings (bench-recipe: of pruning, bench-sync: of steps)
+#   make build    build only              make bench    paired timings (bench-recipe: of pruning, bench-sync: of steps,
+#                                                       bench-checkpoint: of saves)
+#   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less)
 #   make format   clang-format            make lint     clang-tidy, include arrows, shell scripts
 #   make clean    remove build/ (runs/ and the virtual environments stay)
 #
 # PRESET=default|debug|asan|tsan chooses the build; LOCKSTEP_CUDA=on|off|auto the CUDA module.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup configure bench bench-recipe bench-sync format lint clean plots
+.PHONY: help run test build setup configure bench bench-recipe bench-sync bench-checkpoint soak format lint clean plots
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
@@ -46,6 +48,7 @@ bench: build
 	@OMP_NUM_THREADS=1 $(BUILD)/bench/optimizer
 	@bench/run $(BUILD)
 	@bench/sync $(BUILD)
+	@bench/checkpoint $(BUILD)
 
 bench-recipe: setup configure
 	@cmake --build --preset $(PRESET) --target bench_prune_ops
@@ -54,6 +57,15 @@ bench-recipe: setup configure
 bench-sync: build
 	@tools/setup test
 	@bench/sync $(BUILD)
+
+bench-checkpoint: build
+	@tools/setup test
+	@bench/checkpoint $(BUILD)
+
+soak: setup configure
+	@tools/setup test
+	@cmake --build --preset $(PRESET) --target lockstepd_program lockstep_program faulty_rank fault_calls
+	@tools/soak --build $(BUILD) $(SOAK)
 
 plots: build
 	@tools/make_pictures $(BUILD)

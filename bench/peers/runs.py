@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -71,6 +72,7 @@ class Steps:
     """Of one run: mean seconds of the steps that count, and the loss of every step."""
     seconds: float
     losses: list
+    unhidden: float = 0  # seconds of forward, of backward before anything travels, and of the update; 0: not known
 
 
 class Failed(Exception):
@@ -169,7 +171,18 @@ def lockstep(build, job, place, ranks=2, sets=()):
         seconds = [float(line) for line in (folder / "times").read_text().split()]
         with open(folder / "run/train/steps.csv") as file:
             losses = [float(row["loss"]) for row in csv.DictReader(file)]
-        return Steps(mean(seconds[job.warm:]), losses[:job.steps])
+        return Steps(mean(seconds[job.warm:]), losses[:job.steps],
+                     unhidden_seconds((folder / "run/logs/rank0.prom").read_text()))
+
+
+def unhidden_seconds(page):
+    """What no overlap can hide, from a metrics page: the mean over all steps of the run."""
+    def value(name):
+        return float(re.search(rf"^lockstep_{re.escape(name)} (\S+)$", page, re.MULTILINE)[1])
+    def phase(name):
+        return value(f'step_phase_seconds_total{{phase="{name}"}}')
+    before = phase("forward") + phase("backward") - value("allreduce_overlapped_seconds_total")
+    return (before + phase("optimizer")) / value("steps_total")
 
 
 def ddp(build, job, place, mode):

@@ -1,11 +1,16 @@
-// lockstepd with one fault: before the step that follows LOCKSTEP_TEST_STEP updates, rank
-// LOCKSTEP_TEST_RANK does LOCKSTEP_TEST_ACTION:
+// lockstepd with one fault. Rank LOCKSTEP_TEST_RANK ("all": every rank) does LOCKSTEP_TEST_ACTION
+// before the step that follows LOCKSTEP_TEST_STEP updates; or, where LOCKSTEP_TEST_PHASE is set (a
+// checkpoint::SavePhase as a number), in the thread that saves, when it has reached that phase
+// LOCKSTEP_TEST_STEP times ("every": each time):
 //   alter              sets one of its weights to 0 by itself, as a broken memory cell would; so
-//   the
-//                      next mask of that rank alone prunes it
+//                      the next mask of that rank alone prunes it (steps only)
 //   kill | usr1 | term sends itself SIGKILL, SIGUSR1 or SIGTERM
-//   sleep              stands still for two seconds
+//   usr1_twice         SIGUSR1, and again 10 ms later
+//   stop               SIGSTOP: hangs until somebody continues or kills it
+//   sleep | nap        stands still for two seconds, for a tenth of one
+//   fail               has a fault of the disk (phases only)
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -15,13 +20,17 @@
 #include <thread>
 
 #include <ATen/core/grad_mode.h>
+#include <unistd.h>
 
+#include "base/error.h"
 #include "daemon/lockstepd.h"
 #include "dist/process_info.h"
 
 namespace {
 
+using lockstep::checkpoint::SavePhase;
 using lockstep::model::Model;
+using std::chrono::milliseconds;
 
 std::string text_from(const char* variable) {
   const char* text = std::getenv(variable);
@@ -34,22 +43,55 @@ void alter_one_weight(Model& model) {
     if (param.name == "blocks.1.conv.weight") param.tensor.view(-1)[37].fill_(0.0);
 }
 
-const std::map<std::string, std::function<void(Model&)>> kActions = {
-    {"alter", alter_one_weight},
-    {"kill", [](Model&) { (void)std::raise(SIGKILL); }},
-    {"usr1", [](Model&) { (void)std::raise(SIGUSR1); }},
-    {"term", [](Model&) { (void)std::raise(SIGTERM); }},
-    {"sleep", [](Model&) { std::this_thread::sleep_for(std::chrono::seconds(2)); }},
+void signal_twice() {
+  (void)std::raise(SIGUSR1);
+  std::this_thread::sleep_for(milliseconds(10));
+  (void)std::raise(SIGUSR1);
+}
+
+const std::map<std::string, std::function<void()>> kActions = {
+    {"alter", [] {}},
+    {"kill", [] { (void)std::raise(SIGKILL); }},
+    {"usr1", [] { (void)::kill(::getpid(), SIGUSR1); }},
+    {"usr1_twice", signal_twice},
+    {"term", [] { (void)std::raise(SIGTERM); }},
+    {"stop", [] { (void)::kill(::getpid(), SIGSTOP); }},
+    {"sleep", [] { std::this_thread::sleep_for(milliseconds(2000)); }},
+    {"nap", [] { std::this_thread::sleep_for(milliseconds(100)); }},
+    {"fail",
+     [] {
+       throw lockstep::Error(lockstep::ExitCode::kIo, "files", "made to fail: no space left");
+     }},
+};
+
+struct Fault {
+  std::string action = text_from("LOCKSTEP_TEST_ACTION");
+  std::string phase = text_from("LOCKSTEP_TEST_PHASE");
+  std::string when = text_from("LOCKSTEP_TEST_STEP");
+  std::function<void()> act = kActions.at(action);
+  std::atomic<int> num_reached = 0;
+
+  void at_step(int64_t step, Model& model) const {
+    if (std::to_string(step) != when) return;
+    if (action == "alter") alter_one_weight(model);
+    act();
+  }
+  void at_phase(SavePhase reached) {
+    if (phase.empty() || std::to_string(static_cast<int>(reached)) != phase) return;
+    if (std::to_string(++num_reached) == when || when == "every") act();
+  }
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int own_rank = lockstep::dist::read_process_info().rank;
-  const bool mine = std::to_string(own_rank) == text_from("LOCKSTEP_TEST_RANK");
-  const int64_t at_step = std::stoll(text_from("LOCKSTEP_TEST_STEP"));
-  const std::function<void(Model&)> act = kActions.at(text_from("LOCKSTEP_TEST_ACTION"));
-  return lockstep::daemon::lockstepd_main(argc, argv, [=](int64_t step, Model& model) {
-    if (mine && step == at_step) act(model);
-  });
+  const std::string rank = text_from("LOCKSTEP_TEST_RANK");
+  if (rank != "all" && rank != std::to_string(lockstep::dist::read_process_info().rank))
+    return lockstep::daemon::lockstepd_main(argc, argv);
+  Fault fault;
+  lockstep::train::StepHook on_step;  // a hook makes each step wait for the staging before it
+  if (fault.phase.empty())
+    on_step = [&](int64_t step, Model& model) { fault.at_step(step, model); };
+  return lockstep::daemon::lockstepd_main(argc, argv, on_step,
+                                          [&](SavePhase phase) { fault.at_phase(phase); });
 }

@@ -21,23 +21,32 @@ class Resume(LockstepTest):
         found = re.search(r"resuming from step (\d+) ", run.log)
         return int(found[1]) if found else 0
 
+    def killed_around_saves(self, name, kills, sets):
+        """Runs killed at these steps, one after the other in one folder, each with the next one's log."""
+        runs = [self.start_faulty("kill", rank=i % 2, step=step, run=name, sets=sets).wait() for i, step in enumerate(kills)]
+        for killed in runs:
+            self.assertIn(killed.code, (137, 69), killed.log)  # mpirun saw it first, or the other rank
+        return list(zip(runs, [*runs[1:], self.train(run=name, sets=sets)]))
+
     def test_kill_9_around_saves(self):
         """One folder, killed again and again around the saves of steps 50 and 100, ends like an unbroken run."""
+        sets = [*SAVES, "train.max_steps=140", "checkpoint.wait_for=commit"]
+        unbroken = self.train(run="unbroken", sets=sets)
+        goes_on_from = {49: {0}, 50: {0, 50}, 51: {50}, 99: {50}, 100: {50, 100}, 101: {100}}
+        pairs = self.killed_around_saves("killed", goes_on_from, sets)
+        for (_, following), saves in zip(pairs, goes_on_from.values()):
+            self.assertIn(self.resumed_from(following), saves, following.log)
+        self.assert_same_weights(pairs[-1][1], unbroken)
+
+    def test_kill_9_while_a_save_is_written(self):
+        """Saves go on beside training: a kill may cost the one under way, never one that was reported."""
         sets = [*SAVES, "train.max_steps=140"]
         unbroken = self.train(run="unbroken", sets=sets)
-        # (killed once this many updates are done, the saves it may go on from afterwards)
-        kills = ((49, {0}), (50, {0, 50}), (51, {50}), (99, {50}), (100, {50, 100}), (101, {100}))
-        for first_rank in (0, 1):
-            name = f"killed{first_rank}"
-            goes_on_from = {0}
-            for i, (step, saves) in enumerate(kills):
-                killed = self.start_faulty("kill", rank=(first_rank + i) % 2, step=step, run=name, sets=sets).wait()
-                self.assertIn(killed.code, (137, 69), killed.log)  # mpirun saw it first, or the other rank
-                self.assertIn(self.resumed_from(killed), goes_on_from, killed.log)
-                goes_on_from = saves
-            resumed = self.train(run=name, sets=sets)
-            self.assertEqual(resumed.summary()["resumed_from_step"], 100)
-            self.assert_same_weights(resumed, unbroken)
+        pairs = self.killed_around_saves("killed", (50, 51, 52, 60, 100, 101, 103, 120), sets)
+        for killed, following in pairs:
+            saved = max(map(int, re.findall(r"saved step (\d+):", killed.log)), default=0)
+            self.assertGreaterEqual(self.resumed_from(following), max(saved, self.resumed_from(killed)), following.log)
+        self.assert_same_weights(pairs[-1][1], unbroken)
 
     def test_every_modifier_survives_stops(self):
         """Stopped again and again, while weights are frozen, pruned, set and quantized: bit for bit the unbroken run."""

@@ -51,19 +51,24 @@ class Robust(LockstepTest):
         self.assertEqual(run.summary()["checkpoint"], "")
 
     def test_a_final_save_that_fails_is_no_success(self):
-        folder = self.folder / "run"
-        folder.mkdir()
-        (folder / "checkpoints").write_text("in the way")
+        (self.folder / "run/checkpoints/model.ckpt-5.data-00001-of-00002.tmp/in the way").mkdir(parents=True)
         run = self.train(2, sets=["train.max_steps=5"], expect=74)
         self.assertEqual(run.summary()["exit_reason"], "not_saved")
         self.assertEqual(run.summary()["exit_code"], 74)
+
+    def test_a_folder_that_cannot_hold_saves_is_refused_before_the_first_step(self):
+        (self.folder / "run").mkdir()
+        (self.folder / "run/checkpoints").write_text("in the way")
+        run = self.train(2, sets=["train.max_steps=5"], expect=73)
+        self.assertIn("run/checkpoints: cannot make the folder", run.log)
+        self.assertFalse((run.folder / "summary.json").exists())
 
     def test_a_folder_takes_one_run_at_a_time(self):
         first = self.start(2, config=SOURCE / "tests/integration/endless.yaml")
         first.rank_pids()
         second = self.start(2, config=SOURCE / "tests/integration/endless.yaml").wait()
         self.assertEqual(second.code, 73, second.log)
-        self.assertRegex(second.log, r"is in use by another run \(pid \d+ on ")
+        self.assertRegex(second.log, r"is in use by another run \(pid \d+ on \S+ since [-\d: ]+ UTC, last heartbeat [-\d: ]+ UTC\)")
         first.process.send_signal(10)
         self.assertEqual(first.wait().code, 75, first.log)
 

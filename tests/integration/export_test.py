@@ -1,0 +1,107 @@
+"""Saves of real runs in the hands of others: exported, compared, cleared."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import unittest
+
+from harness import ENDLESS, SOURCE, LockstepTest
+
+PYTHON = SOURCE / ".venv-test" / "bin" / "python"
+HERE = pathlib.Path(__file__).parent
+HAS_TORCH = (pathlib.Path(os.environ.get("LOCKSTEP_TORCH", "/nonexistent")) / "__init__.py").exists()
+NORMALISED = ["model.type=cnn", "model.channels=[6, 12]", "model.hidden=24", "model.batch_norm=true", "train.max_steps=60",
+              "optimizer.learning_rate=0.1", "data.eval.type=digits", "data.eval.split=test"]
+
+
+class Export(LockstepTest):
+    def export(self, run, form, name):
+        file = self.folder / name
+        text = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", form, "-o", file)
+        return file, text, json.loads((self.folder / (name + ".json")).read_text())
+
+    def answers(self, file):
+        done = subprocess.run([PYTHON, HERE / "exported_digits.py", file, SOURCE / "data" / "digits" / "digits.csv"],
+                              capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def check(self, run):
+        """What the file answers, and what its manifest says, is what the run measured."""
+        summary = run.summary()
+        formats = [("onnx", "model.onnx")] + [("torchscript", "model.pt")] * HAS_TORCH
+        for form, name in formats:
+            file, text, manifest = self.export(run, form, name)
+            step = summary["steps"]
+            self.assertIn(f"model.ckpt-{step}, step {step}", text)
+            self.assertEqual(manifest["step"], step)
+            for key in ("train_loss", "eval", "sparsity", "parameters_sha256"):
+                self.assertEqual(manifest[key], summary[key], key)
+            self.assertAlmostEqual(manifest["epoch"], summary["epochs"])
+            answers = self.answers(file)
+            print(form, answers, summary["eval"])
+            self.assertEqual(answers["num_samples"], summary["eval"]["num_samples"])
+            self.assertAlmostEqual(answers["accuracy"], summary["eval"]["accuracy"], delta=1e-12)
+            self.assertAlmostEqual(answers["loss"], summary["eval"]["loss"], delta=1e-5)
+
+    def test_a_pruned_network_answers_as_in_its_run(self):
+        run = self.train(2, sets=["train.max_steps=120"])  # pruning begins at step 92
+        self.assertGreater(run.summary()["sparsity"], 0)
+        self.check(run)
+
+    def test_a_network_with_batch_normalisation_answers_as_in_its_run(self):
+        self.check(self.train(2, config=ENDLESS, sets=NORMALISED))
+
+    def test_figures_of_another_step_are_not_borrowed(self):
+        run = self.train(1, sets=["train.max_steps=40", "checkpoint.save_checkpoints_steps=20"])
+        self.tool("ckpt", "export", run.folder / "checkpoints/model.ckpt-20", "--format", "onnx", "-o", self.folder / "early")
+        manifest = json.loads((self.folder / "early.json").read_text())
+        self.assertEqual((manifest["step"], manifest["eval"]), (20, None))
+        self.assertEqual(manifest["train_loss"], run.steps()[19]["loss"])
+
+    def test_a_run_goes_on_from_tensorflow_files_of_all(self):
+        first = self.train(2, sets=["train.max_steps=40"])
+        self.tool("ckpt", "export", first.folder / "checkpoints", "--format", "tensorflow", "--all", "-o", self.folder / "out" / "m")
+        other = self.train(2, run="other", sets=["train.max_steps=50"], arguments=["--resume", self.folder / "out" / "m-40"])
+        same = self.train(2, sets=["train.max_steps=50"])
+        self.assertIn("resuming from step 40", other.log)
+        self.assertEqual(other.summary()["parameters_sha256"], same.summary()["parameters_sha256"])
+
+    def test_diff_answers_with_its_exit_code(self):
+        saves = ["train.max_steps=40", "checkpoint.save_checkpoints_steps=20"]
+        first, second = (self.train(ranks, run=f"run{ranks}", sets=saves).folder / "checkpoints" for ranks in (1, 2))
+        self.assertIn(" same\n", self.tool("ckpt", "diff", first, first / "model.ckpt-40"))
+        told = json.loads(self.tool("ckpt", "diff", first / "model.ckpt-20", first, "--json", expect=1))
+        rows = {row["key"]: row for row in told["tensors"]}
+        self.assertFalse(told["equal"])
+        self.assertEqual(rows["model/classifier/weight"]["verdict"], "differs")
+        self.assertGreater(rows["model/classifier/weight"]["max_difference"], 0)
+        self.assertEqual(rows["_lockstep/settings"]["verdict"], "same")
+        self.tool("ckpt", "diff", first, second, "--under", "_lockstep/sampler")
+        self.tool("ckpt", "diff", first, self.folder / "nowhere", expect=66)
+
+    def test_gc_waits_for_the_run_and_leaves_what_it_needs(self):
+        saves = ["checkpoint.save_checkpoints_steps=20", "checkpoint.keep_checkpoint_max=-1", "summary.progress_secs=0"]
+        run = self.start(2, config=ENDLESS, sets=saves)
+        run.wait_for_commit(60)
+        folder = run.folder / "checkpoints"
+        refused = self.tool("ckpt", "gc", folder, "--keep", "1", expect=73)
+        self.assertRegex(refused, r"nothing was removed.*\(pid \d+ on ")
+        for pid in run.rank_pids().values():
+            os.kill(pid, signal.SIGKILL)
+        run.wait()
+        (folder / "model.ckpt-7.data-00000-of-00002").write_text("left by a killed run")
+        told = json.loads(self.tool("ckpt", "gc", folder, "--keep", "2", "--json"))
+        self.assertIn("model.ckpt-7.data-00000-of-00002", [row["file"] for row in told["removed"]])
+        self.assertGreater(told["bytes_freed"], 20)
+        left = sorted(int(path.stem.rsplit("-", 1)[1]) for path in folder.glob("*.index"))
+        self.assertEqual(len(left), 2)
+        self.assertEqual({path.name.split(".data")[0] for path in folder.glob("*.data-*")}, {f"model.ckpt-{step}" for step in left})
+        self.assertIn("sound", self.tool("ckpt", "verify", folder))
+        again = self.train(2, config=ENDLESS, sets=[*saves, f"train.max_steps={left[-1] + 5}"])
+        self.assertIn(f"resuming from step {left[-1]}", again.log)
+
+
+if __name__ == "__main__":
+    unittest.main()

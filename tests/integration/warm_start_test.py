@@ -1,0 +1,126 @@
+"""A new run that begins with another's weights, or TensorFlow's; parts that are not loaded, parts that are not trained."""
+import json
+import pathlib
+import re
+import subprocess
+import unittest
+
+from harness import SOURCE, LockstepTest
+
+PYTHON = SOURCE / ".venv-test" / "bin" / "python"
+SETS = ["eval.every_epochs=0", "checkpoint.save_checkpoints_steps=100"]
+PLAIN = "version: 1.0.0\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: 1}\n"
+# A checkpoint of three shards: two variables each, whose shard TensorFlow chooses by device.
+WRITE = """
+import sys
+import numpy as np, tensorflow as tf
+from tensorflow.python.ops import gen_io_ops
+source, prefix, names = sys.argv[1], sys.argv[2], sys.argv[3]
+reader = tf.train.load_checkpoint(source)
+ending = "/.ATTRIBUTES/VARIABLE_VALUE"
+model = {n[:-len(ending)]: reader.get_tensor(n) for n in reader.get_variable_to_shape_map() if n.startswith("model/")}
+renamed = {(n if names == "model" else n[len("model/"):]) + (ending if names != "plain" else ""): v for n, v in model.items()}
+parts = [f"{prefix}_part{i}" for i in range(3)]
+for i, part in enumerate(parts):
+    chosen = sorted(renamed)[i::3]
+    gen_io_ops.save_v2(part, chosen, [""] * len(chosen), [tf.constant(renamed[n]) for n in chosen])
+gen_io_ops.merge_v2_checkpoints(parts, prefix)
+print(len(tf.io.gfile.glob(prefix + ".data-*")), "shards")
+"""
+
+
+class WarmStart(LockstepTest):
+    def weights(self, run, name="model"):
+        """SHA-256 by key of the newest save."""
+        shown = json.loads(self.tool("ckpt", "show", run.folder / "checkpoints", "--json"))
+        return {t["key"]: t["sha256"] for t in shown["tensors"] if (t["key"] or "").startswith(name + "/")}
+
+    def source(self):
+        return self.train(run="source", sets=[*SETS, "train.max_steps=30", "run.seed=5"])
+
+    def started_from(self, what, *sets, run="warm", steps=0, **more):
+        return self.train(run=run, sets=[*SETS, f"train.max_steps={steps}", f"checkpoint.warm_start_ckpt={what}", *sets], **more)
+
+    def test_weights_only_from_a_save_a_folder_or_a_run(self):
+        source = self.source()
+        expected = self.weights(source)
+        for i, what in enumerate((source.folder / "checkpoints" / "model.ckpt-30", source.folder / "checkpoints", source.folder)):
+            warm = self.started_from(what, run=f"warm{i}")
+            self.assertEqual(self.weights(warm), expected)
+            self.assertEqual(warm.summary()["steps"], 0)
+            self.assertIn(f"{len(expected)} of {len(expected)} variables loaded from", warm.log)
+            self.assertNotEqual(self.weights(warm, "optimizer"), self.weights(source, "optimizer"))
+
+    def test_a_resume_wins(self):
+        source = self.source()
+        self.started_from(source.folder, steps=10)
+        again = self.started_from(source.folder, steps=20)
+        self.assertIn("resuming from step 10", again.log)
+        self.assertIn("is not read", again.log)
+        unbroken = self.started_from(source.folder, run="unbroken", steps=20)
+        self.assertEqual(again.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+
+    def test_restore_scopes_first_then_exclude_wins(self):
+        source = self.source()
+        expected, fresh = self.weights(source), self.weights(self.train(run="fresh", sets=[*SETS, "train.max_steps=0"]))
+        warm = self.started_from(source.folder, "checkpoint.checkpoint_restore_scopes='blocks/0,blocks.1'",
+                                 "checkpoint.checkpoint_exclude_scopes=[model/blocks/1/conv/bias]")
+        mixed = self.weights(warm)
+        for key in expected:
+            loaded = key.startswith(("model/blocks/0/", "model/blocks/1/")) and key != "model/blocks/1/conv/bias"
+            self.assertEqual(mixed[key], (expected if loaded else fresh)[key], key)
+        self.assertIn("left as they are, by the scopes: blocks.1.conv.bias", warm.log)
+
+        refused = self.started_from(source.folder, "checkpoint.checkpoint_exclude_scopes=[blocks/0/covn]", run="typo", expect=78)
+        self.assertIn("no variable stands at or below 'blocks/0/covn' (did you mean 'blocks/0/conv'?)", refused.log)
+        self.assertEqual(refused.log.count(" E rank"), 1)
+
+    def test_another_shape_is_an_error_that_names_both_and_the_way_out(self):
+        other = self.train(run="other", sets=[*SETS, "train.max_steps=0", self.recipe(PLAIN), "model={type: mlp, layers: [64, 32, 10]}"])
+        mlp = [self.recipe(PLAIN), "model={type: mlp, layers: [64, 48, 10]}"]
+        refused = self.started_from(other.folder, *mlp, expect=78)
+        self.assertRegex(refused.log, r"is float32 \[32, 64\] there, float32 \[48, 64\] here")
+        self.assertIn("checkpoint.checkpoint_exclude_scopes", refused.log)
+        self.assertFalse((refused.folder / "summary.json").exists())
+        names = sorted(re.findall(r"'([\w./]+)' is float32", refused.log))
+        accepted = self.started_from(other.folder, *mlp, f"checkpoint.checkpoint_exclude_scopes=[{', '.join(names)}]")
+        self.assertIn("1 of 4 variables loaded", accepted.log)
+
+    def test_no_such_checkpoint(self):
+        source = self.source()
+        prefix = source.folder / "checkpoints" / "model.ckpt"
+        for what, code, hint in ((f"{prefix}-30.index", 64, "named without '.index'"), (prefix, 66, "its number is missing"),
+                                 (f"{prefix}-7", 66, "model.ckpt-30"), (self.folder / "nowhere", 66, "there is no save")):
+            refused = self.started_from(what, run="refused", expect=code)
+            self.assertIn(hint, refused.log)
+        (self.folder / "empty").mkdir()
+        refused = self.started_from(self.folder / "empty", run="refused", expect=66)
+        self.assertIn("holds no save", refused.log)
+
+    def test_three_shards_of_tensorflow(self):
+        source = self.source()
+        save = source.folder / "checkpoints" / "model.ckpt-30"
+        for names in ("model", "bare", "plain"):
+            prefix = self.folder / "theirs" / f"{names}.ckpt"
+            prefix.parent.mkdir(exist_ok=True)
+            done = subprocess.run([PYTHON, "-c", WRITE, save, prefix, names], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("3 shards", done.stdout)
+            warm = self.started_from(prefix, run=f"warm_{names}")
+            self.assertEqual(self.weights(warm), self.weights(source))
+
+    def test_trainable_scopes_freeze_the_rest_for_the_whole_run(self):
+        start = self.weights(self.train(run="start", sets=[*SETS, "train.max_steps=0"]))
+        sets = [*SETS, self.recipe(PLAIN), "train.max_steps=20", "train.trainable_scopes=[classifier, blocks/0]"]
+        run = self.train(2, run="run", sets=sets)
+        for key, value in self.weights(run).items():
+            frozen = not key.startswith(("model/classifier/", "model/blocks/0/"))
+            self.assertEqual(value == start[key], frozen, key)
+        refused = self.train(run="run", sets=[*sets, "train.trainable_scopes=[classifier]"], expect=78)
+        self.assertIn("frozen at start", refused.log)
+        typo = self.train(run="typo", sets=[*sets, "train.trainable_scopes=[clasifier]"], expect=78)
+        self.assertIn("train.trainable_scopes: no variable stands at or below 'clasifier' (did you mean 'classifier'?)", typo.log)
+
+
+if __name__ == "__main__":
+    unittest.main()
