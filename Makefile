@@ -5,7 +5,7 @@
 #   make build    build only              make bench    paired timings (bench-recipe: of pruning, bench-sync: of steps,
 #                                                       bench-checkpoint: of saves)
 #   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less)
-#   make format   clang-format            make lint     clang-tidy, include arrows, shell scripts
+#   make format   clang-format            make lint     clang-tidy, shellcheck, include arrows, rules of the repository
 #   make clean    remove build/ (runs/ and the virtual environments stay)
 #
 # PRESET=default|debug|asan|tsan chooses the build; LOCKSTEP_CUDA=on|off|auto the CUDA module.
@@ -74,8 +74,10 @@ format:
 	@tools/setup lint >/dev/null
 	@clang-format -i $(OWN_SOURCES)
 
-lint: configure
+lint:
 	@tools/setup lint >/dev/null
+	@$(MAKE) --no-print-directory configure
+	@cmake --build --preset $(PRESET) --target lockstep_onnx_pb lockstep_checkpoint_pb build_commit
 	@tools/lint $(BUILD)
 
 clean:

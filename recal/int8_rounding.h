@@ -5,8 +5,8 @@
 #include "recal/int8_scales.h"
 
 /// Rounding to what int8 can hold, as part of a forward pass. Bits are those of ATen's
-/// fake_quantize_*, whose kernels compute item by item; contiguous float32 on the CPU has kernels of
-/// its own here, anything else uses ATen's.
+/// fake_quantize_*, whose kernels compute item by item; contiguous float32 on the CPU has kernels
+/// of its own here, anything else uses ATen's.
 ///
 /// What is not finite becomes NaN, unlike in ATen, where it would become a number: a fault must
 /// not hide behind the rounding.

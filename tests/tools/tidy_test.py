@@ -1,0 +1,79 @@
+"""tools/tidy.py looks again exactly at the files whose verdict may have changed, and remembers no file that has a finding."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+# Says which file it looked at; finds fault with every file that holds the word BAD.
+CLANG_TIDY = """#!/bin/sh
+[ "$1" != --version ] || { echo "version $CLANG_TIDY_VERSION"; exit; }
+for file; do :; done
+basename "$file" >>"$LOOKED_AT"
+! grep BAD "$file"
+"""
+
+
+class Tidy(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-tidy-")).resolve()
+        self.addCleanup(shutil.rmtree, self.root)
+        self.write("tools/tidy.py", (SOURCE / "tools/tidy.py").read_text())
+        self.write("bin/clang-tidy", CLANG_TIDY).chmod(0o755)
+        self.write(".clang-tidy", "Checks: '*'")
+        self.write("base/low.h", "int low();")
+        self.write("base/high.h", '#include "base/low.h"')
+        self.write("base/one.cpp", '#include "base/high.h"')
+        self.write("base/two.cpp", "#include <vector>")
+        self.configure("-O2")
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def configure(self, flags):
+        self.write("build/compile_commands.json", json.dumps(
+            [{"directory": str(self.root), "file": str(self.root / f"base/{name}.cpp"),
+              "command": f"/usr/bin/ccache /usr/bin/c++ {flags} -c base/{name}.cpp"} for name in ("one", "two")]))
+
+    def looked_at(self, code=0, version="14"):
+        log = self.root / "looked_at"
+        log.write_text("")
+        done = subprocess.run(
+            ["python3", self.root / "tools/tidy.py", self.root / "build", "base/one.cpp", "base/two.cpp"],
+            capture_output=True, text=True, cwd=self.root,
+            env={"PATH": f"{self.root}/bin:{os.environ['PATH']}", "XDG_CACHE_HOME": str(self.root / "cache"),
+                 "LOOKED_AT": str(log), "CLANG_TIDY_VERSION": version})
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return sorted(log.read_text().split())
+
+    def test_a_file_that_passed_is_not_looked_at_again(self):
+        self.assertEqual(self.looked_at(), ["one.cpp", "two.cpp"])
+        self.assertEqual(self.looked_at(), [])
+
+    def test_a_changed_header_below_another_header_counts(self):
+        self.looked_at()
+        self.write("base/low.h", "long low();")
+        self.assertEqual(self.looked_at(), ["one.cpp"])
+
+    def test_another_version_setting_or_compile_flag_counts_for_all(self):
+        self.looked_at()
+        self.assertEqual(self.looked_at(version="15"), ["one.cpp", "two.cpp"])
+        self.write(".clang-tidy", "Checks: 'bugprone-*'")
+        self.assertEqual(self.looked_at(), ["one.cpp", "two.cpp"])
+        self.configure("-O3")
+        self.assertEqual(self.looked_at(), ["one.cpp", "two.cpp"])
+
+    def test_a_file_with_a_finding_fails_each_time(self):
+        self.write("base/two.cpp", "BAD")
+        self.assertEqual(self.looked_at(code=1), ["one.cpp", "two.cpp"])
+        self.assertEqual(self.looked_at(code=1), ["two.cpp"])
+
+
+if __name__ == "__main__":
+    unittest.main()
