@@ -4,6 +4,7 @@
 #   make test     the same without training, then every test
 #   make build    build only              make bench    paired timings (bench-recipe: of pruning, bench-sync: of steps,
 #                                                       bench-checkpoint: of saves)
+#                 RESULT=FILE keeps what is printed, BENCH="--rounds 2 --max-load 99" are options of bench/all
 #   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less)
 #   make format   clang-format            make lint     clang-tidy, shellcheck, include arrows, rules of the repository
 #   make clean    remove build/ (runs/ and the virtual environments stay)
@@ -44,11 +45,7 @@ test:
 
 bench: build
 	@tools/setup test
-	@$(BUILD)/bench/prune_ops
-	@OMP_NUM_THREADS=1 $(BUILD)/bench/optimizer
-	@bench/run $(BUILD)
-	@bench/sync $(BUILD)
-	@bench/checkpoint $(BUILD)
+	@set -o pipefail; bench/all $(BUILD) $(BENCH) $(if $(RESULT),| tee $(RESULT))
 
 bench-recipe: setup configure
 	@cmake --build --preset $(PRESET) --target bench_prune_ops
@@ -56,11 +53,11 @@ bench-recipe: setup configure
 
 bench-sync: build
 	@tools/setup test
-	@bench/sync $(BUILD)
+	@bench/sync $(BUILD) $(BENCH)
 
 bench-checkpoint: build
 	@tools/setup test
-	@bench/checkpoint $(BUILD)
+	@bench/checkpoint $(BUILD) $(BENCH)
 
 soak: setup configure
 	@tools/setup test

@@ -1,9 +1,9 @@
 /// All-reduce of float32 over all ranks, ours and MPI_Allreduce in turn:
 ///     launch/mpirun.sh 2 build/default/bench/allreduce
 ///
-/// Sums are compared first. Buffers exist and are touched before the clock starts; a time is that
-/// of the slowest rank, from a barrier on. The printed ratio is the median over the pairs of
-/// MPI's time over ours, so that a shared machine's slow moments fall on both.
+/// Sums are compared first; who is first alternates. Buffers exist and are touched before the clock
+/// starts; a time is that of the slowest rank, from a barrier on. The printed ratio is the median
+/// over the pairs of MPI's time over ours, so that a shared machine's slow moments fall on both.
 ///
 /// The floor is what every reduction in place has to do at least: each rank, by itself and at the
 /// same time as the others, reads its tensor once and writes it once.
@@ -155,8 +155,13 @@ void run(const Options& options) {
 
   Times times;
   for (int pair = 0; pair <= options.pairs; ++pair) {
+    const auto their_ms = [&] {
+      return options.peer == "none" ? 0 : time_ms(options.calls, contest.theirs);
+    };
+    const bool are_theirs_first = pair % 2 == 1;
+    double theirs_ms = are_theirs_first ? their_ms() : 0;
     const double ours_ms = time_ms(options.calls, contest.ours);
-    const double theirs_ms = options.peer == "none" ? 0 : time_ms(options.calls, contest.theirs);
+    if (!are_theirs_first) theirs_ms = their_ms();
     const double floor_ms = time_ms(options.calls, read_and_write);
     if (pair == 0) continue;  // it warms what it touches
     times.ours_ms.push_back(ours_ms);

@@ -19,6 +19,16 @@ double prepared_ms(const std::function<void()>& prepare, const std::function<voi
   return time_ms(body);
 }
 
+double their_ms(const Contest& contest) {
+  if (contest.prepare_theirs) contest.prepare_theirs();
+  return prepared_ms(contest.prepare, contest.theirs);
+}
+
+std::string_view verdict(const Outcome& outcome, double goal_ratio) {
+  if (outcome.lowest >= goal_ratio) return met(true);
+  return outcome.highest < goal_ratio ? met(false) : "within noise";
+}
+
 }  // namespace
 
 double time_ms(const std::function<void()>& body) {
@@ -36,8 +46,10 @@ double median(std::vector<double> values) {
 Outcome run(const Contest& contest) {
   std::vector<double> ours, theirs, ratios;
   for (int pair = 0; pair <= contest.num_pairs; ++pair) {
+    const bool are_theirs_first = pair % 2 == 1;
+    double theirs_ms = are_theirs_first ? their_ms(contest) : 0;
     const double ours_ms = prepared_ms(contest.prepare, contest.ours);
-    const double theirs_ms = prepared_ms(contest.prepare, contest.theirs);
+    if (!are_theirs_first) theirs_ms = their_ms(contest);
     if (pair == 0) continue;
     ours.push_back(ours_ms);
     theirs.push_back(theirs_ms);
@@ -48,11 +60,11 @@ Outcome run(const Contest& contest) {
 }
 
 void print(const Contest& contest, const Outcome& outcome) {
-  fmt::print("{:<32}{:>8.2f} ms   {:<20}{:>8.2f} ms  {:>6.1f}x ({:.1f} to {:.1f})", contest.what,
+  fmt::print("{:<32}{:>8.2f} ms   {:<20}{:>8.2f} ms  {:>6.2f}x ({:.2f} to {:.2f})", contest.what,
              outcome.ours_ms, contest.peer, outcome.theirs_ms, outcome.ratio, outcome.lowest,
              outcome.highest);
   if (contest.goal_ratio)
-    fmt::print("  goal >= {}x: {}", *contest.goal_ratio, met(outcome.ratio >= *contest.goal_ratio));
+    fmt::print("  goal >= {}x: {}", *contest.goal_ratio, verdict(outcome, *contest.goal_ratio));
   fmt::print("\n");
 }
 

@@ -22,6 +22,7 @@ struct Contest {
   std::function<void()> prepare;     ///< before each timed call, untimed; may be empty
   std::function<void()> ours, theirs;
   int num_pairs = 9;
+  std::function<void()> prepare_theirs = {};  ///< before each of theirs besides, untimed
 };
 
 struct Outcome {
@@ -31,13 +32,15 @@ struct Outcome {
   double lowest = 0, highest = 0;     ///< ratios
 };
 
-/// Times ours and theirs in turn; the first pair, which warms caches and memory, does not count.
+/// Times ours and theirs in turn, which alternate in who is first; the first pair, which warms
+/// caches and memory, does not count.
 Outcome run(const Contest& contest);
 
-/// Prints the outcome in one line, with goal and "met" or "not met".
+/// Prints the outcome in one line, with goal and verdict: "met" or "NOT MET" if every pair says so,
+/// else "within noise".
 void print(const Contest& contest, const Outcome& outcome);
 
-/// What stands behind a goal.
+/// The verdict on a single number.
 std::string_view met(bool is_met);
 
 /// Median time of `body` after `prepare`.

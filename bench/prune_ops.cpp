@@ -101,13 +101,13 @@ void time_apply(Weights* weights) {
 void time_pack(const Weights& weights) {
   const at::Tensor packed = at::zeros({kNumWeights - num_smallest()});
   const at::Tensor unpacked = at::zeros({kNumWeights});
-  at::Tensor selected;
-  Contest contest{"pack the kept", "masked_select", 5};
+  at::Tensor selected = at::zeros_like(packed);  // room for all, as ours has
+  Contest contest{"pack the kept", "masked_select(out=)", 5};
   contest.ours = [&] {
     pack_kept(weights.original.const_data_ptr(), weights.kept_bits.data(), kNumWeights, 4,
               packed.mutable_data_ptr());
   };
-  contest.theirs = [&] { selected = at::masked_select(weights.original, weights.kept_bools); };
+  contest.theirs = [&] { at::masked_select_out(selected, weights.original, weights.kept_bools); };
   const Outcome outcome = run(contest);
   check(at::equal(packed, selected), "packing is not masked_select");
   print(contest, outcome);

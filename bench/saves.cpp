@@ -1,13 +1,14 @@
 // Saves and restores of 1 GB on demand: reads commands from standard input, answers each with one
-// line of seconds. bench/checkpoint starts it beside its peers, so that both sides keep warm memory
-// and take turns.
+// line of numbers. bench/checkpoint starts it beside its peers, which know the same commands, so
+// that all sides keep warm memory and take turns. Clocks stand around the calls that a caller
+// makes.
 //
-//   durable DIR    save into DIR; until it is committed
-//   blocked DIR    a save beside one round of matrix products: "blocked round alone", seconds of
-//   the
-//                  caller inside begin() and wait_until_staged(), of the round, of one without a
-//                  save
-//   restore DIR    into place, checksums verified
+//   durable DIR    save into DIR; seconds until it is committed
+//   blocked DIR    a save beside rounds of matrix products, until the save is done: seconds of the
+//                  caller inside the save's calls, seconds that all those rounds took longer than
+//                  without a save, seconds of one round without
+//   restore DIR    into place, checksums verified; as many threads as cores
+//   copy DIR       all tensors into other memory, by one thread: the least that staging does
 //   probe DIR      the same bytes written past the page cache and synced, nothing else
 //   size DIR       bytes of a save of weights and two moments: "dense sparse", masks keep 10 %
 #include <algorithm>
@@ -60,21 +61,33 @@ class Bench {
   }
 
   void durable(const std::string& dir) {
-    const checkpoint::SaveResult result = save(dir);
-    std::printf("%f\n", result.seconds);
+    checkpoint::Saver& saver = saver_in(dir);
+    std::printf("%f\n", seconds_of([&] { require_ok(saver.save(state_, 1)); }));
   }
 
   void blocked(const std::string& dir) {
-    const double alone = seconds_of([&] { compute(); });
-    saver(dir);
-    double blocked = 0;
-    const double round = seconds_of([&] {
-      blocked += seconds_of([&] { saver_->begin(state_, 1); });
-      compute();
-      blocked += seconds_of([&] { saver_->wait_until_staged(); });
+    checkpoint::Saver& saver = saver_in(dir);
+    const double before = seconds_of([&] { compute(); });
+    double inside = 0;
+    int rounds = 0;
+    const double all = seconds_of([&] {
+      inside += seconds_of([&] { saver.begin(state_, 1); });
+      do {
+        compute();
+        if (rounds++ == 0) inside += seconds_of([&] { saver.wait_until_staged(); });
+      } while (!saver.is_done());
     });
-    check(saver_->wait().ok, "the save failed");
-    std::printf("%f %f %f\n", blocked, round, alone);
+    require_ok(saver.wait());
+    const double alone = (before + seconds_of([&] { compute(); })) / 2;
+    std::printf("%f %f %f\n", inside, all - rounds * alone, alone);
+  }
+
+  void copy(const std::string&) {
+    if (copies_.empty())
+      for (const StateEntry& entry : state_) copies_.push_back(at::zeros_like(entry.tensor));
+    std::printf("%f\n", seconds_of([&] {
+                  for (size_t i = 0; i < copies_.size(); ++i) copies_[i].copy_(state_[i].tensor);
+                }));
   }
 
   void restore(const std::string& dir) {
@@ -129,7 +142,7 @@ class Bench {
       const std::string folder = dir + (sparse ? "/sparse" : "/dense");
       const checkpoint::SaveResult result =
           checkpoint::Saver(options_in(folder, sparse), alone_).save(state, 1);
-      check(result.ok, result.error);
+      require_ok(result);
       bytes[sparse ? 1 : 0] = result.bytes_written;
     }
     std::printf("%ld %ld\n", bytes[0], bytes[1]);
@@ -148,8 +161,7 @@ class Bench {
   }
 
   /// One saver for all saves, as a run has: its staging memory is touched once.
-  checkpoint::Saver& saver(const std::string& dir) {
-    target_ = dir;
+  checkpoint::Saver& saver_in(const std::string& dir) {
     std::error_code ignored;
     std::filesystem::remove(link_, ignored);
     std::filesystem::create_directory_symlink(std::filesystem::absolute(dir), link_);
@@ -157,16 +169,13 @@ class Bench {
     return *saver_;
   }
 
-  checkpoint::SaveResult save(const std::string& dir) {
-    const checkpoint::SaveResult result = saver(dir).save(state_, 1);
-    check(result.ok, result.error);
-    return result;
-  }
+  static void require_ok(const checkpoint::SaveResult& result) { check(result.ok, result.error); }
 
   dist::SelfCommunicator alone_;
   StateList state_;
-  std::string target_,
-      link_ = std::filesystem::temp_directory_path() / ("saves-" + std::to_string(::getpid()));
+  std::vector<at::Tensor> copies_;
+  std::string link_ =
+      std::filesystem::temp_directory_path() / ("saves-" + std::to_string(::getpid()));
   std::optional<checkpoint::Saver> saver_;
   KeptMemory probe_memory_;
   bool probed_ = false;
@@ -186,6 +195,7 @@ int main() {
       if (command == "durable") bench.durable(dir);
       if (command == "blocked") bench.blocked(dir);
       if (command == "restore") bench.restore(dir);
+      if (command == "copy") bench.copy(dir);
       if (command == "probe") bench.probe(dir);
       if (command == "size") bench.size(dir);
       std::fflush(stdout);

@@ -3,15 +3,18 @@
 Trains on the data, in the order and from the weights that Lockstep has (same_start.py), with SGD and momentum. RANK,
 WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where; LOCKSTEP_TORCH is the folder `torch` of the wheel.
 
-  --mode default   DistributedDataParallel and SGD as they come
-  --mode tuned     static_graph, gradients as views of the buckets, fused SGD, denormals as 0 (the starter also sets malloc's thresholds)
-  --mode fp16      tuned, and gradients travel as float16 (PyTorch's fp16_compress_hook)
-  --mode packed    no DistributedDataParallel: the gradients of kept weights are gathered into one tensor, reduced, put back
-With --sparsity each layer's smallest weights are pruned at the start (the first of equal ones) and stay zero.
-
-Rank 0 writes a JSON object to --out: seconds of each step, loss of each step (mean over ranks).
+Every line of standard input is a JSON object, the same on all ranks, and asks for one training from the start (Request has its
+keys); the answer is a line with the seconds of each step and the loss of each step (mean over ranks). `mode` is one of
+  default   DistributedDataParallel and SGD as they come
+  tuned     static_graph, gradients as views of the buckets, fused SGD, denormals as 0, and bucket_cap_mb if it is given
+            (the starter also sets malloc's thresholds)
+  fp16      tuned, and gradients travel as float16 (PyTorch's fp16_compress_hook)
+  packed    no DistributedDataParallel: the gradients of kept weights are gathered into one tensor, reduced, put back
+With a sparsity each layer's smallest weights are pruned at the start (the first of equal ones) and stay zero.
 """
-import argparse
+import dataclasses
+import functools
+import gc
 import json
 import os
 import pathlib
@@ -32,24 +35,23 @@ import same_start
 F = torch.nn.functional
 
 
-def read_options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", choices=("default", "tuned", "fp16", "packed"), default="default")
-    parser.add_argument("--network", choices=("mlp", "cnn"), default="mlp")
-    parser.add_argument("--widths", type=lambda text: [int(width) for width in text.split(",")], default=[784, 32, 10])
-    parser.add_argument("--activation", choices=networks.ACTIVATIONS, default="relu")
-    parser.add_argument("--shape", type=lambda text: [int(extent) for extent in text.split(",")], help="of one input")
-    parser.add_argument("--classes", type=int, default=10)
-    parser.add_argument("--samples", type=int, required=True)
-    parser.add_argument("--batch", type=int, required=True, help="samples of each rank")
-    parser.add_argument("--seed", type=int, default=17, help="of the order")
-    parser.add_argument("--learning-rate", type=float, default=0.01)
-    parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--sparsity", type=float, default=0)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--weights", required=True, help="safetensors")
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    return parser.parse_args()
+@dataclasses.dataclass
+class Request:
+    mode: str
+    samples: int
+    batch: int  # samples of each rank
+    steps: int
+    weights: str  # a safetensors file
+    network: str = "mlp"
+    widths: tuple = ()  # of an mlp
+    activation: str = "relu"
+    shape: tuple = ()  # of one input
+    classes: int = 10
+    seed: int = 17  # of the order
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    sparsity: float = 0
+    bucket_mb: float | None = None  # None: DDP's own, 1 MB for the first bucket and 25 for the others
 
 
 def mask_of(weight, sparsity):
@@ -64,7 +66,8 @@ class Ddp:
 
     def __init__(self, network, masks, options):
         tuned = options.mode != "default"
-        self.network = DistributedDataParallel(network, static_graph=tuned, gradient_as_bucket_view=tuned)
+        self.network = DistributedDataParallel(network, static_graph=tuned, gradient_as_bucket_view=tuned,
+                                               bucket_cap_mb=options.bucket_mb)
         if options.mode == "fp16":
             self.network.register_comm_hook(None, default_hooks.fp16_compress_hook)
         self.optimizer = make_optimizer(network, options, fused=tuned)
@@ -131,14 +134,17 @@ def start(options):
     return network, masks
 
 
+@functools.cache
+def data_of(shape, num_classes, num_samples):
+    return tuple(map(torch.from_numpy, same_start.random_dataset(shape, num_classes, num_samples)))
+
+
 def train(options):
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
-    shape = options.shape or [options.widths[0]]
-    inputs, targets = map(torch.from_numpy, same_start.random_dataset(shape, options.classes, options.samples))
+    inputs, targets = data_of(tuple(options.shape), options.classes, options.samples)
     batches = same_start.batches_of_rank(options.samples, options.batch, rank, num_ranks, options.seed, options.steps)
     batches = [torch.from_numpy(np.ascontiguousarray(batch)) for batch in batches]
-    if options.mode != "default":
-        torch.set_flush_denormal(True)
+    torch.set_flush_denormal(options.mode != "default")
     stepper = (Packed if options.mode == "packed" else Ddp)(*start(options), options)
     losses, marks = [], []
     dist.barrier()
@@ -152,12 +158,11 @@ def train(options):
 
 
 def main():
-    options = read_options()
     dist.init_process_group("gloo")
-    seconds, losses = train(options)
-    if dist.get_rank() == 0:
-        options.out.write_text(json.dumps({"seconds": seconds, "losses": losses}))
-    dist.barrier()
+    for line in sys.stdin:
+        seconds, losses = train(Request(**json.loads(line)))
+        gc.collect()  # the network before the next one
+        print(json.dumps({"seconds": seconds, "losses": losses}), flush=True)
     os._exit(0)  # the orderly way out aborts now and then: a thread of gloo's is still there
 
 

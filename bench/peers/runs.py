@@ -1,4 +1,4 @@
-"""Starts the same training on both sides, lockstepd and PyTorch's DDP, here or on two hosts with a slow link between.
+"""Starts the same training on both sides, lockstepd and its peers, here or on two hosts with a slow link between.
 
 Plain Python: the peers' packages (numpy, PyTorch) are only needed by the programs that are started.
 """
@@ -10,17 +10,17 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
-import socket
 import subprocess
 import tempfile
+import time
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
+from places import ANSWER_S, SOURCE, Failed, Here, Link, finish  # noqa: F401, of which some are for importers of this file
+
 PEERS = SOURCE / "bench/peers"
-NETNS = SOURCE / "tools/netns"
 PEER_PYTHON = SOURCE / ".venv-test/bin/python"
-NOT_PERMITTED = 77
-ANSWER_S = 600
+BUCKETS_MB = (1, 4, 25)  # that DDP's bucket_cap_mb is tried with
 # Python's way to what Lockstep sets itself: large tensors come from the heap, which is never given back.
 MALLOC_SETTINGS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
 
@@ -50,13 +50,11 @@ class Job:
                         f"data.train.classes={self.classes()}", f"data.batch_size_per_rank={self.batch}",
                         f"optimizer.learning_rate={self.learning_rate}"]
 
-    def peer_arguments(self):
-        network = (["--widths", ",".join(map(str, self.widths)), "--activation", self.activation] if self.widths
-                   else ["--network", "cnn"])
-        if self.shape:
-            network += ["--shape", ",".join(map(str, self.shape))]
-        return network + [f"--samples={self.samples}", f"--classes={self.classes()}", f"--batch={self.batch}",
-                          f"--learning-rate={self.learning_rate}", f"--sparsity={self.sparsity}"]
+    def request(self):
+        """For ddp.py."""
+        network = {"widths": self.widths, "activation": self.activation} if self.widths else {"network": "cnn"}
+        return {**network, "shape": self.shape or self.widths[:1], "samples": self.samples, "classes": self.classes(),
+                "batch": self.batch, "learning_rate": self.learning_rate, "sparsity": self.sparsity}
 
     def classes(self):
         return self.widths[-1] if self.widths else 10
@@ -73,87 +71,6 @@ class Steps:
     seconds: float
     losses: list
     unhidden: float = 0  # seconds of forward, of backward before anything travels, and of the update; 0: not known
-
-
-class Failed(Exception):
-    pass
-
-
-class Here:
-    """Two ranks on this host."""
-    name = "one host"
-
-    def ranks(self, num_ranks, command, environment):
-        return [([SOURCE / "launch/mpirun.sh", num_ranks, *command], environment)]
-
-    def peers(self, command, environment):
-        """Two processes of the peer."""
-        port = free_port()
-        return [(command, {**environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
-                           "RANK": rank, "WORLD_SIZE": 2}) for rank in range(2)]
-
-
-class Link:
-    """One rank on each of two hosts (tools/netns). Use it with `with`; Failed if that is not permitted."""
-
-    def __init__(self, gbit=1):
-        self.name = f"two hosts, {gbit} Gbit/s"
-        self.gbit, self.tag = gbit, f"ls{os.getpid()}"
-
-    def __enter__(self):
-        self.hosts = subprocess.Popen([NETNS, "exec", "--gbit", str(self.gbit), "sh", "-c", "echo ready; exec cat"],
-                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment())
-        if self.hosts.stdout.readline() != b"ready\n":
-            raise Failed("network namespaces are not permitted here (they need root, ip and tc)"
-                         if self.hosts.wait() == NOT_PERMITTED else "tools/netns failed")
-        return self
-
-    def __exit__(self, *_):
-        self.hosts.stdin.close()
-        self.hosts.wait(20)
-
-    def environment(self):
-        return {**os.environ, "LOCKSTEP_NETNS": self.tag}
-
-    def ranks(self, num_ranks, command, environment):
-        return [([NETNS, "mpirun", num_ranks, *command], {**environment, "LOCKSTEP_NETNS": self.tag})]
-
-    def peers(self, command, environment):
-        port = free_port()
-        return [([NETNS, "on", host, *command],
-                 {**environment, "LOCKSTEP_NETNS": self.tag, "MASTER_ADDR": "10.231.7.1", "MASTER_PORT": port,
-                  "GLOO_SOCKET_IFNAME": f"{self.tag}v{host}", "RANK": rank, "WORLD_SIZE": 2})
-                for rank, host in enumerate("ab")]
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-def finish(started):
-    """Runs the (command, environment) pairs side by side; their output together. Failed if one of them fails."""
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for command, environment in started:
-            out = stack.enter_context(tempfile.TemporaryFile("w+"))
-            environment = {**os.environ, **{key: str(value) for key, value in environment.items()}}
-            processes.append((subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=out,
-                                               stderr=subprocess.STDOUT, env=environment, start_new_session=True), out))
-        try:
-            codes = [process.wait(ANSWER_S) for process, _ in processes]
-        finally:
-            for process, _ in processes:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-        text = ""
-        for _, out in processes:
-            out.seek(0)
-            text += out.read()
-        if any(codes):
-            raise Failed(f"{started[0][0]} ended with {codes}:\n{text}")
-        return text
 
 
 def lockstep(build, job, place, ranks=2, sets=()):
@@ -185,14 +102,105 @@ def unhidden_seconds(page):
     return (before + phase("optimizer")) / value("steps_total")
 
 
+class Ddp:
+    """PyTorch's two ranks at a place (ddp.py). They stay, so that their imports and warm memory are paid for once, and wait
+    without using a core while others run."""
+
+    def __init__(self, place, environment):
+        self.folder = tempfile.TemporaryDirectory(prefix="lockstep-bench-")
+        self.said = open(pathlib.Path(self.folder.name) / "stderr", "w+")
+        self.processes = []
+        for command, own in place.peers([PEER_PYTHON, PEERS / "ddp.py"], {**peer_environment(), **environment}):
+            own = {**os.environ, **{key: str(value) for key, value in own.items()}}
+            self.processes.append(subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                   stderr=self.said, env=own, text=True, start_new_session=True))
+
+    def train(self, request):
+        """What rank 0 answers."""
+        try:
+            for process in self.processes:
+                process.stdin.write(json.dumps(request) + "\n")
+                process.stdin.flush()
+        except BrokenPipeError:
+            self.fail("a rank has ended")
+        return [json.loads(self.answer(process)) for process in self.processes][0]
+
+    def answer(self, process):
+        end = time.monotonic() + ANSWER_S
+        while not select.select([process.stdout], [], [], 1)[0]:
+            if any(one.poll() is not None for one in self.processes):
+                self.fail("a rank has ended")
+            if time.monotonic() > end:
+                self.fail(f"no answer for {ANSWER_S} s")
+        return process.stdout.readline() or self.fail("a rank has ended")
+
+    def fail(self, why):
+        time.sleep(1)  # the other rank's message
+        self.said.seek(0)
+        raise Failed(f"ddp.py: {why}:\n{self.said.read()}")
+
+    def close(self):
+        for process in self.processes:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            process.stdout.close()
+        self.said.close()
+        self.folder.cleanup()
+
+
+class DdpPeers:
+    """One pair of ranks with malloc as it comes and one with it tuned, each started when it is needed. Use it with `with`."""
+
+    def __init__(self, place):
+        self.place, self.started = place, {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        for ranks in self.started.values():
+            if kind is not None:
+                for process in ranks.processes:
+                    process.kill()
+            ranks.close()
+
+    def train(self, build, job, mode, bucket_mb=None, steps=None):
+        """Steps of the job; mode as in ddp.py."""
+        is_tuned = mode != "default"
+        if is_tuned not in self.started:
+            self.started[is_tuned] = Ddp(self.place, MALLOC_SETTINGS if is_tuned else {})
+        found = self.started[is_tuned].train({**job.request(), "mode": mode, "weights": str(initial_weights(build, job)),
+                                              "steps": steps or job.peer_steps or job.steps, "bucket_mb": bucket_mb})
+        return Steps(mean(found["seconds"][job.peer_warm:]), found["losses"])
+
+    def tune(self, build, job, mode):
+        """Seconds of a step by bucket_cap_mb, from short trials."""
+        counted = (job.peer_steps or job.steps) - job.peer_warm
+        steps = job.peer_warm + max(3, counted // 3)
+        return {bucket_mb: self.train(build, job, mode, bucket_mb, steps).seconds for bucket_mb in BUCKETS_MB}
+
+
 def ddp(build, job, place, mode):
-    """PyTorch's steps; mode as in ddp.py."""
-    num_steps = job.peer_steps or job.steps
+    """One training by PyTorch alone."""
+    with DdpPeers(place) as peers:
+        return peers.train(build, job, mode)
+
+
+def c10d(build, job, place, bucket_mb):
+    """c10d's Reducer over gloo, driven from C++ (c10d_ddp.cpp)."""
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
         out = pathlib.Path(folder) / "out.json"
-        command = [PEER_PYTHON, PEERS / "ddp.py", "--mode", mode, *job.peer_arguments(), f"--steps={num_steps}",
-                   f"--weights={initial_weights(build, job)}", f"--out={out}"]
-        finish(place.peers(command, peer_environment() | ({} if mode == "default" else MALLOC_SETTINGS)))
+        command = [build / "bench/c10d_ddp", "--widths", ",".join(map(str, job.widths)), f"--samples={job.samples}",
+                   f"--batch={job.batch}", f"--learning-rate={job.learning_rate}", f"--bucket-mb={bucket_mb}",
+                   f"--steps={job.peer_steps or job.steps}", f"--weights={initial_weights(build, job)}",
+                   f"--store={folder}/store", f"--out={out}"]
+        finish(place.peers(command, {"OMP_NUM_THREADS": 1, **MALLOC_SETTINGS}))
         found = json.loads(out.read_text())
         return Steps(mean(found["seconds"][job.peer_warm:]), found["losses"])
 

@@ -1,0 +1,59 @@
+"""Contests of bench/sync between two hosts with a link between them."""
+import dataclasses
+
+from contests import Row, over
+from local_contests import ALONE, LARGE_MIB, MLP, WIDE, AllreduceContest
+from step_contest import StepContest
+
+GBITS = (1, 0.5, 2.5)
+PROTOCOL_SHARE = 1448 / 1514  # of a link's rate is left for data: MTU 1500, IPv4, TCP with time stamps
+
+FEW = {"peer_steps": 8, "peer_warm": 2}
+DENSE_64 = dataclasses.replace(MLP, name="mlp64", batch=64, warm=15, steps=23, **FEW)
+DENSE_128 = dataclasses.replace(WIDE, name="wide128", batch=128, warm=15, steps=23, **FEW)
+SPARSE_90 = dataclasses.replace(MLP, sparsity=0.9, warm=30, steps=80, **FEW)
+SPARSE_99 = dataclasses.replace(SPARSE_90, sparsity=0.99)
+SPARSE_WIDE = dataclasses.replace(WIDE, warm=30, steps=70, peer_steps=20, peer_warm=5)
+
+
+def wire_s(num_bytes, gbit):
+    """The least time for so many bytes in one direction of the link."""
+    return 8 * num_bytes / (1e9 * gbit * PROTOCOL_SHARE)
+
+
+def gradient_bytes(job):
+    return 4 * sum((a + 1) * b for a, b in zip(job.widths, job.widths[1:]))
+
+
+def link_contests(build, link):
+    return contests_at_1_gbit(build, link) if link.gbit == 1 else contests_of_wide(build, link)
+
+
+def contests_at_1_gbit(build, link):
+    wire = wire_s(gradient_bytes(DENSE_64), link.gbit)
+    return [
+        AllreduceContest(
+            f"link-dense: all-reduce of {LARGE_MIB} MiB, {link.name}", build, link,
+            [Row(f"of what TCP can carry ({PROTOCOL_SHARE * 100:.1f} % of the rate)",
+                 lambda times: 100 * wire_s(LARGE_MIB * 2**20, link.gbit) / times["ours"], 97, unit="%"),
+             over("gloo"), over("MPI_Allreduce")], gloo_calls=3),
+        StepContest(f"link-90: mlp, 90 % pruned, {link.name}", build, SPARSE_90, link, ["default", "tuned", "fp16", "packed"],
+                    [over("DDP default", 6), over("DDP tuned", 6), over("DDP fp16", 4), over("Python packed", 1.4)]),
+        StepContest(f"link-99: mlp, 99 % pruned, {link.name}", build, SPARSE_99, link, ["default", "tuned", "packed"],
+                    [over("DDP default", 12), over("DDP tuned", 12), over("Python packed", 1)]),
+        StepContest(f"link-overlap: mlp, batch 64, {link.name}; the wire takes {1e3 * wire:.0f} ms", build, DENSE_64, link,
+                    ["tuned"],
+                    [Row("step / max(compute, wire)", lambda times: times["ours"] / max(times["ours alone"], wire), 1.08,
+                         at_most=True),
+                     Row("(wire + unhidden) / wire: the limit", lambda times: (wire + times["ours, unhidden"]) / wire),
+                     over("DDP tuned", 1)], ALONE)]
+
+
+def contests_of_wide(build, link):
+    wire = wire_s(gradient_bytes(DENSE_128), link.gbit)
+    sparse = [StepContest(f"link-{100 * sparsity:.0f}: wide, batch 16, {100 * sparsity:.0f} % pruned, {link.name}", build,
+                          dataclasses.replace(SPARSE_WIDE, sparsity=sparsity), link, ["packed"], [over("Python packed", 1)])
+              for sparsity in (0.7, 0.95)]
+    dense = StepContest(f"link-wide: wide, batch 128, dense, {link.name}; the wire takes {1e3 * wire:.0f} ms", build, DENSE_128,
+                        link, ["default", "tuned"], [over("DDP default", 1), over("DDP tuned", 1)], keep_25=True)
+    return [*sparse, dense]

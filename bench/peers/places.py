@@ -1,0 +1,99 @@
+"""Where two ranks run: on this host, or on two hosts with a slow link between (tools/netns)."""
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+NETNS = SOURCE / "tools/netns"
+NOT_PERMITTED = 77
+ANSWER_S = 600
+
+
+class Failed(Exception):
+    pass
+
+
+class Here:
+    """Two ranks on this host."""
+    name = "one host"
+
+    def ranks(self, num_ranks, command, environment):
+        return [([SOURCE / "launch/mpirun.sh", num_ranks, *command], environment)]
+
+    def default_ranks(self, num_ranks, command, environment):
+        """As Open MPI starts them by itself: bound to cores, messages copied once where the kernel lets it."""
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        return [(["mpirun", "-n", num_ranks, "--bind-to", "core", *root, *command], environment)]
+
+    def peers(self, command, environment):
+        """Two processes of the peer."""
+        port = free_port()
+        return [(command, {**environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
+                           "RANK": rank, "WORLD_SIZE": 2}) for rank in range(2)]
+
+
+class Link:
+    """One rank on each of two hosts (tools/netns). Use it with `with`; Failed if that is not permitted."""
+
+    def __init__(self, gbit=1):
+        self.name = f"two hosts, {gbit} Gbit/s"
+        self.gbit, self.tag = gbit, f"ls{os.getpid()}"
+
+    def __enter__(self):
+        self.hosts = subprocess.Popen([NETNS, "exec", "--gbit", str(self.gbit), "sh", "-c", "echo ready; exec cat"],
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment())
+        if self.hosts.stdout.readline() != b"ready\n":
+            raise Failed("network namespaces are not permitted here (they need root, ip and tc)"
+                         if self.hosts.wait() == NOT_PERMITTED else "tools/netns failed")
+        return self
+
+    def __exit__(self, *_):
+        self.hosts.stdin.close()
+        self.hosts.wait(20)
+
+    def environment(self):
+        return {**os.environ, "LOCKSTEP_NETNS": self.tag}
+
+    def ranks(self, num_ranks, command, environment):
+        return [([NETNS, "mpirun", num_ranks, *command], {**environment, "LOCKSTEP_NETNS": self.tag})]
+
+    def peers(self, command, environment):
+        port = free_port()
+        return [([NETNS, "on", host, *command],
+                 {**environment, "LOCKSTEP_NETNS": self.tag, "MASTER_ADDR": "10.231.7.1", "MASTER_PORT": port,
+                  "GLOO_SOCKET_IFNAME": f"{self.tag}v{host}", "RANK": rank, "WORLD_SIZE": 2})
+                for rank, host in enumerate("ab")]
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def finish(started):
+    """Runs the (command, environment) pairs side by side; their output together. Failed if one of them fails."""
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for command, environment in started:
+            out = stack.enter_context(tempfile.TemporaryFile("w+"))
+            environment = {**os.environ, **{key: str(value) for key, value in environment.items()}}
+            processes.append((subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=out,
+                                               stderr=subprocess.STDOUT, env=environment, start_new_session=True), out))
+        try:
+            codes = [process.wait(ANSWER_S) for process, _ in processes]
+        finally:
+            for process, _ in processes:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+        text = ""
+        for _, out in processes:
+            out.seek(0)
+            text += out.read()
+        if any(codes):
+            raise Failed(f"{started[0][0]} ended with {codes}:\n{text}")
+        return text

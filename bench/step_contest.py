@@ -1,0 +1,75 @@
+"""A contest of training steps: ours and the peers' in turn, with equal losses."""
+import concurrent.futures
+import contextlib
+import statistics
+
+import contests
+import runs
+from places import Here
+
+NUM_COMPARED = 8
+LOSSES_AGREE, ROUNDED_LOSSES_AGREE = 1e-5, 1e-2
+TUNED_MODES = {"tuned", "fp16"}
+NAMES = {"packed": "Python packed"}  # of modes of ddp.py; else "DDP mode"
+
+
+class StepContest:
+    """`modes` are DDP's, as in ddp.py; `beside` makes further runs by name, of the job's build and DDP's best bucket in MB."""
+
+    def __init__(self, name, build, job, place, modes, rows, beside=None, keep_25=False):
+        self.name, self.build, self.job, self.place = name, build, job, place
+        self.modes, self.rows, self.beside, self.keep_25 = modes, rows, beside or {}, keep_25
+        self.buckets_mb = {}
+
+    def hold(self, board, num_rounds):
+        with runs.DdpPeers(self.place) as peers:
+            def measure(number):
+                self.tune(peers)
+                return self.round(self.run_by_name(peers), number)
+            board.hold(self.name, self.rows, measure, num_rounds=num_rounds)
+
+    def tune(self, peers):
+        """Before the first round, and after the wait for a quiet machine."""
+        for mode in TUNED_MODES.intersection(self.modes) - self.buckets_mb.keys():
+            seconds = peers.tune(self.build, self.job, mode)
+            self.buckets_mb[mode] = min(seconds, key=seconds.get)
+            trials = ", ".join(f"{mb} MB {1e3 * value:.2f} ms" for mb, value in seconds.items())
+            print(f"    DDP {mode}: bucket_cap_mb={self.buckets_mb[mode]} is the best of {trials}", flush=True)
+
+    def run_by_name(self, peers):
+        found = {"ours": lambda: runs.lockstep(self.build, self.job, self.place)}
+        for mode in self.modes:
+            found[NAMES.get(mode, f"DDP {mode}")] = (
+                lambda mode=mode: peers.train(self.build, self.job, mode, self.buckets_mb.get(mode)))
+        if self.keep_25 and self.buckets_mb["tuned"] != 25:
+            found["DDP tuned, 25 MB"] = lambda: peers.train(self.build, self.job, "tuned", 25)
+        for name, run in self.beside.items():
+            found[name] = lambda run=run: run(self.build, self.job, self.buckets_mb.get("tuned"))
+        return found
+
+    def round(self, run_by_name, number):
+        found = {name: run_by_name[name]() for name in contests.in_turn(run_by_name, number)}
+        for name, steps in found.items():
+            if "alone" not in name:
+                compare(self.name, name, found["ours"].losses, steps.losses)
+        times = {name: found[name].seconds for name in run_by_name}
+        return {**times, "ours, unhidden": found["ours"].unhidden} if "ours alone" in found else times
+
+
+def compare(contest, name, ours, theirs):
+    off = runs.largest_difference(ours, theirs, NUM_COMPARED)
+    if not off <= (ROUNDED_LOSSES_AGREE if "fp16" in name else LOSSES_AGREE):
+        raise SystemExit(f"{contest}: the losses of 'ours' and '{name}' differ by {off:.1e}: nothing was measured\n"
+                         f"ours {ours[:NUM_COMPARED]}\n{name} {theirs[:NUM_COMPARED]}")
+
+
+def one_alone(build, job, _bucket_mb):
+    """The floor of what memory and cores allow: one rank, which shares them with nobody and sends nothing."""
+    return runs.lockstep(build, job, Here(), ranks=1)
+
+
+def two_alone(build, job, _bucket_mb):
+    """Two runs of one rank at the same time, which share cores and memory but no gradients: what the machine allows two ranks."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: runs.lockstep(build, job, Here(), ranks=1), range(2)))
+    return runs.Steps(statistics.mean(run.seconds for run in both), both[0].losses)
