@@ -1,7 +1,9 @@
 """What the benchmarks in Python share: rounds of runs in turn, rows with goals, verdicts, and the wait for a quiet machine."""
 import dataclasses
 import os
+import signal
 import statistics
+import sys
 import time
 
 POLL_S = 1
@@ -19,6 +21,7 @@ def parse(parser):
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended
     return options
 
 
