@@ -14,7 +14,7 @@ def add_options(parser, rounds):
     parser.add_argument("--max-load", type=float, default=1.5,
                         help="each contest waits until the load of the last minute is below it; default: %(default)s")
     parser.add_argument("--wait", type=float, default=300, metavar="SECONDS",
-                        help="how long it waits at most; it then runs all the same, and its rows are marked; default: %(default)s")
+                        help="it waits so long at most, then runs all the same, and its rows are marked; default: %(default)s")
 
 
 def parse(parser):

@@ -21,7 +21,6 @@ CNN = runs.Job("cnn", 32, shape=(3, 32, 32), steps=40, peer_steps=25, warm=16, p
 
 DDP = ["default", "tuned"]
 ALONE = {"ours alone": one_alone}
-CPP = {"c10d in C++": lambda build, job, bucket_mb: runs.c10d(build, job, Here(), bucket_mb)}
 FLOOR = Row("ours / one rank alone: the floor is 1", lambda times: times["ours"] / times["ours alone"])
 
 
@@ -32,9 +31,10 @@ def local_contests(build):
         over_peers = [over(f"DDP {mode}", goal) for mode, goal in zip(modes, goals, strict=True)]
         return StepContest(name, build, job, here, modes, [*over_peers, *rows], beside)
 
+    in_cpp, over_cpp = c10d_in_cpp(build)
     return [
-        contest("tiny: mlp 784-32-10, batch 32, one host", TINY, [None, 4], CPP, [over("c10d in C++", 1)]),
-        contest("small: mlp 64-64-64-10, batch 16, one host", SMALL, [1], CPP, [over("c10d in C++", 1)], ["tuned"]),
+        contest("tiny: mlp 784-32-10, batch 32, one host", TINY, [None, 4], in_cpp, over_cpp),
+        contest("small: mlp 64-64-64-10, batch 16, one host", SMALL, [1], in_cpp, over_cpp, ["tuned"]),
         contest("deep: 97 linear layers of 64, batch 32, one host", DEEP, [None, 1.8]),
         contest("narrow: 41 linear layers of 96, batch 64, one host", NARROW, [1], modes=["tuned"]),
         contest("mlp: 784-4096-4096-10, batch 8, one host", MLP, [2.5, 2.0], ALONE, [FLOOR]),
@@ -44,6 +44,13 @@ def local_contests(build):
                 [Row("ours on 1 rank / on 2 (efficiency)", lambda times: times["ours alone"] / times["ours"], 0.97),
                  Row("1 rank / two runs of 1 rank at once: the limit", lambda times: times["ours alone"] / times["two alone"]),
                  Row("two runs of 1 rank at once / ours", lambda times: times["two alone"] / times["ours"])])]
+
+
+def c10d_in_cpp(build):
+    """The peer without Python and its row; nothing where LibTorch has no headers of c10d."""
+    if not (build / "bench/c10d_ddp").exists():
+        return {}, []
+    return ({"c10d in C++": lambda build, job, bucket_mb: runs.c10d(build, job, Here(), bucket_mb)}, [over("c10d in C++", 1)])
 
 
 class AllreduceContest:
