@@ -3,11 +3,15 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from skips import require_tool, skip
+
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 NETNS = SOURCE / "tools/netns"
 NOT_PERMITTED = 77
@@ -23,8 +27,11 @@ def spaces():
 
 class Link(unittest.TestCase):
     def setUp(self):
-        if on_two_hosts("true").returncode == NOT_PERMITTED:
-            self.skipTest("network namespaces are not permitted here")
+        for tool in ("ip", "tc"):
+            require_tool(tool, "tools/setup (Debian's iproute2)")
+        refusal = on_two_hosts("true")
+        if refusal.returncode == NOT_PERMITTED:
+            skip(f"network namespaces are not permitted here: {refusal.stderr.strip()}")
 
     def test_every_way_keeps_the_contract_between_hosts(self):
         for ranks in (2, 3, 4):

@@ -2,9 +2,13 @@
 import os
 import pathlib
 import subprocess
+import sys
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from skips import require_tool, skip
+
 PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "tests/dist/dist_rank_test"
 NO_SPACE = "too few for a window"
 
@@ -20,8 +24,10 @@ def keep_the_contract(size, ranks):
 
 class SmallShm(unittest.TestCase):
     def setUp(self):
-        if unshare("mount -t tmpfs -o size=1m tmpfs /dev/shm").returncode != 0:
-            self.skipTest("mount namespaces are not permitted here")
+        require_tool("unshare", "the package util-linux")
+        refusal = unshare("mount -t tmpfs -o size=1m tmpfs /dev/shm")
+        if refusal.returncode != 0:
+            skip(f"a mount in a namespace of its own is not permitted here: {refusal.stderr.strip()}")
 
     def test_what_does_not_fit_goes_by_message(self):
         for size, ranks in (("16m", 4), ("1m", 2)):

@@ -1,0 +1,35 @@
+"""Why a test does not run: the environment forbids what it needs, or a tool is missing.
+
+A forbidden thing (the kernel refuses a mount, a network namespace) is a skip. A missing tool or oracle (PyTorch, TensorFlow,
+promtool, ip, strace) is a skip on a developer's machine, and a failure where LOCKSTEP_REQUIRE_ORACLES is ON, as in CI.
+
+`unittest` ends with 0 after skips, so a CTest entry of such a file needs the property
+SKIP_REGULAR_EXPRESSION "${LOCKSTEP_PYTHON_SKIPPED}" (tests/CMakeLists.txt): CTest then lists it as skipped, not as passed.
+"""
+import os
+import shutil
+import unittest
+
+
+def oracles_are_required():
+    return os.environ.get("LOCKSTEP_REQUIRE_ORACLES", "").upper() == "ON"
+
+
+def skip(reason):
+    """Ends the test as skipped: this environment forbids what it needs."""
+    raise unittest.SkipTest(reason)
+
+
+def missing_tool(reason):
+    """Ends the test because a tool or an oracle is not installed; `reason` names it and what installs it."""
+    if oracles_are_required():
+        raise AssertionError(f"{reason} (LOCKSTEP_REQUIRE_ORACLES is ON)")
+    skip(reason)
+
+
+def require_tool(name, installed_by="tools/setup test"):
+    """The path of a program; missing_tool() if there is none."""
+    path = shutil.which(name)
+    if path is None:
+        missing_tool(f"no program {name}; {installed_by} installs it")
+    return path
