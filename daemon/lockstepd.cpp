@@ -26,7 +26,8 @@ constexpr const char* kExamples = R"(Examples:
   lockstepd --config run.yaml --resume never
 
 Signals: SIGUSR1 saves at the next step and stops (exit 75: run the same command again to go on);
-         SIGTERM does the same if run.grace_s leaves the time, else stops at the last commit
+         SIGTERM, SIGINT and SIGHUP do the same if run.grace_s leaves the time, else stop at the
+         last commit; SIGUSR2 is only counted
          (mpirun itself returns 1 after a SIGTERM of its own; SIGUSR1 to mpirun returns 75).
 Exit codes: 0 done, 64 usage, 65 bad data or checkpoint, 66 input missing, 69 peer lost,
             73 cannot write or folder in use, 74 I/O, 75 stopped: run again, 76 ranks disagree,

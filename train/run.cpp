@@ -1,6 +1,5 @@
 #include "train/run.h"
 
-#include <csignal>
 #include <filesystem>
 
 #include <ATen/ops/full.h>
@@ -28,6 +27,7 @@ RunResult Run::go() {
     }
     const StepReport report = parts_.trainer.step(votes());
     parts_.recorder.step(report);
+    count_signals();
     if (report.save_is_done) parts_.saves.settle();
     if (parts_.agreement.is_due(clock.step)) agree(fmt::format("at step {}", clock.step));
     const bool is_last =
@@ -98,7 +98,6 @@ bool Run::can_save(const StepReport& report) {
 }
 
 RunResult Run::stop(const StepReport& report) {
-  tell_signals();
   parts_.recorder.state(metrics::RunState::kDraining);
   if (!can_save(report)) {
     parts_.recorder.flush();
@@ -109,6 +108,7 @@ RunResult Run::stop(const StepReport& report) {
     throw Error(ExitCode::kIo, "train",
                 "asked to save and stop, but the save failed; the log says why")
         .everywhere();
+  count_signals();
   if (parts_.training.control.rank() == 0)
     log::info(
         "train",
@@ -117,9 +117,11 @@ RunResult Run::stop(const StepReport& report) {
   return {RunEnd::kStopped, std::nullopt, parts_.saves.last_commit()};
 }
 
-void Run::tell_signals() {
-  if (parts_.stop.stop_asked()) parts_.recorder.signal(SIGUSR1);
-  if (parts_.stop.end_asked()) parts_.recorder.signal(SIGTERM);
+void Run::count_signals() {
+  for (size_t i = 0; i < kCountedSignals.size(); ++i)
+    for (const int64_t now = parts_.stop.num_received(kCountedSignals[i]); counted_[i] < now;
+         ++counted_[i])
+      parts_.recorder.signal(kCountedSignals[i]);
 }
 
 RunResult Run::finish() {
@@ -135,6 +137,7 @@ RunResult Run::finish() {
   parts_.saves.settle();
   result.checkpoint = parts_.saves.last_commit();
   parts_.training.recipe.finalize(clock.step, parts_.training.control);
+  count_signals();
   parts_.recorder.state(metrics::RunState::kFinished);
   parts_.recorder.flush();
   return result;

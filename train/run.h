@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 
 #include "train/agreement.h"
@@ -53,7 +54,8 @@ class Run {
 
  private:
   RunResult stop(const StepReport& report);
-  void tell_signals();
+  /// Counts what this rank has received since the last call.
+  void count_signals();
   RunResult finish();
   void agree(const std::string& when);
   EvalResult evaluate_now();
@@ -62,6 +64,7 @@ class Run {
   bool can_save(const StepReport& report);
 
   RunParts parts_;
+  std::array<int64_t, kCountedSignals.size()> counted_{};  ///< of kCountedSignals, told so far
   bool save_is_owed_ = false;  ///< asked for at a step that did not count
   bool save_is_due_ = false;   ///< asked for at the last step, where finish() saves
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <csignal>
 #include <cstdint>
 
 namespace lockstep::train {
@@ -10,8 +12,12 @@ struct Votes {
   bool save = false;       ///< an interval has passed (rank 0 asks)
   bool stop = false;       ///< save at the next step and stop (SIGUSR1)
   bool save_done = false;  ///< the save under way has ended on this rank
-  bool end = false;        ///< end now, saving only if there is time (SIGTERM)
+  bool end = false;        ///< end now, saving only if there is time (SIGTERM, SIGINT, SIGHUP)
 };
+
+/// The signals that a run counts (docs/metrics.md, lockstep_signals_total). SIGUSR2 does nothing
+/// else.
+inline constexpr std::array kCountedSignals{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 /// Where the run loop asks for votes; the daemon's signals stand behind it.
 class StopRequest {
@@ -19,6 +25,8 @@ class StopRequest {
   virtual ~StopRequest() = default;
   virtual bool stop_asked() const = 0;
   virtual bool end_asked() const = 0;
+  /// How often this process has received one of kCountedSignals since the start.
+  virtual int64_t num_received(int signal_number) const = 0;
 };
 
 }  // namespace lockstep::train

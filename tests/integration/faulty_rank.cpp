@@ -6,6 +6,7 @@
 //                      the next mask of that rank alone prunes it (steps only)
 //   kill | usr1 | term sends itself SIGKILL, SIGUSR1 or SIGTERM
 //   usr1_twice         SIGUSR1, and again 10 ms later
+//   every_signal       SIGHUP, SIGINT, SIGTERM, SIGUSR1 once, SIGUSR2 twice
 //   stop               SIGSTOP: hangs until somebody continues or kills it
 //   sleep | nap        stands still for two seconds, for a tenth of one
 //   fail               has a fault of the disk (phases only)
@@ -49,12 +50,18 @@ void signal_twice() {
   (void)std::raise(SIGUSR1);
 }
 
+void every_signal() {
+  for (const int number : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGUSR2})
+    (void)std::raise(number);
+}
+
 const std::map<std::string, std::function<void()>> kActions = {
     {"alter", [] {}},
     {"kill", [] { (void)std::raise(SIGKILL); }},
     {"usr1", [] { (void)::kill(::getpid(), SIGUSR1); }},
     {"usr1_twice", signal_twice},
     {"term", [] { (void)std::raise(SIGTERM); }},
+    {"every_signal", every_signal},
     {"stop", [] { (void)::kill(::getpid(), SIGSTOP); }},
     {"sleep", [] { std::this_thread::sleep_for(milliseconds(2000)); }},
     {"nap", [] { std::this_thread::sleep_for(milliseconds(100)); }},

@@ -55,6 +55,14 @@ class Observe(LockstepTest):
         waited_s = [metric(run.last_page(rank), "lockstep_allreduce_exposed_seconds_total") for rank in (0, 1)]
         self.assertGreater(waited_s[0], waited_s[1] + 1)
 
+    def test_each_signal_is_counted_under_its_own_name_in_the_last_step_too(self):
+        run = self.start_faulty("every_signal", rank=1, step=9, sets=["train.max_steps=10"]).wait()
+        self.assertEqual(run.code, 0, run.log)  # nothing is left to stop
+        counts = {rank: {name: metric(run.last_page(rank), "lockstep_signals_total", signal=name)
+                         for name in ("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")} for rank in (0, 1)}
+        self.assertEqual(counts[0], {"SIGHUP": 0, "SIGINT": 0, "SIGTERM": 0, "SIGUSR1": 0, "SIGUSR2": 0})
+        self.assertEqual(counts[1], {"SIGHUP": 1, "SIGINT": 1, "SIGTERM": 1, "SIGUSR1": 1, "SIGUSR2": 2})
+
     def test_a_taken_port_gives_way_to_a_free_one(self):
         import socket
         with socket.socket() as holder:
