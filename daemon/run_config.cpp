@@ -81,6 +81,8 @@ void refuse_what_is_not_elastic(const RunConfig& config, YamlFields* in) {
     if (is_used)
       in->fault("run", fmt::format("'run.deterministic: elastic' cannot be with {}: {}", key, why));
   };
+  refuse(config.run.device == "cuda", "run.device: cuda",
+         "on GPUs sums over ranks are in NCCL's order; use cpu");
   refuse(config.sync.wire != "fp32", "sync.wire", "one rank alone rounds nothing; use fp32");
   refuse(config.sync.shard_optimizer, "sync.shard_optimizer", "set it to false");
   refuse(config.train.batch_norm != "average", "train.batch_norm",

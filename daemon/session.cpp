@@ -140,7 +140,12 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
   dist::Communicator& control = *own_control;
   set_up_compute(config.run, world.process, world.control);
+  prepare_deterministic_gpu(config.run);
   const at::Device device = agree_on_device(config.run.device, world.process, control);
+  (void)dist::on_all_ranks(control, [&] {
+    require_device_keeps_promises(config.run, device);
+    return true;
+  });
   const std::unique_ptr<dist::Communicator> gradients =
       device.is_cuda()
           ? dist::make_nccl_communicator(control, device.index(), config.sync.timeout_s)

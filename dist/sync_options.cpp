@@ -6,8 +6,10 @@ SyncOptions read_sync_options(YamlFields in) {
   SyncOptions options;
   in.read("bucket_bytes", &options.bucket_bytes, at_least(1),
           "bytes of gradients that travel in one message");
-  in.read_choice("overlap", &options.overlap, {"true", "false", "auto"},
-                 "whether gradients travel while backward goes on; auto: where that is faster");
+  in.read_choice(
+      "overlap", &options.overlap, {"true", "false", "auto"},
+      "whether gradients travel while backward goes on; auto: where that is faster (never on "
+      "GPUs, which refuse true)");
   in.read_choice(
       "packed", &options.packed, {"auto", "always", "never"},
       "whether only the gradients of kept weights travel; auto: where that is faster, by bucket");

@@ -21,6 +21,12 @@ std::string plan_text(const optim::BufferPlan& plan, const std::vector<bool>& tr
   return text;
 }
 
+/// Equal for parameters that may share a buffer.
+int64_t buffer_kind(const Param& param, bool trainable) {
+  const auto dtype = static_cast<int64_t>(param.tensor.scalar_type());
+  return (dtype * 2 + (trainable ? 0 : 1)) * kNumParamGroups + group_of(param);
+}
+
 }  // namespace
 
 optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>& trainable,
@@ -28,7 +34,7 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
   std::vector<dist::PlannedParam> planned;
   for (size_t i = 0; i < params.size(); ++i)
     planned.push_back({.num_bytes = static_cast<int64_t>(params[i].tensor.nbytes()),
-                       .group = group_of(params[i]) + (trainable[i] ? 0 : kNumParamGroups)});
+                       .group = buffer_kind(params[i], trainable[i])});
   return dist::plan_buckets(planned, bucket_bytes);
 }
 

@@ -1,5 +1,6 @@
 #include "dist/nccl/load_nccl.h"
 
+#include <array>
 #include <cstdlib>
 #include <optional>
 
@@ -67,6 +68,17 @@ std::vector<std::filesystem::path> nccl_module_paths() {
 }
 
 int num_nccl_devices() { return open_module().num_devices(); }
+
+std::vector<std::string> nccl_device_ids() {
+  const nccl::ModuleTable& module = open_module();
+  std::vector<std::string> ids;
+  for (int index = 0; index < module.num_devices(); ++index) {
+    std::array<char, nccl::kDeviceIdBytes> id{};
+    module.device_id(index, id.data());
+    ids.emplace_back(id.data());
+  }
+  return ids;
+}
 
 std::string nccl_version() {
   const int code =

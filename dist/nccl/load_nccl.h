@@ -13,6 +13,10 @@ namespace lockstep::dist {
 /// set; else beside the program, then in ../lib/lockstep from there.
 std::vector<std::filesystem::path> nccl_module_paths();
 
+/// Names of the GPUs that this process can use, by CUDA's index, the same in every process that
+/// sees the GPU: "GPU-" and its UUID, empty where CUDA does not tell. Throws as num_nccl_devices().
+std::vector<std::string> nccl_device_ids();
+
 /// GPUs that this process can use; 0 if there is none or no driver.
 /// Throws Error(kUnavailable) if the module is missing, cannot be opened or is of another build.
 int num_nccl_devices();

@@ -1,5 +1,6 @@
 #include "dist/nccl/nccl_module.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
@@ -27,6 +28,20 @@ int num_devices() {
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   static_cast<void>(cudaGetLastError());  // "no device" and "no driver" are answers here
   return 0;
+}
+
+void device_id(int device_index, char* id) {
+  id[0] = '\0';
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, device_index) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return;
+  }
+  std::string text = "GPU-";
+  for (const char byte : properties.uuid.bytes)
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  text.copy(id, kDeviceIdBytes - 1);
+  id[std::min<size_t>(text.size(), kDeviceIdBytes - 1)] = '\0';
 }
 
 /// Runs one rank's part of a collective start; its fault becomes every rank's.
@@ -108,4 +123,4 @@ Communicator* make_communicator(Communicator& control, int device_index, double 
 extern "C" __attribute__((visibility("default")))
 const lockstep::dist::nccl::ModuleTable lockstep_nccl_module{
     LOCKSTEP_BUILD_ID, lockstep::dist::nccl::nccl_version, lockstep::dist::nccl::num_devices,
-    lockstep::dist::nccl::make_communicator};
+    lockstep::dist::nccl::device_id, lockstep::dist::nccl::make_communicator};

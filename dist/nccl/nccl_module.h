@@ -7,6 +7,8 @@
 /// they do not.
 namespace lockstep::dist::nccl {
 
+constexpr int kDeviceIdBytes = 64;
+
 struct ModuleTable {
   const char* build_id;  ///< must be the first field of every version
 
@@ -15,6 +17,10 @@ struct ModuleTable {
 
   /// GPUs that this process can use; 0 if there is no GPU or no driver.
   int (*num_devices)();
+
+  /// Writes the name of a GPU, "GPU-" and its UUID, and a 0: at most kDeviceIdBytes; only the 0 if
+  /// CUDA does not tell.
+  void (*device_id)(int device_index, char* id);
 
   /// See make_nccl_communicator(); the caller owns the result.
   Communicator* (*make_communicator)(Communicator& control, int device_index, double timeout_s);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "dist/communicator.h"
 
@@ -15,7 +16,7 @@ class SpyCommunicator final : public dist::Communicator {
 
   int rank() const override { return comm_.rank(); }
   int world_size() const override { return comm_.world_size(); }
-  at::Device device() const override { return comm_.device(); }
+  at::Device device() const override { return pretended_device.value_or(comm_.device()); }
   std::unique_ptr<dist::Work> all_reduce(at::Tensor values_K, dist::ReduceOp op) override {
     if (before_reduction) before_reduction(num_reductions.load());
     auto work = comm_.all_reduce(values_K, op);
@@ -39,6 +40,7 @@ class SpyCommunicator final : public dist::Communicator {
   }
   int64_t bytes_reduced() const override { return comm_.bytes_reduced(); }
 
+  std::optional<at::Device> pretended_device;  ///< for what only asks where tensors are to live
   std::atomic<int> num_reductions = 0;
   std::function<void(int number)> before_reduction;
   std::function<void()> before_gather;

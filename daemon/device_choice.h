@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep::daemon {
+
+/// What one rank can compute on.
+struct VisibleGpus {
+  int rank = 0;
+  std::string node;              ///< host name
+  std::vector<std::string> ids;  ///< of its GPUs, by CUDA's index in this rank: "GPU-..." or empty
+};
+
+/// Which GPU each rank takes.
+struct GpuChoice {
+  std::vector<int> index_N;  ///< by rank: CUDA's index in that rank; empty if there is a fault
+  std::string fault;         ///< why there is no GPU for each rank, and what to do; else empty
+};
+
+/// One GPU for each rank, none for two. Of ranks that see the same GPUs in the same order (a host
+/// whose GPUs all ranks see) the first takes index 0, the next 1, and so on: a rank that sees GPUs
+/// of its own (Slurm's --gpus-per-task, CUDA_VISIBLE_DEVICES for each rank) takes index 0. Pure;
+/// `all_N` by rank, equal on all ranks.
+GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N);
+
+}  // namespace lockstep::daemon
