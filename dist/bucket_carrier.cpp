@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/kept_bits.h"
 #include "dist/mean_gradient.h"
+#include "dist/piece_slots.h"
+#include "dist/wire_rounding.h"
 
 namespace lockstep::dist {
 namespace {
@@ -36,10 +38,7 @@ void BucketCarrier::set_kept(const uint8_t* bits, int64_t first_item) {
   kept_bits_ = std::move(kept);
   num_kept_ = num_kept;
   if (grads_E_.is_cpu()) return;
-  const at::Tensor dropped_E = at::empty({num_elements()}, at::kBool);
-  for (int64_t i = 0; i < num_elements(); ++i)
-    dropped_E.mutable_data_ptr<bool>()[i] = !is_kept(kept_bits_.data(), i);
-  dropped_there_E_ = dropped_E.to(grads_E_.device());
+  dropped_there_E_ = dropped_items(kept_bits_.data(), num_elements()).to(grads_E_.device());
 }
 
 void BucketCarrier::keep_all() {
@@ -52,10 +51,17 @@ at::Tensor BucketCarrier::packed_K() {
   return first_items(&packed_room_K_, num_kept_, grads_E_.options());
 }
 
-at::Tensor BucketCarrier::load(bool packed) {
+at::Tensor BucketCarrier::find_largest() {
+  if (grads_E_.is_cpu()) zero_dropped();
+  return largest_magnitude(grads_E_);
+}
+
+at::Tensor BucketCarrier::load(bool packed, double scale) {
   check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
   is_packed_ = packed;
+  scale_ = scale;
   travelling_ = grads_E_;
+  if (wire_ && !packed && grads_E_.is_cpu()) zero_dropped();  // largest() is as when packed
   if (packed) {
     travelling_ = packed_K();
     pack_kept(grads_E_.const_data_ptr(), kept_bits_.data(), num_elements(),
@@ -64,7 +70,8 @@ at::Tensor BucketCarrier::load(bool packed) {
   if (wire_) {
     const at::Tensor rounded =
         first_items(&wire_room_, travelling_.numel(), grads_E_.options().dtype(*wire_));
-    travelling_ = rounded.copy_(travelling_);
+    largest_ = round_to_wire(travelling_, scale, rounded);
+    travelling_ = rounded;
   }
   return travelling_;
 }
@@ -75,7 +82,7 @@ std::unique_ptr<Work> BucketCarrier::send(Communicator& comm) {
 
 bool BucketCarrier::unload(int64_t num_samples) {
   const at::Tensor sums = is_packed_ ? packed_K() : grads_E_;
-  if (wire_) sums.copy_(travelling_);
+  if (wire_) widen_from_wire(travelling_, scale_, sums);
   if (!is_packed_) zero_dropped();
   const bool finite = divide_and_check(sums, num_samples);
   if (is_packed_)

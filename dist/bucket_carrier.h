@@ -28,7 +28,9 @@ class BucketCarrier final : public GradientCarrier {
   int64_t dense_bytes() const override { return static_cast<int64_t>(grads_E_.nbytes()); }
   int64_t travelling_bytes() const override { return static_cast<int64_t>(travelling_.nbytes()); }
 
-  at::Tensor load(bool packed) override;
+  at::Tensor load(bool packed, double scale = 1) override;
+  const at::Tensor& largest() const override { return largest_; }
+  at::Tensor find_largest() override;
   std::unique_ptr<Work> send(Communicator& comm) override;
   bool unload(int64_t num_samples) override;
 
@@ -43,6 +45,8 @@ class BucketCarrier final : public GradientCarrier {
   at::Tensor dropped_there_E_;  ///< bool, on a device; undefined on the CPU and while all are kept
   // of the last load()
   bool is_packed_ = false;
+  double scale_ = 1;
+  at::Tensor largest_;
   at::Tensor travelling_;
   // room, made at first need
   at::Tensor packed_room_K_, wire_room_;

@@ -12,7 +12,7 @@ namespace lockstep::dist {
 
 /// Carries one bucket's gradients to the reduction and back:
 ///
-///   carrier.load(packed);  work = carrier.send(comm);  work->wait();
+///   carrier.load(packed, scale);  work = carrier.send(comm);  work->wait();
 ///   finite = carrier.unload(num_samples);
 ///
 /// Symbols: [E] = elements of the bucket. Afterwards the gradients that concern this rank are sum
@@ -21,11 +21,11 @@ namespace lockstep::dist {
 ///
 ///   dense   all gradients travel, as they are
 ///   packed  only kept ones travel, close together, in order
-///   wire    a narrower float type: gradients are rounded to it before they travel, added in
-///           float32 by the communicator, and the sum, rounded to it once more, is what comes back.
-///           Division and the mean are in the gradients' own type. Relative error without
-///           cancellation: 2 roundings, 2^-7 for bfloat16, 2^-10 for float16 (whose sums beyond
-///           65504 are infinite, so that the step does not count).
+///   wire    a narrower float type: gradients, times `scale`, are rounded to it before they travel,
+///           added in float32 by the communicator, and the sum, rounded to it once more, is what
+///           comes back. Division and the mean are in the gradients' own type. Relative error
+///           without cancellation: 2 roundings, 2^-7 for bfloat16, 2^-10 for float16 (whose scaled
+///           sums beyond 65504 are infinite, so that the step does not count).
 ///
 /// load(), send() and unload() in turn, one thread at a time.
 class GradientCarrier {
@@ -46,8 +46,15 @@ class GradientCarrier {
   /// Bytes of what the last load() gave.
   virtual int64_t travelling_bytes() const = 0;
 
-  /// What is to be reduced. packed: only if can_pack().
-  virtual at::Tensor load(bool packed) = 0;
+  /// What is to be reduced. packed: only if can_pack(). scale: a power of two, equal on all ranks
+  /// (dist/wire_scale.h); without a wire type it has no effect.
+  virtual at::Tensor load(bool packed, double scale = 1) = 0;
+  /// The largest magnitude of the gradients of the last load(), 0-dimensional float64 on their
+  /// device, not scaled; infinite if one did not fit. Only with a wire type. On the CPU gradients
+  /// that are not kept do not count.
+  virtual const at::Tensor& largest() const = 0;
+  /// The same of what stands in the gradients now, whose dropped elements become 0 on the CPU.
+  virtual at::Tensor find_largest() = 0;
   /// Starts the reduction of what load() gave. Collective.
   virtual std::unique_ptr<Work> send(Communicator& comm) = 0;
   /// After the reduction: the means into the gradients. False if a kept one that concerns this rank

@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 
+#include <ATen/ops/cat.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -82,7 +83,8 @@ void GradientReducer::begin_backward(const StepWishes& wishes) {
   follow_buffers();
   traffic_.begin_step();
   arrivals_.begin();
-  overlaps_ = overlaps_now();
+  finds_bound_ = traffic_.lacks_bound();  // then nothing can be sent before all is complete
+  overlaps_ = overlaps_now() && !finds_bound_;
   if (overlaps_ && thread_ == nullptr)
     thread_ = std::make_unique<CommunicationThread>([this](size_t i) { traffic_.send(i); });
   begin_ = Clock::now();
@@ -118,14 +120,17 @@ StepTotals GradientReducer::finish(const StepShare& share) {
   check(share.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
   is_armed_ = false;
   const auto start = Clock::now();
+  if (finds_bound_) find_bound();
   send_all(share.gradient_divisor);
-  const at::Tensor share_V = to_numbers(share, comm_.device());
+  at::Tensor share_V = to_numbers(share, comm_.device());
+  if (traffic_.scales()) share_V = at::cat({share_V, traffic_.largest()});
   comm_.all_reduce(share_V, ReduceOp::kSum)->wait_on_host();
 
   StepTotals totals = from_numbers(share_V);
   totals.wait_s = seconds_since(start);
   check(totals.num_samples > 0, "a step without samples on any rank");
   take_means(share.gradient_divisor.value_or(totals.num_samples), &totals);
+  if (traffic_.scales()) traffic_.follow_bound(share_V[-1].item<double>());
   totals.bytes_reduced = comm_.bytes_reduced() - bytes_before_;
   traffic_.count(start, &totals);
   name_missing();
@@ -160,7 +165,15 @@ GatherTotals GradientReducer::gather_values() {
   return totals;
 }
 
+/// In a message that no step's bytes count.
+void GradientReducer::find_bound() {
+  const int64_t before = comm_.bytes_reduced();
+  traffic_.find_bound();
+  bytes_before_ += comm_.bytes_reduced() - before;
+}
+
 void GradientReducer::learn() {
+  if (finds_bound_) return;  // a step unlike the others
   if (traffic_.is_measuring()) {
     // Other messages, another balance of waiting and computing: overlap is measured anew.
     if (traffic_.learn() && may_overlap() && options_.overlap == "auto") overlap_trial_.start(1);

@@ -52,8 +52,8 @@ struct StepWishes {
 /// is reduced in finish(), and rank 0 names such parameters once.
 ///
 /// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
-/// they travelled or not. sync.packed and sync.wire: dist/packing_choice.h, dist/bucket_carrier.h.
-/// One rank alone rounds nothing.
+/// they travelled or not. sync.packed and sync.wire: dist/packing_choice.h,
+/// dist/gradient_carrier.h, dist/wire_scale.h. One rank alone rounds nothing.
 ///
 /// Divided among ranks (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///
@@ -117,7 +117,8 @@ class GradientReducer {
   /// complete_over_ranks() (dist/complete_state.h) over the reducer's communicator, between steps.
   void complete(const StateList& parts) { complete_over_ranks(comm_, parts); }
 
-  /// Choices found by time which a run that goes on repeats: dist/packing_choice.h.
+  /// What a run that goes on repeats: choices found by time (dist/packing_choice.h), and what
+  /// rounding depends on (dist/wire_scale.h).
   StateList state() { return traffic_.state(); }
 
  private:
@@ -130,6 +131,7 @@ class GradientReducer {
   void send_all(std::optional<int64_t> divisor);
   void send_beside(std::optional<int64_t> divisor);
   void take_means(int64_t divisor, StepTotals* totals);
+  void find_bound();
   void name_missing();
   void learn();
 
@@ -145,6 +147,7 @@ class GradientReducer {
   // of the step under way
   bool is_armed_ = false;
   StepWishes wishes_;
+  bool finds_bound_ = false;
   bool overlaps_ = false;
   Clock::time_point begin_;
   int64_t bytes_before_ = 0;

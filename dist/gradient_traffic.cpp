@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include "base/bit_mask.h"
@@ -53,10 +55,15 @@ GradientTraffic::GradientTraffic(Communicator& comm, const ParamTable* params,
       options_(options),
       shards_(options.shard_optimizer && params != nullptr && comm.world_size() > 1),
       row_E_by_param_(params == nullptr ? std::vector<int64_t>() : row_elements(*params)),
-      packing_(options.packed) {
+      packing_(options.packed),
+      scale_(wire_type(options.wire, comm.world_size()) == at::kHalf) {
   if (options.packed == "always" && !comm.device().is_cpu())
     throw Error(ExitCode::kConfig, "dist",
                 "sync.packed: always needs gradients on the CPU; use auto or never");
+  if (options.overlap == "true" && !comm.device().is_cpu())
+    throw Error(ExitCode::kConfig, "dist",
+                "sync.overlap: true needs gradients on the CPU: on GPUs the reductions begin after "
+                "the backward pass; use auto or false");
 }
 
 template <typename Part>
@@ -196,7 +203,7 @@ void GradientTraffic::prepare(size_t bucket) {
   }
   times_[bucket].start = Clock::now();
   try {
-    carriers_[bucket]->load(packing_.packs(bucket));
+    carriers_[bucket]->load(packing_.packs(bucket), scale_.value());
     load = Load::kDone;
   } catch (...) {
     load = Load::kFailed;
@@ -219,6 +226,26 @@ void GradientTraffic::send(size_t bucket) {
       under_way_.push_back(std::move(work));
   });
   times.reduced = Clock::now();
+}
+
+void GradientTraffic::find_bound() {
+  at::Tensor bound = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  for (const auto& carrier : carriers_) bound = at::maximum(bound, carrier->find_largest());
+  comm_.all_reduce(bound, ReduceOp::kSum)->wait_on_host();
+  scale_.follow(bound.item<double>());
+}
+
+at::Tensor GradientTraffic::largest() const {
+  at::Tensor largest = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  for (const auto& carrier : carriers_)
+    if (carrier->largest().defined()) largest = at::maximum(largest, carrier->largest());
+  return largest;
+}
+
+StateList GradientTraffic::state() {
+  StateList all = packing_.state();
+  for (StateEntry& entry : scale_.state()) all.push_back(std::move(entry));
+  return all;
 }
 
 void GradientTraffic::wait() {

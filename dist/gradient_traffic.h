@@ -20,6 +20,7 @@
 #include "dist/staging_room.h"
 #include "dist/step_share.h"
 #include "dist/sync_options.h"
+#include "dist/wire_scale.h"
 
 namespace lockstep::dist {
 
@@ -36,7 +37,7 @@ class GradientTraffic {
   using Clock = std::chrono::steady_clock;
 
   /// params: null where nothing is known of them; then nothing is sharded. Throws Error(kConfig)
-  /// for packed: always on a device.
+  /// for packed: always or overlap: true on a device.
   GradientTraffic(Communicator& comm, const ParamTable* params, const SyncOptions& options);
 
   /// Takes these buffers, if they are others than before: new buckets, without masks. True if so.
@@ -58,6 +59,16 @@ class GradientTraffic {
 
   /// Throws Error(kDisagree).everywhere() if masks are new and differ between ranks.
   void begin_step();
+  /// Whether gradients are scaled on their way (dist/wire_scale.h).
+  bool scales() const { return scale_.is_used(); }
+  /// Whether find_bound() comes before the first send() of this step.
+  bool lacks_bound() const { return scale_.lacks_bound(); }
+  /// Asks all ranks for this step's bound, once the gradients are complete. Collective.
+  void find_bound();
+  /// The largest magnitude of what this rank has sent in this step, float64 [1] on the device: the
+  /// sum over ranks is the bound that follow_bound() takes after take_means().
+  at::Tensor largest() const;
+  void follow_bound(double bound) { scale_.follow(bound); }
   /// Whether prepare() may be ahead of send(): each bucket has room of its own.
   bool can_prepare() const { return comm_.device().is_cpu() && !shards_; }
   /// Packs and rounds one complete bucket, unless another thread has done or does so.
@@ -81,7 +92,7 @@ class GradientTraffic {
   /// All ranks' values to every rank, after each has updated its own. Collective. Adds to totals.
   void gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals);
 
-  StateList state() { return packing_.state(); }
+  StateList state();
 
  private:
   struct SendTimes {
@@ -117,6 +128,7 @@ class GradientTraffic {
   bool all_finite_ = true;   ///< of the unloaded ones
   bool masks_changed_ = false;
   PackingChoice packing_;
+  WireScale scale_;
   std::vector<std::unique_ptr<Work>> under_way_;
 };
 

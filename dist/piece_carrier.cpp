@@ -2,12 +2,15 @@
 
 #include <utility>
 
+#include <ATen/ops/maximum.h>
+
 #include "base/bit_mask.h"
 #include "base/error.h"
 #include "base/kept_bits.h"
 #include "dist/backend_parts.h"
 #include "dist/mean_gradient.h"
 #include "dist/piece_slots.h"
+#include "dist/wire_rounding.h"
 
 namespace lockstep::dist {
 
@@ -49,8 +52,17 @@ void PieceCarrier::load_windows() {
   const at::TensorOptions options = grads_E_.options();
   travelling_ =
       room_.take(pieces_.num_pieces() * pieces_.largest(), wire_ ? options.dtype(*wire_) : options);
-  for (int piece = 0; piece < pieces_.num_pieces(); ++piece)
-    copy_items(window_of(grads_E_, pieces_, piece), slot(travelling_, piece));
+  if (wire_ && grads_E_.is_cpu()) zero_all_dropped();  // largest() is as when packed
+  largest_ = at::Tensor();
+  for (int piece = 0; piece < pieces_.num_pieces(); ++piece) {
+    const at::Tensor window_K = window_of(grads_E_, pieces_, piece);
+    if (!wire_) {
+      copy_items(window_K, slot(travelling_, piece));
+      continue;
+    }
+    const at::Tensor here = round_to_wire(window_K, scale_, slot(travelling_, piece));
+    largest_ = largest_.defined() ? at::maximum(largest_, here) : here;
+  }
 }
 
 void PieceCarrier::load_kept() {
@@ -59,12 +71,19 @@ void PieceCarrier::load_kept() {
     pack_piece(grads_E_, pieces_, kept_, piece, slot(travelling_, piece));
   if (!wire_) return;
   const at::Tensor rounded = room_.take(travelling_.numel(), grads_E_.options().dtype(*wire_));
-  travelling_ = rounded.copy_(travelling_);
+  largest_ = round_to_wire(travelling_, scale_, rounded);
+  travelling_ = rounded;
 }
 
-at::Tensor PieceCarrier::load(bool packed) {
+at::Tensor PieceCarrier::find_largest() {
+  if (grads_E_.is_cpu()) zero_all_dropped();
+  return largest_magnitude(grads_E_);
+}
+
+at::Tensor PieceCarrier::load(bool packed, double scale) {
   check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
   is_packed_ = packed;
+  scale_ = scale;
   if (packed)
     load_kept();
   else if (travels_in_place())
@@ -87,14 +106,29 @@ std::unique_ptr<Work> PieceCarrier::send(Communicator& comm) {
 void PieceCarrier::take() {
   at::Tensor arrived = arrival_K();
   if (is_packed_) {
-    if (wire_) arrived = room_.take(arrived.numel(), grads_E_.options()).copy_(arrived);
+    if (wire_) {
+      const at::Tensor wide = room_.take(arrived.numel(), grads_E_.options());
+      widen_from_wire(arrived, scale_, wide);
+      arrived = wide;
+    }
     unpack_piece(arrived, pieces_, kept_, rank_, grads_E_);
     return;
   }
   if (wire_)
-    own_E_.copy_(
-        arrived.narrow(0, pieces_.begin(rank_) - pieces_.window_begin(rank_), pieces_.size(rank_)));
+    widen_from_wire(
+        arrived.narrow(0, pieces_.begin(rank_) - pieces_.window_begin(rank_), pieces_.size(rank_)),
+        scale_, own_E_);
   zero_dropped();
+}
+
+/// On the CPU.
+void PieceCarrier::zero_all_dropped() {
+  if (kept_.are_all()) return;
+  for (int piece = 0; piece < pieces_.num_pieces(); ++piece) {
+    const at::Tensor piece_E = piece_of(grads_E_, pieces_, piece);
+    zero_pruned(piece_E.mutable_data_ptr(), kept_.bits(piece), piece_E.numel(),
+                static_cast<int>(piece_E.itemsize()));
+  }
 }
 
 void PieceCarrier::zero_dropped() {

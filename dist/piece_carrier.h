@@ -40,7 +40,9 @@ class PieceCarrier final : public GradientCarrier {
   int64_t dense_bytes() const override;
   int64_t travelling_bytes() const override { return static_cast<int64_t>(travelling_.nbytes()); }
 
-  at::Tensor load(bool packed) override;
+  at::Tensor load(bool packed, double scale = 1) override;
+  const at::Tensor& largest() const override { return largest_; }
+  at::Tensor find_largest() override;
   std::unique_ptr<Work> send(Communicator& comm) override;
   bool unload(int64_t num_samples) override;
 
@@ -56,6 +58,7 @@ class PieceCarrier final : public GradientCarrier {
   void load_kept();
   void take();
   void zero_dropped();
+  void zero_all_dropped();
 
   at::Tensor grads_E_;
   BucketPieces pieces_;
@@ -67,6 +70,8 @@ class PieceCarrier final : public GradientCarrier {
   at::Tensor dropped_there_;         ///< bool, of own_E_: on a device, while not all are kept
   // of the last load()
   bool is_packed_ = false;
+  double scale_ = 1;
+  at::Tensor largest_;
   at::Tensor travelling_;  ///< [N * K]
 };
 

@@ -40,12 +40,12 @@ RoomLayout HostsCommunicator::layout_for(const std::vector<int>& hosts_N, int ho
           .num_extra = num_parts + 1};
 }
 
-HostsCommunicator::HostsCommunicator(OwnedComm comm, HostRoom room, Hosts hosts, double timeout_s,
-                                     const MakeCommunicator& make)
+HostsCommunicator::HostsCommunicator(std::unique_ptr<MessageCommunicator> flat, HostRoom room,
+                                     Hosts hosts, const MessageOptions& options)
     : room_(std::move(room)),
       hosts_(std::move(hosts)),
       tree_(TreeParts::of_hosts(hosts_.hosts_N)),
-      flat_(std::move(comm), timeout_s, make) {
+      flat_(std::move(flat)) {
   const int host = hosts_.hosts_N[rank()];
   int next_member = 0;
   for (const int i : tree_.parts_of(host)) {
@@ -59,9 +59,13 @@ HostsCommunicator::HostsCommunicator(OwnedComm comm, HostRoom room, Hosts hosts,
   }
   check(next_member == room_.num_members(), "a host's ranks and its parts of the tree");
   if (hosts_.leaders == nullptr) return;
-  leader_mail_ = std::make_unique<Mail>(*hosts_.leaders);
-  leader_mail_->set_timeout_s(timeout_s * kLeadersPatience);
-  exchange_ = std::make_unique<PieceExchange>(*leader_mail_, tree_);
+  leader_transport_ = std::make_unique<MpiTransport>(std::move(*hosts_.leaders));
+  leader_mail_ = std::make_unique<Mail>(*leader_transport_, options.direct_ranks);
+  leader_mail_->set_timeout_s(options.timeout_s * kLeadersPatience);
+  if (leader_mail_->is_direct() || !tree_.are_like_ranks())
+    exchange_ = std::make_unique<PieceExchange>(*leader_mail_, tree_);
+  else
+    tree_exchange_ = std::make_unique<TreeExchange>(*leader_mail_);
 }
 
 std::byte* HostsCommunicator::result(const Chunk& chunk) const {
@@ -98,6 +102,7 @@ void HostsCommunicator::add_up(Chunk& chunk) {
 void HostsCommunicator::start_scatter(Chunk& chunk) {
   if (!is_leader()) return;
   room_.wait_for_all(chunk.added_up);
+  if (exchange_ == nullptr) return;
   inputs_.clear();
   for (size_t p = 0; p < parts_.size(); ++p)
     inputs_.push_back(room_.extra_slot(static_cast<int>(p), chunk.slot));
@@ -106,12 +111,16 @@ void HostsCommunicator::start_scatter(Chunk& chunk) {
 
 void HostsCommunicator::finish_scatter(Chunk& chunk) {
   if (!is_leader()) return;
+  if (tree_exchange_ != nullptr)
+    return tree_exchange_->all_reduce(
+        room_.extra_slot(0, chunk.slot), result(chunk), chunk.num_items,
+        {format_.in, format_.out, format_.in_bytes, format_.out_bytes, format_.op});
   exchange_->finish_scatter(chunk.lane, result(chunk));
   exchange_->start_gather(chunk.lane);
 }
 
 void HostsCommunicator::finish_gather(Chunk& chunk) {
-  if (is_leader()) exchange_->finish_gather(chunk.lane);
+  if (exchange_ != nullptr) exchange_->finish_gather(chunk.lane);
   chunk.reduced = room_.tick();
 }
 
@@ -139,7 +148,7 @@ void HostsCommunicator::reduce(std::byte* values, int64_t num_items, const Items
       bring(*chunk);
     }
     if (Chunk* chunk = in_stage(i, 1)) add_up(*chunk);
-    if (i == 2) flat_.mail().wait_for_notes();
+    if (i == 2) flat_->mail().wait_for_notes();
     if (Chunk* chunk = in_stage(i, 2)) start_scatter(*chunk);
     if (Chunk* chunk = in_stage(i, 3)) finish_scatter(*chunk);
     if (Chunk* chunk = in_stage(i, 4)) finish_gather(*chunk);
@@ -149,14 +158,14 @@ void HostsCommunicator::reduce(std::byte* values, int64_t num_items, const Items
 
 std::unique_ptr<Work> HostsCommunicator::all_reduce(at::Tensor values_K, ReduceOp op) {
   check_values(values_K, device());
-  if (payload_bytes(values_K) <= kSmallBytes) return flat_.all_reduce(std::move(values_K), op);
+  if (payload_bytes(values_K) <= kSmallBytes) return flat_->all_reduce(std::move(values_K), op);
   bytes_reduced_ += payload_bytes(values_K);
   const Items items = items_of(values_K, op);
   const at::ScalarType wide = accumulator_of(items.dtype);
   format_ = {wide, items.dtype, static_cast<int64_t>(c10::elementSize(wide)), items.item_bytes, op};
   const Call call = call_of(CallKind::kAllReduce, values_K, static_cast<int>(op));
   room_.begin(call);
-  flat_.mail().begin(call);  // a rank that does something else may do it by any way
+  flat_->mail().begin(call);  // a rank that does something else may do it by any way
   if (is_leader()) leader_mail_->begin(call);
   reduce(bytes_of(values_K), values_K.numel(), items);
   return std::make_unique<DoneWork>();

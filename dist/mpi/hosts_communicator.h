@@ -7,10 +7,11 @@
 #include "dist/communicator.h"
 #include "dist/mpi/host_room.h"
 #include "dist/mpi/mail.h"
-#include "dist/mpi/make_communicator.h"
 #include "dist/mpi/message_communicator.h"
 #include "dist/mpi/mpi_handles.h"
+#include "dist/mpi/mpi_transport.h"
 #include "dist/mpi/piece_exchange.h"
+#include "dist/mpi/tree_exchange.h"
 
 namespace lockstep::dist::mpi {
 
@@ -28,31 +29,35 @@ struct Hosts {
 /// bytes a host with a whole node of the tree sends 2 S (H - 1) / H over H hosts, whatever the
 /// number of its ranks. Chunks go through six stages, in which neighbours overlap. Everything else
 /// travels in messages between all ranks.
+///
+/// More than MessageOptions::direct_ranks hosts exchange along the tree (dist/mpi/tree_exchange.h)
+/// if each has one part of it: 1, 2, 4, 8, ... ranks each, in order (the last host may have fewer).
+/// Else each leader sends to each other.
 class HostsCommunicator final : public Communicator {
  public:
-  HostsCommunicator(OwnedComm comm, HostRoom room, Hosts hosts, double timeout_s,
-                    const MakeCommunicator& make);
+  HostsCommunicator(std::unique_ptr<MessageCommunicator> flat, HostRoom room, Hosts hosts,
+                    const MessageOptions& options);
 
-  int rank() const override { return flat_.rank(); }
-  int world_size() const override { return flat_.world_size(); }
+  int rank() const override { return flat_->rank(); }
+  int world_size() const override { return flat_->world_size(); }
   at::Device device() const override { return at::kCPU; }
 
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
   [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
                                                      at::Tensor values_NK) override {
-    return flat_.reduce_scatter(std::move(out_K), std::move(values_NK));
+    return flat_->reduce_scatter(std::move(out_K), std::move(values_NK));
   }
   [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override {
-    return flat_.all_gather(std::move(out_NK), std::move(values_K));
+    return flat_->all_gather(std::move(out_NK), std::move(values_K));
   }
   void broadcast(at::Tensor values_K, int root) override {
-    flat_.broadcast(std::move(values_K), root);
+    flat_->broadcast(std::move(values_K), root);
   }
-  void barrier() override { flat_.barrier(); }
+  void barrier() override { flat_->barrier(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return flat_.split(color, key);
+    return flat_->split(color, key);
   }
-  int64_t bytes_reduced() const override { return bytes_reduced_ + flat_.bytes_reduced(); }
+  int64_t bytes_reduced() const override { return bytes_reduced_ + flat_->bytes_reduced(); }
 
   /// What a room needs: slots for chunks in all stages, and rings for this host's partial sums and
   /// the result.
@@ -74,19 +79,22 @@ class HostsCommunicator final : public Communicator {
   void finish_scatter(Chunk& chunk);
   void finish_gather(Chunk& chunk);
   void take(const Chunk& chunk);
-  bool is_leader() const { return exchange_ != nullptr; }
+  bool is_leader() const { return leader_mail_ != nullptr; }
   std::byte* result(const Chunk& chunk) const;
 
   HostRoom room_;
   Hosts hosts_;
   TreeParts tree_;
   std::vector<Part> parts_;
-  std::unique_ptr<Mail> leader_mail_;  ///< only on a leader, like the next
+  // Only on a leader; of the last two one.
+  std::unique_ptr<MpiTransport> leader_transport_;
+  std::unique_ptr<Mail> leader_mail_;
   std::unique_ptr<PieceExchange> exchange_;
+  std::unique_ptr<TreeExchange> tree_exchange_;
   PieceExchange::Format format_{};
   int64_t bytes_reduced_ = 0;
   std::vector<const std::byte*> inputs_;
-  MessageCommunicator flat_;
+  std::unique_ptr<MessageCommunicator> flat_;
 };
 
 }  // namespace lockstep::dist::mpi

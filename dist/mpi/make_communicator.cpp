@@ -9,6 +9,7 @@
 #include "dist/mpi/host_room.h"
 #include "dist/mpi/hosts_communicator.h"
 #include "dist/mpi/message_communicator.h"
+#include "dist/mpi/mpi_transport.h"
 #include "dist/mpi/peer.h"
 #include "dist/mpi/shared_window.h"
 #include "dist/mpi/window_communicator.h"
@@ -50,6 +51,20 @@ Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
   return hosts;
 }
 
+/// Of all ranks, over messages; its children from `make`.
+std::unique_ptr<MessageCommunicator> make_flat(OwnedComm comm, const CommunicatorOptions& options,
+                                               const MakeCommunicator& make) {
+  auto transport = std::make_unique<MpiTransport>(std::move(comm));
+  const OwnedComm& own = transport->comm();  // lives as long as what calls this
+  const auto split_off = [&own, make](int color, int key) {
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(own.get(), color, key, &part), "MPI_Comm_split");
+    return make(OwnedComm(part));
+  };
+  return std::make_unique<MessageCommunicator>(
+      std::move(transport), MessageOptions{options.timeout_s, options.direct_ranks}, split_off);
+}
+
 HostRoom make_room(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
                    double timeout_s) {
   HostRoom room(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
@@ -81,11 +96,12 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
         HostsCommunicator::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
     if (auto made = make_shared_segments(host, comm, layout, kManyHostsSlotBytes, *keeper)) {
       HostRoom room = make_room(std::move(*made), host, comm, options.timeout_s);
-      return std::make_unique<HostsCommunicator>(std::move(comm), std::move(room), std::move(hosts),
-                                                 options.timeout_s, make);
+      return std::make_unique<HostsCommunicator>(
+          make_flat(std::move(comm), options, make), std::move(room), std::move(hosts),
+          MessageOptions{options.timeout_s, options.direct_ranks});
     }
   }
-  return std::make_unique<MessageCommunicator>(std::move(comm), options.timeout_s, make);
+  return make_flat(std::move(comm), options, make);
 }
 
 }  // namespace lockstep::dist::mpi

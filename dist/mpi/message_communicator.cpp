@@ -37,13 +37,15 @@ void in_two_lanes(int64_t num_items, int64_t run_items, const Start& start, cons
 
 }  // namespace
 
-MessageCommunicator::MessageCommunicator(OwnedComm comm, double timeout_s, MakeCommunicator make)
-    : comm_(std::move(comm)),
-      mail_(comm_),
+MessageCommunicator::MessageCommunicator(std::unique_ptr<Transport> transport,
+                                         const MessageOptions& options, Split split)
+    : transport_(std::move(transport)),
+      mail_(*transport_, options.direct_ranks),
       pieces_(mail_, TreeParts::of_ranks(mail_.num_ranks())),
-      make_(std::move(make)),
+      tree_(mail_),
+      split_(std::move(split)),
       runs_N_(mail_.num_ranks()) {
-  mail_.set_timeout_s(timeout_s);
+  mail_.set_timeout_s(options.timeout_s);
 }
 
 void MessageCommunicator::reduce_notes(std::byte* values, int64_t num_items, const Items& items) {
@@ -79,7 +81,12 @@ std::unique_ptr<Work> MessageCommunicator::all_reduce(at::Tensor values_K, Reduc
   bytes_reduced_ += num_bytes;
   const Call call = call_of(CallKind::kAllReduce, values_K, static_cast<int>(op));
   std::byte* values = bytes_of(values_K);
-  if (num_bytes <= std::min(Mail::kNoteBytes, kWholeBytes / world_size())) {
+  if (!mail_.is_direct()) {
+    mail_.begin(call);
+    tree_.all_reduce_narrow(values, values_K.numel(),
+                            TreeExchange::Format::of(items_of(values_K, op)));
+    mail_.wait_for_notes();
+  } else if (num_bytes <= std::min(Mail::kNoteBytes, kWholeBytes / world_size())) {
     mail_.begin(call, values, num_bytes);
     reduce_notes(values, values_K.numel(), items_of(values_K, op));
   } else {
@@ -94,6 +101,12 @@ std::unique_ptr<Work> MessageCommunicator::reduce_scatter(at::Tensor out_K, at::
   bytes_reduced_ += payload_bytes(values_NK);
   mail_.begin(call_of(CallKind::kReduceScatter, out_K));
   const Items items = items_of(out_K, ReduceOp::kSum);
+  if (!mail_.is_direct()) {
+    tree_.reduce_scatter(bytes_of(values_NK), bytes_of(out_K), out_K.numel(),
+                         TreeExchange::Format::of(items));
+    mail_.wait_for_notes();
+    return std::make_unique<DoneWork>();
+  }
   const int64_t b = items.item_bytes, whole_bytes = payload_bytes(out_K);
   const int64_t run_items = piece_bytes(world_size()) / b;
   const std::byte* values = bytes_of(values_NK);
@@ -125,6 +138,11 @@ std::unique_ptr<Work> MessageCommunicator::all_gather(at::Tensor out_NK, at::Ten
   const int64_t b = static_cast<int64_t>(values_K.itemsize()),
                 whole_bytes = payload_bytes(values_K);
   const std::byte* values = bytes_of(values_K);
+  if (!mail_.is_direct()) {
+    tree_.all_gather(bytes_of(out_NK), values, values_K.numel(), b);
+    mail_.wait_for_notes();
+    return std::make_unique<DoneWork>();
+  }
   const auto start = [&](int64_t begin, int64_t num_items, int lane) {
     for (int r = 0; r < world_size(); ++r) {
       if (r == rank()) continue;
@@ -149,6 +167,10 @@ void MessageCommunicator::broadcast(at::Tensor values_K, int root) {
   mail_.begin(call_of(CallKind::kBroadcast, values_K, root));
   const int64_t b = static_cast<int64_t>(values_K.itemsize());
   std::byte* values = bytes_of(values_K);
+  if (!mail_.is_direct()) {
+    tree_.broadcast(values, payload_bytes(values_K), root);
+    return mail_.wait_for_notes();
+  }
   const auto start = [&](int64_t begin, int64_t num_items, int lane) {
     const auto piece_begin = [&](int r) { return (begin + num_items * r / world_size()) * b; };
     const auto piece_size = [&](int r) { return piece_begin(r + 1) - piece_begin(r); };
@@ -177,18 +199,12 @@ void MessageCommunicator::broadcast(at::Tensor values_K, int root) {
   mail_.wait_for_notes();
 }
 
-void MessageCommunicator::barrier() {
-  mail_.begin({.kind = CallKind::kBarrier});
-  mail_.wait_for_notes();
-}
+void MessageCommunicator::barrier() { mail_.meet({.kind = CallKind::kBarrier}); }
 
 std::unique_ptr<Communicator> MessageCommunicator::split(int color, int key) {
   check(color >= 0, "split needs a color >= 0");
-  mail_.begin({.kind = CallKind::kSplit});
-  mail_.wait_for_notes();  // names a rank that is missing; MPI would wait for ever
-  MPI_Comm part = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(comm_.get(), color, key, &part), "MPI_Comm_split");
-  return make_(OwnedComm(part));
+  mail_.meet({.kind = CallKind::kSplit});  // names a rank that is missing; MPI would wait for ever
+  return split_(color, key);
 }
 
 }  // namespace lockstep::dist::mpi

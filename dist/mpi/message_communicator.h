@@ -6,22 +6,36 @@
 
 #include "dist/communicator.h"
 #include "dist/mpi/mail.h"
-#include "dist/mpi/make_communicator.h"
-#include "dist/mpi/mpi_handles.h"
 #include "dist/mpi/piece_exchange.h"
+#include "dist/mpi/transport.h"
+#include "dist/mpi/tree_exchange.h"
 
 namespace lockstep::dist::mpi {
 
+/// How a MessageCommunicator exchanges.
+struct MessageOptions {
+  double timeout_s = 300;
+  int direct_ranks = Mail::kDirectRanks;  ///< up to so many ranks send to all others
+};
+
 /// Collectives over messages between CPUs. Every call is done when it returns.
 ///
-/// Cost of all_reduce of S bytes, sent by each rank: small tensors (S <= 4 KiB, N * S <= 64 KiB) go
-/// whole to every rank with its note, S * (N - 1); larger ones 2 * S * (N - 1) / N: piece r goes to
-/// rank r, which adds the N pieces, and back to all. MPI's own reductions choose their order by
-/// size and rank count, so their bits would depend on both. Tensors travel in chunks, several at a
-/// time, which bounds the scratch memory and keeps both directions of a link busy.
+/// More than `direct_ranks` ranks: dist/mpi/tree_exchange.h, about 2 log2 N messages a rank for
+/// each collective, and log2 N notes (dist/mpi/mail.h). Up to there each rank sends to each other,
+/// which is N squared messages but one or two stages. Cost of all_reduce of S bytes then, sent by
+/// each rank: small tensors (S <= 4 KiB, N * S <= 64 KiB) go whole to every rank with its note, S *
+/// (N - 1); larger ones 2 * S * (N - 1) / N: piece r goes to rank r, which adds the N pieces, and
+/// back to all. MPI's own reductions choose their order by size and rank count, so their bits would
+/// depend on both. Tensors travel in chunks, several at a time, which bounds the scratch memory and
+/// keeps both directions of a link busy.
 class MessageCommunicator final : public Communicator {
  public:
-  MessageCommunicator(OwnedComm comm, double timeout_s, MakeCommunicator make);
+  /// Makes the children, after all ranks have come; collective over the transport's ranks.
+  using Split = std::function<std::unique_ptr<Communicator>(int color, int key)>;
+
+  /// Collective.
+  MessageCommunicator(std::unique_ptr<Transport> transport, const MessageOptions& options,
+                      Split split);
 
   int rank() const override { return mail_.rank(); }
   int world_size() const override { return mail_.num_ranks(); }
@@ -36,17 +50,18 @@ class MessageCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   int64_t bytes_reduced() const override { return bytes_reduced_; }
 
-  /// For a communicator that has other ways too, so that every call begins with notes to all ranks.
+  /// For a communicator that has other ways too, so that every call begins with notes.
   Mail& mail() { return mail_; }
 
  private:
   void reduce_notes(std::byte* values, int64_t num_items, const Items& items);
   void reduce_by_pieces(std::byte* values, int64_t num_items, const Items& items);
 
-  OwnedComm comm_;
+  std::unique_ptr<Transport> transport_;
   Mail mail_;
   PieceExchange pieces_;
-  MakeCommunicator make_;
+  TreeExchange tree_;
+  Split split_;
   int64_t bytes_reduced_ = 0;
   // Kept so that a steady step allocates nothing.
   std::vector<const std::byte*> runs_N_;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -30,13 +31,24 @@ std::optional<uint64_t> start_time_of(int pid) {
   return std::stoull(field.back());
 }
 
-Peer this_process() {
-  Peer peer;
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &peer.world_rank), "MPI_Comm_rank");
-  peer.pid = getpid();
-  peer.start_time = start_time_of(peer.pid).value_or(0);
-  static_cast<void>(gethostname(peer.node.data(), peer.node.size() - 1));
-  return peer;
+/// Where process numbers mean the same processes.
+struct PidSpace {
+  uint64_t inode = 0;
+  std::array<char, 40> boot_id{};
+
+  static PidSpace read() {
+    PidSpace here;
+    struct stat space {};
+    if (::stat("/proc/self/ns/pid", &space) == 0) here.inode = space.st_ino;
+    std::ifstream("/proc/sys/kernel/random/boot_id")
+        .getline(here.boot_id.data(), static_cast<std::streamsize>(here.boot_id.size()));
+    return here;
+  }
+};
+
+const PidSpace& own_space() {
+  static const PidSpace here = PidSpace::read();
+  return here;
 }
 
 std::string names_of(std::span<const Missing> missing, bool gone) {
@@ -50,8 +62,19 @@ std::string names_of(std::span<const Missing> missing, bool gone) {
 
 }  // namespace
 
+Peer this_process() {
+  Peer peer;
+  peer.pid = getpid();
+  peer.start_time = start_time_of(peer.pid).value_or(0);
+  peer.pid_space = own_space().inode;
+  peer.boot_id = own_space().boot_id;
+  static_cast<void>(gethostname(peer.node.data(), peer.node.size() - 1));
+  return peer;
+}
+
 std::vector<Peer> gather_peers(const OwnedComm& comm) {
-  const Peer self = this_process();
+  Peer self = this_process();
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &self.world_rank), "MPI_Comm_rank");
   std::vector<Peer> peers(comm.num_ranks());
   check_mpi(MPI_Allgather(&self, sizeof(Peer), MPI_BYTE, peers.data(), sizeof(Peer), MPI_BYTE,
                           comm.get()),
@@ -59,19 +82,24 @@ std::vector<Peer> gather_peers(const OwnedComm& comm) {
   return peers;
 }
 
-bool is_running_here(const Peer& peer) { return start_time_of(peer.pid) == peer.start_time; }
+bool is_running_here(const Peer& peer) {
+  return peer.pid_space == own_space().inode && peer.boot_id == own_space().boot_id &&
+         start_time_of(peer.pid) == peer.start_time;
+}
 
-void throw_missing(const Call& call, std::span<const Missing> missing, double waited_s) {
+void throw_missing(const Call& call, std::span<const Missing> missing, double waited_s,
+                   bool in_chain) {
   check(!missing.empty(), "nobody is missing");
   if (const std::string gone = names_of(missing, true); !gone.empty())
     throw Error(ExitCode::kUnavailable, "dist.mpi",
                 fmt::format("{}: {} ended before it: a peer is lost", text_of(call), gone));
   throw Error(
       ExitCode::kWatchdog, "dist.mpi",
-      fmt::format("{}: waited {:.1f} s for {}, which did not arrive: it hangs, or its host "
+      fmt::format("{}: waited {:.1f} s for {}, which did not arrive: it hangs{}, or its host "
                   "cannot be reached. Where that is no fault, raise sync.timeout_s, or in a save "
                   "checkpoint.timeout_s",
-                  text_of(call), waited_s, names_of(missing, false)));
+                  text_of(call), waited_s, names_of(missing, false),
+                  in_chain ? " or waits for one that does" : ""));
 }
 
 }  // namespace lockstep::dist::mpi

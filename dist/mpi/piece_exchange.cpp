@@ -26,7 +26,23 @@ void add_parts(const std::vector<int>& hosts_N, int begin, int end, TreeParts* p
   add_parts(hosts_N, middle, end, parts);
 }
 
+/// Whether the tree of ranks parts [first, last) of `parts` where that of last - first ranks would.
+bool parts_like_ranks(const TreeParts& parts, int first, int last) {
+  if (last - first < 2) return true;
+  const int begin = parts.first_ranks[static_cast<size_t>(first)];
+  const int end = parts.first_ranks[static_cast<size_t>(last)];
+  const int middle = first + left_ranks(last - first);
+  return parts.first_ranks[static_cast<size_t>(middle)] == begin + left_ranks(end - begin) &&
+         parts_like_ranks(parts, first, middle) && parts_like_ranks(parts, middle, last);
+}
+
 }  // namespace
+
+bool TreeParts::are_like_ranks() const {
+  for (size_t i = 0; i < owners.size(); ++i)
+    if (owners[i] != static_cast<int>(i)) return false;
+  return parts_like_ranks(*this, 0, static_cast<int>(owners.size()));
+}
 
 TreeParts TreeParts::of_ranks(int num_ranks) {
   std::vector<int> hosts_N(num_ranks);

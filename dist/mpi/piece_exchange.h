@@ -18,6 +18,9 @@ struct TreeParts {
   std::vector<int> owners;       ///< the member that brings the part
   /// All parts of one member, in order.
   std::vector<int> parts_of(int member) const;
+  /// Whether each of M members brings one part, in order, and the parts are added along the tree of
+  /// M ranks.
+  bool are_like_ranks() const;
 
   /// Every rank is a member and brings itself.
   static TreeParts of_ranks(int num_ranks);

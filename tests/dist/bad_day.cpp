@@ -38,8 +38,10 @@ using dist::ReduceOp;
 
 dist::mpi::CommunicatorOptions options_for(const std::string& way, double timeout_s,
                                            int num_ranks) {
-  dist::mpi::CommunicatorOptions options{.shared_window = way != "messages",
-                                         .timeout_s = timeout_s};
+  dist::mpi::CommunicatorOptions options{.shared_window = way != "messages" && way != "tree",
+                                         .timeout_s = timeout_s,
+                                         .hosts_N = {},
+                                         .direct_ranks = way == "tree" ? 1 : 16};
   for (int r = 0; way == "hosts" && r < num_ranks; ++r) options.hosts_N.push_back(r / 2);
   return options;
 }

@@ -72,6 +72,32 @@ TEST_P(Reducer, GivesTheMeanOverUnevenPartsThatOneRankWouldHave) {
   });
 }
 
+/// Whoever weights the losses before backward divides by 1, or by the loss scale; the step's own
+/// count of samples stays what the loss is divided by.
+TEST_P(Reducer, DividesGradientsByWhatIsGivenAndTheLossBySamples) {
+  tests::run_ranks(GetParam(), [](Communicator& comm) {
+    for (const bool with_params : {false, true})
+      for (const int64_t divisor : {1, 4, 1 << 16}) {
+        RankModel model;
+        const ParamTable none;
+        const auto reducer =
+            with_params ? std::make_unique<GradientReducer>(
+                              comm, model.buffers, none,
+                              SyncOptions{.bucket_bytes = 16, .overlap = "true", .packed = "never"})
+                        : std::make_unique<GradientReducer>(comm, model.buffers);
+        reducer->begin_backward();
+        model.backward({8});
+        const StepTotals totals =
+            reducer->finish({.loss_sum = 6, .num_samples = 3, .gradient_divisor = divisor});
+        EXPECT_EQ(totals.loss_mean, 2.0);
+        const double factor = 8.0 * comm.world_size() / static_cast<double>(divisor);
+        EXPECT_TRUE(model.weight_grad.equal((at::arange(12, at::kFloat) + 1).view({3, 4}) * factor))
+            << divisor;
+        EXPECT_TRUE(model.bias_grad.equal(at::full({3}, -factor, at::kFloat))) << divisor;
+      }
+  });
+}
+
 TEST_P(Reducer, CountsItsBytesStepByStep) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     RankModel model;

@@ -22,12 +22,15 @@ struct Way {
   const char* name;
   bool shared_window;
   int (*host_of)(int rank);  ///< pretended; nullptr: as MPI sees it
+  int direct_ranks = 16;
 };
 
 class EveryWay : public ::testing::TestWithParam<Way> {
  protected:
   static std::unique_ptr<Communicator> make() {
-    mpi::CommunicatorOptions options{.shared_window = GetParam().shared_window};
+    mpi::CommunicatorOptions options{.shared_window = GetParam().shared_window,
+                                     .hosts_N = {},
+                                     .direct_ranks = GetParam().direct_ranks};
     const int num_ranks = tests::mpi_world().process_info().world_size;
     for (int r = 0; GetParam().host_of != nullptr && r < num_ranks; ++r)
       options.hosts_N.push_back(GetParam().host_of(r));
@@ -84,8 +87,11 @@ TEST(MpiCommunicator, UsesTheWindowWhereItCan) {
 INSTANTIATE_TEST_SUITE_P(
     Ways, EveryWay,
     ::testing::Values(Way{"SharedWindow", true, nullptr}, Way{"Messages", false, nullptr},
+                      Way{"MessagesAlongATree", false, nullptr, 1},
                       Way{"TwoHosts", true, [](int rank) { return rank / 2; }},
+                      Way{"TwoHostsAlongATree", true, [](int rank) { return rank / 2; }, 1},
                       Way{"HostsDealtInTurn", true, [](int rank) { return rank % 2; }},
+                      Way{"HostsInTurnAlongATree", true, [](int rank) { return rank % 2; }, 1},
                       Way{"UnevenHosts", true, [](int rank) { return rank == 1 ? 0 : 1; }}),
     [](const auto& way) { return way.param.name; });
 

@@ -98,14 +98,20 @@ TEST_P(ReducerWays, ABucketWaitsForThoseBeforeIt) {
     FlatModel model;
     GradientReducer reducer(spy, model.buffers, model.params, overlapping(kWidth * kWidth * 4));
     reducer.begin_backward();
-    // The last layer's gradients never come: what is complete behind them stays until finish().
+    // The last layer's gradients never come: what is complete behind them stays until finish(),
+    // which then sends all itself. (With a divisor it would leave all to the communication thread
+    // if that had anything to begin with.)
+    const std::thread::id own_thread = std::this_thread::get_id();
+    spy.before_reduction = [&](int number) {
+      EXPECT_EQ(std::this_thread::get_id(), own_thread) << "reduction " << number;
+    };
     at::Tensor x = some_inputs();
     for (int64_t layer = 0; layer < 3; ++layer)
       x = at::tanh(at::linear(x, model.weight(layer), model.bias(layer)));
     x.square().sum().backward();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_EQ(spy.num_reductions, 0);
-    reducer.finish({.loss_sum = 1, .num_samples = 2});
+    EXPECT_EQ(reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 2}).overlapped_s,
+              0);
     EXPECT_TRUE(model.weight(3).grad().equal(at::zeros({kWidth, kWidth})));
     EXPECT_FALSE(model.weight(2).grad().equal(at::zeros({kWidth, kWidth})));
   });
@@ -234,25 +240,70 @@ TEST(ReducerOverlap, ARankWhoseBackwardThrowsEndsAndItsPeersAreTold) {
   }
 }
 
-TEST(ReducerOverlap, AutoTriesBothWaysAndSettles) {
+/// Nothing that was asked for is left out silently.
+TEST(ReducerOverlap, WhatAGpuCannotDoIsRefused) {
   tests::run_ranks(2, [](Communicator& comm) {
     SpyCommunicator spy(comm);
-    FlatModel model(4, 300);  // more than a million bytes
-    GradientReducer reducer(spy, model.buffers, model.params, {.bucket_bytes = 300 * 300 * 4});
-    std::vector<bool> overlapped;
-    const at::Tensor inputs = at::ones({2, 300});
-    for (int step = 0; step < 20; ++step) {
-      model.zero_grads();
-      reducer.begin_backward();
-      model.forward(inputs).sum().backward();
-      const StepTotals totals = reducer.finish({.loss_sum = 1, .num_samples = 2});
-      EXPECT_EQ(totals.bytes_reduced, 4 * (300 * 300 + 300) * 4 + kShareBytes) << step;
-      overlapped.push_back(totals.overlapped_s > 0);
-    }
-    for (int step = 0; step < 12; step += 2) EXPECT_FALSE(overlapped[step]) << step;
-    // 20 steps of 4 weights, biases and numbers, and one message for the verdict
-    EXPECT_EQ(spy.num_reductions, 20 * 6 + 1);
+    spy.pretended_device = at::Device(at::kCUDA, 0);
+    FlatModel model;
+    const auto refusal = [&](const SyncOptions& options) -> std::string {
+      try {
+        const GradientReducer reducer(spy, model.buffers, model.params, options);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::kConfig);
+        return error.what();
+      }
+      return "";
+    };
+    EXPECT_THAT(refusal({.overlap = "true"}), HasSubstr("sync.overlap: true needs"));
+    EXPECT_THAT(refusal({.packed = "always"}), HasSubstr("sync.packed: always needs"));
+    EXPECT_EQ(refusal({}), "") << "auto does what can be done";
   });
+}
+
+/// By step: whether buckets travelled during backward, where the first sender of a step is delayed
+/// by `when_beside_s` if it is another thread than backward's, else by `when_after_s`.
+std::vector<bool> ways_taken(Communicator& comm, double when_beside_s, double when_after_s) {
+  SpyCommunicator spy(comm);
+  FlatModel model(4, 300);  // more than a million bytes
+  GradientReducer reducer(spy, model.buffers, model.params, {.bucket_bytes = 300 * 300 * 4});
+  const std::thread::id own_thread = std::this_thread::get_id();
+  std::atomic<bool> sent_beside = false, is_first = false;
+  spy.before_reduction = [&](int) {
+    const bool is_beside = std::this_thread::get_id() != own_thread;
+    if (is_beside) sent_beside = true;
+    if (is_first.exchange(false))
+      std::this_thread::sleep_for(
+          std::chrono::duration<double>(is_beside ? when_beside_s : when_after_s));
+  };
+  std::vector<bool> beside;
+  const at::Tensor inputs = at::ones({2, 300});
+  for (int step = 0; step < 20; ++step) {
+    model.zero_grads();
+    sent_beside = false;
+    is_first = true;
+    reducer.begin_backward();
+    model.forward(inputs).sum().backward();
+    // A divisor: with overlap the communication thread sends all that backward left over.
+    const StepTotals totals =
+        reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 2});
+    EXPECT_EQ(totals.bytes_reduced, 4 * (300 * 300 + 300) * 4 + kShareBytes) << step;
+    beside.push_back(sent_beside);
+  }
+  // 20 steps of 4 weights, biases and numbers, and one message for the verdict
+  EXPECT_EQ(spy.num_reductions, 20 * 6 + 1);
+  return beside;
+}
+
+TEST(ReducerOverlap, AutoTriesBothWaysInTurnAndKeepsTheFasterOne) {
+  for (const bool overlap_is_slower : {false, true})
+    tests::run_ranks(2, [=](Communicator& comm) {
+      const double slow_s = 0.05;
+      const std::vector<bool> beside =
+          ways_taken(comm, overlap_is_slower ? slow_s : 0, overlap_is_slower ? 0 : slow_s);
+      for (int step = 0; step < 20; ++step)
+        EXPECT_EQ(beside[step], step < 12 ? step % 2 == 1 : !overlap_is_slower) << step;
+    });
 }
 
 }  // namespace

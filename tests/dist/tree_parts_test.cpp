@@ -34,6 +34,18 @@ TEST(TreeParts, RanksDealtInTurnAreSingleParts) {
   EXPECT_THAT(TreeParts::of_hosts({0, 1, 0, 1}).first_ranks, ElementsAre(0, 1, 2, 3, 4));
 }
 
+TEST(TreeParts, HostsThatHoldOnePartEachAreLikeRanks) {
+  const auto are_like_ranks = [](const std::vector<int>& hosts_N) {
+    return TreeParts::of_hosts(hosts_N).are_like_ranks();
+  };
+  EXPECT_TRUE(are_like_ranks({0, 1, 2, 3, 4}));
+  EXPECT_TRUE(are_like_ranks({0, 0, 1, 1, 2, 2}));
+  EXPECT_TRUE(are_like_ranks({0, 0, 0, 0, 1, 1})) << "the last host has fewer";
+  EXPECT_FALSE(are_like_ranks({0, 0, 0, 1, 1, 1})) << "parts of two hosts lie between each other";
+  EXPECT_FALSE(are_like_ranks({0, 1, 0, 1})) << "hosts hold several parts";
+  EXPECT_FALSE(are_like_ranks({0, 0, 1, 2})) << "((0 0) (1 2)), and three ranks are ((0 1) 2)";
+}
+
 TEST(TreeParts, OneHostHoldsTheTree) {
   EXPECT_THAT(TreeParts::of_hosts({0, 0, 0}).first_ranks, ElementsAre(0, 3));
 }
