@@ -7,7 +7,9 @@ import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "bench/peers"))
+sys.path.insert(0, str(SOURCE / "tests/support"))
 import runs
+from skips import missing_tool
 
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 NUM_STEPS, TOLERANCE = 100, 1e-5
@@ -17,6 +19,11 @@ SPARSE = runs.Job("sparse", batch=8, widths=(64, 48, 32, 10), activation="gelu",
 
 
 class DdpIsTheJudge(unittest.TestCase):
+    def setUp(self):
+        for oracle in (SOURCE / ".venv-test/bin/python", pathlib.Path(os.environ["LOCKSTEP_TORCH"], "__init__.py")):
+            if not oracle.exists():
+                missing_tool(f"no PyTorch: {oracle} is not there; tools/setup test fetches it")
+
     def follow(self, job, mode, sets=()):
         ours, theirs = runs.lockstep(BUILD, job, runs.Here(), sets=sets).losses, runs.ddp(BUILD, job, runs.Here(), mode).losses
         self.assertEqual((len(ours), len(theirs)), (NUM_STEPS, NUM_STEPS))

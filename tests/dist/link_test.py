@@ -37,7 +37,7 @@ class Link(unittest.TestCase):
         for ranks in (2, 3, 4):
             with self.subTest(ranks=ranks):
                 done = on_two_hosts(f"{NETNS} mpirun {ranks} {BUILD}/tests/dist/dist_rank_test "
-                                    "--gtest_filter=*KeepsTheContract/Shared*", gbit=10)
+                                    "--gtest_filter=*KeepsTheContract/Shared*:*KeepsTheContract/MessagesAlong*", gbit=10)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def connections(self, environment=""):

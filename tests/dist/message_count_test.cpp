@@ -94,7 +94,7 @@ TEST(MessageCount, GrowsAsNLogN) {
 TEST(MessageCount, NoRankSendsMoreThanThriceItsValues) {
   for (const bool shard : {false, true})
     for (const int num_ranks : {17, 24, 257}) {
-      const Step step{shard ? "sharded" : "plain", 1, 1 << 16, shard};
+      const Step step{shard ? "sharded" : "plain", 1, 1 << 14, shard};
       const WorldCounts all = count(num_ranks, step);
       const int64_t values = step.bucket_elements * 4 * (step.shard ? 2 : 1);
       const int64_t small = num_collectives(step) * 4096;  // notes, numbers, filled-up pieces
@@ -102,31 +102,44 @@ TEST(MessageCount, NoRankSendsMoreThanThriceItsValues) {
     }
 }
 
-/// 10,485,760 float32 parameters in buckets of the default 4 MiB, on 1,024 ranks. Of a power of two
-/// all ranks send alike, but for what is too small to be cut into so many pieces: some are looked
-/// at.
-TEST(MessageCount, OfAStepOnAThousandRanksIsPrinted) {
-  constexpr int64_t kRanks = 1024;
+/// The most of some ranks of 1,024. Of a power of two all ranks send alike, but for what is too
+/// small to be cut into so many pieces.
+tests::CountedTransport::Counts most_of_1024(const Step& step) {
+  tests::CountedTransport::Counts most;
+  for (const int rank : {0, 1, 513, 1023}) {
+    const auto one = count_rank(rank, 1024, step);
+    most.num_messages = std::max(most.num_messages, one.num_messages);
+    most.num_bytes = std::max(most.num_bytes, one.num_bytes);
+    most.largest_bytes = std::max(most.largest_bytes, one.largest_bytes);
+  }
+  return most;
+}
+
+/// 10^10 float32 parameters in buckets of the default 4 MiB. All buckets are alike, so two are
+/// enough to know what each further one adds.
+TEST(MessageCount, OfTenBillionParametersOnAThousandRanksIsPrinted) {
+  constexpr int64_t kRanks = 1024, kBucketElements = 1 << 20;
+  constexpr int64_t kBuckets = (10'000'000'000 + kBucketElements - 1) / kBucketElements;
   for (const bool shard : {false, true}) {
-    const Step step{shard ? "sharded" : "plain", 10, 1 << 20, shard};
-    tests::CountedTransport::Counts counts;
-    for (const int rank : {0, 1, 513, 1023}) {
-      const auto one = count_rank(rank, kRanks, step);
-      counts.num_messages = std::max(counts.num_messages, one.num_messages);
-      counts.num_bytes = std::max(counts.num_bytes, one.num_bytes);
-      counts.largest_bytes = std::max(counts.largest_bytes, one.largest_bytes);
-    }
+    const char* name = shard ? "sharded" : "plain";
+    const auto one = most_of_1024({name, 1, kBucketElements, shard});
+    const auto two = most_of_1024({name, 2, kBucketElements, shard});
+    const int64_t messages_a_bucket = two.num_messages - one.num_messages;
+    const int64_t bytes_a_bucket = two.num_bytes - one.num_bytes;
+    const int64_t num_messages = one.num_messages + (kBuckets - 1) * messages_a_bucket;
+    const int64_t num_bytes = one.num_bytes + (kBuckets - 1) * bytes_a_bucket;
     std::printf(
-        "%s step of 10 buckets of 4 MiB on 1024 ranks: a rank sends %lld messages, %.1f MiB, the "
-        "largest of %lld KiB; all together at most %lld messages\n",
-        step.name, static_cast<long long>(counts.num_messages),
-        static_cast<double>(counts.num_bytes) / (1 << 20),
-        static_cast<long long>(counts.largest_bytes >> 10),
-        static_cast<long long>(counts.num_messages * kRanks));
-    // log2 N notes and up to 2 log2 N messages of values, each collective
-    EXPECT_LE(counts.num_messages, num_collectives(step) * 3 * 10);
-    EXPECT_LE(counts.num_bytes, (int64_t{2} << 20) * 4 * step.num_buckets + (1 << 20));
-    EXPECT_LE(counts.largest_bytes, 2 << 20) << "half a bucket";
+        "%s step of 10^10 parameters on 1024 ranks, %lld buckets of 4 MiB: a rank sends %lld "
+        "messages a bucket, of up to %lld KiB; %lld messages and %.1f GB a step; all ranks %lld "
+        "messages\n",
+        name, static_cast<long long>(kBuckets), static_cast<long long>(messages_a_bucket),
+        static_cast<long long>(two.largest_bytes >> 10), static_cast<long long>(num_messages),
+        static_cast<double>(num_bytes) / 1e9, static_cast<long long>(num_messages * kRanks));
+    // Each collective: log2 N notes and up to 2 log2 N messages of values.
+    EXPECT_LE(messages_a_bucket, (shard ? 2 : 1) * 3 * 10);
+    // Twice the bucket's bytes, in halves, quarters, ... and notes.
+    EXPECT_LE(bytes_a_bucket, 2 * 4 * kBucketElements + 4096);
+    EXPECT_LE(two.largest_bytes, 2 << 20) << "half a bucket";
   }
 }
 

@@ -36,6 +36,8 @@ class Elastic(LockstepTest):
         self.assertIn("1, 2, 4 or 8 ranks, the world has 3", refused.log)
         refused = self.train(2, sets=[*SETS, "sync.wire=bf16"], expect=78)
         self.assertIn("cannot be with sync.wire", refused.log)
+        refused = self.train(2, sets=[*SETS, "run.device=cuda"], expect=78)
+        self.assertIn("cannot be with run.device: cuda: on GPUs sums over ranks are in NCCL's order", refused.log)
 
 
 if __name__ == "__main__":

@@ -49,12 +49,13 @@ class Run:
     def rank_pids(self):
         """Process numbers by rank, from the log files; waits until every rank has started."""
         def read():
-            pids = {}
+            pids, num_ranks = {}, None
             for path in self.folder.glob("logs/rank*.log"):
-                found = re.findall(r"\[start\] rank (\d+) of .* pid (\d+)", path.read_text())
+                found = re.findall(r"\[start\] rank (\d+) of (\d+).* pid (\d+)", path.read_text())
                 if found:
-                    pids[int(found[-1][0])] = int(found[-1][1])
-            return pids
+                    pids[int(found[-1][0])] = int(found[-1][2])
+                    num_ranks = int(found[-1][1])
+            return pids if len(pids) == num_ranks else {}
         return wait_for(lambda: (pids := read()) and alive(pids.values()) and pids, "ranks to start")
 
     def wait_for_commit(self, step):

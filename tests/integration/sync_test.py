@@ -55,6 +55,20 @@ class Sync(LockstepTest):
         self.assertEqual(whole.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
         self.assertGreater(metric(unbroken.last_page(0), "lockstep_gather_bytes_total"), 0)
 
+    def test_float16_messages_go_on_from_a_stop_with_the_same_scale(self):
+        half = [*SETS, "sync.wire=fp16"]
+        unbroken = self.train(2, run="unbroken", sets=half)
+        stopped = self.start_faulty("usr1", rank=1, step=60, run="stopped", sets=half).wait()
+        self.assertEqual(stopped.code, 75, stopped.log)
+        self.assertIn("_lockstep/sync/wire_exponent", self.tool("ckpt", "show", stopped.folder / "checkpoints"))
+        resumed = self.train(2, run="stopped", sets=half)
+        self.assertEqual(resumed.steps(), unbroken.steps())
+        self.assertEqual(resumed.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+        divided = self.train(2, run="divided", sets=[*half, "sync.shard_optimizer=true", "sync.bucket_bytes=30000"])
+        self.assertEqual(divided.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+        alone = self.train(1, run="alone", sets=half)  # rounds nothing
+        self.assertLess(max(abs(a["loss"] - b["loss"]) for a, b in zip(alone.steps()[:20], unbroken.steps())), 0.01)
+
     def test_a_rank_that_hangs_is_named_and_ends_the_others(self):
         for name, sets in {"window": [], "messages": ["sync.shared_window=false"], "divided": ["sync.shard_optimizer=true"]}.items():
             run = self.start(2, run=name, config=ENDLESS, sets=["sync.timeout_s=2", *sets])

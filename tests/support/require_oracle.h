@@ -18,10 +18,10 @@ inline bool oracles_are_required() {
 /// Ends the test because a tool or an oracle (PyTorch, TensorFlow, promtool, a module that is not
 /// built) is not there: skipped, or failed where LOCKSTEP_REQUIRE_ORACLES is ON. What the
 /// environment forbids is a GTEST_SKIP() instead. In the body of a test or of SetUp().
-#define LOCKSTEP_MISSING_ORACLE(reason)                               \
-  do {                                                                \
-    if (::lockstep::tests::oracles_are_required())                    \
-      FAIL() << (reason) << " (LOCKSTEP_REQUIRE_ORACLES is ON)";      \
-    else                                                              \
-      GTEST_SKIP() << (reason);                                       \
+#define LOCKSTEP_MISSING_ORACLE(reason)                          \
+  do {                                                           \
+    if (::lockstep::tests::oracles_are_required())               \
+      FAIL() << (reason) << " (LOCKSTEP_REQUIRE_ORACLES is ON)"; \
+    else                                                         \
+      GTEST_SKIP() << (reason);                                  \
   } while (false)
