@@ -14,6 +14,7 @@
 #include "daemon/workplace.h"
 #include "daemon/world_checks.h"
 #include "dist/agree.h"
+#include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
 #include "train/run.h"
 
@@ -146,10 +147,13 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     require_device_keeps_promises(config.run, device);
     return true;
   });
-  const std::unique_ptr<dist::Communicator> gradients =
+  std::unique_ptr<dist::Communicator> gradients =
       device.is_cuda()
           ? dist::make_nccl_communicator(control, device.index(), config.sync.timeout_s)
           : world.make_cpu_communicator(config.sync);
+  if (config.sync.check_collectives)
+    gradients = std::make_unique<dist::CheckedCommunicator>(
+        std::move(gradients), world.make_cpu_communicator(config.sync));
   dist::SyncOptions for_saves = config.sync;
   for_saves.timeout_s = config.checkpoint.timeout_s;
   const std::unique_ptr<dist::Communicator> saves = world.make_cpu_communicator(for_saves);

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "base/digest.h"
+#include "dist/copy_to_host.h"
 
 namespace lockstep::dist {
 namespace {
@@ -27,15 +28,15 @@ at::Tensor byte_tensor(std::string_view text, int64_t num_bytes, at::Device devi
   return host_K.to(device);
 }
 
-std::string text_of(const at::Tensor& bytes_K) {
-  const at::Tensor host_K = bytes_K.cpu();
+std::string text_of(Communicator& comm, const at::Tensor& bytes_K) {
+  const at::Tensor host_K = copy_to_host(comm, bytes_K);
   return {static_cast<const char*>(host_K.const_data_ptr()), host_K.nbytes()};
 }
 
 at::Tensor reduced(Communicator& comm, std::span<const int64_t> values_K, ReduceOp op) {
   at::Tensor tensor_K = int64_tensor(values_K, comm.device());
   comm.all_reduce(tensor_K, op)->wait();
-  return tensor_K.cpu();
+  return copy_to_host(comm, tensor_K);
 }
 
 int64_t reduced_one(Communicator& comm, int64_t value, ReduceOp op) {
@@ -57,12 +58,12 @@ std::string broadcast_from(Communicator& comm, std::string_view text, int root) 
   const auto own_bytes = static_cast<int64_t>(text.size());
   at::Tensor length_1 = int64_tensor({&own_bytes, 1}, comm.device());
   comm.broadcast(length_1, root);
-  const int64_t num_bytes = length_1.cpu().const_data_ptr<int64_t>()[0];
+  const int64_t num_bytes = copy_to_host(comm, length_1).const_data_ptr<int64_t>()[0];
   const bool is_root = comm.rank() == root;
   const at::Tensor bytes_K =
       byte_tensor(is_root ? text : std::string_view(), num_bytes, comm.device());
   comm.broadcast(bytes_K, root);
-  return text_of(bytes_K);
+  return text_of(comm, bytes_K);
 }
 
 /// Where the texts first differ from that of rank 0.
@@ -129,13 +130,13 @@ std::vector<std::string> gather_texts(Communicator& comm, std::string_view text)
   const auto own_bytes = static_cast<int64_t>(text.size());
   const at::Tensor lengths_N = int64_tensor(std::vector<int64_t>(num_ranks), comm.device());
   comm.all_gather(lengths_N, int64_tensor({&own_bytes, 1}, comm.device()))->wait();
-  const at::Tensor host_N = lengths_N.cpu();
+  const at::Tensor host_N = copy_to_host(comm, lengths_N);
   const int64_t* length = host_N.const_data_ptr<int64_t>();
   const int64_t most_bytes = *std::max_element(length, length + num_ranks);
 
   const at::Tensor all_NK = byte_tensor("", num_ranks * most_bytes, comm.device());
   comm.all_gather(all_NK, byte_tensor(text, most_bytes, comm.device()))->wait();
-  const std::string all = text_of(all_NK);
+  const std::string all = text_of(comm, all_NK);
   std::vector<std::string> texts;
   for (int64_t rank = 0; rank < num_ranks; ++rank)
     texts.push_back(all.substr(rank * most_bytes, length[rank]));

@@ -33,6 +33,7 @@ class BucketCarrier final : public GradientCarrier {
   at::Tensor find_largest() override;
   std::unique_ptr<Work> send(Communicator& comm) override;
   bool unload(int64_t num_samples) override;
+  at::Tensor means_E() const override { return grads_E_; }
 
  private:
   at::Tensor packed_K();

@@ -20,8 +20,7 @@ class Work {
   virtual void wait() = 0;
 
   /// Returns once the result is there, on a GPU too; a lost or hanging peer ends this as it ends
-  /// wait() on CPUs. Whoever reads a device's result on the host calls this first: the read itself
-  /// would wait for ever. It holds for all collectives of the communicator begun before.
+  /// wait() on CPUs. It holds for all collectives of the communicator begun before.
   virtual void wait_on_host() { wait(); }
 };
 
@@ -51,6 +50,9 @@ class Communicator {
   virtual int world_size() const = 0;
   /// Where tensors must live: the CPU for MPI, this rank's GPU for NCCL.
   virtual at::Device device() const = 0;
+  /// Whether a call returns before its collective is done and Work::wait() only orders the current
+  /// stream behind it; then several collectives may be under way.
+  virtual bool is_asynchronous() const { return false; }
 
   /// Replaces values_K [K] by its reduction over the N ranks. K = 0 is allowed.
   [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) = 0;
@@ -71,6 +73,12 @@ class Communicator {
 
   /// Returns once every rank has called it; the host waits.
   virtual void barrier() = 0;
+
+  /// Returns once all collectives begun here are done; the host waits. Throws if one of them
+  /// failed. Whoever reads on the host what lies behind a collective on the device (a copy, an
+  /// item()) calls this first (dist/copy_to_host.h): the read itself would wait for a peer that
+  /// hangs until the communicator is aborted, and then give garbage.
+  virtual void settle() {}
 
   /// A new communicator of the ranks that pass the same color (>= 0), ranked by (key, rank here).
   /// Collective.

@@ -12,6 +12,7 @@ void complete_over_ranks(Communicator& comm, const StateList& parts) {
     const at::Tensor bytes_B = part.tensor.detach().view(-1).view(at::kByte);
     comm.all_reduce(bytes_B, ReduceOp::kMax)->wait();
   }
+  comm.settle();
 }
 
 }  // namespace lockstep::dist

@@ -14,7 +14,7 @@ namespace lockstep::dist {
 /// The largest of each byte over the ranks is taken: a value keeps its bits, a NaN or -0 too.
 ///
 /// Collective: the same list on all ranks, tensors contiguous and on comm.device(). One all_reduce
-/// a tensor, in place.
+/// a tensor, in place. When it returns, the state is whole on a device too.
 void complete_over_ranks(Communicator& comm, const StateList& parts);
 
 }  // namespace lockstep::dist

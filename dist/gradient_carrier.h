@@ -58,8 +58,11 @@ class GradientCarrier {
   /// Starts the reduction of what load() gave. Collective.
   virtual std::unique_ptr<Work> send(Communicator& comm) = 0;
   /// After the reduction: the means into the gradients. False if a kept one that concerns this rank
-  /// is not finite.
+  /// is not finite; on a device always true, as the host would wait for the answer: all_finite()
+  /// (dist/mean_gradient.h) of all carriers' means_E() tells.
   virtual bool unload(int64_t num_samples) = 0;
+  /// The gradients that concern this rank, which unload() makes means.
+  virtual at::Tensor means_E() const = 0;
 };
 
 }  // namespace lockstep::dist

@@ -142,9 +142,7 @@ void GradientReducer::take_means(int64_t divisor, StepTotals* totals) {
   totals->gradients_finite = traffic_.take_means(divisor);
   ExactSum squares;
   if (wishes_.square_sum)
-    for (const Region& own : traffic_.owned())
-      add_squares(buffers_[own.buffer].grads_E, buffers_[own.buffer], own,
-                  traffic_.row_E_by_param(), &squares);
+    add_gradient_squares(comm_, buffers_, traffic_.owned(), traffic_.row_E_by_param(), &squares);
   if (traffic_.shards()) {
     int64_t num_bad_ranks = totals->gradients_finite ? 0 : 1;
     if (wishes_.square_sum)

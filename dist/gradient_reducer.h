@@ -117,6 +117,11 @@ class GradientReducer {
   /// complete_over_ranks() (dist/complete_state.h) over the reducer's communicator, between steps.
   void complete(const StateList& parts) { complete_over_ranks(comm_, parts); }
 
+  /// Returns once all that this rank has begun with its peers is done, the values of
+  /// gather_values() on a device too: before the host reads gradients or values there, or a loss
+  /// computed from them. Throws if a peer was lost or hung (Communicator::settle()).
+  void settle() { comm_.settle(); }
+
   /// What a run that goes on repeats: choices found by time (dist/packing_choice.h), and what
   /// rounding depends on (dist/wire_scale.h).
   StateList state() { return traffic_.state(); }

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "dist/agree.h"
 #include "dist/bucket_carrier.h"
+#include "dist/mean_gradient.h"
 #include "dist/row_borders.h"
 #include "dist/value_gather.h"
 
@@ -220,10 +221,10 @@ void GradientTraffic::send(size_t bucket) {
   times.sent = Clock::now();
   with_bucket("reducing", bucket, [&] {
     std::unique_ptr<Work> work = carriers_[bucket]->send(comm_);
-    if (comm_.device().is_cpu())
-      work->wait();
-    else
+    if (comm_.is_asynchronous())
       under_way_.push_back(std::move(work));
+    else
+      work->wait();
   });
   times.reduced = Clock::now();
 }
@@ -264,7 +265,10 @@ void GradientTraffic::unload(size_t bucket, int64_t divisor) {
 
 bool GradientTraffic::take_means(int64_t divisor) {
   while (num_unloaded_ < carriers_.size()) unload(num_unloaded_, divisor);
-  return all_finite_;
+  if (comm_.device().is_cpu()) return all_finite_;
+  std::vector<at::Tensor> means;
+  for (const auto& carrier : carriers_) means.push_back(carrier->means_E());
+  return all_finite(comm_, means);
 }
 
 void GradientTraffic::count(Clock::time_point finish_start, StepTotals* totals) const {

@@ -73,8 +73,8 @@ class GradientTraffic {
   bool can_prepare() const { return comm_.device().is_cpu() && !shards_; }
   /// Packs and rounds one complete bucket, unless another thread has done or does so.
   void prepare(size_t bucket);
-  /// Starts the reduction of one bucket, prepared if need be, and, on the CPU, waits for it. Errors
-  /// name the bucket, as those of wait() and gather().
+  /// Starts the reduction of one bucket, prepared if need be, and waits for it unless the
+  /// communicator is asynchronous. Errors name the bucket, as those of wait() and gather().
   void send(size_t bucket);
   /// Makes means of one bucket's sums, as take_means() does, which leaves it out then.
   void unload(size_t bucket, int64_t divisor);

@@ -1,12 +1,17 @@
 #include "dist/mean_gradient.h"
 
 #include <limits>
+#include <map>
 
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 #include "base/error.h"
+#include "dist/copy_to_host.h"
 
 namespace lockstep::dist {
 namespace {
@@ -49,7 +54,7 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
   check(sums_E.is_contiguous(), "a flat gradient buffer is contiguous");
   if (!sums_E.is_cpu()) {
     if (num_samples != 1) sums_E.div_(static_cast<double>(num_samples));
-    return at::isfinite(sums_E).all().item<bool>();
+    return true;
   }
   switch (sums_E.scalar_type()) {
     case at::kFloat:
@@ -64,6 +69,23 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
       check(false, "gradients are floats");
       return false;
   }
+}
+
+bool all_finite(Communicator& comm, const std::vector<at::Tensor>& tensors) {
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.numel() > 0) by_type[tensor.scalar_type()].push_back(tensor);
+  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(comm.device());
+  at::Tensor num_bad_1 = at::zeros({1}, options);
+  const at::Tensor one_1 = at::ones({1}, options);
+  for (auto& [type, list] : by_type) {
+    if (type != at::kBFloat16) {
+      at::_amp_foreach_non_finite_check_and_unscale_(list, num_bad_1, one_1);
+      continue;
+    }
+    for (const at::Tensor& tensor : list) num_bad_1.add_(at::isfinite(tensor).all().logical_not());
+  }
+  return copy_to_host(comm, num_bad_1).const_data_ptr<float>()[0] == 0;
 }
 
 }  // namespace lockstep::dist

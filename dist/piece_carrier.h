@@ -45,6 +45,7 @@ class PieceCarrier final : public GradientCarrier {
   at::Tensor find_largest() override;
   std::unique_ptr<Work> send(Communicator& comm) override;
   bool unload(int64_t num_samples) override;
+  at::Tensor means_E() const override { return own_E_; }
 
   const BucketPieces& pieces() const { return pieces_; }
   const KeptPieces& kept() const { return kept_; }

@@ -5,10 +5,12 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 #include "base/error.h"
+#include "dist/copy_to_host.h"
 #include "dist/row_borders.h"
 
 namespace lockstep::dist {
@@ -67,25 +69,43 @@ void add_units(const at::Tensor& values_E, const FlatSlice& slice, int64_t row_E
   }
 }
 
-void add_on_device(const at::Tensor& values_E, const Region& region, ExactSum* sum) {
-  const at::Tensor part_E = values_E.narrow(0, region.begin_E, region.end_E - region.begin_E);
-  const auto norm = at::linalg_vector_norm(part_E, 2, c10::nullopt, false, at::kDouble);
-  const auto length = norm.item<double>();
-  sum->add(length * length);
-}
-
 }  // namespace
 
 void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const Region& region,
                  const std::vector<int64_t>& row_E_by_param, ExactSum* sum) {
   if (region.begin_E >= region.end_E) return;
-  if (!values_E.is_cpu()) return add_on_device(values_E, region, sum);
   if (buffer.slices.empty() || row_E_by_param.empty())
     return add_units(values_E, {.num_elements = values_E.numel()}, values_E.numel(), region.begin_E,
                      region.end_E, sum);
   for (const FlatSlice& slice : buffer.slices)
     add_units(values_E, slice, row_E_by_param.at(static_cast<size_t>(slice.param)), region.begin_E,
               region.end_E, sum);
+}
+
+at::Tensor gradient_norms(const std::vector<FlatBuffer>& buffers,
+                          const std::vector<Region>& regions) {
+  std::vector<at::Tensor> norms;
+  for (const Region& region : regions) {
+    const at::Tensor part_E =
+        buffers[region.buffer].grads_E.narrow(0, region.begin_E, region.end_E - region.begin_E);
+    norms.push_back(at::linalg_vector_norm(part_E, 2, c10::nullopt, false, at::kDouble));
+  }
+  return at::stack(norms);
+}
+
+void add_gradient_squares(Communicator& comm, const std::vector<FlatBuffer>& buffers,
+                          const std::vector<Region>& regions,
+                          const std::vector<int64_t>& row_E_by_param, ExactSum* sum) {
+  if (comm.device().is_cpu()) {
+    for (const Region& region : regions)
+      add_squares(buffers[region.buffer].grads_E, buffers[region.buffer], region, row_E_by_param,
+                  sum);
+    return;
+  }
+  if (regions.empty()) return;
+  const at::Tensor norms_R = copy_to_host(comm, gradient_norms(buffers, regions));
+  const double* norms = norms_R.const_data_ptr<double>();
+  for (size_t i = 0; i < regions.size(); ++i) sum->add(norms[i] * norms[i]);
 }
 
 void join_over_ranks(Communicator& comm, ExactSum* sum, std::span<int64_t> flags) {
@@ -97,7 +117,7 @@ void join_over_ranks(Communicator& comm, ExactSum* sum, std::span<int64_t> flags
   std::copy(flags.begin(), flags.end(), items + num_counters);
   const at::Tensor there_C = host_C.to(comm.device());
   comm.all_reduce(there_C, ReduceOp::kSum)->wait();
-  const at::Tensor joined_C = there_C.cpu();
+  const at::Tensor joined_C = copy_to_host(comm, there_C);
   items = joined_C.mutable_data_ptr<int64_t>();
   std::copy_n(items, num_counters, sum->counters().begin());
   std::copy_n(items + num_counters, flags.size(), flags.begin());

@@ -23,8 +23,19 @@ namespace lockstep::dist {
 
 /// Adds the squares of values_E within the region, which begins and ends between units of the
 /// buffer's slices. row_E_by_param: row_elements(); empty: the unit is kCutElements of the buffer.
+/// On the CPU.
 void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const Region& region,
                  const std::vector<int64_t>& row_E_by_param, ExactSum* sum);
+
+/// Adds the squares of the gradients within the regions, on the CPU or, with one wait of the host
+/// for all of them, on comm.device(). Not collective.
+void add_gradient_squares(Communicator& comm, const std::vector<FlatBuffer>& buffers,
+                          const std::vector<Region>& regions,
+                          const std::vector<int64_t>& row_E_by_param, ExactSum* sum);
+
+/// The lengths of the gradients within the regions as vectors: float64 [R], where they are.
+at::Tensor gradient_norms(const std::vector<FlatBuffer>& buffers,
+                          const std::vector<Region>& regions);
 
 /// Sums over the ranks. Collective, one all_reduce of 544 bytes: `flags` (each 0 or more) become
 /// their sums over the ranks in the same message.

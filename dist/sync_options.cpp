@@ -24,6 +24,9 @@ SyncOptions read_sync_options(YamlFields in) {
   in.read("timeout_s", &options.timeout_s, between(1, 1e6),
           "seconds that a rank waits for its peers inside a collective, saves and evaluations of "
           "other ranks included, before the run ends");
+  in.read("check_collectives", &options.check_collectives,
+          "for a search: ranks compare each exchange of gradients before they begin it, so that a "
+          "rank that makes another one, hangs or is lost is named on GPUs too; a message each");
   in.read("agree_every", &options.agree_every, between(0, 1e9),
           "steps from one comparison of the ranks' whole state to the next (also made at each save "
           "and load); 0: only there");

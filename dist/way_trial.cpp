@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"
+#include "dist/copy_to_host.h"
 
 namespace lockstep::dist {
 namespace {
@@ -22,7 +23,7 @@ void merge_over_ranks(std::vector<ItemSeconds>* steps, Communicator& comm) {
   }
   const at::Tensor there_2S = host_2S.to(comm.device());
   comm.all_reduce(there_2S, ReduceOp::kMin)->wait();
-  const at::Tensor merged_2S = there_2S.cpu();
+  const at::Tensor merged_2S = copy_to_host(comm, there_2S);
   seconds = merged_2S.mutable_data_ptr<double>();
   for (int64_t i = 0; i < num; ++i)
     (*steps)[static_cast<size_t>(i)] = {-seconds[2 * i], seconds[2 * i + 1]};

@@ -40,7 +40,10 @@ RunResult Run::go() {
     save_is_owed_ = report.wants_save || save_is_owed_;
     save_is_due_ = save_is_owed_ && !report.skipped;
     if (save_is_due_) save_is_owed_ = false;
-    if (save_is_due_ && !is_last) parts_.saves.begin();
+    if (save_is_due_ && !is_last) {
+      parts_.training.reducer.settle();  // no save of weights that a lost rank left half updated
+      parts_.saves.begin();
+    }
     if (evaluation_due(report)) (void)evaluate_now();
   }
   return finish();
@@ -62,6 +65,7 @@ bool Run::evaluation_due(const StepReport& report) const {
 }
 
 EvalResult Run::evaluate_now() {
+  parts_.training.reducer.settle();
   parts_.recorder.state(metrics::RunState::kValidating);
   const EvalResult result = evaluate(parts_.training.model, *parts_.eval_data, parts_.eval,
                                      parts_.training.control, [&] { parts_.recorder.turn(); });
@@ -73,6 +77,7 @@ EvalResult Run::evaluate_now() {
 
 /// Ranks that have parted must not go on, and must not push good saves out.
 void Run::agree(const std::string& when) {
+  parts_.training.reducer.settle();
   parts_.agreement.require(when);
   parts_.recorder.agreement(parts_.agreement);
 }
@@ -98,6 +103,7 @@ bool Run::can_save(const StepReport& report) {
 }
 
 RunResult Run::stop(const StepReport& report) {
+  parts_.training.reducer.settle();
   parts_.recorder.state(metrics::RunState::kDraining);
   if (!can_save(report)) {
     parts_.recorder.flush();
@@ -126,6 +132,7 @@ void Run::count_signals() {
 
 RunResult Run::finish() {
   const StepClock& clock = parts_.training.clock;
+  parts_.training.reducer.settle();
   parts_.saves.settle();
   const recal::Applied closing = parts_.trainer.close();
   parts_.recorder.closing(clock.step, closing, parts_.training.arena.num_trainable_elements());

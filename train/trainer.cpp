@@ -123,6 +123,7 @@ double Trainer::gradients_of(const data::Examples& samples, double weight, bool 
     Stopwatch watch;
     const at::Tensor loss = sum_of_losses(inputs_BX.narrow(0, share.begin, share.size()),
                                           targets_B.narrow(0, share.begin, share.size()));
+    parts_.reducer.settle();  // the weights may still be on their way from other ranks
     loss_sum += loss.item<double>();
     phases->forward += watch.lap();
     loss.backward(weight_of_loss);

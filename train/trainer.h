@@ -73,7 +73,10 @@ class Trainer {
   dist::StepWishes wishes() const { return {.square_sum = parts_.clip.norm.has_value()}; }
   void judge(const dist::StepTotals& totals, StepReport* report);
   void update(StepReport* report);
-  void before_changes() const {
+  /// Before weights, moments or masks are changed or looked at from the host: they are whole, and
+  /// no save still copies them.
+  void before_changes() {
+    parts_.reducer.settle();
     if (parts_.before_changes) parts_.before_changes();
   }
 

@@ -48,7 +48,7 @@ TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
 
 TEST(SyncOptions, EveryKeyIsDocumented) {
   const Reading reading = read("sync: {}");
-  EXPECT_THAT(reading.docs, SizeIs(8));
+  EXPECT_THAT(reading.docs, SizeIs(9));
   for (const FieldDoc& doc : reading.docs) EXPECT_GT(doc.help.size(), 10U) << doc.path;
 }
 

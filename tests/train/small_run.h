@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/random_dataset.h"
@@ -27,10 +28,12 @@ struct SmallRunOptions {
 /// travel during backward in small buckets.
 class SmallRun {
  public:
-  SmallRun(dist::Communicator& comm, const SmallRunOptions& options_)
+  /// gradients_: null: a communicator like `comm`.
+  SmallRun(dist::Communicator& comm, const SmallRunOptions& options_,
+           std::unique_ptr<dist::Communicator> gradients_ = nullptr)
       : options(options_),
         control(comm),
-        gradients(comm.split(0, comm.rank())),
+        gradients(gradients_ ? std::move(gradients_) : comm.split(0, comm.rank())),
         dataset(options.shape, options.num_classes, options.num_samples, 1),
         sampler({.num_samples = options.num_samples,
                  .global_batch_size = options.global_batch,

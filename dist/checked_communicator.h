@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "dist/communicator.h"
+
+namespace lockstep::dist {
+
+/// A communicator whose ranks compare each call before they make it (sync.check_collectives; as
+/// PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL). For a backend that finds no difference and names no
+/// rank, as NCCL: a rank that makes another call, in kind, operation, root, items or dtype, becomes
+/// Error(kDisagree).everywhere() with what each rank called, and a rank that hangs or is gone is
+/// named by the communicator that carries the comparison.
+///
+/// Costs a message of 128 bytes over it a call, for which the host waits.
+class CheckedCommunicator final : public Communicator {
+ public:
+  /// comparison: the same ranks, for this use alone.
+  CheckedCommunicator(std::unique_ptr<Communicator> comm, std::unique_ptr<Communicator> comparison);
+
+  int rank() const override { return comm_->rank(); }
+  int world_size() const override { return comm_->world_size(); }
+  at::Device device() const override { return comm_->device(); }
+  bool is_asynchronous() const override { return comm_->is_asynchronous(); }
+
+  [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
+  [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
+                                                     at::Tensor values_NK) override;
+  [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override;
+  void broadcast(at::Tensor values_K, int root) override;
+  void barrier() override;
+  void settle() override { comm_->settle(); }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  int64_t bytes_reduced() const override { return comm_->bytes_reduced(); }
+
+ private:
+  void require_equal_calls(const std::string& call);
+
+  const std::unique_ptr<Communicator> comm_, comparison_;
+  int64_t num_calls_ = 0;
+};
+
+}  // namespace lockstep::dist

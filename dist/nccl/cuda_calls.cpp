@@ -1,0 +1,267 @@
+#include "dist/nccl/cuda_calls.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include "base/error.h"
+#include "dist/nccl/nccl_module.h"
+
+namespace lockstep::dist::nccl {
+namespace {
+
+Error unavailable(std::string_view call, std::string_view reason) {
+  return {ExitCode::kUnavailable, "dist.nccl", fmt::format("{}: {}", call, reason)};
+}
+
+void check_cuda(cudaError_t result, std::string_view call) {
+  if (result == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // else the next unrelated call would report it again
+  throw unavailable(call, cudaGetErrorString(result));
+}
+
+void check_nccl(ncclResult_t result, std::string_view call) {
+  if (result != ncclSuccess) throw unavailable(call, ncclGetErrorString(result));
+}
+
+Result result_of(ncclResult_t result) {
+  if (result == ncclSuccess) return {Result::Kind::kDone};
+  if (result == ncclInProgress) return {Result::Kind::kInProgress};
+  return {Result::Kind::kFailed, ncclGetErrorString(result)};
+}
+
+ncclDataType_t type_of(const at::Tensor& values) {
+  switch (values.scalar_type()) {
+    case at::kFloat:
+      return ncclFloat32;
+    case at::kDouble:
+      return ncclFloat64;
+    case at::kBFloat16:
+      return ncclBfloat16;
+    case at::kHalf:
+      return ncclFloat16;
+    case at::kLong:
+      return ncclInt64;
+    default:
+      return ncclUint8;  // check_values() let no other pass
+  }
+}
+
+ncclRedOp_t nccl_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kMin:
+      return ncclMin;
+    case ReduceOp::kMax:
+      return ncclMax;
+    case ReduceOp::kSum:
+      break;
+  }
+  return ncclSum;
+}
+
+size_t num_items(const at::Tensor& values) { return static_cast<size_t>(values.numel()); }
+ncclComm_t as_comm(CommHandle comm) { return static_cast<ncclComm_t>(comm); }
+cudaStream_t as_stream(Stream stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t as_event(EventHandle event) { return static_cast<cudaEvent_t>(event); }
+
+class CudaCalls final : public GpuCalls {
+ public:
+  explicit CudaCalls(int device_index)
+      : device_(at::kCUDA, static_cast<at::DeviceIndex>(device_index)) {}
+
+  at::Device device() const override { return device_; }
+
+  void require_usable() override {
+    int count = 0;
+    check_cuda(cudaGetDeviceCount(&count), "no NVIDIA GPU can be used: cudaGetDeviceCount");
+    if (device_.index() < 0 || device_.index() >= count)
+      throw Error(
+          ExitCode::kUnavailable, "dist.nccl",
+          fmt::format("GPU {} was asked for, but this process sees {} (CUDA_VISIBLE_DEVICES?)",
+                      device_.index(), count));
+    // LibTorch's CUDA kernels register themselves when their library is opened; programs do not
+    // link it.
+    if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
+      throw Error(
+          ExitCode::kUnavailable, "dist.nccl",
+          fmt::format(
+              "cannot open LibTorch's CUDA library: {} (a GPU needs the full wheel of torch, which "
+              "tools/setup fetches where it finds a GPU)",
+              dlerror()));
+    const auto on_device = use_device();
+    stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device_.index());
+  }
+
+  std::shared_ptr<void> use_device() override {
+    return std::make_shared<c10::cuda::CUDAGuard>(device_.index());
+  }
+
+  Stream callers_stream() override {
+    return c10::cuda::getCurrentCUDAStream(device_.index()).stream();
+  }
+  Stream own_stream() override { return stream_->stream(); }
+  void enqueue_kernels(std::function<void()> part) override {
+    const c10::cuda::CUDAStreamGuard on_stream(*stream_);
+    part();
+  }
+  void keep_until_done(const at::Tensor& tensor) override {
+    c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(), *stream_);
+  }
+
+  EventHandle record(Stream stream) override {
+    cudaEvent_t event = nullptr;
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+               "cudaEventCreateWithFlags");
+    const cudaError_t result = cudaEventRecord(event, as_stream(stream));
+    if (result != cudaSuccess) destroy(event);
+    check_cuda(result, "cudaEventRecord");
+    return event;
+  }
+  void hold(Stream stream, EventHandle event) override {
+    check_cuda(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0), "cudaStreamWaitEvent");
+  }
+  bool is_reached(EventHandle event) override {
+    const cudaError_t state = cudaEventQuery(as_event(event));
+    if (state == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // "not ready" is an answer, not a fault to be kept
+      return false;
+    }
+    check_cuda(state, "cudaEventQuery");
+    return true;
+  }
+  void destroy(EventHandle event) override { static_cast<void>(cudaEventDestroy(as_event(event))); }
+
+  std::string make_unique_id() override {
+    ncclUniqueId id{};
+    check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    return {id.internal, sizeof(id.internal)};
+  }
+  Result init(const std::string& unique_id, int num_ranks, int rank, CommHandle* comm) override {
+    ncclUniqueId id{};
+    check(unique_id.size() == sizeof(id.internal), "NCCL's unique id was cut short");
+    std::memcpy(id.internal, unique_id.data(), sizeof(id.internal));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return result_of(
+        ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(comm), num_ranks, id, rank, &config));
+  }
+  Result split(CommHandle comm, int color, int key, CommHandle* part) override {
+    return result_of(ncclCommSplit(as_comm(comm), color, key, reinterpret_cast<ncclComm_t*>(part),
+                                   /*config=*/nullptr));
+  }
+  int rank(CommHandle comm) override {
+    int rank = 0;
+    check_nccl(ncclCommUserRank(as_comm(comm), &rank), "ncclCommUserRank");
+    return rank;
+  }
+  int num_ranks(CommHandle comm) override {
+    int count = 0;
+    check_nccl(ncclCommCount(as_comm(comm), &count), "ncclCommCount");
+    return count;
+  }
+  Result state(CommHandle comm) override {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t answer = ncclCommGetAsyncError(as_comm(comm), &state);
+    return result_of(answer == ncclSuccess ? state : answer);
+  }
+  Result finalize(CommHandle comm) override { return result_of(ncclCommFinalize(as_comm(comm))); }
+  Result destroy_comm(CommHandle comm) override {
+    return result_of(ncclCommDestroy(as_comm(comm)));
+  }
+  Result abort(CommHandle comm) override { return result_of(ncclCommAbort(as_comm(comm))); }
+
+  Result all_reduce(CommHandle comm, const at::Tensor& values_K, ReduceOp op) override {
+    return result_of(ncclAllReduce(values_K.const_data_ptr(), values_K.mutable_data_ptr(),
+                                   num_items(values_K), type_of(values_K), nccl_op(op),
+                                   as_comm(comm), stream_->stream()));
+  }
+  Result reduce_scatter(CommHandle comm, const at::Tensor& out_K,
+                        const at::Tensor& values_NK) override {
+    return result_of(ncclReduceScatter(values_NK.const_data_ptr(), out_K.mutable_data_ptr(),
+                                       num_items(out_K), type_of(out_K), ncclSum, as_comm(comm),
+                                       stream_->stream()));
+  }
+  Result all_gather(CommHandle comm, const at::Tensor& out_NK,
+                    const at::Tensor& values_K) override {
+    return result_of(ncclAllGather(values_K.const_data_ptr(), out_NK.mutable_data_ptr(),
+                                   num_items(values_K), type_of(values_K), as_comm(comm),
+                                   stream_->stream()));
+  }
+  Result broadcast(CommHandle comm, const at::Tensor& values_K, int root) override {
+    return result_of(ncclBroadcast(values_K.const_data_ptr(), values_K.mutable_data_ptr(),
+                                   num_items(values_K), type_of(values_K), root, as_comm(comm),
+                                   stream_->stream()));
+  }
+  Result all_to_all(CommHandle comm, const at::Tensor& out_NK,
+                    const at::Tensor& values_NK) override {
+    int num_ranks = 0;
+    ncclResult_t fault = ncclCommCount(as_comm(comm), &num_ranks);
+    if (fault != ncclSuccess) return result_of(fault);
+    const size_t num_bytes = values_NK.nbytes() / static_cast<size_t>(num_ranks);
+    const auto* outgoing = static_cast<const std::byte*>(values_NK.const_data_ptr());
+    auto* incoming = static_cast<std::byte*>(out_NK.mutable_data_ptr());
+    // Within the group calls only line up; that they are under way is its end's answer. The group
+    // is closed whatever happens.
+    fault = ncclGroupStart();
+    const auto line_up = [&](ncclResult_t result) {
+      if (fault == ncclSuccess && result != ncclInProgress) fault = result;
+    };
+    for (int peer = 0; peer < num_ranks; ++peer) {
+      const size_t place = static_cast<size_t>(peer) * num_bytes;
+      line_up(
+          ncclSend(outgoing + place, num_bytes, ncclUint8, peer, as_comm(comm), stream_->stream()));
+      line_up(
+          ncclRecv(incoming + place, num_bytes, ncclUint8, peer, as_comm(comm), stream_->stream()));
+    }
+    const ncclResult_t end = ncclGroupEnd();
+    return result_of(fault == ncclSuccess ? end : fault);
+  }
+
+ private:
+  const at::Device device_;
+  std::optional<c10::cuda::CUDAStream> stream_;  ///< from require_usable() on
+};
+
+}  // namespace
+
+int library_version() {
+  int version = 0;
+  check_nccl(ncclGetVersion(&version), "ncclGetVersion");
+  return version;
+}
+
+int num_cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  static_cast<void>(cudaGetLastError());  // "no device" and "no driver" are answers here
+  return 0;
+}
+
+void cuda_device_id(int device_index, char* id) {
+  id[0] = '\0';
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, device_index) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return;
+  }
+  std::string text = "GPU-";
+  for (const char byte : properties.uuid.bytes)
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  text.resize(std::min<size_t>(text.size(), kDeviceIdBytes - 1));
+  std::copy_n(text.c_str(), text.size() + 1, id);
+}
+
+std::shared_ptr<GpuCalls> make_cuda_calls(int device_index) {
+  return std::make_shared<CudaCalls>(device_index);
+}
+
+}  // namespace lockstep::dist::nccl

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "dist/communicator.h"
+
+/// The table of calls between the communicator's logic and CUDA and NCCL. The logic (order of
+/// calls, events, deadlines, abort) includes no header of theirs, so tests run it over a device of
+/// their own (tests/dist/fake_gpu.h); cuda_calls.cpp is the real table.
+namespace lockstep::dist::nccl {
+
+using Stream = void*;       ///< a cudaStream_t
+using EventHandle = void*;  ///< a cudaEvent_t
+using CommHandle = void*;   ///< an ncclComm_t
+
+/// What an NCCL call answered, or the state of a communicator.
+struct Result {
+  enum class Kind { kDone, kInProgress, kFailed };
+  Kind kind = Kind::kDone;
+  std::string reason = {};  ///< of kFailed, in NCCL's words
+
+  bool is_in_progress() const { return kind == Kind::kInProgress; }
+  bool is_failed() const { return kind == Kind::kFailed; }
+};
+
+/// The calls for one device of this process. CUDA's calls throw Error(kUnavailable) with CUDA's
+/// reason; NCCL's return theirs. Calls on streams and events want the device to be the calling
+/// thread's current one (use_device()).
+///
+/// Threads: any, but one call with the same communicator handle at a time; state() and abort() may
+/// come beside another call.
+class GpuCalls {
+ public:
+  virtual ~GpuCalls() = default;
+
+  virtual at::Device device() const = 0;
+  /// Throws Error(kUnavailable) if this process has no such device or lacks a library.
+  virtual void require_usable() = 0;
+  /// The device is the calling thread's current one until the result is destroyed.
+  virtual std::shared_ptr<void> use_device() = 0;
+
+  /// The stream on which the calling thread's kernels run now.
+  virtual Stream callers_stream() = 0;
+  /// The communicator's stream, beside the caller's.
+  virtual Stream own_stream() = 0;
+  /// Enqueues on own_stream() the kernels that `part` launches.
+  virtual void enqueue_kernels(std::function<void()> part) = 0;
+  /// The tensor's memory is not given to others before own_stream() has passed this point.
+  virtual void keep_until_done(const at::Tensor& tensor) = 0;
+
+  /// A new event that is reached when the stream has done all it has now.
+  virtual EventHandle record(Stream stream) = 0;
+  /// Later work of the stream starts after the event; the host runs on.
+  virtual void hold(Stream stream, EventHandle event) = 0;
+  virtual bool is_reached(EventHandle event) = 0;
+  virtual void destroy(EventHandle event) = 0;
+
+  /// The bytes by which the ranks of a new communicator find each other; throws
+  /// Error(kUnavailable).
+  virtual std::string make_unique_id() = 0;
+  /// Begins a communicator none of whose calls blocks the host. *comm is set when this returns.
+  virtual Result init(const std::string& unique_id, int num_ranks, int rank, CommHandle* comm) = 0;
+  /// *part is set, possibly by another thread, before `comm` is no longer in progress.
+  virtual Result split(CommHandle comm, int color, int key, CommHandle* part) = 0;
+  virtual int rank(CommHandle comm) = 0;
+  virtual int num_ranks(CommHandle comm) = 0;
+  /// kInProgress while a call goes on; kFailed once a peer was lost or a collective failed.
+  virtual Result state(CommHandle comm) = 0;
+  /// Begins the orderly end; then state() is asked, then destroy_comm() is called.
+  virtual Result finalize(CommHandle comm) = 0;
+  /// Both free the handle and may block. abort() also stops what runs on the device, so that
+  /// streams go on, over garbage.
+  virtual Result destroy_comm(CommHandle comm) = 0;
+  virtual Result abort(CommHandle comm) = 0;
+
+  // Enqueue one collective on own_stream(). Tensors are contiguous, on device(), not empty.
+  virtual Result all_reduce(CommHandle comm, const at::Tensor& values_K, ReduceOp op) = 0;
+  virtual Result reduce_scatter(CommHandle comm, const at::Tensor& out_K,
+                                const at::Tensor& values_NK) = 0;
+  virtual Result all_gather(CommHandle comm, const at::Tensor& out_NK,
+                            const at::Tensor& values_K) = 0;
+  virtual Result broadcast(CommHandle comm, const at::Tensor& values_K, int root) = 0;
+  /// Piece r of values_NK goes to rank r; piece r of out_NK comes from rank r.
+  virtual Result all_to_all(CommHandle comm, const at::Tensor& out_NK,
+                            const at::Tensor& values_NK) = 0;
+};
+
+/// A point on a stream; owner of the handle.
+class Event {
+ public:
+  Event(std::shared_ptr<GpuCalls> gpu, Stream stream)
+      : gpu_(std::move(gpu)), handle_(gpu_->record(stream)) {}
+  ~Event() { gpu_->destroy(handle_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void hold(Stream stream) const { gpu_->hold(stream, handle_); }
+  bool is_reached() const { return gpu_->is_reached(handle_); }
+
+ private:
+  std::shared_ptr<GpuCalls> gpu_;
+  EventHandle handle_;
+};
+
+}  // namespace lockstep::dist::nccl

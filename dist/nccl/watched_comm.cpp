@@ -1,0 +1,235 @@
+#include "dist/nccl/watched_comm.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace lockstep::dist::nccl {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+using SteadyClock = std::chrono::steady_clock;
+
+/// A call with the handle is short; where one hangs all the same, the abort comes beside it.
+constexpr auto kCallLimit = std::chrono::seconds(1);
+/// How much later than the watchdog a waiting host gives up by itself.
+constexpr double kWatchdogIsLateS = 1;
+
+double seconds_since(SteadyClock::time_point start) {
+  return Seconds(SteadyClock::now() - start).count();
+}
+
+/// Between two looks: first the core is only offered to others, since most waits are short.
+void pause_since(SteadyClock::time_point start) {
+  if (seconds_since(start) < 200e-6)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+Error unavailable(std::string_view what, const std::string& reason) {
+  return {ExitCode::kUnavailable, "dist.nccl",
+          fmt::format("{}: {} (a peer is lost or a device failed; NCCL does not tell which rank: "
+                      "the first rank that printed an error is the nearest)",
+                      what, reason)};
+}
+
+}  // namespace
+
+void end_process(const Error& error) {
+  const std::string line = fmt::format(
+      "E {} (the process did not come back from CUDA or NCCL and is ended)\n", error.what());
+  static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
+  _exit(static_cast<int>(error.code()));
+}
+
+WatchedComm::WatchedComm(std::shared_ptr<GpuCalls> gpu, WatchLimits limits)
+    : gpu_(std::move(gpu)),
+      limits_(std::move(limits)),
+      handle_(std::make_shared<Handle>(gpu_)),
+      watchdog_([this] { watch_until_end(); }) {}
+
+WatchedComm::~WatchedComm() {
+  {
+    const std::lock_guard lock(mutex_);
+    must_end_ = true;
+  }
+  wake_.notify_all();
+  watchdog_.join();
+  const bool in_order = !failure_ && std::uncaught_exceptions() == 0;
+  if (!is_closing_) close_beside(in_order ? close_in_order : abort, limits_.grace_s);
+  const auto since = failure_ ? failed_at_ : Clock::now();
+  const Seconds limit((in_order ? 2 : 1) * limits_.grace_s);  // the orderly end may end in an abort
+  std::unique_lock lock(handle_->mutex);
+  handle_->changed.wait_until(lock, since + std::chrono::duration_cast<Clock::duration>(limit),
+                              [&] { return handle_->is_closed; });
+}
+
+void WatchedComm::start(const std::string& unique_id, int num_ranks, int rank) {
+  call("ncclCommInitRank",
+       [&](CommHandle) { return gpu_->init(unique_id, num_ranks, rank, &handle_->comm); });
+}
+
+void WatchedComm::adopt(CommHandle handle) {
+  const std::lock_guard calls(handle_->calls);
+  handle_->comm = handle;
+}
+
+CommHandle WatchedComm::split(int color, int key) {
+  call("ncclCommSplit",
+       [&](CommHandle comm) { return gpu_->split(comm, color, key, &handle_->part); });
+  return std::exchange(handle_->part, nullptr);
+}
+
+void WatchedComm::call(std::string_view what, const std::function<Result(CommHandle)>& part) {
+  Result result;
+  {
+    const std::lock_guard calls(handle_->calls);
+    require_healthy();
+    result = part(handle_->comm);
+  }
+  wait_until_taken(std::move(result), what);
+}
+
+void WatchedComm::wait_until_taken(Result result, std::string_view what) {
+  const auto start = SteadyClock::now();
+  while (result.is_in_progress()) {
+    if (seconds_since(start) > limits_.timeout_s) fail(hang(std::string(what)));
+    pause_since(start);
+    const std::lock_guard calls(handle_->calls);
+    require_healthy();
+    result = gpu_->state(handle_->comm);
+  }
+  if (result.is_failed()) fail(unavailable(what, result.reason));
+  require_healthy();
+}
+
+void WatchedComm::watch(std::shared_ptr<Event> done, std::string what) {
+  const std::lock_guard lock(mutex_);
+  pending_.add(std::move(done), std::move(what), Clock::now());
+}
+
+void WatchedComm::wait_until_done(const Event& done) {
+  const auto start = SteadyClock::now();
+  while (!done.is_reached()) {
+    require_healthy();
+    // The watchdog knows since when; this is for the case that it hangs itself.
+    if (seconds_since(start) > limits_.timeout_s + kWatchdogIsLateS) fail(hang("a collective"));
+    pause_since(start);
+  }
+  require_healthy();  // an aborted collective reaches its event too
+}
+
+void WatchedComm::require_healthy() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw Error(*failure_);
+}
+
+Error WatchedComm::hang(const std::string& what) const {
+  return {ExitCode::kWatchdog, "dist.nccl",
+          fmt::format("{} did not end within {} s: some rank hangs or is cut off "
+                      "(sync.timeout_s; NCCL does not tell which rank, "
+                      "sync.check_collectives: true does)",
+                      what, limits_.timeout_s)};
+}
+
+void WatchedComm::fail(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = error;
+    failed_at_ = Clock::now();
+    if (error.code() == ExitCode::kWatchdog)
+      handle_->abort_not_before =
+          failed_at_ + std::chrono::duration_cast<Clock::duration>(Seconds(limits_.grace_s / 4));
+  }
+  wake_.notify_all();
+}
+
+void WatchedComm::watch_until_end() {
+  const auto interval = Seconds(std::clamp(limits_.timeout_s / 20, 0.001, 0.1));
+  std::unique_lock lock(mutex_);
+  while (!failure_) {
+    wake_.wait_for(lock, interval, [&] { return must_end_ || failure_; });
+    if (must_end_) return;
+    if (failure_) break;
+    lock.unlock();
+    look();
+    lock.lock();
+  }
+  is_closing_ = true;
+  close_beside(abort, limits_.grace_s);
+  const auto end =
+      failed_at_ + std::chrono::duration_cast<Clock::duration>(Seconds(limits_.grace_s));
+  if (wake_.wait_until(lock, end, [&] { return must_end_; })) return;
+  const Error error = *failure_;
+  lock.unlock();
+  limits_.end_process(error);
+}
+
+void WatchedComm::look() {
+  try {
+    const auto on_device = gpu_->use_device();
+    look_at_state();
+    std::optional<std::string> overdue;
+    {
+      const std::lock_guard lock(mutex_);
+      overdue = pending_.overdue(Clock::now(), limits_.timeout_s);
+    }
+    if (overdue) fail(hang(*overdue));
+  } catch (const Error& error) {  // of CUDA: its streams are lost, and so is the communicator
+    fail(error);
+  }
+}
+
+void WatchedComm::look_at_state() {
+  const std::unique_lock calls(handle_->calls, std::try_to_lock);
+  if (!calls.owns_lock() || handle_->comm == nullptr) return;
+  const Result state = gpu_->state(handle_->comm);
+  if (state.is_failed()) fail(unavailable("a collective under way", state.reason));
+}
+
+void WatchedComm::close_beside(void (*close)(Handle&, double limit_s), double limit_s) {
+  std::thread([handle = handle_, close, limit_s] {
+    try {
+      const auto on_device = handle->gpu->use_device();
+      if (handle->comm != nullptr) close(*handle, limit_s);
+    } catch (const Error&) {
+      // An error from here could reach nobody: the communicator is given up either way.
+    }
+    const std::lock_guard lock(handle->mutex);
+    handle->is_closed = true;
+    handle->changed.notify_all();
+  }).detach();
+}
+
+void WatchedComm::close_in_order(Handle& handle, double limit_s) {
+  const Result result = handle.gpu->finalize(handle.comm);
+  if (wait_while_in_progress(handle, result, limit_s))
+    static_cast<void>(handle.gpu->destroy_comm(handle.comm));
+  else
+    static_cast<void>(handle.gpu->abort(handle.comm));
+}
+
+void WatchedComm::abort(Handle& handle, double limit_s) {
+  std::this_thread::sleep_until(handle.abort_not_before);
+  std::unique_lock calls(handle.calls, std::defer_lock);
+  static_cast<void>(calls.try_lock_for(kCallLimit));
+  const Result result = handle.gpu->abort(handle.comm);
+  static_cast<void>(wait_while_in_progress(handle, result, limit_s));
+}
+
+bool WatchedComm::wait_while_in_progress(Handle& handle, Result result, double limit_s) {
+  const auto start = SteadyClock::now();
+  while (result.is_in_progress()) {
+    if (seconds_since(start) > limit_s) return false;
+    pause_since(start);
+    result = handle.gpu->state(handle.comm);
+  }
+  return !result.is_failed();
+}
+
+}  // namespace lockstep::dist::nccl
