@@ -34,9 +34,10 @@ namespace {
   const int number = errno;
   const std::string reason = std::strerror(number);
   if (number == EACCES || number == EPERM)
-    fail(ExitCode::kInputMissing, path,
-         "may not be read (" + reason + "); give this user the right to read it and to enter its " +
-             "folders, on every host");
+    throw NoPermission(ExitCode::kInputMissing, "files",
+                       path.string() + ": may not be read (" + reason +
+                           "); give this user the right to read it and to enter its folders, on " +
+                           "every host");
   if (number == ENOTDIR || number == ELOOP || number == ENAMETOOLONG)
     fail(ExitCode::kInputMissing, path, "open: " + reason);
   errno = number;
@@ -155,13 +156,21 @@ void rename_file(const std::filesystem::path& from, const std::filesystem::path&
 
 void sync_folder(const std::filesystem::path& folder) {
   const Descriptor file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
-  if (::fsync(file.value()) != 0) fail_errno(folder, "fsync");
+  if (::fsync(file.value()) != 0 && errno != EINVAL && errno != ENOTSUP)
+    fail_errno(folder, "fsync");
 }
 
 void make_folders(const std::filesystem::path& folder) {
-  std::error_code fault;
+  std::error_code ignored, fault;
+  std::vector<std::filesystem::path> parents;  // of those that will be new, the deepest first
+  for (std::filesystem::path at = folder; !at.empty() && !std::filesystem::exists(at, ignored);
+       at = at.parent_path()) {
+    if (at.has_filename()) parents.push_back(at.parent_path());
+    if (at == at.parent_path()) break;
+  }
   std::filesystem::create_directories(folder, fault);
   if (fault) fail(ExitCode::kCannotCreate, folder, "cannot make the folder: " + fault.message());
+  for (const std::filesystem::path& parent : parents) sync_folder(parent);
 }
 
 void remove_file(const std::filesystem::path& path) {

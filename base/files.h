@@ -8,10 +8,18 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
+
 /// The one door to files. Every function throws Error: kInputMissing where a file to be read is not
 /// there, is no regular file or may not be read, kIo for read faults, no space and sync faults,
 /// kCannotCreate where a file or folder cannot be made. Texts name the path.
 namespace lockstep::files {
+
+/// What Reader throws, with kInputMissing, where a file is there and this user may not read it.
+class NoPermission : public Error {
+ public:
+  using Error::Error;
+};
 
 /// A file being written. Nothing is promised to be on disk before sync() returned.
 class Writer {
@@ -70,8 +78,10 @@ std::string read(const std::filesystem::path& path, int64_t max_bytes = int64_t{
 void write_atomically(const std::filesystem::path& path, std::string_view text);
 
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
-/// Makes earlier renames and removals in this folder durable.
+/// Makes earlier renames and removals in this folder durable. Some file systems have no such
+/// operation and say that it is not valid: then there is nothing to be done.
 void sync_folder(const std::filesystem::path& folder);
+/// Makes the folder and those above it, so far as they are not there, durably.
 void make_folders(const std::filesystem::path& folder);
 /// No error if it is not there.
 void remove_file(const std::filesystem::path& path);

@@ -8,8 +8,10 @@
 
 #include "base/digest.h"
 #include "base/error.h"
+#include "checkpoint/rank_faults.h"
 #include "checkpoint/save_files.h"
 #include "checkpoint/save_prefix.h"
+#include "checkpoint/staged_read.h"
 #include "checkpoint/string_tensor.h"
 #include "checkpoint/tensor_runs.h"
 #include "checkpoint/tensor_type.h"
@@ -17,7 +19,9 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int64_t kMaxIndexBytes = int64_t{1} << 30;
+/// Some 300 million slices. Decoding takes a multiple of an index's bytes, and an index without
+/// content costs its maker nothing.
+constexpr int64_t kMaxIndexBytes = int64_t{16} << 30;
 
 constexpr std::string_view kRemedy = "restore from another save, or remove this one";
 
@@ -53,6 +57,17 @@ void for_each_place(const BundleEntry& entry, Use use) {
   for (const BundleSlice& slice : entry.slices) use(slice, slice.box);
 }
 
+/// A file that is there and may not be read says nothing of the save: kIo, as a disk that cannot
+/// be read, so that nobody takes an older save for the newest sound one.
+template <typename Open>
+auto permitted(const Open& open) {
+  try {
+    return open();
+  } catch (const files::NoPermission& fault) {
+    throw Error(ExitCode::kIo, "checkpoint", plain_text(fault));
+  }
+}
+
 }  // namespace
 
 void with_plain_copy(const at::Tensor& live, bool keep,
@@ -70,7 +85,9 @@ void with_plain_copy(const at::Tensor& live, bool keep,
 BundleReader::BundleReader(const std::string& prefix, int num_threads)
     : prefix_(require_save(prefix)),
       num_threads_(num_threads),
-      index_(decode_index(files::read(index_path(prefix_), kMaxIndexBytes), index_path(prefix_))) {}
+      index_(decode_index(
+          permitted([&] { return files::read(index_path(prefix_), kMaxIndexBytes); }),
+          index_path(prefix_))) {}
 
 const BundleEntry* BundleReader::find(const std::string& name) const {
   const auto place = index_.entries.find(name);
@@ -88,7 +105,9 @@ const BundleEntry& BundleReader::entry(const std::string& name) const {
 const files::Reader& BundleReader::shard(int32_t number) {
   std::unique_ptr<files::Reader>& reader = shards_[number];
   if (!reader)
-    reader = std::make_unique<files::Reader>(shard_path(prefix_, number, index_.num_shards));
+    reader = permitted([&] {
+      return std::make_unique<files::Reader>(shard_path(prefix_, number, index_.num_shards));
+    });
   return *reader;
 }
 
@@ -138,7 +157,7 @@ at::Tensor BundleReader::read(const std::string& name) {
   require_inside(name);
   if (!type) refuse(name, "holds strings, not numbers");
   const at::Tensor values = at::empty(saved.shape, *type);
-  read_all({{name, values}});
+  read_all({{name, values, std::nullopt, /*is_scratch=*/true}});
   return values;
 }
 
@@ -163,19 +182,49 @@ void BundleReader::read_all(const std::vector<TensorRead>& reads) {
     if (!is_plain(read.live)) {  // memory for one tensor at a time
       require_inside(read.name);
       with_plain_copy(read.live, read.held.has_value(), [&](const at::Tensor& copy) {
-        read_plain({{read.name, copy, read.held}});
+        read_plain({{read.name, copy, read.held, /*is_scratch=*/true}});
       });
     }
 }
 
+/// Memory to read a tensor into.
+struct BundleReader::Target {
+  char* values = nullptr;
+  const std::vector<int64_t>* held_at_E = nullptr;  ///< as in PlaceRead
+};
+
 void BundleReader::read_plain(const std::vector<TensorRead>& reads) {
   std::vector<PlaceRead> places;
   std::vector<const std::string*> names;
-  for (const TensorRead& read : reads) add_places(read, &places, &names);
+  std::vector<TensorRead> live;
+  for (const TensorRead& read : reads)
+    if (read.is_scratch)
+      add_places(read, {.values = static_cast<char*>(read.live.detach().mutable_data_ptr())},
+                 &places, &names);
+    else
+      live.push_back(read);
   run(places, names);
+  read_staged(live);
 }
 
-void BundleReader::add_places(const TensorRead& read, std::vector<PlaceRead>* places,
+void BundleReader::read_staged(std::span<const TensorRead> reads) {
+  KeptMemory memory;
+  while (!reads.empty()) {
+    const StagedRead group(&reads, &memory);
+    std::vector<PlaceRead> places;
+    std::vector<const std::string*> names;
+    for (const StagedRead::Tensor& tensor : group.tensors())
+      add_places(*tensor.read,
+                 {.values = group.buffer(tensor),
+                  .held_at_E = tensor.read->held ? &tensor.wanted_at_E : nullptr},
+                 &places, &names);
+    run(places, names);
+    group.copy_out(num_threads_);
+  }
+}
+
+void BundleReader::add_places(const TensorRead& read, const Target& target,
+                              std::vector<PlaceRead>* places,
                               std::vector<const std::string*>* names) {
   const BundleEntry& saved = entry(read.name);
   for_each_place(saved, [&](const BundlePlace& place, const TensorBox& box) {
@@ -187,8 +236,9 @@ void BundleReader::add_places(const TensorRead& read, std::vector<PlaceRead>* pl
                        .shape = &saved.shape,
                        .item_bytes = static_cast<int64_t>(read.live.element_size()),
                        .is_bool = read.live.scalar_type() == at::kBool,
-                       .values = static_cast<char*>(read.live.detach().mutable_data_ptr()),
-                       .held = read.held ? &*read.held : nullptr});
+                       .values = target.values,
+                       .held = read.held ? &*read.held : nullptr,
+                       .held_at_E = target.held_at_E});
     names->push_back(&read.name);
   });
 }

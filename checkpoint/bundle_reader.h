@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,8 @@ struct TensorRead {
   at::Tensor live;
   /// Only these elements are wanted; nothing: all.
   std::optional<std::vector<ElementRange>> held = std::nullopt;
+  /// Nobody else uses `live`: an error may leave it half written, and it is read into directly.
+  bool is_scratch = false;
 };
 
 /// Calls use(target) with memory that is row-major on the CPU: `live` itself, or a copy that
@@ -37,7 +40,7 @@ void with_plain_copy(const at::Tensor& live, bool keep,
 /// difference to the caller. The constructor reads and checks the index; shards are opened when
 /// needed. Every read checks that the bytes lie inside their shard before memory is taken, and the
 /// crc of each place that it reads. Errors: Error(kBadData) naming file, tensor, slice and offset;
-/// kInputMissing where a file is not there. One thread at a time (it starts others itself).
+/// kInputMissing where a file is not there; kIo where it cannot or may not be read. One thread at a time (it starts others itself).
 class BundleReader {
  public:
   /// `prefix` with its number: DIR/model.ckpt-1200. What is no save's name is refused with a hint,
@@ -52,15 +55,16 @@ class BundleReader {
 
   /// A new CPU tensor. Not for strings.
   at::Tensor read(const std::string& name);
-  /// Into live memory on any device, of any strides; dtype and shape must be equal. Nothing is
-  /// written unless the crc of a tensor that is not contiguous on the CPU is right; contiguous CPU
-  /// memory is read in place.
+  /// Into live memory on any device, of any strides; dtype and shape must be equal. Live memory is
+  /// written once all of the tensor that is wanted has been read and its checksums are right, and
+  /// not before: an error leaves it as it was.
   void read_into(const std::string& name, const at::Tensor& live);
   /// The same for the elements of these ranges alone (row-major order; ascending, apart); the
   /// others keep their values. Slices without any such element are not read.
   void read_into(const std::string& name, const at::Tensor& live,
                  const std::vector<ElementRange>& held);
-  /// The same for many tensors, as one list of work for all threads: faster than one by one.
+  /// The same for many tensors, faster than one by one: groups of them share a staging buffer and
+  /// all threads (checkpoint/staged_read.h). An error leaves each tensor wholly old or wholly new.
   void read_all(const std::vector<TensorRead>& reads);
   /// In row-major order.
   std::vector<std::string> read_strings(const std::string& name);
@@ -90,7 +94,9 @@ class BundleReader {
   void require_inside(const std::string& name);
   void require_inside(const std::string& name, const BundlePlace& place);
   void read_plain(const std::vector<TensorRead>& reads);
-  void add_places(const TensorRead& read, std::vector<PlaceRead>* places,
+  void read_staged(std::span<const TensorRead> reads);
+  struct Target;
+  void add_places(const TensorRead& read, const Target& target, std::vector<PlaceRead>* places,
                   std::vector<const std::string*>* names);
   void run(const std::vector<PlaceRead>& places, const std::vector<const std::string*>& names);
 

@@ -74,8 +74,12 @@ void ShardWriter::finish() {
 void ShardWriter::publish() { checkpoint::publish(path_); }
 
 int64_t stage_index(const std::string& prefix, const BundleIndex& index) {
+  return stage_index(prefix, std::string_view(encode_index(index)));
+}
+
+int64_t stage_index(const std::string& prefix, std::string_view bytes) {
   files::Writer file(temporary(index_path(prefix)));
-  file.append(encode_index(index));
+  file.append(bytes);
   file.sync();
   file.close();
   return file.num_bytes();

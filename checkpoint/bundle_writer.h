@@ -48,6 +48,8 @@ class ShardWriter {
 /// Writes the index of the save `prefix` (with its number) under its temporary name, on disk when
 /// it returns; gives its size in bytes. publish_index() is then the commit.
 int64_t stage_index(const std::string& prefix, const BundleIndex& index);
+/// The same for encode_index()'s bytes.
+int64_t stage_index(const std::string& prefix, std::string_view bytes);
 void publish_index(const std::string& prefix);
 
 }  // namespace lockstep::checkpoint

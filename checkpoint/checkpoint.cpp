@@ -1,7 +1,7 @@
 #include "checkpoint/checkpoint.h"
 
-#include <algorithm>
-#include <filesystem>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,19 +30,22 @@ void throw_if(const std::string& text, const std::string& prefix) {
     throw Error(ExitCode::kBadData, "checkpoint", fmt::format("{}: {}", prefix, text));
 }
 
-int64_t newest_number(const std::string& prefix) {
-  const std::filesystem::path path(prefix);
-  const std::filesystem::path dir = path.has_parent_path() ? path.parent_path() : ".";
-  const std::vector<SaveName> saves = find_saves(dir, path.filename().string());
-  return saves.empty() ? 0 : saves.back().number;
+[[noreturn]] void throw_nothing_restored() {
+  throw Error(ExitCode::kBadData, "checkpoint",
+              "no save was given to restore(), so nothing was restored");
 }
+
+constexpr std::string_view kNotGiven =
+    "variables made after restore() without being announced, which have not been given their "
+    "values (look_for_new() does it):";
 
 }  // namespace
 
 const RestoreStatus& RestoreStatus::assert_consumed() const {
-  restoration_->match();
+  if (!restoration_) throw_nothing_restored();
   restoration_->has_been_looked_at();
   std::string text;
+  add_part(restoration_->not_given(), kNotGiven, &text);
   add_part(restoration_->unused(), "saved values without a variable:", &text);
   add_part(restoration_->missing(), "variables without a saved value:", &text);
   throw_if(text, restoration_->values().prefix());
@@ -50,21 +53,26 @@ const RestoreStatus& RestoreStatus::assert_consumed() const {
 }
 
 const RestoreStatus& RestoreStatus::assert_existing_objects_matched() const {
-  restoration_->match();
+  if (!restoration_) throw_nothing_restored();
   restoration_->has_been_looked_at();
   std::string text;
+  add_part(restoration_->not_given(), kNotGiven, &text);
   add_part(restoration_->missing_existing(), "variables without a saved value:", &text);
   throw_if(text, restoration_->values().prefix());
   return *this;
 }
 
 const RestoreStatus& RestoreStatus::expect_partial() const {
-  restoration_->has_been_looked_at();
+  if (restoration_) restoration_->has_been_looked_at();
   return *this;
 }
 
-std::vector<std::string> RestoreStatus::pending() const { return restoration_->unused(); }
-std::vector<std::string> RestoreStatus::missing() const { return restoration_->missing(); }
+std::vector<std::string> RestoreStatus::pending() const {
+  return restoration_ ? restoration_->unused() : std::vector<std::string>();
+}
+std::vector<std::string> RestoreStatus::missing() const {
+  return restoration_ ? restoration_->missing() : std::vector<std::string>();
+}
 
 Checkpoint::Checkpoint(std::initializer_list<NamedObject> objects, CheckpointSetting setting)
     : setting_(setting),
@@ -84,8 +92,11 @@ void Checkpoint::on_all(const Body& body) {
 
 void Checkpoint::add(std::string key, Tracked object) {
   on_all([&] {
+    std::set<std::string> known;
+    if (restoration_)
+      for (const StateEntry& entry : objects_->state()) known.insert(entry.key);
     objects_->add(std::move(key), std::move(object));
-    look_for_new();
+    if (restoration_) restoration_->match(known);
   });
 }
 
@@ -93,12 +104,32 @@ void Checkpoint::look_for_new() {
   if (restoration_) restoration_->match();
 }
 
-int64_t Checkpoint::next_number(const std::string& prefix) {
-  int64_t newest = 0;
-  std::optional<Error> fault;
-  if (ranks().rank() == 0) fault = fault_of([&] { newest = newest_number(prefix); });
-  if (const auto shared = shared_fault(ranks(), fault)) throw Error(*shared).everywhere();
-  return std::max(dist::max_of(ranks(), newest), dist::max_of(ranks(), save_counter_)) + 1;
+void Checkpoint::let_go() {
+  if (restoration_) restoration_->stop();  // a status may keep it alive
+  restoration_.reset();
+}
+
+/// Layers that take their shape from their input may have become different on two ranks.
+void Checkpoint::require_equal_forms() {
+  std::string forms;
+  on_all([&] {
+    for (const StateEntry& entry : objects_->state())
+      forms += fmt::format("{} {}\n", entry.key, form_of(entry).text());
+  });
+  dist::require_equal(ranks(), "the variables of a Checkpoint (names, types, shapes)", forms);
+}
+
+void Checkpoint::require_all_given() {
+  if (!restoration_) return;
+  const std::vector<std::string> keys = restoration_->not_given();
+  if (keys.empty()) return;
+  throw Error(
+      ExitCode::kUsage, "checkpoint",
+      fmt::format("'{}' were made after restore({}) and have not been given the values saved for "
+                  "them; call look_for_new() right after making such variables, before they are "
+                  "trained, or stop_restoring() if they are to keep what they hold; nothing was "
+                  "saved",
+                  fmt::join(keys, "', '"), restoration_->values().prefix()));
 }
 
 std::string Checkpoint::save(const std::string& prefix) {
@@ -111,7 +142,7 @@ std::string Checkpoint::save(const std::string& prefix) {
   }
   StateList state;
   on_all([&] {
-    look_for_new();
+    require_all_given();
     state = objects_->state();
   });
   if (restoration_ && ranks().rank() == 0)
@@ -120,45 +151,61 @@ std::string Checkpoint::save(const std::string& prefix) {
                    fmt::format("{} restored value(s) still wait for their variables, '{}' first; "
                                "this save does not hold them",
                                waiting.size(), waiting.front()));
-  const int64_t number = next_number(prefix);
-  const SaveResult result = saver_->save(state, number);
+  const SaveResult result = saver_->save_as_next(state, save_counter_);
   if (!result.ok)
-    throw Error(ExitCode::kIo, "checkpoint",
-                fmt::format("{} could not be saved: {}; the saves before it stand",
-                            numbered(prefix, number), result.error))
+    throw Error(result.code, "checkpoint",
+                fmt::format("{} could not be saved: {}; the saves before it stand", result.prefix,
+                            result.error))
         .everywhere();
-  save_counter_ = number;
-  return numbered(prefix, number);
+  save_counter_ = result.number;
+  return numbered(prefix, result.number);
 }
 
-void Checkpoint::take_over(std::shared_ptr<Restoration> restoration) {
-  save_counter_ = restoration->values().save_counter().value_or(save_counter_);
-  restoration_ = std::move(restoration);
-}
-
-void Checkpoint::let_go() {
-  if (restoration_) restoration_->stop();  // a status may keep it alive
-  restoration_.reset();
-}
-
-RestoreStatus Checkpoint::restore(const std::string& save) {
+RestoreStatus Checkpoint::restore(const std::optional<std::string>& save) {
+  if (!dist::all_equal(ranks(), save ? 1 : 0))
+    throw Error(ExitCode::kDisagree, "checkpoint",
+                "restore() was given a save on some ranks and none on others; "
+                "latest_checkpoint(folder, ranks) gives all the same answer")
+        .everywhere();
+  if (!save) {
+    if (ranks().rank() == 0)
+      log::warning("checkpoint", "there is no save to restore: all variables keep their values");
+    return RestoreStatus(nullptr);
+  }
+  require_equal_forms();
+  let_go();
   std::shared_ptr<Restoration> restoration;
-  on_all([&] {
-    restoration = std::make_shared<Restoration>(save, objects_);
-    let_go();
-    restoration->match();
-    take_over(restoration);
-  });
+  std::optional<int64_t> number;
+  std::vector<NamedEntry> matches;
+  try {
+    on_all([&] {
+      restoration = std::make_shared<Restoration>(*save, objects_);
+      number = restoration->values().save_counter();
+      matches = restoration->matches();
+    });
+    on_all([&] { restoration->start(matches); });  // only where every rank can
+  } catch (...) {
+    if (restoration) restoration->stop();
+    throw;
+  }
+  restoration_ = restoration;
+  save_counter_ = number.value_or(save_counter_);
   return RestoreStatus(restoration);
 }
 
 void Checkpoint::load_weights_now(const std::string& save) {
+  require_equal_forms();
+  std::optional<int64_t> number;
+  std::shared_ptr<Restoration> restoration;
+  std::vector<NamedEntry> matches;
   on_all([&] {
-    const auto restoration = std::make_shared<Restoration>(save, objects_);
-    restoration->match_strictly();
-    let_go();
-    save_counter_ = restoration->values().save_counter().value_or(save_counter_);
+    restoration = std::make_shared<Restoration>(save, objects_);
+    number = restoration->values().save_counter();
+    matches = restoration->strict_matches();
   });
+  on_all([&] { restoration->take(matches); });  // only where every rank can
+  let_go();
+  save_counter_ = number.value_or(save_counter_);
 }
 
 }  // namespace lockstep::checkpoint

@@ -27,9 +27,12 @@ struct NamedObject {
 class RestoreStatus {
  public:
   /// Throws Error(kBadData) unless every saved value has found its variable and every variable its
-  /// value; names those that have not. Variables that exist since the restore are looked for first.
+  /// value; names those that have not. Writes nothing: a variable that was made after restore()
+  /// without being announced has no value before Checkpoint::look_for_new(). Throws too if there
+  /// was nothing to restore.
   const RestoreStatus& assert_consumed() const;
   /// Throws Error(kBadData) unless every variable that exists has its value; saved ones may wait.
+  /// Throws too if there was nothing to restore.
   const RestoreStatus& assert_existing_objects_matched() const;
   /// Values that stay unused are meant to: no warning when the Checkpoint lets go of the save.
   const RestoreStatus& expect_partial() const;
@@ -43,7 +46,7 @@ class RestoreStatus {
   friend class Checkpoint;
   explicit RestoreStatus(std::shared_ptr<Restoration> restoration)
       : restoration_(std::move(restoration)) {}
-  std::shared_ptr<Restoration> restoration_;
+  std::shared_ptr<Restoration> restoration_;  // null: there was nothing to restore
 };
 
 struct CheckpointSetting {
@@ -74,14 +77,21 @@ class Checkpoint {
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
 
-  /// Another object. A restore under way gives it its values at once.
+  /// Another object. A restore under way gives it its values at once (to the others' variables
+  /// that were there before it gives nothing).
   void add(std::string key, Tracked object);
 
   /// Writes PREFIX-NUMBER, durable and committed when it returns, and gives that name. Numbers rise
   /// from 1; the number is kept in the save, so that after a restore they go on, and one that the
-  /// folder holds already is passed over. The folder is made if it is not there. Throws
+  /// folder holds already is passed over. Programs that save under one prefix at the same time wait
+  /// for each other, so that no number is used twice. The folder is made if it is not there. Throws
   /// Error(kUsage) for a prefix that is none, and the disk's fault (kIo, kCannotCreate) if it
   /// cannot be written: the saves before it stand.
+  ///
+  /// While a restore() is under way, throws Error(kUsage), before anything is written, if variables
+  /// exist that were made since and have not been given the values saved for them: whether they
+  /// have been trained meanwhile is not known, so a save neither writes into them nor takes their
+  /// own values for restored ones. look_for_new() right after making them, or stop_restoring().
   std::string save(const std::string& prefix);
 
   /// Fills every variable that exists from this save, PREFIX-NUMBER, TensorFlow's or ours, whatever
@@ -90,15 +100,24 @@ class Checkpoint {
   /// optimizer. So a restore may come before the first forward pass; until all have come, the files
   /// stay open, and the next restore replaces this one. Forms are checked where the variable
   /// exists, in creation else: the error names key and both forms. Throws Error(kUsage,
-  /// kInputMissing) for a name that is none, kBadData.
-  RestoreStatus restore(const std::string& save);
+  /// kInputMissing) for a name that is none, kBadData, kIo; kDisagree if the ranks' variables
+  /// differ in name or form. After an error each variable is wholly old or wholly new, and no
+  /// restore is under way.
+  ///
+  /// Nothing (latest_checkpoint() of an empty folder): does nothing, with a warning.
+  RestoreStatus restore(const std::optional<std::string>& save);
   /// Restores now or not at all: throws Error(kBadData), naming them, if variables are missing in
   /// the save, saved values of the tracked objects have no variable, or layers have not been built.
-  /// Nothing is written then.
+  /// Nothing is written then. If a read fails or finds damage, each variable is wholly old or wholly
+  /// new. kDisagree as restore().
   void load_weights_now(const std::string& save);
   /// Gives values to variables that were created since without being announced: modules or
-  /// parameter groups that were put in by hand. Not collective.
+  /// parameter groups that were put in by hand. To be called before they are trained: what they
+  /// hold is lost. Not collective.
   void look_for_new();
+  /// Ends the restore under way: variables keep what they hold, values that wait are dropped. Not
+  /// collective.
+  void stop_restoring() { let_go(); }
 
   /// The number of the newest save, written or restored; 0: none yet.
   int64_t save_counter() const { return save_counter_; }
@@ -106,8 +125,8 @@ class Checkpoint {
  private:
   template <typename Body>
   void on_all(const Body& body);
-  int64_t next_number(const std::string& prefix);
-  void take_over(std::shared_ptr<Restoration> restoration);
+  void require_equal_forms();
+  void require_all_given();
   void let_go();
   dist::Communicator& ranks();
 

@@ -12,7 +12,9 @@
 #include "base/folder_lock.h"
 #include "base/log.h"
 #include "checkpoint/garbage.h"
+#include "checkpoint/rank_faults.h"
 #include "checkpoint/save_files.h"
+#include "checkpoint/save_lock.h"
 #include "checkpoint/value_text.h"
 
 namespace lockstep::checkpoint {
@@ -43,6 +45,43 @@ class Locks {
   }
 
   std::vector<std::unique_ptr<files::FolderLock>> locks_;
+};
+
+/// The right to save under each prefix that has files here: nobody saves meanwhile.
+class SaveLocks {
+ public:
+  /// Of a file of a save, or of its journal.
+  static std::optional<std::string> prefix_of(const std::string& name) {
+    if (name.ends_with(kJournalSuffix)) return name.substr(0, name.size() - kJournalSuffix.size());
+    const auto parts = parse_own_name(without_temporary_suffix(name));
+    return parts ? std::optional(parts->prefix) : std::nullopt;
+  }
+
+  explicit SaveLocks(const std::filesystem::path& dir) {
+    for (const std::string& name : files::list(dir)) {
+      const std::optional<std::string> prefix = prefix_of(name);
+      if (!prefix || !prefixes_.insert(*prefix).second) continue;
+      try {
+        locks_.push_back(std::make_unique<SaveLock>((dir / *prefix).string(), kTimes.patience_s));
+      } catch (const Error& fault) {
+        if (fault.code() != ExitCode::kCannotCreate) throw;
+        throw Error(ExitCode::kCannotCreate, "gc",
+                    fmt::format("nothing was removed: {}", plain_text(fault)));
+      }
+    }
+  }
+  /// What the locks cover goes; its journals too.
+  void done() {
+    for (const auto& lock : locks_) lock->done();
+  }
+  bool covers(const std::string& name) const {
+    const std::optional<std::string> prefix = prefix_of(name);
+    return !prefix || prefixes_.contains(*prefix);
+  }
+
+ private:
+  std::set<std::string> prefixes_;
+  std::vector<std::unique_ptr<SaveLock>> locks_;
 };
 
 /// The state file names no save of which the index goes.
@@ -121,9 +160,16 @@ Answer collect_garbage(const std::string& dir, const CollectOptions& options) {
   if (!std::filesystem::is_directory(dir))
     throw Error(ExitCode::kInputMissing, "gc", dir + ": is no folder");
   const Locks locks(dir);
-  const std::vector<Garbage> garbage = find_garbage(dir, options.keep);
+  std::optional<SaveLocks> save_locks;
+  if (!options.dry_run) save_locks.emplace(dir);
+  std::vector<Garbage> garbage = find_garbage(dir, options.keep);
+  if (save_locks)  // a prefix that has come since is another program's, which saves now
+    std::erase_if(garbage, [&](const Garbage& one) { return !save_locks->covers(one.name); });
   const std::vector<std::string> rest = rest_of(dir, garbage);
-  if (!options.dry_run) remove_all(dir, garbage);
+  if (save_locks) {
+    remove_all(dir, garbage);
+    save_locks->done();
+  }
   int64_t num_bytes = 0;
   for (const Garbage& one : garbage) num_bytes += one.num_bytes;
   const auto answer = options.json ? as_json : as_text;

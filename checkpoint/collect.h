@@ -17,8 +17,9 @@ struct CollectOptions {
 
 /// Removes what find_garbage() finds (checkpoint/garbage.h), the state file first rewritten so that
 /// it names none of it, and says what went and how many bytes that gives back. While it works it
-/// holds the lock of the folder and of its parent, the run's folder, where there is one;
-/// Error(kCannotCreate) naming the holder if a run has it. Error(kInputMissing) if `dir` is no
+/// holds the lock of the folder and of its parent, the run's folder, where there is one, and the
+/// right to save under each prefix (checkpoint/save_lock.h); Error(kCannotCreate) naming the holder
+/// if a run has one of them. Error(kInputMissing) if `dir` is no
 /// folder.
 ///
 /// JSON: {"dir", "dry_run", "removed": [{"file", "reason", "bytes"}], "bytes_freed", "saves":

@@ -33,9 +33,8 @@ int64_t bytes_of(const std::filesystem::path& path) {
 
 /// Of a save or of the state file.
 bool is_temporary(std::string_view name) {
-  if (!name.ends_with(kTemporarySuffix)) return false;
-  name.remove_suffix(kTemporarySuffix.size());
-  return name == kStateFile || parse_own_name(name).has_value();
+  const std::string_view stem = without_temporary_suffix(name);
+  return stem.size() < name.size() && (stem == kStateFile || parse_own_name(stem).has_value());
 }
 
 class Folder {

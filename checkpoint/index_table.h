@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,23 @@ namespace lockstep::checkpoint {
 /// Ordered by bytes, as the table is.
 using TableRows = std::map<std::string, std::string>;
 
+/// Makes the table's bytes, row by row in ascending order of keys. Equal for equal rows.
+class TableEncoder {
+ public:
+  TableEncoder();
+  ~TableEncoder();
+  TableEncoder(const TableEncoder&) = delete;
+  TableEncoder& operator=(const TableEncoder&) = delete;
+
+  void add(std::string_view key, std::string_view value);
+  /// Once, after the last row.
+  std::string finish();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
 /// The file's bytes, equal for equal rows.
 std::string encode_table(const TableRows& rows);
 
@@ -20,8 +38,8 @@ std::string encode_table(const TableRows& rows);
 bool is_as_encoded(std::string_view bytes);
 
 /// Calls use(key, value) for each row, in order. Throws std::runtime_error with the reason and the
-/// offset where the table is not sound. Refuses tables whose keys unfold to 32 MiB more than the
-/// table has.
+/// offset where the table is not sound. Refuses tables whose rows unfold to more than 32 MiB and 16
+/// times what the table has.
 ///
 /// Not LevelDB's own reader: that one takes memory for a block before it knows that the file holds
 /// it, and its checksums leave the footer and the empty metaindex block uncovered.

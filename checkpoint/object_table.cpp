@@ -40,6 +40,14 @@ TensorNames ObjectTable::names() {
   return names;
 }
 
+void ObjectTable::restored(const std::set<std::string>& keys) {
+  for (const auto& [root, object] : objects_) {
+    const auto below = keys.lower_bound(root + "/");
+    if (keys.contains(root) || (below != keys.end() && below->starts_with(root + "/")))
+      object->restored();
+  }
+}
+
 StateList ObjectTable::state() {
   const TensorNames known = names();
   StateList all;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,8 @@ class ObjectTable {
 
   /// Everything that exists, under whole keys, detached.
   StateList state();
+  /// Tells the objects of these whole keys that a restore has written into what state() listed.
+  void restored(const std::set<std::string>& keys);
   bool has_object(std::string_view key) const;
   /// Lets the objects make what they can of what is saved; `is_saved` tells of a whole key.
   void make_saved(const std::function<bool(const std::string&)>& is_saved);

@@ -6,20 +6,37 @@
 
 #include <fmt/format.h>
 
+#include "base/digest.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "checkpoint/best_save.h"
 #include "checkpoint/bundle_writer.h"
 #include "checkpoint/rank_faults.h"
 #include "checkpoint/retention.h"
+#include "checkpoint/save_space.h"
 #include "checkpoint/shard_report.h"
 #include "dist/agree.h"
 #include "dist/state_check.h"
 
 namespace lockstep::checkpoint {
+namespace {
+
+/// Nothing too where it cannot be read: it can be derived again.
+std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
+  std::optional<StateFile> state;
+  (void)fault_of([&] { state = read_state_file(dir); });
+  return state;
+}
+
+bool reads_as(const std::string& path, int64_t num_bytes, uint32_t crc) {
+  const std::string bytes = files::read(path);
+  return static_cast<int64_t>(bytes.size()) == num_bytes && crc32c(bytes) == crc;
+}
+
+}  // namespace
 
 OneSave::OneSave(const SaverOptions& options, dist::Communicator& comm, const StateList& state,
-                 int64_t step, KeptMemory* memory, std::function<void()> staged)
+                 int64_t step, KeptMemory* memory, std::function<void()> staged, Journal journal)
     : options_(options),
       comm_(comm),
       state_(state),
@@ -28,7 +45,8 @@ OneSave::OneSave(const SaverOptions& options, dist::Communicator& comm, const St
       dir_(std::filesystem::path(options.prefix).parent_path()),
       shard_path_(checkpoint::shard_path(prefix_, comm.rank(), comm.world_size())),
       memory_(memory),
-      staged_(std::move(staged)) {}
+      staged_(std::move(staged)),
+      journal_(journal) {}
 
 OneSave::~OneSave() {
   if (staged_) staged_();
@@ -65,8 +83,10 @@ std::optional<Error> OneSave::stage() {
   const int64_t all_bytes = dist::sum_of(comm_, image_ ? image_->num_bytes() : 0);
   if (!fault)
     fault = on_rank_0([&] {
-      files::make_folders(dir_);
-      require_space(all_bytes);
+      std::error_code unknown;
+      const std::filesystem::space_info space = std::filesystem::space(dir_, unknown);
+      if (!unknown) require_space(dir_, all_bytes, space);
+      begin_journal();
     });
   if (!fault) fault = on_every_rank([&] { begin_writing(); });
   if (!fault && options_.compare_replicas) {
@@ -79,15 +99,29 @@ std::optional<Error> OneSave::stage() {
   return fault;
 }
 
-void OneSave::require_space(int64_t num_bytes) const {
-  std::error_code unknown;
-  const std::filesystem::space_info space = std::filesystem::space(dir_, unknown);
-  constexpr int64_t kForIndexAndState = int64_t{1} << 20;
-  if (unknown || static_cast<int64_t>(space.available) >= num_bytes + kForIndexAndState) return;
-  throw Error(ExitCode::kIo, "checkpoint",
-              fmt::format("{}: a save needs {} bytes and there are {}; make room, or lower "
-                          "checkpoint.keep_checkpoint_max",
-                          dir_.string(), num_bytes + kForIndexAndState, space.available));
+/// From here on files of this number may be there. First goes what interrupted saves have left.
+void OneSave::begin_journal() {
+  if (const auto fault =
+          fault_of([&] { remove_left_over(options_.prefix, journal_.lock->left_over()); })) {
+    left_over_ = journal_.lock->left_over();
+    log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",
+                                           plain_text(*fault)));
+  }
+  note({});
+}
+
+/// This save's number, these, and what could not be removed.
+void OneSave::note(std::set<int64_t> numbers) const {
+  numbers.insert(number_);
+  numbers.insert(left_over_.begin(), left_over_.end());
+  journal_.lock->note(numbers);
+}
+
+void OneSave::end_journal() const {
+  if (left_over_.empty())
+    journal_.lock->done();
+  else
+    journal_.lock->note(left_over_);
 }
 
 void OneSave::begin_writing() {
@@ -98,6 +132,7 @@ void OneSave::begin_writing() {
 
 void OneSave::finish_writing() {
   file_->finish();
+  write_entries();
   log::debug("checkpoint", fmt::format("wrote {} ({} bytes)", shard_path_, image_->num_bytes()));
   reached(SavePhase::kShardWritten);
 }
@@ -105,23 +140,37 @@ void OneSave::finish_writing() {
 /// All bytes are on disk under temporary names before anything of an older save of this number is
 /// touched.
 std::optional<Error> OneSave::publish() {
-  gather_index();
-  reached(SavePhase::kEntriesAgreed);
-  std::optional<Error> fault = on_rank_0([&] { write_index(); });
+  std::optional<Error> fault = on_every_rank([&] { reached(SavePhase::kEntriesAgreed); });
+  if (!fault) fault = on_rank_0([&] { write_index(); });
   if (!fault) fault = on_every_rank([&] { rename_shard(); });
   if (!fault) fault = on_rank_0([&] { commit(); });
+  bytes_written_ = dist::sum_of(comm_, (image_ ? image_->num_bytes() : 0) + index_bytes_);
   return fault;
 }
 
-void OneSave::gather_index() {
-  index_ = index_of(dist::gather_texts(comm_, shard_report(*image_)), pieces_);
-  bytes_written_ =
-      dist::sum_of(comm_, image_->num_bytes()) + static_cast<int64_t>(encode_index(index_).size());
+/// For rank 0, through the folder: sent to all ranks, such lists would grow with the square of their
+/// number.
+void OneSave::write_entries() const {
+  files::Writer file(entries_path(shard_path_));
+  file.append(shard_report(*image_));
+  file.close();
+}
+
+BundleIndex OneSave::collect_entries() const {
+  IndexBuilder index(comm_.world_size());
+  for (int rank = 0; rank < comm_.world_size(); ++rank)
+    index.add(files::read(entries_path(shard_path(prefix_, rank, comm_.world_size()))));
+  return index.finish(pieces_);
 }
 
 void OneSave::write_index() {
-  (void)decode_index(encode_index(index_), index_path(prefix_));  // what no reader takes is no save
-  stage_index(prefix_, index_);
+  const std::string bytes = encode_index(collect_entries());
+  constexpr size_t kMostToDecode = size_t{256} << 20;
+  if (bytes.size() <= kMostToDecode)
+    (void)decode_index(bytes, index_path(prefix_));  // what no reader takes is no save
+  index_bytes_ = static_cast<int64_t>(bytes.size());
+  index_crc_ = crc32c(bytes);
+  stage_index(prefix_, std::string_view(bytes));
   reached(SavePhase::kIndexWritten);
   std::error_code ignored;
   replaced_ = std::filesystem::exists(index_path(prefix_), ignored);
@@ -133,6 +182,7 @@ void OneSave::rename_shard() {
   files::rename_file(shard_path_ + std::string(kTemporarySuffix), shard_path_);
   renamed_ = true;
   files::sync_folder(dir_);
+  files::remove_file(entries_path(shard_path_));
   reached(SavePhase::kShardRenamed);
 }
 
@@ -143,58 +193,101 @@ void OneSave::commit() {
   reached(SavePhase::kCommitted);
 }
 
-/// The save counts already: what fails here is left for the next save. Surplus saves go only after
-/// every rank has read back what it wrote.
+/// The save counts already: what fails here is left for the next save. Where saves are to go, every
+/// rank first reads back what it wrote.
 std::optional<Error> OneSave::tidy() {
-  const std::string prefix_name = std::filesystem::path(options_.prefix).filename().string();
-  std::optional<Error> fault = on_rank_0([&] {
-    const std::vector<SaveName> saves = find_saves(dir_, prefix_name);
-    const std::optional<BestSave> best = read_best(options_.prefix);
-    surplus_ = surplus_saves(saves,
-                             {.keep_max = options_.keep_checkpoint_max,
-                              .keep_every = options_.keep_every,
-                              .best = best ? std::optional(best->number) : std::nullopt},
-                             number_);
-    write_state(saves);
-    reached(SavePhase::kStateWritten);
-  });
-  if (!fault && dist::any_of(comm_, !surplus_.empty())) fault = on_every_rank([&] { read_back(); });
-  if (fault && fault->code() == ExitCode::kBadData) return fault;
-  if (!fault)
-    fault = on_rank_0([&] {
-      for (const SaveName& save : surplus_) remove_save(save.prefix);
-      remove_debris(dir_, prefix_name);
+  std::optional<Error> fault = on_rank_0([&] { find_surplus(); });
+  if (!fault) {
+    if (dist::any_of(comm_, !surplus_.empty())) fault = on_every_rank([&] { read_back(); });
+    if (fault && fault->code() == ExitCode::kBadData) {
+      remove_own_files();
+      return fault;
+    }
+    if (fault) keep_surplus();
+    const std::optional<Error> untidy = on_rank_0([&] {
+      note_surplus();
+      write_state();
+      reached(SavePhase::kStateWritten);
+      remove_surplus();
+      end_journal();
       reached(SavePhase::kDone);
     });
+    if (!fault) fault = untidy;
+  }
   if (fault && is_first())
     log::warning("checkpoint", fmt::format("{} is saved, but: {}", prefix_, plain_text(*fault)));
   return std::nullopt;
 }
 
+void OneSave::keep_surplus() {
+  kept_.insert(kept_.end(), surplus_.begin(), surplus_.end());
+  surplus_.clear();
+}
+
+/// Of the saves that are one's own. Those of others, which the state file names, are kept in it.
+void OneSave::find_surplus() {
+  const std::filesystem::path prefix(options_.prefix);
+  std::set<int64_t> named;
+  if (const std::optional<StateFile> state = readable_state_file(dir_))
+    for (const SaveName& save : named_by(*state, prefix)) named.insert(save.number);
+  std::set<int64_t>& own = *journal_.own_saves;
+  own.insert(number_);
+  std::vector<SaveName> own_saves;
+  for (const SaveName& save : find_saves(dir_, prefix.filename().string())) {
+    if (own.contains(save.number)) own_saves.push_back(save);
+    if (own.contains(save.number) || named.contains(save.number)) kept_.push_back(save);
+  }
+  const std::optional<BestSave> best = read_best(options_.prefix);
+  surplus_ = surplus_saves(own_saves,
+                           {.keep_max = options_.keep_checkpoint_max,
+                            .keep_every = options_.keep_every,
+                            .best = best ? std::optional(best->number) : std::nullopt},
+                           number_);
+  std::erase_if(kept_, [&](const SaveName& save) {
+    return std::any_of(surplus_.begin(), surplus_.end(),
+                       [&](const SaveName& one) { return one.number == save.number; });
+  });
+}
+
 void OneSave::read_back() {
   require_written(shard_path_, image_->slots());
-  if (is_first() && files::read(index_path(prefix_)) != encode_index(index_))
+  if (is_first() && !reads_as(index_path(prefix_), index_bytes_, index_crc_))
     throw Error(ExitCode::kBadData, "checkpoint",
                 index_path(prefix_) + ": does not read back as it was written");
   reached(SavePhase::kReadBack);
 }
 
-void OneSave::write_state(const std::vector<SaveName>& saves) const {
+void OneSave::write_state() const {
   StateFile state;
   state.newest = std::filesystem::path(prefix_).filename().string();
-  for (const SaveName& save : saves) {
-    const bool goes = std::any_of(surplus_.begin(), surplus_.end(),
-                                  [&](const SaveName& s) { return s.number == save.number; });
-    if (!goes) state.all.push_back(std::filesystem::path(save.prefix).filename().string());
-  }
+  std::vector<SaveName> kept = kept_;
+  std::sort(kept.begin(), kept.end(),
+            [](const SaveName& one, const SaveName& other) { return one.number < other.number; });
+  for (const SaveName& save : kept)
+    state.all.push_back(std::filesystem::path(save.prefix).filename().string());
   write_state_file(dir_, state);
+}
+
+/// Before the state file forgets them.
+void OneSave::note_surplus() {
+  std::set<int64_t> numbers;
+  for (const SaveName& save : surplus_) numbers.insert(save.number);
+  if (!surplus_.empty()) note(std::move(numbers));
+}
+
+void OneSave::remove_surplus() {
+  for (const SaveName& save : surplus_) {
+    remove_save(save.prefix);
+    journal_.own_saves->erase(save.number);
+  }
 }
 
 /// Takes back what this save has put there, and nothing of an older save of its number. The index
 /// goes first, durably; while it may be there, the shards that it names stay.
 void OneSave::remove_own_files() {
-  const auto try_to_remove = [](const std::string& path) {
-    (void)fault_of([&] { files::remove_file(path); });
+  bool is_clean = true;
+  const auto try_to_remove = [&](const std::string& path) {
+    is_clean = !fault_of([&] { files::remove_file(path); }) && is_clean;
   };
   const std::optional<Error> index_may_stay = on_rank_0([&] {
     if (!index_renamed_) return;
@@ -203,6 +296,7 @@ void OneSave::remove_own_files() {
   });
   if (is_first()) try_to_remove(index_path(prefix_) + std::string(kTemporarySuffix));
   try_to_remove(shard_path_ + std::string(kTemporarySuffix));
+  try_to_remove(entries_path(shard_path_));
   if (renamed_ && !index_may_stay) try_to_remove(shard_path_);
   if (replaced_)
     log::warning("checkpoint",
@@ -210,6 +304,9 @@ void OneSave::remove_own_files() {
   if (index_may_stay && is_first())
     log::warning("checkpoint", fmt::format("{} cannot be taken back: {}; it may count as a save",
                                            prefix_, plain_text(*index_may_stay)));
+  // Others may save under this prefix once every rank has ended here.
+  const bool all_clean = !dist::any_of(comm_, !is_clean || index_may_stay.has_value());
+  if (all_clean && is_first()) end_journal();
 }
 
 }  // namespace lockstep::checkpoint

@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/error.h"
 #include "base/state_list.h"
 #include "checkpoint/bundle_index.h"
 #include "checkpoint/save_files.h"
+#include "checkpoint/save_lock.h"
 #include "checkpoint/saver.h"
 #include "checkpoint/shard_file.h"
 #include "checkpoint/shard_image.h"
@@ -20,19 +22,26 @@ namespace lockstep::checkpoint {
 /// collectives stand outside.
 class OneSave {
  public:
+  /// Rank 0's; null elsewhere.
+  struct Journal {
+    SaveLock* lock = nullptr;
+    std::set<int64_t>* own_saves = nullptr;  ///< numbers that may go as surplus
+  };
+
   /// `memory` is this save's alone meanwhile. `staged` is called once, when the state may change
   /// again, whatever becomes of the save.
   OneSave(const SaverOptions& options, dist::Communicator& comm, const StateList& state,
-          int64_t step, KeptMemory* memory, std::function<void()> staged);
+          int64_t step, KeptMemory* memory, std::function<void()> staged, Journal journal);
   ~OneSave();
   OneSave(const OneSave&) = delete;
   OneSave& operator=(const OneSave&) = delete;
 
   /// The first fault of any rank, the same on all; nothing if the save is committed.
   std::optional<Error> run();
-  /// After run() committed: state file, surplus saves, debris. An Error(kBadData), the same on all
-  /// ranks, if something does not read back as it was written: the save is not to be trusted then,
-  /// and none was removed. Other faults are warned of and left for the next save.
+  /// After run() committed: surplus saves go, the state file is written. An Error(kBadData), the
+  /// same on all ranks, if something does not read back as it was written: the save was taken back
+  /// then, no state file names it, and none was removed. Other faults are warned of and left for
+  /// the next save.
   std::optional<Error> tidy();
 
   const std::string& prefix() const { return prefix_; }
@@ -51,16 +60,23 @@ class OneSave {
   std::optional<Error> on_every_rank(const Body& body);
 
   std::optional<Error> stage();
-  void require_space(int64_t num_bytes) const;
+  void begin_journal();
+  void note(std::set<int64_t> numbers) const;
+  void end_journal() const;
   void begin_writing();
   void finish_writing();
   std::optional<Error> publish();
-  void gather_index();
+  void write_entries() const;
+  BundleIndex collect_entries() const;
   void write_index();
   void rename_shard();
   void commit();
   void read_back();
-  void write_state(const std::vector<SaveName>& saves) const;
+  void find_surplus();
+  void keep_surplus();
+  void write_state() const;
+  void note_surplus();
+  void remove_surplus();
   void remove_own_files();
 
   const SaverOptions& options_;
@@ -76,8 +92,11 @@ class OneSave {
   std::vector<SavePiece> pieces_;
   std::optional<ShardImage> image_;
   std::optional<ShardFile> file_;  // ends before the image that it reads
-  BundleIndex index_;
-  std::vector<SaveName> surplus_;  ///< rank 0
+  const Journal journal_;
+  std::set<int64_t> left_over_;    ///< rank 0: of earlier saves, and could not be removed
+  int64_t index_bytes_ = 0;        ///< rank 0: size of the index,
+  uint32_t index_crc_ = 0;         ///< and its crc32c
+  std::vector<SaveName> kept_, surplus_;  ///< rank 0
   int64_t bytes_written_ = 0, dense_bytes_ = 0;
   double compare_s_ = 0;
   bool replaced_ = false;  ///< rank 0: a save of this number was there

@@ -49,6 +49,17 @@ void for_each_wanted(const PlaceRead& read, const Piece& piece, Use use) {
                });
 }
 
+/// The memory of one wanted element.
+char* memory_of(const PlaceRead& read, int64_t tensor_E) {
+  if (read.held_at_E == nullptr) return read.values + tensor_E * read.item_bytes;
+  const auto range =
+      std::partition_point(read.held->begin(), read.held->end(),
+                           [&](const ElementRange& one) { return one.end_E <= tensor_E; });
+  const int64_t at_E =
+      (*read.held_at_E)[static_cast<size_t>(range - read.held->begin())] + tensor_E - range->begin_E;
+  return read.values + at_E * read.item_bytes;
+}
+
 /// Where the piece can be read to at once: it is wanted wholly and goes to one stretch. Null if
 /// not.
 char* direct_target(const PlaceRead& read, const Piece& piece) {
@@ -62,13 +73,12 @@ char* direct_target(const PlaceRead& read, const Piece& piece) {
   if (read.held != nullptr)
     for_each_common(*read.held, begin_E, begin_E + num_elements,
                     [&](int64_t from_E, int64_t to_E) { wanted += to_E - from_E; });
-  return wanted == num_elements ? read.values + begin_E * read.item_bytes : nullptr;
+  return wanted == num_elements ? memory_of(read, begin_E) : nullptr;
 }
 
 void scatter(const PlaceRead& read, const Piece& piece, const char* bytes) {
   for_each_wanted(read, piece, [&](int64_t box_E, int64_t tensor_E, int64_t count) {
-    std::memcpy(read.values + tensor_E * read.item_bytes,
-                bytes + (box_E * read.item_bytes - piece.begin),
+    std::memcpy(memory_of(read, tensor_E), bytes + (box_E * read.item_bytes - piece.begin),
                 static_cast<size_t>(count * read.item_bytes));
   });
 }

@@ -18,10 +18,13 @@ struct PlaceRead {
   const std::vector<int64_t>* shape = nullptr;  ///< of the tensor
   int64_t item_bytes = 1;
   bool is_bool = false;
-  /// The whole tensor's memory, row-major; null: nothing is wanted but the check.
+  /// Memory of the tensor's elements, row-major; null: nothing is wanted but the check.
   char* values = nullptr;
-  /// Only these elements of the tensor are written; null: all.
+  /// Only these elements of the tensor are wanted; null: all.
   const std::vector<ElementRange>* held = nullptr;
+  /// Where in `values` each of these ranges begins, if they lie there one after the other; null:
+  /// `values` is the whole tensor's memory.
+  const std::vector<int64_t>* held_at_E = nullptr;
 };
 
 /// What is wrong with a place, for an error text.
@@ -36,7 +39,7 @@ std::string wrong_crc_text(int64_t num_bytes, uint32_t found, uint32_t expected)
 /// Reads every place wholly, in pieces that several threads take from one list, and sums the crc of
 /// each piece while it is in the cache. A piece that goes to one stretch of memory is read straight
 /// into it, others through a buffer of a piece's size. Gives the defects, lowest first: values of a
-/// place that has one may have been written. All places must lie inside their files. `num_threads`
+/// place that has one have been written. All places must lie inside their files. `num_threads`
 /// 0 means work_threads.h's default. Throws Error(kIo).
 std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads);
 

@@ -1,13 +1,46 @@
 #include "checkpoint/rank_faults.h"
 
+#include <exception>
+#include <new>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "checkpoint/proto/shard_report.pb.h"
 #include "dist/agree.h"
 
 namespace lockstep::checkpoint {
+namespace {
+
+/// LibTorch says so in words where a CPU has none left.
+bool is_out_of_memory(const c10::Error& fault) {
+  return dynamic_cast<const c10::OutOfMemoryError*>(&fault) != nullptr ||
+         std::string_view(fault.what()).find("can't allocate memory") != std::string_view::npos;
+}
+
+}  // namespace
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& fault) {
+    return fault;
+  } catch (const std::system_error& fault) {  // of the file system, or no more threads
+    return {ExitCode::kIo, "checkpoint", fault.what()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::kIo, "checkpoint", "no memory"};
+  } catch (const c10::Error& fault) {
+    if (is_out_of_memory(fault))
+      return {ExitCode::kIo, "checkpoint",
+              std::string("no memory: ") + fault.what_without_backtrace()};
+    return {ExitCode::kBug, "checkpoint", fault.what()};
+  } catch (const std::exception& fault) {
+    return {ExitCode::kBug, "checkpoint", fault.what()};
+  }
+}
 
 std::string plain_text(const Error& fault) {
   const std::string text = fault.what();

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <exception>
-#include <new>
 #include <optional>
 #include <string>
-#include <system_error>
 
 #include "base/error.h"
 #include "dist/communicator.h"
@@ -12,22 +9,19 @@
 /// Faults that happen on one rank and must end the same way on all.
 namespace lockstep::checkpoint {
 
-/// What `body` threw, as an Error: what the system lacks or refuses as kIo, anything else that is
-/// no Error as a bug. Let no collective be called inside: a lost peer must not be taken for a fault
-/// of this rank.
+/// The exception being handled, as an Error: what the system lacks or refuses (memory, threads,
+/// files) as kIo, anything else that is no Error as a bug.
+Error current_error();
+
+/// What `body` threw, as current_error() has it; nothing if it returned. Let no collective be
+/// called inside: a lost peer must not be taken for a fault of this rank.
 template <typename Body>
 std::optional<Error> fault_of(Body body) {
   try {
     body();
     return std::nullopt;
-  } catch (const Error& fault) {
-    return fault;
-  } catch (const std::system_error& fault) {  // of the file system, or no more threads
-    return Error(ExitCode::kIo, "checkpoint", fault.what());
-  } catch (const std::bad_alloc&) {
-    return Error(ExitCode::kIo, "checkpoint", "no memory");
-  } catch (const std::exception& fault) {
-    return Error(ExitCode::kBug, "checkpoint", fault.what());
+  } catch (...) {
+    return current_error();
   }
 }
 

@@ -39,15 +39,16 @@ void Restoration::make_what_objects_can() {
   objects_->make_saved([this](const std::string& key) { return values_.find(key).has_value(); });
 }
 
-std::map<std::string, StateEntry> Restoration::matches() {
-  std::map<std::string, StateEntry> found;
+std::vector<NamedEntry> Restoration::matches(const std::set<std::string>& except) {
+  make_what_objects_can();
+  std::vector<NamedEntry> found;
   std::vector<std::string> faults;
   for (StateEntry& entry : objects_->state()) {
     const auto name = values_.find(entry.key);
-    if (!name || taken_.contains(*name)) continue;
+    if (!name || given_.contains(entry.key) || except.contains(entry.key)) continue;
     if (values_.form(*name) != form_of(entry))
       faults.push_back(mismatch(entry.key, values_.form(*name), form_of(entry)));
-    found.emplace(*name, std::move(entry));
+    found.push_back({*name, std::move(entry)});
   }
   looked_at_ = looked_at_ || !faults.empty();
   if (!faults.empty())
@@ -55,9 +56,15 @@ std::map<std::string, StateEntry> Restoration::matches() {
   return found;
 }
 
-void Restoration::take(const std::map<std::string, StateEntry>& matches) {
+void Restoration::take(const std::vector<NamedEntry>& matches) {
   values_.read_all(matches);
-  for (const auto& [name, entry] : matches) taken_.insert(name);
+  for (const NamedEntry& each : matches) {
+    taken_.insert(each.name);
+    given_.insert(each.entry.key);
+  }
+  std::set<std::string> written;
+  for (const NamedEntry& each : matches) written.insert(each.entry.key);
+  objects_->restored(written);
 }
 
 void Restoration::stop() {
@@ -65,20 +72,23 @@ void Restoration::stop() {
   watches_.clear();
 }
 
-void Restoration::match() {
-  if (stopped_) return;
-  make_what_objects_can();
-  take(matches());
+void Restoration::match(const std::set<std::string>& except) {
+  if (!stopped_) start(matches(except));
+}
+
+void Restoration::start(const std::vector<NamedEntry>& matches) {
+  take(matches);
   watch_late_parts();
 }
 
-void Restoration::match_strictly() {
-  make_what_objects_can();
-  const auto found = matches();
+std::vector<NamedEntry> Restoration::strict_matches() {
+  auto found = matches();
+  std::set<std::string> used;
+  for (const NamedEntry& each : found) used.insert(each.name);
   std::vector<std::string> over;
   for (const std::string& name : values_.variables()) {
     const std::string key = shown_name(name);
-    if (objects_->has_object(key.substr(0, key.find('/'))) && !found.contains(name))
+    if (objects_->has_object(key.substr(0, key.find('/'))) && !used.contains(name))
       over.push_back(key);
   }
   looked_at_ = true;
@@ -92,7 +102,7 @@ void Restoration::match_strictly() {
   if (!over.empty())
     refuse(values_, fmt::format("holds '{}', for which there is no variable; nothing was restored",
                                 fmt::join(over, "', '")));
-  take(found);
+  return found;
 }
 
 void Restoration::watch_late_parts() {
@@ -111,14 +121,21 @@ void Restoration::created(const std::string& key, const at::Tensor& tensor) {
   if (values_.form(*name) != form_of(entry))
     refuse(values_, mismatch(key, values_.form(*name), form_of(entry)) +
                         "; it was created just now, with its own initial value");
-  values_.read_all({{*name, entry}});
-  taken_.insert(*name);
+  take({{*name, entry}});
 }
 
 std::vector<std::string> Restoration::unused() const {
   std::vector<std::string> keys;
   for (const std::string& name : values_.variables())
     if (!taken_.contains(name)) keys.push_back(shown_name(name));
+  return keys;
+}
+
+std::vector<std::string> Restoration::not_given() const {
+  std::vector<std::string> keys;
+  if (stopped_) return keys;
+  for (const StateEntry& entry : objects_->state())
+    if (!given_.contains(entry.key) && values_.find(entry.key)) keys.push_back(entry.key);
   return keys;
 }
 

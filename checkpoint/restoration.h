@@ -22,15 +22,25 @@ class Restoration {
   Restoration& operator=(const Restoration&) = delete;
 
   /// Gives every variable that exists and has none yet its value, makes what objects can make, and
-  /// watches their late parts. All forms are checked before the first value is written. Throws
-  /// Error(kBadData).
-  void match();
-  /// The same, only if it leaves nothing over on either side among the tracked objects; else
-  /// nothing is written. Throws Error(kBadData) naming what is over.
-  void match_strictly();
+  /// watches their late parts. The variables under the keys of `except` stay as they are. All
+  /// forms are checked before the first value is written. Throws Error(kBadData, kIo): then each
+  /// variable is wholly old or wholly new.
+  void match(const std::set<std::string>& except = {});
+  /// What a strict load writes: every variable finds its value and every value of the tracked
+  /// objects its variable. Writes nothing. Throws Error(kBadData) naming what is over.
+  std::vector<NamedEntry> strict_matches();
+  /// What match() writes, found and checked. Writes nothing yet.
+  std::vector<NamedEntry> matches(const std::set<std::string>& except = {});
+  /// Writes what was found, and watches late parts.
+  void start(const std::vector<NamedEntry>& matches);
+  /// Writes what was found. An error leaves each variable wholly old or wholly new.
+  void take(const std::vector<NamedEntry>& matches);
 
   /// Saved values that no variable has taken.
   std::vector<std::string> unused() const;
+  /// Variables that exist and have not been given the value that the save has for them: they were
+  /// made after the last match(), unannounced.
+  std::vector<std::string> not_given() const;
   /// Variables that exist, or are known to come, for which the save has no value.
   std::vector<std::string> missing() const;
   /// Variables that exist for which the save has no value.
@@ -43,16 +53,14 @@ class Restoration {
   SavedValues& values() { return values_; }
 
  private:
-  /// What is to be written, found and checked, by name in the index.
-  std::map<std::string, StateEntry> matches();
   void make_what_objects_can();
-  void take(const std::map<std::string, StateEntry>& matches);
   void watch_late_parts();
   void created(const std::string& key, const at::Tensor& tensor);
 
   SavedValues values_;
   const std::shared_ptr<ObjectTable> objects_;
-  std::set<std::string> taken_;  // names in the index
+  std::set<std::string> taken_;  // names in the index of values that a variable has
+  std::set<std::string> given_;  // keys of variables that have their value
   std::map<const LateTensors*, std::shared_ptr<void>> watches_;
   bool looked_at_ = false;
   bool stopped_ = false;

@@ -24,8 +24,9 @@ struct RestoreReport {
 /// with `held` only those elements are written, and only what holds them is read. All names, types
 /// and shapes are checked before the first value is written; a key that the save lacks is an error
 /// unless the entry has a value_if_missing. `num_threads` read; 0: as work_threads.h has it. Throws
-/// Error(kBadData or kInputMissing); after an error in the middle (damaged values) the state is
-/// part old, part new.
+/// Error(kBadData, kInputMissing, kIo); after an error in the middle (damaged values, a read that
+/// fails) each variable is wholly old or wholly new, for it is written once it was read and
+/// verified.
 RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads = 0);
 
 /// Collective: restore() on every rank, or the same Error on every rank.

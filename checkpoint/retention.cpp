@@ -1,7 +1,6 @@
 #include "checkpoint/retention.h"
 
 #include <filesystem>
-#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -39,17 +38,27 @@ void remove_save(const std::string& prefix) {
       files::remove_file(dir / name);
 }
 
-void remove_debris(const std::filesystem::path& dir, const std::string& prefix_name) {
-  std::set<int64_t> committed;
-  for (const SaveName& save : find_saves(dir, prefix_name)) committed.insert(save.number);
-  for (const std::string& name : files::list(dir)) {
-    const bool is_temporary = name.ends_with(kTemporarySuffix);
-    const size_t length = name.size() - (is_temporary ? kTemporarySuffix.size() : 0);
-    const std::optional<FileName> parts = parse_own_name(std::string_view(name).substr(0, length));
-    if (!parts || parts->prefix != prefix_name) continue;
-    if (committed.contains(parts->number) && !is_temporary) continue;
-    files::remove_file(dir / name);
+void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers) {
+  if (numbers.empty()) return;
+  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
+  const std::string prefix_name = std::filesystem::path(prefix).filename().string();
+  std::optional<Error> fault;
+  for (const std::string& name : files::list(dir.empty() ? "." : dir)) {
+    const std::string_view stem = without_temporary_suffix(name);
+    const bool is_temporary = stem.size() < name.size();
+    const std::optional<FileName> parts = parse_own_name(stem);
+    if (!parts || parts->prefix != prefix_name || !numbers.contains(parts->number)) continue;
+    std::error_code unknown;
+    const bool is_committed =
+        std::filesystem::exists(index_path(numbered(prefix, parts->number)), unknown) || unknown;
+    if (!is_temporary && is_committed) continue;
+    try {
+      files::remove_file(dir / name);
+    } catch (const Error& each) {  // the others go all the same
+      if (!fault) fault = each;
+    }
   }
+  if (fault) throw Error(*fault);
 }
 
 }  // namespace lockstep::checkpoint

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
 /// shards. Temporary files stay: they may belong to the next save of this number.
 void remove_save(const std::string& prefix);
 
-/// Removes what interrupted saves left: temporary files and shards without an index. Only while no
-/// save is under way.
-void remove_debris(const std::filesystem::path& dir, const std::string& prefix_name);
+/// Removes what interrupted saves of these numbers left: temporary files, and shards without an
+/// index. `numbers` is a journal of one's own (checkpoint/save_lock.h): files of other numbers may
+/// be anybody's. `prefix` is DIR/model.ckpt; only while no save under it is under way.
+void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers);
 
 }  // namespace lockstep::checkpoint

@@ -57,6 +57,10 @@ std::string shard_path(const std::string& prefix, int32_t shard, int32_t num_sha
   return fmt::format("{}.data-{:05}-of-{:05}", prefix, shard, num_shards);
 }
 
+std::string entries_path(const std::string& shard_path) {
+  return fmt::format("{}{}{}", shard_path, kEntriesSuffix, kTemporarySuffix);
+}
+
 std::optional<FileName> parse_file_name(std::string_view name) {
   size_t dot = name.rfind(".data-");
   if (dot == std::string_view::npos) dot = name.rfind(".index");
@@ -73,6 +77,13 @@ std::optional<FileName> parse_own_name(std::string_view name) {
   std::optional<FileName> parts = parse_file_name(name);
   if (parts && parts->rest != "index" && !is_shard(parts->rest)) parts.reset();
   return parts;
+}
+
+std::string_view without_temporary_suffix(std::string_view name) {
+  if (!name.ends_with(kTemporarySuffix)) return name;
+  name.remove_suffix(kTemporarySuffix.size());
+  if (name.ends_with(kEntriesSuffix)) name.remove_suffix(kEntriesSuffix.size());
+  return name;
 }
 
 std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_view prefix_name) {
@@ -114,6 +125,19 @@ std::optional<StateFile> read_state_file(const std::filesystem::path& dir) {
   state.all.assign(proto.all_model_checkpoint_paths().begin(),
                    proto.all_model_checkpoint_paths().end());
   return state;
+}
+
+std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::path& prefix) {
+  std::vector<std::string> paths = state.all;
+  paths.push_back(state.newest);
+  std::vector<SaveName> saves;
+  for (const std::string& path : paths) {
+    const std::string name = std::filesystem::path(path).filename().string();
+    const std::optional<FileName> parts = parse_file_name(index_path(name));
+    if (parts && parts->prefix == prefix.filename().string())
+      saves.push_back({numbered(prefix.string(), parts->number), parts->number});
+  }
+  return saves;
 }
 
 }  // namespace lockstep::checkpoint

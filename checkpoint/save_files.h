@@ -12,12 +12,16 @@ namespace lockstep::checkpoint {
 
 inline constexpr std::string_view kStateFile = "checkpoint";
 inline constexpr std::string_view kTemporarySuffix = ".tmp";
+/// SHARD.entries.tmp: what a rank tells rank 0 of its shard during a save.
+inline constexpr std::string_view kEntriesSuffix = ".entries";
 
 /// DIR/model.ckpt + 1200 -> DIR/model.ckpt-1200, which names a save.
 std::string numbered(const std::string& prefix, int64_t number);
 /// PREFIX.index and PREFIX.data-00000-of-00002; `prefix` with its number.
 std::string index_path(const std::string& prefix);
 std::string shard_path(const std::string& prefix, int32_t shard, int32_t num_shards);
+/// SHARD.entries.tmp
+std::string entries_path(const std::string& shard_path);
 
 /// A file name taken apart: model.ckpt-1200.data-00000-of-00002 -> {model.ckpt, 1200,
 /// data-00000-of-00002}.
@@ -32,6 +36,10 @@ std::optional<FileName> parse_file_name(std::string_view name);
 /// The same for the names that an index or a shard has, alone: files of others may be named nearly
 /// so.
 std::optional<FileName> parse_own_name(std::string_view name);
+
+/// The name that the file will have: without .tmp, and without the .entries before it of a rank's
+/// list of what it wrote. The name itself if it is no temporary one.
+std::string_view without_temporary_suffix(std::string_view name);
 
 /// One committed save: its index exists. Nothing is said about its soundness.
 struct SaveName {
@@ -51,5 +59,7 @@ struct StateFile {
 void write_state_file(const std::filesystem::path& dir, const StateFile& state);
 /// Nothing if there is none. Throws Error(kBadData) if it cannot be parsed.
 std::optional<StateFile> read_state_file(const std::filesystem::path& dir);
+/// The saves of DIR/model.ckpt that it names, the newest last; each at its place beside the prefix.
+std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::path& prefix);
 
 }  // namespace lockstep::checkpoint

@@ -49,15 +49,15 @@ SavePiece tensor_piece(std::string name, const at::Tensor& tensor) {
 
 bool can_be_packed(const StateEntry& entry) {
   const auto width = entry.tensor.defined() ? entry.tensor.element_size() : 0;
-  return entry.kept_bits.defined() && entry.tensor.is_cpu() && entry.tensor.is_contiguous() &&
-         (width == 2 || width == 4 || width == 8);
+  return entry.kept_bits.defined() && (width == 2 || width == 4 || width == 8);
 }
 
 void add_sparse(const StateEntry& entry, std::vector<SavePiece>* pieces) {
-  const KeptElements kept(entry.kept_bits, entry.tensor.numel());
+  const at::Tensor kept_bits = entry.kept_bits.cpu().contiguous();
+  const KeptElements kept(kept_bits, entry.tensor.numel());
   SavePiece values = tensor_piece(sparse_values_name(entry.key), entry.tensor);
   values.shape = {kept.num_kept()};
-  values.kept_bits = entry.kept_bits;
+  values.kept_bits = kept_bits;
   if (entry.held) {
     values.held_dense = entry.held;
     values.held.emplace();

@@ -23,7 +23,8 @@ struct SavePiece {
   std::optional<std::vector<ElementRange>> held;
   /// Elements of the tensor that this rank holds, where only kept ones are stored and divided.
   std::optional<std::vector<ElementRange>> held_dense;
-  at::Tensor kept_bits;  ///< defined: of the tensor's elements only those of set bits are stored
+  /// Defined: of the tensor's elements only those of set bits are stored. On the CPU, contiguous.
+  at::Tensor kept_bits;
 
   bool is_text() const { return !tensor.defined(); }
   bool is_divided() const { return held.has_value(); }

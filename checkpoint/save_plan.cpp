@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "checkpoint/tensor_type.h"
 
 namespace lockstep::checkpoint {
@@ -10,6 +13,7 @@ namespace {
 /// Rows longer than this are cut inside.
 constexpr int64_t kMaxRowBytes = int64_t{1} << 20;
 constexpr int64_t kCutBytes = 4096;
+constexpr int kMostRanks = 99'999;
 
 /// Between which elements a tensor may be cut: multiples of this.
 int64_t cut_elements(const SavePiece& piece) {
@@ -35,36 +39,38 @@ int64_t cut_at(const SavePiece& piece, int64_t bytes, int64_t min_cut_bytes) {
 }  // namespace
 
 SavePlan::SavePlan(const std::vector<SavePiece>& pieces, int world_size, int64_t min_cut_bytes)
-    : pieces_(pieces) {
-  int64_t total = 0;
-  for (const SavePiece& piece : pieces)
-    if (!piece.is_divided()) total += piece.num_bytes();
-  int64_t begin = 0;
+    : pieces_(pieces), world_size_(world_size), min_cut_bytes_(min_cut_bytes) {
+  if (world_size > kMostRanks)
+    throw Error(ExitCode::kConfig, "checkpoint",
+                fmt::format("a save is written by at most {} ranks, for its files' names have five "
+                            "digits, and there are {}; set checkpoint: off, or start fewer",
+                            kMostRanks, world_size))
+        .everywhere();
   for (const SavePiece& piece : pieces) {
-    std::vector<int64_t>& borders = borders_.emplace_back();
-    if (piece.is_divided()) continue;
-    for (int64_t rank = 0; rank <= world_size; ++rank) {
-      // total * rank / world_size without overflow
-      const int64_t cut = total / world_size * rank + total % world_size * rank / world_size;
-      borders.push_back(cut_at(piece, cut - begin, min_cut_bytes));
-    }
-    borders.front() = 0;
-    borders.back() = piece.num_elements();
-    begin += piece.num_bytes();
+    begins_.push_back(total_bytes_);
+    if (!piece.is_divided()) total_bytes_ += piece.num_bytes();
   }
+}
+
+int64_t SavePlan::border(size_t piece, int rank) const {
+  if (rank == 0) return 0;
+  if (rank == world_size_) return pieces_[piece].num_elements();
+  // total * rank / world_size without overflow
+  const int64_t cut =
+      total_bytes_ / world_size_ * rank + total_bytes_ % world_size_ * rank / world_size_;
+  return cut_at(pieces_[piece], cut - begins_[piece], min_cut_bytes_);
 }
 
 std::vector<SavePart> SavePlan::parts_of(int rank) const {
   std::vector<SavePart> parts;
-  const auto r = static_cast<size_t>(rank);
   for (size_t i = 0; i < pieces_.size(); ++i) {
-    const std::vector<int64_t>& borders = borders_[i];
     if (pieces_[i].num_elements() == 0) {
       if (rank == 0) parts.push_back({i, {0, 0}});
     } else if (pieces_[i].is_divided()) {
       for (const ElementRange& range : *pieces_[i].held) parts.push_back({i, range});
-    } else if (borders[r] < borders[r + 1]) {
-      parts.push_back({i, {borders[r], borders[r + 1]}});
+    } else if (const ElementRange range{border(i, rank), border(i, rank + 1)};
+               range.begin_E < range.end_E) {
+      parts.push_back({i, range});
     }
   }
   return parts;

@@ -27,6 +27,7 @@ class SavePlan {
  public:
   static constexpr int64_t kMinCutBytes = int64_t{1} << 20;
 
+  /// Throws Error(kConfig).everywhere() for more ranks than a shard's name has digits for.
   SavePlan(const std::vector<SavePiece>& pieces, int world_size,
            int64_t min_cut_bytes = kMinCutBytes);
 
@@ -34,8 +35,14 @@ class SavePlan {
   std::vector<SavePart> parts_of(int rank) const;
 
  private:
+  /// First element of a piece that ranks from this one on write.
+  int64_t border(size_t piece, int rank) const;
+
   const std::vector<SavePiece>& pieces_;
-  std::vector<std::vector<int64_t>> borders_;  // by piece: first element of each rank, and the end
+  int world_size_;
+  int64_t min_cut_bytes_;
+  std::vector<int64_t> begins_;  // by piece: bytes of the pieces before it that every rank holds
+  int64_t total_bytes_ = 0;
 };
 
 }  // namespace lockstep::checkpoint

@@ -12,6 +12,12 @@
 
 namespace lockstep::checkpoint {
 
+namespace {
+
+constexpr int64_t kMaxGraphBytes = int64_t{64} << 20;  // some million variables
+
+}  // namespace
+
 std::string ValueForm::text() const {
   return fmt::format("{} [{}]", type_name(dtype), fmt::join(shape, ", "));
 }
@@ -27,7 +33,11 @@ SavedValues::SavedValues(const std::string& prefix) : reader_(prefix), view_(&re
   for (int32_t shard = 0; shard < reader_.index().num_shards; ++shard)
     (void)reader_.shard_bytes(shard);
   const std::string graph(kGraphName);
-  if (reader_.find(graph) == nullptr) return;
+  const BundleEntry* saved_graph = reader_.find(graph);
+  if (saved_graph == nullptr) return;
+  if (saved_graph->num_bytes > kMaxGraphBytes)
+    reader_.refuse(graph, fmt::format("has {} bytes, an object graph has at most {}",
+                                      saved_graph->num_bytes, kMaxGraphBytes));
   try {
     graph_.emplace(reader_.read_text(graph));
   } catch (const Error&) {
@@ -40,7 +50,12 @@ SavedValues::SavedValues(const std::string& prefix) : reader_(prefix), view_(&re
 std::optional<std::string> SavedValues::find(const std::string& key) const {
   std::string name = index_name(key);
   if (graph_ && !is_beside_graph(key)) name = graph_->find(key).value_or(name);
-  return view_.contains(name) ? std::optional(name) : std::nullopt;
+  if (view_.contains(name)) return name;
+  if (graph_) return std::nullopt;
+  const size_t slash = key.find('/');
+  for (const std::string& by_name : {key, slash == std::string::npos ? key : key.substr(slash + 1)})
+    if (view_.contains(by_name)) return by_name;
+  return std::nullopt;
 }
 
 ValueForm SavedValues::form(const std::string& name) const {
@@ -49,7 +64,7 @@ ValueForm SavedValues::form(const std::string& name) const {
   return {entry->dtype, entry->shape};
 }
 
-void SavedValues::read_all(const std::map<std::string, StateEntry>& entries) {
+void SavedValues::read_all(const std::vector<NamedEntry>& entries) {
   std::vector<TensorRead> tensors;
   for (const auto& [name, entry] : entries) {
     if (entry.text != nullptr)

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +22,12 @@ struct ValueForm {
 };
 ValueForm form_of(const StateEntry& entry);
 
+/// A variable, and by which name its value stands in the index.
+struct NamedEntry {
+  std::string name;
+  StateEntry entry;
+};
+
 /// A save as whole, dense values under state keys, whoever wrote it. Its files are opened at once,
 /// so that they can still be read when the save is removed. Errors as BundleReader's. One thread at
 /// a time.
@@ -35,14 +40,17 @@ class SavedValues {
   /// Whether a value of this name, as it stands in the index, is there.
   bool contains(const std::string& name) const { return view_.contains(name); }
   /// By which name a key's value stands in the index: by the object graph, else by the rule of
-  /// state_names.h. Nothing if the save lacks it.
+  /// state_names.h. In a name-based save (of tf.train.Saver, without a graph) it is the key itself,
+  /// or the key without the object's own part, which is the variable's name: model/fc1/weight or
+  /// fc1/weight. Nothing if the save lacks it.
   std::optional<std::string> find(const std::string& key) const;
   /// Of the value with this name.
   ValueForm form(const std::string& name) const;
   /// A new CPU tensor.
   at::Tensor read(const std::string& name) { return view_.read(name); }
-  /// Into the entries' live memory, by name; the forms must be equal.
-  void read_all(const std::map<std::string, StateEntry>& entries);
+  /// Into the entries' live memory, each with the name of its value; the forms must be equal. An
+  /// error leaves each variable wholly old or wholly new.
+  void read_all(const std::vector<NamedEntry>& entries);
 
   /// Names of all values that belong to objects: not the counter, nor what stands beside the graph.
   std::vector<std::string> variables() const;

@@ -1,16 +1,20 @@
 #include "checkpoint/saver.h"
 
-#include <chrono>
+#include <algorithm>
 #include <deque>
 #include <filesystem>
-#include <optional>
+#include <system_error>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "checkpoint/one_save.h"
 #include "checkpoint/rank_faults.h"
+#include "checkpoint/save_files.h"
+#include "checkpoint/save_lock.h"
+#include "dist/agree.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -68,7 +72,7 @@ Saver::Saver(SaverOptions options, dist::Communicator& comm)
 Saver::~Saver() { join(); }
 
 void Saver::join() {
-  if (result_.valid()) result_.wait();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Saver::prepare(const StateList& state) {
@@ -76,40 +80,61 @@ void Saver::prepare(const StateList& state) {
   const std::vector<SavePiece> pieces = save_pieces(state, 0, options_.sparse);
   const SavePlan plan(pieces, comm_.world_size(), options_.min_cut_bytes);
   const int64_t num_bytes = ShardImage::bytes_of(pieces, plan.parts_of(comm_.rank()));
-  prepared_ = std::async(std::launch::async, [this, num_bytes] {
-    // What fails here fails again, and is said, where it is needed.
-    (void)fault_of([&] { memory_.touch(num_bytes); });
+  // What fails here fails again, and is said, where it is needed.
+  (void)fault_of([&] {
+    prepared_ = std::async(std::launch::async, [this, num_bytes] {
+      (void)fault_of([&] { memory_.touch(num_bytes); });
+    });
   });
 }
 
 void Saver::begin(const StateList& state, int64_t step) {
   blocked_s_ = 0;
+  began_ = Clock::now();
   const TimeOf blocked(&blocked_s_);
   const auto snapshot = std::make_shared<Snapshot>(state);
   snapshot->copy_what_may_change();
-  start(snapshot, step);
+  start(snapshot, {.value = step});
 }
 
 SaveResult Saver::save(const StateList& state, int64_t step) {
+  began_ = Clock::now();
   blocked_s_ = 0;
-  start(std::make_shared<Snapshot>(state), step);  // nothing changes until it is over
+  start(std::make_shared<Snapshot>(state), {.value = step});  // nothing changes until it is over
   return wait();
 }
 
-void Saver::start(std::shared_ptr<Snapshot> snapshot, int64_t step) {
-  check(step >= 0, "a save needs a step");
+SaveResult Saver::save_as_next(const StateList& state, int64_t above) {
+  began_ = Clock::now();
+  blocked_s_ = 0;
+  start(std::make_shared<Snapshot>(state), {.value = above, .is_next = true});
+  return wait();
+}
+
+void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
+  check(number.value >= 0, "a save needs a step");
   check(!is_under_way(), "one save at a time: wait() for the one before");
-  number_ = step;
+  number_ = number.value;
   const auto staged = std::make_shared<std::promise<void>>();
   staged_ = staged->get_future();
-  result_ = std::async(std::launch::async, [this, snapshot = std::move(snapshot), step, staged] {
-    try {
-      return run(snapshot->state, step, [&] { staged->set_value(); });
-    } catch (const Error& fault) {
-      if (!fault.on_every_rank() && on_lost_) on_lost_(fault);
-      throw;
-    }
-  });
+  const auto task = std::make_shared<std::packaged_task<SaveResult()>>(
+      [this, snapshot = std::move(snapshot), number, staged] {
+        try {
+          return run(snapshot->state, number, [&] { staged->set_value(); });
+        } catch (const Error& fault) {
+          if (!fault.on_every_rank() && on_lost_) on_lost_(fault);
+          throw;
+        }
+      });
+  result_ = task->get_future();
+  try {
+    thread_ = std::jthread([task] { (*task)(); });
+  } catch (const std::system_error& fault) {
+    // The other ranks have begun theirs and wait for this one.
+    log::warning("checkpoint",
+                 fmt::format("no thread for a save ({}): training waits for it", fault.what()));
+    (*task)();
+  }
 }
 
 void Saver::wait_until_staged() {
@@ -127,6 +152,7 @@ SaveResult Saver::wait() {
   SaveResult result;
   {
     const TimeOf blocked(&blocked_s_);
+    join();
     result = result_.get();
   }
   staged_ = {};
@@ -134,31 +160,78 @@ SaveResult Saver::wait() {
   return result;
 }
 
-SaveResult Saver::run(const StateList& state, int64_t step, const std::function<void()>& staged) {
-  const auto start = Clock::now();
+/// What the state file names, and what killed saves have noted.
+void Saver::find_own_saves(const SaveLock& lock) {
+  const std::filesystem::path prefix(options_.prefix);
+  std::set<int64_t> named = lock.left_over();
+  std::optional<StateFile> state;
+  if (const auto fault = fault_of([&] { state = read_state_file(prefix.parent_path()); }))
+    log::warning("checkpoint", plain_text(*fault));
+  if (state)
+    for (const SaveName& save : named_by(*state, prefix)) named.insert(save.number);
+  own_saves_ = std::move(named);
+}
+
+/// On rank 0; all learn how it went, and the number.
+std::optional<Error> Saver::take_lock(Number* number, std::unique_ptr<SaveLock>* lock) {
+  std::optional<Error> fault;
+  int64_t found = 0;
+  if (comm_.rank() == 0)
+    fault = fault_of([&] {
+      const std::filesystem::path prefix(options_.prefix);
+      files::make_folders(prefix.parent_path());
+      *lock = std::make_unique<SaveLock>(options_.prefix, options_.lock_patience_s);
+      if (!own_saves_) find_own_saves(**lock);
+      own_saves_->insert((*lock)->left_over().begin(), (*lock)->left_over().end());
+      const auto saves = find_saves(prefix.parent_path(), prefix.filename().string());
+      found = saves.empty() ? 0 : saves.back().number;
+    });
+  if (auto shared = shared_fault(comm_, fault)) return shared;
+  if (number->is_next) *number = {.value = dist::max_of(comm_, std::max(found, number->value)) + 1};
+  return std::nullopt;
+}
+
+SaveResult Saver::failed(const Error& fault, int64_t number) const {
+  SaveResult result{.number = number, .prefix = numbered(options_.prefix, number)};
+  result.seconds = seconds_since(began_);
+  result.error = plain_text(fault);
+  result.code = fault.code();
+  return result;
+}
+
+SaveResult Saver::run(const StateList& state, Number number, const std::function<void()>& staged) {
   if (prepared_.valid()) prepared_.get();
-  OneSave save(options_, comm_, state, step, &memory_, staged);
-  const std::optional<Error> fault = save.run();
-  if (fault && !is_disk_fault(*fault)) throw Error(*fault);
-  SaveResult result{
-      .ok = !fault, .number = step, .prefix = save.prefix(), .seconds = seconds_since(start)};
-  if (fault) {
-    result.error = plain_text(*fault);
+  const auto tell = [&](const SaveResult& result) {
     if (comm_.rank() == 0)
       log::warning("checkpoint", fmt::format("{} could not be saved: {}; the saves before it stand",
-                                             save.prefix(), result.error));
+                                             result.prefix, result.error));
     return result;
+  };
+  std::unique_ptr<SaveLock> lock;
+  if (const auto fault = take_lock(&number, &lock)) {
+    staged();
+    if (!is_disk_fault(*fault)) throw Error(*fault);
+    return tell(failed(*fault, number.is_next ? number.value + 1 : number.value));
   }
-  result.bytes_written = save.bytes_written();
-  result.bytes_dense = save.dense_bytes();
-  result.compare_s = save.compare_s();
-  if (const std::optional<Error> not_as_written = save.tidy()) {
-    result.ok = false;
-    result.error = plain_text(*not_as_written);
-    if (comm_.rank() == 0)
-      log::error("checkpoint", fmt::format("{} is not to be trusted: {}; older saves are kept",
-                                           save.prefix(), result.error));
-  }
+  OneSave save(options_, comm_, state, number.value, &memory_, staged,
+               {lock.get(), own_saves_ ? &*own_saves_ : nullptr});
+  const std::optional<Error> fault = save.run();
+  if (fault && !is_disk_fault(*fault)) throw Error(*fault);
+  if (fault) return tell(failed(*fault, number.value));
+  SaveResult result{.ok = true,
+                    .number = number.value,
+                    .prefix = save.prefix(),
+                    .bytes_written = save.bytes_written(),
+                    .bytes_dense = save.dense_bytes(),
+                    .seconds = seconds_since(began_),
+                    .compare_s = save.compare_s()};
+  const std::optional<Error> not_as_written = save.tidy();
+  if (!not_as_written) return result;
+  result = failed(*not_as_written, number.value);
+  if (comm_.rank() == 0)
+    log::error("checkpoint", fmt::format("{} is not to be trusted and was taken back: {}; the "
+                                         "saves before it stand",
+                                         save.prefix(), result.error));
   return result;
 }
 

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
 #include "base/kept_memory.h"
@@ -12,6 +16,8 @@
 #include "dist/communicator.h"
 
 namespace lockstep::checkpoint {
+
+class SaveLock;
 
 /// Points of a save, in order. Tests stop a save after each of them.
 enum class SavePhase {
@@ -22,8 +28,8 @@ enum class SavePhase {
   kOldRemoved,     ///< rank 0: an older save of this number is gone
   kShardRenamed,   ///< this rank's shard has its final name
   kCommitted,      ///< rank 0: the index has its final name
+  kReadBack,       ///< this rank's shard was read back, where surplus saves are to go
   kStateWritten,   ///< rank 0: the state file names the save
-  kReadBack,       ///< this rank's shard was read back, before surplus saves go
   kDone,           ///< rank 0: surplus saves are gone
 };
 
@@ -38,6 +44,7 @@ struct SaverOptions {
   bool sparse = false;              ///< of tensors with a mask, store kept elements only
   /// Compare the state of all ranks, bit for bit, before a save is committed.
   bool compare_replicas = false;
+  double lock_patience_s = 300;  ///< longest wait for another program that saves under the prefix
   int64_t min_cut_bytes = int64_t{1} << 20;  ///< smaller tensors are never cut into slices
   SavePhaseHook at_phase = {};
 };
@@ -53,6 +60,7 @@ struct SaveResult {
   double compare_s = 0;       ///< the comparison of the ranks, where asked for
   double blocked_s = 0;       ///< the caller's time inside begin(), wait_until_staged() and wait()
   std::string error;          ///< why it failed; empty if ok
+  ExitCode code = ExitCode::kDone;  ///< of that fault
 };
 
 /// Writes sharded saves and commits them as a set (docs/checkpoint_format.md, Order of a save), in
@@ -61,6 +69,10 @@ struct SaveResult {
 ///   saver.begin(state, step);  forward();  backward();
 ///   saver.wait_until_staged();  optimizer.step();
 ///   ... later: if (saver.is_done()) result = saver.wait();
+///
+/// Of the folder's saves a saver removes, as surplus, only its own: those that it wrote, those that
+/// the state file named when its first save began, and those that a killed save's journal names
+/// (checkpoint/save_lock.h). Others of the same prefix stay and do not count.
 ///
 /// Every rank passes the same keys, types and shapes; the values are those that every rank holds,
 /// except where an entry says what it holds. Each rank writes its part, rank 0 the index. Tensors
@@ -111,21 +123,35 @@ class Saver {
 
   /// begin() and wait().
   SaveResult save(const StateList& state, int64_t step);
+  /// The same under the next free number: above `above` and above every save of the prefix that the
+  /// folder holds, also one that another program has just made.
+  SaveResult save_as_next(const StateList& state, int64_t above);
 
  private:
   struct Snapshot;
-  void start(std::shared_ptr<Snapshot> snapshot, int64_t step);
-  SaveResult run(const StateList& state, int64_t step, const std::function<void()>& staged);
+  /// The number, or the one below the lowest that may be taken.
+  struct Number {
+    int64_t value = 0;
+    bool is_next = false;
+  };
+  void start(std::shared_ptr<Snapshot> snapshot, Number number);
+  SaveResult run(const StateList& state, Number number, const std::function<void()>& staged);
+  std::optional<Error> take_lock(Number* number, std::unique_ptr<SaveLock>* lock);
+  void find_own_saves(const SaveLock& lock);
+  SaveResult failed(const Error& fault, int64_t number) const;
 
   SaverOptions options_;
   std::function<void(const Error&)> on_lost_;
   dist::Communicator& comm_;
   KeptMemory memory_;
+  std::optional<std::set<int64_t>> own_saves_;  // rank 0; nothing: not asked for yet
   int64_t number_ = -1;
+  std::chrono::steady_clock::time_point began_;
   double blocked_s_ = 0;
   std::future<void> prepared_;
   std::future<void> staged_;
-  std::future<SaveResult> result_;  // last: its thread uses the rest
+  std::future<SaveResult> result_;
+  std::jthread thread_;  // last: it uses the rest
 };
 
 }  // namespace lockstep::checkpoint

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -21,8 +22,11 @@ ShardFile::ShardFile(const std::filesystem::path& path, ShardImage* image)
     : image_(image), file_(path, image->num_bytes()) {
   const auto num_chunks =
       (static_cast<int64_t>(image->padded_bytes().size()) + kChunkBytes - 1) / kChunkBytes;
-  for (int64_t i = 0; i < std::min<int64_t>(kNumThreads, num_chunks); ++i)
-    threads_.emplace_back([this] { write_chunks(); });
+  try {
+    for (int64_t i = 0; i < std::min<int64_t>(kNumThreads, num_chunks); ++i)
+      threads_.emplace_back([this] { write_chunks(); });
+  } catch (const std::system_error&) {
+  }  // a limit on threads: those that there are write, and finish() does
 }
 
 ShardFile::~ShardFile() {
@@ -56,6 +60,7 @@ void ShardFile::write_chunks() {
 }
 
 void ShardFile::finish() {
+  write_chunks();  // what the threads have not begun
   join();
   if (fault_) std::rethrow_exception(fault_);
   file_.finish();

@@ -24,8 +24,9 @@ class ShardFile {
   ShardFile(const ShardFile&) = delete;
   ShardFile& operator=(const ShardFile&) = delete;
 
-  /// Returns once all of it is on disk. The image must be filled, or be filled by another thread.
-  /// Throws what the writing threw.
+  /// Returns once all of it is on disk; the caller writes too, so that it is also where no thread
+  /// could be started. The image must be filled, or be filled by another thread. Throws what the
+  /// writing threw.
   void finish();
 
  private:

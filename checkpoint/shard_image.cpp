@@ -66,7 +66,8 @@ ElementRange held_elements(const SavePiece& piece, const KeptElements& kept,
 
 void pack(const SavePiece& piece, const ElementRange& stored, char* to) {
   const KeptElements kept(piece.kept_bits, piece.tensor.numel());
-  const auto* items = static_cast<const char*>(piece.tensor.const_data_ptr());
+  const at::Tensor elements = piece.tensor.detach().cpu().contiguous();  // itself where it can be
+  const auto* items = static_cast<const char*>(elements.const_data_ptr());
   if (!kept.pack(items, held_elements(piece, kept, stored), static_cast<int>(piece.element_bytes),
                  to))
     throw Error(

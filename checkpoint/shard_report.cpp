@@ -53,18 +53,16 @@ std::string shard_report(const ShardImage& image) {
   return report.SerializeAsString();
 }
 
-BundleIndex index_of(const std::vector<std::string>& reports,
-                     const std::vector<SavePiece>& pieces) {
-  BundleIndex index;
-  index.num_shards = static_cast<int32_t>(reports.size());
+void IndexBuilder::add(const std::string& text) {
   pb::ShardReport report;
-  for (const std::string& text : reports) {
-    check(report.ParseFromString(text), "a rank's list of tensors cannot be read");
-    for (const auto& item : report.items()) add_item(item, index.num_shards, &index);
-  }
-  for (const SavePiece& piece : pieces) require_complete(piece, &index);
-  check(index.entries.size() == pieces.size(), "a rank wrote what belongs to no save");
-  return index;
+  check(report.ParseFromString(text), "a rank's list of tensors cannot be read");
+  for (const auto& item : report.items()) add_item(item, index_.num_shards, &index_);
+}
+
+BundleIndex IndexBuilder::finish(const std::vector<SavePiece>& pieces) {
+  for (const SavePiece& piece : pieces) require_complete(piece, &index_);
+  check(index_.entries.size() == pieces.size(), "a rank wrote what belongs to no save");
+  return std::move(index_);
 }
 
 }  // namespace lockstep::checkpoint

@@ -12,8 +12,18 @@ namespace lockstep::checkpoint {
 /// This rank's slots, filled, as bytes of a message.
 std::string shard_report(const ShardImage& image);
 
-/// The index of all ranks' shards, from their reports. Throws Error(kBug) unless they make up every
-/// piece, each element once.
-BundleIndex index_of(const std::vector<std::string>& reports, const std::vector<SavePiece>& pieces);
+/// Puts the index of all ranks' shards together from their reports, one after the other.
+class IndexBuilder {
+ public:
+  explicit IndexBuilder(int num_shards) { index_.num_shards = num_shards; }
+
+  /// Throws Error(kBug) if it is no report, or a tensor stands in two.
+  void add(const std::string& report);
+  /// Throws Error(kBug) unless the reports make up every piece, each element once.
+  BundleIndex finish(const std::vector<SavePiece>& pieces);
+
+ private:
+  BundleIndex index_;
+};
 
 }  // namespace lockstep::checkpoint

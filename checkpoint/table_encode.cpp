@@ -58,19 +58,39 @@ leveldb::Options table_options() {
   return options;
 }
 
-void finish(leveldb::TableBuilder* builder) {
+void finish_table(leveldb::TableBuilder* builder) {
   const leveldb::Status status = builder->Finish();
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
 }  // namespace
 
-std::string encode_table(const TableRows& rows) {
+struct TableEncoder::Parts {
   KeptFile file;
-  leveldb::TableBuilder builder(table_options(), &file);
-  for (const auto& [key, value] : rows) builder.Add(key, value);
-  finish(&builder);
-  return std::move(file.bytes);
+  leveldb::TableBuilder builder{table_options(), &file};
+  bool is_finished = false;
+};
+
+TableEncoder::TableEncoder() : parts_(std::make_unique<Parts>()) {}
+
+TableEncoder::~TableEncoder() {
+  if (!parts_->is_finished) parts_->builder.Abandon();  // its destructor insists
+}
+
+void TableEncoder::add(std::string_view key, std::string_view value) {
+  parts_->builder.Add({key.data(), key.size()}, {value.data(), value.size()});
+}
+
+std::string TableEncoder::finish() {
+  parts_->is_finished = true;
+  finish_table(&parts_->builder);
+  return std::move(parts_->file.bytes);
+}
+
+std::string encode_table(const TableRows& rows) {
+  TableEncoder encoder;
+  for (const auto& [key, value] : rows) encoder.add(key, value);
+  return encoder.finish();
 }
 
 bool is_as_encoded(std::string_view bytes) {
@@ -84,7 +104,7 @@ bool is_as_encoded(std::string_view bytes) {
     builder.Abandon();  // its destructor insists
     throw;
   }
-  finish(&builder);
+  finish_table(&builder);
   return file.is_equal();
 }
 

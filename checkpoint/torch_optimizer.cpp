@@ -35,7 +35,8 @@ class TorchOptimizer final : public Trackable {
       auto& states = optimizer_.state();
       void* const impl = param.unsafeGetTensorImpl();
       if (states.find(impl) != states.end()) return;
-      auto fresh = slots_->fresh(param, options);
+      auto fresh = slots_->fresh(
+          param, options, [&](const std::string& slot) { return is_saved(name + "/" + slot); });
       if (!fresh) return;
       const StateList slots = slots_->list(*fresh);
       if (std::any_of(slots.begin(), slots.end(),

@@ -1,9 +1,15 @@
 #include "checkpoint/torch_slots.h"
 
+#include <deque>
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
@@ -14,6 +20,7 @@ namespace {
 
 using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamState;
+using IsSaved = std::function<bool(const std::string&)>;
 
 void add(std::string name, const at::Tensor& slot, StateList* list) {
   if (slot.defined()) list->push_back({.key = std::move(name), .tensor = slot});
@@ -33,7 +40,8 @@ class SgdSlots final : public TorchSlots {
   }
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
-                                             const OptimizerOptions& options) const override {
+                                             const OptimizerOptions& options,
+                                             const IsSaved&) const override {
     if (static_cast<const torch::optim::SGDOptions&>(options).momentum() == 0) return nullptr;
     auto state = std::make_unique<torch::optim::SGDParamState>();
     state->momentum_buffer(zeros(param));
@@ -56,7 +64,8 @@ class AdamSlots final : public TorchSlots {
   }
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
-                                             const OptimizerOptions& options) const override {
+                                             const OptimizerOptions& options,
+                                             const IsSaved&) const override {
     auto state = std::make_unique<State>();
     state->step(0);
     state->exp_avg(zeros(param));
@@ -79,7 +88,8 @@ class RmspropSlots final : public TorchSlots {
   }
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
-                                             const OptimizerOptions& base) const override {
+                                             const OptimizerOptions& base,
+                                             const IsSaved&) const override {
     const auto& options = static_cast<const torch::optim::RMSpropOptions&>(base);
     auto state = std::make_unique<torch::optim::RMSpropParamState>();
     state->step(0);
@@ -102,9 +112,65 @@ class AdagradSlots final : public TorchSlots {
   }
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor&,
-                                             const OptimizerOptions&) const override {
+                                             const OptimizerOptions&,
+                                             const IsSaved&) const override {
     return nullptr;
   }
+};
+
+/// Of all parameters together, flat: it stands at the first one. The history of directions, steps
+/// and their products grows with the steps up to history_size.
+class LbfgsSlots final : public TorchSlots {
+ public:
+  explicit LbfgsSlots(const torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
+
+  StateList list(OptimizerParamState& base) const override {
+    auto& state = static_cast<torch::optim::LBFGSParamState&>(base);
+    StateList slots;
+    add("func_evals", view_of(&state.func_evals()), &slots);
+    add("n_iter", view_of(&state.n_iter()), &slots);
+    add("t", view_of_double(&state.t()), &slots);
+    add("prev_loss", view_of_double(&state.prev_loss()), &slots);
+    add("d", state.d(), &slots);
+    add("H_diag", state.H_diag(), &slots);
+    add("prev_flat_grad", state.prev_flat_grad(), &slots);
+    add_history("old_dirs", state.old_dirs(), &slots);
+    add_history("old_stps", state.old_stps(), &slots);
+    add_history("ro", state.ro(), &slots);
+    return slots;
+  }
+
+  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param, const OptimizerOptions&,
+                                             const IsSaved& is_saved) const override {
+    int64_t num_elements = 0;
+    for (const auto& group : optimizer_.param_groups())
+      for (const at::Tensor& each : group.params()) num_elements += each.numel();
+    const at::Tensor flat = at::zeros({num_elements}, param.detach().options());
+    auto state = std::make_unique<torch::optim::LBFGSParamState>();
+    if (is_saved("d")) state->d(flat.clone());
+    // the number 1 before there is a history
+    const auto diagonal = is_saved("old_dirs/0") ? flat.options() : at::TensorOptions(at::kLong);
+    if (is_saved("H_diag")) state->H_diag(at::zeros({}, diagonal));
+    if (is_saved("prev_flat_grad")) state->prev_flat_grad(flat.clone());
+    for (int64_t i = 0; is_saved(fmt::format("old_dirs/{}", i)); ++i) {
+      state->old_dirs().push_back(flat.clone());
+      state->old_stps().push_back(flat.clone());
+      state->ro().push_back(at::zeros({}, flat.options()));
+    }
+    return state;
+  }
+
+ private:
+  static at::Tensor view_of_double(double* number) {
+    return at::from_blob(number, {}, at::TensorOptions(at::kDouble));
+  }
+  static void add_history(const char* name, const std::deque<at::Tensor>& tensors,
+                          StateList* slots) {
+    for (size_t i = 0; i < tensors.size(); ++i)
+      add(fmt::format("{}/{}", name, i), tensors[i], slots);
+  }
+
+  const torch::optim::Optimizer& optimizer_;
 };
 
 }  // namespace
@@ -118,8 +184,10 @@ std::unique_ptr<TorchSlots> slots_of(const torch::optim::Optimizer& optimizer) {
     return std::make_unique<AdamSlots<AdamWParamState, AdamWOptions>>();
   if (dynamic_cast<const RMSprop*>(&optimizer)) return std::make_unique<RmspropSlots>();
   if (dynamic_cast<const Adagrad*>(&optimizer)) return std::make_unique<AdagradSlots>();
+  if (dynamic_cast<const LBFGS*>(&optimizer)) return std::make_unique<LbfgsSlots>(optimizer);
   throw Error(ExitCode::kConfig, "checkpoint",
-              "this optimizer's state is not known: SGD, Adam, AdamW, RMSprop and Adagrad are; for "
+              "this optimizer's state is not known: SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS "
+              "are; for "
               "another, pass an object that lists its state (checkpoint/trackable.h)");
 }
 

@@ -21,6 +21,27 @@ class OneTensor final : public Trackable {
   at::Tensor tensor_;
 };
 
+/// Lists a copy, which becomes the generator's state once a restore has written into it.
+class RandomState final : public Trackable {
+ public:
+  explicit RandomState(at::Generator generator) : generator_(std::move(generator)) {
+    if (!generator_.defined())
+      throw Error(ExitCode::kConfig, "checkpoint",
+                  "an undefined generator cannot be in a Checkpoint");
+    copy_ = generator_.get_state().clone();
+  }
+
+  StateList state(const TensorNames&) override {
+    copy_.copy_(generator_.get_state());
+    return {{.key = "", .tensor = copy_}};
+  }
+  void restored() override { generator_.set_state(copy_); }
+
+ private:
+  at::Generator generator_;
+  at::Tensor copy_;
+};
+
 class ListedState final : public Trackable {
  public:
   ListedState(std::function<StateList()> state, std::function<StateList()> variables,
@@ -51,6 +72,15 @@ std::string Trackable::whole_key(const std::string& root, const std::string& key
 
 std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Tensor& tensor) {
   return std::make_shared<OneTensor>(tensor);
+}
+
+std::shared_ptr<Trackable> make_trackable(ForTracking, StepClock& clock) {
+  return make_trackable([&clock] { return StateList{{.key = "", .tensor = view_of(&clock.step)}}; },
+                        nullptr, nullptr);
+}
+
+std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Generator& generator) {
+  return std::make_shared<RandomState>(generator);
 }
 
 std::shared_ptr<Trackable> make_trackable(std::function<StateList()> state,

@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include "base/late_tensors.h"
 #include "base/params.h"
 #include "base/state_list.h"
+#include "base/step_clock.h"
 
 /// What a Checkpoint can hold, and how foreign objects become that.
 namespace lockstep::checkpoint {
@@ -43,6 +45,9 @@ class Trackable {
   /// slots), so that it can take the value now. `is_saved` tells of a relative key.
   virtual void make_saved(const std::function<bool(const std::string&)>& /*is_saved*/,
                           const TensorNames& /*names*/) {}
+  /// Called after a restore wrote into tensors that state() listed: for an object whose state is
+  /// not itself a tensor, which lists a copy.
+  virtual void restored() {}
   /// Its parts that announce new tensors.
   virtual std::vector<LatePart> late_parts() { return {}; }
   /// The whole key of an entry of an object under key `root`.
@@ -55,6 +60,10 @@ struct ForTracking {};
 
 /// One tensor; it keeps the memory.
 std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Tensor& tensor);
+/// The clock's step, one int64. The clock must outlive the Checkpoint.
+std::shared_ptr<Trackable> make_trackable(ForTracking, StepClock& clock);
+/// The state of a random number generator, uint8, as its get_state() gives it. Kept.
+std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Generator& generator);
 inline std::shared_ptr<Trackable> make_trackable(ForTracking, std::shared_ptr<Trackable> object) {
   return object;
 }

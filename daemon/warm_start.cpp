@@ -1,7 +1,7 @@
 #include "daemon/warm_start.h"
 
 #include <filesystem>
-#include <map>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -61,13 +61,13 @@ class WarmStart {
   /// Nothing is written before everything is checked.
   void load() {
     require_scopes();
-    std::map<std::string, StateEntry> found;
+    std::vector<checkpoint::NamedEntry> found;
     for (const StateEntry& variable : variables_) {
       if (!is_wanted(variable.key)) {
         left_out_.push_back(variable.key);
       } else if (const auto name = name_in(saved_, variable.key)) {
         check_form(*name, variable);
-        found.emplace(*name, variable);
+        found.push_back({*name, variable});
         loaded_.push_back(variable.key);
       } else {
         missing_.push_back(variable.key);

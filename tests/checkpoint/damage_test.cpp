@@ -49,14 +49,14 @@ TEST(Damage, EveryFlippedByteIsFound) {
   for (const std::string& path : data_files(folder)) {
     FileDamage damage(path);
     const size_t n = damage.num_bytes();
-    for (size_t i = 0; i < n; i += i < 400 || i + 400 > n ? 1 : 37) {
+    for (size_t i = 0; i < n; ++i) {
       damage.flip_bit(8 * i + i % 8);
       ASSERT_THAT(verify(prefix), Not(IsEmpty())) << path << " byte " << i;
       damage.mend_bit(8 * i + i % 8);
       ++num_flips;
     }
   }
-  EXPECT_GT(num_flips, 1000);
+  EXPECT_GT(num_flips, 4096) << "the gap between two tensors too";
   EXPECT_THAT(verify(prefix), IsEmpty());
 }
 
@@ -77,7 +77,7 @@ TEST(Damage, EveryCutIsFoundByVerifyAndByTheQuickLook) {
   for (const std::string& path : data_files(folder)) {
     FileDamage damage(path);
     const size_t n = damage.num_bytes();
-    for (size_t size = 0; size < n; size += size < 300 || size + 300 > n ? 1 : 97) {
+    for (size_t size = 0; size < n; ++size) {
       damage.cut(size);
       ASSERT_THAT(verify(prefix), Not(IsEmpty())) << path << " cut to " << size;
       ASSERT_TRUE(quick_defect(prefix)) << path << " cut to " << size;

@@ -69,6 +69,9 @@ int run(const std::vector<std::string>& words) {
   } else if (words[0] == "restore") {
     objects.checkpoint.restore(words[1]).assert_consumed();
     objects.print_output();
+  } else if (words[0] == "restore_weights") {
+    Checkpoint({{"model", objects.model}}).restore(words[1]).assert_consumed();
+    objects.print_output();
   } else if (words[0] == "again") {
     objects.checkpoint.restore(words[1]).assert_consumed();
     fmt::print("{}\n", objects.checkpoint.save(words.at(2)));

@@ -103,6 +103,23 @@ def check_we_restore_tensorflows(folder):
     assert "without a variable: 'extra'" in exchange("restore", more, code=65)
 
 
+def check_name_based(folder):
+    """tf.train.Saver knows names alone; TensorFlow's own Checkpoint restores such a file by the variables' names, and so do we."""
+    theirs = Objects(seed=4)
+    values = {"fc1/weight": theirs.model.fc1.weight, "fc1/bias": theirs.model.fc1.bias,
+              "fc2/weight": theirs.model.fc2.weight, "fc2/bias": theirs.model.fc2.bias}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = [tf.compat.v1.get_variable(name, initializer=value.numpy()) for name, value in values.items()]
+        session.run(tf.compat.v1.global_variables_initializer())
+        save = tf.compat.v1.train.Saver(variables).save(session, f"{folder}/by_name", global_step=7)
+    names = [name for name, _ in tf.train.list_variables(save)]
+    assert names == sorted(values), names
+    here = Part(fc1=Part(weight=tf.Variable(tf.zeros((4, 3)), name="fc1/weight"), bias=tf.Variable(tf.zeros(4), name="fc1/bias")))
+    tf.train.Checkpoint(model=here).restore(save).expect_partial()  # the judge: by name, whatever the path to the object
+    check_close(here.fc1.weight.numpy(), theirs.model.fc1.weight.numpy(), "TensorFlow's own restore by name")
+    check_close(outputs("restore_weights", save), theirs.forward(), "by name here")
+
+
 def check_import(folder):
     """Keras' order of dimensions and its names."""
     first, second = tf.keras.layers.Dense(4, activation="tanh"), tf.keras.layers.Dense(2)
@@ -124,4 +141,5 @@ with tempfile.TemporaryDirectory() as folder:
     os.makedirs(f"{folder}/theirs")
     check_we_restore_tensorflows(f"{folder}/theirs")
     check_import(f"{folder}/theirs")
+    check_name_based(f"{folder}/theirs")
 print("TensorFlow", tf.__version__, "and Checkpoint objects restore each other's saves")

@@ -1,5 +1,7 @@
 #include "checkpoint/checkpoint.h"
 
+#include <chrono>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -74,22 +76,41 @@ TEST(Library, NumbersRiseFromOneAndTenIsTheLatestOfTen) {
   EXPECT_EQ(value[0].item<double>(), 9);
 }
 
-TEST(Library, LatestIsTheHighestCommitOfTheStateFilesPrefixAndNothingWhereNothingIs) {
+/// As if the state file had been written so long after (before, if negative) all saves.
+void write_state(const TemporaryFolder& folder, const std::string& newest, int64_t seconds_after) {
+  write_state_file(folder.path(), {.newest = newest, .all = {newest}});
+  std::filesystem::last_write_time(
+      folder / "checkpoint",
+      std::filesystem::file_time_type::clock::now() + std::chrono::seconds(seconds_after));
+}
+
+TEST(Library, LatestIsWhatTheStateFileNamesUnlessAHigherCommitIsNewer) {
   const TemporaryFolder folder;
   EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt);
   EXPECT_EQ(latest_checkpoint(folder.path() / "absent"), std::nullopt);
   Checkpoint checkpoint({{"value", at::zeros({2})}});
   for (int i = 0; i < 3; ++i) checkpoint.save(folder.prefix());
-  write_state_file(folder.path(), {.newest = "model.ckpt-2", .all = {"model.ckpt-2"}});
-  EXPECT_EQ(latest_checkpoint(folder.path()),
-            folder.prefix() + "-3");  // killed before it was named
+  write_state(folder, "model.ckpt-2", -60);
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-3")
+      << "a program was killed before it named its commit";
+  write_state(folder, "model.ckpt-2", 60);
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-2")
+      << "somebody went back, as tf.train.latest_checkpoint does";
+  write_state(folder, "model.ckpt-1", -60);
+  std::filesystem::resize_file(folder / "model.ckpt-3.data-00000-of-00001", 2);
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-2") << "3 is not complete";
+  write_state(folder, "model.ckpt-3", 60);
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-2") << "nor to be followed";
+  Checkpoint checkpoint_again({{"value", at::zeros({2})}});
+  EXPECT_EQ(checkpoint_again.save(folder.prefix()), folder.prefix() + "-4");
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-4");
   Checkpoint({{"value", at::zeros({2})}}).save(folder / "other");
-  write_state_file(folder.path(), {.newest = "other-1", .all = {"other-1"}});
+  write_state(folder, "other-1", 60);
   EXPECT_EQ(latest_checkpoint(folder.path()), folder / "other-1");
-  write_state_file(folder.path(), {.newest = "model.ckpt-7", .all = {"model.ckpt-7"}});
-  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-3");
+  write_state(folder, "model.ckpt-7", 60);
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-4");
   tests::put_bytes(folder / "checkpoint", "no such file");
-  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-3");
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-4");
   EXPECT_THAT(error_of([&] { (void)latest_checkpoint(folder.prefix() + "-3"); }, ExitCode::kUsage),
               HasSubstr("asked of the folder, '" + folder.path().string() + "'"));
 }
@@ -174,9 +195,16 @@ TEST(Library, AFreshModelAndOptimizerGoOnBitForBit) {
   }
 }
 
+/// One that somebody has written.
+struct OwnOptimizer : torch::optim::Optimizer {
+  explicit OwnOptimizer(std::vector<at::Tensor> params)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(params))},
+                  std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  at::Tensor step(LossClosure) override { return {}; }
+};
+
 TEST(Library, OptimizersThatAreNotKnownAreRefused) {
-  torch::nn::Sequential model = network(1);
-  torch::optim::LBFGS optimizer(model->parameters());
+  OwnOptimizer optimizer(network(1)->parameters());
   EXPECT_THAT(error_of(
                   [&] {
                     Checkpoint({{"optimizer", optimizer}});

@@ -72,14 +72,20 @@ TEST_P(SaverOnRanks, TensorsStartAtAlignedPlacesAndAreSpreadByBytes) {
   EXPECT_EQ(largest != as_large, GetParam() > 1);
 }
 
-TEST_P(SaverOnRanks, AFaultOnAnyRankInAnyPhaseLeavesNoTraceAndTheRunGoesOn) {
+/// Phases that rank 0 alone reaches.
+bool is_of_rank_0(SavePhase phase) {
+  return phase == SavePhase::kIndexWritten || phase == SavePhase::kOldRemoved ||
+         phase == SavePhase::kCommitted || phase == SavePhase::kStateWritten ||
+         phase == SavePhase::kDone;
+}
+
+TEST_P(SaverOnRanks, AFaultOnAnyRankInAnyPhaseUpToTheCommitLeavesNoTraceAndTheRunGoesOn) {
   for (const SavePhase phase :
-       {SavePhase::kShardWritten, SavePhase::kIndexWritten, SavePhase::kOldRemoved,
-        SavePhase::kShardRenamed, SavePhase::kCommitted}) {
+       {SavePhase::kStaged, SavePhase::kShardWritten, SavePhase::kEntriesAgreed,
+        SavePhase::kIndexWritten, SavePhase::kOldRemoved, SavePhase::kShardRenamed,
+        SavePhase::kCommitted}) {
     for (int bad_rank = 0; bad_rank < GetParam(); ++bad_rank) {
-      const bool only_first =
-          phase != SavePhase::kShardWritten && phase != SavePhase::kShardRenamed;
-      if (only_first && bad_rank > 0) continue;
+      if (is_of_rank_0(phase) && bad_rank > 0) continue;
       TemporaryFolder folder;
       tests::save_small({.prefix = folder.prefix()}, 5, GetParam());
       const std::vector<std::string> before = files::list(folder.path());
@@ -100,6 +106,58 @@ TEST_P(SaverOnRanks, AFaultOnAnyRankInAnyPhaseLeavesNoTraceAndTheRunGoesOn) {
       EXPECT_THAT(verify(folder.prefix() + "-5"), ElementsAre());
       EXPECT_THAT(verify(folder.prefix() + "-6"), ElementsAre());
     }
+  }
+}
+
+TEST_P(SaverOnRanks, AFaultOnAnyRankInAnyPhaseAfterTheCommitCostsNoSaveAndTheNextTidiesUp) {
+  for (const SavePhase phase : {SavePhase::kReadBack, SavePhase::kStateWritten, SavePhase::kDone})
+    for (int bad_rank = 0; bad_rank < (is_of_rank_0(phase) ? 1 : GetParam()); ++bad_rank) {
+      TemporaryFolder folder;
+      tests::save_small({.prefix = folder.prefix()}, 5, GetParam());
+      lockstep::tests::run_ranks(GetParam(), [&](dist::Communicator& control) {
+        SmallState state(6);
+        const SaverOptions options{.prefix = folder.prefix(),
+                                   .keep_checkpoint_max = 1,
+                                   .at_phase = no_space_at(phase, control, bad_rank)};
+        EXPECT_TRUE(Saver(options, control).save(state.list(), 6).ok);
+        control.barrier();
+        EXPECT_TRUE(verify(folder.prefix() + "-6").empty()) << static_cast<int>(phase);
+      });
+      EXPECT_EQ(numbers_in(folder).front(), phase == SavePhase::kDone ? 6 : 5);
+      EXPECT_EQ(read_state_file(folder.path())->newest, "model.ckpt-6");
+      tests::save_small({.prefix = folder.prefix(), .keep_checkpoint_max = 1}, 7, GetParam());
+      EXPECT_THAT(numbers_in(folder), ElementsAre(7)) << static_cast<int>(phase);
+      EXPECT_EQ(files::list(folder.path()).size(), static_cast<size_t>(GetParam()) + 2);
+    }
+}
+
+/// A disk that gives back other bytes than were written.
+TEST_P(SaverOnRanks, ASaveThatDoesNotReadBackIsTakenBackAndNothingNamesIt) {
+  for (int bad_rank = 0; bad_rank < GetParam(); ++bad_rank) {
+    TemporaryFolder folder;
+    for (const int64_t number : {4, 5})
+      tests::save_small({.prefix = folder.prefix()}, number, GetParam());
+    if (tests::bytes_of(shard_path(folder.prefix() + "-5", bad_rank, GetParam())).empty()) continue;
+    const std::vector<std::string> before = files::list(folder.path());
+    const std::string state_file = tests::bytes_of(folder / "checkpoint");
+    lockstep::tests::run_ranks(GetParam(), [&](dist::Communicator& control) {
+      const auto spoil = [&](SavePhase phase) {
+        if (phase != SavePhase::kShardRenamed || control.rank() != bad_rank) return;
+        const std::string path = shard_path(folder.prefix() + "-6", bad_rank, GetParam());
+        std::string bytes = tests::bytes_of(path);
+        bytes.front() = static_cast<char>(bytes.front() ^ 1);
+        tests::put_bytes(path, bytes);
+      };
+      SmallState state(6);
+      const SaveResult result =
+          Saver({.prefix = folder.prefix(), .keep_checkpoint_max = 2, .at_phase = spoil}, control)
+              .save(state.list(), 6);
+      EXPECT_FALSE(result.ok);
+      EXPECT_EQ(result.code, ExitCode::kBadData);
+      EXPECT_THAT(result.error, HasSubstr("does not read back as it was written"));
+    });
+    EXPECT_EQ(files::list(folder.path()), before);
+    EXPECT_EQ(tests::bytes_of(folder / "checkpoint"), state_file);
   }
 }
 
@@ -173,14 +231,12 @@ TEST_P(SaverOnRanks, AWriteThatTheKernelRefusesFailsCleanly) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, SaverOnRanks, ::testing::Values(1, 2, 3));
 
-TEST(Saver, KeepsTheNewestAndRemovesDebris) {
+TEST(Saver, KeepsTheNewest) {
   TemporaryFolder folder;
   for (int64_t step : {8, 9, 10, 11})
     tests::save_small({.prefix = folder.prefix(), .keep_checkpoint_max = 2}, step, 2);
   EXPECT_THAT(numbers_in(folder), ElementsAre(10, 11));
   EXPECT_THAT(read_state_file(folder.path())->all, ElementsAre("model.ckpt-10", "model.ckpt-11"));
-  tests::put_bytes(folder / "model.ckpt-3.data-00000-of-00001", "left by a killed run");
-  tests::put_bytes(folder / "model.ckpt-12.index.tmp", "");
   tests::put_bytes(folder / "notes.txt", "not ours");
   tests::save_small({.prefix = folder.prefix(), .keep_checkpoint_max = -1}, 13, 1);
   EXPECT_THAT(numbers_in(folder), ElementsAre(10, 11, 13));

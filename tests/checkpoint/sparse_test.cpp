@@ -205,5 +205,27 @@ TEST(Sparse, AnotherShapeThanTheLiveOneIsRefused) {
   EXPECT_THAT(fault.what(), HasSubstr("is float32 [13, 11], but this run needs float32 [11, 13]"));
 }
 
+/// As a tensor on a device, which is copied row by row too.
+TEST(Sparse, ATensorOfAnyStridesIsStoredSparse) {
+  const TemporaryFolder folder;
+  const Pruned pruned;
+  const at::Tensor strided = pruned.dense.t().contiguous().t();
+  ASSERT_FALSE(strided.is_contiguous());
+  lockstep::tests::run_ranks(2, [&](dist::Communicator& control) {
+    const StateList state = {{.key = "_lockstep/masks/w", .tensor = pruned.bits},
+                             {.key = "model/w",
+                              .tensor = strided,
+                              .kept_bits = pruned.bits,
+                              .kept_key = "_lockstep/masks/w"}};
+    ASSERT_TRUE(Saver({.prefix = folder.prefix(), .sparse = true, .min_cut_bytes = 0}, control)
+                    .save(state, 1)
+                    .ok);
+  });
+  BundleReader reader(folder.prefix() + "-1");
+  DenseView view(&reader);
+  EXPECT_TRUE(view.is_sparse(index_name("model/w")));
+  EXPECT_TRUE(at::equal(view.read(index_name("model/w")), pruned.dense));
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint

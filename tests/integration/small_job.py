@@ -222,7 +222,7 @@ def difference(result, expected):
 
 
 # checkpoint::SavePhase, in order, and the ranks that reach it
-PHASES = ["staged", "shard_written", "entries_agreed", "index_written", "old_removed", "shard_renamed", "committed", "state_written",
-          "read_back", "done"]
+PHASES = ["staged", "shard_written", "entries_agreed", "index_written", "old_removed", "shard_renamed", "committed", "read_back",
+          "state_written", "done"]
 OF_RANK_0 = {"index_written", "old_removed", "committed", "state_written", "done"}
 EVERY_PHASE = [(phase, rank) for phase in PHASES for rank in range(RANKS) if rank == 0 or phase not in OF_RANK_0]

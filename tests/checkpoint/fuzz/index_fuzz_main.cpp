@@ -3,7 +3,7 @@
 // Decodes mutated indexes with right checksums: of the files, and of a save that it makes, which it
 // then also verifies and restores. Built with AddressSanitizer and UBSan, so a memory error ends
 // it. A case also fails if it takes more processor time than its size accounts for, holds more than
-// 64 MiB beyond the files' sizes, or throws anything but Error(kBadData, kInputMissing). What
+// 64 MiB and 24 times the index's bytes beyond the files' sizes, or throws anything but Error(kBadData, kInputMissing). What
 // failed is written to a file, with the arguments that repeat it.
 #include <algorithm>
 #include <csignal>
@@ -46,6 +46,7 @@ using checkpoint::TableRows;
 constexpr double kMaxSeconds = 1.0;
 constexpr unsigned kHangSeconds = 60;
 constexpr int64_t kMaxHeapBytes = 64 << 20;
+constexpr int64_t kMaxHeapPerByte = 24;  // of the index
 
 struct Options {
   uint64_t seed = 1, first = 0, num_cases = 1500;
@@ -209,7 +210,7 @@ class Fuzzer {
     // the sanitizers make it several times slower; large indexes take longer
     const double allowed_s = kMaxSeconds * (5 + static_cast<double>(current.bytes.size()) / 3e5);
     if (seconds > allowed_s) return fmt::format("it takes {:.2f} s", seconds);
-    if (beyond > kMaxHeapBytes)
+    if (beyond > kMaxHeapBytes + kMaxHeapPerByte * static_cast<int64_t>(current.bytes.size()))
       return fmt::format("it holds {} MiB beyond the files' sizes", beyond >> 20);
     return "";
   }

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace lockstep::checkpoint {
+
+/// The right to save under one prefix: an exclusive flock on the file PREFIX.saving, held for the
+/// length of one save by its rank 0, so that no two programs use one number or remove each other's
+/// files. The system releases it when the process ends, however it ends. The file's text is a
+/// journal: the numbers of the saves whose files are being written or removed. It is gone after a
+/// save that ended in order; what a killed one leaves tells the next which files are left over.
+///
+/// On a file system without flock nothing is excluded, and a warning says so once.
+class SaveLock {
+ public:
+  /// Waits up to patience_s while another holds it. `prefix` is DIR/model.ckpt; the folder exists.
+  /// Throws Error(kCannotCreate), naming the holder, if it stays held; kIo, kCannotCreate as
+  /// base/files.h.
+  SaveLock(const std::string& prefix, double patience_s);
+  /// Removes the file if it may go, and releases the lock.
+  ~SaveLock();
+  SaveLock(const SaveLock&) = delete;
+  SaveLock& operator=(const SaveLock&) = delete;
+
+  /// What the journal held when the lock was taken: numbers of saves that were interrupted.
+  const std::set<int64_t>& left_over() const { return left_over_; }
+  /// Notes the numbers whose files may change from here on, instead of those noted before.
+  void note(const std::set<int64_t>& numbers);
+  /// Nothing is left to be tidied up: the file may go.
+  void done() { may_go_ = true; }
+
+ private:
+  bool take(double patience_s);
+  bool is_still_the_file() const;
+  void reopen();
+
+  std::string path_;
+  int descriptor_ = -1;
+  std::set<int64_t> left_over_;
+  bool may_go_ = false;
+};
+
+inline constexpr std::string_view kJournalSuffix = ".saving";
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,145 @@
+#include "train/run_saves.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/best_save.h"
+#include "checkpoint/save_files.h"
+#include "dist/self_communicator.h"
+#include "recal/scheduled_modifier_manager.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::ElementsAre;
+
+/// A door that a save waits at.
+class Door {
+ public:
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return open_; });
+  }
+  void set(bool open) {
+    {
+      const std::lock_guard lock(mutex_);
+      open_ = open;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+};
+
+/// The saves of a run of one rank, without a run: the test says what the steps bring.
+struct SavedRun {
+  void evaluated(int64_t step, double accuracy) {
+    clock.step = step;
+    saves.evaluated({.loss = 0, .accuracy = accuracy, .num_samples = 1});
+  }
+  std::vector<int64_t> numbers() const {
+    std::vector<int64_t> found;
+    for (const auto& save : checkpoint::find_saves(folder.path())) found.push_back(save.number);
+    return found;
+  }
+
+  const tests::TemporaryFolder folder;
+  const std::string prefix = (folder.path() / "model.ckpt").string();
+  Door door;
+  dist::SelfCommunicator alone;
+  checkpoint::CheckpointOptions options;
+  checkpoint::Saver saver{{.prefix = prefix,
+                           .keep_checkpoint_max = 1,
+                           .at_phase =
+                               [this](checkpoint::SavePhase phase) {
+                                 if (phase == checkpoint::SavePhase::kShardWritten) door.wait();
+                               }},
+                          alone};
+  checkpoint::SaveSchedule schedule{options, alone};
+  const at::Tensor weight = at::ones({3});
+  StateSource state = [this] { return StateList{{.key = "model/w", .tensor = weight}}; };
+  Agreement agreement{alone, state, 0};
+  ParamTable params{{.name = "w", .tensor = at::zeros({2, 2}).requires_grad_()}};
+  recal::ScheduledModifierManager recipe{no_modifiers()};
+  metrics::TrainingMetrics metrics{metrics::RunFacts{}};
+  metrics::Health health;
+  Recorder recorder{{.is_root = false, .total_steps = 10}, attached(), metrics, health};
+  StepClock clock;
+  RunSaves saves{{.saver = saver,
+                  .schedule = schedule,
+                  .options = best_options(),
+                  .agreement = agreement,
+                  .state = state,
+                  .prefix = prefix,
+                  .recorder = recorder,
+                  .control = alone,
+                  .clock = clock}};
+
+ private:
+  static recal::Recipe no_modifiers() {
+    Faults faults;
+    return recal::Recipe::parse("test.yaml", "version: 1.0.0\nmodifiers: []\n", &faults);
+  }
+  const recal::ScheduledModifierManager& attached() {
+    Faults faults;
+    recipe.attach(params, {}, &faults);
+    return recipe;
+  }
+  const checkpoint::CheckpointOptions& best_options() {
+    options.keep_best = "eval.accuracy";
+    return options;
+  }
+};
+
+TEST(RunSaves, AnEvaluationIsComparedWithTheBestThoughItsSaveIsStillBeingWritten) {
+  SavedRun run;
+  run.evaluated(1, 0.5);
+  run.saves.settle();
+  run.door.set(false);
+  run.evaluated(2, 0.9);  // its save is held up
+  std::jthread opens([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the save goes on meanwhile
+    run.door.set(true);
+  });
+  run.evaluated(3, 0.7);  // better than 1, not than 2
+  run.saves.settle();
+  const auto best = checkpoint::read_best(run.prefix);
+  ASSERT_TRUE(best);
+  EXPECT_EQ(best->number, 2);
+  EXPECT_EQ(best->value, 0.9);
+  for (const int64_t step : {4, 5}) {
+    run.clock.step = step;
+    EXPECT_TRUE(run.saves.save_now());
+  }
+  EXPECT_THAT(run.numbers(), ElementsAre(2, 5)) << "the best stays beside the newest";
+}
+
+TEST(RunSaves, ABestSaveThatFailsIsNotNamed) {
+  SavedRun run;
+  run.evaluated(1, 0.5);
+  run.saves.settle();
+  run.saver.set_at_phase([](checkpoint::SavePhase phase) {
+    if (phase == checkpoint::SavePhase::kShardWritten)
+      throw Error(ExitCode::kIo, "files", "no space left");
+  });
+  run.evaluated(2, 0.9);
+  run.saves.settle();
+  EXPECT_EQ(checkpoint::read_best(run.prefix)->number, 1);
+  run.saver.set_at_phase({});
+  run.evaluated(3, 0.7);
+  run.saves.settle();
+  EXPECT_EQ(checkpoint::read_best(run.prefix)->number, 3) << "the best of what is saved";
+}
+
+}  // namespace
+}  // namespace lockstep::train
