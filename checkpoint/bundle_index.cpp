@@ -160,8 +160,8 @@ class IndexDecoder {
     const size_t num_slices = num_slices_of(value);
     constexpr size_t kFew = 1000;  // the check of each slice names the one that has none
     if (num_slices > slice_rows_.size() + kFew)
-      throw std::runtime_error(fmt::format("has {} slices, of which not all have places",
-                                           num_slices));
+      throw std::runtime_error(
+          fmt::format("has {} slices, of which not all have places", num_slices));
     const pb::BundleEntryProto proto = parsed_entry(value);
     BundleEntry entry = from_proto(proto, index_.num_shards);
     for (size_t i = 0; i < entry.slices.size(); ++i)

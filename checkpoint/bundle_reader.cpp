@@ -85,9 +85,9 @@ void with_plain_copy(const at::Tensor& live, bool keep,
 BundleReader::BundleReader(const std::string& prefix, int num_threads)
     : prefix_(require_save(prefix)),
       num_threads_(num_threads),
-      index_(decode_index(
-          permitted([&] { return files::read(index_path(prefix_), kMaxIndexBytes); }),
-          index_path(prefix_))) {}
+      index_(
+          decode_index(permitted([&] { return files::read(index_path(prefix_), kMaxIndexBytes); }),
+                       index_path(prefix_))) {}
 
 const BundleEntry* BundleReader::find(const std::string& name) const {
   const auto place = index_.entries.find(name);

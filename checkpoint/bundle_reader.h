@@ -40,7 +40,8 @@ void with_plain_copy(const at::Tensor& live, bool keep,
 /// difference to the caller. The constructor reads and checks the index; shards are opened when
 /// needed. Every read checks that the bytes lie inside their shard before memory is taken, and the
 /// crc of each place that it reads. Errors: Error(kBadData) naming file, tensor, slice and offset;
-/// kInputMissing where a file is not there; kIo where it cannot or may not be read. One thread at a time (it starts others itself).
+/// kInputMissing where a file is not there; kIo where it cannot or may not be read. One thread at a
+/// time (it starts others itself).
 class BundleReader {
  public:
   /// `prefix` with its number: DIR/model.ckpt-1200. What is no save's name is refused with a hint,

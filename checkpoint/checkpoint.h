@@ -108,8 +108,8 @@ class Checkpoint {
   RestoreStatus restore(const std::optional<std::string>& save);
   /// Restores now or not at all: throws Error(kBadData), naming them, if variables are missing in
   /// the save, saved values of the tracked objects have no variable, or layers have not been built.
-  /// Nothing is written then. If a read fails or finds damage, each variable is wholly old or wholly
-  /// new. kDisagree as restore().
+  /// Nothing is written then. If a read fails or finds damage, each variable is wholly old or
+  /// wholly new. kDisagree as restore().
   void load_weights_now(const std::string& save);
   /// Gives values to variables that were created since without being announced: modules or
   /// parameter groups that were put in by hand. To be called before they are trained: what they

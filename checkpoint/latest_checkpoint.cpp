@@ -24,7 +24,8 @@ std::optional<std::string> named_by_state_file(const std::filesystem::path& dir)
     log::warning("checkpoint", plain_text(*fault));
   if (!state || state->newest.empty()) return std::nullopt;
   const std::string prefix = (dir / state->newest).string();  // an absolute name stays what it is
-  const std::optional<std::string> defect = quick_defect(prefix);
+  const std::optional<std::string> defect =
+      is_there(prefix) ? quick_defect(prefix) : std::optional<std::string>("it is not there");
   if (!defect) return prefix;
   log::warning("checkpoint",
                fmt::format("{} names {}, which is not complete ({}); the folder's own numbers "

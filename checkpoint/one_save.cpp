@@ -148,8 +148,8 @@ std::optional<Error> OneSave::publish() {
   return fault;
 }
 
-/// For rank 0, through the folder: sent to all ranks, such lists would grow with the square of their
-/// number.
+/// For rank 0, through the folder: sent to all ranks, such lists would grow with the square of
+/// their number.
 void OneSave::write_entries() const {
   files::Writer file(entries_path(shard_path_));
   file.append(shard_report(*image_));

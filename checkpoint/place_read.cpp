@@ -55,8 +55,8 @@ char* memory_of(const PlaceRead& read, int64_t tensor_E) {
   const auto range =
       std::partition_point(read.held->begin(), read.held->end(),
                            [&](const ElementRange& one) { return one.end_E <= tensor_E; });
-  const int64_t at_E =
-      (*read.held_at_E)[static_cast<size_t>(range - read.held->begin())] + tensor_E - range->begin_E;
+  const int64_t at_E = (*read.held_at_E)[static_cast<size_t>(range - read.held->begin())] +
+                       tensor_E - range->begin_E;
   return read.values + at_E * read.item_bytes;
 }
 

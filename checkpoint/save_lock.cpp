@@ -74,7 +74,8 @@ std::string text_of(int descriptor) {
 
 }  // namespace
 
-SaveLock::SaveLock(const std::string& prefix, double patience_s) : path_(prefix + std::string(kJournalSuffix)) {
+SaveLock::SaveLock(const std::string& prefix, double patience_s)
+    : path_(prefix + std::string(kJournalSuffix)) {
   try {
     reopen();
     if (!take(patience_s)) warn_once(path_);
@@ -100,7 +101,8 @@ void SaveLock::reopen() {
 
 /// The one before may have removed the name of the file that was waited for.
 bool SaveLock::is_still_the_file() const {
-  struct stat held {}, named {};
+  struct stat held {
+  }, named{};
   return ::fstat(descriptor_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 &&
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }

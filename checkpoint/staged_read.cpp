@@ -8,8 +8,8 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int64_t kCopyBytes = int64_t{1} << 20;   // what a thread copies at a time
-constexpr int64_t kFewBytes = int64_t{4} << 20;    // below this one thread copies
+constexpr int64_t kCopyBytes = int64_t{1} << 20;  // what a thread copies at a time
+constexpr int64_t kFewBytes = int64_t{4} << 20;   // below this one thread copies
 constexpr int64_t kAlignment = 64;
 
 StagedRead::Tensor staged(const TensorRead& read) {
@@ -66,11 +66,10 @@ void StagedRead::copy_out(int num_threads) const {
     num_bytes += tensor.num_bytes;
   }
   if (num_threads == 0) num_threads = default_num_threads();
-  for_each_on_threads(copies.size(), num_bytes < kFewBytes ? 1 : num_threads,
-                      [&](size_t i, size_t /*thread*/) {
-                        std::memcpy(copies[i].to, copies[i].from,
-                                    static_cast<size_t>(copies[i].num_bytes));
-                      });
+  for_each_on_threads(
+      copies.size(), num_bytes < kFewBytes ? 1 : num_threads, [&](size_t i, size_t /*thread*/) {
+        std::memcpy(copies[i].to, copies[i].from, static_cast<size_t>(copies[i].num_bytes));
+      });
 }
 
 }  // namespace lockstep::checkpoint

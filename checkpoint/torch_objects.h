@@ -19,10 +19,10 @@ std::shared_ptr<Trackable> track_module(std::shared_ptr<torch::nn::Module> modul
 /// State by parameter and slot: model/fc1/weight/exp_avg, where `model` is the key of the object
 /// that holds the parameter; for one that no object of the Checkpoint holds, param3/exp_avg after
 /// its place in the optimizer. SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS; others throw
-/// Error(kConfig). Slots appear in LibTorch with the first step; a restore makes those that the save holds, for
-/// parameters that the optimizer has by then (add_param_group() later: look_for_new()). Rates and
-/// other options are settings of the program and are not saved. The optimizer must outlive the
-/// Checkpoint.
+/// Error(kConfig). Slots appear in LibTorch with the first step; a restore makes those that the
+/// save holds, for parameters that the optimizer has by then (add_param_group() later:
+/// look_for_new()). Rates and other options are settings of the program and are not saved. The
+/// optimizer must outlive the Checkpoint.
 std::shared_ptr<Trackable> track_optimizer(torch::optim::Optimizer& optimizer);
 
 inline std::shared_ptr<Trackable> make_trackable(ForTracking, torch::optim::Optimizer& optimizer) {

@@ -87,8 +87,7 @@ class RmspropSlots final : public TorchSlots {
     return slots;
   }
 
-  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
-                                             const OptimizerOptions& base,
+  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param, const OptimizerOptions& base,
                                              const IsSaved&) const override {
     const auto& options = static_cast<const torch::optim::RMSpropOptions&>(base);
     auto state = std::make_unique<torch::optim::RMSpropParamState>();
@@ -111,8 +110,7 @@ class AdagradSlots final : public TorchSlots {
     return slots;
   }
 
-  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor&,
-                                             const OptimizerOptions&,
+  std::unique_ptr<OptimizerParamState> fresh(const at::Tensor&, const OptimizerOptions&,
                                              const IsSaved&) const override {
     return nullptr;
   }

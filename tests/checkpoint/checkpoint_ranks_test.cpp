@@ -12,14 +12,16 @@
 namespace lockstep::checkpoint {
 namespace {
 
+using lockstep::tests::run_ranks;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using lockstep::tests::run_ranks;
 using tests::TemporaryFolder;
 
 class CheckpointRanks : public ::testing::TestWithParam<int> {};
 
-at::Tensor values(double first) { return at::arange(1 << 19, at::kFloat).reshape({-1, 64}) + first; }
+at::Tensor values(double first) {
+  return at::arange(1 << 19, at::kFloat).reshape({-1, 64}) + first;
+}
 
 TEST_P(CheckpointRanks, SaveRestoreAndAddTogether) {
   const TemporaryFolder folder;

@@ -102,11 +102,11 @@ int struck_open(const char* path, int flags, mode_t mode) {
   return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
-int struck_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                          void* (*body)(void*), void* argument) {
+int struck_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                          void* argument) {
   if (striking("pthread_create", "") != nullptr) return EAGAIN;
-  static auto* const real = reinterpret_cast<decltype(&::pthread_create)>(
-      ::dlsym(RTLD_NEXT, "pthread_create"));
+  static auto* const real =
+      reinterpret_cast<decltype(&::pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
   return real(thread, attributes, body, argument);
 }
 

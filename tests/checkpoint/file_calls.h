@@ -7,17 +7,18 @@ namespace lockstep::checkpoint::tests {
 
 /// What a struck call does.
 enum class Strike {
-  kIoError,      ///< fails with EIO
-  kNoPermission, ///< fails with EACCES
-  kInvalid,      ///< fails with EINVAL
-  kShort,        ///< a read: gives half of the bytes, which is no error
-  kEnd,          ///< a read: the file has ended
-  kFlip,         ///< a read: one bit of what it gives is another
-  kKill,         ///< the process dies, with no chance to tidy up
+  kIoError,       ///< fails with EIO
+  kNoPermission,  ///< fails with EACCES
+  kInvalid,       ///< fails with EINVAL
+  kShort,         ///< a read: gives half of the bytes, which is no error
+  kEnd,           ///< a read: the file has ended
+  kFlip,          ///< a read: one bit of what it gives is another
+  kKill,          ///< the process dies, with no chance to tidy up
 };
 
 /// While it lives, the `nth` call (from 1) of `call` (open, pread, fsync) on a path that holds
-/// `path`, or of pthread_create (which fails with EAGAIN), is struck; 0: each. This program's own calls alone, over all threads. One at a time.
+/// `path`, or of pthread_create (which fails with EAGAIN), is struck; 0: each. This program's own
+/// calls alone, over all threads. One at a time.
 class StruckCall {
  public:
   StruckCall(std::string call, std::string path, int nth, Strike what);

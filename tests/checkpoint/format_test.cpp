@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "checkpoint/bundle_index.h"
 #include "checkpoint/index_table.h"
-#include "checkpoint/wire.h"
 #include "checkpoint/object_graph.h"
 #include "checkpoint/proto/bundle.pb.h"
 #include "checkpoint/proto/object_graph.pb.h"
@@ -15,6 +14,7 @@
 #include "checkpoint/state_names.h"
 #include "checkpoint/string_tensor.h"
 #include "checkpoint/tensor_type.h"
+#include "checkpoint/wire.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
@@ -211,7 +211,8 @@ TEST(BundleIndex, KeysThatUnfoldToMuchMoreThanTheirFileAreRefused) {
   const std::string index = block_of({{"z", place(0, data)}});
   std::string footer = place(data.size(), meta) + place(data.size() + meta.size(), index);
   footer.resize(40);
-  const std::string bytes = data + meta + index + footer + std::string("\x57\xfb\x80\x8b\x24\x75\x47\xdb", 8);
+  const std::string bytes =
+      data + meta + index + footer + std::string("\x57\xfb\x80\x8b\x24\x75\x47\xdb", 8);
   ASSERT_LT(bytes.size(), 1'000'000U);
   rows.clear();
   try {

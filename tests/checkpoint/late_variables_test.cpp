@@ -56,10 +56,9 @@ std::string error_of(const Body& body, ExitCode code) {
 TEST(LateVariables, ASaveRefusesThemAndWritesNeitherThemNorAFile) {
   GrowingNet grown;
   const std::vector<std::string> before = files::list(grown.folder.path());
-  EXPECT_THAT(
-      error_of([&] { grown.checkpoint.save(grown.folder.prefix()); }, ExitCode::kUsage),
-      AllOf(HasSubstr("'model/1/weight', 'model/1/bias'"), HasSubstr("look_for_new()"),
-            HasSubstr("stop_restoring()"), HasSubstr("nothing was saved")));
+  EXPECT_THAT(error_of([&] { grown.checkpoint.save(grown.folder.prefix()); }, ExitCode::kUsage),
+              AllOf(HasSubstr("'model/1/weight', 'model/1/bias'"), HasSubstr("look_for_new()"),
+                    HasSubstr("stop_restoring()"), HasSubstr("nothing was saved")));
   EXPECT_TRUE(at::equal(grown.weight(), at::full({1, 2}, 7.0)));
   EXPECT_EQ(files::list(grown.folder.path()), before);
 }
@@ -68,8 +67,9 @@ TEST(LateVariables, AskingForTheStatusWritesNothingEither) {
   GrowingNet grown;
   EXPECT_THAT(error_of([&] { grown.status->assert_consumed(); }, ExitCode::kBadData),
               HasSubstr("made after restore() without being announced"));
-  EXPECT_THAT(error_of([&] { grown.status->assert_existing_objects_matched(); }, ExitCode::kBadData),
-              HasSubstr("'model/1/weight'"));
+  EXPECT_THAT(
+      error_of([&] { grown.status->assert_existing_objects_matched(); }, ExitCode::kBadData),
+      HasSubstr("'model/1/weight'"));
   at::Tensor other = at::zeros({1});
   grown.checkpoint.add("other", other);
   EXPECT_TRUE(at::equal(grown.weight(), at::full({1, 2}, 7.0)));
@@ -129,8 +129,9 @@ TEST(RestoreNothing, IsAWarningAndChangesNothing) {
 TEST(Saving, AFolderThatCannotBeMadeIsToldByItsCode) {
   at::Tensor value = at::ones({2});
   Checkpoint checkpoint({{"value", value}});
-  EXPECT_THAT(error_of([&] { checkpoint.save("/proc/nothing/model.ckpt"); }, ExitCode::kCannotCreate),
-              HasSubstr("the saves before it stand"));
+  EXPECT_THAT(
+      error_of([&] { checkpoint.save("/proc/nothing/model.ckpt"); }, ExitCode::kCannotCreate),
+      HasSubstr("the saves before it stand"));
   EXPECT_EQ(checkpoint.save_counter(), 0);
 }
 

@@ -106,10 +106,10 @@ def check_we_restore_tensorflows(folder):
 def check_name_based(folder):
     """tf.train.Saver knows names alone; TensorFlow's own Checkpoint restores such a file by the variables' names, and so do we."""
     theirs = Objects(seed=4)
-    values = {"fc1/weight": theirs.model.fc1.weight, "fc1/bias": theirs.model.fc1.bias,
-              "fc2/weight": theirs.model.fc2.weight, "fc2/bias": theirs.model.fc2.bias}
+    layers = {"fc1": theirs.model.fc1, "fc2": theirs.model.fc2}
+    values = {f"{name}/{part}": getattr(layer, part).numpy() for name, layer in layers.items() for part in ("weight", "bias")}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = [tf.compat.v1.get_variable(name, initializer=value.numpy()) for name, value in values.items()]
+        variables = [tf.compat.v1.get_variable(name, initializer=value) for name, value in values.items()]
         session.run(tf.compat.v1.global_variables_initializer())
         save = tf.compat.v1.train.Saver(variables).save(session, f"{folder}/by_name", global_step=7)
     names = [name for name, _ in tf.train.list_variables(save)]

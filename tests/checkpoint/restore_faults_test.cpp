@@ -2,6 +2,7 @@
 // saved, and never a part of each.
 #include <functional>
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -60,8 +61,9 @@ void save(const std::string& prefix, int64_t seed) {
     StateList list = variables.list();
     for (StateEntry& entry : list)
       if (entry.held) entry.held.reset();  // every rank holds all: the plan cuts them
-    ASSERT_TRUE(
-        Saver({.prefix = prefix, .sparse = true, .min_cut_bytes = 1 << 16}, control).save(list, seed).ok);
+    ASSERT_TRUE(Saver({.prefix = prefix, .sparse = true, .min_cut_bytes = 1 << 16}, control)
+                    .save(list, seed)
+                    .ok);
   });
 }
 
@@ -124,8 +126,10 @@ TEST(RestoreFaults, AnyOneReadThatFailsLeavesEachVariableWhollyOldOrWhollyNew) {
   const TemporaryFolder folder;
   save(folder.prefix(), 1);
   for (const int num_threads : {1, 2})
-    for (const auto& [what, must_fail] : {std::pair(Strike::kIoError, true), {Strike::kEnd, true},
-                                          {Strike::kFlip, true}, {Strike::kShort, false}}) {
+    for (const auto& [what, must_fail] : {std::pair(Strike::kIoError, true),
+                                          {Strike::kEnd, true},
+                                          {Strike::kFlip, true},
+                                          {Strike::kShort, false}}) {
       const int num_reads = strike_each_read(
           folder.path(), what, must_fail,
           [&](const StateList& state) { restore(folder.prefix() + "-1", state, num_threads); });
@@ -202,7 +206,8 @@ TEST(RestoreFaults, AProcessKilledAtAnyReadRestoresTheSameSaveAtItsNextStart) {
   FAIL() << "the restore never ended";
 }
 
-/// What restore_latest on two ranks ends with while a call of a file fails; saves 1 and 2 are there.
+/// What restore_latest on two ranks ends with while a call of a file fails; saves 1 and 2 are
+/// there.
 std::string fault_while(const StruckCall&, const TemporaryFolder& folder) {
   try {
     lockstep::tests::run_ranks(2, [&](dist::Communicator& control) {

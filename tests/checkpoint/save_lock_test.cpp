@@ -160,10 +160,12 @@ TEST(OwnSaves, OthersOfThePrefixAndTheirTemporaryFilesStay) {
   tests::save_small({.prefix = elsewhere.prefix()}, 2);
   for (const char* name : {"model.ckpt-2.index", "model.ckpt-2.data-00000-of-00001"})
     std::filesystem::copy_file(elsewhere / name, folder / name);
-  const std::vector<std::string> others = {
-      "model.ckpt-2.index",     "model.ckpt-2.data-00000-of-00001",
-      "model.ckpt-9.index.tmp", "model.ckpt-3.data-00000-of-00001",
-      "notes.txt",              "model.ckpt-4.data-00001-of-00002.tmp"};
+  const std::vector<std::string> others = {"model.ckpt-2.index",
+                                           "model.ckpt-2.data-00000-of-00001",
+                                           "model.ckpt-9.index.tmp",
+                                           "model.ckpt-3.data-00000-of-00001",
+                                           "notes.txt",
+                                           "model.ckpt-4.data-00001-of-00002.tmp"};
   for (size_t i = 2; i < others.size(); ++i) tests::put_bytes(folder / others[i], "not ours");
   for (int64_t step : {5, 6, 7, 8})
     EXPECT_TRUE(tests::save_small({.prefix = folder.prefix(), .keep_checkpoint_max = 2}, step).ok);
@@ -193,10 +195,9 @@ void save_and_die(const TemporaryFolder& folder, int64_t number, SavePhase at) {
 }
 
 TEST(OwnSaves, WhatAKilledSaveLeftGoesWithTheNextAndACommitThatNobodyNamedIsOwn) {
-  for (const SavePhase at :
-       {SavePhase::kStaged, SavePhase::kShardWritten, SavePhase::kIndexWritten,
-        SavePhase::kShardRenamed, SavePhase::kCommitted, SavePhase::kReadBack,
-        SavePhase::kStateWritten, SavePhase::kDone}) {
+  for (const SavePhase at : {SavePhase::kStaged, SavePhase::kShardWritten, SavePhase::kIndexWritten,
+                             SavePhase::kShardRenamed, SavePhase::kCommitted, SavePhase::kReadBack,
+                             SavePhase::kStateWritten, SavePhase::kDone}) {
     const TemporaryFolder folder;
     for (const int64_t number : {1, 2})
       tests::save_small({.prefix = folder.prefix(), .keep_checkpoint_max = 2}, number, 2);
@@ -231,7 +232,8 @@ TEST(SaveSpace, IsComparedWithWhatIsFreeAndWithNothingWhereNobodyKnows) {
   EXPECT_NO_THROW(require_space("/f", 100, Space{1 << 30, 1 << 30, 100 + kMiB}));
   EXPECT_NO_THROW(require_space("/f", 100, Space{0, 0, 0})) << "as some file systems in user space";
   EXPECT_NO_THROW(require_space("/f", 100, Space{kUnknown, kUnknown, kUnknown}));
-  EXPECT_NO_THROW(require_space("/f", int64_t{1} << 50, Space{kUnknown - 1, kUnknown - 1, kUnknown - 1}));
+  EXPECT_NO_THROW(
+      require_space("/f", int64_t{1} << 50, Space{kUnknown - 1, kUnknown - 1, kUnknown - 1}));
   try {
     require_space("/f", 100, Space{1 << 30, 1 << 30, 99 + kMiB});
     FAIL() << "one byte is lacking";

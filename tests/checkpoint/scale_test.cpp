@@ -25,9 +25,16 @@ using ::testing::HasSubstr;
 std::vector<std::vector<int64_t>> transformer(int64_t num_layers, int64_t width) {
   std::vector<std::vector<int64_t>> shapes = {{50'000, width}};
   for (int64_t layer = 0; layer < num_layers; ++layer)
-    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
-             {3 * width, width}, {3 * width}, {width, width}, {width}, {4 * width, width},
-             {4 * width}, {width, 4 * width}, {width}, {width}, {width}})
+    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{3 * width, width},
+                                                                               {3 * width},
+                                                                               {width, width},
+                                                                               {width},
+                                                                               {4 * width, width},
+                                                                               {4 * width},
+                                                                               {width, 4 * width},
+                                                                               {width},
+                                                                               {width},
+                                                                               {width}})
       shapes.push_back(shape);
   return shapes;
 }
@@ -46,8 +53,8 @@ class PlannedState {
     for (size_t i = 0; i < shapes.size(); ++i) {
       weights_.push_back(without_memory(shapes[i]));
       const int64_t num_elements = weights_[i].numel();
-      buffer.slices.push_back({.param = static_cast<int64_t>(i), .offset_E = num_params,
-                               .num_elements = num_elements});
+      buffer.slices.push_back(
+          {.param = static_cast<int64_t>(i), .offset_E = num_params, .num_elements = num_elements});
       row_E.push_back(std::max<int64_t>(num_elements / shapes[i][0], 1));
       num_params += num_elements;
     }
@@ -85,15 +92,14 @@ class PlannedState {
       const int64_t end_E = begin_E + pieces.size(rank);
       for (const int64_t param : bucket.params) {
         const FlatSlice& slice = buffer.slices[static_cast<size_t>(param)];
-        const ElementRange range{std::max(begin_E, slice.offset_E) - slice.offset_E,
-                                 std::min(end_E, slice.offset_E + slice.num_elements) -
-                                     slice.offset_E};
+        const ElementRange range{
+            std::max(begin_E, slice.offset_E) - slice.offset_E,
+            std::min(end_E, slice.offset_E + slice.num_elements) - slice.offset_E};
         if (range.begin_E >= range.end_E) continue;
         std::vector<ElementRange>& held = held_[index(static_cast<size_t>(param), rank)];
-        held.insert(std::partition_point(held.begin(), held.end(),
-                                         [&](const ElementRange& one) {
-                                           return one.begin_E < range.begin_E;
-                                         }),
+        held.insert(std::partition_point(
+                        held.begin(), held.end(),
+                        [&](const ElementRange& one) { return one.begin_E < range.begin_E; }),
                     range);
       }
     }

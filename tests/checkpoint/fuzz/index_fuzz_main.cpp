@@ -3,8 +3,9 @@
 // Decodes mutated indexes with right checksums: of the files, and of a save that it makes, which it
 // then also verifies and restores. Built with AddressSanitizer and UBSan, so a memory error ends
 // it. A case also fails if it takes more processor time than its size accounts for, holds more than
-// 64 MiB and 24 times the index's bytes beyond the files' sizes, or throws anything but Error(kBadData, kInputMissing). What
-// failed is written to a file, with the arguments that repeat it.
+// 64 MiB and 24 times the index's bytes beyond the files' sizes, or throws anything but
+// Error(kBadData, kInputMissing). What failed is written to a file, with the arguments that repeat
+// it.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
