@@ -1,5 +1,6 @@
 #include "base/decimal.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -43,7 +44,8 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
   if (!text.empty() && (text.front() == '-' || text.front() == '+')) text.remove_prefix(1);
   const std::optional<int> exponent = split_exponent(&text);
   if (!exponent || *exponent < -kMaxDigits || *exponent > kMaxDigits) return std::nullopt;
-  if (text.empty() || !is_digit(text.front())) return std::nullopt;
+  const size_t first_digit = text.starts_with('.') ? 1 : 0;
+  if (text.size() <= first_digit || !is_digit(text[first_digit])) return std::nullopt;
 
   Wide digits = 0;
   int scale = -*exponent;
@@ -76,6 +78,15 @@ int64_t Decimal::ceil_times(int64_t count, const Decimal& period, int64_t factor
   const Wide quotient = product / unit + (product % unit > 0 ? 1 : 0);
   check(quotient <= INT64_MAX && quotient >= INT64_MIN, "a schedule's step number is out of range");
   return static_cast<int64_t>(quotient);
+}
+
+std::optional<Decimal> Decimal::plus(const Decimal& other) const {
+  int scale = std::max(scale_, other.scale_);
+  Wide sum = Wide{digits_} * power_of_ten(scale - scale_) +
+             Wide{other.digits_} * power_of_ten(scale - other.scale_);
+  for (; scale > 0 && sum % 10 == 0; --scale) sum /= 10;
+  if (sum >= power_of_ten(kMaxDigits) || sum <= -power_of_ten(kMaxDigits)) return std::nullopt;
+  return Decimal(static_cast<int64_t>(sum), scale);
 }
 
 double Decimal::to_double() const {

@@ -14,14 +14,17 @@ class Decimal {
   Decimal() = default;
   explicit Decimal(int64_t whole) : digits_(whole) {}
 
-  /// Grammar: [sign] digits [. [digits]] [(e|E) [sign] digits]. Nothing if the text is not of that
-  /// form or too long.
+  /// Grammar: [sign] (digits [. [digits]] | . digits) [(e|E) [sign] digits]. Nothing if the text is
+  /// not of that form or too long.
   static std::optional<Decimal> parse(std::string_view text);
 
   /// ceil((this + count * period) * factor), exactly: the step at which update `count` of a period
   /// falls, with factor = steps per epoch.
   int64_t ceil_times(int64_t factor) const { return ceil_times(0, Decimal(), factor); }
   int64_t ceil_times(int64_t count, const Decimal& period, int64_t factor) const;
+
+  /// this + other, exactly; nothing if that has more than 18 digits.
+  std::optional<Decimal> plus(const Decimal& other) const;
 
   double to_double() const;
   /// Shortest text of the value: 2.5, 10, 0.05.

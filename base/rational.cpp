@@ -150,7 +150,7 @@ std::optional<std::string> Rational::exact_text() const {
 
 std::string Rational::cut_text() const {
   const Int whole = magnitude(numerator_) / denominator_;
-  const bool is_small = magnitude(numerator_) < denominator_ / 1000;
+  const bool is_small = magnitude(numerator_) < denominator_ / 1'000'000;
   const size_t count = is_small ? kExponentDigits : kMaxExactDigits;
   Significant number = significant_digits(magnitude(numerator_), denominator_, count);
   if (is_small) {

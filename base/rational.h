@@ -29,8 +29,9 @@ class Rational {
   friend std::optional<Rational> divide(const Rational& a, const Rational& b);
 
   /// As a decimal number: exactly if 18 digits are enough, at most 18 of them behind the point;
-  /// else cut towards zero to as many (below 0.001: 15 digits and an exponent). It is never rounded
-  /// up, so that ceil(text x S) is ceil(value x S) for any S that leaves the product whole or far
+  /// else cut towards zero to as many, so that Decimal::parse() reads it (below 1e-6, where that
+  /// would leave few: 15 digits and an exponent, which a double reads). It is never rounded up, so
+  /// that ceil(text x S) is ceil(value x S) for any S that leaves the product whole or far
   /// from it: an epoch of eval(20 / 3) with 3 steps per epoch is step 20, not 21.
   std::string text() const;
 

@@ -10,6 +10,8 @@
 namespace lockstep {
 namespace {
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 std::string number_text(double value) { return fmt::format("{}", value); }
 
 template <typename T>
@@ -44,9 +46,12 @@ std::string Range::text() const {
 }
 
 std::optional<double> parse_number(std::string_view text) {
-  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
-  const size_t first = text.find_first_not_of('-');
-  if (text.empty() || first > 1 || text[first] < '0' || text[first] > '9') return std::nullopt;
+  const bool has_sign = text.starts_with('-') || text.starts_with('+');
+  const std::string_view unsigned_text = text.substr(has_sign ? 1 : 0);
+  if (text.starts_with('+')) text = unsigned_text;                    // from_chars takes no plus
+  const size_t first_digit = unsigned_text.starts_with('.') ? 1 : 0;  // .5, but not .inf
+  if (unsigned_text.size() <= first_digit || !is_digit(unsigned_text[first_digit]))
+    return std::nullopt;
   double value = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (fault != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
@@ -68,8 +73,8 @@ std::optional<int64_t> parse_integer(std::string_view text) {
 std::optional<bool> parse_bool(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (lower == "true") return true;
-  if (lower == "false") return false;
+  if (lower == "true" || lower == "yes" || lower == "on") return true;
+  if (lower == "false" || lower == "no" || lower == "off") return false;
   return std::nullopt;
 }
 
@@ -262,8 +267,7 @@ bool YamlFields::read_choice(std::string_view key, std::string* value,
 
 bool YamlFields::is_off(std::string_view key) {
   const YAML::Node node = has(key) ? map_[std::string(key)] : YAML::Node();
-  if (!node.IsScalar() || (node.Scalar() != "off" && parse_bool(node.Scalar()) != false))
-    return false;
+  if (!node.IsScalar() || parse_bool(node.Scalar()) != false) return false;
   known_.emplace_back(key);
   return true;
 }

@@ -113,12 +113,13 @@ class YamlFields {
   std::vector<std::string> known_;
 };
 
-/// Numbers as Lockstep reads them (decimal digits, optional sign, point, exponent; finite). Octal,
-/// hexadecimal, `.inf`, underscores and percent signs are not numbers. Nothing if the text is not
-/// of that form.
+/// Numbers as Lockstep reads them (decimal digits, optional sign, point, exponent; finite): 2.5,
+/// .5, 5., 1e-3. Octal, hexadecimal, `.inf`, underscores and percent signs are not numbers. Nothing
+/// if the text is not of that form.
 std::optional<double> parse_number(std::string_view text);
 std::optional<int64_t> parse_integer(std::string_view text);
-/// true or false in any case; nothing else ("yes", "1" are texts).
+/// A truth value of YAML 1.1 in any case: true, yes, on; false, no, off. Nothing else ("y", "1" are
+/// texts).
 std::optional<bool> parse_bool(std::string_view text);
 
 }  // namespace lockstep

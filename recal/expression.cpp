@@ -72,7 +72,8 @@ class Evaluator {
 
   Rational operand() {
     const char c = next();
-    if (is_digit(c)) return number();
+    const bool is_fraction = c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]);
+    if (is_digit(c) || is_fraction) return number();
     if (is_letter(c)) return variable();
     refuse("a number, a variable or '(' is missing");
   }
@@ -140,6 +141,18 @@ class Evaluator {
 }  // namespace
 
 bool is_expression(std::string_view text) { return text.substr(0, kPrefix.size()) == kPrefix; }
+
+std::optional<std::string_view> bare_name(std::string_view text) {
+  if (!is_expression(text) || !text.ends_with(')')) return std::nullopt;
+  text.remove_prefix(kPrefix.size());
+  text.remove_suffix(1);
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  if (text.empty() || !is_letter(text.front())) return std::nullopt;
+  for (const char c : text)
+    if (!is_letter(c) && !is_digit(c)) return std::nullopt;
+  return text;
+}
 
 Rational evaluate(std::string_view text, const ValueOfName& value_of) {
   if (text.size() > kMaxCharacters)

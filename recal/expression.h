@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,10 @@ using ValueOfName = std::function<Rational(std::string_view name)>;
 
 /// True if a recipe's scalar is to be evaluated: it begins with `eval(`.
 bool is_expression(std::string_view text);
+
+/// The name in `eval(NAME)`: a variable as it is, not only a number. Nothing if the text is
+/// anything else.
+std::optional<std::string_view> bare_name(std::string_view text);
 
 /// The value of `eval(SUM)`, exactly:
 ///

@@ -22,11 +22,24 @@ TEST(Decimal, ReadsWhatPeopleWrite) {
   EXPECT_EQ(decimal("-0.05").text(), "-0.05");
   EXPECT_EQ(decimal("007").text(), "7");
   EXPECT_EQ(decimal("0.000").text(), "0");
+  EXPECT_EQ(decimal(".5").text(), "0.5");
+  EXPECT_EQ(decimal("-.001").text(), "-0.001");
+  EXPECT_EQ(decimal("5.").text(), "5");
+  EXPECT_EQ(decimal(".5e1").text(), "5");
+}
+
+TEST(Decimal, SumsAreExact) {
+  EXPECT_EQ(decimal("0.1").plus(decimal("0.2"))->text(), "0.3");
+  EXPECT_EQ(decimal("2.5").plus(decimal("7.5"))->text(), "10");
+  EXPECT_EQ(decimal("-0.5").plus(decimal("0.5"))->text(), "0");
+  EXPECT_EQ(decimal("100000").plus(decimal("0.000001"))->text(), "100000.000001");
+  EXPECT_FALSE(decimal("999999999999999999").plus(decimal("1")));
+  EXPECT_FALSE(decimal("1000000").plus(decimal("0.0000000000001")));  // 20 digits
 }
 
 TEST(Decimal, RefusesWhatIsNoDecimal) {
-  for (const char* text : {"", ".", "-", "1.2.3", "0x10", "1_000", "5%", "0,5", ".5", "1e", "e5",
-                           "1e400", ".inf", ".nan", "1234567890123456789", " 1", "1 "})
+  for (const char* text : {"", ".", "-", "1.2.3", "0x10", "1_000", "5%", "0,5", "-.", "..5", ".e5",
+                           "1e", "e5", "1e400", ".inf", ".nan", "1234567890123456789", " 1", "1 "})
     EXPECT_FALSE(Decimal::parse(text).has_value()) << text;
 }
 

@@ -1,6 +1,10 @@
 #include "base/rational.h"
 
+#include <cstdlib>
+
 #include <gtest/gtest.h>
+
+#include "base/decimal.h"
 
 namespace lockstep {
 namespace {
@@ -46,8 +50,9 @@ TEST(Rational, OtherQuotientsAreCutNeverRoundedUp) {
   EXPECT_EQ(quotient("2", "3"), "0.666666666666666666");
   EXPECT_EQ(quotient("-20", "3"), "-6.66666666666666666");
   EXPECT_EQ(quotient("1", "300"), "0.003333333333333333");
-  EXPECT_EQ(quotient("1", "30000"), "3.33333333333333e-5");
-  EXPECT_EQ(quotient("1", "524288"), "1.9073486328125e-6");  // 2^19: 19 places
+  EXPECT_EQ(quotient("1", "30000"), "0.000033333333333333");
+  EXPECT_EQ(quotient("1", "524288"), "0.000001907348632812");  // 2^19: 19 places
+  EXPECT_EQ(quotient("1", "3000000"), "3.33333333333333e-7");
   EXPECT_EQ(quotient("1000000000000000", "7"), "142857142857142.857");
   EXPECT_EQ(quotient("100000000000000000", "7"), "14285714285714285.7");
   EXPECT_EQ(quotient("999999999999999999", "7"), "142857142857142857");
@@ -59,7 +64,16 @@ TEST(Rational, WhatIsJustBelowStaysBelow) {
   const Rational tiny = divide(number("1e-17"), number("3")).value();
   EXPECT_EQ(subtract(number("1"), tiny).value().text(), "0.999999999999999996");
   EXPECT_EQ(subtract(number("0.01"), tiny).value().text(), "0.009999999999999996");
-  EXPECT_EQ(subtract(number("0.001"), tiny).value().text(), "9.99999999999996e-4");
+  EXPECT_EQ(subtract(number("0.001"), tiny).value().text(), "0.000999999999999996");
+}
+
+TEST(Rational, EveryCutTextFromAMillionthUpIsADecimal) {
+  for (const char* divisor : {"3", "7", "30", "300", "3000", "30000", "300000", "999983"}) {
+    const std::optional<Decimal> read = Decimal::parse(quotient("1", divisor));
+    ASSERT_TRUE(read) << "1 / " << divisor;
+    EXPECT_NEAR(read->to_double() * std::atof(divisor), 1.0, 1e-11) << divisor;
+    EXPECT_LE(read->to_double() * std::atof(divisor), 1.0 + 1e-15) << divisor;
+  }
 }
 
 TEST(Rational, WhatIsTooLargeIsNothing) {

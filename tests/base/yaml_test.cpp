@@ -70,9 +70,23 @@ TEST(Yaml, AnUnknownKeyHasPlaceCaretAndSuggestion) {
 }
 
 TEST(Yaml, AllFaultsComeInOnePass) {
-  const Reading got("rate: -1\nsteps: many\nshuffle: yes\nwire: fp8\nextra: 1\n");
+  const Reading got("rate: -1\nsteps: many\nshuffle: y\nwire: fp8\nextra: 1\n");
   EXPECT_EQ(got.faults.list().size(), 5U);
   EXPECT_THAT(got.faults.text(), HasSubstr("5 errors; nothing was started"));
+}
+
+TEST(Yaml, ReadsNumbersAndTruthValuesAsPeopleWriteThem) {
+  EXPECT_EQ(parse_number(".5"), 0.5);
+  EXPECT_EQ(parse_number("-.001"), -0.001);
+  EXPECT_EQ(parse_number("+.5e1"), 5.0);
+  EXPECT_EQ(parse_number("5."), 5.0);
+  for (const char* text : {".", "-.", "..5", ".inf", "-.inf", ".nan", "--5", "-+5", "+-5", ".e5"})
+    EXPECT_EQ(parse_number(text), std::nullopt) << text;
+  for (const char* text : {"yes", "Yes", "ON", "true", "TRUE"})
+    EXPECT_EQ(parse_bool(text), true) << text;
+  for (const char* text : {"no", "No", "off", "False"}) EXPECT_EQ(parse_bool(text), false) << text;
+  for (const char* text : {"y", "n", "1", "0", "", "yess", "t"})
+    EXPECT_EQ(parse_bool(text), std::nullopt) << text;
 }
 
 TEST(Yaml, WrongTypesAndRangesAreRefused) {

@@ -48,6 +48,8 @@ TEST(Expression, Arithmetic) {
   EXPECT_EQ(result("-(1 + 1) / 4"), "-0.5");
   EXPECT_EQ(result("0.1 + 0.2"), "0.3");
   EXPECT_EQ(result("1 / 3 * 3"), "1");
+  EXPECT_EQ(result(".5 + 1"), "1.5");
+  EXPECT_EQ(result("2 * .25"), "0.5");
 }
 
 TEST(Expression, WhatIsMissing) {
@@ -70,7 +72,7 @@ TEST(Expression, WhatItIsNot) {
   EXPECT_EQ(result("1 % 2"), "2: an operator or ')' is missing");
   EXPECT_EQ(result("num_epochs.x"), "10: an operator or ')' is missing");
   EXPECT_EQ(result("'a'"), "0: a number, a variable or '(' is missing");
-  EXPECT_EQ(result(".5"), "0: a number, a variable or '(' is missing");
+  EXPECT_EQ(result("."), "0: a number, a variable or '(' is missing");
   EXPECT_EQ(result("0x10"), "1: an operator or ')' is missing");
   EXPECT_EQ(result("2 * 1e99"), "4: this is no decimal number of at most 18 digits");
   EXPECT_EQ(result("1e"), "0: this is no decimal number of at most 18 digits");
