@@ -33,7 +33,7 @@ Rhythm rhythm_of(const Moment& start, const Period& period) {
 
 Calendar::Calendar(const Recipe& recipe, int64_t steps_per_epoch, std::optional<int64_t> max_steps)
     : steps_per_epoch_(steps_per_epoch) {
-  check(steps_per_epoch >= 1 && steps_per_epoch <= 1'000'000'000, "steps per epoch: 1 to 10^9");
+  check(steps_per_epoch >= 1 && steps_per_epoch <= kMaxStepsPerEpoch, "steps per epoch: 1 to 10^9");
   bool names_run_end = false;
   for (const auto& modifier : recipe.modifiers()) {
     const Window window = modifier->window();
@@ -42,6 +42,9 @@ Calendar::Calendar(const Recipe& recipe, int64_t steps_per_epoch, std::optional<
     names_run_end = names_run_end || window.end->is_run_end();
     if (!window.end->is_run_end()) run_end_ = std::max(run_end_.value_or(0), step_of(*window.end));
   }
+  for (const auto& modifier : recipe.modifiers())
+    if (const Window window = modifier->window(); run_end_ && window.start && !window.end)
+      run_end_ = std::max(*run_end_, next_epoch(*window.start));
   min_epochs_ = first_epoch_.value_or(0);
   if (!run_end_ && names_run_end) run_end_ = max_steps;
   total_steps_ = run_end_;
@@ -51,6 +54,12 @@ void Calendar::note_start(const Moment& start) {
   const int64_t epoch =
       start.kind == Moment::Kind::kEpoch ? round_down(start.epoch) : start.step / steps_per_epoch_;
   first_epoch_ = std::min(first_epoch_.value_or(epoch), epoch);
+}
+
+int64_t Calendar::next_epoch(const Moment& moment) const {
+  if (moment.kind == Moment::Kind::kEpoch)
+    return step_of(Moment::at_epoch(Decimal(moment.epoch.ceil_times(1))));
+  return (moment.step + steps_per_epoch_ - 1) / steps_per_epoch_ * steps_per_epoch_;
 }
 
 bool Calendar::knows(const Window& window) const {

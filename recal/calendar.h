@@ -18,9 +18,11 @@ struct PeriodicUpdate {
 };
 
 /// From moments to steps, exactly: ceil(epoch x steps per epoch). The run's end is the largest end
-/// that a modifier of the recipe names; if none does, the end of the run by its other settings.
+/// that a modifier of the recipe names, or the epoch in which a modifier without an end starts if
+/// that is later; if none names an end, the end of the run by its other settings.
 class Calendar {
  public:
+  static constexpr int64_t kMaxStepsPerEpoch = 1'000'000'000;
   static constexpr size_t kMaxUpdates = 100'000;  ///< of all modifiers together
 
   Calendar(const Recipe& recipe, int64_t steps_per_epoch, std::optional<int64_t> max_steps);
@@ -51,6 +53,8 @@ class Calendar {
 
  private:
   void note_start(const Moment& start);
+  /// The first step of an epoch at or after the moment.
+  int64_t next_epoch(const Moment& moment) const;
 
   int64_t steps_per_epoch_;
   std::optional<int64_t> run_end_, total_steps_;

@@ -10,9 +10,9 @@ namespace lockstep::recal {
 std::unique_ptr<Modifier> ConstantKS::read(YamlFields* in, Place place) {
   ConstantKSOptions options;
   options.params.read(in, "params");
-  read_window(in, &options.window, false);
+  read_window(in, &options.window, Bounds::kOptional);
   read_params_strict(in, &options.params_strict);
-  read_log_types(in, &options.logs_params);
+  read_log_types(in, &options.logs);
   read_minus_one(in, "update_frequency", "masks are kept at every step");
   in->done();
   return std::make_unique<ConstantKS>(std::move(options), in->path(), std::move(place));

@@ -12,7 +12,7 @@ struct ConstantKSOptions {
   ParamSelector params;
   Window window;  ///< open bounds: the run's
   bool params_strict = true;
-  bool logs_params = false;
+  ParamLogs logs = ParamLogs::kByDefault;
 };
 
 /// Keeps the zeros that the named weights have: for a model that came pruned. Over parameters of a
@@ -26,9 +26,10 @@ class ConstantKS final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
   Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place_open(&options_.window); }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
-  bool logs_params() const override { return options_.logs_params; }
+  ParamLogs param_logs() const override { return options_.logs; }
 
  private:
   ConstantKSOptions options_;

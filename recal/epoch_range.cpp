@@ -1,5 +1,7 @@
 #include "recal/epoch_range.h"
 
+#include <fmt/format.h>
+
 #include "recal/modifier_fields.h"
 #include "recal/timeline_builder.h"
 
@@ -15,7 +17,10 @@ std::unique_ptr<Modifier> EpochRange::read(YamlFields* in, Place place) {
 std::string EpochRange::summary() const { return "trains to " + window_.end->sentence_text(); }
 
 void EpochRange::contribute(TimelineBuilder* builder) const {
-  builder->steps_of(window_);  // its window is all it has
+  const std::optional<StepRange> steps = builder->steps_of(window_);
+  if (steps && steps->first > 0)
+    builder->note(fmt::format("its start at {} changes nothing: a run begins at step 0",
+                              window_.start->sentence_text()));
 }
 
 }  // namespace lockstep::recal

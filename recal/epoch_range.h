@@ -7,8 +7,8 @@
 
 namespace lockstep::recal {
 
-/// Says how long to train. It is no hard limit: a later end or earlier start of another modifier
-/// wins.
+/// Says how long to train: a bound and no action. It is no hard limit: a later end of another
+/// modifier wins. A run begins at step 0 whatever its start says, which a note tells.
 class EpochRange final : public Modifier {
  public:
   static constexpr std::string_view kTag = "EpochRangeModifier";
@@ -18,6 +18,7 @@ class EpochRange final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), window_(window) {}
 
   Window window() const override { return window_; }
+  void place_in(StageSpan* stage) override { stage->place(&window_); }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
 

@@ -40,6 +40,9 @@ class FakeQuantizer final : public LayerHook {
   /// scale per output or one in all, whether inputs move the averages. Cheap where nothing changes.
   void configure(const std::vector<int64_t>& layers_on, bool per_output, bool observers_on);
 
+  /// Ranges of inputs stay as they are until configure() is called again.
+  void stop_observing() { observers_on_ = false; }
+
   at::Tensor input(int64_t layer, const at::Tensor& input) override;
   at::Tensor weight(int64_t layer, const at::Tensor& weight) override;
 

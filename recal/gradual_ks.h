@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/yaml_fields.h"
 #include "recal/mask_kind.h"
@@ -24,7 +25,7 @@ struct GradualKSOptions {
   std::string score_type = "magnitude";  ///< the only one
   bool momentum_buffer_reset = false;    ///< moments become 0 with each new mask
   bool params_strict = true;
-  bool logs_params = false;
+  ParamLogs logs = ParamLogs::kByDefault;
 };
 
 /// Prunes the smallest weights of each named parameter, more at each update. Update k falls on the
@@ -35,15 +36,17 @@ class GradualKS final : public Modifier {
   static constexpr std::string_view kTag = "GradualKSModifier";
   /// The same with one threshold over all its parameters.
   static constexpr std::string_view kGlobalTag = "GlobalMagnitudePruningModifier";
-  static std::unique_ptr<Modifier> read(YamlFields* in, Place place);
+  /// One modifier, or one a target where `final_sparsity` is a map of sparsities and parameters.
+  static std::vector<std::unique_ptr<Modifier>> read(YamlFields* in, const Place& place);
 
   GradualKS(GradualKSOptions options, std::string tag, Place place)
       : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
   Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
-  bool logs_params() const override { return options_.logs_params; }
+  ParamLogs param_logs() const override { return options_.logs; }
 
  private:
   void warn_of_unusual_values(TimelineBuilder* builder, size_t num_masks) const;

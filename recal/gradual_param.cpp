@@ -11,14 +11,15 @@ namespace lockstep::recal {
 std::unique_ptr<Modifier> GradualParam::read(YamlFields* in, Place place) {
   GradualParamOptions options;
   options.params.read(in, "params");
-  read_required(in, "init_val", &options.init_val, {}, "value at the start");
-  read_required(in, "final_val", &options.final_val, {}, "value from the end on");
+  read_param_value(in, "init_val", &options.init_val, "value at the start");
+  read_param_value(in, "final_val", &options.final_val, "value from the end on");
   read_window(in, &options.window);
   read_update_frequency(in, &options.update_frequency);
   in->read_choice("inter_func", &options.inter_func, curve_names(),
                   "curve from init_val to final_val");
   read_params_strict(in, &options.params_strict);
-  read_logging(in);
+  read_constant_logging(in);
+  read_log_types(in, &options.logs);
   in->done();
   return std::make_unique<GradualParam>(std::move(options), in->path(), std::move(place));
 }

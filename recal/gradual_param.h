@@ -17,6 +17,7 @@ struct GradualParamOptions {
   Period update_frequency;
   std::string inter_func = "linear";  ///< recal/curve.h
   bool params_strict = true;
+  ParamLogs logs = ParamLogs::kByDefault;
 };
 
 /// Sets every element of the named parameters again and again, from init_val at its start to
@@ -30,8 +31,10 @@ class GradualParam final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
   Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
+  ParamLogs param_logs() const override { return options_.logs; }
 
  private:
   GradualParamOptions options_;

@@ -6,6 +6,7 @@
 
 #include "base/yaml_document.h"
 #include "recal/modifier.h"
+#include "recal/param_groups.h"
 
 namespace lockstep::recal {
 
@@ -16,11 +17,13 @@ class GroupClaims {
   GroupClaims(std::string quantity, int64_t steps_per_epoch)
       : quantity_(std::move(quantity)), steps_per_epoch_(steps_per_epoch) {}
 
-  /// The writer must outlive this. A fault at its place if another writes the group (or all,
-  /// kAllGroups) at one of the steps.
-  void add(const Modifier& writer, int group, StepRange steps, Faults* faults);
+  /// The writer must outlive this. A fault at its place if another writes one of the groups at one
+  /// of the steps.
+  void add(const Modifier& writer, const ParamGroups& groups, StepRange steps, Faults* faults);
 
  private:
+  /// False, with a fault, if another writes the group (or all, kAllGroups).
+  bool add(const Modifier& writer, int group, StepRange steps, Faults* faults);
   struct Claim {
     const Modifier* writer;
     int group;

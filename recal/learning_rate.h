@@ -13,8 +13,9 @@ namespace lockstep::recal {
 struct LearningRateOptions {
   Window window;
   RateClass rate;
-  std::optional<double> init_lr;  ///< nothing: the optimizer's rate at start-up
-  int group = kAllGroups;
+  std::optional<double> init_lr;  ///< nothing: the rate in force at the start
+  bool end_is_default = false;    ///< the recipe names none
+  ParamGroups groups;
 };
 
 /// Multiplies the learning rate by gamma at set epochs, beginning with init_lr at the start, or
@@ -29,13 +30,19 @@ class LearningRate final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
   Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override;
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
 
  private:
-  void add_cycles(TimelineBuilder* builder, StepRange steps, double base) const;
-  void add_periods(TimelineBuilder* builder, StepRange steps, double base) const;
-  void add_milestones(TimelineBuilder* builder, StepRange steps, double base) const;
+  void add(TimelineBuilder* builder, StepRange steps, double base, const ParamGroups& groups) const;
+  void add_cycles(TimelineBuilder* builder, StepRange steps, double base,
+                  const ParamGroups& groups) const;
+  void add_periods(TimelineBuilder* builder, StepRange steps, double base,
+                   const ParamGroups& groups) const;
+  void check_milestones(TimelineBuilder* builder, StepRange steps) const;
+  void add_milestones(TimelineBuilder* builder, StepRange steps, double base,
+                      const ParamGroups& groups) const;
 
   LearningRateOptions options_;
 };

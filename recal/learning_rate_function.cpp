@@ -17,7 +17,7 @@ std::unique_ptr<Modifier> LearningRateFunction::read(YamlFields* in, Place place
   read_required(in, "final_lr", &options.final_lr, at_least(0), "rate at the end");
   options.names_cycle =
       read_period(in, "cycle_epochs", "cyclic_linear: length of a cycle", &options.cycle, false);
-  read_param_groups(in, &options.group);
+  read_param_groups(in, &options.groups);
   read_minus_one(in, "update_frequency", kFunctionOfTheStep);
   read_logging(in);
   in->done();
@@ -27,13 +27,13 @@ std::unique_ptr<Modifier> LearningRateFunction::read(YamlFields* in, Place place
 std::string LearningRateFunction::summary() const {
   return fmt::format("{} from {} to {}{}{}", options_.lr_func, options_.init_lr, options_.final_lr,
                      is_cyclic() ? ", again every " + options_.cycle.text() : "",
-                     of_group(options_.group));
+                     options_.groups.text());
 }
 
 void LearningRateFunction::contribute(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
   if (!steps || steps->first == steps->last) return;
-  builder->claim_learning_rate(options_.group, *steps);
+  builder->claim_learning_rate(options_.groups, *steps);
   if (options_.names_cycle && !is_cyclic())
     builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
   const Calendar& calendar = builder->calendar();
@@ -46,7 +46,7 @@ void LearningRateFunction::contribute(TimelineBuilder* builder) const {
                       .last_step = steps->last,
                       .steps_per_epoch = calendar.steps_per_epoch()};
   if (is_cyclic()) formula.cycles = rhythm_of(*options_.window.start, options_.cycle);
-  builder->add_formula(steps->first, formula, options_.group);
+  builder->add_formula(steps->first, formula, options_.groups);
 }
 
 }  // namespace lockstep::recal

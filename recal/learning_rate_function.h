@@ -16,7 +16,7 @@ struct LearningRateFunctionOptions {
   double final_lr = 0;
   Period cycle{.epochs = Decimal(1)};  ///< cyclic_linear
   bool names_cycle = false;
-  int group = kAllGroups;
+  ParamGroups groups;
 };
 
 /// Leads the learning rate from init_lr to final_lr, anew at each step; cyclic_linear does so again
@@ -30,6 +30,7 @@ class LearningRateFunction final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
   Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
 

@@ -1,5 +1,7 @@
 // What the manager tells of itself.
 
+#include <set>
+
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
@@ -11,6 +13,8 @@ namespace {
 double fraction(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
+
+double pruned_fraction(const Mask& mask) { return fraction(mask.num_pruned, mask.weight.numel()); }
 
 void add_rates(const Timeline& timeline, int64_t step, std::vector<Summary>* all) {
   for (int group = 0; group < kNumParamGroups; ++group) {
@@ -65,20 +69,58 @@ std::vector<Summary> ScheduledModifierManager::layer_sparsities(bool all) const 
   std::vector<Summary> result;
   for (const Mask& mask : masks_.all())
     if (all || timeline().logs_param(mask.param))
-      result.push_back({mask.name, fraction(mask.num_pruned, mask.weight.numel())});
+      result.push_back({mask.name, pruned_fraction(mask)});
   return result;
+}
+
+std::vector<std::string> ScheduledModifierManager::unkept_zeros() const {
+  constexpr int64_t kManyZeros = 20;  // one of so many
+  std::vector<std::string> warnings;
+  std::set<int> seen;
+  for (const Action& action : timeline().actions()) {
+    if (action.kind != ActionKind::kQuantize || !seen.insert(action.modifier).second) continue;
+    std::vector<std::string> names;
+    for (const int64_t index : timeline().params_of(action.modifier)) {
+      const Param& param = params_[static_cast<size_t>(index)];
+      if (masks_.covers(index)) continue;
+      const int64_t num_weights = param.tensor.numel();
+      const int64_t num_zeros = num_weights - param.tensor.detach().count_nonzero().item<int64_t>();
+      if (num_zeros * kManyZeros >= num_weights && num_zeros < num_weights)
+        names.push_back(
+            fmt::format("{} ({:.0f} %)", param.name, 100 * fraction(num_zeros, num_weights)));
+    }
+    if (names.empty()) continue;
+    const ModifierEntry& entry = timeline().modifiers()[static_cast<size_t>(action.modifier)];
+    warnings.push_back(fmt::format(
+        "{}: {}: it quantizes weights that hold zeros which nothing keeps, so that training brings "
+        "them back: {}; keep them with a ConstantKSModifier listed before it",
+        entry.place, entry.tag, fmt::join(names, ", ")));
+  }
+  return warnings;
 }
 
 std::vector<Summary> ScheduledModifierManager::summaries(int64_t step) const {
   std::vector<Summary> all;
   add_rates(timeline(), step, &all);
   const std::vector<std::string> names = modifier_names(timeline());
-  for (size_t i = 0; i < names.size(); ++i)
-    if (const auto target = timeline().target_sparsity_at(step, static_cast<int>(i)))
-      all.push_back({"target_sparsity/" + names[i], *target});
+  const std::vector<bool> trainable = timeline().trainable_at(step);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const ModifierEntry& entry = timeline().modifiers()[i];
+    const auto modifier = static_cast<int>(i);
+    if (const auto target = timeline().target_sparsity_at(step, modifier))
+      all.push_back({names[i] + "/target_sparsity", *target});
+    if (entry.param_logs == ParamLogs::kNowhere) continue;
+    const std::optional<double> value = timeline().param_value_at(step, modifier);
+    for (const int64_t param : timeline().params_of(modifier)) {
+      const std::string name = names[i] + "/" + params_[static_cast<size_t>(param)].name;
+      if (entry.works_on_masks)
+        all.push_back({name + "/sparsity", pruned_fraction(masks_.of(param))});
+      if (entry.sets_trainable)
+        all.push_back({name + "/trainable", trainable[static_cast<size_t>(param)] ? 1.0 : 0.0});
+      if (value) all.push_back({name + "/value", *value});
+    }
+  }
   all.push_back({"sparsity", sparsity()});
-  for (const Summary& layer : layer_sparsities(false))
-    all.push_back({"sparsity/" + layer.name, layer.value});
   all.push_back({"mask_updates", static_cast<double>(num_mask_updates_)});
   all.push_back({"revived_weights", static_cast<double>(num_revived_)});
   const int64_t num_quantized = quantizer_ ? quantizer_->num_quantized() : 0;

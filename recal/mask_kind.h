@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,13 +22,19 @@ struct MaskKind {
   int64_t n = 0;  ///< kNofM: kept of each m
   int64_t m = 0;  ///< kBlock, kNofM: neighbours
 
-  /// unstructured, block4, [1, 4] (= block4), N:M with 0 < N < M <= 64, filter, channel; nothing
-  /// for any other text.
+  /// unstructured, block4, [1, N] (blocks of N inputs; [1, 1] = unstructured, [1, 4] = block4), N:M
+  /// with 0 < N < M, filter, channel; N and M at most 64. Nothing for any other text.
   static std::optional<MaskKind> parse(std::string_view text);
   /// unstructured, block4, 2:4, filter, channel.
   std::string text() const;
+  /// How many things a sparsity counts in a weight [O, I, ...]: weights, or the groups that go
+  /// together; 0 for N:M, which leaves some of each group anyway, and where `sizes` is empty.
+  int64_t num_prunable(std::span<const int64_t> sizes) const;
   bool operator==(const MaskKind&) const = default;
 };
+
+/// How many of n things (weights, groups) sparsity s prunes: llround(s * n).
+int64_t num_to_prune(double sparsity, int64_t num_things);
 
 /// 1 - N/M is not exact in binary; what a recipe writes for it may differ in the last digits.
 inline constexpr double kRoundingOfSparsity = 1e-9;

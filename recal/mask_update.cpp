@@ -1,12 +1,12 @@
 #include "recal/mask_update.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "base/bit_mask.h"
 #include "base/error.h"
+#include "recal/magnitude_kernels.h"
 #include "recal/magnitude_threshold.h"
 #include "recal/mask_groups.h"
 #include "recal/mask_n_of_m.h"
@@ -98,11 +98,14 @@ void prune_by_magnitude(std::span<const MaskedWeight> weights, double sparsity,
   prune_weights<Bits>(weights, sparsity);
 }
 
+bool is_of_groups(const MaskKind& kind) {
+  return kind.pattern != MaskPattern::kUnstructured && kind.pattern != MaskPattern::kNofM;
+}
+
 /// Under one threshold. All values are of one type.
 void prune_together(std::span<const MaskedWeight> weights, double sparsity, const MaskKind& kind) {
   if (weights.empty()) return;
-  if (kind.pattern != MaskPattern::kUnstructured && kind.pattern != MaskPattern::kNofM)
-    return prune_groups(weights, sparsity, kind);
+  if (is_of_groups(kind)) return prune_groups(weights, sparsity, kind);
   switch (weights.front().values.element_size()) {
     case 2:
       return prune_by_magnitude<uint16_t>(weights, sparsity, kind);
@@ -111,6 +114,36 @@ void prune_together(std::span<const MaskedWeight> weights, double sparsity, cons
     default:
       return prune_by_magnitude<uint64_t>(weights, sparsity, kind);
   }
+}
+
+void keep(uint8_t* bits, int64_t item) {
+  bits[item >> 3] = static_cast<uint8_t>(bits[item >> 3] | (1U << (item & 7)));
+}
+
+/// Keeps the largest group of those that were kept before; of equal ones the last.
+void keep_largest(const MaskedWeight& weight, const MaskKind& kind,
+                  const std::vector<uint8_t>& before) {
+  GroupScores groups = score_groups(kind, weight.values, before.data());
+  // As selection reads them: the bits of doubles without a sign rise with their value, NaN on top.
+  const auto* scores = reinterpret_cast<const uint64_t*>(groups.scores.data());
+  int64_t largest = -1;
+  for (int64_t i = 0; i < static_cast<int64_t>(groups.scores.size()); ++i)
+    if (is_kept(groups.kept.data(), i) && (largest < 0 || scores[i] >= scores[largest]))
+      largest = i;
+  std::fill(groups.kept.begin(), groups.kept.end(), uint8_t{0});
+  keep(groups.kept.data(), largest);
+  std::copy(before.begin(), before.end(), bits_of(weight));
+  drop_groups(kind, weight.values.sizes(), groups.kept, bits_of(weight));
+}
+
+/// True if these counts may take all of some weight.
+bool may_take_all(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule) {
+  if (sparsity >= 1 || !is_of_groups(rule.kind)) return false;
+  if (rule.global && weights.size() > 1) return true;
+  return std::any_of(weights.begin(), weights.end(), [&](const MaskedWeight& weight) {
+    const int64_t num_groups = rule.kind.num_prunable(weight.values.sizes());
+    return num_to_prune(sparsity, num_groups) >= num_groups;
+  });
 }
 
 std::vector<MaskedWeight> of_one_type(std::span<const MaskedWeight> weights) {
@@ -139,15 +172,23 @@ void check_usable(const MaskedWeight& weight) {
 
 }  // namespace
 
-int64_t num_to_prune(double sparsity, int64_t num_things) {
-  return std::llround(sparsity * static_cast<double>(num_things));
-}
-
 void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule) {
   for (const MaskedWeight& weight : weights) check_usable(weight);
-  if (rule.global) return prune_together(of_one_type(weights), sparsity, rule.kind);
-  for (size_t i = 0; i < weights.size(); ++i)
-    prune_together(weights.subspan(i, 1), sparsity, rule.kind);
+  std::vector<std::vector<uint8_t>> before;
+  if (may_take_all(weights, sparsity, rule))
+    for (const MaskedWeight& weight : weights)
+      before.emplace_back(bits_of(weight), bits_of(weight) + weight.kept_bits.numel());
+  if (rule.global) {
+    prune_together(of_one_type(weights), sparsity, rule.kind);
+  } else {
+    for (size_t i = 0; i < weights.size(); ++i)
+      prune_together(weights.subspan(i, 1), sparsity, rule.kind);
+  }
+  for (size_t i = 0; i < before.size(); ++i) {
+    const int64_t num = weights[i].values.numel();
+    if (count_kept(bits_of(weights[i]), num) == 0 && count_kept(before[i].data(), num) > 0)
+      keep_largest(weights[i], rule.kind, before[i]);
+  }
 }
 
 }  // namespace lockstep::recal

@@ -10,9 +10,6 @@
 
 namespace lockstep::recal {
 
-/// How many of n things (weights, groups) sparsity s prunes: llround(s * n).
-int64_t num_to_prune(double sparsity, int64_t num_things);
-
 /// A weight and the bits of its mask (base/bit_mask.h).
 struct MaskedWeight {
   std::string name;
@@ -27,6 +24,11 @@ struct MaskedWeight {
 ///                           mean magnitude of its members (mask_groups.h)
 ///   N:M                     exactly llround(s * n) weights, smallest first, but never more than
 ///                           M - N of M neighbours; at s = 1 - N/M the full pattern stands
+///
+/// Blocks, filters and channels: a sparsity below 1 leaves one of each weight. Where these counts
+/// would take all that are kept, the largest stays (of equal ones the last): of a layer with one
+/// input or ten outputs a coarse group is much, and a layer of zeros passes nothing on. (SparseML
+/// spares layers of one filter or channel.)
 ///
 /// What is pruned stays so, and where more is pruned than asked nothing changes. Of equal sizes the
 /// first weight and there the lowest row-major index goes first; NaN is the

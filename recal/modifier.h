@@ -27,6 +27,13 @@ struct Place {
 };
 Place place_of(const YamlDocument& document, const YAML::Node& node);
 
+/// Where the parameters of a modifier have summaries of their own.
+enum class ParamLogs {
+  kByDefault,   ///< TensorBoard
+  kEverywhere,  ///< Prometheus too
+  kNowhere,
+};
+
 /// One entry of a recipe: options and no state. What it does is compiled into the timeline before
 /// step 0, so equal ranks stay equal and a resumed run takes the path of an unbroken one.
 class Modifier {
@@ -39,13 +46,16 @@ class Modifier {
   const Place& place() const { return place_; }
 
   virtual Window window() const = 0;
+  /// Makes the moments that it names those of the run, where it stands in a stage. Call once,
+  /// before anything else.
+  virtual void place_in(StageSpan* stage) = 0;
   /// What it does, in a few words, for `lockstep plan`.
   virtual std::string summary() const = 0;
   /// Adds its actions. Faults and warnings that need the model or the steps per epoch go to the
   /// builder as well.
   virtual void contribute(TimelineBuilder* builder) const = 0;
-  /// Whether each of its parameters gets summaries of its own (`log_types`).
-  virtual bool logs_params() const { return false; }
+  /// Where each of its parameters gets summaries of its own (`log_types`).
+  virtual ParamLogs param_logs() const { return ParamLogs::kByDefault; }
 
  private:
   std::string tag_;

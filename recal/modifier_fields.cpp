@@ -1,5 +1,8 @@
 #include "recal/modifier_fields.h"
 
+#include <algorithm>
+#include <limits>
+
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
@@ -10,6 +13,10 @@ namespace {
 
 bool is_minus_one(const YAML::Node& node) {
   return node.IsScalar() && parse_number(node.Scalar()) == -1.0;
+}
+
+Moment minus_one(MinusOne meaning) {
+  return meaning == MinusOne::kRunEnd ? Moment::run_end() : Moment::at_epoch(Decimal());
 }
 
 /// Both keys are known from here on. True if exactly one of them is there.
@@ -39,13 +46,22 @@ bool is_after(const Moment& end, const Moment& start) {
 }  // namespace
 
 bool read_moment(YamlFields* in, const MomentKey& key, std::optional<Moment>* value) {
-  const std::string epoch_key = std::string(key.name) + "_epoch";
   const std::string step_key = std::string(key.name) + "_step";
-  if (!choose_twin(in, epoch_key, step_key, key.is_required)) return false;
+  std::string epoch_key = std::string(key.name) + "_epoch";
+  const bool is_short = (key.name == "start" || key.name == "end") && in->has(key.name);
+  if (is_short && choose_twin(in, std::string(key.name), epoch_key, false)) epoch_key = key.name;
+  if (key.is_minus_one_by_default && lacks_moment(*in, key.name)) {
+    in->take(epoch_key);
+    in->take(step_key);
+    *value = minus_one(key.minus_one);
+    return true;
+  }
+  const bool is_required = key.is_required && !key.is_minus_one_by_default;
+  if (!choose_twin(in, epoch_key, step_key, is_required)) return false;
   const bool in_steps = in->has(step_key);
   if (key.minus_one != MinusOne::kRefused &&
       is_minus_one(in->take(in_steps ? step_key : epoch_key))) {
-    *value = key.minus_one == MinusOne::kRunEnd ? Moment::run_end() : Moment::at_epoch(Decimal());
+    *value = minus_one(key.minus_one);
     return true;
   }
   Moment moment{.kind = in_steps ? Moment::Kind::kStep : Moment::Kind::kEpoch};
@@ -55,25 +71,31 @@ bool read_moment(YamlFields* in, const MomentKey& key, std::optional<Moment>* va
   return good;
 }
 
-bool read_window(YamlFields* in, Window* window, bool is_required) {
+bool lacks_moment(const YamlFields& in, std::string_view name) {
+  const std::string text(name);
+  return !in.has(text) && !in.has(text + "_epoch") && !in.has(text + "_step");
+}
+
+bool read_window(YamlFields* in, Window* window, Bounds bounds) {
   const bool has_start = read_moment(in,
                                      {.name = "start",
                                       .help = "first epoch of activity, from 0; fractions allowed",
-                                      .is_required = is_required,
+                                      .is_required = bounds != Bounds::kOptional,
                                       .minus_one = MinusOne::kRunStart},
                                      &window->start);
   const bool has_end = read_moment(in,
                                    {.name = "end",
                                     .help = "activity ends before this epoch",
-                                    .is_required = is_required,
-                                    .minus_one = MinusOne::kRunEnd},
+                                    .is_required = bounds != Bounds::kOptional,
+                                    .minus_one = MinusOne::kRunEnd,
+                                    .is_minus_one_by_default = bounds == Bounds::kEndByDefault},
                                    &window->end);
   if (!has_start || !has_end) return false;
   if (is_after(*window->end, *window->start)) return true;
-  const std::string unit = in->has("end_step") ? "step" : "epoch";
-  const bool in_steps = unit == "step";
+  const bool in_steps = in->has("end_step");
+  const std::string unit = in_steps ? "step" : "epoch";
   in->fault(
-      "end_" + unit,
+      in->has("end") ? "end" : "end_" + unit,
       fmt::format("'{}.end_{}' is {}, it must be greater than start_{} ({})", in->path(), unit,
                   in_steps ? std::to_string(window->end->step) : window->end->epoch.text(), unit,
                   in_steps ? std::to_string(window->start->step) : window->start->epoch.text()));
@@ -122,22 +144,27 @@ bool read_required(YamlFields* in, std::string_view key, double* value, Range ra
   return in->read(key, value, range, help);
 }
 
-bool read_param_groups(YamlFields* in, int* group) {
+bool read_param_value(YamlFields* in, std::string_view key, double* value, std::string_view help) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return read_required(in, key, value, between(-kMost, kMost), help);
+}
+
+bool read_param_groups(YamlFields* in, ParamGroups* groups) {
   constexpr std::string_view kKey = "param_groups";
-  std::vector<int64_t> groups;
+  constexpr double kMostGroups = 1000;
+  std::vector<int64_t> numbers;
   if (!in->has(kKey)) return in->take(kKey), true;
-  if (!in->read(kKey, &groups, between(0, kNumParamGroups - 1),
+  if (!in->read(kKey, &numbers, between(0, kMostGroups - 1),
                 "optimizer groups: 0 = weights, which decay; 1 = the rest"))
     return false;
-  if (groups.empty()) {
-    in->fault(kKey, fmt::format("'{}.param_groups' must name 0 (weights, which decay), 1 (the "
-                                "rest) or both",
-                                in->path()));
+  if (numbers.empty()) {
+    in->fault(kKey, fmt::format("'{}.param_groups' must name a group; there are {}", in->path(),
+                                known_param_groups()));
     return false;
   }
-  *group = static_cast<int>(groups.front());
-  for (const int64_t other : groups)
-    if (other != groups.front()) *group = kAllGroups;
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  groups->numbers.assign(numbers.begin(), numbers.end());
   return true;
 }
 
@@ -147,7 +174,7 @@ void read_constant_logging(YamlFields* in) {
 }
 
 void read_logging(YamlFields* in) {
-  bool ignored = false;
+  ParamLogs ignored = ParamLogs::kByDefault;
   read_constant_logging(in);
   read_log_types(in, &ignored);
 }
@@ -156,14 +183,15 @@ void read_params_strict(YamlFields* in, bool* strict) {
   in->read("params_strict", strict, "whether an entry of params must select something");
 }
 
-void read_log_types(YamlFields* in, bool* logs_params) {
+void read_log_types(YamlFields* in, ParamLogs* logs) {
   const YAML::Node node = in->take("log_types", "__ALL__, none or a list",
                                    "whether each parameter gets summaries of its own");
   if (!node.IsDefined()) return;
-  if (node.IsNull() || (node.IsScalar() && node.Scalar() == "none")) {
-    *logs_params = false;
+  if (node.IsNull() || (node.IsScalar() && node.Scalar() == "none") ||
+      (node.IsSequence() && node.size() == 0)) {
+    *logs = ParamLogs::kNowhere;
   } else if (node.IsSequence() || (node.IsScalar() && node.Scalar() == "__ALL__")) {
-    *logs_params = !node.IsSequence() || node.size() > 0;
+    *logs = ParamLogs::kEverywhere;
   } else {
     in->fault("log_types",
               fmt::format("'{}.log_types' must be __ALL__, none or a list of names", in->path()));

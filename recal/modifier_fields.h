@@ -3,9 +3,10 @@
 #include <optional>
 #include <string_view>
 
-#include "base/param_group.h"
 #include "base/yaml_fields.h"
+#include "recal/modifier.h"
 #include "recal/moment.h"
+#include "recal/param_groups.h"
 
 /// Readers of keys that several modifiers have. Wrong values become faults; each returns true if
 /// its value may be used.
@@ -21,18 +22,28 @@ inline constexpr double kMinPeriod = 1e-6;
 enum class MinusOne { kRefused, kRunStart, kRunEnd };
 
 /// Reads `<name>_epoch` (a decimal, 0 to kMaxEpoch) or its twin `<name>_step` (a whole number, 0 to
-/// kMaxStep): at most one of them, exactly one if required.
+/// kMaxStep): at most one of them, exactly one if required. `start` and `end` alone are read as
+/// start_epoch and end_epoch, as newer recipes of SparseML write them.
 struct MomentKey {
   std::string_view name;  ///< start, end, freeze_bn_stats, ...
   std::string_view help;
   bool is_required = true;
   MinusOne minus_one = MinusOne::kRefused;
+  bool is_minus_one_by_default = false;  ///< not required, and -1 where it is missing
 };
 bool read_moment(YamlFields* in, const MomentKey& key, std::optional<Moment>* value);
 
+/// True if neither the epoch nor the step of this name is given.
+bool lacks_moment(const YamlFields& in, std::string_view name);
+
 /// Reads start (-1: the run's) and end (-1: the run's), start < end. Where they are optional, a
 /// missing one leaves the window open there.
-bool read_window(YamlFields* in, Window* window, bool is_required = true);
+enum class Bounds {
+  kRequired,
+  kOptional,
+  kEndByDefault,  ///< the start is required, a missing end is -1
+};
+bool read_window(YamlFields* in, Window* window, Bounds bounds = Bounds::kRequired);
 
 /// Reads a length: `<name>` in epochs (a decimal, kMinPeriod to kMaxEpoch) or its twin
 /// `<name>_steps` (>= 1); an `_epochs` at the end of the name makes way for it. Exactly one of them
@@ -57,22 +68,25 @@ inline constexpr std::string_view kActsOnce = "it acts once, at its start";
 bool read_required(YamlFields* in, std::string_view key, double* value, Range range,
                    std::string_view help);
 
-/// Reads `param_groups`, a list of 0 (weights, which decay) and 1 (the rest), into one group or
-/// kAllGroups (recal/timeline.h). Absent: `group` stays.
-bool read_param_groups(YamlFields* in, int* group);
+/// A required value for parameters: one that float32 can hold.
+bool read_param_value(YamlFields* in, std::string_view key, double* value, std::string_view help);
+
+/// Reads `param_groups`, a list of group numbers; which ones there are the timeline knows. Absent:
+/// `groups` stays.
+bool read_param_groups(YamlFields* in, ParamGroups* groups);
 
 /// Reads `constant_logging`, which recipes of other systems carry. Summaries here hold every rate
 /// at every summary step anyway, so both values mean the same.
 void read_constant_logging(YamlFields* in);
-/// The same and `log_types`, which has no effect where a modifier prunes nothing.
+/// The same and `log_types`, which has no effect where a modifier has no parameters.
 void read_logging(YamlFields* in);
 
 /// Reads `params_strict`: whether an entry of `params` that selects nothing is a fault (default) or
 /// a warning.
 void read_params_strict(YamlFields* in, bool* strict);
 
-/// Reads `log_types`: __ALL__ or a list of any names asks for summaries of each parameter; none or
-/// an empty list does not.
-void read_log_types(YamlFields* in, bool* logs_params);
+/// Reads `log_types`: __ALL__ or a list of any names asks for summaries of each parameter, wherever
+/// there are summaries; none or an empty list forbids them. Absent: `logs` stays.
+void read_log_types(YamlFields* in, ParamLogs* logs);
 
 }  // namespace lockstep::recal

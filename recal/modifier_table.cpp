@@ -21,23 +21,32 @@
 namespace lockstep::recal {
 namespace {
 
+using Modifiers = std::vector<std::unique_ptr<Modifier>>;
+
 struct TableRow {
   std::string_view tag;
-  std::unique_ptr<Modifier> (*read)(YamlFields* in, Place place);
+  Modifiers (*read)(YamlFields* in, const Place& place);
 };
 
+template <typename T>
+Modifiers read_one(YamlFields* in, const Place& place) {
+  Modifiers one;
+  one.push_back(T::read(in, place));
+  return one;
+}
+
 constexpr std::array kTable = {
-    TableRow{EpochRange::kTag, EpochRange::read},
-    TableRow{ConstantKS::kTag, ConstantKS::read},
+    TableRow{EpochRange::kTag, read_one<EpochRange>},
+    TableRow{ConstantKS::kTag, read_one<ConstantKS>},
     TableRow{GradualKS::kTag, GradualKS::read},
-    TableRow{SetLearningRate::kTag, SetLearningRate::read},
-    TableRow{LearningRate::kTag, LearningRate::read},
-    TableRow{LearningRateFunction::kTag, LearningRateFunction::read},
-    TableRow{SetWeightDecay::kTag, SetWeightDecay::read},
-    TableRow{TrainableParams::kTag, TrainableParams::read},
-    TableRow{QuantizationModifier::kTag, QuantizationModifier::read},
-    TableRow{SetParam::kTag, SetParam::read},
-    TableRow{GradualParam::kTag, GradualParam::read},
+    TableRow{SetLearningRate::kTag, read_one<SetLearningRate>},
+    TableRow{LearningRate::kTag, read_one<LearningRate>},
+    TableRow{LearningRateFunction::kTag, read_one<LearningRateFunction>},
+    TableRow{SetWeightDecay::kTag, read_one<SetWeightDecay>},
+    TableRow{TrainableParams::kTag, read_one<TrainableParams>},
+    TableRow{QuantizationModifier::kTag, read_one<QuantizationModifier>},
+    TableRow{SetParam::kTag, read_one<SetParam>},
+    TableRow{GradualParam::kTag, read_one<GradualParam>},
 };
 
 /// Names by which other systems know a modifier. Its reader sees the name as written
@@ -113,11 +122,11 @@ std::string unknown_tag_message(const std::string& tag) {
 
 }  // namespace
 
-std::unique_ptr<Modifier> read_modifier(const YAML::Node& item, const YamlDocument& document,
-                                        Faults* faults) {
+std::vector<std::unique_ptr<Modifier>> read_modifier(const YAML::Node& item,
+                                                     const YamlDocument& document, Faults* faults) {
   const auto refuse = [&](std::string message) {
     faults->add(document.fault_at(item, std::move(message)));
-    return nullptr;
+    return Modifiers();
   };
   const std::string tag = item.Tag();
   if (!has_tag(tag)) return refuse(no_tag_message(item));
@@ -129,5 +138,23 @@ std::unique_ptr<Modifier> read_modifier(const YAML::Node& item, const YamlDocume
   YamlFields fields(item, tag.substr(1), document, faults);
   return row->read(&fields, place_of(document, item));
 }
+
+std::vector<std::unique_ptr<Modifier>> read_named_modifier(const YAML::Node& name,
+                                                           const YAML::Node& body,
+                                                           const YamlDocument& document,
+                                                           Faults* faults) {
+  const auto refuse = [&](std::string message) {
+    faults->add(document.fault_at(name, std::move(message)));
+    return Modifiers();
+  };
+  const std::string text = name.IsScalar() ? name.Scalar() : "";
+  const TableRow* row = find_row(text);
+  if (row == nullptr) return refuse(unknown_tag_message("!" + text));
+  if (!body.IsMap()) return refuse(fmt::format("{} has no keys: write them below it", text));
+  YamlFields fields(body, text, document, faults);
+  return row->read(&fields, place_of(document, name));
+}
+
+bool is_modifier_name(std::string_view text) { return text.ends_with("Modifier"); }
 
 }  // namespace lockstep::recal

@@ -26,6 +26,55 @@ std::string Period::text() const {
   return fmt::format("{} {}{}", number, steps > 0 ? "step" : "epoch", number == "1" ? "" : "s");
 }
 
+void StageSpan::place(Moment* moment) {
+  if (moment->is_run_end()) {
+    if (end_) *moment = *end_;
+  } else if (moment->kind == Moment::Kind::kStep && start_.kind == Moment::Kind::kStep) {
+    moment->step += start_.step;
+  } else if (moment->kind == Moment::Kind::kEpoch && start_.kind == Moment::Kind::kEpoch) {
+    place(&moment->epoch);
+  } else if (moment->kind == Moment::Kind::kEpoch && moment->epoch == Decimal()) {
+    *moment = start_;
+  } else if (start_.kind == Moment::Kind::kStep || start_.epoch > Decimal()) {
+    fault_ = fmt::format(
+        "'{}' counts from its stage's start, which is at {}: write both in epochs "
+        "or both in steps",
+        moment->sentence_text(), start_.sentence_text());
+  }
+}
+
+void StageSpan::place(std::optional<Moment>* moment) {
+  if (*moment) place(&**moment);
+}
+
+void StageSpan::place(Window* window) {
+  place(&window->start);
+  place(&window->end);
+}
+
+void StageSpan::place(Decimal* epoch) {
+  if (start_.kind == Moment::Kind::kStep) {
+    fault_ = fmt::format(
+        "epoch {} counts from its stage's start, which is at {}: write both in "
+        "epochs or both in steps",
+        epoch->text(), start_.sentence_text());
+    return;
+  }
+  if (const std::optional<Decimal> sum = epoch->plus(start_.epoch)) {
+    *epoch = *sum;
+  } else {
+    fault_ = fmt::format("epoch {} behind epoch {} has more than 18 digits", epoch->text(),
+                         start_.epoch.text());
+  }
+}
+
+void StageSpan::place_open(Window* window) {
+  place(window);
+  const bool is_first = start_.kind == Moment::Kind::kEpoch && start_.epoch == Decimal();
+  if (!window->start && !is_first) window->start = start_;
+  if (!window->end && end_) window->end = end_;
+}
+
 double Rhythm::length(int64_t steps_per_epoch) const {
   return static_cast<double>(period.steps) +
          period.epochs.to_double() * static_cast<double>(steps_per_epoch);

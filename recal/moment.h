@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/decimal.h"
 
@@ -40,6 +41,31 @@ struct Period {
 struct Window {
   std::optional<Moment> start;
   std::optional<Moment> end;
+};
+
+/// Where a stage of a recipe lies in the run. Moments that are written in a stage count from its
+/// start; place() turns them into the run's.
+class StageSpan {
+ public:
+  /// end: nothing for the last stage, which may last to the run's end.
+  StageSpan(const Moment& start, std::optional<Moment> end) : start_(start), end_(std::move(end)) {}
+
+  const Moment& start() const { return start_; }
+  void place(Moment* moment);
+  void place(std::optional<Moment>* moment);
+  void place(Window* window);
+  void place(Decimal* epoch);
+  /// The same of a window whose missing bounds are the stage's.
+  void place_open(Window* window);
+
+  /// Why some moment could not be placed: its unit is not that of the stage's start, or the sum has
+  /// too many digits. Empty: all could.
+  const std::string& fault() const { return fault_; }
+
+ private:
+  Moment start_;
+  std::optional<Moment> end_;
+  std::string fault_;
 };
 
 /// Steps first, first + 1, ..., last - 1.

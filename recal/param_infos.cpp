@@ -5,9 +5,12 @@ namespace lockstep::recal {
 std::vector<ParamInfo> param_infos(const ParamTable& params) {
   std::vector<ParamInfo> infos;
   infos.reserve(params.size());
-  for (const Param& param : params)
-    infos.push_back(
-        {param.name, param.prunable, param.tensor.defined() ? param.tensor.numel() : 0});
+  for (const Param& param : params) {
+    ParamInfo& info = infos.emplace_back(ParamInfo{param.name, param.prunable});
+    if (!param.tensor.defined()) continue;
+    info.num_weights = param.tensor.numel();
+    info.sizes = param.tensor.sizes().vec();
+  }
   return infos;
 }
 

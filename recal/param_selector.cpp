@@ -13,7 +13,7 @@ constexpr std::string_view kAll = "__ALL__";
 constexpr std::string_view kAllPrunable = "__ALL_PRUNABLE__";
 constexpr size_t kMaxNamesShown = 4;
 
-bool means_all(const YAML::Node& node) {
+bool is_word_for_all(const YAML::Node& node) {
   return node.IsScalar() && (node.Scalar() == kAll || node.Scalar() == kAllPrunable);
 }
 
@@ -23,9 +23,10 @@ std::string layer_of(const std::string& name) {
   return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-/// True if a parameter is meant by its own name or that of its layer.
+/// True if a parameter is meant by its own name or that of its layer. What a pattern excludes by
+/// its own name, its layer's name does not bring back.
 bool names_param(const NamePattern& pattern, const ParamInfo& param) {
-  return pattern.names(param.name) || pattern.names(layer_of(param.name));
+  return pattern.names(param.name) || (!pattern.excludes() && pattern.names(layer_of(param.name)));
 }
 
 std::string shortened(const std::vector<std::string>& names) {
@@ -82,13 +83,24 @@ std::string no_layer_message(const NamePattern& pattern, const std::vector<Layer
 }  // namespace
 
 bool ParamSelector::read(YamlFields* in, std::string_view key) {
+  constexpr std::string_view kParams = "params", kTargets = "targets";
+  if (key == kParams && in->has(kTargets)) {
+    if (in->has(kParams))
+      in->fault(kTargets, fmt::format("'{}.params' and 'targets' are both given: keep one of them",
+                                      in->path()));
+    in->take(kParams);
+    key = kTargets;
+  }
   in->require(key);
   const YAML::Node node =
       in->take(key, "__ALL__ or list of names and re:patterns", "parameters this works on");
-  if (!node.IsDefined()) return false;
+  return node.IsDefined() && read_node(in, key, node);
+}
+
+bool ParamSelector::read_node(YamlFields* in, std::string_view key, const YAML::Node& node) {
   const bool is_list_of_one = node.IsSequence() && node.size() == 1;
   const YAML::Node& only = is_list_of_one ? node[0] : node;
-  if (means_all(only)) {
+  if (is_word_for_all(only)) {
     all_ = only.Scalar() == kAll ? All::kEverything : All::kPrunable;
     return true;
   }
@@ -118,7 +130,7 @@ bool ParamSelector::add(YamlFields* in, std::string_view key, const YAML::Node& 
         "pattern");
   if (!node.IsScalar() || node.Scalar().empty())
     return refuse(fmt::format("an entry of {} must be a name or a re:pattern", key));
-  if (means_all(node))
+  if (is_word_for_all(node))
     return refuse(fmt::format("{0} already means every layer: write '{1}: {0}' without a list",
                               node.Scalar(), key));
   std::string error;

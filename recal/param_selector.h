@@ -18,6 +18,7 @@ struct ParamInfo {
   std::string name;  ///< dotted: blocks.0.conv.weight
   bool prunable = false;
   int64_t num_weights = 0;
+  std::vector<int64_t> sizes = {};  ///< [outputs, inputs, ...]; empty: unknown
 };
 
 /// The `params` or `submodules` key of a modifier: what it works on.
@@ -26,15 +27,18 @@ struct ParamInfo {
 /// scalar is a list of one) of
 ///   name      of a layer or a parameter, dotted or slashed
 ///   re:REGEX  matches from the start of the full parameter name or of the layer name, in either
-///             spelling; RE2 syntax
+///             spelling; RE2 syntax, and two idioms for all names without X (name_pattern.h)
 ///
 /// The resolve functions give indexes, ascending, each once. An entry that selects nothing goes to
 /// `unmatched`, with its place and the nearest names: a fault, or a warning where the recipe says
 /// `params_strict: false`.
 class ParamSelector {
  public:
-  /// Reads the required key; wrong forms become faults.
+  /// Reads the required key; wrong forms become faults. `targets` is read as `params`, as newer
+  /// recipes of SparseML write it.
   bool read(YamlFields* in, std::string_view key);
+  /// The same of a node that belongs to the key.
+  bool read_node(YamlFields* in, std::string_view key, const YAML::Node& node);
 
   /// The prunable parameters that are meant; a layer's name means its weight.
   std::vector<int64_t> resolve_prunable(const std::vector<ParamInfo>& params,
@@ -45,6 +49,8 @@ class ParamSelector {
   std::vector<int64_t> resolve_layers(const std::vector<LayerInfo>& layers,
                                       Faults* unmatched) const;
 
+  /// True for __ALL__ and __ALL_PRUNABLE__.
+  bool means_all() const { return all_ != All::kNo; }
   /// As written: __ALL__, or [a, re:b].
   std::string text() const;
 

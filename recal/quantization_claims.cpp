@@ -60,8 +60,8 @@ std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
     bool has_warned = false;
     for (const int64_t index : claim.layers) {
       const LayerInfo& layer = layers_[static_cast<size_t>(index)];
-      const PruningClaim* pruned = pruning.find(layer.weight_param);
-      if (pruned == nullptr) continue;
+      const std::optional<PruningClaim> pruned = pruning.find(layer.weight_param);
+      if (!pruned) continue;
       if (pruned->released && (!total_steps || *pruned->released < *total_steps)) {
         faults->add(claim.modifier->place().fault(kept_no_longer(claim, layer.name, *pruned)));
         break;  // one fault says it for all its layers

@@ -27,6 +27,47 @@ void read_weights(YamlFields* in, QuantizationOptions* options) {
   options->per_channel = weights == "per_channel";
 }
 
+/// Keys of SparseML that may say what holds here anyway: outputs of layers are never rounded,
+/// inputs and weights are.
+void read_output_keys(YamlFields* in) {
+  for (const std::string_view key : {"quantize_conv_activations", "quantize_linear_activations",
+                                     "quantize_embedding_activations"}) {
+    if (!in->has(key)) continue;
+    const YAML::Node node = in->take(key);
+    const std::string text = node.IsScalar() ? node.Scalar() : "";
+    if (parse_bool(text) == false || text == "0") continue;
+    in->fault(key,
+              fmt::format("'{}.{}' may only be false: outputs of layers are not rounded, their "
+                          "inputs are",
+                          in->path(), key));
+  }
+  if (in->has("quantize_embeddings")) in->take("quantize_embeddings");  // there are none
+}
+
+/// Lists of kinds of modules: those that are never quantized may be excluded, and what is excluded
+/// may be named as quantizable beside.
+void read_module_types(YamlFields* in) {
+  std::vector<std::string> excluded, custom;
+  const auto read = [&](std::string_view key, std::vector<std::string>* types) {
+    if (in->has(key)) in->read(key, types, "");
+  };
+  read("exclude_module_types", &excluded);
+  read("custom_quantizable_module_types", &custom);
+  for (const std::string& type : excluded)
+    if (type.starts_with("Linear") || type.starts_with("Conv"))
+      in->fault(
+          "exclude_module_types",
+          fmt::format("'{}.exclude_module_types' holds {}, and nothing else is quantized: name "
+                      "the layers that shall be, in submodules",
+                      in->path(), type));
+  for (const std::string& type : custom)
+    if (std::find(excluded.begin(), excluded.end(), type) == excluded.end())
+      in->fault("custom_quantizable_module_types",
+                fmt::format("'{}.custom_quantizable_module_types' holds {}: only linear layers and "
+                            "convolutions can be quantized",
+                            in->path(), type));
+}
+
 }  // namespace
 
 std::unique_ptr<Modifier> QuantizationModifier::read(YamlFields* in, Place place) {
@@ -45,8 +86,16 @@ std::unique_ptr<Modifier> QuantizationModifier::read(YamlFields* in, Place place
              &options.batch_norm_frozen);
   read_weights(in, &options);
   read_no_end(in, "once on, quantization stays on");
+  read_output_keys(in);
+  read_module_types(in);
   in->done();
   return std::make_unique<QuantizationModifier>(std::move(options), in->path(), std::move(place));
+}
+
+void QuantizationModifier::place_in(StageSpan* stage) {
+  stage->place(&options_.start);
+  stage->place(&options_.observers_off);
+  stage->place(&options_.batch_norm_frozen);
 }
 
 std::string QuantizationModifier::summary() const {

@@ -28,6 +28,7 @@ class QuantizationModifier final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
   Window window() const override { return {options_.start, std::nullopt}; }
+  void place_in(StageSpan* stage) override;
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
 

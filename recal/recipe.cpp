@@ -8,8 +8,8 @@
 #include "base/digest.h"
 #include "base/yaml_fields.h"
 #include "recal/front_matter.h"
-#include "recal/modifier_table.h"
 #include "recal/recipe_outline.h"
+#include "recal/recipe_stages.h"
 #include "recal/recipe_variables.h"
 
 namespace lockstep::recal {
@@ -26,28 +26,48 @@ int64_t count_patterns(const YAML::Node& node) {
 }
 
 /// False, with a fault, if compiling the recipe would take long.
-bool size_is_fine(const std::vector<RecipeOutline::Entry>& lists, const YamlDocument& document,
-                  Faults* faults) {
+bool size_is_fine(const RecipeOutline& outline, const YamlDocument& document, Faults* faults) {
   int64_t num_modifiers = 0;
   int64_t num_patterns = 0;
-  for (const auto& [name, list, key] : lists) {
-    num_modifiers += static_cast<int64_t>(list.size());
-    num_patterns += count_patterns(list);
-    if (num_modifiers <= Recipe::kMaxModifiers && num_patterns <= Recipe::kMaxPatterns) continue;
-    faults->add(document.fault_at(list, fmt::format("more than {} modifiers or {} re:patterns",
-                                                    Recipe::kMaxModifiers, Recipe::kMaxPatterns)));
-    return false;
-  }
+  for (const RecipeOutline::Stage& stage : outline.stages)
+    for (const auto& [name, list, key] : stage.lists) {
+      num_modifiers += static_cast<int64_t>(list.size());
+      num_patterns += count_patterns(list);
+      if (num_modifiers <= Recipe::kMaxModifiers && num_patterns <= Recipe::kMaxPatterns) continue;
+      faults->add(
+          document.fault_at(list, fmt::format("more than {} modifiers or {} re:patterns",
+                                              Recipe::kMaxModifiers, Recipe::kMaxPatterns)));
+      return false;
+    }
   return true;
+}
+
+/// Evaluates every eval(...): those of the top level, then those of each stage, whose own variables
+/// win. Returns who evaluated, for faults that follow from a failure.
+std::vector<RecipeVariables> substitute(const RecipeOutline& outline, YamlDocument* document,
+                                        Faults* faults) {
+  std::vector<RecipeVariables> all;
+  RecipeVariables& shared = all.emplace_back(document, faults);
+  for (const auto& [name, value, key] : outline.variables) shared.add(name, value);
+  shared.substitute_in_variables();
+  const RecipeVariables top_level = shared;
+  for (const RecipeOutline::Stage& stage : outline.stages) {
+    RecipeVariables& own = all.emplace_back(top_level);
+    for (const auto& [name, value, key] : stage.variables) own.add_over(name, value);
+    if (!stage.variables.empty()) own.substitute_in_variables();
+    for (const RecipeOutline::Entry& list : stage.lists) own.substitute(list.node);
+  }
+  return all;
 }
 
 }  // namespace
 
-Recipe Recipe::load(const std::string& path, Faults* faults) {
-  return parse(path, YamlDocument::read_text(path), faults);
+Recipe Recipe::load(const std::string& path, Faults* faults, const std::string& stage) {
+  return parse(path, YamlDocument::read_text(path), faults, stage);
 }
 
-Recipe Recipe::parse(const std::string& file, const std::string& text, Faults* faults) {
+Recipe Recipe::parse(const std::string& file, const std::string& text, Faults* faults,
+                     const std::string& stage) {
   const std::optional<TextPart> part = find_yaml(file, text, faults);
   if (!part) return {};
   YamlDocument document = YamlDocument::parse_part(file, text, *part, faults);
@@ -56,7 +76,8 @@ Recipe Recipe::parse(const std::string& file, const std::string& text, Faults* f
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
     return {};
   }
-  const RecipeOutline outline = read_outline(document, part->begin > 0, faults);
+  RecipeOutline outline = read_outline(document, faults);
+  choose_stages(stage, document, &outline, faults);
   return from_outline(outline, &document, faults);
 }
 
@@ -68,7 +89,7 @@ bool Recipe::is_recipe(const std::string& path) {
   const YamlDocument document = YamlDocument::parse_part(path, text, *part, &ignored);
   if (!document.root().IsMap() || document.root()["run"].IsDefined()) return false;
   return std::any_of(document.root().begin(), document.root().end(), [](const auto& pair) {
-    return pair.first.IsScalar() && names_modifiers(pair.first.Scalar());
+    return (pair.first.IsScalar() && names_modifiers(pair.first.Scalar())) || is_stage(pair.second);
   });
 }
 
@@ -82,23 +103,17 @@ Recipe Recipe::from_outline(const RecipeOutline& outline, YamlDocument* document
   Recipe recipe;
   recipe.file_ = document->file();
   recipe.source_sha256_ = sha256_hex(document->text());
-  RecipeVariables variables(document, faults);
-  for (const auto& [name, value, key] : outline.variables) variables.add(name, value);
-  variables.substitute_in_variables();
-  for (const RecipeOutline::Entry& list : outline.lists) variables.substitute(list.node);
+  recipe.notes_ = outline.notes;
+  const std::vector<RecipeVariables> variables = substitute(outline, document, faults);
+  if (!size_is_fine(outline, *document, faults)) return recipe;
 
   Faults found;
-  if (!size_is_fine(outline.lists, *document, faults)) return recipe;
-  for (const RecipeOutline::Entry& list : outline.lists) {
-    if (found.full()) break;
-    if (!check_is_list(list, *document, &found)) continue;
-    for (const YAML::Node& item : list.node) {
-      std::shared_ptr<const Modifier> modifier = read_modifier(item, *document, &found);
-      if (modifier) recipe.modifiers_.push_back(std::move(modifier));
-    }
-  }
+  recipe.modifiers_ = read_stages(outline, *document, &recipe.notes_, &found);
   for (const Fault& fault : found.list())
-    if (!variables.follows_from_failure(fault)) faults->add(fault);
+    if (std::none_of(variables.begin(), variables.end(), [&](const RecipeVariables& evaluated) {
+          return evaluated.follows_from_failure(fault);
+        }))
+      faults->add(fault);
   return recipe;
 }
 

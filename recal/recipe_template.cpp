@@ -35,7 +35,7 @@ modifiers:
     # leave_enabled: true           # false: the zeros may grow back after end_epoch
     # mask_type: unstructured       # or block4, 2:4 (at most 0.5 sparsity), filter, channel
     # global_sparsity: false        # true: one threshold over all layers
-    # log_types: none               # __ALL__: summaries of each layer
+    # log_types: none               # no summaries of each layer; __ALL__: in Prometheus too
 
   # Only for a model that came pruned, instead of the above: keep the zeros it has.
   # - !ConstantKSModifier

@@ -25,12 +25,42 @@ std::string kind_of(const YAML::Node& node) {
   return node.IsSequence() ? "a list" : node.IsMap() ? "a map" : "nothing";
 }
 
+/// Scalars of a list or map, those inside included.
+size_t num_scalars(const YAML::Node& node) {
+  size_t num = 1;
+  if (node.IsSequence()) num += node.size();
+  if (node.IsMap())
+    for (const auto& pair : node) num += 1 + (pair.second.IsSequence() ? pair.second.size() : 0);
+  return num;
+}
+
+bool holds_scalars(const YAML::Node& list) {
+  return std::all_of(list.begin(), list.end(),
+                     [](const YAML::Node& item) { return item.IsScalar() || item.IsNull(); });
+}
+
+/// A list of scalars, or a map of scalars and such lists.
+bool is_flat(const YAML::Node& node) {
+  if (node.IsSequence()) return holds_scalars(node);
+  return std::all_of(node.begin(), node.end(), [](const auto& pair) {
+    return !pair.second.IsMap() && (!pair.second.IsSequence() || holds_scalars(pair.second));
+  });
+}
+
 }  // namespace
 
 void RecipeVariables::add(const std::string& name, const YAML::Node& value) {
   index_.try_emplace(name, values_.size());
   names_.push_back(name);
   values_.push_back(value);
+}
+
+void RecipeVariables::add_over(const std::string& name, const YAML::Node& value) {
+  if (index_.contains(name)) {
+    values_[index_.at(name)].reset(value);
+  } else {
+    add(name, value);
+  }
 }
 
 void RecipeVariables::substitute_in_variables() {
@@ -54,6 +84,8 @@ void RecipeVariables::replace(const YAML::Node& scalar) {
   const std::string text = scalar.Scalar();
   if (!is_expression(text) || failed_.contains(mark_of(scalar))) return;
   try {
+    const std::optional<std::string_view> bare = bare_name(text);
+    if (bare && replace_by_variable(scalar, *bare)) return;
     const Rational value = evaluate(text, [&](std::string_view name) { return value_of(name); });
     document_.set_note(scalar, fmt::format("{} = {}", text, value.text()));
     YAML::Node same = scalar;  // a handle: the node keeps its place
@@ -69,6 +101,41 @@ void RecipeVariables::replace(const YAML::Node& scalar) {
   failed_.insert(mark_of(scalar));
 }
 
+bool RecipeVariables::replace_by_variable(const YAML::Node& scalar, std::string_view name) {
+  const auto found = index_.find(name);
+  if (found == index_.end() || is_under_way(name)) return false;  // evaluate() says why
+  const YAML::Node value = evaluated(name, found->second);
+  if (value.IsNull() || (value.IsScalar() && number_of(value))) return false;
+  YAML::Node same = scalar;  // a handle: the node keeps its place
+  if (value.IsScalar()) {
+    document_.set_note(scalar, fmt::format("{} = {}", scalar.Scalar(), value.Scalar()));
+    same = value.Scalar();
+    return true;
+  }
+  *num_nodes_ += num_scalars(value);
+  if (*num_nodes_ > kMaxNodes)
+    throw ExpressionFault{0, "the lists that eval() puts in hold more than 100,000 entries"};
+  if (!is_flat(value))
+    throw ExpressionFault{
+        0, fmt::format("'{}' holds lists of lists, which eval() does not take", name)};
+  same = value;
+  return true;
+}
+
+YAML::Node RecipeVariables::evaluated(std::string_view name, size_t index) {
+  const YAML::Node node = values_[index];
+  if (under_way_.size() >= kMaxChain)
+    throw ExpressionFault{0, "more than 64 variables depend on each other in a row"};
+  under_way_.emplace_back(name);
+  substitute(node);
+  under_way_.pop_back();
+  return node;
+}
+
+bool RecipeVariables::is_under_way(std::string_view name) const {
+  return std::find(under_way_.begin(), under_way_.end(), name) != under_way_.end();
+}
+
 std::optional<Rational> RecipeVariables::number_of(const YAML::Node& scalar) const {
   if (is_expression(scalar.Scalar())) throw AlreadyFaulty{};  // else it would be replaced by now
   const auto exact = exact_.find(mark_of(scalar));
@@ -78,22 +145,17 @@ std::optional<Rational> RecipeVariables::number_of(const YAML::Node& scalar) con
 Rational RecipeVariables::value_of(std::string_view name) {
   const auto found = index_.find(name);
   if (found == index_.end()) throw ExpressionFault{0, unknown_message(name)};
-  if (std::find(under_way_.begin(), under_way_.end(), name) != under_way_.end())
+  if (is_under_way(name))
     throw ExpressionFault{0, fmt::format("'{}' depends on itself: {} -> {}", name,
                                          fmt::join(under_way_, " -> "), name)};
-  if (under_way_.size() >= kMaxChain)
-    throw ExpressionFault{0, "more than 64 variables depend on each other in a row"};
-  const YAML::Node& node = values_[found->second];
-  if (node.IsScalar()) {
-    under_way_.emplace_back(name);
-    replace(node);
-    under_way_.pop_back();
+  const YAML::Node node = evaluated(name, found->second);
+  if (node.IsScalar())
     if (const std::optional<Rational> value = number_of(node)) return *value;
-  }
   throw ExpressionFault{
-      0, fmt::format("'{}' is {}, not a number of at most 18 digits; what is no number can be "
-                     "repeated with an anchor (&name) and aliases (*name)",
-                     name, kind_of(node))};
+      0,
+      fmt::format("'{}' is {}, not a number of at most 18 digits; only eval({}) by itself stands "
+                  "for what is no number",
+                  name, kind_of(node), name)};
 }
 
 std::string RecipeVariables::unknown_message(std::string_view name) const {

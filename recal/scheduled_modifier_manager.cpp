@@ -1,7 +1,9 @@
 #include "recal/scheduled_modifier_manager.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -39,6 +41,19 @@ std::vector<int64_t> covered_params(const Timeline& timeline) {
 bool quantizes(const Timeline& timeline) {
   return std::any_of(timeline.actions().begin(), timeline.actions().end(),
                      [](const Action& action) { return switches_quantization(action.kind); });
+}
+
+double largest_value(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+      return static_cast<double>(std::numeric_limits<at::Half>::max());
+    case at::kBFloat16:
+      return static_cast<double>(std::numeric_limits<at::BFloat16>::max());
+    case at::kFloat:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
 }
 
 void sort_unique(std::vector<int64_t>* values) {
@@ -91,6 +106,7 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
                                 faults);
   params_ = params;
   if (faults->empty()) check_mask_kinds(faults);
+  if (faults->empty()) check_values(faults);
   if (faults->empty()) masks_ = MaskTable(params, covered_params(*timeline_));
   updates_keep_zeros_ = options.updates_keep_zeros;
   if (quantizes(*timeline_)) quantizer_ = std::make_unique<FakeQuantizer>(options.layers);
@@ -113,6 +129,25 @@ void ScheduledModifierManager::check_mask_kinds(Faults* faults) const {
         faults->add(recipe_.modifiers()[static_cast<size_t>(action.modifier)]->place().fault(
             std::string(text.substr(text.find(' ') + 1))));
       }
+    }
+  }
+}
+
+/// A value that a parameter's type cannot hold would end the run at its step.
+void ScheduledModifierManager::check_values(Faults* faults) const {
+  std::set<int> faulty;  // one fault a modifier
+  for (const Action& action : timeline_->actions()) {
+    if (action.kind != ActionKind::kSetParam || faulty.contains(action.modifier)) continue;
+    for (const int64_t index : timeline_->params_of(action.modifier)) {
+      const Param& param = params_[static_cast<size_t>(index)];
+      const double most = largest_value(param.tensor.scalar_type());
+      if (std::abs(action.value) <= most) continue;
+      faulty.insert(action.modifier);
+      faults->add(recipe_.modifiers()[static_cast<size_t>(action.modifier)]->place().fault(
+          fmt::format("{} sets '{}' to {}, and the largest {} is {}",
+                      timeline_->modifiers()[static_cast<size_t>(action.modifier)].tag, param.name,
+                      action.value, c10::toString(param.tensor.scalar_type()), most)));
+      break;
     }
   }
 }
@@ -140,6 +175,8 @@ Applied ScheduledModifierManager::apply_at(int64_t step, bool closing,
   initialize();
   Applied applied;
   const bool is_first = std::exchange(last_step_, step) < 0;
+  if (is_first && control.rank() == 0)
+    for (const std::string& warning : unkept_zeros()) log::warning("recipe", warning);
   bool trainability = is_first, quantization = is_first;
   for (const Action& action : timeline_->due_at(step)) {
     // No update follows in which a weight could grow back, and what is reported and saved is the
@@ -229,8 +266,15 @@ Applied ScheduledModifierManager::apply_closing(int64_t step, dist::Communicator
 void ScheduledModifierManager::finalize(int64_t step, dist::Communicator& control) {
   if (stage_ == Stage::kFinalized) return;
   (void)apply_closing(step, control);
+  finalize_stopped();
+}
+
+void ScheduledModifierManager::finalize_stopped() {
+  if (stage_ == Stage::kFinalized) return;
+  require_stage(stage_ != Stage::kBuilt, "finalize_stopped", "comes after attach()");
   masks_.enforce();
   masks_.drop();
+  if (quantizer_) quantizer_->stop_observing();
   stage_ = Stage::kFinalized;
 }
 

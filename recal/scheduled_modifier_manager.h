@@ -60,7 +60,8 @@ struct ParamSparsity {
   int64_t num_zeros = 0;   ///< exact zeros, pruned or by chance
 };
 
-/// One number of a recipe's effect, for summaries: "target_sparsity/1:GradualKSModifier".
+/// One number of a recipe's effect, for summaries:
+/// "3:GradualKSModifier/blocks.0.conv.weight/sparsity".
 struct Summary {
   std::string name;
   double value = 0;
@@ -137,9 +138,14 @@ class ScheduledModifierManager {
   Applied apply_closing(int64_t step, dist::Communicator& control);
 
   /// The model stands for itself from here on: masks are folded into exact zeros and gone (counts
-  /// of them stay). Fake quantization stays, as the exported model is quantization-aware until it
-  /// is converted. Includes apply_closing() if nobody called it. Idempotent.
+  /// of them stay). Where the recipe quantizes, the layer hook stays on the model with the ranges
+  /// as they are: forward passes go on rounding, as the exported model is quantization-aware until
+  /// it is converted, and no longer observe. set_layer_hook(nullptr) takes it off. Includes
+  /// apply_closing() if nobody called it. Idempotent.
   void finalize(int64_t step, dist::Communicator& control);
+  /// The same for a run that was told to stop before its end and goes on from its save: nothing
+  /// that is due later is applied. Local. Idempotent.
+  void finalize_stopped();
 
   /// The masks, under `_lockstep/masks/`, and the input ranges, under `_lockstep/quantization/`.
   StateList state();
@@ -170,9 +176,16 @@ class ScheduledModifierManager {
   std::vector<ParamSparsity> measure() const;
   /// Pruned fraction of each parameter whose modifier asks for it (`log_types`), or of all covered.
   std::vector<Summary> layer_sparsities(bool all) const;
-  /// What every modifier does at `step`: rates, targets, sparsity, quantized layers, mask updates,
-  /// revived weights. The same on all ranks.
+  /// What every modifier does at `step`, the same on all ranks: `learning_rate/<group>`,
+  /// `weight_decay/<group>`, `sparsity`, `mask_updates`, `revived_weights`, `quantized_layers`,
+  /// `<modifier>/target_sparsity`, and unless its `log_types` is none,
+  /// `<modifier>/<param>/sparsity` (pruned fraction), `.../trainable` (0 or 1) or `.../value` (as
+  /// last set).
   std::vector<Summary> summaries(int64_t step) const;
+  /// Weights that will be quantized, hold many zeros (a twentieth or more) and have no mask, so
+  /// that training would bring the zeros back: a warning for each modifier that quantizes such. One
+  /// pass over these weights; apply_due() logs it at the run's first step, on rank 0.
+  std::vector<std::string> unkept_zeros() const;
   Extras extras(int64_t step) const;
 
   int64_t num_mask_updates() const { return num_mask_updates_; }
@@ -190,6 +203,7 @@ class ScheduledModifierManager {
 
   void require_stage(bool holds, std::string_view call, std::string_view instead) const;
   void check_mask_kinds(Faults* faults) const;
+  void check_values(Faults* faults) const;
   /// closing: no update follows.
   Applied apply_at(int64_t step, bool closing, dist::Communicator& control);
   void apply(const Action& action, dist::Communicator& control, Applied* applied);

@@ -11,7 +11,8 @@ namespace lockstep::recal {
 struct SetLearningRateOptions {
   std::optional<Moment> start;
   double learning_rate = 0;
-  int group = kAllGroups;
+  bool start_is_default = false;  ///< the recipe names none
+  ParamGroups groups;
 };
 
 /// Sets the learning rate once, at its start; it stays until another modifier writes it.
@@ -24,6 +25,7 @@ class SetLearningRate final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), options_(options) {}
 
   Window window() const override { return {options_.start, std::nullopt}; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.start); }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
 

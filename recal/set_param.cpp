@@ -10,14 +10,17 @@ namespace lockstep::recal {
 std::unique_ptr<Modifier> SetParam::read(YamlFields* in, Place place) {
   SetParamOptions options;
   options.params.read(in, "params");
-  read_required(in, "val", &options.val, {}, "the new value of every element");
+  read_param_value(in, "val", &options.val, "the new value of every element");
+  options.start_is_default = lacks_moment(*in, "start");
   read_moment(in,
               {.name = "start",
                .help = "moment at which the values are set",
-               .minus_one = MinusOne::kRunStart},
+               .minus_one = MinusOne::kRunStart,
+               .is_minus_one_by_default = true},
               &options.start);
   read_params_strict(in, &options.params_strict);
-  read_logging(in);
+  read_constant_logging(in);
+  read_log_types(in, &options.logs);
   read_no_end(in, kActsOnce);
   in->done();
   return std::make_unique<SetParam>(std::move(options), in->path(), std::move(place));
@@ -28,6 +31,7 @@ std::string SetParam::summary() const {
 }
 
 void SetParam::contribute(TimelineBuilder* builder) const {
+  if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
   const int64_t step = builder->step_of(*options_.start);
   builder->add(step, ActionKind::kSetParam, options_.val,
                builder->claim_values({options_.params, options_.params_strict}, {step, step + 1}));

@@ -12,7 +12,9 @@ struct SetParamOptions {
   ParamSelector params;
   double val = 0;
   std::optional<Moment> start;
+  bool start_is_default = false;  ///< the recipe names none
   bool params_strict = true;
+  ParamLogs logs = ParamLogs::kByDefault;
 };
 
 /// Sets every element of the named parameters once, at its start; training goes on from there.
@@ -25,8 +27,10 @@ class SetParam final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
   Window window() const override { return {options_.start, std::nullopt}; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.start); }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
+  ParamLogs param_logs() const override { return options_.logs; }
 
  private:
   SetParamOptions options_;

@@ -9,14 +9,16 @@ namespace lockstep::recal {
 
 std::unique_ptr<Modifier> SetWeightDecay::read(YamlFields* in, Place place) {
   SetWeightDecayOptions options;
+  options.start_is_default = lacks_moment(*in, "start");
   read_moment(in,
               {.name = "start",
                .help = "moment at which the decay is set",
-               .minus_one = MinusOne::kRunStart},
+               .minus_one = MinusOne::kRunStart,
+               .is_minus_one_by_default = true},
               &options.start);
   read_required(in, "weight_decay", &options.weight_decay, at_least(0),
                 "the new weight decay (L2); 0 turns it off");
-  read_param_groups(in, &options.group);
+  read_param_groups(in, &options.groups);
   read_logging(in);
   read_no_end(in, kActsOnce);
   in->done();
@@ -24,17 +26,17 @@ std::unique_ptr<Modifier> SetWeightDecay::read(YamlFields* in, Place place) {
 }
 
 std::string SetWeightDecay::summary() const {
-  const int group = options_.group;  // the weights' is the usual one
+  const bool is_usual = options_.groups.numbers == std::vector<int>{kWeightGroup};
   return fmt::format("weight decay {}{}", options_.weight_decay,
-                     group == kWeightGroup ? ""
-                     : group == kAllGroups ? " of all parameter groups"
-                                           : of_group(group));
+                     is_usual ? "" : options_.groups.text());
 }
 
 void SetWeightDecay::contribute(TimelineBuilder* builder) const {
+  if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
   const int64_t step = builder->step_of(*options_.start);
-  builder->claim_weight_decay(options_.group, step);
-  builder->add_for_group(step, ActionKind::kSetWeightDecay, options_.weight_decay, options_.group);
+  builder->claim_weight_decay(options_.groups, step);
+  builder->add_for_groups(step, ActionKind::kSetWeightDecay, options_.weight_decay,
+                          options_.groups);
 }
 
 }  // namespace lockstep::recal

@@ -5,13 +5,15 @@
 #include "base/param_group.h"
 #include "base/yaml_fields.h"
 #include "recal/modifier.h"
+#include "recal/param_groups.h"
 
 namespace lockstep::recal {
 
 struct SetWeightDecayOptions {
   std::optional<Moment> start;
-  double weight_decay = 0;   ///< L2
-  int group = kWeightGroup;  ///< or kAllGroups (recal/timeline.h)
+  double weight_decay = 0;        ///< L2
+  bool start_is_default = false;  ///< the recipe names none
+  ParamGroups groups{{kWeightGroup}};
 };
 
 /// Sets the weight decay once, at its start; it stays until another modifier writes it.
@@ -24,6 +26,7 @@ class SetWeightDecay final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), options_(options) {}
 
   Window window() const override { return {options_.start, std::nullopt}; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.start); }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
 

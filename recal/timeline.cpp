@@ -1,7 +1,8 @@
 #include "recal/timeline.h"
 
 #include <algorithm>
-#include <array>
+#include <map>
+#include <set>
 #include <tuple>
 
 #include "base/digest.h"
@@ -24,12 +25,28 @@ const Action* last_until(const std::vector<Action>& actions, int64_t step) {
 /// In which order actions of one step act: values before the masks that are computed from them, a
 /// release before the mask that takes over.
 int order_of(ActionKind kind) {
-  constexpr std::array kOrder = {ActionKind::kSetLearningRate, ActionKind::kSetWeightDecay,
-                                 ActionKind::kSetParam,        ActionKind::kPrune,
-                                 ActionKind::kRelease,         ActionKind::kKeepZeros,
-                                 ActionKind::kSetTrainable,    ActionKind::kQuantize,
-                                 ActionKind::kFreezeObservers, ActionKind::kFreezeBatchNorm};
-  return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), kind) - kOrder.begin());
+  switch (kind) {
+    case ActionKind::kSetLearningRate:
+      return 0;
+    case ActionKind::kSetWeightDecay:
+      return 1;
+    case ActionKind::kSetParam:
+      return 2;
+    case ActionKind::kPrune:
+    case ActionKind::kRelease:  // together, by modifier: see precedes()
+      return 3;
+    case ActionKind::kKeepZeros:
+      return 4;
+    case ActionKind::kSetTrainable:
+      return 5;
+    case ActionKind::kQuantize:
+      return 6;
+    case ActionKind::kFreezeObservers:
+      return 7;
+    case ActionKind::kFreezeBatchNorm:
+      return 8;
+  }
+  return 9;
 }
 
 }  // namespace
@@ -60,10 +77,6 @@ std::string_view name_of(ActionKind kind) {
   return "";
 }
 
-std::string of_group(int group) {
-  return group == kAllGroups ? "" : " of parameter group " + std::to_string(group);
-}
-
 Timeline Timeline::compile(const Recipe& recipe, const TimelineInputs& inputs, Faults* faults) {
   return TimelineBuilder(recipe, inputs, faults).build();
 }
@@ -79,14 +92,69 @@ void Timeline::file_actions(const TimelineInputs& inputs) {
     frozen_names_ += (i == 0 ? "" : " ") + (*inputs.params)[param].name;
   }
   prunes_.resize(modifiers_.size());
-  std::stable_sort(actions_.begin(), actions_.end(), [](const Action& a, const Action& b) {
-    return std::tuple(a.step, order_of(a.kind), a.modifier) <
-           std::tuple(b.step, order_of(b.kind), b.modifier);
-  });
+  values_.resize(modifiers_.size());
+  // Of two modifiers that prune one after another, what the earlier one closes comes before what
+  // the later one begins, wherever they stand in the recipe.
+  const auto begins = [&](const Action& action) {
+    const bool is_on_masks = order_of(action.kind) == order_of(ActionKind::kPrune);
+    return is_on_masks ? modifiers_[static_cast<size_t>(action.modifier)].start_step.value_or(0)
+                       : 0;
+  };
+  const auto key = [&](const Action& action) {
+    return std::tuple(action.step, order_of(action.kind), begins(action), action.modifier,
+                      action.kind == ActionKind::kRelease);
+  };
+  std::stable_sort(actions_.begin(), actions_.end(),
+                   [&](const Action& a, const Action& b) { return key(a) < key(b); });
   for (const Action& action : actions_) file(action);
+  file_params(inputs);
+  file_pruned_shares(inputs);
+}
+
+void Timeline::file_params(const TimelineInputs& inputs) {
+  params_of_.resize(modifiers_.size());
+  if (!inputs.params) return;
+  std::vector<std::set<int>> seen(modifiers_.size());  // a modifier's actions share few sets
+  for (const Action& action : actions_) {
+    const auto modifier = static_cast<size_t>(action.modifier);
+    if (action.param_set < 0 || !seen[modifier].insert(action.param_set).second) continue;
+    const ParamSet& set = param_sets_[static_cast<size_t>(action.param_set)];
+    params_of_[modifier].insert(params_of_[modifier].end(), set.params.begin(), set.params.end());
+  }
+  for (std::vector<int64_t>& params : params_of_) {
+    std::sort(params.begin(), params.end());
+    params.erase(std::unique(params.begin(), params.end()), params.end());
+  }
+}
+
+void Timeline::file_pruned_shares(const TimelineInputs& inputs) {
+  std::map<std::string, std::vector<int>> modifiers_by_name;  // of a parameter, or as written
+  std::map<std::string, double> sizes;
+  for (size_t m = 0; m < modifiers_.size(); ++m) {
+    if (prunes_[m].empty()) continue;
+    if (!inputs.params) {
+      const ParamSet& set = param_sets_[static_cast<size_t>(prunes_[m].front().param_set)];
+      modifiers_by_name[set.names.front()].push_back(static_cast<int>(m));
+      sizes[set.names.front()] = 1;
+    }
+    for (const int64_t param : params_of_[m]) {
+      const ParamInfo& info = (*inputs.params)[static_cast<size_t>(param)];
+      modifiers_by_name[info.name].push_back(static_cast<int>(m));
+      sizes[info.name] = static_cast<double>(std::max<int64_t>(info.num_weights, 1));
+    }
+  }
+  std::map<std::vector<int>, double> shares;
+  for (const auto& [name, modifiers] : modifiers_by_name) shares[modifiers] += sizes[name];
+  for (const auto& [modifiers, num_weights] : shares)
+    pruned_shares_.push_back({modifiers, num_weights});
 }
 
 void Timeline::file(const Action& action) {
+  ModifierEntry& entry = modifiers_[static_cast<size_t>(action.modifier)];
+  entry.works_on_masks = entry.works_on_masks || action.kind == ActionKind::kPrune ||
+                         action.kind == ActionKind::kKeepZeros;
+  entry.sets_trainable = entry.sets_trainable || action.kind == ActionKind::kSetTrainable;
+  entry.sets_values = entry.sets_values || action.kind == ActionKind::kSetParam;
   const auto each_group = [&](std::array<std::vector<Action>, kNumParamGroups>* groups) {
     for (int group = 0; group < kNumParamGroups; ++group)
       if (action.group == kAllGroups || action.group == group)
@@ -105,9 +173,10 @@ void Timeline::file(const Action& action) {
     case ActionKind::kFreezeObservers:
     case ActionKind::kFreezeBatchNorm:
       return quantizes_.push_back(action);
+    case ActionKind::kSetParam:
+      return values_[static_cast<size_t>(action.modifier)].push_back(action);
     case ActionKind::kKeepZeros:
     case ActionKind::kRelease:
-    case ActionKind::kSetParam:
       return;
   }
 }
@@ -172,16 +241,21 @@ std::optional<double> Timeline::target_sparsity_at(int64_t step, int modifier) c
 double Timeline::target_sparsity_at(int64_t step) const {
   double sum = 0;
   double weight_sum = 0;
-  for (size_t m = 0; m < prunes_.size(); ++m) {
-    const std::optional<double> target = target_sparsity_at(step, static_cast<int>(m));
-    if (!target) continue;
-    const int64_t num_weights =
-        param_sets_[static_cast<size_t>(prunes_[m].front().param_set)].num_weights;
-    const double weight = num_weights > 0 ? static_cast<double>(num_weights) : 1.0;
-    sum += *target * weight;
-    weight_sum += weight;
+  for (const PrunedShare& share : pruned_shares_) {
+    const Action* latest = nullptr;
+    for (const int modifier : share.modifiers) {
+      const Action* action = last_until(prunes_[static_cast<size_t>(modifier)], step);
+      if (action != nullptr && (latest == nullptr || action->step >= latest->step)) latest = action;
+    }
+    sum += latest == nullptr ? 0 : latest->value * share.num_weights;
+    weight_sum += share.num_weights;
   }
   return weight_sum > 0 ? sum / weight_sum : 0;
+}
+
+std::optional<double> Timeline::param_value_at(int64_t step, int modifier) const {
+  const Action* action = last_until(values_[static_cast<size_t>(modifier)], step);
+  return action == nullptr ? std::nullopt : std::optional<double>(action->value);
 }
 
 bool Timeline::logs_param(int64_t param) const {

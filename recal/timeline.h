@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/layer_info.h"
-#include "base/param_group.h"
 #include "base/yaml_document.h"
 #include "recal/mask_kind.h"
+#include "recal/param_groups.h"
 #include "recal/param_selector.h"
 #include "recal/rate_formula.h"
 #include "recal/recipe.h"
@@ -30,10 +30,6 @@ enum class ActionKind {
 };
 std::string_view name_of(ActionKind kind);
 
-inline constexpr int kAllGroups = -1;
-/// " of parameter group 1", nothing for all groups: for texts.
-std::string of_group(int group);
-
 /// What happens before the forward pass of `step` (0-based; the first training step is step 0).
 struct Action {
   int64_t step = 0;
@@ -41,7 +37,8 @@ struct Action {
   double value = 0;
   int modifier = 0;        ///< index in Timeline::modifiers()
   int param_set = -1;      ///< index in Timeline::param_sets(); -1: none
-  int group = kAllGroups;  ///< rates and decays: kWeightGroup, kOtherGroup (base/params.h) or all
+  int group = kAllGroups;  ///< rates and decays: kWeightGroup, kOtherGroup (base/params.h) or all;
+                           ///< without a model also groups that no run has
   int formula = -1;  ///< index in Timeline::rate_formulas(): the rate then follows it at every
                      ///< step, from `value` on; -1: `value` holds
 };
@@ -53,7 +50,8 @@ struct ModifierEntry {
   std::string place;  ///< file:line
   Window window;      ///< as written
   std::optional<int64_t> start_step, end_step;
-  bool logs_params = false;  ///< summaries of each of its parameters are asked for
+  ParamLogs param_logs = ParamLogs::kByDefault;
+  bool works_on_masks = false, sets_trainable = false, sets_values = false;  ///< by its actions
 };
 
 /// Parameters that an action works on together.
@@ -130,10 +128,17 @@ class Timeline {
   /// schedules none. A release does not change it.
   std::optional<double> target_sparsity_at(int64_t step, int modifier) const;
   /// Scheduled sparsity over all parameters with a schedule, weighted by their size (equally if
-  /// sizes are unknown).
+  /// sizes are unknown); where several modifiers prune one after another, the last that has acted.
   double target_sparsity_at(int64_t step) const;
   /// True if a pruning modifier of this parameter asks for its own summaries (`log_types`).
   bool logs_param(int64_t param) const;
+  /// The parameters that a modifier's actions work on: indexes, ascending; empty without a model.
+  const std::vector<int64_t>& params_of(int modifier) const {
+    return params_of_[static_cast<size_t>(modifier)];
+  }
+  /// The value to which a modifier has set its parameters by `step`; nothing before it does, and
+  /// where it sets none.
+  std::optional<double> param_value_at(int64_t step, int modifier) const;
 
   /// Steps of the whole run, by the largest end of a modifier; by max_steps where one lasts to the
   /// run's end and none names it; nothing if no modifier has an end.
@@ -167,6 +172,8 @@ class Timeline {
   /// Sorts the actions and prepares the look-ups.
   void file_actions(const TimelineInputs& inputs);
   void file(const Action& action);
+  void file_params(const TimelineInputs& inputs);
+  void file_pruned_shares(const TimelineInputs& inputs);
 
   int64_t steps_per_epoch_ = 1;
   double base_learning_rate_ = 0;
@@ -178,7 +185,14 @@ class Timeline {
   std::vector<RateFormula> rate_formulas_;
   // Those of actions_, for look-up: by group, by group, by modifier, all.
   std::array<std::vector<Action>, kNumParamGroups> learning_rates_, weight_decays_;
-  std::vector<std::vector<Action>> prunes_;
+  std::vector<std::vector<Action>> prunes_, values_;
+  std::vector<std::vector<int64_t>> params_of_;  // by modifier
+  /// Parameters that the same modifiers prune, and their size (1 if it is unknown).
+  struct PrunedShare {
+    std::vector<int> modifiers;
+    double num_weights = 0;
+  };
+  std::vector<PrunedShare> pruned_shares_;
   std::vector<Action> trainables_, quantizes_;
   std::vector<bool> trainable_at_start_;  // by parameter
   std::string frozen_names_;              // those that are not

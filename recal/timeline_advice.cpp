@@ -9,16 +9,6 @@
 namespace lockstep::recal {
 namespace {
 
-/// Still done once the last update is made, in finalize.
-bool acts_at_closing(ActionKind kind) {
-  return kind == ActionKind::kPrune || kind == ActionKind::kKeepZeros ||
-         kind == ActionKind::kRelease || kind == ActionKind::kSetParam;
-}
-
-bool is_reached(const Action& action, int64_t last_step) {
-  return action.step < last_step || (action.step == last_step && acts_at_closing(action.kind));
-}
-
 std::vector<const Action*> actions_of(const Timeline& timeline, size_t modifier) {
   std::vector<const Action*> own;
   for (const Action& action : timeline.actions())
@@ -48,25 +38,32 @@ std::string idleness(const Timeline& timeline, size_t modifier, std::optional<in
 
 }  // namespace
 
+bool is_reached(const Action& action, int64_t last_step) {
+  const bool acts_at_closing =
+      action.kind == ActionKind::kPrune || action.kind == ActionKind::kKeepZeros ||
+      action.kind == ActionKind::kRelease || action.kind == ActionKind::kSetParam;
+  return action.step < last_step || (action.step == last_step && acts_at_closing);
+}
+
 std::vector<std::string> widening_notes(const Timeline& timeline) {
   const ModifierEntry* range = nullptr;
   for (const ModifierEntry& entry : timeline.modifiers())
-    if (entry.tag == EpochRange::kTag && entry.end_step && entry.start_step &&
+    if (entry.tag == EpochRange::kTag && entry.end_step &&
         (!range || *entry.end_step > *range->end_step))
       range = &entry;
   std::vector<std::string> notes;
   if (range == nullptr) return notes;
   const auto note = [&](const ModifierEntry& entry, std::string_view what, const Moment& own,
                         const Moment& of_range) {
-    notes.push_back(fmt::format("{}: {} widens the run: it {} at {}, EpochRangeModifier at {}",
-                                entry.place, entry.tag, what, own.sentence_text(),
-                                of_range.text()));
+    notes.push_back(
+        fmt::format("{}: {} lengthens the run: it {} at {}, EpochRangeModifier ends at {}",
+                    entry.place, entry.tag, what, own.sentence_text(), of_range.text()));
   };
   for (const ModifierEntry& entry : timeline.modifiers()) {
     if (entry.end_step && *entry.end_step > *range->end_step)
       note(entry, "ends", *entry.window.end, *range->window.end);
-    if (entry.start_step && *entry.start_step < *range->start_step)
-      note(entry, "starts", *entry.window.start, *range->window.start);
+    if (!entry.window.end && entry.start_step && *entry.start_step > *range->end_step)
+      note(entry, "starts", *entry.window.start, *range->window.end);
   }
   return notes;
 }

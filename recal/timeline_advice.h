@@ -10,6 +10,10 @@
 /// What a user should know of a timeline as a whole.
 namespace lockstep::recal {
 
+/// Whether a run of `last_step` updates comes to the action: what works on masks and values is
+/// still done once the last update is made, in finalize.
+bool is_reached(const Action& action, int64_t last_step);
+
 /// Which modifiers make the run longer than its EpochRangeModifier says.
 std::vector<std::string> widening_notes(const Timeline& timeline);
 

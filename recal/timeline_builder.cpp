@@ -34,11 +34,14 @@ Timeline TimelineBuilder::build() {
   timeline_.total_steps_ = calendar_.total_steps();
   timeline_.min_epochs_ = calendar_.min_epochs();
   timeline_.max_epochs_ = calendar_.max_epochs();
+  timeline_.notes_ = recipe_.notes();
   contribute_all();
+  contribute_deferred();
   add_trainable_changes();
   check_quantization();
   timeline_.file_actions(inputs_);
-  timeline_.notes_ = widening_notes(timeline_);
+  const std::vector<std::string> widening = widening_notes(timeline_);
+  timeline_.notes_.insert(timeline_.notes_.end(), widening.begin(), widening.end());
   if (inputs_.params && !inputs_.frozen_at_start.empty())
     timeline_.notes_.push_back(fmt::format("{} of {} parameters are frozen from the start",
                                            inputs_.frozen_at_start.size(), inputs_.params->size()));
@@ -61,6 +64,43 @@ void TimelineBuilder::contribute_all() {
   }
 }
 
+void TimelineBuilder::contribute_deferred() {
+  std::stable_sort(deferred_.begin(), deferred_.end(),
+                   [](const Deferred& a, const Deferred& b) { return a.step < b.step; });
+  for (const Deferred& deferred : deferred_) {
+    current_ = deferred.modifier;
+    deferred.contribute();
+  }
+}
+
+void TimelineBuilder::defer(int64_t step, std::function<void()> contribute) {
+  deferred_.push_back({step, current_, std::move(contribute)});
+}
+
+double TimelineBuilder::rate_in_force(int64_t step, int group) const {
+  const Action* latest = nullptr;
+  for (const Action& action : timeline_.actions_) {
+    if (action.kind != ActionKind::kSetLearningRate || action.step >= step) continue;
+    if (action.group != kAllGroups && action.group != group) continue;
+    if (latest == nullptr || action.step > latest->step) latest = &action;
+  }
+  if (latest == nullptr) return inputs_.base_learning_rate;
+  if (latest->formula < 0) return latest->value;
+  return timeline_.rate_formulas_[static_cast<size_t>(latest->formula)].at(step);
+}
+
+std::vector<std::pair<ParamGroups, double>> TimelineBuilder::rates_in_force(
+    int64_t step, const ParamGroups& groups) const {
+  std::vector<int> numbers = groups.numbers;
+  for (int group = 0; groups.all() && group < kNumParamGroups; ++group) numbers.push_back(group);
+  std::vector<std::pair<ParamGroups, double>> rates;
+  for (const int group : numbers) rates.push_back({{{group}}, rate_in_force(step, group)});
+  const double first = rates.front().second;
+  if (std::all_of(rates.begin(), rates.end(), [&](const auto& r) { return r.second == first; }))
+    return {{groups, first}};
+  return rates;
+}
+
 void TimelineBuilder::describe_current() {
   const Window window = now().window();
   const auto step_or_none = [&](const std::optional<Moment>& moment) {
@@ -73,7 +113,7 @@ void TimelineBuilder::describe_current() {
                                   .window = window,
                                   .start_step = step_or_none(window.start),
                                   .end_step = step_or_none(window.end),
-                                  .logs_params = now().logs_params()});
+                                  .param_logs = now().param_logs()});
 }
 
 int TimelineBuilder::index_of(const Modifier* wanted) const {
@@ -128,15 +168,32 @@ void TimelineBuilder::add(int64_t step, ActionKind kind, double value, int param
       {.step = step, .kind = kind, .value = value, .modifier = current_, .param_set = param_set});
 }
 
-void TimelineBuilder::add_for_group(int64_t step, ActionKind kind, double value, int group) {
-  timeline_.actions_.push_back(
-      {.step = step, .kind = kind, .value = value, .modifier = current_, .group = group});
+void TimelineBuilder::add_for_groups(int64_t step, ActionKind kind, double value,
+                                     const ParamGroups& groups) {
+  // Without a model there may be more groups than those that a run has.
+  const bool means_all = groups.all() || (inputs_.params && groups.names_each_known());
+  const std::vector<int> numbers = means_all ? std::vector<int>{kAllGroups} : groups.numbers;
+  for (const int group : numbers)
+    timeline_.actions_.push_back(
+        {.step = step, .kind = kind, .value = value, .modifier = current_, .group = group});
 }
 
-void TimelineBuilder::add_formula(int64_t first_step, const RateFormula& formula, int group) {
-  add_for_group(first_step, ActionKind::kSetLearningRate, formula.at(first_step), group);
-  timeline_.actions_.back().formula = static_cast<int>(timeline_.rate_formulas_.size());
+void TimelineBuilder::add_formula(int64_t first_step, const RateFormula& formula,
+                                  const ParamGroups& groups) {
+  const size_t first = timeline_.actions_.size();
+  add_for_groups(first_step, ActionKind::kSetLearningRate, formula.at(first_step), groups);
+  for (size_t i = first; i < timeline_.actions_.size(); ++i)
+    timeline_.actions_[i].formula = static_cast<int>(timeline_.rate_formulas_.size());
   timeline_.rate_formulas_.push_back(formula);
+}
+
+void TimelineBuilder::note(const std::string& message) {
+  timeline_.notes_.push_back(fmt::format("{}: {}: {}", now().place().text(), now().tag(), message));
+}
+
+void TimelineBuilder::note_default(std::string_view key, std::string_view value) {
+  if (defaults_noted_.insert(fmt::format("{}.{}", now().tag(), key)).second)
+    note(fmt::format("no {} is given: {} is taken", key, value));
 }
 
 void TimelineBuilder::warn(const std::string& message) {

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +27,8 @@ struct Selection {
 /// How a gradual modifier prunes.
 struct GradualPruning {
   StepRange steps;
+  double init_sparsity = 0;
+  double final_sparsity = 0;
   bool leave_enabled = true;
   MaskRule mask_rule;
   bool momentum_buffer_reset = false;
@@ -45,10 +50,18 @@ class TimelineBuilder {
   /// Calendar::updates; too many are a fault.
   std::vector<PeriodicUpdate> updates(const Window& window, const Period& period, int64_t end_step);
 
-  /// The current modifier writes the rate of a group (or kAllGroups) at these steps; a fault if
-  /// another does, or the optimizer's own decay.
-  void claim_learning_rate(int group, StepRange steps);
-  void claim_weight_decay(int group, int64_t step);
+  /// The current modifier writes the rate of these groups at these steps; a fault if another does,
+  /// or the optimizer's own decay, or if a run has no such group. Without a model the latter is
+  /// only a note.
+  void claim_learning_rate(const ParamGroups& groups, StepRange steps);
+  void claim_weight_decay(const ParamGroups& groups, int64_t step);
+  /// Calls `contribute` for the current modifier once all have contributed, those of earlier steps
+  /// first: for what depends on what others do before `step`.
+  void defer(int64_t step, std::function<void()> contribute);
+  /// The rates that these groups have just before `step`: one entry where they are equal. Only in
+  /// what was deferred to `step`.
+  std::vector<std::pair<ParamGroups, double>> rates_in_force(int64_t step,
+                                                             const ParamGroups& groups) const;
   /// The current modifier prunes these parameters; a fault if another does. Returns the parameter
   /// set.
   int claim_gradual_pruning(const Selection& selection, const GradualPruning& pruning);
@@ -68,12 +81,16 @@ class TimelineBuilder {
   int claim_values(const Selection& selection, StepRange steps);
 
   void add(int64_t step, ActionKind kind, double value, int param_set = -1);
-  void add_for_group(int64_t step, ActionKind kind, double value, int group);
+  void add_for_groups(int64_t step, ActionKind kind, double value, const ParamGroups& groups);
   /// A learning rate that changes at every step, from first_step on.
-  void add_formula(int64_t first_step, const RateFormula& formula, int group);
-  /// A warning or fault with the current modifier's place.
+  void add_formula(int64_t first_step, const RateFormula& formula, const ParamGroups& groups);
+  /// A note, warning or fault with the current modifier's place.
+  void note(const std::string& message);
   void warn(const std::string& message);
   void fault(const std::string& message);
+  /// A note, once for all modifiers of the current one's tag, that a key is missing and what is
+  /// taken instead.
+  void note_default(std::string_view key, std::string_view value);
 
  private:
   struct ValueClaim {
@@ -94,9 +111,15 @@ class TimelineBuilder {
   std::vector<int64_t> resolve_layers(const ParamSelector* submodules);
   int add_param_set(const std::vector<int64_t>& params, const std::string& text);
   void note_logged(const std::vector<int64_t>& params);
+  void note_selected(const Selection& selection, const std::vector<int64_t>& params, Selects what);
+  void require_known(const ParamGroups& groups);
+  double rate_in_force(int64_t step, int group) const;
+  void warn_of_fall(const std::vector<int64_t>& params, const GradualClaim& claim);
+  void warn_of_last_groups(const std::vector<int64_t>& params, const GradualPruning& pruning);
 
   void describe_current();
   void contribute_all();
+  void contribute_deferred();
   void add_trainable_changes();
   void check_quantization();
 
@@ -106,6 +129,13 @@ class TimelineBuilder {
   Calendar calendar_;
   size_t num_updates_ = 0;
   int current_ = 0;
+  struct Deferred {
+    int64_t step;
+    int modifier;
+    std::function<void()> contribute;
+  };
+  std::vector<Deferred> deferred_;
+  std::set<std::string> defaults_noted_;
   Timeline timeline_;
   PruningClaims pruning_;
   GroupClaims rates_, decays_;

@@ -39,7 +39,24 @@ std::vector<int64_t> TimelineBuilder::resolve(const Selection& selection, Select
     selection.strict ? faults_->add(missing) : warn(missing.message);
   if (params.empty() && what == Selects::kPrunable && selection.params.text() == kAll)
     fault("the model has nothing to prune: no weight of a linear or convolution layer");
+  note_selected(selection, params, what);
   return params;
+}
+
+/// What stands for many parameters is told, with the rule by which they are chosen.
+void TimelineBuilder::note_selected(const Selection& selection, const std::vector<int64_t>& params,
+                                    Selects what) {
+  constexpr size_t kMaxShown = 8;
+  if (!selection.params.means_all() || params.empty()) return;
+  std::string names;
+  for (size_t i = 0; i < std::min(params.size(), kMaxShown); ++i)
+    names += (i == 0 ? "" : ", ") + name_of_param(params[i]);
+  if (params.size() > kMaxShown) names += fmt::format(" and {} more", params.size() - kMaxShown);
+  const bool only_weights = what == Selects::kPrunable || selection.params.text() != kAll;
+  note(fmt::format("{} selects {} of {} parameters, {}: {}", selection.params.text(), params.size(),
+                   inputs_.params->size(),
+                   only_weights ? "the weights of linear and convolution layers" : "every one",
+                   names));
 }
 
 std::vector<int64_t> TimelineBuilder::resolve_layers(const ParamSelector* submodules) {
@@ -65,35 +82,83 @@ int TimelineBuilder::add_param_set(const std::vector<int64_t>& params, const std
   return static_cast<int>(timeline_.param_sets_.size()) - 1;
 }
 
-void TimelineBuilder::claim_learning_rate(int group, StepRange steps) {
-  rates_.add(now(), group, steps, faults_);
+void TimelineBuilder::require_known(const ParamGroups& groups) {
+  const int unknown = groups.first_unknown();
+  if (unknown < 0) return;
+  if (inputs_.params)
+    fault(fmt::format("{} names parameter group {}; there are {}", now().tag(), unknown,
+                      known_param_groups()));
+  else
+    note(fmt::format("parameter group {} is not checked without a model; a run has {}", unknown,
+                     known_param_groups()));
+}
+
+void TimelineBuilder::claim_learning_rate(const ParamGroups& groups, StepRange steps) {
+  require_known(groups);
+  rates_.add(now(), groups, steps, faults_);
   if (inputs_.learning_rate_decay_type != "fixed")
     fault(
         fmt::format("{} writes the learning rate, and so does optimizer.learning_rate_decay_type: "
                     "it is {}, it must be fixed beside this modifier",
                     now().tag(), inputs_.learning_rate_decay_type));
   if (inputs_.optimizer_type == "adam")
-    warn(
-        "a schedule of the learning rate is of little use with adam, which scales each step "
-        "itself");
+    note(
+        "adam scales each step itself: a warm-up of the learning rate is common with it, a longer "
+        "schedule changes less than with sgd");
 }
 
-void TimelineBuilder::claim_weight_decay(int group, int64_t step) {
-  decays_.add(now(), group, {step, step + 1}, faults_);
+void TimelineBuilder::claim_weight_decay(const ParamGroups& groups, int64_t step) {
+  require_known(groups);
+  decays_.add(now(), groups, {step, step + 1}, faults_);
 }
 
 void TimelineBuilder::note_logged(const std::vector<int64_t>& params) {
-  if (!now().logs_params() || !inputs_.params) return;
+  if (now().param_logs() != ParamLogs::kEverywhere || !inputs_.params) return;
   timeline_.logged_.resize(inputs_.params->size());
   for (const int64_t param : params) timeline_.logged_[static_cast<size_t>(param)] = true;
+}
+
+void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params, const GradualClaim& claim) {
+  for (const int64_t param : params)
+    if (const auto fall = pruning_.fall_before(param, claim))
+      return warn(
+          fmt::format("starts at sparsity {} while {} ({}) leaves '{}' at {}: nothing more "
+                      "is pruned until the curve passes that",
+                      claim.init_sparsity, fall->before->tag(), fall->before->place().text(),
+                      name_of_param(param), fall->final_sparsity));
+}
+
+void TimelineBuilder::warn_of_last_groups(const std::vector<int64_t>& params,
+                                          const GradualPruning& pruning) {
+  if (pruning.mask_rule.global) return;
+  std::vector<std::string> names;
+  for (const int64_t param : params) {
+    const ParamInfo& info = (*inputs_.params)[static_cast<size_t>(param)];
+    const int64_t num_groups = pruning.mask_rule.kind.num_prunable(info.sizes);
+    if (num_groups > 0 && num_to_prune(pruning.final_sparsity, num_groups) >= num_groups)
+      names.push_back(info.name);
+  }
+  if (names.empty()) return;
+  const MaskKind& kind = pruning.mask_rule.kind;
+  warn(fmt::format("final_sparsity {} takes all of '{}'{}{}", pruning.final_sparsity, names.front(),
+                   names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "",
+                   kind.pattern == MaskPattern::kUnstructured
+                       ? ": the layer passes nothing on; name it in a modifier of its own"
+                       : fmt::format(" with mask_type {}: the largest {} is kept", kind.text(),
+                                     kind.pattern == MaskPattern::kBlock ? "block" : kind.text())));
 }
 
 int TimelineBuilder::claim_gradual_pruning(const Selection& selection,
                                            const GradualPruning& pruning) {
   const std::vector<int64_t> params = resolve(selection, Selects::kPrunable);
+  const GradualClaim claim{.steps = pruning.steps,
+                           .init_sparsity = pruning.init_sparsity,
+                           .final_sparsity = pruning.final_sparsity,
+                           .leave_enabled = pruning.leave_enabled};
+  warn_of_fall(params, claim);
+  warn_of_last_groups(params, pruning);
   for (const int64_t param : params)
-    if (!pruning_.add_gradual(now(), param, name_of_param(param), pruning.steps,
-                              pruning.leave_enabled, faults_))
+    if (!pruning_.add_gradual(now(), param, name_of_param(param), claim, faults_))
       break;  // one fault says it for all its parameters
   note_logged(params);
   const int index = add_param_set(params, selection.params.text());

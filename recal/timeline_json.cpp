@@ -26,7 +26,7 @@ Json json_of(const ModifierEntry& entry) {
           {"end", moment_json(entry.window.end)},
           {"start_step", or_null(entry.start_step)},
           {"end_step", or_null(entry.end_step)},
-          {"logs_params", entry.logs_params}};
+          {"logs_params", entry.param_logs == ParamLogs::kEverywhere}};
 }
 
 Json json_of(const ParamSet& set) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/text_plot.h"
+#include "recal/timeline_advice.h"
 
 namespace lockstep::recal {
 namespace {
@@ -54,10 +55,11 @@ std::string rate_text(const Timeline& timeline, const Action& action) {
 }
 
 std::string event_text(const Timeline& timeline, const Action& action) {
-  const bool at_end = timeline.total_steps() && action.step >= *timeline.total_steps();
+  std::string when;
+  if (const std::optional<int64_t> total = timeline.total_steps(); total && action.step >= *total)
+    when = is_reached(action, *total) ? " (at the end of the run)" : " (never: the run has ended)";
   return fmt::format("{:>9} {:>9.3f}  {:>3}  {}{}\n", action.step, timeline.epoch_of(action.step),
-                     action.modifier + 1, describe(timeline, action),
-                     at_end ? " (at the end of the run)" : "");
+                     action.modifier + 1, describe(timeline, action), when);
 }
 
 /// Which of its kind and modifier an action is, and how many there are.
@@ -92,6 +94,15 @@ std::string event_list(const Timeline& timeline) {
     if (!ranks[i].is_hidden()) out += event_text(timeline, actions[i]);
   }
   return out;
+}
+
+/// The recipe language's advice on how often to prune.
+std::string hint_text(const Timeline& timeline) {
+  for (const Action& action : timeline.actions())
+    if (action.kind == ActionKind::kPrune)
+      return "hint: where the loss recovers soon after a mask, take a smaller update_frequency "
+             "(0.5: twice an epoch), so that each mask takes away less\n";
+  return "";
 }
 
 /// A column shows the value at the step in its middle.
@@ -143,6 +154,7 @@ std::string plan_text(const Timeline& timeline) {
   out += fmt::format("timeline sha256 {}\n\n", timeline.digest());
   out += modifier_table(timeline) + "\n" + event_list(timeline);
   for (const std::string& note : timeline.notes()) out += fmt::format("note: {}\n", note);
+  out += hint_text(timeline);
   for (const std::string& warning : timeline.warnings())
     out += fmt::format("warning: {}\n", warning);
   return out;

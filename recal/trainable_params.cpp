@@ -17,9 +17,10 @@ std::unique_ptr<Modifier> TrainableParams::read(YamlFields* in, Place place) {
               fmt::format("'{0}.exclusive' freezes all others, which needs 'trainable: true': name "
                           "the parameters to be trained",
                           in->path()));
-  read_window(in, &options.window, false);
+  read_window(in, &options.window, Bounds::kOptional);
   read_params_strict(in, &options.params_strict);
-  read_logging(in);
+  read_constant_logging(in);
+  read_log_types(in, &options.logs);
   in->done();
   return std::make_unique<TrainableParams>(std::move(options), in->path(), std::move(place));
 }

@@ -14,6 +14,7 @@ struct TrainableParamsOptions {
   bool exclusive = false;  ///< all other parameters are frozen; only where trainable
   Window window;           ///< open bounds: the run's
   bool params_strict = true;
+  ParamLogs logs = ParamLogs::kByDefault;
 };
 
 /// Says whether the named parameters are trained. At its end they go back to what they were before.
@@ -26,8 +27,10 @@ class TrainableParams final : public Modifier {
       : Modifier(std::move(tag), std::move(place)), options_(std::move(options)) {}
 
   Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place_open(&options_.window); }
   std::string summary() const override;
   void contribute(TimelineBuilder* builder) const override;
+  ParamLogs param_logs() const override { return options_.logs; }
 
  private:
   TrainableParamsOptions options_;

@@ -158,5 +158,33 @@ TEST_P(GoldenTrace, HoldsAtEveryStep) {
 INSTANTIATE_TEST_SUITE_P(All, GoldenTrace, ::testing::ValuesIn(traces()),
                          [](const auto& row) { return row.param.name; });
 
+TEST(Golden, TheShippedRecipePrunesAllLayersBetweenEpochs5And20) {
+  Faults faults;
+  const Recipe recipe = Recipe::load(LOCKSTEP_SOURCE_DIR "/configs/prune_all.yaml", &faults);
+  const Timeline timeline = Timeline::compile(
+      recipe, {.steps_per_epoch = 4, .base_learning_rate = 0.1, .params = small_network()},
+      &faults);
+  ASSERT_TRUE(faults.empty()) << faults.text();
+  EXPECT_EQ(timeline.max_epochs(), 25);
+  EXPECT_EQ(timeline.total_steps(), 100);
+  std::vector<int64_t> expected;
+  for (int64_t epoch = 5; epoch <= 20; ++epoch) expected.push_back(4 * epoch);
+  EXPECT_EQ(steps_of(timeline, ActionKind::kPrune), expected);
+  EXPECT_EQ(timeline.actions().size(), expected.size());  // nothing else happens
+  EXPECT_EQ(
+      timeline.param_sets()[0].names,
+      (std::vector<std::string>{"blocks.0.conv.weight", "blocks.1.conv.weight", "head.weight"}));
+  // 0.8 - 0.75 (1 - t)^3 at t = 1/15, 5/15, 10/15, 14/15
+  for (const auto& [epoch, sparsity] : Values{{4, 0},
+                                              {5, 0.05},
+                                              {6, 0.190222},
+                                              {10, 0.577778},
+                                              {15, 0.772222},
+                                              {19, 0.799778},
+                                              {20, 0.8},
+                                              {24, 0.8}})
+    EXPECT_NEAR(timeline.target_sparsity_at(static_cast<int64_t>(4 * epoch)), sparsity, 1e-6);
+}
+
 }  // namespace
 }  // namespace lockstep::recal

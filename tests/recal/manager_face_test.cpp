@@ -1,4 +1,5 @@
 // What a program sees of the manager: order of calls, summaries, faults.
+#include <cctype>
 #include <map>
 
 #include <gmock/gmock.h>
@@ -112,7 +113,8 @@ TEST(Manager, SummariesTellWhatEveryModifierDoes) {
   for (const Summary& one : run.manager.summaries(23)) values[one.name] = one.value;
   EXPECT_DOUBLE_EQ(values.at("learning_rate/weights"), 0.05);
   EXPECT_DOUBLE_EQ(values.at("learning_rate/other"), 0.05);
-  EXPECT_DOUBLE_EQ(values.at("target_sparsity/3:GradualKSModifier"), 0.8);
+  EXPECT_DOUBLE_EQ(values.at("3:GradualKSModifier/target_sparsity"), 0.8);
+  EXPECT_DOUBLE_EQ(values.at("3:GradualKSModifier/a.weight/sparsity"), 0.8);
   EXPECT_DOUBLE_EQ(values.at("sparsity"), 0.4);
   EXPECT_EQ(values.at("mask_updates"), 5);
   EXPECT_EQ(run.manager.extras(23).learning_rates, (std::array<double, 2>{0.05, 0.05}));
@@ -121,6 +123,109 @@ TEST(Manager, SummariesTellWhatEveryModifierDoes) {
   ASSERT_EQ(run.manager.layer_sparsities(true).size(), 1U);
   EXPECT_EQ(run.manager.layer_sparsities(true)[0].name, "a.weight");
   EXPECT_DOUBLE_EQ(run.manager.layer_sparsities(true)[0].value, 0.8);
+}
+
+TEST(Manager, SummariesOfEachParameterUnlessTheRecipeForbidsThem) {
+  dist::SelfCommunicator comm;
+  Training run(recipe_of(
+      {"!EpochRangeModifier {start_epoch: 0, end_epoch: 6}", "!ConstantKSModifier {params: [b]}",
+       "!TrainableParamsModifier {params: [a.bias], trainable: false, start_epoch: 2}",
+       "!SetParamModifier {params: [a.bias], val: 0.25, start_epoch: 1}",
+       "!GradualKSModifier {params: [a], init_sparsity: 0.5, final_sparsity: 0.5, start_epoch: 0, "
+       "end_epoch: 1, update_frequency: 1, log_types: none}"}));
+  const auto names_at = [&](int64_t step) {
+    std::map<std::string, double> values;
+    for (const Summary& one : run.manager.summaries(step))
+      if (std::isdigit(static_cast<unsigned char>(one.name[0])) != 0) values[one.name] = one.value;
+    return values;
+  };
+  run.params[2].tensor.detach().slice(0, 0, 5).zero_();  // a quarter of b
+  run.step(comm);
+  using Values = std::map<std::string, double>;
+  EXPECT_EQ(names_at(0), (Values{{"2:ConstantKSModifier/b.weight/sparsity", 0.25},
+                                 {"3:TrainableParamsModifier/a.bias/trainable", 1},
+                                 {"5:GradualKSModifier/target_sparsity", 0.5}}));
+  run.go_on_until(10, comm);
+  EXPECT_EQ(names_at(9), (Values{{"2:ConstantKSModifier/b.weight/sparsity", 0.25},
+                                 {"3:TrainableParamsModifier/a.bias/trainable", 0},
+                                 {"4:SetParamModifier/a.bias/value", 0.25},
+                                 {"5:GradualKSModifier/target_sparsity", 0.5}}));
+}
+
+TEST(Manager, AValueThatTheParametersTypeCannotHoldIsAFaultOfTheRecipe) {
+  const auto faults_of_value = [](at::ScalarType type, const std::string& value) {
+    ScheduledModifierManager manager(good_recipe(
+        recipe_of({"!SetParamModifier {params: [c], val: " + value + ", start_epoch: 5}"})));
+    Faults faults;
+    manager.attach({param("c.weight", at::ones({2, 2}, type), true)}, {.steps_per_epoch = 4},
+                   &faults);
+    return brief(faults);
+  };
+  EXPECT_EQ(faults_of_value(at::kFloat, "3.4e38"), "");
+  EXPECT_EQ(faults_of_value(at::kHalf, "65504"), "");
+  EXPECT_EQ(faults_of_value(at::kHalf, "-70000"),
+            "3:5: SetParamModifier sets 'c.weight' to -70000, and the largest Half is 65504");
+}
+
+/// A model of one layer, of whose four weights this many are zero.
+std::vector<std::string> unkept_zeros(int num_zeros, const std::vector<std::string>& items) {
+  ScheduledModifierManager manager(good_recipe(recipe_of(items)));
+  at::Tensor values = at::ones({2, 2});
+  values.view(-1).slice(0, 0, num_zeros).zero_();
+  Faults faults;
+  manager.attach({param("c.weight", values, true)},
+                 {.steps_per_epoch = 4, .layers = {{.name = "c", .weight_param = 0}}}, &faults);
+  EXPECT_TRUE(faults.empty()) << faults.text();
+  return manager.unkept_zeros();
+}
+
+TEST(Manager, WarnsOfZerosThatNobodyKeepsWhileItQuantizes) {
+  const std::string quantize = "!QuantizationModifier {start_epoch: 1}";
+  EXPECT_THAT(
+      unkept_zeros(3, {quantize}),
+      ElementsAre("r.yaml:3: QuantizationModifier: it quantizes weights that hold zeros "
+                  "which nothing keeps, so that training brings them back: c.weight (75 %); "
+                  "keep them with a ConstantKSModifier listed before it"));
+  EXPECT_THAT(unkept_zeros(0, {quantize}), ElementsAre());
+  EXPECT_THAT(unkept_zeros(4, {quantize}), ElementsAre());  // not trained yet: no pattern
+  EXPECT_THAT(unkept_zeros(3, {"!ConstantKSModifier {params: __ALL__}", quantize}), ElementsAre());
+}
+
+TEST(Manager, FinalizeLeavesTheLayerHookWithItsRangesAsTheyAre) {
+  dist::SelfCommunicator comm;
+  const ParamTable params{param("c.weight", at::ones({2, 2}), true)};
+  ScheduledModifierManager manager(
+      good_recipe(recipe_of({"!QuantizationModifier {start_epoch: 0}",
+                             "!EpochRangeModifier {start_epoch: 0, end_epoch: 1}"})));
+  Faults faults;
+  manager.attach(params, {.steps_per_epoch = 2, .layers = {{.name = "c", .weight_param = 0}}},
+                 &faults);
+  const auto forward = [&](float largest) {
+    return manager.layer_hook()->input(0, at::tensor({0.0F, largest}));
+  };
+  for (int64_t step = 0; step < 2; ++step) {
+    (void)manager.apply_due(step, comm);
+    (void)forward(1.0F);
+    manager.end_step(true, comm);
+  }
+  manager.finalize(2, comm);
+  ASSERT_NE(manager.layer_hook(), nullptr);
+  const auto range_max = [&] { return manager.quantizer()->view(0).input_range.max; };
+  const float before = range_max();
+  EXPECT_NEAR(forward(100.0F)[1].item<float>(), before, 1e-5);  // still rounded, cut to the range
+  EXPECT_EQ(range_max(), before);
+  EXPECT_EQ(manager.quantizer()->num_quantized(), 1);
+}
+
+TEST(Manager, AStoppedRunAppliesNothingThatIsDueLater) {
+  dist::SelfCommunicator comm;
+  Training run(short_run());
+  run.go_on_until(16, comm);  // step 16 is due for the closing sparsity
+  const int64_t num_zeros = run.num_zeros(0);
+  run.manager.finalize_stopped();
+  EXPECT_EQ(run.num_zeros(0), num_zeros);
+  EXPECT_TRUE(run.manager.state().empty());
+  EXPECT_THROW(run.manager.apply_due(16, comm), StateError);
 }
 
 TEST(Manager, FaultsOfTheModelHaveTheRecipesPlace) {

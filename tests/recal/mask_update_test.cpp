@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "recal/mask_check.h"
+#include "recal/mask_groups.h"
 #include "recal/mask_tensors.h"
 
 namespace lockstep::recal {
@@ -101,6 +102,50 @@ TEST(MaskUpdate, BlocksRunAlongTheInputsAtEachKernelPosition) {
   EXPECT_THAT(mask_of(values, 0.25, "block4"), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0, 1, 1));
   EXPECT_THAT(mask_of(values, 0.5, "block4"), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0, 1, 0));
   EXPECT_THAT(mask_of(values, 0.75, "block4"), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0, 0, 0));
+}
+
+TEST(MaskUpdate, TheLargestGroupOfALayerStaysBelowFullSparsity) {
+  const at::Tensor one_input = floats({1, 2, 3}).view({3, 1});
+  EXPECT_THAT(mask_of(one_input, 0.5, "channel"), ElementsAre(1, 1, 1));
+  EXPECT_THAT(mask_of(one_input, 0.99, "filter"), ElementsAre(0, 0, 1));
+  EXPECT_THAT(mask_of(one_input, 1, "channel"), ElementsAre(0, 0, 0));  // asked for in full
+  EXPECT_THAT(mask_of(at::ones({2, 2}), 0.9, "filter"),
+              ElementsAre(0, 0, 1, 1));  // equal: the last
+  EXPECT_THAT(mask_of(floats({1, 1, 9, 9, 2, 2}).view({1, 6}), 0.9, "block2"),
+              ElementsAre(0, 0, 1, 1, 0, 0));
+  const at::Tensor head = at::arange(30).to(at::kFloat).view({10, 3});
+  const std::vector<int> kept = mask_of(head, 0.95, "filter");  // round(9.5) = 10 of 10
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), 1), 3);
+  EXPECT_THAT(std::vector<int>(kept.end() - 3, kept.end()), ElementsAre(1, 1, 1));
+  // A global rule spares each layer's largest; nothing that was pruned comes back.
+  const std::vector<MaskedWeight> both{masked(at::full({2, 2}, 0.1)),
+                                       masked(at::full({2, 2}, 5.0))};
+  update_masks(both, 0.5, {kind("filter"), true});
+  EXPECT_THAT(kept_items(both[0]), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(kept_items(both[1]), ElementsAre(1, 1, 1, 1));
+  drop_range(both[0].kept_bits.mutable_data_ptr<uint8_t>(), 0, 4);
+  update_masks(both, 0.9, {kind("filter"), true});
+  EXPECT_THAT(kept_items(both[0]), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(kept_items(both[1]), ElementsAre(0, 0, 1, 1));
+}
+
+TEST(MaskUpdate, ACountOfThingsIsThatOfTheGroups) {
+  const auto things = [](const char* text, const std::vector<int64_t>& sizes) {
+    return kind(text).num_prunable(sizes);
+  };
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{10, 4}, {3, 5}, {8, 6, 3, 3}, {1, 1}}) {
+    const at::Tensor values = at::rand(sizes);
+    for (const char* text : {"filter", "channel", "block4", "[1, 3]"}) {
+      const MaskedWeight weight = masked(values);
+      const GroupScores groups =
+          score_groups(kind(text), values, weight.kept_bits.const_data_ptr<uint8_t>());
+      EXPECT_EQ(things(text, sizes), static_cast<int64_t>(groups.scores.size())) << text;
+    }
+    EXPECT_EQ(things("unstructured", sizes), values.numel());
+    EXPECT_EQ(things("2:4", sizes), 0);
+  }
+  EXPECT_EQ(things("filter", {}), 0);
 }
 
 TEST(MaskUpdate, NOfMStaysInsideItsPattern) {
@@ -215,9 +260,20 @@ struct Oracle {
       }
       sizes.push_back(living ? sum / static_cast<double>(group.items.size()) : -1);
     }
-    for (const size_t place : in_order(sizes))
+    const std::vector<std::vector<int>> before = kept;
+    std::vector<size_t> largest(values.size(), all.size());
+    for (const size_t place : in_order(sizes)) {
+      if (sizes[place] >= 0) largest[all[place].weight] = place;
       if (num_left-- > 0)
         for (const int64_t item : all[place].items) prune(all[place].weight, item);
+    }
+    for (const size_t place : largest) {  // below 1, one group of each weight stays
+      if (sparsity >= 1 || place == all.size()) continue;
+      std::vector<int>& left = kept[all[place].weight];
+      if (std::count(left.begin(), left.end(), 1) > 0) continue;
+      for (const int64_t item : all[place].items)
+        left[static_cast<size_t>(item)] = before[all[place].weight][static_cast<size_t>(item)];
+    }
   }
 
   /// One weight after the other, the smallest first, unless its group has none to spare.

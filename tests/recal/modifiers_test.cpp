@@ -54,10 +54,11 @@ TEST(GradualPruning, MaskTypes) {
   EXPECT_EQ(kind("2:4"), "2:4");
   EXPECT_EQ(kind("filter"), "filter");
   EXPECT_EQ(kind("channel"), "channel");
-  for (const std::string bad : {"'4:2'", "[1, 8]", "blocks", "[]", "{a: 1}"})
+  for (const std::string bad : {"'4:2'", "[4, 1]", "blocks", "[]", "{a: 1}"})
     EXPECT_THAT(faults_of(recipe_of({pruning("mask_type: " + bad)})),
-                HasSubstr("'GradualKSModifier.mask_type' must be unstructured, block4 (or [1, 4]), "
-                          "N:M such as 2:4 with 0 < N < M <= 64, filter or channel, not '"));
+                HasSubstr("'GradualKSModifier.mask_type' must be unstructured, block4 (or [1, N]: "
+                          "blocks of N inputs of one output, N <= 64), N:M such as 2:4 with 0 < N "
+                          "< M <= 64, filter or channel, not '"));
 }
 
 TEST(GradualPruning, NOfMSetsALimit) {
@@ -94,7 +95,7 @@ TEST(GradualPruning, OtherKeys) {
 TEST(GradualPruning, LogTypesAskForSummariesOfEachParameter) {
   const auto logs = [](const std::string& more) {
     const Timeline timeline = compiled(recipe_of({pruning(more)}), 10);
-    EXPECT_EQ(timeline.modifiers()[0].logs_params, timeline.logs_param(4));
+    EXPECT_EQ(timeline.modifiers()[0].param_logs == ParamLogs::kEverywhere, timeline.logs_param(4));
     EXPECT_FALSE(timeline.logs_param(1));  // a bias is not pruned
     return timeline.logs_param(0);
   };
@@ -120,6 +121,94 @@ TEST(ParamsStrict, MakesAMissingParameterAWarning) {
     EXPECT_THAT(timeline.warnings()[0], HasSubstr("no layer or parameter 'nothing'"));
     EXPECT_EQ(timeline.actions().size(), 1U);
   }
+}
+
+TEST(GradualPruning, ATargetForEachSetOfParameters) {
+  const std::string map =
+      "final_sparsity: {0.8: [head], .9: ['re:blocks.*', 'blocks.0.conv.weight']}";
+  const auto item = [](const std::string& more) {
+    return "!GMPruningModifier {init_sparsity: 0.35, start_epoch: 1, end_epoch: 2, "
+           "update_frequency: 1, " +
+           more + "}";
+  };
+  const Timeline timeline = compiled(recipe_of({item("params: [], " + map)}), 10);
+  EXPECT_THAT(
+      events(timeline),
+      ElementsAre("10 sparsity 0.350000 for head.weight", "10 sparsity 0.350000 for 2 parameters",
+                  "20 sparsity 0.800000 for head.weight", "20 sparsity 0.900000 for 2 parameters"));
+  EXPECT_DOUBLE_EQ(timeline.target_sparsity_at(20), (0.8 * 40 + 0.9 * (72 + 144)) / 256);
+  EXPECT_EQ(compiled(recipe_of({item(map)}), 10).digest(), timeline.digest());
+  EXPECT_THAT(faults_of(recipe_of({item("params: [head], " + map)})),
+              HasSubstr("'GMPruningModifier.params' must be [] or left out"));
+  EXPECT_THAT(faults_of(recipe_of({item("final_sparsity: {0.2: [head]}")})),
+              HasSubstr("it must not be less than init_sparsity (0.35)"));
+  EXPECT_THAT(faults_of(recipe_of({item("final_sparsity: {1.5: [head], most: [head]}")})),
+              HasSubstr("its keys must be sparsities, >= 0 and < 1"));
+  EXPECT_THAT(faults_of(recipe_of({item("final_sparsity: {0.5: []}")})),
+              HasSubstr("not an empty list"));
+  EXPECT_THAT(faults_of(recipe_of({item("final_sparsity: {}")})), HasSubstr("names nothing"));
+  EXPECT_THAT(faults_of(recipe_of({item("global_sparsity: true, " + map)})),
+              HasSubstr("global_sparsity has one threshold for all"));
+  EXPECT_THAT(compile_faults({item("final_sparsity: {0.5: [head], 0.6: [head]}")}),
+              HasSubstr("both prune 'head.weight'"));
+}
+
+TEST(GradualPruning, BlocksOfOneOutput) {
+  const auto kind = [](const std::string& mask_type) {
+    return compiled(recipe_of({pruning("mask_type: " + mask_type)}), 10)
+        .param_sets()[0]
+        .mask_rule.kind.text();
+  };
+  EXPECT_EQ(kind("[1, 4]"), "block4");
+  EXPECT_EQ(kind("[1, 1]"), "unstructured");
+  EXPECT_EQ(kind("'[1,16]'"), "block16");
+  EXPECT_EQ(kind("block64"), "block64");
+  for (const std::string other :
+       {"[4, 1]", "[1, 65]", "[1, 0]", "[2, 4]", "[4]", "block", "blocks"})
+    EXPECT_THAT(faults_of(recipe_of({pruning("mask_type: " + other)})),
+                HasSubstr("block4 (or [1, N]: blocks of N inputs of one output, N <= 64)"))
+        << other;
+}
+
+TEST(GradualPruning, OneAfterAnotherIsOneSchedule) {
+  const auto item = [](const std::string& values) {
+    return "!GradualKSModifier {params: [head], update_frequency: 5, inter_func: linear, " +
+           values + "}";
+  };
+  const std::string first =
+      item("init_sparsity: 0.1, final_sparsity: 0.5, start_epoch: 0, end_epoch: 10");
+  const std::string released = item(
+      "init_sparsity: 0.1, final_sparsity: 0.5, start_epoch: 0, end_epoch: 10, leave_enabled: "
+      "false");
+  const std::string second =
+      item("init_sparsity: 0.5, final_sparsity: 0.9, start_epoch: 10, end_epoch: 20");
+  const std::vector<std::string> expected{
+      "0 sparsity 0.100000 for head.weight",   "50 sparsity 0.300000 for head.weight",
+      "100 sparsity 0.500000 for head.weight", "100 sparsity 0.500000 for head.weight",
+      "150 sparsity 0.700000 for head.weight", "200 sparsity 0.900000 for head.weight"};
+  EXPECT_EQ(events({first, second}), expected);
+  EXPECT_EQ(events({second, first}), expected);
+  const Timeline timeline = compiled(recipe_of({first, second}), 10);
+  EXPECT_DOUBLE_EQ(timeline.target_sparsity_at(149), 0.5);
+  EXPECT_DOUBLE_EQ(timeline.target_sparsity_at(150), 0.7);
+  // What the first lets go at its end, the second takes up there, wherever it stands.
+  std::vector<std::string> with_release = expected;
+  with_release.insert(with_release.begin() + 3, "100 let go of head.weight");
+  EXPECT_EQ(events({released, second}), with_release);
+  EXPECT_EQ(events({second, released}), with_release);
+  EXPECT_EQ(
+      compile_faults({first, item("init_sparsity: 0.5, final_sparsity: 0.9, start_epoch: 9.5, "
+                                  "end_epoch: 20")}),
+      "4:5: GradualKSModifier and GradualKSModifier (r.yaml:3) both prune 'head.weight' at step "
+      "95: let one end where the other starts");
+  EXPECT_THAT(
+      compiled(recipe_of({first, item("init_sparsity: 0.2, final_sparsity: 0.9, start_epoch: "
+                                      "12, end_epoch: 20")}),
+               10)
+          .warnings(),
+      ::testing::Contains("r.yaml:4: GradualKSModifier: starts at sparsity 0.2 while "
+                          "GradualKSModifier (r.yaml:3) leaves 'head.weight' at 0.5: nothing "
+                          "more is pruned until the curve passes that"));
 }
 
 TEST(ConstantPruning, MayHaveAWindow) {
@@ -176,9 +265,92 @@ TEST(LearningRates, GroupsThatThereAre) {
                    "param_groups: " +
                    groups + "}"}));
   };
-  EXPECT_THAT(faults("[2]"), HasSubstr("'SetLearningRateModifier.param_groups' is 2"));
-  EXPECT_THAT(faults("[]"), HasSubstr("must name 0 (weights, which decay), 1 (the rest) or both"));
+  const std::string known =
+      "there are 0 (weights, which decay) and 1 (the rest: biases, normalisation)";
+  EXPECT_THAT(faults("[-1]"), HasSubstr("'SetLearningRateModifier.param_groups' is -1"));
+  EXPECT_THAT(faults("[]"), HasSubstr("must name a group; " + known));
+  EXPECT_EQ(compile_faults({"!SetLearningRateModifier {start_epoch: 1, learning_rate: 0.5, "
+                            "param_groups: [0, 2]}"}),
+            "3:5: SetLearningRateModifier names parameter group 2; " + known);
   EXPECT_THAT(faults("0"), HasSubstr("must be a list of whole numbers"));
+}
+
+TEST(LearningRates, GroupsOfABareRecipeAreOnlyNoted) {
+  const auto item = [](const std::string& groups, const std::string& first) {
+    return "!LearningRateFunctionModifier {start_epoch: 0, end_epoch: 3, lr_func: linear, "
+           "init_lr: " +
+           first + ", final_lr: 0.01, param_groups: " + groups + "}";
+  };
+  Faults faults;
+  const Timeline timeline =
+      Timeline::compile(good_recipe(recipe_of({item("[0, 1]", "0"), item("[2]", "0.05")})),
+                        {.steps_per_epoch = 10, .base_learning_rate = 0.1}, &faults);
+  EXPECT_TRUE(faults.empty()) << faults.text();
+  EXPECT_THAT(
+      timeline.notes(),
+      ElementsAre("r.yaml:4: LearningRateFunctionModifier: parameter group 2 is not checked "
+                  "without a model; a run has 0 (weights, which decay) and 1 (the rest: "
+                  "biases, normalisation)"));
+  EXPECT_EQ(timeline.learning_rate_at(0, kWeightGroup), 0.0);
+  EXPECT_EQ(timeline.learning_rate_at(0, kOtherGroup), 0.0);
+  EXPECT_NE(compile_faults({item("[0, 1]", "0"), item("[1]", "0.05")}), "");
+}
+
+TEST(LearningRates, WithoutAFirstRateTheOneInForceGoesOn) {
+  const std::string steps =
+      "!LearningRateModifier {start_epoch: 2, end_epoch: 5, lr_class: StepLR, lr_kwargs: {gamma: "
+      "0.5, step_size: 1}";
+  const std::string set = "!SetLearningRateModifier {start_epoch: 0, learning_rate: 0.8";
+  const auto rates = [](const std::vector<std::string>& items) {
+    const Timeline timeline = compiled(recipe_of(items), 10, 0.1);
+    return std::vector<double>{timeline.learning_rate_at(20, kWeightGroup),
+                               timeline.learning_rate_at(45, kWeightGroup),
+                               timeline.learning_rate_at(45, kOtherGroup)};
+  };
+  EXPECT_THAT(rates({steps + "}"}), ElementsAre(0.1, 0.025, 0.025));
+  EXPECT_THAT(rates({set + "}", steps + "}"}), ElementsAre(0.8, 0.2, 0.2));
+  EXPECT_THAT(rates({steps + "}", set + "}"}), ElementsAre(0.8, 0.2, 0.2));  // whatever the order
+  EXPECT_THAT(rates({set + ", param_groups: [1]}", steps + "}"}), ElementsAre(0.1, 0.025, 0.2));
+  // What a schedule ends with, and one schedule behind another.
+  EXPECT_THAT(
+      rates({"!LearningRateFunctionModifier {start_epoch: 0, end_epoch: 2, lr_func: linear, "
+             "init_lr: 0, final_lr: 0.4}",
+             steps + "}"}),
+      ElementsAre(0.4, 0.1, 0.1));
+  EXPECT_THAT(rates({"!LearningRateModifier {start_epoch: 5, lr_class: ExponentialLR, lr_kwargs: "
+                     "{gamma: 0.5}}",
+                     set + "}", steps + "}", "!EpochRangeModifier {start_epoch: 0, end_epoch: 9}"}),
+              ElementsAre(0.8, 0.2, 0.2));
+  EXPECT_EQ(compiled(recipe_of({"!LearningRateModifier {start_epoch: 5, end_epoch: 9, lr_class: "
+                                "ExponentialLR, lr_kwargs: {gamma: 0.5}}",
+                                set + "}", steps + "}"}),
+                     10, 0.1)
+                .learning_rate_at(60),
+            0.1);  // 0.2 from epoch 4 on, halved at epoch 6
+}
+
+TEST(Defaults, OfTheSuccessorAreTakenAndToldOnce) {
+  const Timeline timeline = compiled(
+      recipe_of({"!EpochRangeModifier {start_epoch: 0, end_epoch: 6}",
+                 "!LearningRateModifier {start_epoch: 2, lr_class: ExponentialLR, lr_kwargs: "
+                 "{gamma: 0.5}, init_lr: 0.4}",
+                 "!SetLearningRateModifier {learning_rate: 0.0}",
+                 "!SetWeightDecayModifier {weight_decay: 0.1}",
+                 "!SetWeightDecayModifier {weight_decay: 0.2, param_groups: [1]}",
+                 "!SetParamModifier {params: [head.bias], val: 1}"}),
+      10);
+  EXPECT_THAT(
+      timeline.notes(),
+      ElementsAre(
+          "r.yaml:4: LearningRateModifier: no end_epoch is given: -1, the run's end is taken",
+          "r.yaml:5: SetLearningRateModifier: no start_epoch is given: -1, the run's start is "
+          "taken",
+          "r.yaml:6: SetWeightDecayModifier: no start_epoch is given: -1, the run's start is taken",
+          "r.yaml:8: SetParamModifier: no start_epoch is given: -1, the run's start is taken"));
+  EXPECT_EQ(timeline.modifiers()[1].end_step, 60);
+  EXPECT_EQ(timeline.learning_rate_at(0), 0.0);
+  EXPECT_EQ(timeline.learning_rate_at(59), 0.4 * 0.125);
+  EXPECT_EQ(timeline.weight_decay_at(0, kOtherGroup), 0.2);
 }
 
 TEST(LearningRates, StepSizeIsAnotherNameOfStep) {
@@ -240,6 +412,30 @@ TEST(ParamValues, AreSetOnceOrStepByStep) {
       events({"!GradualParamModifier {params: [head.bias], init_val: 0, final_val: 8, start_epoch: "
               "0, end_epoch: 2, update_frequency: 1, inter_func: cubic}"}),
       ElementsAre("0 set head.bias to 0", "10 set head.bias to 7", "20 set head.bias to 8"));
+}
+
+TEST(ParamValues, AreWhatFloat32Holds) {
+  for (const std::string item :
+       {"!SetParamModifier {params: [head], start_epoch: 0, val: ",
+        "!GradualParamModifier {params: [head], start_epoch: 0, end_epoch: 1, update_frequency: 1, "
+        "init_val: 0, final_val: "}) {
+    EXPECT_EQ(faults_of(recipe_of({item + "3.4e38}"})), "");
+    for (const char* value : {"1e39", "-1e39"})
+      EXPECT_THAT(faults_of(recipe_of({item + value + "}"})), HasSubstr("it must be >= -3.402823"));
+  }
+}
+
+TEST(NewerNames, OfKeysAreRead) {
+  EXPECT_EQ(events({"!ConstantPruningModifier {targets: [head], start: 1, end: 2.5}"}),
+            events({"!ConstantPruningModifier {params: [head], start_epoch: 1, end_epoch: 2.5}"}));
+  EXPECT_THAT(faults_of(recipe_of({"!ConstantKSModifier {targets: [head], params: [head]}"})),
+              HasSubstr("'ConstantKSModifier.params' and 'targets' are both given"));
+  EXPECT_THAT(faults_of(recipe_of({"!EpochRangeModifier {start: 0, start_epoch: 1, end: 3}"})),
+              HasSubstr("'EpochRangeModifier.start' and 'start_epoch' are both given"));
+  EXPECT_THAT(faults_of(recipe_of({"!EpochRangeModifier {start: 3, end: 2}"})),
+              HasSubstr("it must be greater than start_epoch (3)"));
+  EXPECT_THAT(faults_of(recipe_of({"!EpochRangeModifier {start: 0, end: 3, end_step: 5}"})),
+              HasSubstr("are both given"));
 }
 
 TEST(KeysThatSayWhatHoldsAnyway, MayOnlyBeMinusOne) {

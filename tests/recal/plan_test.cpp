@@ -156,7 +156,7 @@ TEST(PlanText, ShortensEachModifiersEventsByThemselves) {
                          10));
   EXPECT_THAT(text, HasSubstr("      ...              1  (16 more like these)\n"
                               "      ...              2  (16 more like these)\n"));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 20);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 21);
 }
 
 TEST(PlanText, SaysEveryKindOfEvent) {
@@ -170,6 +170,27 @@ TEST(PlanText, SaysEveryKindOfEvent) {
         "      260    26.000    6  keep the quantization ranges as they are\n",
         "      200    20.000    7  weight decay 0.0001 of parameter group 0\n"})
     EXPECT_THAT(text, HasSubstr(event));
+}
+
+TEST(PlanText, TellsEventsThatComeTooLateFromThoseAtTheEnd) {
+  const std::string text = plan_text(
+      compiled(recipe_of({"!EpochRangeModifier {start_epoch: 0, end_epoch: 5}",
+                          "!SetLearningRateModifier {start_epoch: 9, learning_rate: 0.25}",
+                          "!GradualKSModifier {params: [head], init_sparsity: 0.1, final_sparsity: "
+                          "0.8, start_epoch: 0, end_epoch: 9, update_frequency: 1}"}),
+               10));
+  EXPECT_THAT(text, HasSubstr("learning rate 0.25 (never: the run has ended)\n"));
+  EXPECT_THAT(text, HasSubstr("sparsity 0.800000 for head.weight (at the end of the run)\n"));
+  EXPECT_THAT(text, HasSubstr("never fires: it starts at step 90, the run has 90 steps"));
+}
+
+TEST(PlanText, HintsAtTheUpdateFrequencyWhereItPrunes) {
+  EXPECT_THAT(plan_text(compiled(two_phases(), 23)),
+              HasSubstr("hint: where the loss recovers soon after a mask, take a smaller "
+                        "update_frequency (0.5: twice an epoch)"));
+  EXPECT_THAT(
+      plan_text(compiled(recipe_of({"!EpochRangeModifier {start_epoch: 0, end_epoch: 5}"}), 23)),
+      Not(HasSubstr("hint:")));
 }
 
 TEST(PlanSvg, HasAPanelForEachThingThatChanges) {

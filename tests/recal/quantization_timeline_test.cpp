@@ -112,6 +112,22 @@ TEST(Quantization, WhatItsTextMayNotHold) {
               HasSubstr("must be one of per_channel, per_tensor, not 'per_row'"));
 }
 
+TEST(Quantization, KeysThatSayWhatHoldsAnyway) {
+  const auto faults = [](const std::string& more) {
+    return faults_of(recipe_of({quantizing("start_epoch: 0, " + more)}));
+  };
+  EXPECT_EQ(faults("quantize_conv_activations: False, quantize_linear_activations: 0"), "");
+  EXPECT_EQ(faults("quantize_embeddings: 1, exclude_module_types: [LayerNorm, Tanh]"), "");
+  EXPECT_EQ(faults("custom_quantizable_module_types: ['SiLU'], exclude_module_types: ['SiLU']"),
+            "");
+  EXPECT_THAT(faults("quantize_conv_activations: true"),
+              HasSubstr("may only be false: outputs of layers are not rounded, their inputs are"));
+  EXPECT_THAT(faults("exclude_module_types: [Conv2d]"), HasSubstr("in submodules"));
+  EXPECT_THAT(faults("custom_quantizable_module_types: [SiLU]"),
+              HasSubstr("only linear layers and convolutions can be quantized"));
+  EXPECT_THAT(faults("ignore: [head]"), HasSubstr("unknown key 'ignore'"));
+}
+
 TEST(Quantization, TwoOfThem) {
   EXPECT_EQ(compile({quantizing(), quantizing("start_epoch: 3, submodules: [head]")}).faults,
             "4:5: QuantizationModifier and QuantizationModifier (r.yaml:3) both quantize 'head'");

@@ -50,6 +50,26 @@ TEST_F(RecalOptions, AFileAsGivenComesFirst) {
   EXPECT_TRUE(faults_.empty()) << faults_.text();
 }
 
+TEST_F(RecalOptions, OneStageOfAFile) {
+  files::write_atomically(
+      folder_ / "recipes/staged.yaml",
+      "a_stage:\n  x_modifiers: [!EpochRangeModifier {start_epoch: 0, end_epoch: "
+      "3}]\nb_stage:\n  x_modifiers: [!EpochRangeModifier {start_epoch: 0, "
+      "end_epoch: 2}]\n");
+  EXPECT_EQ(read("recipe: recipes/staged.yaml\n").modifiers().size(), 2U);
+  const Recipe one = read("recipe: recipes/staged.yaml\nrecipe_stage: b_stage\n");
+  EXPECT_TRUE(faults_.empty()) << faults_.text();
+  ASSERT_EQ(one.modifiers().size(), 1U);
+  EXPECT_EQ(one.modifiers()[0]->window().end->text(), "2");
+  read("recipe: recipes/staged.yaml\nrecipe_stage: c\n");
+  EXPECT_THAT(faults_.text(), HasSubstr("there is no stage 'c'"));
+}
+
+TEST_F(RecalOptions, AStageNeedsAFile) {
+  read("recipe_stage: a\nmodifiers: []\n");
+  EXPECT_THAT(faults_.text(), HasSubstr("run.yaml:1:15: error: 'recipe_stage' needs 'recipe'"));
+}
+
 TEST_F(RecalOptions, AnInlinedRecipe) {
   const Recipe recipe =
       read("modifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: 3}\n");
@@ -71,7 +91,7 @@ TEST_F(RecalOptions, AnInlinedRecipeHasNoVariables) {
   EXPECT_EQ(brief(faults_),
             "3:62: 'eval(2 * n)', character 10: there is no variable 'n': a recipe's variables are "
             "its top-level numbers, and here are none\n"
-            "1:1: unknown key 'n'; there are recipe, modifiers");
+            "1:1: unknown key 'n'; there are recipe, recipe_stage, modifiers");
 }
 
 TEST_F(RecalOptions, NoRecipeIsAnEmptyOne) {

@@ -51,12 +51,19 @@ modifiers: []
               ElementsAre("EpochRangeModifier", "SetLearningRateModifier", "ConstantKSModifier"));
 }
 
-TEST(RecipeForms, TheVersionMayBeMissingBesideOtherLists) {
-  EXPECT_EQ(faults_of("pruning_modifiers: []\n"), "");
-  EXPECT_EQ(faults_of("modifiers: []\npruning_modifiers: []\n"), "");
-  EXPECT_EQ(faults_of("modifiers: []\n"), "1:1: 'version' is required");
+TEST(RecipeForms, AnOldVersionOrNoneIsReadAsTheFirstWithANote) {
+  const auto notes_of = [](const std::string& text) { return good_recipe(text).notes(); };
+  EXPECT_THAT(notes_of("version: 1.0.0\nmodifiers: []\n"), ElementsAre());
+  EXPECT_THAT(notes_of("version: 1.1.0\nmodifiers: []\n"), ElementsAre());
+  EXPECT_THAT(notes_of("version: 0.1.0\nmodifiers: []\n"),
+              ElementsAre("r.yaml: version 0.1.0 is read as 1.0.0"));
+  for (const char* text : {"modifiers: []\n", "pruning_modifiers: []\n"})
+    EXPECT_THAT(notes_of(text),
+                ElementsAre("r.yaml: the recipe names no version: it is read as 1.0.0"));
   EXPECT_EQ(faults_of("version: 2.0.0\npruning_modifiers: []\n"),
-            "1:10: 'version' is 2.0.0; this program reads versions 1.x");
+            "1:10: 'version' is 2.0.0; this program reads versions up to 1.x");
+  EXPECT_EQ(faults_of("version: 1\nmodifiers: []\n"),
+            "1:10: 'version' must be three numbers such as 1.0.0, not '1'");
 }
 
 TEST(RecipeForms, EachListMustBeOne) {
@@ -66,14 +73,17 @@ TEST(RecipeForms, EachListMustBeOne) {
 }
 
 TEST(RecipeForms, OtherTopLevelEntriesAreVariables) {
-  EXPECT_EQ(faults_of("a: 1\nb: text\nc: true\nd:\ne: [x, y]\nx_modifiers: []\n"), "");
+  EXPECT_EQ(
+      faults_of("a: 1\nb: text\nc: true\nd:\ne: [x, y]\nf: {0.5: [x], 0.6: y}\nx_modifiers: []\n"),
+      "");
   const std::string rule =
-      ": the top level of a recipe holds 'version', variables (numbers and texts) and lists of "
-      "modifiers, whose names end in 'modifiers'";
+      ": a recipe holds 'version', variables (numbers, texts, lists of them), lists of modifiers, "
+      "whose names hold 'modifiers', or stages, which are maps of such lists";
   EXPECT_EQ(faults_of("stage:\n  pruning_modifiers: []\nx_modifiers: []\n"),
-            "1:1: unknown key 'stage'" + rule);
+            "3:1: 'x_modifiers' stands beside stages (stage): move it into one of them");
   EXPECT_EQ(faults_of("pruning: [!ConstantKSModifier {params: __ALL__}]\nx_modifiers: []\n"),
             "1:1: unknown key 'pruning'" + rule);
+  EXPECT_EQ(faults_of("a: {b: {c: 1}}\nx_modifiers: []\n"), "1:1: unknown key 'a'" + rule);
   EXPECT_EQ(faults_of("modifer: 3\nx_modifiers: []\n"),
             "1:1: unknown key 'modifer' (did you mean 'modifiers'?)");
 }
@@ -183,15 +193,55 @@ TEST(RecipeForms, FaultsOfExpressionsHaveTheirColumn) {
 }
 
 TEST(RecipeForms, VariablesOfTextsAreNoNumbers) {
-  const std::string rest =
-      ", not a number of at most 18 digits; what is no number can be repeated with an anchor "
-      "(&name) and aliases (*name)";
-  EXPECT_EQ(faults_of(with_end("n: many\n", "eval(n)")),
-            "6:21: 'eval(n)', character 6: 'n' is the text 'many'" + rest);
-  EXPECT_EQ(faults_of(with_end("n: [1]\n", "eval(n)")),
-            "6:21: 'eval(n)', character 6: 'n' is a list" + rest);
+  const auto rest = [](const std::string& name) {
+    return ", not a number of at most 18 digits; only eval(" + name +
+           ") by itself stands for what is no number";
+  };
+  EXPECT_EQ(faults_of(with_end("n: many\n", "eval(n * 2)")),
+            "6:21: 'eval(n * 2)', character 6: 'n' is the text 'many'" + rest("n"));
+  EXPECT_EQ(faults_of(with_end("n: [1]\n", "eval(1 + n)")),
+            "6:25: 'eval(1 + n)', character 10: 'n' is a list" + rest("n"));
   EXPECT_EQ(faults_of(with_end("n:\n", "eval(n)")),
-            "6:21: 'eval(n)', character 6: 'n' is nothing" + rest);
+            "6:21: 'eval(n)', character 6: 'n' is nothing" + rest("n"));
+  EXPECT_EQ(faults_of(with_end("n: many\n", "eval(n)")),
+            "6:16: 'EpochRangeModifier.end_epoch' must be a finite decimal number, not 'many' "
+            "(eval(n) = many)");
+}
+
+/// Modifiers of a recipe that prunes by this mask_type and these parameters, behind `top`.
+std::string pruning_of(const std::string& top, const std::string& mask_type,
+                       const std::string& params) {
+  return top +
+         "x_modifiers:\n  - !GMPruningModifier {init_sparsity: .05, final_sparsity: .8, "
+         "start_epoch: 0, end_epoch: 2, update_frequency: .5, mask_type: " +
+         mask_type + ", params: " + params + "}\n";
+}
+
+TEST(RecipeForms, ABareNameInEvalGivesTheVariableAsItIs) {
+  const auto rule = [](const std::string& top, const std::string& mask_type) {
+    return compiled(pruning_of(top, mask_type, "[head]"), 10).param_sets()[0].mask_rule.kind.text();
+  };
+  EXPECT_EQ(rule("m: unstructured\n", "eval(m)"), "unstructured");
+  EXPECT_EQ(rule("m: filter\n", "eval( m )"), "filter");
+  EXPECT_EQ(rule("m: [1, 4]\n", "eval(m)"), "block4");
+  EXPECT_EQ(rule("k: eval(m)\nm: eval(n)\nn: [1, 2]\n", "eval(k)"), "block2");
+  EXPECT_EQ(rule("b: 8\nm: [1, eval(b / 2)]\n", "eval(m)"), "block4");
+  const std::string names = "layers: ['blocks.0.conv', head]\n";
+  EXPECT_THAT(compiled(pruning_of(names, "unstructured", "eval(layers)"), 10).param_sets()[0].names,
+              ElementsAre("blocks.0.conv.weight", "head.weight"));
+  EXPECT_THAT(faults_of(pruning_of("m: round\n", "eval(m)", "[head]")),
+              HasSubstr("'GMPruningModifier.mask_type' must be unstructured, block4"));
+  EXPECT_THAT(faults_of(pruning_of("m: [1, 4]\nl: [eval(m), head]\n", "block4", "eval(l)")),
+              HasSubstr("'l' holds lists of lists, which eval() does not take"));
+}
+
+TEST(RecipeForms, ListsPutInByEvalAreCounted) {
+  std::string text = "l: [" + std::string("a");
+  for (int i = 0; i < 999; ++i) text += ", a";
+  text += "]\nx_modifiers:\n";
+  for (int i = 0; i < 200; ++i) text += "  - !ConstantKSModifier {params: eval(l)}\n";
+  EXPECT_THAT(faults_of(text),
+              HasSubstr("the lists that eval() puts in hold more than 100,000 entries"));
 }
 
 TEST(RecipeForms, CyclesAreNamedOnce) {
@@ -318,6 +368,7 @@ TEST(RecipeForms, KnowsARecipeFromARunFile) {
   EXPECT_TRUE(is_recipe("version: 1.0.0\nmodifiers: []\n"));
   EXPECT_TRUE(is_recipe("pruning_modifiers: []\n"));
   EXPECT_TRUE(is_recipe(kMarkdown));
+  EXPECT_TRUE(is_recipe("train_stage:\n  pruning_modifiers: []\n"));
   EXPECT_FALSE(is_recipe("run: {}\nmodifiers: []\n"));
   EXPECT_FALSE(is_recipe("run: {}\n"));
   EXPECT_FALSE(is_recipe("[1]\n"));

@@ -202,9 +202,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"an octal number",
                 recipe_of({"!EpochRangeModifier {start_step: 0, end_step: 012}"}),
                 "3:51: 'EpochRangeModifier.end_step' must be a whole number, not '012'"},
-        Refusal{"yes is no truth value",
-                recipe_of({pruning("final_sparsity: 0.8, leave_enabled: yes, " + kWindow)}),
-                "3:118: 'GradualKSModifier.leave_enabled' must be true or false, not 'yes'"},
+        Refusal{"y is no truth value",
+                recipe_of({pruning("final_sparsity: 0.8, leave_enabled: y, " + kWindow)}),
+                "3:118: 'GradualKSModifier.leave_enabled' must be true or false, not 'y'"},
         Refusal{"1 is no truth value",
                 recipe_of({pruning("final_sparsity: 0.8, leave_enabled: 1, " + kWindow)}),
                 "3:118: 'GradualKSModifier.leave_enabled' must be true or false, not '1'"},
@@ -230,6 +230,23 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"a comment alone", "# nothing\n", "0:0: is empty"}));
 
 /// What looks as odd and is right.
+TEST(Refusals, AFractionOfAThirdIsNotTooLong) {
+  for (const char* period : {"eval(1 / 3)", "eval(1 / 300)", "eval(1 / 30000)", "eval(1 / 300000)"})
+    EXPECT_EQ(faults_of(recipe_of({std::string("!GradualKSModifier {params: [head], init_sparsity: "
+                                               "0.1, final_sparsity: 0.8, update_frequency: ") +
+                                   period + ", " + kWindow + "}"})),
+              "")
+        << period;
+  // Exact where it matters: with 30,000 steps per epoch each step has its mask, none is missed.
+  const Timeline timeline = compiled(
+      recipe_of({"!GradualKSModifier {params: [head], init_sparsity: 0.1, final_sparsity: 0.8, "
+                 "update_frequency: eval(1 / 30000), start_epoch: 0, end_epoch: 1}"}),
+      30000);
+  const std::vector<int64_t> steps = steps_of(timeline, ActionKind::kPrune);
+  ASSERT_EQ(steps.size(), 30001U);
+  for (size_t i = 0; i < steps.size(); ++i) ASSERT_EQ(steps[i], static_cast<int64_t>(i));
+}
+
 TEST(Refusals, WhatIsNotRefused) {
   for (const std::string& text :
        {recipe_of({"!EpochRangeModifier {start_epoch: '0.5', end_epoch: 012}"}),

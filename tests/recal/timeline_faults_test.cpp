@@ -103,8 +103,12 @@ TEST(TimelineFaults, TwoSettersOfOneValue) {
 }
 
 TEST(TimelineFaults, TwoPrunersOfOneParameter) {
+  EXPECT_EQ(
+      compile_faults({pruning("[head]"), pruning("__ALL__", "start_epoch: 1, end_epoch: 7")}),
+      "4:5: GradualKSModifier and GradualKSModifier (r.yaml:3) both prune 'head.weight' at step "
+      "10: let one end where the other starts");
   EXPECT_EQ(compile_faults({pruning("[head]"), pruning("__ALL__", "start_epoch: 5, end_epoch: 7")}),
-            "4:5: GradualKSModifier and GradualKSModifier (r.yaml:3) both prune 'head.weight'");
+            "");
   EXPECT_EQ(compile_faults({constant("__ALL__"), pruning("[head]")}),
             "4:5: GradualKSModifier and ConstantKSModifier (r.yaml:3) both prune 'head.weight'"
             "; list the ConstantKSModifier behind it to keep what it leaves");
@@ -214,27 +218,58 @@ TEST(TimelineWarnings, UnusualValuesOfPruning) {
   EXPECT_THAT(warnings(usual, ", end_epoch: 2, update_frequency: 1"), ElementsAre());
 }
 
-TEST(TimelineWarnings, ARateForAdam) {
-  const auto warnings = [](const std::string& item, const std::string& type) {
+TEST(TimelineNotes, ARateForAdam) {
+  const auto compiled_for = [](const std::string& item, const std::string& type) {
     Faults faults;
     const Recipe recipe = good_recipe(recipe_of({item}));
     return Timeline::compile(
-               recipe, {.steps_per_epoch = 10, .params = small_network(), .optimizer_type = type},
-               &faults)
-        .warnings();
+        recipe, {.steps_per_epoch = 10, .params = small_network(), .optimizer_type = type},
+        &faults);
   };
+  EXPECT_THAT(compiled_for(set_rate("2"), "adam").warnings(), ElementsAre());
+  EXPECT_THAT(compiled_for(set_rate("2"), "adam").notes(),
+              ElementsAre("r.yaml:3: SetLearningRateModifier: adam scales each step itself: a "
+                          "warm-up of the learning rate is common with it, a longer schedule "
+                          "changes less than with sgd"));
+  EXPECT_THAT(compiled_for(set_rate("2"), "sgd").notes(), ElementsAre());
+  EXPECT_THAT(compiled_for(pruning("[head]"), "adam").notes(), ElementsAre());
+}
+
+TEST(TimelineWarnings, AllOfALayer) {
+  const auto warnings = [](const std::string& mask_type, std::vector<int64_t> sizes) {
+    std::vector<ParamInfo> params = small_network();
+    params[4].sizes = std::move(sizes);
+    Faults faults;
+    const Timeline timeline = Timeline::compile(
+        good_recipe(recipe_of({"!GradualKSModifier {params: [head], init_sparsity: 0.1, "
+                               "final_sparsity: 0.95, update_frequency: 1, start_epoch: 0, "
+                               "end_epoch: 3, mask_type: " +
+                               mask_type + "}"})),
+        {.steps_per_epoch = 10, .params = std::move(params)}, &faults);
+    EXPECT_TRUE(faults.empty()) << faults.text();
+    return timeline.warnings();
+  };
+  const std::string head =
+      "r.yaml:3: GradualKSModifier: final_sparsity 0.95 takes all of "
+      "'head.weight'";
+  EXPECT_THAT(warnings("filter", {10, 4}),
+              ElementsAre(head + " with mask_type filter: the largest filter is kept"));
+  EXPECT_THAT(warnings("channel", {40, 1}),
+              ElementsAre(head + " with mask_type channel: the largest channel is kept"));
+  EXPECT_THAT(warnings("block4", {1, 40}),
+              ElementsAre(head + " with mask_type block4: the largest block is kept"));
   EXPECT_THAT(
-      warnings(set_rate("2"), "adam"),
-      ElementsAre("r.yaml:3: SetLearningRateModifier: a schedule of the learning rate is of "
-                  "little use with adam, which scales each step itself"));
-  EXPECT_THAT(warnings(set_rate("2"), "sgd"), ElementsAre());
-  EXPECT_THAT(warnings(pruning("__ALL__"), "adam"), ElementsAre());
+      warnings("unstructured", {1, 3}),
+      ElementsAre(head + ": the layer passes nothing on; name it in a modifier of its own"));
+  EXPECT_THAT(warnings("filter", {11, 4}), ElementsAre());  // round(10.45) = 10 of 11
+  EXPECT_THAT(warnings("unstructured", {10, 4}), ElementsAre());
 }
 
 TEST(TimelineWarnings, ModifiersThatNeverFireOrNeverEnd) {
   EXPECT_THAT(warnings_of({pruning("__ALL__"), set_rate("3")}),
               ElementsAre("r.yaml:4: SetLearningRateModifier: never fires: it starts at step 30, "
-                          "the run has 20 steps"));
+                          "the run has 30 steps"));
+  EXPECT_THAT(warnings_of({pruning("__ALL__"), set_rate("2.5")}), ElementsAre());  // 30 steps
   EXPECT_THAT(
       warnings_of({rate("start_epoch: 0.11, end_epoch: 0.19"), pruning("__ALL__")}),
       ElementsAre(

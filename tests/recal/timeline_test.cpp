@@ -42,18 +42,66 @@ TEST(Timeline, APeriodShorterThanAStepActsOncePerStep) {
   EXPECT_NEAR(timeline.target_sparsity_at(2), 0.05 + 0.75 * 0.5, 1e-6);
 }
 
-TEST(Timeline, ALaterEndWidensTheRun) {
-  const Timeline timeline =
-      compiled(recipe_of({"!EpochRangeModifier {start_epoch: 1, end_epoch: 25}",
-                          pruning("start_epoch: 0, end_epoch: 30, update_frequency: 1")}),
-               10);
+TEST(Timeline, ALaterEndLengthensTheRun) {
+  const Timeline timeline = compiled(
+      recipe_of({"!EpochRangeModifier {start_epoch: 0, end_epoch: 25}",
+                 "!GradualKSModifier {params: [head], init_sparsity: 0.05, final_sparsity: "
+                 "0.8, start_epoch: 0, end_epoch: 30, update_frequency: 1}"}),
+      10);
   EXPECT_EQ(timeline.max_epochs(), 30);
   EXPECT_EQ(timeline.total_steps(), 300);
   EXPECT_EQ(timeline.min_epochs(), 0);
-  EXPECT_THAT(timeline.notes(), ElementsAre("r.yaml:4: GradualKSModifier widens the run: it ends "
-                                            "at epoch 30, EpochRangeModifier at 25",
-                                            "r.yaml:4: GradualKSModifier widens the run: it starts "
-                                            "at epoch 0, EpochRangeModifier at 1"));
+  EXPECT_THAT(timeline.notes(),
+              ElementsAre("r.yaml:4: GradualKSModifier lengthens the run: it ends at epoch 30, "
+                          "EpochRangeModifier ends at 25"));
+}
+
+TEST(Timeline, AStartBehindTheRangeLengthensTheRunToItsEpoch) {
+  const std::string range = "!EpochRangeModifier {start_epoch: 0, end_epoch: 5}";
+  const auto steps = [&](const std::string& item) {
+    return compiled(recipe_of({range, item}), 10).total_steps();
+  };
+  EXPECT_EQ(steps("!SetLearningRateModifier {start_epoch: 9, learning_rate: 0.1}"), 90);
+  EXPECT_EQ(steps("!SetLearningRateModifier {start_epoch: 8.3, learning_rate: 0.1}"), 90);
+  EXPECT_EQ(steps("!SetWeightDecayModifier {start_step: 71, weight_decay: 0.1}"), 80);
+  EXPECT_EQ(steps("!SetLearningRateModifier {start_epoch: 4.5, learning_rate: 0.1}"), 50);
+  EXPECT_THAT(
+      compiled(recipe_of({range, "!SetLearningRateModifier {start_epoch: 8.3, learning_rate: 1}"}),
+               10)
+          .notes(),
+      ElementsAre("r.yaml:4: SetLearningRateModifier lengthens the run: it starts at epoch 8.3, "
+                  "EpochRangeModifier ends at 5"));
+}
+
+TEST(Timeline, TheStartOfTheRangeChangesNothing) {
+  const auto of_start = [](const std::string& start) {
+    return compiled(recipe_of({"!EpochRangeModifier {start_epoch: " + start + ", end_epoch: 25}",
+                               "!SetLearningRateModifier {start_epoch: 1, learning_rate: 0.5}"}),
+                    10);
+  };
+  EXPECT_EQ(of_start("3").digest(), of_start("0").digest());
+  EXPECT_EQ(of_start("3").actions().size(), 1U);  // the range is a bound, no action
+  EXPECT_EQ(of_start("3").min_epochs(), 1);       // the smallest start of all modifiers
+  EXPECT_THAT(of_start("0").notes(), ElementsAre());
+  EXPECT_THAT(
+      of_start("3").notes(),
+      ElementsAre("r.yaml:3: EpochRangeModifier: its start at epoch 3 changes nothing: a run "
+                  "begins at step 0"));
+}
+
+TEST(Timeline, TellsWhatAWordForAllSelects) {
+  const Timeline timeline =
+      compiled(recipe_of({pruning("start_epoch: 0, end_epoch: 3, update_frequency: 1"),
+                          "!TrainableParamsModifier {params: __ALL__}"}),
+               10);
+  EXPECT_THAT(
+      timeline.notes(),
+      ElementsAre("r.yaml:3: GradualKSModifier: __ALL__ selects 3 of 6 parameters, the "
+                  "weights of linear and convolution layers: blocks.0.conv.weight, "
+                  "blocks.1.conv.weight, head.weight",
+                  "r.yaml:4: TrainableParamsModifier: __ALL__ selects 6 of 6 parameters, "
+                  "every one: blocks.0.conv.weight, blocks.0.conv.bias, blocks.1.conv.weight, "
+                  "blocks.1.conv.bias, head.weight, head.bias"));
 }
 
 TEST(Timeline, ADecimalEndStopsAtItsExactStep) {
