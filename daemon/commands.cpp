@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "daemon/assembly.h"
 #include "dist/self_communicator.h"
+#include "recal/calendar.h"
 #include "recal/recipe_template.h"
 #include "recal/timeline_csv.h"
 #include "recal/timeline_json.h"
@@ -55,8 +56,12 @@ recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
   if (!options.steps_per_epoch)
     throw Error(ExitCode::kUsage, "plan",
                 options.file + " is a bare recipe: give --steps-per-epoch N");
+  if (*options.steps_per_epoch < 1 || *options.steps_per_epoch > recal::Calendar::kMaxStepsPerEpoch)
+    throw Error(ExitCode::kUsage, "plan",
+                fmt::format("--steps-per-epoch is {}, it must be 1 to {}", *options.steps_per_epoch,
+                            recal::Calendar::kMaxStepsPerEpoch));
   Faults faults;
-  const recal::Recipe recipe = recal::Recipe::load(options.file, &faults);
+  const recal::Recipe recipe = recal::Recipe::load(options.file, &faults, options.stage);
   faults.throw_if_any("recipe");
   const recal::Timeline timeline =
       recal::Timeline::compile(recipe,
@@ -97,6 +102,9 @@ CommandResult plan_command(const PlanOptions& options) {
                 options.file +
                     " is a run file: its data give the steps of an epoch; leave "
                     "--steps-per-epoch out");
+  if (!bare && !options.stage.empty())
+    throw Error(ExitCode::kUsage, "plan",
+                options.file + " is a run file: it names a stage itself (recipe_stage)");
   if (!bare) checked = check_all(options.file, options.overrides);
   const recal::Timeline timeline =
       bare ? timeline_of_bare_recipe(options) : checked->assembly->recipe.timeline();

@@ -24,6 +24,7 @@ struct PlanOptions {
   std::string file;  ///< a run file, or a bare recipe
   std::vector<Override> overrides;
   std::optional<int64_t> steps_per_epoch;  ///< needed for a bare recipe
+  std::string stage;                       ///< of a bare recipe: only this one
   std::string svg_file;                    ///< also draw into this file
   std::string csv_file, json_file;         ///< also write these, for programs
 };

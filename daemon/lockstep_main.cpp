@@ -70,6 +70,8 @@ struct Tool {
     sub->add_option("--set", sets, "override one key: path=value");
     auto* steps = sub->add_option("--steps-per-epoch", steps_per_epoch, "for a bare recipe")
                       ->check(CLI::PositiveNumber);
+    sub->add_option("--stage", plan.stage,
+                    "of a bare recipe with stages: only this one, by its name; else all in turn");
     sub->add_option("--svg", plan.svg_file, "also draw learning rate and sparsity into this file");
     sub->add_option("--csv", plan.csv_file, "also write a table of what changes into this file");
     sub->add_option("--json", plan.json_file, "also write all of it as JSON into this file");

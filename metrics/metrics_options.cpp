@@ -60,9 +60,10 @@ SummaryOptions read_summary_options(YamlFields in) {
   in.read("log_every", &options.log_every, count_from(1),
           "steps from one line of train/steps.csv to the next");
   in.read("tensorboard", &options.tensorboard, "write a TensorBoard event file (rank 0)");
-  in.read(
-      "per_layer", &options.per_layer,
-      "show the sparsity of every pruned parameter (log_types of a modifier does it for its own)");
+  in.read("per_layer", &options.per_layer,
+          "show the sparsity of every pruned parameter on the metrics page (log_types of a "
+          "modifier does "
+          "it for its own)");
   in.read("progress_secs", &options.progress_s, at_least(0),
           "seconds from one progress line to the next; 0: none");
   in.done();

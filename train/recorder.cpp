@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cmath>
-#include <map>
 
 #include <fmt/format.h>
 
@@ -118,16 +117,14 @@ void Recorder::closing(int64_t step, const recal::Applied& applied, int64_t num_
   write_recipe(step, step);
 }
 
-/// What the recipe does at `step`, under recipe/.
+/// What the recipe does at `step`, under recal/.
 void Recorder::write_recipe(int64_t num_updates, int64_t step) {
   std::vector<recal::Summary> all = recipe_.summaries(step);
-  if (options_.summary.per_layer)
-    for (const recal::Summary& layer : recipe_.layer_sparsities(true))
-      all.push_back({"sparsity/" + layer.name, layer.value});
-  std::map<std::string, double> tags;  // a layer may be asked for twice
-  for (const recal::Summary& one : all) tags["recipe/" + one.name] = one.value;
   std::vector<metrics::Scalar> scalars;
-  for (const auto& [tag, value] : tags) scalars.push_back({tag, value});
+  for (recal::Summary& one : all) {
+    one.name.insert(0, "recal/");
+    scalars.push_back({one.name, one.value});
+  }
   events_->add(num_updates, scalars);
 }
 

@@ -106,6 +106,7 @@ RunResult Run::stop(const StepReport& report) {
   parts_.training.reducer.settle();
   parts_.recorder.state(metrics::RunState::kDraining);
   if (!can_save(report)) {
+    parts_.training.recipe.finalize_stopped();
     parts_.recorder.flush();
     return {RunEnd::kEnded, std::nullopt, parts_.saves.last_commit()};
   }
@@ -120,6 +121,7 @@ RunResult Run::stop(const StepReport& report) {
         "train",
         fmt::format("stopped at step {} on request, saved {}; run the same command again to go on",
                     report.step, parts_.saves.last_commit()));
+  parts_.training.recipe.finalize_stopped();
   return {RunEnd::kStopped, std::nullopt, parts_.saves.last_commit()};
 }
 

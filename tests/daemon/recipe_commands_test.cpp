@@ -1,4 +1,5 @@
 // `lockstep plan` into files, and `lockstep new recipe`.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -47,6 +48,39 @@ TEST(Plan, WritesItsTables) {
   (void)plan_command({.file = recipe, .steps_per_epoch = 10, .csv_file = csv, .json_file = json});
   EXPECT_THAT(files::read(csv), StartsWith("step,epoch,modifier,event,params,value\n"));
   EXPECT_EQ(nlohmann::json::parse(files::read(json))["total_steps"], 300);
+}
+
+/// The code and text with which a plan is refused.
+std::pair<ExitCode, std::string> refusal_of(const PlanOptions& options) {
+  try {
+    (void)plan_command(options);
+  } catch (const Error& fault) {
+    return {fault.code(), fault.what()};
+  }
+  return {ExitCode::kBug, "it was not refused"};
+}
+
+TEST(Plan, ManyStepsPerEpochAreAFaultOfTheCommandLine) {
+  const std::string recipe = LOCKSTEP_SOURCE_DIR "/configs/prune_all.yaml";
+  for (const int64_t steps : {int64_t{0}, int64_t{2'000'000'000}}) {
+    const auto [code, text] = refusal_of({.file = recipe, .steps_per_epoch = steps});
+    EXPECT_EQ(code, ExitCode::kUsage);
+    EXPECT_THAT(
+        text, HasSubstr(fmt::format("--steps-per-epoch is {}, it must be 1 to 1000000000", steps)));
+  }
+  EXPECT_THAT(plan_command({.file = recipe, .steps_per_epoch = 1'000'000'000}).text,
+              HasSubstr("25 epochs, 25000000000 steps"));
+}
+
+TEST(Plan, OfOneStage) {
+  const std::string recipe = LOCKSTEP_SOURCE_DIR "/tests/recal/recipes/stages_in_turn.yaml";
+  EXPECT_THAT(plan_command({.file = recipe, .steps_per_epoch = 10}).text, HasSubstr("100 steps"));
+  EXPECT_THAT(plan_command({.file = recipe, .steps_per_epoch = 10, .stage = "recover_stage"}).text,
+              HasSubstr("40 steps"));
+  EXPECT_EQ(refusal_of({.file = recipe, .steps_per_epoch = 10, .stage = "none"}).first,
+            ExitCode::kConfig);
+  EXPECT_EQ(refusal_of({.file = LOCKSTEP_SOURCE_DIR "/configs/digits.yaml", .stage = "a"}).first,
+            ExitCode::kUsage);
 }
 
 }  // namespace

@@ -157,6 +157,7 @@ class Robust(LockstepTest):
         recipe = SOURCE / "configs/recipes/digits_prune.yaml"
         self.tool("plan", recipe, "--steps-per-epoch", 23, "--set", "a.b=1", expect=64)
         self.tool("plan", DIGITS, "--steps-per-epoch", 5, expect=64)
+        self.tool("plan", recipe, "--steps-per-epoch", 2000000000, expect=64)
         self.tool("ckpt", "show", self.folder, "--values", expect=64)
         looped = self.folder / "looped.yaml"
         looped.write_text("run: &a [*a]\n")
