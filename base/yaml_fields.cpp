@@ -93,7 +93,10 @@ std::string YamlFields::path_of(std::string_view key) const {
 }
 
 bool YamlFields::has(std::string_view key) const {
-  return map_.IsDefined() && map_.IsMap() && map_[std::string(key)].IsDefined();
+  if (!map_.IsDefined() || !map_.IsMap()) return false;
+  const YAML::Node& map = map_;  // a constant one: [] adds no key
+  const YAML::Node node = map[std::string(key)];
+  return node.IsDefined() && !document_.says_null(node);
 }
 
 YAML::Node YamlFields::take(std::string_view key, std::string_view type, std::string_view help) {
@@ -105,6 +108,8 @@ std::optional<YAML::Node> YamlFields::find(std::string_view key, std::string_vie
                                            std::string default_text, std::string range,
                                            std::string_view help) {
   known_.emplace_back(key);
+  if (std::find(required_.begin(), required_.end(), key) != required_.end())
+    default_text = "required";
   if (docs_ != nullptr && !help.empty())
     docs_->push_back({path_of(key), std::string(type), std::move(default_text), std::move(range),
                       std::string(help)});
@@ -125,7 +130,8 @@ void YamlFields::refuse(const YAML::Node& node, std::string_view key, std::strin
     for (const auto& pair : map_) {
       if (!pair.first.IsScalar() || pair.first.Scalar() != key) continue;
       if (pair.first.Mark().pos > node.Mark().pos)
-        message += fmt::format(" (used in line {} by its alias)", pair.first.Mark().line + 1);
+        message +=
+            fmt::format(" (used in {} by its alias)", document_.place_text(pair.first.Mark()));
     }
   faults_->add(document_.fault_at(node, std::move(message)));
 }
@@ -253,6 +259,7 @@ bool YamlFields::read_choice(std::string_view key, std::string* value,
                              const std::vector<std::string>& choices, std::string_view help) {
   const std::string list = fmt::format("{}", fmt::join(choices, ", "));
   const auto node = find(key, "one of: " + list, value->empty() ? "required" : *value, "", help);
+  if (docs_ != nullptr && !help.empty()) docs_->back().choices = choices;
   if (!node) return false;
   const std::string text = node->IsScalar() ? node->Scalar() : "";
   if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
@@ -277,6 +284,7 @@ YamlFields YamlFields::section(std::string_view key) {
 }
 
 void YamlFields::require(std::string_view key) {
+  required_.emplace_back(key);
   if (!has(key)) fault(key, fmt::format("'{}' is required", path_of(key)));
 }
 

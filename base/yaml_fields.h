@@ -13,11 +13,12 @@ namespace lockstep {
 
 /// One key of the run file, for the reference page.
 struct FieldDoc {
-  std::string path;          ///< optimizer.learning_rate
-  std::string type;          ///< number, integer, yes/no, text, list, one of: a, b
-  std::string default_text;  ///< as YAML; "required" where there is none
-  std::string range;         ///< "> 0", "0 to 1"; empty: any
-  std::string help;          ///< one sentence, with the unit
+  std::string path;                       ///< optimizer.learning_rate
+  std::string type;                       ///< number, integer, yes/no, text, list, one of: a, b
+  std::string default_text;               ///< as YAML; "required" where require() asks for it
+  std::string range;                      ///< "> 0", "0 to 1"; empty: any
+  std::string help;                       ///< one sentence, with the unit
+  std::vector<std::string> choices = {};  ///< of "one of: ..."
 };
 
 /// Range of a number. Unset bounds are open.
@@ -50,14 +51,16 @@ inline Range half_open(double low, double high) {
 ///   in.read("bucket_bytes", &options.bucket_bytes, at_least(1), "bytes of gradients that travel
 ///   together"); in.done();
 ///
-/// An absent key keeps what the variable holds. A null or undefined node reads as an empty map.
+/// An absent key keeps what the variable holds, and so does one at which `null` or `~` is written;
+/// a key with nothing behind it is a fault. A null or undefined node reads as an empty map.
 class YamlFields {
  public:
   YamlFields(const YAML::Node& map, std::string path, const YamlDocument& document, Faults* faults,
              std::vector<FieldDoc>* docs = nullptr);
 
+  /// Whether the key is there with a value other than `null`.
   bool has(std::string_view key) const;
-  /// The key's node (undefined if absent); it counts as known from now on.
+  /// The key's node (undefined if absent or `null`); it counts as known from now on.
   YAML::Node take(std::string_view key, std::string_view type = "", std::string_view help = "");
 
   bool read(std::string_view key, std::string* value, std::string_view help);
@@ -80,7 +83,7 @@ class YamlFields {
   /// A nested map, to be read by its owner; a fault if it is there but no map.
   YamlFields section(std::string_view key);
 
-  /// A fault unless the key is there. Call before reading it.
+  /// A fault unless the key is there. Call before reading it: the reference then says "required".
   void require(std::string_view key);
   /// A fault at this key's value (or at the map if the key is absent).
   void fault(std::string_view key, std::string message);
@@ -110,7 +113,7 @@ class YamlFields {
   const YamlDocument& document_;
   Faults* faults_;
   std::vector<FieldDoc>* docs_;
-  std::vector<std::string> known_;
+  std::vector<std::string> known_, required_;
 };
 
 /// Numbers as Lockstep reads them (decimal digits, optional sign, point, exponent; finite): 2.5,

@@ -83,6 +83,8 @@ CommandResult check_command(const std::string& config_file,
       config_file, checked->config.run.name, checked->config.run.project_dir,
       checked->config.model.type, assembly.train_data->num_samples(),
       assembly.clock.steps_per_epoch, assembly.total_steps());
+  for (const std::string& warning : checked->config.warnings)
+    text += "  warning: " + warning + "\n";
   for (const std::string& warning : assembly.recipe.timeline().warnings())
     text += "  warning: " + warning + "\n";
   for (const std::string& note : assembly.recipe.timeline().notes())

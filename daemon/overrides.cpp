@@ -1,33 +1,100 @@
 #include "daemon/overrides.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "base/error.h"
+#include "daemon/key_names.h"
 
 namespace lockstep::daemon {
 namespace {
 
-std::string variable_name(const std::string& path) {
-  std::string name = "LOCKSTEP_" + path;
-  for (char& c : name)
-    c = c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return name;
+/// Keys of the top level of which only one may be given.
+constexpr std::string_view kExclusive[] = {"recipe", "modifiers"};
+
+std::vector<std::string> parts_of(std::string_view path) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t dot = path.find('.');
+    parts.emplace_back(path.substr(0, dot));
+    if (dot == std::string_view::npos) return parts;
+    path.remove_prefix(dot + 1);
+  }
 }
 
-/// The same tree without places in a text, so that a fault does not point at a line of the file.
-YAML::Node without_marks(const YAML::Node& node) {
-  if (node.IsScalar()) return YAML::Node(node.Scalar());
-  YAML::Node copy(node.Type());
-  for (const auto& item : node) {
-    if (node.IsMap())
-      copy[item.first.Scalar()] = without_marks(item.second);
-    else
-      copy.push_back(without_marks(item));
+/// The pair of this key in a map; no key: a null one.
+YamlPair find_pair(const YAML::Node& map, const std::string& key) {
+  for (const auto& pair : map)
+    if (pair.first.IsScalar() && pair.first.Scalar() == key) return {pair.first, pair.second};
+  return {YAML::Node(), YAML::Node()};
+}
+
+void put(YAML::Node map, const YamlPair& pair) {
+  map.remove(pair.key.Scalar());
+  map.force_insert(pair.key, pair.value);
+}
+
+/// How many ways lead from `from` to `to`; looks for two.
+int64_t num_ways(const YAML::Node& from, const YAML::Node& to) {
+  if (from.is(to)) return 1;
+  int64_t num = 0;
+  if (from.IsMap()) {
+    for (const auto& pair : from)
+      if (num < 2) num += num_ways(pair.second, to);
+  } else if (from.IsSequence()) {
+    for (const YAML::Node& item : from)
+      if (num < 2) num += num_ways(item, to);
   }
+  return num;
+}
+
+/// A map of its own with the same pairs. Its place is lost, those of the pairs are not.
+YAML::Node own_copy(const YAML::Node& map) {
+  YAML::Node copy(YAML::NodeType::Map);
+  for (const auto& pair : map) copy.force_insert(pair.first, pair.second);
   return copy;
+}
+
+/// Puts one value into the tree below `root`. Gives what is in the way; empty: nothing.
+std::string put_at_path(const YAML::Node& root, const std::vector<std::string>& path,
+                        YamlPair pair) {
+  YAML::Node map = root;
+  for (size_t i = 0;; ++i) {
+    const YamlPair there = find_pair(map, path[i]);
+    const bool is_last = i + 1 == path.size();
+    if (is_last || !there.key.IsScalar() || there.value.IsNull()) {
+      put(map, pair);
+      return "";
+    }
+    if (!there.value.IsMap())
+      return fmt::format(
+          "'{}' is not a map of keys",
+          fmt::join(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(i) + 1, "."));
+    YAML::Node below = there.value;
+    if (num_ways(root, below) > 1) {
+      below.reset(own_copy(there.value));
+      put(map, {there.key, below});
+    }
+    map.reset(below);
+    const auto inner = *pair.value.begin();
+    pair.reset(inner.first, inner.second);
+  }
+}
+
+/// The exclusive keys that the file or the environment gives lose against an override of the other.
+void take_back_excluded(const std::vector<Override>& overrides, bool from_environment,
+                        YAML::Node root) {
+  const auto names = [&](std::string_view key) {
+    return std::any_of(overrides.begin(), overrides.end(), [&](const Override& one) {
+      return one.from_environment == from_environment && one.path == key;
+    });
+  };
+  for (const auto& [given, other] :
+       {std::pair(kExclusive[0], kExclusive[1]), std::pair(kExclusive[1], kExclusive[0])})
+    if (names(given) && !names(other)) root.remove(std::string(other));
 }
 
 void collect(const YAML::Node& node, const std::string& path, std::vector<std::string>* lines) {
@@ -38,8 +105,8 @@ void collect(const YAML::Node& node, const std::string& path, std::vector<std::s
   } else if (node.IsSequence()) {
     for (size_t i = 0; i < node.size(); ++i)
       collect(node[i], fmt::format("{}[{}]", path, i), lines);
-  } else {
-    lines->push_back(path + "=" + (node.IsScalar() ? node.Scalar() : "null"));
+  } else if (node.IsScalar()) {
+    lines->push_back(path + "=" + node.Scalar());
   }
   if (node.Tag().size() > 1) lines->push_back(path + "=" + node.Tag());  // a modifier's class
 }
@@ -52,38 +119,28 @@ Override parse_set(const std::string& text) {
     throw Error(
         ExitCode::kUsage, "usage",
         "--set '" + text + "' must read path=value, e.g. --set optimizer.learning_rate=0.1");
-  return {text.substr(0, mark), text.substr(mark + 1), "--set " + text};
+  return {text.substr(0, mark), text.substr(mark + 1), "--set " + text.substr(0, mark)};
 }
 
-std::vector<Override> overrides_from_environment(const std::vector<std::string>& field_paths) {
-  std::vector<Override> found;
-  for (const std::string& path : field_paths) {
-    const std::string name = variable_name(path);
-    if (const char* value = std::getenv(name.c_str())) found.push_back({path, value, name});
+void apply_overrides(const std::vector<Override>& overrides,
+                     const std::vector<std::string>& known_paths, YamlDocument* document,
+                     Faults* faults) {
+  for (const bool from_environment : {true, false}) {
+    take_back_excluded(overrides, from_environment, document->root());
+    for (const Override& one : overrides) {
+      if (one.from_environment != from_environment) continue;
+      if (const std::string fault = refusal_of_key(one.path, known_paths); !fault.empty()) {
+        faults->add({"--set " + printable(one.path), 0, 0, fault, ""});
+        continue;
+      }
+      const std::vector<std::string> path = parts_of(one.path);
+      const std::optional<YamlPair> pair =
+          document->parse_addition({one.origin, path, one.value}, faults);
+      if (!pair) continue;
+      const std::string obstacle = put_at_path(document->root(), path, *pair);
+      if (!obstacle.empty()) faults->add({one.origin, 0, 0, obstacle, ""});
+    }
   }
-  return found;
-}
-
-void apply_override(const Override& override_, YAML::Node root, Faults* faults) {
-  const auto refuse = [&](const std::string& what) {
-    faults->add({override_.origin, 0, 0, what, ""});
-  };
-  YAML::Node value;
-  try {
-    value = without_marks(YAML::Load(override_.value));
-  } catch (const YAML::Exception& fault) {
-    return refuse("the value is not YAML: " + fault.msg);
-  }
-  YAML::Node at = root;
-  std::string rest = override_.path;
-  for (size_t dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
-    const YAML::Node next = at[rest.substr(0, dot)];
-    if (next.IsDefined() && !next.IsMap() && !next.IsNull())
-      return refuse("'" + rest.substr(0, dot) + "' is not a map of keys");
-    at.reset(next);
-    rest = rest.substr(dot + 1);
-  }
-  at[rest] = value;
 }
 
 std::vector<std::string> flat_settings(const YAML::Node& root) {

@@ -1,8 +1,11 @@
 #include "daemon/run_config.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/digest.h"
+#include "daemon/key_names.h"
 #include "recal/recal_options.h"
 
 namespace lockstep::daemon {
@@ -41,6 +44,53 @@ bool has_an_end(const RunConfig& config) {
   return !config.recipe.empty() || config.train.max_steps || config.train.max_epochs;
 }
 
+std::vector<FieldDoc> fields_of(const std::string& text) {
+  Faults ignored;
+  std::vector<FieldDoc> docs;
+  const YamlDocument document = YamlDocument::parse("", text, &ignored);
+  YamlFields in(document.root(), "", document, &ignored, &docs);
+  (void)read_sections(&in);
+  return docs;
+}
+
+bool is_listed(const std::vector<FieldDoc>& docs, const std::string& path) {
+  return std::any_of(docs.begin(), docs.end(),
+                     [&](const FieldDoc& other) { return other.path == path; });
+}
+
+std::string section_of(const std::string& path) { return path.substr(0, path.rfind('.') + 1); }
+
+/// Behind the last key of its section.
+void insert(const FieldDoc& field, std::vector<FieldDoc>* docs) {
+  const auto last = std::find_if(docs->rbegin(), docs->rend(), [&](const FieldDoc& other) {
+    return section_of(other.path) == section_of(field.path);
+  });
+  docs->insert(last == docs->rend() ? docs->end() : last.base(), field);
+}
+
+/// {a: {b: value}} of a.b.
+std::string nested(const std::string& path, const std::string& value) {
+  std::string text = "{" + path;
+  size_t depth = 1;
+  for (size_t dot = text.find('.'); dot != std::string::npos; dot = text.find('.'), ++depth)
+    text.replace(dot, 1, ": {");
+  return text + ": " + value + std::string(depth, '}');
+}
+
+std::vector<FieldDoc> collect_fields() {
+  std::vector<FieldDoc> docs = fields_of("{data: {eval: {}}}");
+  for (size_t i = 0; i < docs.size(); ++i) {
+    const FieldDoc field = docs[i];
+    for (const std::string& choice : field.choices)  // each may have keys of its own
+      for (const FieldDoc& other : fields_of(nested(field.path, choice))) {
+        if (is_listed(docs, other.path)) continue;
+        insert(other, &docs);
+        i = static_cast<size_t>(-1);  // which may have choices: begin anew
+      }
+  }
+  return docs;
+}
+
 std::vector<std::string> field_paths() {
   std::vector<std::string> paths;
   for (const FieldDoc& field : run_file_fields()) paths.push_back(field.path);
@@ -50,26 +100,7 @@ std::vector<std::string> field_paths() {
 }  // namespace
 
 std::vector<FieldDoc> run_file_fields() {
-  std::vector<FieldDoc> docs;
-  // Some keys exist only for one type; each such type is read once, and a key is listed where it is
-  // first met.
-  for (const char* text :
-       {"{data: {eval: {}}}",
-        "{model: {type: mlp}, data: {train: {type: random}}, optimizer: {type: momentum}}",
-        "{model: {type: cnn}, optimizer: {type: adam, learning_rate_decay_type: exponential}}",
-        "{optimizer: {learning_rate_decay_type: polynomial}}"}) {
-    Faults ignored;
-    std::vector<FieldDoc> some;
-    const YamlDocument document = YamlDocument::parse("", text, &ignored);
-    YamlFields in(document.root(), "", document, &ignored, &some);
-    (void)read_sections(&in);
-    for (FieldDoc& field : some) {
-      const bool known = std::any_of(docs.begin(), docs.end(), [&](const FieldDoc& other) {
-        return other.path == field.path;
-      });
-      if (!known) docs.push_back(std::move(field));
-    }
-  }
+  static const std::vector<FieldDoc> docs = collect_fields();
   return docs;
 }
 
@@ -99,19 +130,15 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   if (faults->empty() && !document.root().IsMap())
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
   if (!faults->empty()) return {};  // no tree to read
-  std::vector<Override> all = overrides_from_environment(field_paths());
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  std::vector<std::string> origins;
-  for (const Override& one : all) {
-    apply_override(one, document.root(), faults);
-    origins.push_back(one.origin);
-  }
-  document.set_origin_of_additions(fmt::format("{}", fmt::join(origins, ", ")));
+  EnvironmentOverrides all = overrides_from_environment(process_environment(), field_paths());
+  all.list.insert(all.list.end(), overrides.begin(), overrides.end());
+  apply_overrides(all.list, field_paths(), &document, faults);
 
   YamlFields in(document.root(), "", document, faults);
   RunConfig config = read_sections(&in);
   in.done();
   config.file = path;
+  config.warnings = std::move(all.warnings);
   if (faults->empty() && !has_an_end(config))
     in.fault("train",
              "nothing says how long to train: give a recipe, train.max_steps or train.max_epochs");

@@ -34,6 +34,8 @@ struct RunConfig {
 
   /// Every setting as "path=value", sorted, with the recipe's digest: must be equal on all ranks.
   std::vector<std::string> settings;
+  /// What a person should know although it is no fault: mistyped variables of the environment.
+  std::vector<std::string> warnings;
   std::string digest() const;  ///< SHA-256 of the settings
 };
 

@@ -5,7 +5,8 @@ namespace lockstep::daemon {
 RunOptions read_run_options(YamlFields in) {
   RunOptions options;
   in.require("name");
-  in.read("name", &options.name, "the run's name in logs, metrics and folders");
+  const bool has_name =
+      in.read("name", &options.name, "the run's name in logs, metrics and folders");
   options.project_dir = "runs/" + options.name;
   in.read("project_dir", &options.project_dir,
           "folder of everything the run writes; default runs/<name>");
@@ -28,6 +29,8 @@ RunOptions read_run_options(YamlFields in) {
           "seconds between SIGTERM and the launcher's SIGKILL (mpirun: 1)");
   if (options.name.find('/') != std::string::npos)
     in.fault("name", "'run.name' must not hold a '/'");
+  if (has_name && options.name.empty())
+    in.fault("name", "'run.name' is empty: it names the run's folder under runs");
   if (options.name == "." || options.name == "..")
     in.fault("name", "'run.name' names a folder under runs, it must not be '" + options.name + "'");
   in.done();

@@ -176,7 +176,7 @@ std::string RecipeVariables::unknown_message(std::string_view name) const {
 }
 
 bool RecipeVariables::follows_from_failure(const Fault& fault) const {
-  return failed_.contains({static_cast<int>(fault.line) - 1, static_cast<int>(fault.column) - 1});
+  return failed_.contains({fault.mark_line, fault.mark_column});
 }
 
 }  // namespace lockstep::recal

@@ -145,6 +145,39 @@ TEST(Yaml, FieldsDescribeThemselves) {
   EXPECT_EQ(docs[0].range, ">= 1");
 }
 
+TEST(Yaml, ARequiredKeyIsListedAsSuch) {
+  Faults faults;
+  YamlDocument document = YamlDocument::parse("x", "{}", &faults);
+  std::vector<FieldDoc> docs;
+  YamlFields in(document.root(), "", document, &faults, &docs);
+  std::string name;
+  in.require("name");
+  in.read("name", &name, "a name");
+  in.read_choice("type", &name, {"a", "b"}, "a type");
+  ASSERT_EQ(docs.size(), 2U);
+  EXPECT_EQ(docs[0].default_text, "required");
+  EXPECT_EQ(docs[1].choices, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Yaml, NullIsAnAbsentKeyAndNothingIsAFault) {
+  for (const char* null : {"null", "~", "Null", "NULL", "&a null", "null # so"}) {
+    const Reading got(std::string("rate: ") + null + "\nsteps: 7\n");
+    EXPECT_THAT(got.faults.list(), IsEmpty()) << null;
+    EXPECT_EQ(got.rate, 0.5);
+  }
+  EXPECT_THAT(Reading("{rate: null,steps: ~}").faults.list(), IsEmpty());
+  EXPECT_THAT(Reading("name: x\nrate:   \t null\n").faults.list(), IsEmpty());
+  EXPECT_THAT(Reading(fmt::format("{:300}rate: null\n", "")).faults.list(), IsEmpty());
+  EXPECT_THAT(Reading("\xEF\xBB\xBF"
+                      "rate: null\n")
+                  .faults.list(),
+              IsEmpty());
+  EXPECT_THAT(faults_of("rate:\nsteps: 7\n"), HasSubstr("'rate' must be a finite decimal number"));
+  EXPECT_THAT(faults_of("{rate: , steps: 7}"), HasSubstr("not nothing"));
+  EXPECT_THAT(faults_of("rate: 'null'"), HasSubstr("not 'null'"));
+  EXPECT_THAT(faults_of("rate: nullx"), HasSubstr("not 'nullx'"));
+}
+
 TEST(Yaml, ThrowsAsAConfigurationError) {
   try {
     Reading("extra: 1").faults.throw_if_any("config");

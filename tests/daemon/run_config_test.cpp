@@ -90,6 +90,7 @@ TEST(RunConfig, ANullDataSetMeansNoEvaluation) {
 TEST(RunConfig, TheNameIsAFolderOfItsOwn) {
   for (const char* name : {".", "..", "a/b"})
     EXPECT_THAT(faults_with(std::string("run.name='") + name + "'"), HasSubstr("must not"));
+  EXPECT_THAT(faults_with("run.name=''"), HasSubstr("'run.name' is empty"));
   EXPECT_EQ(load({"run.name=..a"}).run.project_dir, "runs/..a");
 }
 
