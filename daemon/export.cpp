@@ -2,6 +2,7 @@
 
 #include <array>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "daemon/exports/manifest.h"
 #include "daemon/exports/onnx.h"
 #include "daemon/exports/portable_network.h"
+#include "daemon/exports/portable_quantization.h"
 #include "daemon/exports/safetensors_export.h"
 #include "daemon/exports/saved_network.h"
 #include "daemon/exports/tensorflow_export.h"
@@ -40,8 +42,9 @@ void require_options_fit(const ExportOptions& options) {
                 fmt::format("{} belongs to --format {}; --format {} has no such choice", option,
                             format, name_of(options.format)));
   };
-  if (options.quantize && options.format != ExportFormat::kSafetensors)
-    refuse("--quantize", "safetensors");
+  if (options.quantize && options.format != ExportFormat::kSafetensors &&
+      options.format != ExportFormat::kOnnx)
+    refuse("--quantize", "safetensors and --format onnx");
   if (options.all && options.format != ExportFormat::kTensorFlow) refuse("--all", "tensorflow");
 }
 
@@ -57,32 +60,51 @@ void require_zeros(const SavedModel& model) {
   }
 }
 
-std::string note_on_quantization(const SavedModel& model) {
+std::string note_on_quantization(const SavedModel& model, bool quantize) {
   if (model.layers.empty()) return "";
-  return fmt::format(
-      "  note: the {} quantized layers keep their float32 weights as they are and "
-      "compute without rounding; int8 weights: --format safetensors --quantize\n",
-      model.layers.size());
+  return fmt::format("  {} quantized layers round their inputs and weights as training did{}\n",
+                     model.layers.size(), quantize ? "; their weights are stored as int8" : "");
+}
+
+/// What the file holds, by the names that it has there.
+std::vector<TensorForm> forms_of(const PortableNetwork& network, const ExportOptions& options) {
+  const bool is_onnx = options.format == ExportFormat::kOnnx;
+  std::map<std::string, at::Tensor> all = network.tensors;
+  for (const auto& [layer, by] : network.quantized) {
+    all[layer + ".weight_scale"] = by.weight_scale;
+    all[layer + ".weight_zero_point"] = by.weight_zero_point;
+    if (is_onnx && by.rounds_inputs()) {
+      all[layer + ".input_scale"] = by.input_scale;
+      all[layer + ".input_zero_point"] = by.input_zero_point;
+    }
+    if (options.quantize) all[layer + ".weight"] = by.int8_weight;
+  }
+  std::vector<TensorForm> forms;
+  for (const auto& [name, tensor] : all) forms.push_back(form_of(name, tensor));
+  return forms;
 }
 
 /// One file in which the network itself stands: torchscript, onnx.
 Written write_network(const SavedModel& saved, const SavedNetwork& network,
                       const ExportOptions& options) {
+  if (options.quantize) require_quantized(saved);
   PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
+  add_quantization(saved, &forward);
   forward.facts = {{"producer", "lockstep " + version_facts().version},
                    {"source", std::filesystem::path(saved.prefix).filename().string()},
                    {"step", std::to_string(saved.step)}};
   const bool is_onnx = options.format == ExportFormat::kOnnx;
-  const std::string bytes = is_onnx ? onnx_bytes(forward) : torchscript_bytes(forward);
+  const std::string bytes =
+      is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
   files::write_atomically(options.out_file, bytes);
   Written written{.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
-  for (const auto& [name, tensor] : forward.tensors)
-    written.tensors.push_back(form_of(name, tensor));
+  written.tensors = forms_of(forward, options);
   written.text = fmt::format(
       "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
       options.out_file, bytes.size(),
       is_onnx ? fmt::format("ONNX, operator set {}", kOnnxOperatorSet) : "TorchScript",
-      fmt::join(network.input_shape, ", "), network.num_classes, note_on_quantization(saved));
+      fmt::join(network.input_shape, ", "), network.num_classes,
+      note_on_quantization(saved, options.quantize));
   return written;
 }
 
@@ -98,6 +120,12 @@ Written write_in_format(const SavedModel& saved, const std::optional<SavedNetwor
       break;
   }
   return write_network(saved, *network, options);
+}
+
+Quantization quantization_in(const SavedModel& saved, const ExportOptions& options) {
+  if (saved.layers.empty()) return Quantization::kNone;
+  if (options.format == ExportFormat::kTensorFlow) return Quantization::kLeftOut;
+  return options.quantize ? Quantization::kInt8 : Quantization::kFake;
 }
 
 bool needs_network(ExportFormat format) {
@@ -137,8 +165,9 @@ CommandResult export_command(const ExportOptions& options) {
   require_zeros(saved);
   const std::optional<SavedNetwork> network = network_of(saved, options.format);
   const Written written = write_in_format(saved, network, options);
-  const std::string manifest = write_manifest(facts_of(saved, network ? &*network : nullptr),
-                                              name_of(options.format), written);
+  ExportFacts facts = facts_of(saved, network ? &*network : nullptr);
+  facts.quantization = quantization_in(saved, options);
+  const std::string manifest = write_manifest(facts, name_of(options.format), written);
   return {fmt::format("{}, step {}\n{}{}: where it comes from\n", saved.prefix, saved.step,
                       written.text, manifest),
           0};

@@ -17,7 +17,7 @@ ExportFormat export_format(const std::string& name);
 struct ExportOptions {
   std::string where;      ///< folder of saves (its newest complete one), or the prefix of a save
   std::string out_file;   ///< replaced if it is there; tensorflow: a prefix, the step is added
-  bool quantize = false;  ///< safetensors: int8 weights of quantized layers
+  bool quantize = false;  ///< safetensors, onnx: int8 weights of quantized layers
   bool all = false;       ///< tensorflow: everything that the save holds, not only the model
   ExportFormat format = ExportFormat::kSafetensors;
 };

@@ -32,11 +32,26 @@ double masked_share(const SavedModel& saved) {
 Json figures_json(const ExportFacts& facts) {
   const RunFigures figures = find_run_figures(facts.source, facts.step, facts.parameters_sha256);
   Json json{{"train_loss", or_null(figures.train_loss)}, {"eval", nullptr}};
-  if (figures.eval)
+  // Evaluation rounded; a file that does not would be said to be what it is not.
+  if (figures.eval && facts.quantization != Quantization::kLeftOut)
     json["eval"] = {{"accuracy", figures.eval->accuracy},
                     {"loss", figures.eval->loss},
                     {"num_samples", figures.eval->num_samples}};
   return json;
+}
+
+Json quantization_json(Quantization quantization) {
+  switch (quantization) {
+    case Quantization::kFake:
+      return "fake";
+    case Quantization::kInt8:
+      return "int8";
+    case Quantization::kLeftOut:
+      return "left out";
+    case Quantization::kNone:
+      break;
+  }
+  return nullptr;
 }
 
 Json tensors_json(const Written& written) {
@@ -73,13 +88,14 @@ std::string write_manifest(const ExportFacts& facts, const std::string& format,
             {"epoch", or_null(facts.epoch)}};
   json.update(figures_json(facts));
   json["sparsity"] = facts.sparsity;
+  json["quantization"] = quantization_json(facts.quantization);
   json["parameters_sha256"] =
       facts.parameters_sha256.empty() ? Json(nullptr) : Json(facts.parameters_sha256);
   json["input_shape"] = knows_shapes ? Json(facts.input_shape) : Json(nullptr);
   json["num_classes"] = knows_shapes ? Json(facts.num_classes) : Json(nullptr);
   json["tensors"] = tensors_json(written);
   const std::string path = written.file + ".json";
-  files::write_atomically(path, json.dump(2) + "\n");
+  files::write_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   return path;
 }
 

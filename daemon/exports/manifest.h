@@ -9,6 +9,14 @@
 
 namespace lockstep::daemon {
 
+/// What an exported file carries of the quantization that its save was trained with.
+enum class Quantization {
+  kNone,     ///< nothing was quantized
+  kFake,     ///< float32 weights, and how inputs and weights are rounded
+  kInt8,     ///< int8 weights, and how inputs are rounded
+  kLeftOut,  ///< nothing of it: who computes with the file gets other answers than evaluation did
+};
+
 /// What is known of a save beside its weights. Nothing where the save, or the records beside it, do
 /// not say.
 struct ExportFacts {
@@ -19,6 +27,7 @@ struct ExportFacts {
   std::string parameters_sha256;  ///< as in a run's summary.json; empty: unknown
   std::vector<int64_t> input_shape;
   int64_t num_classes = 0;  ///< 0: shape and classes are unknown
+  Quantization quantization = Quantization::kNone;
 };
 
 /// `network` null: the save does not say which network it belongs to.

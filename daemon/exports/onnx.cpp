@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 
+#include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -19,7 +20,10 @@ namespace pb = lockstep::onnx::pb;
 static_assert(std::endian::native == std::endian::little, "values are written as they lie");
 
 constexpr int64_t kFileVersion = 7;  // goes with operator set 13
+// TensorProto.DataType
 constexpr int32_t kFloat32 = 1;
+constexpr int32_t kUint8 = 2;
+constexpr int32_t kInt8 = 3;
 constexpr int64_t kMaxTensorBytes = (int64_t{1} << 31) - (int64_t{1} << 20);
 
 void add_ints(const char* name, const std::vector<int64_t>& values, pb::Node* node) {
@@ -43,17 +47,32 @@ void add_float(const char* name, double value, pb::Node* node) {
   attribute->set_f(static_cast<float>(value));
 }
 
+int32_t type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return kFloat32;
+    case at::kByte:
+      return kUint8;
+    case at::kChar:
+      return kInt8;
+    default:
+      throw Error(ExitCode::kBug, "export", "no ONNX type for a network's tensor");
+  }
+}
+
 /// A graph that grows layer by layer; `value_` is what the last one gave.
 class GraphWriter {
  public:
-  GraphWriter(const PortableNetwork& network, pb::Graph* graph)
-      : network_(network), graph_(*graph) {}
+  GraphWriter(const PortableNetwork& network, bool int8_weights, pb::Graph* graph)
+      : network_(network), int8_weights_(int8_weights), graph_(*graph) {}
 
   void write() {
     graph_.set_name("lockstep");
     declare("inputs", network_.input_shape, graph_.add_input());
-    for (const auto& [name, tensor] : network_.tensors)
-      add_values(name, tensor.sizes(), tensor.const_data_ptr<float>());
+    for (const auto& [name, tensor] : network_.tensors) add_values(name, tensor);
+    if (int8_weights_)
+      for (const auto& [layer, by] : network_.quantized)
+        replace_values(layer + ".weight", by.int8_weight);
     for (size_t i = 0; i < network_.layers.size(); ++i) add_layer(i);
     graph_.mutable_node(graph_.node_size() - 1)->set_output(0, "logits");
     declare("logits", {network_.num_classes}, graph_.add_output());
@@ -68,24 +87,30 @@ class GraphWriter {
     for (const int64_t extent : shape) type->mutable_shape()->add_dim()->set_dim_value(extent);
   }
 
-  void add_values(const std::string& name, at::IntArrayRef shape, const float* values) {
+  static void fill(const at::Tensor& values, pb::Tensor* tensor) {
+    const at::Tensor whole = values.contiguous();
+    tensor->set_data_type(type_of(whole));
+    tensor->set_raw_data(whole.const_data_ptr(), whole.nbytes());
+  }
+
+  std::string add_values(const std::string& name, const at::Tensor& values) {
     pb::Tensor* tensor = graph_.add_initializer();
     tensor->set_name(name);
-    tensor->set_data_type(kFloat32);
-    int64_t num_values = 1;
-    for (const int64_t extent : shape) {
-      tensor->add_dims(extent);
-      num_values *= extent;
-    }
-    tensor->set_raw_data(values, static_cast<size_t>(num_values) * sizeof(float));
+    for (const int64_t extent : values.sizes()) tensor->add_dims(extent);
+    fill(values, tensor);
+    return name;
+  }
+
+  void replace_values(const std::string& name, const at::Tensor& values) {
+    for (pb::Tensor& tensor : *graph_.mutable_initializer())
+      if (tensor.name() == name) fill(values, &tensor);
   }
 
   /// A scalar that several nodes may use.
   std::string constant(const std::string& name, float value) {
     for (const pb::Tensor& known : graph_.initializer())
       if (known.name() == name) return name;
-    add_values(name, {}, &value);
-    return name;
+    return add_values(name, at::scalar_tensor(value, at::kFloat));
   }
 
   pb::Node* add_node(const char* op_type, const std::vector<std::string>& inputs) {
@@ -104,7 +129,7 @@ class GraphWriter {
       case LayerKind::kFlatten:
         return add_int("axis", 1, add_node("Flatten", {value_}));
       case LayerKind::kLinear:
-        return add_int("transB", 1, add_node("Gemm", with_tensors(layer)));
+        return add_int("transB", 1, add_node("Gemm", rounded(layer)));
       case LayerKind::kConv2d:
         return add_convolution(layer);
       case LayerKind::kBatchNorm:
@@ -131,8 +156,43 @@ class GraphWriter {
     return inputs;
   }
 
+  /// The same for a layer with a weight: where it is quantized, the last value and the weight are
+  /// rounded first.
+  std::vector<std::string> rounded(const NetworkLayer& layer) {
+    const auto found = network_.quantized.find(layer.name);
+    if (found == network_.quantized.end()) return with_tensors(layer);
+    const QuantizedLayer& by = found->second;
+    if (by.rounds_inputs()) {
+      const std::string scale = add_values(layer.name + ".input_scale", by.input_scale);
+      const std::string zero = add_values(layer.name + ".input_zero_point", by.input_zero_point);
+      add_node("QuantizeLinear", {value_, scale, zero});
+      add_node("DequantizeLinear", {value_, scale, zero});
+    }
+    std::vector<std::string> inputs = with_tensors(layer);
+    inputs[1] = rounded_weight(layer, by);
+    return inputs;
+  }
+
+  std::string rounded_weight(const NetworkLayer& layer, const QuantizedLayer& by) {
+    const bool per_output = by.is_per_output();  // else the two are scalars
+    const auto form = [&](const at::Tensor& t) { return per_output ? t : t.reshape({}); };
+    const std::string scale = add_values(layer.name + ".weight_scale", form(by.weight_scale));
+    const std::string zero =
+        add_values(layer.name + ".weight_zero_point", form(by.weight_zero_point));
+    const std::string input = value_;
+    std::string weight = layer.name + ".weight";
+    for (const char* step : {"QuantizeLinear", "DequantizeLinear"}) {
+      if (int8_weights_ && step[0] == 'Q') continue;  // it is stored so
+      pb::Node* node = add_node(step, {weight, scale, zero});
+      if (per_output) add_int("axis", 0, node);
+      weight = value_;
+    }
+    value_ = input;
+    return weight;
+  }
+
   void add_convolution(const NetworkLayer& layer) {
-    pb::Node* node = add_node("Conv", with_tensors(layer));
+    pb::Node* node = add_node("Conv", rounded(layer));
     const int64_t k = layer.kernel_extent, s = layer.stride, p = layer.padding;
     add_ints("kernel_shape", {k, k}, node);
     add_ints("strides", {s, s}, node);
@@ -156,6 +216,7 @@ class GraphWriter {
   }
 
   const PortableNetwork& network_;
+  const bool int8_weights_;
   pb::Graph& graph_;
   std::string value_ = "inputs";
 };
@@ -175,7 +236,7 @@ void require_room(const PortableNetwork& network) {
 
 }  // namespace
 
-std::string onnx_bytes(const PortableNetwork& network) {
+std::string onnx_bytes(const PortableNetwork& network, bool int8_weights) {
   require_room(network);
   pb::Model model;
   model.set_ir_version(kFileVersion);
@@ -189,7 +250,7 @@ std::string onnx_bytes(const PortableNetwork& network) {
     entry->set_key(name);
     entry->set_value(text);
   }
-  GraphWriter(network, model.mutable_graph()).write();
+  GraphWriter(network, int8_weights, model.mutable_graph()).write();
   std::string bytes;
   check(model.SerializeToString(&bytes), "an ONNX file cannot be put together");
   return bytes;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
+#include "daemon/exports/portable_quantization.h"
 #include "daemon/version.h"
 #include "recal/int8_scales.h"
 
@@ -92,20 +93,6 @@ Export collect(const SavedModel& model, bool quantize) {
                &result);
   }
   return result;
-}
-
-void require_quantized(const SavedModel& model) {
-  if (model.layers.empty())
-    throw Error(ExitCode::kUsage, "export",
-                model.prefix +
-                    ": no layer of it is quantized: name a save that was made after a "
-                    "!QuantizationModifier began, or leave --quantize out");
-  for (const auto& [name, layer] : model.layers)
-    if (layer.input_range.num_observations == 0)
-      throw Error(ExitCode::kUsage, "export",
-                  fmt::format("{}: the inputs of {} were not observed yet, so they have no scale: "
-                              "name a later save, one made with observers on",
-                              model.prefix, name));
 }
 
 std::string table(const Export& result) {

@@ -7,6 +7,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include "base/error.h"
+#include "recal/int8_scales.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -38,18 +39,42 @@ std::string expression(const std::string& name) {
   return text;
 }
 
-std::string call_of(const model::Network& layers, size_t i) {
+/// `x`, rounded where the layer is quantized. ATen's own operators: their bits are training's.
+std::string rounded_input(const QuantizedLayer* by) {
+  if (by == nullptr || !by->rounds_inputs()) return "x";
+  return fmt::format("torch.fake_quantize_per_tensor_affine(x, {:.17g}, {}, 0, {})",
+                     by->input_scale.item<float>(), by->input_zero_point.item<int64_t>(),
+                     recal::kInputQuantMax);
+}
+
+std::string rounded_weight(const std::string& layer, const QuantizedLayer* by) {
+  const std::string weight = expression(layer + ".weight");
+  if (by == nullptr) return weight;
+  const std::string scale = expression(layer + ".weight_scale"),
+                    zero = expression(layer + ".weight_zero_point");
+  return by->is_per_output()
+             ? fmt::format("torch.fake_quantize_per_channel_affine({}, {}, {}, 0, -{max}, {max})",
+                           weight, scale, zero, fmt::arg("max", recal::kWeightQuantMax))
+             : fmt::format("torch.fake_quantize_per_tensor_affine({}, {}, {}, -{max}, {max})",
+                           weight, scale, zero, fmt::arg("max", recal::kWeightQuantMax));
+}
+
+std::string call_of(const PortableNetwork& network, size_t i) {
+  const model::Network& layers = network.layers;
   const model::NetworkLayer& layer = layers[i];
   const auto part = [&](const char* name) { return expression(layer.name + "." + name); };
+  const auto found = network.quantized.find(layer.name);
+  const QuantizedLayer* by = found == network.quantized.end() ? nullptr : &found->second;
   switch (layer.kind) {
     case LayerKind::kFlatten:
       return "torch.flatten(x, 1)";
     case LayerKind::kLinear:
-      return fmt::format("torch.linear(x, {}, {})", part("weight"), part("bias"));
+      return fmt::format("torch.linear({}, {}, {})", rounded_input(by),
+                         rounded_weight(layer.name, by), part("bias"));
     case LayerKind::kConv2d:
-      return fmt::format("torch.conv2d(x, {}, {}, [{s}, {s}], [{p}, {p}], [1, 1], 1)",
-                         part("weight"), part("bias"), fmt::arg("s", layer.stride),
-                         fmt::arg("p", layer.padding));
+      return fmt::format("torch.conv2d({}, {}, {}, [{s}, {s}], [{p}, {p}], [1, 1], 1)",
+                         rounded_input(by), rounded_weight(layer.name, by), part("bias"),
+                         fmt::arg("s", layer.stride), fmt::arg("p", layer.padding));
     case LayerKind::kBatchNorm:
       return fmt::format("torch.batch_norm(x, {}, {}, {}, {}, False, 0.0, {:.17g}, False)",
                          part("gamma"), part("beta"), part("moving_mean"), part("moving_variance"),
@@ -110,7 +135,7 @@ class ModuleTree {
 std::string torchscript_source(const PortableNetwork& network) {
   std::string source = "def forward(self, inputs: Tensor) -> Tensor:\n    x = inputs\n";
   for (size_t i = 0; i < network.layers.size(); ++i)
-    source += fmt::format("    x = {}\n", call_of(network.layers, i));
+    source += fmt::format("    x = {}\n", call_of(network, i));
   return source + "    return x\n";
 }
 
@@ -120,6 +145,10 @@ std::string torchscript_bytes(const PortableNetwork& network) {
   for (const model::NetworkLayer& layer : network.layers)
     for (const std::string& name : model::tensor_names(layer))
       tree.add(name, network.tensors.at(name), name.find(".moving_") != std::string::npos);
+  for (const auto& [layer, by] : network.quantized) {
+    tree.add(layer + ".weight_scale", by.weight_scale, true);
+    tree.add(layer + ".weight_zero_point", by.weight_zero_point.to(at::kInt), true);
+  }
   tree.root().define(source);
   torch::jit::ExtraFilesMap extra;
   for (const auto& [name, text] : network.facts) extra[name] = text;

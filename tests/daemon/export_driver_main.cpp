@@ -1,8 +1,10 @@
 // Exports every type of network in every format, for other programs to judge:
 //   export_driver DIR
-// leaves DIR/<title>/{model.pt, model.onnx, model.safetensors, tf/m-30.*} and, in
+// leaves DIR/plain/<title>/{model.pt, model.onnx, model.safetensors, tf/m-30.*} and, in
 // answers.safetensors, `inputs` and the `logits` that the network itself computes for them, and all
-// its tensors under `tensor.<name>`.
+// its tensors under `tensor.<name>`. In DIR/quantized/<title> the same of networks that round, with
+// the `plain_logits` of the same weights, and int8.onnx and int8.safetensors where inputs were
+// observed.
 
 #include <cstdio>
 #include <filesystem>
@@ -19,8 +21,10 @@ using daemon::ExportFormat;
 
 void write_answers(TrainedNetwork* trained, const std::filesystem::path& folder) {
   const at::Tensor inputs = trained->inputs(7);
-  std::vector<checkpoint::SafetensorsItem> items = {{"inputs", inputs},
-                                                    {"logits", trained->logits(inputs)}};
+  std::vector<checkpoint::SafetensorsItem> items = {
+      {"inputs", inputs},
+      {"logits", trained->logits(inputs)},
+      {"plain_logits", trained->plain_logits(inputs)}};
   for (const Param& param : trained->net->params())
     items.push_back({"tensor." + param.name, param.tensor.detach()});
   for (const model::Buffer& buffer : trained->net->buffers())
@@ -28,9 +32,8 @@ void write_answers(TrainedNetwork* trained, const std::filesystem::path& folder)
   checkpoint::write_safetensors(folder / "answers.safetensors", items, {});
 }
 
-void export_all(const NetworkCase& c, const std::filesystem::path& folder) {
-  TrainedNetwork trained(c);
-  const std::string prefix = trained.save(folder / "run" / "checkpoints" / "m");
+void export_all(TrainedNetwork* trained, bool has_int8, const std::filesystem::path& folder) {
+  const std::string prefix = trained->save(folder / "run" / "checkpoints" / "m");
   const std::vector<std::pair<const char*, ExportFormat>> files = {
       {"model.pt", ExportFormat::kTorchScript},
       {"model.onnx", ExportFormat::kOnnx},
@@ -38,7 +41,25 @@ void export_all(const NetworkCase& c, const std::filesystem::path& folder) {
       {"tf/m", ExportFormat::kTensorFlow}};
   for (const auto& [name, format] : files)
     daemon::export_command({.where = prefix, .out_file = folder / name, .format = format});
-  write_answers(&trained, folder);
+  if (has_int8)
+    for (const auto& [name, format] : {std::pair("int8.onnx", ExportFormat::kOnnx),
+                                       std::pair("int8.safetensors", ExportFormat::kSafetensors)})
+      daemon::export_command(
+          {.where = prefix, .out_file = folder / name, .quantize = true, .format = format});
+  write_answers(trained, folder);
+}
+
+void export_networks(const std::filesystem::path& folder) {
+  const std::vector<NetworkCase> networks = network_cases();
+  for (const NetworkCase& c : networks) {
+    TrainedNetwork trained(c);
+    export_all(&trained, false, folder / "plain" / c.title);
+  }
+  for (const QuantizedCase& c : quantized_cases()) {
+    TrainedNetwork trained(networks[c.network]);
+    trained.quantize(c);
+    export_all(&trained, c.observes_inputs, folder / "quantized" / c.title);
+  }
 }
 
 }  // namespace
@@ -47,8 +68,7 @@ void export_all(const NetworkCase& c, const std::filesystem::path& folder) {
 int main(int argc, char** argv) {
   if (argc != 2) return 64;
   try {
-    for (const lockstep::tests::NetworkCase& c : lockstep::tests::network_cases())
-      lockstep::tests::export_all(c, std::filesystem::path(argv[1]) / c.title);
+    lockstep::tests::export_networks(argv[1]);
   } catch (const std::exception& fault) {
     std::fprintf(stderr, "%s\n", fault.what());
     return 1;

@@ -15,6 +15,8 @@ import numpy as np
 
 JUDGE, DRIVER = sys.argv.pop(1), sys.argv.pop(1)
 TITLES = {"digits_net", "by_default", "mlp_gelu", "mlp_tanh", "mlp_deep", "cnn", "cnn_batch_norm"}
+QUANTIZED = {"digits_net_quantized", "digits_net_per_tensor", "mlp_quantized", "cnn_partly_quantized", "cnn_batch_norm_quantized",
+             "digits_net_weights_only"}
 TOLERANCE = 1e-5  # relative to the largest logit
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -36,7 +38,8 @@ class Exported:
         cls.folder = tempfile.TemporaryDirectory(prefix="lockstep-export-")
         cls.addClassCleanup(cls.folder.cleanup)
         subprocess.run([DRIVER, cls.folder.name], check=True, timeout=100)
-        cls.networks = {path.name: path for path in pathlib.Path(cls.folder.name).iterdir()}
+        cls.networks = {path.name: path for path in (pathlib.Path(cls.folder.name) / "plain").iterdir()}
+        cls.quantized = {path.name: path for path in (pathlib.Path(cls.folder.name) / "quantized").iterdir()}
 
     def for_each(self, check):
         """check(folder, answers) for every network, each in a subtest of its own: one that fails hides no other."""
@@ -125,6 +128,102 @@ class Onnx(Exported, unittest.TestCase):
             for name, expected in self.tensors_of(answers).items():
                 if not name.endswith(".num_batches"):
                     self.assertTrue(np.array_equal(values[name], expected), name)
+        self.for_each(check)
+
+
+@unittest.skipUnless(JUDGE == "torch", "another run's")
+class Quantized(Exported, unittest.TestCase):
+    """Files of networks that round their inputs and weights: the rounding is in them, by the operators that runtimes look for."""
+
+    def for_each(self, check):
+        self.assertEqual(set(self.quantized), QUANTIZED)
+        for title, folder in sorted(self.quantized.items()):
+            with self.subTest(title):
+                check(folder, load_file(folder / "answers.safetensors"))
+
+    def check_rounded(self, logits, answers):
+        self.check_logits(logits, answers)
+        shows = np.abs(answers["plain_logits"] - answers["logits"]).max() / np.abs(answers["logits"]).max()
+        self.assertGreater(shows, 20 * TOLERANCE)
+
+    def onnx_logits(self, file, answers, optimized=False):
+        options = onnxruntime.SessionOptions()
+        if not optimized:  # each operator as it is written
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        return session.run(["logits"], {"inputs": answers["inputs"]})[0]
+
+    def counts(self, file):
+        model = onnx.load(file)
+        onnx.checker.check_model(model, full_check=True)
+        ops = [node.op_type for node in model.graph.node]
+        return ops.count("QuantizeLinear"), ops.count("DequantizeLinear"), ops.count("Conv") + ops.count("Gemm")
+
+    def test_onnx_rounds_as_evaluation_did(self):
+        def check(folder, answers):
+            self.check_rounded(self.onnx_logits(folder / "model.onnx", answers), answers)
+            layers = sum(name.endswith(".weight_scale") for name in load_file(folder / "model.safetensors"))
+            inputs = 0 if folder.name == "digits_net_weights_only" else layers
+            quantize, dequantize, computing = self.counts(folder / "model.onnx")
+            self.assertEqual((quantize, dequantize), (layers + inputs, layers + inputs))
+            self.assertLessEqual(layers, computing)
+        self.for_each(check)
+
+    def test_int8_onnx_computes_the_same(self):
+        def check(folder, answers):
+            file = folder / "int8.onnx"
+            if folder.name == "digits_net_weights_only":
+                return self.assertFalse(file.exists())
+            self.check_rounded(self.onnx_logits(file, answers), answers)
+            stored = {one.name: onnx.numpy_helper.to_array(one) for one in onnx.load(file).graph.initializer}
+            expected = load_file(folder / "int8.safetensors")
+            layers = 0
+            for name, values in expected.items():
+                if name.endswith(".weight"):
+                    self.assertEqual(stored[name].dtype, values.dtype)
+                    self.assertTrue(np.array_equal(stored[name], values), name)
+                    layers += values.dtype == np.int8
+            self.assertGreater(layers, 0)
+            self.assertEqual(self.counts(file)[:2], (layers, 2 * layers))
+        self.for_each(check)
+
+    def test_what_a_runtime_fuses_stays_near(self):
+        """onnxruntime's own choice of int8 kernels; they may saturate or round a step otherwise."""
+        def check(folder, answers):
+            for name in ("model.onnx", "int8.onnx"):
+                if (folder / name).exists():
+                    logits = self.onnx_logits(folder / name, answers, optimized=True)
+                    error = np.abs(logits - answers["logits"]).max() / np.abs(answers["logits"]).max()
+                    print(folder.name, name, "optimized", error)
+                    self.assertLess(error, 0.1)
+        self.for_each(check)
+
+    def test_torchscript_rounds_by_pytorch_s_operators(self):
+        def check(folder, answers):
+            module = torch.jit.load(folder / "model.pt")
+            self.check_rounded(module(torch.from_numpy(answers["inputs"])).detach().numpy(), answers)
+            expected = load_file(folder / "model.safetensors")
+            scales = [name for name in expected if name.endswith(".weight_scale")]
+            for name in scales:
+                self.assertTrue(np.array_equal(module.state_dict()[name].numpy(), expected[name]), name)
+            graph = str(module.inlined_graph)
+            self.assertGreaterEqual(graph.count("aten::fake_quantize_per_"), len(scales))
+        self.for_each(check)
+
+    def test_weights_are_rounded_as_pytorch_rounds_them(self):
+        """PyTorch's own operator on the saved weights, with the file's scales, against the int8 file."""
+        def check(folder, answers):
+            plain = load_file(folder / "model.safetensors")
+            if not (folder / "int8.safetensors").exists():
+                return
+            whole = load_file(folder / "int8.safetensors")
+            for name in (name.removesuffix("_scale") for name in plain if name.endswith(".weight_scale")):
+                weight, scale = torch.from_numpy(plain[name]), torch.from_numpy(plain[name + "_scale"])
+                rounded = (torch.fake_quantize_per_channel_affine(weight, scale, torch.zeros(len(scale), dtype=torch.int32), 0, -127, 127)
+                           if len(scale) == len(weight) else
+                           torch.fake_quantize_per_tensor_affine(weight, float(scale), 0, -127, 127))
+                shape = [-1] + [1] * (weight.dim() - 1)
+                self.assertTrue(torch.equal(rounded, torch.from_numpy(whole[name]).float() * scale.view(shape)), name)
         self.for_each(check)
 
 

@@ -168,8 +168,11 @@ TEST_F(Exports, LayersThatAFormatLacksAreNamed) {
                                            {.kind = model::LayerKind::kOther, .name = "attention"}},
                                 .input_shape = {3},
                                 .num_classes = 3};
-  for (const auto& write : {onnx_bytes, torchscript_bytes}) {
-    const Refusal refusal = refusal_of([&] { write(network); });
+  const auto as_onnx = [&] { (void)onnx_bytes(network); };
+  const auto as_torchscript = [&] { (void)torchscript_bytes(network); };
+  for (const std::function<void()>& write :
+       {std::function<void()>(as_onnx), std::function<void()>(as_torchscript)}) {
+    const Refusal refusal = refusal_of(write);
     EXPECT_EQ(refusal.code, ExitCode::kUsage);
     EXPECT_THAT(refusal.text, HasSubstr("layer 2 of 2 (other 'attention') has no form in"));
     EXPECT_THAT(refusal.text, HasSubstr("--format safetensors or tensorflow"));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "checkpoint/saver.h"
 #include "dist/self_communicator.h"
 #include "model/model.h"
+#include "recal/fake_quantizer.h"
 
 namespace lockstep::tests {
 
@@ -63,6 +65,24 @@ inline std::vector<NetworkCase> network_cases() {
   };
 }
 
+/// Which layers of a network round as int8 will.
+struct QuantizedCase {
+  std::string title;
+  size_t network = 0;  ///< in network_cases()
+  std::vector<int64_t> layers;
+  bool per_output = true;
+  bool observes_inputs = true;  ///< else inputs pass as they are
+};
+
+inline std::vector<QuantizedCase> quantized_cases() {
+  return {{"digits_net_quantized", 0, {0, 1, 2, 3}},
+          {"digits_net_per_tensor", 0, {0, 1, 2, 3}, false},
+          {"mlp_quantized", 2, {0, 1}},
+          {"cnn_partly_quantized", 5, {1, 3}, false},
+          {"cnn_batch_norm_quantized", 6, {0, 1, 2, 3}},
+          {"digits_net_weights_only", 0, {0, 1, 2, 3}, true, false}};
+}
+
 /// A network of which no tensor is as at the start, and the state that a run would save of it. The
 /// same numbers in every process, so that what one run shows the next one shows too.
 ///
@@ -95,6 +115,27 @@ struct TrainedNetwork {
   }
   TrainedNetwork(const TrainedNetwork&) = delete;
   TrainedNetwork& operator=(const TrainedNetwork&) = delete;
+
+  /// As after some steps of a !QuantizationModifier: from here on logits() rounds. Once.
+  void quantize(const QuantizedCase& c) {
+    quantizer.emplace(net->layers());
+    net->set_layer_hook(&*quantizer);
+    quantizer->configure(c.layers, c.per_output, c.observes_inputs);
+    net->set_training(false);
+    dist::SelfCommunicator alone;
+    for (int i = 0; i < 3; ++i) {  // inputs are observed where gradients are on
+      (void)net->forward(inputs(16));
+      quantizer->end_step(alone, true);
+    }
+    for (const StateEntry& entry : quantizer->state()) state.push_back(entry);
+  }
+  /// What the same weights give without rounding.
+  at::Tensor plain_logits(const at::Tensor& inputs) {
+    net->set_layer_hook(nullptr);
+    const at::Tensor result = logits(inputs);
+    if (quantizer) net->set_layer_hook(&*quantizer);
+    return result;
+  }
 
   void leave_out(const std::string& key) {
     std::erase_if(state, [&](const StateEntry& entry) { return entry.key == key; });
@@ -130,6 +171,7 @@ struct TrainedNetwork {
   std::vector<int64_t> input_shape;
   std::string settings, shape;
   int64_t num_classes, step = 30, steps_per_epoch = 20;
+  std::optional<recal::FakeQuantizer> quantizer;
   StateList state;
 };
 

@@ -1,16 +1,12 @@
 """Saves of real runs in the hands of others: exported, compared, cleared."""
 import json
 import os
-import pathlib
 import signal
-import subprocess
 import unittest
 
-from harness import ENDLESS, SOURCE, LockstepTest
+from exported import answers_of, require_torch
+from harness import ENDLESS, LockstepTest
 
-PYTHON = SOURCE / ".venv-test" / "bin" / "python"
-HERE = pathlib.Path(__file__).parent
-HAS_TORCH = (pathlib.Path(os.environ.get("LOCKSTEP_TORCH", "/nonexistent")) / "__init__.py").exists()
 NORMALISED = ["model.type=cnn", "model.channels=[6, 12]", "model.hidden=24", "model.batch_norm=true", "train.max_steps=60",
               "optimizer.learning_rate=0.1", "data.eval.type=digits", "data.eval.split=test"]
 
@@ -21,17 +17,12 @@ class Export(LockstepTest):
         text = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", form, "-o", file)
         return file, text, json.loads((self.folder / (name + ".json")).read_text())
 
-    def answers(self, file):
-        done = subprocess.run([PYTHON, HERE / "exported_digits.py", file, SOURCE / "data" / "digits" / "digits.csv"],
-                              capture_output=True, text=True, timeout=100)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
-
     def check(self, run):
         """What the file answers, and what its manifest says, is what the run measured."""
         summary = run.summary()
-        formats = [("onnx", "model.onnx")] + [("torchscript", "model.pt")] * HAS_TORCH
-        for form, name in formats:
+        for form, name in (("onnx", "model.onnx"), ("torchscript", "model.pt")):
+            if form == "torchscript":
+                require_torch()
             file, text, manifest = self.export(run, form, name)
             step = summary["steps"]
             self.assertIn(f"model.ckpt-{step}, step {step}", text)
@@ -39,7 +30,7 @@ class Export(LockstepTest):
             for key in ("train_loss", "eval", "sparsity", "parameters_sha256"):
                 self.assertEqual(manifest[key], summary[key], key)
             self.assertAlmostEqual(manifest["epoch"], summary["epochs"])
-            answers = self.answers(file)
+            answers = answers_of(file)
             print(form, answers, summary["eval"])
             self.assertEqual(answers["num_samples"], summary["eval"]["num_samples"])
             self.assertAlmostEqual(answers["accuracy"], summary["eval"]["accuracy"], delta=1e-12)

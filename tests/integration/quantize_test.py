@@ -6,6 +6,7 @@ import struct
 import subprocess
 import unittest
 
+from exported import answers_of, require_torch
 from harness import SOURCE, LockstepTest
 
 PYTHON = SOURCE / ".venv-test" / "bin" / "python"
@@ -74,6 +75,28 @@ class Quantize(LockstepTest):
         self.assertAlmostEqual(whole_numbers["accuracy"], summary["eval"]["accuracy"], delta=1 / 359 + 1e-9)
         self.assertAlmostEqual(whole_numbers["loss"], summary["eval"]["loss"], delta=1e-4)
         self.assertLess(whole_numbers["logit_difference"], whole_numbers["logit_step"])
+        self.check_other_formats(run)
+
+    def check_other_formats(self, run):
+        """Files with a forward pass round as evaluation did, and their manifests say what they compute."""
+        measured = run.summary()["eval"]
+        for form, name, flags, carries in (("onnx", "fake.onnx", [], "fake"), ("onnx", "int8.onnx", ["--quantize"], "int8"),
+                                           ("torchscript", "fake.pt", [], "fake")):
+            if form == "torchscript":
+                require_torch()
+            file = self.folder / name
+            self.tool("ckpt", "export", run.folder / "checkpoints", "--format", form, "-o", file, *flags)
+            manifest = json.loads((self.folder / (name + ".json")).read_text())
+            answers = answers_of(file)
+            print(name, answers, measured)
+            self.assertEqual((manifest["eval"], manifest["quantization"]), (measured, carries), name)
+            self.assertAlmostEqual(answers["accuracy"], measured["accuracy"], delta=1 / 359 + 1e-9, msg=name)
+            self.assertAlmostEqual(answers["loss"], measured["loss"], delta=1e-3 if form == "onnx" else 1e-5, msg=name)
+        sizes = [(self.folder / name).stat().st_size for name in ("fake.onnx", "int8.onnx")]
+        self.assertLess(sizes[1], sizes[0] / 2)
+        self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "tensorflow", "-o", self.folder / "tf" / "m")
+        manifest, = (json.loads(path.read_text()) for path in self.folder.glob("tf/m-*.json"))
+        self.assertEqual((manifest["eval"], manifest["quantization"]), (None, "left out"))
 
     def test_a_resumed_run_takes_the_same_path(self):
         """Stopped within quantization: scales of the next step come from the save."""
