@@ -3,6 +3,8 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -48,19 +50,37 @@ std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options) {
   return logger;
 }
 
-std::shared_ptr<spdlog::logger>& logger() {
-  static std::shared_ptr<spdlog::logger> instance = make_logger({});
+/// The logger in use. Threads of the HTTP server and of a lock's heartbeat log while the main
+/// thread changes it.
+class Current {
+ public:
+  std::shared_ptr<spdlog::logger> get() {
+    const std::lock_guard lock(mutex_);
+    return logger_;
+  }
+  void set(std::shared_ptr<spdlog::logger> logger) {
+    const std::lock_guard lock(mutex_);
+    logger_.swap(logger);  // the old one ends with the last line that is written to it
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<spdlog::logger> logger_ = make_logger({});
+};
+
+Current& current() {
+  static Current instance;
   return instance;
 }
 
 void write(Level level, std::string_view area, std::string_view message) {
   g_num_lines[static_cast<size_t>(level)].fetch_add(1, std::memory_order_relaxed);
-  logger()->log(spd_level(level), "[{}] {}", area, message);
+  current().get()->log(spd_level(level), "[{}] {}", area, message);
 }
 
 }  // namespace
 
-void configure(const LogOptions& options) { logger() = make_logger(options); }
+void configure(const LogOptions& options) { current().set(make_logger(options)); }
 
 void debug(std::string_view area, std::string_view message) { write(Level::kDebug, area, message); }
 void info(std::string_view area, std::string_view message) { write(Level::kInfo, area, message); }

@@ -16,7 +16,8 @@ struct LogOptions {
   std::string file;  ///< also written here, appended; empty: no file
 };
 
-/// Call before other threads log. May be called again when rank and folder are known.
+/// May be called again when rank and folder are known, also while other threads log: each line
+/// goes to the old places or to the new ones.
 /// Throws Error(kCannotCreate) if the file cannot be opened.
 void configure(const LogOptions& options);
 

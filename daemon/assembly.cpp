@@ -164,6 +164,12 @@ int64_t Assembly::total_steps() const {
   return *steps;
 }
 
+int64_t Assembly::num_parameters() const {
+  int64_t num_elements = 0;
+  for (const Param& param : model->params()) num_elements += param.tensor.numel();
+  return num_elements;
+}
+
 int64_t Assembly::num_prunable_weights() const {
   int64_t num_weights = 0;
   for (const Param& param : model->params())

@@ -36,6 +36,7 @@ class Assembly {
   StateList state();
   /// Steps of the whole run: what the recipe says, capped by train.max_steps and max_epochs.
   int64_t total_steps() const;
+  int64_t num_parameters() const;  ///< elements
   int64_t num_prunable_weights() const;
   /// DIR/model.ckpt of the run's own saves.
   std::string save_prefix() const;

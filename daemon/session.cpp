@@ -33,17 +33,16 @@ void announce(const Assembly& assembly, const dist::ProcessInfo& process,
   if (process.rank != 0) return;
   if (resumed)  // said before the log file was open; here for its readers
     log::debug("resume", fmt::format("resumed from step {} ({})", resumed->step, resumed->prefix));
-  int64_t num_parameters = 0;
-  for (const Param& param : assembly.model->params()) num_parameters += param.tensor.numel();
   log::info(
       "start",
       fmt::format(
           "run {}: {} with {} parameters in {} bucket(s), {} training samples, {} steps an epoch, "
           "{} steps in all, {} rank(s) on {} host(s)",
-          assembly.config.run.name, assembly.config.model.type, num_parameters,
+          assembly.config.run.name, assembly.config.model.type, assembly.num_parameters(),
           assembly.arena.num_buffers(), assembly.train_data->num_samples(),
           assembly.clock.steps_per_epoch, assembly.total_steps(), process.world_size,
           process.num_nodes));
+  for (const std::string& warning : assembly.config.warnings) log::warning("config", warning);
   for (const std::string& warning : assembly.recipe.timeline().warnings())
     log::warning("recipe", warning);
   for (const std::string& note : assembly.recipe.timeline().notes()) log::info("recipe", note);
@@ -73,6 +72,7 @@ train::Recorder make_recorder(const Assembly& assembly, Watchers& watchers,
                           .person_watches = person_watches,
                           .resumed_from_step = resumed_from,
                           .pruning_modifiers = pruning_modifiers(assembly.recipe.timeline()),
+                          .num_parameters = assembly.num_parameters(),
                           .num_prunable_weights = assembly.num_prunable_weights(),
                           .save_interval_s = save_interval_s(assembly.config.checkpoint)},
                          assembly.recipe, watchers.metrics(), watchers.health());
@@ -162,15 +162,17 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   (void)dist::on_all_ranks(control, [&] { return assembly->total_steps(); });
   check_equal_models(*assembly);
   Workplace workplace(config, world.process, control);
+  const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
+  Watchers watchers(config, world.process, libraries,
+                    recal::modifier_names(assembly->recipe.timeline()), control);
+  watchers.note_restoring();
   const std::optional<Resumed> resumed = resume(options.resume, *assembly);
   warm_start(*assembly, resumed.has_value());
+  watchers.note_restored();
   train::Agreement agreement(
       control, [&] { return assembly->state(); }, config.sync.agree_every);
   agreement.require(resumed ? "after the restore" : "at the start");
   if (config.checkpoint.enabled) assembly->saver.prepare(assembly->state());
-  const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
-  Watchers watchers(config, world.process, libraries,
-                    recal::modifier_names(assembly->recipe.timeline()), control);
 
   // From here on the run's folder is written to.
   workplace.open();

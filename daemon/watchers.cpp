@@ -58,6 +58,16 @@ Watchers::Watchers(const RunConfig& config, const dist::ProcessInfo& process,
   });
 }
 
+void Watchers::note_restoring() {
+  metrics_.set_state(metrics::RunState::kRestoring);
+  health_.note_state(metrics::RunState::kRestoring);
+}
+
+void Watchers::note_restored() {
+  metrics_.set_state(metrics::RunState::kInitializing);
+  health_.note_restored();
+}
+
 void Watchers::publish_targets(const RunConfig& config, const dist::ProcessInfo& process,
                                dist::Communicator& control) {
   const std::string mine =

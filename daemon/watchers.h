@@ -33,6 +33,10 @@ class Watchers {
   void publish_targets(const RunConfig& config, const dist::ProcessInfo& process,
                        dist::Communicator& control);
 
+  /// Around the reading of a save: the run's state is restoring meanwhile, and the probes wait.
+  void note_restoring();
+  void note_restored();
+
   metrics::TrainingMetrics& metrics() { return metrics_; }
   metrics::Health& health() { return health_; }
   std::string page() const { return metrics_.page(); }

@@ -31,6 +31,12 @@ class Health {
     note_turn(now);
   }
   void note_state(RunState state) { state_.store(state, std::memory_order_relaxed); }
+  /// A save has been read: the time until the first step counts from here.
+  void note_restored(Clock::time_point now = Clock::now()) {
+    last_step_.store(ticks(now), std::memory_order_relaxed);
+    note_turn(now);
+    note_state(RunState::kInitializing);
+  }
 
   bool world_formed() const { return world_formed_.load(std::memory_order_relaxed); }
   int64_t num_steps() const { return num_steps_.load(std::memory_order_relaxed); }

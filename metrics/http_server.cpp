@@ -283,8 +283,8 @@ class HttpServer::Impl {
     acceptor_.async_accept([this](error_code fault, tcp::socket socket) {
       if (fault == asio::error::operation_aborted) return;
       if (fault) return accept_after_a_pause();
+      accept();  // first: what admit() throws must not end the serving
       admit(std::move(socket));
-      accept();
     });
   }
 

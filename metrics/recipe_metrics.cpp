@@ -16,7 +16,9 @@ struct RecipeMetrics::Series {
   Series(Registry& r, const std::vector<std::string>& modifiers,
          const std::vector<std::string>& groups)
       : sparsity(gauge(r, "lockstep_sparsity_ratio", "Pruned / prunable parameters.")),
-        prunable(gauge(r, "lockstep_parameters", "Prunable parameters.")),
+        parameters(gauge(r, "lockstep_parameters", "Parameters of the model.")),
+        prunable(gauge(r, "lockstep_prunable_parameters",
+                       "Parameters that a recipe could prune: weights of layers.")),
         pruned(gauge(r, "lockstep_pruned_parameters", "Parameters that a mask holds at zero.")),
         trainable(gauge(r, "lockstep_trainable_parameters", "Parameters that updates change.")),
         mask_updates(counter(r, "lockstep_mask_updates_total", "Masks computed.")),
@@ -44,7 +46,7 @@ struct RecipeMetrics::Series {
       modifier_updates.push_back(&updates.Add({{"modifier", name}}));
   }
 
-  Gauge &sparsity, &prunable, &pruned, &trainable;
+  Gauge &sparsity, &parameters, &prunable, &pruned, &trainable;
   Counter &mask_updates, &revived;
   Gauge &quantized_layers, &epochs_planned;
   Family<Gauge>&rate_family, &decay_family, &layer_family, &target_family;
@@ -80,6 +82,7 @@ void RecipeMetrics::set_parameter_counts(const ParameterCounts& counts) {
   if (!series_) return;
   const auto prunable = static_cast<double>(counts.num_prunable);
   const auto pruned = static_cast<double>(counts.num_pruned);
+  series_->parameters.Set(static_cast<double>(counts.num_parameters));
   series_->prunable.Set(prunable);
   series_->pruned.Set(pruned);
   series_->trainable.Set(static_cast<double>(counts.num_trainable));

@@ -21,8 +21,9 @@ struct GroupSample {
 
 /// Parameters of the model, counted in elements.
 struct ParameterCounts {
-  int64_t num_prunable = 0;
-  int64_t num_pruned = 0;  ///< held at zero by a mask
+  int64_t num_parameters = 0;
+  int64_t num_prunable = 0;  ///< of weights that a recipe could prune
+  int64_t num_pruned = 0;    ///< held at zero by a mask
   int64_t num_trainable = 0;
 };
 

@@ -84,7 +84,7 @@ std::string plan_json(const Timeline& timeline) {
                  {"spans", spans},
                  {"notes", timeline.notes()},
                  {"warnings", timeline.warnings()}};
-  return all.dump(2) + "\n";
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace lockstep::recal

@@ -103,7 +103,8 @@ void Recorder::record_due(int64_t step, int64_t num_mask_updates, int64_t num_tr
     shown.set_layer_sparsity(layer.name, layer.value);
   if (recipe_.quantizer() != nullptr)
     shown.set_quantized_layers(recipe_.quantizer()->num_quantized());
-  shown.set_parameter_counts({.num_prunable = options_.num_prunable_weights,
+  shown.set_parameter_counts({.num_parameters = options_.num_parameters,
+                              .num_prunable = options_.num_prunable_weights,
                               .num_pruned = recipe_.masks().num_pruned(),
                               .num_trainable = num_trainable});
 }

@@ -25,7 +25,8 @@ struct RecorderOptions {
   bool person_watches = false;  ///< progress lines get a bar
   std::optional<int64_t> resumed_from_step;
   std::vector<int>
-      pruning_modifiers;  ///< places in the timeline's list of those that schedule a sparsity
+      pruning_modifiers;       ///< places in the timeline's list of those that schedule a sparsity
+  int64_t num_parameters = 0;  ///< elements, of the whole model
   int64_t num_prunable_weights = 0;
   std::optional<double> save_interval_s;  ///< if saves go by time
 };

@@ -29,7 +29,8 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
     json["eval"] = {{"accuracy", summary.eval->accuracy},
                     {"loss", summary.eval->loss},
                     {"num_samples", summary.eval->num_samples}};
-  files::write_atomically(path, json.dump(2) + "\n");
+  files::write_atomically(
+      path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 std::string parameters_sha256(const ParamTable& params) {

@@ -83,5 +83,14 @@ TEST(Plan, OfOneStage) {
             ExitCode::kUsage);
 }
 
+TEST(Plan, APathThatIsNoUtf8DoesNotEndIt) {
+  const tests::TemporaryFolder folder;
+  const std::string recipe = (folder.path() / "recipe\xff.yaml").string();
+  (void)new_recipe_command(recipe);
+  const std::string json = (folder.path() / "plan.json").string();
+  (void)plan_command({.file = recipe, .steps_per_epoch = 10, .json_file = json});
+  EXPECT_EQ(nlohmann::json::parse(files::read(json))["total_steps"], 300);
+}
+
 }  // namespace
 }  // namespace lockstep::daemon

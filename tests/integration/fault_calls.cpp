@@ -7,7 +7,8 @@
 //                          unlink | mkdir | any
 //   LOCKSTEP_FAULT_AT      which of them, from 1; "7+": all from the seventh on; "7*": each seventh
 //   LOCKSTEP_FAULT_DO      ENOSPC | EIO: it fails so, without effect; KILL: SIGKILL before it;
-//                          SLEEP: it begins a fifth of a second late
+//                          SLEEP: it begins a fifth of a second late; WAIT: it begins once there is
+//                          a file of the report's name with .go behind it
 //   LOCKSTEP_FAULT_REPORT  a file that gets a line for each call that was struck
 
 #include <atomic>
@@ -82,6 +83,8 @@ bool is_struck(const char* call, const std::string& path) {
   note(call, path, number);
   if (p.what == "KILL") (void)std::raise(SIGKILL);
   if (p.what == "SLEEP") ::usleep(200'000);
+  if (p.what == "WAIT")
+    while (::access((p.report + ".go").c_str(), F_OK) != 0) ::usleep(10'000);
   errno = p.what == "ENOSPC" ? ENOSPC : EIO;
   return p.what == "ENOSPC" || p.what == "EIO";
 }

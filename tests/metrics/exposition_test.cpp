@@ -68,6 +68,17 @@ TEST_F(ExpositionTest, AFailedRunIsNotHealthyAndAFinishedOneNeedsNoSteps) {
   EXPECT_EQ(get("/livez", 0).status, 200);
 }
 
+TEST_F(ExpositionTest, ARestoreMayTakeLongerThanTheLimits) {
+  health.note_state(RunState::kRestoring);
+  EXPECT_EQ(get("/livez", 3600).status, 200);
+  EXPECT_EQ(get("/healthz", 3600).status, 200);
+  EXPECT_EQ(get("/readyz", 3600).status, 503);
+  health.note_restored(start + seconds(3600));  // both limits count from here
+  EXPECT_EQ(health.state(), RunState::kInitializing);
+  EXPECT_EQ(get("/healthz", 3610).status, 200);
+  EXPECT_EQ(get("/healthz", 3611).status, 503);
+}
+
 TEST_F(ExpositionTest, VerboseShowsEveryCheck) {
   EXPECT_EQ(get("/readyz?verbose").body,
             "[-] world: not all ranks have joined\n[-] step: 0 steps done\nnot ok\n");

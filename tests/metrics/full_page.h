@@ -56,7 +56,8 @@ inline metrics::StepSample some_step(int64_t step) {
 
 inline void record_recipe(metrics::RecipeMetrics* recipe) {
   recipe->set_rates(std::array{metrics::GroupSample{0.1, 0.01}, metrics::GroupSample{0.2, 0}});
-  recipe->set_parameter_counts({.num_prunable = 100, .num_pruned = 25, .num_trainable = 110});
+  recipe->set_parameter_counts(
+      {.num_parameters = 120, .num_prunable = 100, .num_pruned = 25, .num_trainable = 110});
   recipe->set_target_sparsity(1, 0.5);
   recipe->record_modifier_update(1);
   recipe->add_mask_updates(3);
