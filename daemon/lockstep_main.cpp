@@ -33,7 +33,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep ckpt diff runs/a/checkpoints runs/b/checkpoints --under model
   lockstep ckpt gc runs/digits/checkpoints --keep 2 --dry-run
   lockstep ckpt export runs/digits/checkpoints --format onnx -o digits.onnx
-  lockstep ckpt export runs/qat/checkpoints --quantize -o model.safetensors)";
+  lockstep ckpt export runs/qat/checkpoints --quantize --format onnx -o model.onnx)";
 
 struct Tool {
   CLI::App app{"Lockstep: look at run files, recipes and saves", "lockstep"};
@@ -173,7 +173,7 @@ struct Tool {
                     "safetensors (the default), torchscript, onnx or tensorflow")
         ->check(CLI::IsMember(daemon::export_formats()));
     sub->add_flag("--quantize", to_export.quantize,
-                  "safetensors: weights of quantized layers as int8");
+                  "safetensors, onnx: weights of quantized layers as int8");
     sub->add_flag("--all", to_export.all,
                   "tensorflow: all that the save holds, not only the model");
     sub->callback([this] {
@@ -190,7 +190,9 @@ struct Tool {
 
   Tool() {
     app.footer(kExamples);
-    app.set_version_flag("--version", daemon::version_text("lockstep"));
+    app.set_version_flag("--version",
+                         daemon::version_text("lockstep", "not used; lockstepd --version tells",
+                                              "not used; lockstepd --version tells"));
     app.require_subcommand(1);
     add_check();
     add_plan();

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
@@ -14,6 +15,7 @@
 #include "daemon/signals.h"
 #include "daemon/version.h"
 #include "dist/mpi/world.h"
+#include "dist/nccl/load_nccl.h"
 #include "dist/process_info.h"
 #include "metrics/progress.h"
 
@@ -50,6 +52,17 @@ BeforeMpi look_around() {
   return facts;
 }
 
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// The version, or why there is none.
+std::string nccl_text() {
+  try {
+    return dist::nccl_version();
+  } catch (const Error& fault) {
+    return fmt::format("none: {}", fault.what());
+  }
+}
+
 struct CommandLine {
   SessionOptions session;
   int exit_code = 0;
@@ -69,7 +82,9 @@ CommandLine parse(int argc, char** argv, bool speaks) {
       ->capture_default_str();
   app.add_flag("--accept-recipe-change", line.session.resume.accept_recipe_change,
                "go on from a save although the recipe's timeline has changed since");
-  app.set_version_flag("--version", version_text("lockstepd"));
+  app.set_version_flag("--version", [] {
+    return version_text("lockstepd", first_line(dist::mpi::World::library_version()), nccl_text());
+  });
   try {
     app.parse(argc, argv);
     for (const std::string& text : sets) line.session.overrides.push_back(parse_set(text));

@@ -12,10 +12,13 @@ VersionFacts version_facts() {
           LOCKSTEP_BUILD_TYPE};
 }
 
-std::string version_text(const std::string& program) {
+std::string version_text(const std::string& program, const std::string& mpi,
+                         const std::string& nccl) {
   const VersionFacts facts = version_facts();
-  return fmt::format("{} {}\ncommit    {}\nLibTorch  {}\ncompiler  {}\nbuild     {}", program,
-                     facts.version, facts.commit, facts.torch, facts.compiler, facts.build_type);
+  return fmt::format(
+      "{} {}\ncommit    {}\nLibTorch  {}\nMPI       {}\nNCCL      {}\ncompiler  {}\nbuild     {}",
+      program, facts.version, facts.commit, facts.torch, mpi, nccl, facts.compiler,
+      facts.build_type);
 }
 
 }  // namespace lockstep::daemon

@@ -15,7 +15,8 @@ struct VersionFacts {
 };
 
 VersionFacts version_facts();
-/// Several lines for --version.
-std::string version_text(const std::string& program);
+/// Several lines for --version. `mpi` and `nccl`: what to say of the two.
+std::string version_text(const std::string& program, const std::string& mpi,
+                         const std::string& nccl);
 
 }  // namespace lockstep::daemon

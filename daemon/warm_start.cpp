@@ -42,13 +42,24 @@ StateList variables_of(const model::Model& model) {
   return list;
 }
 
-/// The index name of a variable's value; nothing if the save lacks it.
-std::optional<std::string> name_in(SavedValues& saved, const std::string& variable) {
-  for (const std::string& key : {model_key(variable), slashed(variable)}) {
+/// The index name of a variable's value; nothing if the save lacks it. A rule of the run file
+/// stands above the variable's own name.
+std::optional<std::string> name_in(SavedValues& saved, const std::string& variable,
+                                   const checkpoint::WarmStartOptions& options) {
+  const std::string own = slashed(variable);
+  const std::string there = options.name_there(own).value_or(own);
+  for (const std::string& key : {"model/" + there, there}) {
     if (auto name = saved.find(key)) return name;
     if (saved.contains(key)) return key;  // name-based
   }
   return std::nullopt;
+}
+
+/// A weight as the other program lays it out, seen from ours: [O, I] -> [I, O], [O, I, H, W] ->
+/// [H, W, I, O]. Other tensors lie alike in both.
+at::Tensor as_tensorflow_kernel(const at::Tensor& tensor) {
+  if (tensor.dim() == 2) return tensor.permute({1, 0});
+  return tensor.dim() == 4 ? tensor.permute({2, 3, 1, 0}) : tensor;
 }
 
 class WarmStart {
@@ -62,19 +73,27 @@ class WarmStart {
   void load() {
     require_scopes();
     std::vector<checkpoint::NamedEntry> found;
+    std::vector<std::pair<std::string, at::Tensor>> kernels;  // name there, live weight
     for (const StateEntry& variable : variables_) {
       if (!is_wanted(variable.key)) {
         left_out_.push_back(variable.key);
-      } else if (const auto name = name_in(saved_, variable.key)) {
+      } else if (const auto name = name_in(saved_, variable.key, options_)) {
         check_form(*name, variable);
-        found.push_back({*name, variable});
+        if (is_turned(variable))
+          kernels.emplace_back(*name, variable.tensor);
+        else
+          found.push_back({*name, variable});
         loaded_.push_back(variable.key);
       } else {
         missing_.push_back(variable.key);
       }
     }
     require_complete();
+    std::vector<at::Tensor> read;  // all of them, before any is written
+    for (const auto& [name, weight] : kernels) read.push_back(saved_.read(name));
     saved_.read_all(found);
+    for (size_t i = 0; i < kernels.size(); ++i)
+      as_tensorflow_kernel(kernels[i].second).copy_(read[i]);
   }
 
   void tell() const {
@@ -97,6 +116,15 @@ class WarmStart {
     return restored && !options_.checkpoint_exclude_scopes.cover(name);
   }
 
+  bool is_turned(const StateEntry& variable) const {
+    return options_.warm_start_kernels == "tensorflow" && variable.key.ends_with(".weight");
+  }
+  StateEntry as_there(const StateEntry& variable) const {
+    return is_turned(variable)
+               ? StateEntry{.key = variable.key, .tensor = as_tensorflow_kernel(variable.tensor)}
+               : variable;
+  }
+
   /// A scope may name what only the model or only the checkpoint has.
   void require_scopes() const {
     std::vector<std::string> names;
@@ -110,7 +138,7 @@ class WarmStart {
   }
 
   void check_form(const std::string& name, const StateEntry& variable) {
-    const auto saved = saved_.form(name), live = checkpoint::form_of(variable);
+    const auto saved = saved_.form(name), live = checkpoint::form_of(as_there(variable));
     if (saved != live)
       unfit_.push_back(
           fmt::format("'{}' is {} there, {} here", variable.key, saved.text(), live.text()));

@@ -4,6 +4,24 @@
 #include <cmath>
 
 namespace lockstep::optim {
+namespace {
+
+constexpr double kDefaultEpochsPerDecay = 2.0;
+
+double steps_per_decay(double num_epochs, int64_t steps_per_epoch) {
+  return std::max(1.0, std::round(num_epochs * static_cast<double>(steps_per_epoch)));
+}
+
+/// Steps from the first rate to the last of a polynomial.
+double polynomial_steps(const LearningRateDecay& decay, int64_t steps_per_epoch,
+                        int64_t total_steps) {
+  if (decay.decay_steps) return static_cast<double>(*decay.decay_steps);
+  if (decay.num_epochs_per_decay)
+    return steps_per_decay(*decay.num_epochs_per_decay, steps_per_epoch);
+  return static_cast<double>(std::max<int64_t>(total_steps, 1));
+}
+
+}  // namespace
 
 void read_learning_rate_decay(YamlFields* in, LearningRateDecay* decay) {
   in->read_choice("learning_rate_decay_type", &decay->type, {"fixed", "exponential", "polynomial"},
@@ -12,13 +30,20 @@ void read_learning_rate_decay(YamlFields* in, LearningRateDecay* decay) {
   if (decay->type == "exponential") {
     in->read("learning_rate_decay_factor", &decay->factor, more_than(0),
              "exponential: factor of the rate at each decay");
-    in->read("num_epochs_per_decay", &decay->num_epochs_per_decay, more_than(0),
-             "exponential: epochs from one decay to the next");
+    double num_epochs = kDefaultEpochsPerDecay;
+    in->read("num_epochs_per_decay", &num_epochs, more_than(0),
+             "exponential: epochs from one decay to the next; polynomial: epochs over which the "
+             "rate falls, default the whole run");
+    decay->num_epochs_per_decay = num_epochs;
     in->read("staircase", &decay->staircase, "exponential: in steps, not at every update");
   }
   if (decay->type == "polynomial") {
     in->read("end_learning_rate", &decay->end_learning_rate, at_least(0),
-             "polynomial: rate at the end of the run");
+             "polynomial: the rate that it falls to");
+    in->read("decay_steps", &decay->decay_steps, count_from(1),
+             "polynomial: updates over which the rate falls, whatever num_epochs_per_decay says");
+    in->read("num_epochs_per_decay", &decay->num_epochs_per_decay, more_than(0),
+             "polynomial: epochs over which the rate falls; default the whole run");
     in->read("power", &decay->power, more_than(0), "polynomial: 1 is a straight line");
   }
 }
@@ -26,14 +51,15 @@ void read_learning_rate_decay(YamlFields* in, LearningRateDecay* decay) {
 double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_t step,
                     int64_t steps_per_epoch, int64_t total_steps) {
   if (decay.type == "exponential") {
-    const double decay_steps = std::max(
-        1.0, std::round(decay.num_epochs_per_decay * static_cast<double>(steps_per_epoch)));
-    const double exponent = static_cast<double>(step) / decay_steps;
+    const double exponent =
+        static_cast<double>(step) /
+        steps_per_decay(decay.num_epochs_per_decay.value_or(kDefaultEpochsPerDecay),
+                        steps_per_epoch);
     return learning_rate *
            std::pow(decay.factor, decay.staircase ? std::floor(exponent) : exponent);
   }
   if (decay.type == "polynomial") {
-    const auto all = static_cast<double>(std::max<int64_t>(total_steps, 1));
+    const double all = polynomial_steps(decay, steps_per_epoch, total_steps);
     const double left = 1 - std::min(static_cast<double>(step), all) / all;
     return (learning_rate - decay.end_learning_rate) * std::pow(left, decay.power) +
            decay.end_learning_rate;

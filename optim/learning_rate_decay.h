@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/decimal.h"
@@ -14,12 +15,14 @@ namespace lockstep::optim {
 ///   exponential  rate * factor^(s / d), the exponent rounded down where `staircase`
 ///   polynomial   (rate - end) * (1 - min(s, n) / n)^power + end
 ///
-/// s: updates done; d = round(num_epochs_per_decay * steps per epoch), at least 1; n: steps of the
-/// run. Source: tf.compat.v1.train.exponential_decay and polynomial_decay.
+/// s: updates done; d = round(num_epochs_per_decay * steps per epoch), at least 1; n: decay_steps
+/// where given, else d where num_epochs_per_decay is given, else the steps of the run. Source:
+/// tf.compat.v1.train.exponential_decay and polynomial_decay.
 struct LearningRateDecay {
   std::string type = "fixed";  ///< fixed | exponential | polynomial
   double factor = 0.94;
-  double num_epochs_per_decay = 2.0;
+  std::optional<double> num_epochs_per_decay;  ///< exponential: always set
+  std::optional<int64_t> decay_steps;          ///< polynomial
   bool staircase = true;
   double end_learning_rate = 0.0001;
   double power = 1.0;

@@ -69,11 +69,19 @@ class BadInput(LockstepTest):
     def test_overrides_and_environment(self):
         self.tool("check", DIGITS, "--set", "optimizer.learning_rate", expect=64)
         output = self.tool("check", DIGITS, "--set", "optimizer.learning_rat=3", expect=78)
-        self.assertIn("did you mean 'learning_rate'", output)
+        self.assertIn("did you mean 'optimizer.learning_rate'", output)
         os.environ["LOCKSTEP_TRAIN_MAX_STEPS"] = "77"
         self.addCleanup(os.environ.pop, "LOCKSTEP_TRAIN_MAX_STEPS")
         self.assertIn("77 steps in all", self.tool("check", DIGITS))
         self.assertIn("33 steps in all", self.tool("check", DIGITS, "--set", "train.max_steps=33"))  # flags win
+        for name, value in (("LOCKSTEP_VERSION", "0.1.0"), ("LOCKSTEP_TRAIN_MAX_STPS", "3")):
+            os.environ[name] = value
+            self.addCleanup(os.environ.pop, name)
+        warned = self.tool("check", DIGITS)
+        self.assertIn("warning: LOCKSTEP_TRAIN_MAX_STPS in the environment names no key of the run file and is ignored "
+                      "(did you mean LOCKSTEP_TRAIN_MAX_STEPS?)", warned)
+        self.assertEqual(warned.count("warning: LOCKSTEP"), 1)
+        self.assertIn("[config] LOCKSTEP_TRAIN_MAX_STPS in the environment", self.train(2, sets=["train.max_steps=1"]).log)
 
     def test_command_lines(self):
         self.assertIn("did you mean 'check'", self.tool("chek", expect=64))
@@ -84,6 +92,10 @@ class BadInput(LockstepTest):
             for word in words:
                 self.assertIn(word, shown.stdout)
         self.assertIn("LibTorch  2.11", self.tool("--version"))
+        shown = subprocess.run([os.environ["LOCKSTEP_BUILD"] + "/bin/lockstepd", "--version"], capture_output=True, text=True, check=True)
+        self.assertRegex(shown.stdout, r"(?m)^LibTorch  2\.11")
+        self.assertRegex(shown.stdout, r"(?m)^MPI       .*\d+\.\d+")
+        self.assertRegex(shown.stdout, r"(?m)^NCCL      (\d+\.\d+|none: .*\w)")
 
     def test_a_folder_that_cannot_be_written(self):
         occupied = self.folder / "file"

@@ -27,6 +27,24 @@ for i, part in enumerate(parts):
 gen_io_ops.merge_v2_checkpoints(parts, prefix)
 print(len(tf.io.gfile.glob(prefix + ".data-*")), "shards")
 """
+# The same weights as a Keras model lays them out and names them.
+WRITE_KERAS = """
+import sys
+import numpy as np, tensorflow as tf
+reader = tf.train.load_checkpoint(sys.argv[1])
+at = lambda name: reader.get_tensor(f"model/{name}/.ATTRIBUTES/VARIABLE_VALUE")
+root = tf.Module()
+for i in range(3):
+    layer = tf.Module()
+    layer.kernel = tf.Variable(at(f"blocks/{i}/conv/weight").transpose(2, 3, 1, 0))
+    layer.bias = tf.Variable(at(f"blocks/{i}/conv/bias"))
+    setattr(root, f"conv2d_{i}", layer)
+root.dense = tf.Module()
+root.dense.kernel, root.dense.bias = tf.Variable(at("classifier/weight").T), tf.Variable(at("classifier/bias"))
+print(tf.train.Checkpoint(net=root).write(sys.argv[2]))
+"""
+KERAS_NAMES = {**{f"net/conv2d_{i}": f"blocks/{i}/conv" for i in range(3)}, "net/dense": "classifier",
+               **{f"net/conv2d_{i}/kernel": f"blocks.{i}.conv.weight" for i in range(3)}, "net/dense/kernel": "classifier/weight"}
 
 
 class WarmStart(LockstepTest):
@@ -108,6 +126,20 @@ class WarmStart(LockstepTest):
             self.assertIn("3 shards", done.stdout)
             warm = self.started_from(prefix, run=f"warm_{names}")
             self.assertEqual(self.weights(warm), self.weights(source))
+
+    def test_kernels_and_names_of_keras(self):
+        source = self.source()
+        prefix = self.folder / "keras.ckpt"
+        done = subprocess.run([PYTHON, "-c", WRITE_KERAS, source.folder / "checkpoints" / "model.ckpt-30", prefix],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names = f"checkpoint.warm_start_names={json.dumps(KERAS_NAMES)}"
+        warm = self.started_from(prefix, names, "checkpoint.warm_start_kernels=tensorflow")
+        self.assertEqual(self.weights(warm), self.weights(source))
+        unnamed = self.started_from(prefix, "checkpoint.warm_start_kernels=tensorflow", run="unnamed", expect=78)
+        self.assertIn("it holds no 'blocks.0.conv.weight'", unnamed.log)
+        unturned = self.started_from(prefix, names, run="unturned", expect=78)
+        self.assertIn("'classifier.weight' is float32 [256, 10] there, float32 [10, 256] here", unturned.log)
 
     def test_trainable_scopes_freeze_the_rest_for_the_whole_run(self):
         start = self.weights(self.train(run="start", sets=[*SETS, "train.max_steps=0"]))

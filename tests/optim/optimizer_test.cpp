@@ -123,6 +123,15 @@ TEST(LearningRateDecay, FollowsItsFormulas) {
   LearningRateDecay smooth = exponential;
   smooth.staircase = false;
   EXPECT_DOUBLE_EQ(decayed_rate(smooth, 0.1, 10, 10, 100), 0.1 * std::sqrt(0.94));
+  // Over decay_steps, else over num_epochs_per_decay, else over the run; then the end's rate stays.
+  LearningRateDecay shorter{.type = "polynomial", .end_learning_rate = 0.02};
+  shorter.num_epochs_per_decay = 2.0;  // of 10 steps
+  EXPECT_DOUBLE_EQ(decayed_rate(shorter, 0.1, 5, 10, 100), 0.08);
+  EXPECT_DOUBLE_EQ(decayed_rate(shorter, 0.1, 20, 10, 100), 0.02);
+  EXPECT_DOUBLE_EQ(decayed_rate(shorter, 0.1, 99, 10, 100), 0.02);
+  shorter.decay_steps = 40;
+  EXPECT_DOUBLE_EQ(decayed_rate(shorter, 0.1, 10, 10, 100), 0.08);
+  EXPECT_DOUBLE_EQ(decayed_rate(shorter, 0.1, 40, 10, 100), 0.02);
   const LearningRateDecay polynomial{.type = "polynomial", .end_learning_rate = 0.02};
   EXPECT_DOUBLE_EQ(decayed_rate(polynomial, 0.1, 25, 10, 100), 0.08);
   EXPECT_DOUBLE_EQ(decayed_rate(polynomial, 0.1, 100, 10, 100), 0.02);

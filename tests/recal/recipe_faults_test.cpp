@@ -239,7 +239,8 @@ TEST(RecipeFaults, NumbersThatAreNone) {
             "4:18: 'EpochRangeModifier.start_epoch' must be a finite decimal number, not '0,5'");
   EXPECT_EQ(faults_of(kRange.with("end_epoch", "[1]")),
             "3:55: 'EpochRangeModifier.end_epoch' must be a finite decimal number, not a list");
-  EXPECT_THAT(faults_of(kRange.with("end_epoch", "~")), HasSubstr("not nothing"));
+  EXPECT_THAT(faults_of(kRange.with("end_epoch", "~")), HasSubstr("is required"));  // as if absent
+  EXPECT_THAT(faults_of(kRange.with("end_epoch", "")), HasSubstr("not nothing"));
   EXPECT_THAT(faults_of(kRange.with("end_epoch", "1.00000000000000000001")),
               HasSubstr("at most 18 digits"));
 }
