@@ -2,11 +2,18 @@
 import json
 import pathlib
 import re
+import socket
 import subprocess
+import sys
 import unittest
 
-from harness import ENDLESS, SOURCE, LockstepTest, metric, wait_for
+from harness import BUILD, ENDLESS, SOURCE, LockstepTest, metric, wait_for
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import skips
+
+PYTHON = SOURCE / ".venv-test" / "bin" / "python"
+FAULT_CALLS = BUILD / "tests" / "integration" / "libfault_calls.so"
 PROMTOOL = SOURCE / ".venv-test" / "bin" / "promtool"
 
 
@@ -49,6 +56,56 @@ class Observe(LockstepTest):
         self.assertEqual(run.code, 75)
         self.assertFalse((run.folder / "targets.json").exists())
 
+    def test_the_event_file_of_a_run_holds_its_curves(self):
+        """Read by TensorFlow, compared with steps.csv and the summary; the resumed part takes its place."""
+        sets = ["train.max_steps=120", "summary.save_summary_steps=5", "eval.every_epochs=2", "summary.per_layer=true"]
+        self.train(2, sets=["train.max_steps=100", *sets[1:]])
+        run = self.train(2, sets=sets)
+        self.assertIn("resuming from step 100", run.log)
+        if not PYTHON.exists():
+            skips.missing_tool(f"there is no {PYTHON} (tools/setup test makes it)")
+        done = subprocess.run([PYTHON, pathlib.Path(__file__).with_name("run_events.py"), run.folder / "train"],
+                              capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        curves = {tag: dict(points) for tag, points in json.loads(done.stdout).items()}
+        rows = {row["step"]: row for row in run.steps() if row["step"] % 5 == 0}
+        self.assertEqual(len(rows), 24)
+        for tag, column in (("loss/train", "loss"), ("lr", "learning_rate"), ("sparsity", "sparsity")):
+            self.assertEqual(set(curves[tag]), set(rows), tag)
+            for step, value in curves[tag].items():
+                self.assertAlmostEqual(value, rows[step][column], delta=1e-5 * max(1, abs(value)), msg=f"{tag} at {step}")
+        self.assertGreater(curves["sparsity"][120], 0)
+        summary = run.summary()
+        last_eval = max(curves["accuracy/eval"])
+        self.assertEqual(last_eval, 120)
+        self.assertAlmostEqual(curves["accuracy/eval"][last_eval], summary["eval"]["accuracy"], delta=1e-6)
+        self.assertAlmostEqual(curves["loss/eval"][last_eval], summary["eval"]["loss"], delta=1e-5)
+
+    def test_a_restore_shows_as_such(self):
+        """Held at the open of the save's data, until the pages have been read."""
+        self.train(1, sets=["train.max_steps=10", "summary.progress_secs=0"])
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        report = self.folder / "held"
+        run = self.start(1, sets=["train.max_steps=12", f"metrics.listen='{address}'"],
+                         environment={"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": ".data-",
+                                      "LOCKSTEP_FAULT_CALL": "open", "LOCKSTEP_FAULT_AT": "1", "LOCKSTEP_FAULT_DO": "WAIT",
+                                      "LOCKSTEP_FAULT_REPORT": str(report)})
+        wait_for(report.exists, "the restore")
+        page = curl(address)
+        states = dict(re.findall(r'^lockstep_run_state\{state="(\w+)"\} (\d)', page, re.M))
+        self.assertEqual([state for state, value in states.items() if value == "1"], ["restoring"])
+        self.assertIn("a save is being restored", curl(address, "/livez?verbose"))
+        pathlib.Path(f"{report}.go").touch()
+        run.wait()
+        self.assertEqual(run.code, 0, run.log)
+        self.assertIn("resuming from step 10", run.log)
+        self.assertRegex(run.last_page(0), r'lockstep_run_state\{state="finished"\} 1')
+        total = metric(run.last_page(0), "lockstep_parameters")
+        self.assertEqual(total, 25_866)
+        self.assertEqual(metric(run.last_page(0), "lockstep_prunable_parameters"), total - 16 - 32 - 64 - 10)  # without biases
+
     def test_the_slow_rank_is_the_one_that_does_not_wait(self):
         run = self.start_faulty("sleep", rank=1, step=20, sets=["train.max_steps=30"]).wait()
         self.assertEqual(run.code, 0, run.log)
@@ -64,7 +121,6 @@ class Observe(LockstepTest):
         self.assertEqual(counts[1], {"SIGHUP": 1, "SIGINT": 1, "SIGTERM": 1, "SIGUSR1": 1, "SIGUSR2": 2})
 
     def test_a_taken_port_gives_way_to_a_free_one(self):
-        import socket
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))
             holder.listen()

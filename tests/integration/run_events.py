@@ -1,0 +1,24 @@
+"""The curves in the event files of a run, as TensorFlow reads them.
+
+usage: run_events.py FOLDER    prints JSON: {tag: [[step, value], ...]}; of a step that two files hold, the later file counts
+"""
+import json
+import os
+import pathlib
+import sys
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow as tf
+
+
+def main():
+    curves = {}
+    for path in sorted(pathlib.Path(sys.argv[1]).glob("events.out.tfevents.*")):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                curves.setdefault(value.tag, {})[event.step] = value.simple_value
+    print(json.dumps({tag: sorted(points.items()) for tag, points in curves.items()}))
+
+
+if __name__ == "__main__":
+    main()
