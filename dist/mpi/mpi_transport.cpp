@@ -9,17 +9,18 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-static_assert(sizeof(MPI_Request) <= sizeof(Transport::Request));
+constexpr size_t kHandleBytes = sizeof(MPI_Request);  // a pointer or a number, by implementation
+static_assert(kHandleBytes <= sizeof(Transport::Request));
 
 Transport::Request wrapped(MPI_Request request) {
   Transport::Request handle{};
-  std::memcpy(&handle, &request, sizeof request);
+  std::memcpy(&handle, &request, kHandleBytes);
   return handle;
 }
 
 MPI_Request unwrapped(Transport::Request handle) {
   MPI_Request request = MPI_REQUEST_NULL;
-  std::memcpy(&request, &handle, sizeof request);
+  std::memcpy(&request, &handle, kHandleBytes);
   return request;
 }
 
