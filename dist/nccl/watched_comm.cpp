@@ -196,7 +196,7 @@ void WatchedComm::close_beside(void (*close)(Handle&, double limit_s), double li
   std::thread([handle = handle_, close, limit_s] {
     try {
       const auto on_device = handle->gpu->use_device();
-      if (handle->comm != nullptr) close(*handle, limit_s);
+      close(*handle, limit_s);
     } catch (const Error&) {
       // An error from here could reach nobody: the communicator is given up either way.
     }
@@ -207,6 +207,7 @@ void WatchedComm::close_beside(void (*close)(Handle&, double limit_s), double li
 }
 
 void WatchedComm::close_in_order(Handle& handle, double limit_s) {
+  if (handle.comm == nullptr) return;
   const Result result = handle.gpu->finalize(handle.comm);
   if (wait_while_in_progress(handle, result, limit_s))
     static_cast<void>(handle.gpu->destroy_comm(handle.comm));
@@ -218,6 +219,7 @@ void WatchedComm::abort(Handle& handle, double limit_s) {
   std::this_thread::sleep_until(handle.abort_not_before);
   std::unique_lock calls(handle.calls, std::defer_lock);
   static_cast<void>(calls.try_lock_for(kCallLimit));
+  if (handle.comm == nullptr) return;
   const Result result = handle.gpu->abort(handle.comm);
   static_cast<void>(wait_while_in_progress(handle, result, limit_s));
 }

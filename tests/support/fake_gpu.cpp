@@ -328,16 +328,15 @@ class FakeGpu final : public GpuCalls {
 
   Result state(CommHandle handle) override {
     auto* comm = static_cast<Comm*>(handle);
-    std::unique_lock lock(shared_->mutex);
+    const std::lock_guard lock(shared_->mutex);
     if (comm->is_freed) shared_->breaches.push_back("state() of a handle that is gone");
     if (!comm->failure.empty()) return {Result::Kind::kFailed, comm->failure};
     for (const bool has_begun : comm->room->begun_N)
       if (!has_begun) return {Result::Kind::kInProgress};
     if (comm->splits || comm->never_ends || Clock::now() < comm->busy_until)
       return {Result::Kind::kInProgress};
-    const auto launch = std::exchange(comm->launch, nullptr);
-    lock.unlock();
-    if (launch) launch();
+    // Whoever asks next must find it on the stream.
+    if (const auto launch = std::exchange(comm->launch, nullptr)) launch();
     return {Result::Kind::kDone};
   }
 
