@@ -200,6 +200,7 @@ void Checkpoint::load_weights_now(const std::string& save) {
   std::vector<NamedEntry> matches;
   on_all([&] {
     restoration = std::make_shared<Restoration>(save, objects_);
+    restoration->has_been_looked_at();
     number = restoration->values().save_counter();
     matches = restoration->strict_matches();
   });
