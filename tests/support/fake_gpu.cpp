@@ -1,14 +1,9 @@
 #include "tests/support/fake_gpu.h"
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
-#include <map>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -16,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "dist/reduce_in_rank_order.h"
+#include "tests/support/fake_gpu_shared.h"
 
 namespace lockstep::tests {
 
@@ -34,189 +29,6 @@ namespace {
 thread_local int current_device = 0;
 
 constexpr auto kCallTime = std::chrono::microseconds(100);
-
-/// One rank's part of a collective.
-struct Call {
-  std::string name;
-  at::ScalarType dtype = at::kByte;
-  int argument = 0;  ///< operation or root
-  std::vector<std::byte> input = {};
-
-  bool matches(const Call& other) const {
-    return name == other.name && dtype == other.dtype && argument == other.argument &&
-           input.size() == other.input.size();
-  }
-};
-
-struct Collective {
-  std::vector<std::optional<Call>> call_N;
-  std::vector<std::vector<std::byte>> output_N;  ///< empty until all ranks called, alike
-};
-
-struct Comm;
-
-/// What the ranks of one communicator share; guarded by the cluster's mutex.
-struct Room {
-  explicit Room(int num_ranks) : comm_N(num_ranks), begun_N(num_ranks), split_N(num_ranks) {}
-  struct Split {
-    int color = 0, key = 0;
-    CommHandle* part = nullptr;
-  };
-  int num_ranks() const { return static_cast<int>(comm_N.size()); }
-  std::vector<Comm*> comm_N;
-  std::vector<bool> begun_N;
-  std::map<int64_t, Collective> collectives;
-  std::vector<std::optional<Split>> split_N;
-};
-
-struct Comm {
-  std::shared_ptr<Room> room;
-  int rank = 0;
-  int owner = 0;  ///< rank in the cluster
-  int64_t num_enqueued = 0;
-  Clock::time_point busy_until{};
-  std::function<void()> launch;  ///< of the call in progress
-  bool splits = false, never_ends = false;
-  std::string failure;
-  bool is_aborted = false, is_freed = false;
-  std::atomic<int> num_callers = 0;
-};
-
-struct EventState {
-  bool is_reached = false;
-};
-
-std::vector<std::byte> bytes_of(const at::Tensor& values) {
-  const auto* first = static_cast<const std::byte*>(values.const_data_ptr());
-  return {first, first + values.nbytes()};
-}
-
-}  // namespace
-
-struct FakeCluster::Shared {
-  Shared(int num, const FakePlan& plan_) : num_ranks(num), plan(plan_), num_collectives_N(num) {}
-
-  const int num_ranks;
-  const FakePlan plan;
-  mutable std::mutex mutex;  ///< of all below
-  std::condition_variable changed;
-  bool is_released = false;
-  std::vector<int64_t> num_collectives_N;
-  std::vector<std::string> breaches;
-  std::map<std::string, std::shared_ptr<Room>> room_by_id;
-  std::vector<std::unique_ptr<Comm>> comms;
-  int num_ids = 0;
-
-  bool hits(int rank, int64_t collective, FakeFault fault) const {
-    return plan.fault == fault && plan.victim == rank && plan.at_collective == collective;
-  }
-
-  Comm* make_comm(const std::shared_ptr<Room>& room, int rank, int owner) {
-    comms.push_back(std::make_unique<Comm>());
-    Comm* comm = comms.back().get();
-    comm->room = room;
-    comm->rank = rank;
-    comm->owner = owner;
-    room->comm_N[rank] = comm;
-    return comm;
-  }
-
-  /// The rank's connections close: its peers see it, and what it had running ends.
-  void leave(Comm* comm, bool peers_see) {
-    comm->is_aborted = true;
-    for (Comm* peer : comm->room->comm_N)
-      if (peers_see && peer != nullptr && peer != comm && peer->failure.empty())
-        peer->failure = "remote process exited or there was a network error";
-    changed.notify_all();
-  }
-
-  /// The collective, if all ranks have called it alike.
-  void complete(Room& room, Collective& now) {
-    std::vector<const std::byte*> inputs;
-    for (const auto& call : now.call_N) {
-      if (!call || !call->matches(*now.call_N[0])) return;
-      inputs.push_back(call->input.data());
-    }
-    const Call& call = *now.call_N[0];
-    const int64_t item_bytes = static_cast<int64_t>(c10::elementSize(call.dtype));
-    const int64_t num_bytes = static_cast<int64_t>(call.input.size());
-    const int64_t piece_bytes = num_bytes / room.num_ranks();
-    now.output_N.resize(room.num_ranks());
-    for (int rank = 0; rank < room.num_ranks(); ++rank) {
-      std::vector<std::byte>& out = now.output_N[rank];
-      const auto reduce = [&](int64_t offset, int64_t size) {
-        out.resize(size);
-        std::vector<const std::byte*> parts;
-        for (const std::byte* input : inputs) parts.push_back(input + offset);
-        dist::reduce_in_rank_order(parts, out.data(), size / item_bytes, call.dtype,
-                                   static_cast<ReduceOp>(call.argument));
-      };
-      if (call.name == "all_reduce") reduce(0, num_bytes);
-      if (call.name == "reduce_scatter") reduce(rank * piece_bytes, piece_bytes);
-      if (call.name == "broadcast") out = now.call_N[call.argument]->input;
-      for (int peer = 0; peer < room.num_ranks(); ++peer) {
-        const auto& input = now.call_N[peer]->input;
-        if (call.name == "all_gather") out.insert(out.end(), input.begin(), input.end());
-        if (call.name == "all_to_all")
-          out.insert(out.end(), input.begin() + rank * piece_bytes,
-                     input.begin() + (rank + 1) * piece_bytes);
-      }
-    }
-    changed.notify_all();
-  }
-
-  /// On the stream's thread: one rank's part of the collective, from its begin to its end.
-  void run(Comm* comm, int64_t number, int64_t place, Call call, const at::Tensor& out) {
-    if (plan.fault == FakeFault::kLate)
-      std::this_thread::sleep_for(std::chrono::milliseconds((comm->owner * 7 + place * 5) % 11));
-    std::unique_lock lock(mutex);
-    Room& room = *comm->room;
-    Collective& mine = room.collectives[place];
-    mine.call_N.resize(room.num_ranks());
-    const auto has_ended = [&] { return comm->is_aborted || is_released; };
-    if (hits(comm->owner, number, FakeFault::kAsyncError)) {
-      comm->failure = "unhandled system error";
-      changed.wait(lock, has_ended);
-    } else if (hits(comm->owner, number, FakeFault::kHang)) {
-      changed.wait(lock, has_ended);
-    } else {
-      call.input = call.input.empty() ? bytes_of(out) : std::move(call.input);
-      mine.call_N[comm->rank] = std::move(call);
-      complete(room, mine);
-      changed.wait(lock, [&] { return !mine.output_N.empty() || has_ended(); });
-    }
-    auto* place_of_out = static_cast<std::byte*>(out.mutable_data_ptr());
-    if (mine.output_N.empty())
-      std::memset(place_of_out, 0xFF, out.nbytes());
-    else
-      std::memcpy(place_of_out, mine.output_N[comm->rank].data(), out.nbytes());
-  }
-
-  /// All have begun: each gets its part.
-  void complete_split(Room& room) {
-    for (const auto& split : room.split_N)
-      if (!split) return;
-    std::map<int, std::vector<int>> ranks_by_color;
-    for (int rank = 0; rank < room.num_ranks(); ++rank)
-      ranks_by_color[room.split_N[rank]->color].push_back(rank);
-    for (auto& [color, ranks] : ranks_by_color) {
-      std::stable_sort(ranks.begin(), ranks.end(),
-                       [&](int a, int b) { return room.split_N[a]->key < room.split_N[b]->key; });
-      const auto part = std::make_shared<Room>(static_cast<int>(ranks.size()));
-      for (size_t i = 0; i < ranks.size(); ++i) {
-        *room.split_N[ranks[i]]->part =
-            make_comm(part, static_cast<int>(i), room.comm_N[ranks[i]]->owner);
-        part->begun_N[i] = true;
-      }
-    }
-    for (int rank = 0; rank < room.num_ranks(); ++rank) {
-      room.split_N[rank].reset();
-      room.comm_N[rank]->splits = false;
-    }
-  }
-};
-
-namespace {
 
 using Shared = FakeCluster::Shared;
 
@@ -257,7 +69,7 @@ class FakeGpu final : public GpuCalls {
 
   EventHandle record(Stream stream) override {
     require_current("record");
-    auto event = std::make_shared<EventState>();
+    auto event = std::make_shared<FakeEvent>();
     if (stream == nullptr)
       event->is_reached = true;  // the caller's kernels ran when they were launched
     else
@@ -266,12 +78,12 @@ class FakeGpu final : public GpuCalls {
         event->is_reached = true;
         shared->changed.notify_all();
       });
-    return new std::shared_ptr<EventState>(event);
+    return new std::shared_ptr<FakeEvent>(event);
   }
 
   void hold(Stream stream, EventHandle handle) override {
     require_current("hold");
-    const auto event = *static_cast<std::shared_ptr<EventState>*>(handle);
+    const auto event = *static_cast<std::shared_ptr<FakeEvent>*>(handle);
     const auto wait = [event, shared = shared_] {
       std::unique_lock lock(shared->mutex);
       shared->changed.wait(lock, [&] { return event->is_reached || shared->is_released; });
@@ -289,10 +101,10 @@ class FakeGpu final : public GpuCalls {
     if (plan.fault == FakeFault::kCudaError && plan.victim == rank_ &&
         shared_->num_collectives_N[rank_] > plan.at_collective)
       throw Error(ExitCode::kUnavailable, "dist.nccl", "cudaEventQuery: device-side assert");
-    return (*static_cast<std::shared_ptr<EventState>*>(handle))->is_reached;
+    return (*static_cast<std::shared_ptr<FakeEvent>*>(handle))->is_reached;
   }
   void destroy(EventHandle handle) override {
-    delete static_cast<std::shared_ptr<EventState>*>(handle);
+    delete static_cast<std::shared_ptr<FakeEvent>*>(handle);
   }
 
   std::string make_unique_id() override {
@@ -303,9 +115,9 @@ class FakeGpu final : public GpuCalls {
   Result init(const std::string& id, int num_ranks, int rank, CommHandle* handle) override {
     require_current("init");
     const std::lock_guard lock(shared_->mutex);
-    std::shared_ptr<Room>& room = shared_->room_by_id[id];
-    if (room == nullptr) room = std::make_shared<Room>(num_ranks);
-    Comm* comm = shared_->make_comm(room, rank, rank_);
+    std::shared_ptr<FakeRoom>& room = shared_->room_by_id[id];
+    if (room == nullptr) room = std::make_shared<FakeRoom>(num_ranks);
+    FakeComm* comm = shared_->make_comm(room, rank, rank_);
     room->begun_N[rank] = !(shared_->plan.init_hangs && shared_->plan.victim == rank_);
     *handle = comm;
     return {Result::Kind::kInProgress};
@@ -314,9 +126,9 @@ class FakeGpu final : public GpuCalls {
   Result split(CommHandle handle, int color, int key, CommHandle* part) override {
     const Use use(*this, handle, "split");
     const std::lock_guard lock(shared_->mutex);
-    Room& room = *use.comm->room;
+    FakeRoom& room = *use.comm->room;
     use.comm->splits = true;
-    room.split_N[use.comm->rank] = Room::Split{color, key, part};
+    room.split_N[use.comm->rank] = FakeRoom::Split{color, key, part};
     shared_->complete_split(room);
     return {Result::Kind::kInProgress};
   }
@@ -327,7 +139,7 @@ class FakeGpu final : public GpuCalls {
   }
 
   Result state(CommHandle handle) override {
-    auto* comm = static_cast<Comm*>(handle);
+    auto* comm = static_cast<FakeComm*>(handle);
     const std::lock_guard lock(shared_->mutex);
     if (comm->is_freed) shared_->breaches.push_back("state() of a handle that is gone");
     if (!comm->failure.empty()) return {Result::Kind::kFailed, comm->failure};
@@ -341,7 +153,7 @@ class FakeGpu final : public GpuCalls {
   }
 
   Result finalize(CommHandle handle) override {
-    auto* comm = static_cast<Comm*>(handle);
+    auto* comm = static_cast<FakeComm*>(handle);
     const std::lock_guard lock(shared_->mutex);
     comm->never_ends = shared_->plan.finalize_hangs;
     comm->busy_until = Clock::now() + kCallTime;
@@ -349,14 +161,14 @@ class FakeGpu final : public GpuCalls {
   }
   Result destroy_comm(CommHandle handle) override {
     const std::lock_guard lock(shared_->mutex);
-    free(static_cast<Comm*>(handle));
+    free(static_cast<FakeComm*>(handle));
     return {};
   }
   Result abort(CommHandle handle) override {
     std::unique_lock lock(shared_->mutex);
     if (shared_->plan.abort_hangs)
       shared_->changed.wait(lock, [&] { return shared_->is_released; });
-    auto* comm = static_cast<Comm*>(handle);
+    auto* comm = static_cast<FakeComm*>(handle);
     if (!comm->is_aborted) shared_->leave(comm, /*peers_see=*/true);
     free(comm);
     return {};
@@ -384,14 +196,14 @@ class FakeGpu final : public GpuCalls {
  private:
   /// A call with a handle; two at a time, or one with a handle that is gone, are breaches.
   struct Use {
-    Use(FakeGpu& gpu, CommHandle handle, const char* call) : comm(static_cast<Comm*>(handle)) {
+    Use(FakeGpu& gpu, CommHandle handle, const char* call) : comm(static_cast<FakeComm*>(handle)) {
       gpu.require_current(call);
       const std::lock_guard lock(gpu.shared_->mutex);
       if (comm->is_freed || comm->num_callers.fetch_add(1) > 0)
         gpu.shared_->breaches.push_back(fmt::format("{} with a handle in use or gone", call));
     }
     ~Use() { --comm->num_callers; }
-    Comm* comm;
+    FakeComm* comm;
   };
 
   void require_current(const char* call) {
@@ -401,14 +213,14 @@ class FakeGpu final : public GpuCalls {
         fmt::format("rank {}: {} with device {} current", rank_, call, current_device));
   }
 
-  void free(Comm* comm) {
+  void free(FakeComm* comm) {
     if (std::exchange(comm->is_freed, true))
       shared_->breaches.push_back("a handle was freed twice");
   }
 
-  Result begin(CommHandle handle, Call call, const at::Tensor& out, const at::Tensor& in) {
+  Result begin(CommHandle handle, FakeCall call, const at::Tensor& out, const at::Tensor& in) {
     const Use use(*this, handle, call.name.c_str());
-    Comm* comm = use.comm;
+    FakeComm* comm = use.comm;
     std::unique_lock lock(shared_->mutex);
     const int64_t number = shared_->num_collectives_N[rank_]++;
     const auto hits = [&](FakeFault fault) { return shared_->hits(rank_, number, fault); };
@@ -425,7 +237,7 @@ class FakeGpu final : public GpuCalls {
     comm->launch = [this, comm, number, call = std::move(call), out, in] {
       const int64_t place = comm->num_enqueued++;
       enqueue([shared = shared_, comm, number, place, call, out, in] {
-        Call with_input = call;
+        FakeCall with_input = call;
         if (in.defined()) with_input.input = bytes_of(in);
         shared->run(comm, number, place, std::move(with_input), out);
       });

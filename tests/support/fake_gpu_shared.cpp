@@ -1,0 +1,108 @@
+#include "tests/support/fake_gpu_shared.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "dist/reduce_in_rank_order.h"
+
+namespace lockstep::tests {
+
+std::vector<std::byte> bytes_of(const at::Tensor& values) {
+  const auto* first = static_cast<const std::byte*>(values.const_data_ptr());
+  return {first, first + values.nbytes()};
+}
+
+void FakeCluster::Shared::leave(FakeComm* comm, bool peers_see) {
+  comm->is_aborted = true;
+  for (FakeComm* peer : comm->room->comm_N)
+    if (peers_see && peer != nullptr && peer != comm && peer->failure.empty())
+      peer->failure = "remote process exited or there was a network error";
+  changed.notify_all();
+}
+
+void FakeCluster::Shared::complete(FakeRoom& room, FakeCollective& now) {
+  std::vector<const std::byte*> inputs;
+  for (const auto& call : now.call_N) {
+    if (!call || !call->matches(*now.call_N[0])) return;
+    inputs.push_back(call->input.data());
+  }
+  const FakeCall& call = *now.call_N[0];
+  const int64_t item_bytes = static_cast<int64_t>(c10::elementSize(call.dtype));
+  const int64_t num_bytes = static_cast<int64_t>(call.input.size());
+  const int64_t piece_bytes = num_bytes / room.num_ranks();
+  now.output_N.resize(room.num_ranks());
+  for (int rank = 0; rank < room.num_ranks(); ++rank) {
+    std::vector<std::byte>& out = now.output_N[rank];
+    const auto reduce = [&](int64_t offset, int64_t size) {
+      out.resize(size);
+      std::vector<const std::byte*> parts;
+      for (const std::byte* input : inputs) parts.push_back(input + offset);
+      dist::reduce_in_rank_order(parts, out.data(), size / item_bytes, call.dtype,
+                                 static_cast<dist::ReduceOp>(call.argument));
+    };
+    if (call.name == "all_reduce") reduce(0, num_bytes);
+    if (call.name == "reduce_scatter") reduce(rank * piece_bytes, piece_bytes);
+    if (call.name == "broadcast") out = now.call_N[call.argument]->input;
+    for (int peer = 0; peer < room.num_ranks(); ++peer) {
+      const auto& input = now.call_N[peer]->input;
+      if (call.name == "all_gather") out.insert(out.end(), input.begin(), input.end());
+      if (call.name == "all_to_all")
+        out.insert(out.end(), input.begin() + rank * piece_bytes,
+                   input.begin() + (rank + 1) * piece_bytes);
+    }
+  }
+  changed.notify_all();
+}
+
+void FakeCluster::Shared::run(FakeComm* comm, int64_t number, int64_t place, FakeCall call,
+                              const at::Tensor& out) {
+  if (plan.fault == FakeFault::kLate)
+    std::this_thread::sleep_for(std::chrono::milliseconds((comm->owner * 7 + place * 5) % 11));
+  std::unique_lock lock(mutex);
+  FakeRoom& room = *comm->room;
+  FakeCollective& mine = room.collectives[place];
+  mine.call_N.resize(room.num_ranks());
+  const auto has_ended = [&] { return comm->is_aborted || is_released; };
+  if (hits(comm->owner, number, FakeFault::kAsyncError)) {
+    comm->failure = "unhandled system error";
+    changed.wait(lock, has_ended);
+  } else if (hits(comm->owner, number, FakeFault::kHang)) {
+    changed.wait(lock, has_ended);
+  } else {
+    call.input = call.input.empty() ? bytes_of(out) : std::move(call.input);
+    mine.call_N[comm->rank] = std::move(call);
+    complete(room, mine);
+    changed.wait(lock, [&] { return !mine.output_N.empty() || has_ended(); });
+  }
+  auto* place_of_out = static_cast<std::byte*>(out.mutable_data_ptr());
+  if (mine.output_N.empty())
+    std::memset(place_of_out, 0xFF, out.nbytes());
+  else
+    std::memcpy(place_of_out, mine.output_N[comm->rank].data(), out.nbytes());
+}
+
+void FakeCluster::Shared::complete_split(FakeRoom& room) {
+  for (const auto& split : room.split_N)
+    if (!split) return;
+  std::map<int, std::vector<int>> ranks_by_color;
+  for (int rank = 0; rank < room.num_ranks(); ++rank)
+    ranks_by_color[room.split_N[rank]->color].push_back(rank);
+  for (auto& [color, ranks] : ranks_by_color) {
+    std::stable_sort(ranks.begin(), ranks.end(),
+                     [&](int a, int b) { return room.split_N[a]->key < room.split_N[b]->key; });
+    const auto part = std::make_shared<FakeRoom>(static_cast<int>(ranks.size()));
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      *room.split_N[ranks[i]]->part =
+          make_comm(part, static_cast<int>(i), room.comm_N[ranks[i]]->owner);
+      part->begun_N[i] = true;
+    }
+  }
+  for (int rank = 0; rank < room.num_ranks(); ++rank) {
+    room.split_N[rank].reset();
+    room.comm_N[rank]->splits = false;
+  }
+}
+
+}  // namespace lockstep::tests
