@@ -170,7 +170,8 @@ void make_folders(const std::filesystem::path& folder) {
   }
   std::filesystem::create_directories(folder, fault);
   if (fault) fail(ExitCode::kCannotCreate, folder, "cannot make the folder: " + fault.message());
-  for (const std::filesystem::path& parent : parents) sync_folder(parent);
+  for (const std::filesystem::path& parent : parents)  // one that may not be read cannot be synced
+    if (::access(parent.empty() ? "." : parent.c_str(), R_OK) == 0) sync_folder(parent);
 }
 
 void remove_file(const std::filesystem::path& path) {

@@ -46,7 +46,9 @@ OneSave::OneSave(const SaverOptions& options, dist::Communicator& comm, const St
       shard_path_(checkpoint::shard_path(prefix_, comm.rank(), comm.world_size())),
       memory_(memory),
       staged_(std::move(staged)),
-      journal_(journal) {}
+      journal_(journal) {
+  if (journal_.lock != nullptr) left_over_ = journal_.lock->left_over();
+}
 
 OneSave::~OneSave() {
   if (staged_) staged_();
@@ -83,10 +85,10 @@ std::optional<Error> OneSave::stage() {
   const int64_t all_bytes = dist::sum_of(comm_, image_ ? image_->num_bytes() : 0);
   if (!fault)
     fault = on_rank_0([&] {
+      begin_journal();
       std::error_code unknown;
       const std::filesystem::space_info space = std::filesystem::space(dir_, unknown);
       if (!unknown) require_space(dir_, all_bytes, space);
-      begin_journal();
     });
   if (!fault) fault = on_every_rank([&] { begin_writing(); });
   if (!fault && options_.compare_replicas) {
@@ -101,12 +103,12 @@ std::optional<Error> OneSave::stage() {
 
 /// From here on files of this number may be there. First goes what interrupted saves have left.
 void OneSave::begin_journal() {
-  if (const auto fault =
-          fault_of([&] { remove_left_over(options_.prefix, journal_.lock->left_over()); })) {
-    left_over_ = journal_.lock->left_over();
+  if (!journal_.lock->is_held()) return note({});  // they may be those of a save under way
+  if (const auto fault = fault_of([&] { remove_left_over(options_.prefix, left_over_); }))
     log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",
                                            plain_text(*fault)));
-  }
+  else
+    left_over_.clear();
   note({});
 }
 

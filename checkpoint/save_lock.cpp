@@ -78,7 +78,8 @@ SaveLock::SaveLock(const std::string& prefix, double patience_s)
     : path_(prefix + std::string(kJournalSuffix)) {
   try {
     reopen();
-    if (!take(patience_s)) warn_once(path_);
+    is_held_ = take(patience_s);
+    if (!is_held_) warn_once(path_);
     left_over_ = numbers_in(text_of(descriptor_));
     may_go_ = left_over_.empty();
   } catch (...) {
@@ -114,11 +115,10 @@ bool SaveLock::take(double patience_s) {
   while (true) {
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
       if (is_still_the_file()) return true;
-      reopen();
-      continue;
+    } else {
+      if (has_no_locks(errno)) return false;
+      if (errno != EWOULDBLOCK && errno != EINTR) fail(path_, "flock");
     }
-    if (has_no_locks(errno)) return false;
-    if (errno != EWOULDBLOCK && errno != EINTR) fail(path_, "flock");
     if (Clock::now() > deadline)
       throw Error(ExitCode::kCannotCreate, "checkpoint",
                   fmt::format("{}: another program is saving under this prefix ({}) and was waited "

@@ -25,6 +25,8 @@ class SaveLock {
   SaveLock(const SaveLock&) = delete;
   SaveLock& operator=(const SaveLock&) = delete;
 
+  /// False where the file system has no locks: another program may be saving now.
+  bool is_held() const { return is_held_; }
   /// What the journal held when the lock was taken: numbers of saves that were interrupted.
   const std::set<int64_t>& left_over() const { return left_over_; }
   /// Notes the numbers whose files may change from here on, instead of those noted before.
@@ -40,6 +42,7 @@ class SaveLock {
   std::string path_;
   int descriptor_ = -1;
   std::set<int64_t> left_over_;
+  bool is_held_ = false;
   bool may_go_ = false;
 };
 

@@ -119,9 +119,15 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
   staged_ = staged->get_future();
   const auto task = std::make_shared<std::packaged_task<SaveResult()>>(
       [this, snapshot = std::move(snapshot), number, staged] {
+        bool is_staged = false;
+        const auto tell_staged = [&] {
+          if (!std::exchange(is_staged, true)) staged->set_value();
+        };
         try {
-          return run(snapshot->state, number, [&] { staged->set_value(); });
-        } catch (const Error& fault) {
+          return run(snapshot->state, number, tell_staged);
+        } catch (...) {
+          tell_staged();  // training waits for it, also where the save ended before it began
+          const Error fault = current_error();
           if (!fault.on_every_rank() && on_lost_) on_lost_(fault);
           throw;
         }

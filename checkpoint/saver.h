@@ -44,7 +44,9 @@ struct SaverOptions {
   bool sparse = false;              ///< of tensors with a mask, store kept elements only
   /// Compare the state of all ranks, bit for bit, before a save is committed.
   bool compare_replicas = false;
-  double lock_patience_s = 300;  ///< longest wait for another program that saves under the prefix
+  /// Longest wait for another program that saves under the prefix: below the time limit of the
+  /// communicator, in which the other ranks wait meanwhile.
+  double lock_patience_s = 120;
   int64_t min_cut_bytes = int64_t{1} << 20;  ///< smaller tensors are never cut into slices
   SavePhaseHook at_phase = {};
 };

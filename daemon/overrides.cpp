@@ -12,8 +12,12 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Keys of the top level of which only one may be given.
-constexpr std::string_view kExclusive[] = {"recipe", "modifiers"};
+/// Keys of the top level that cannot stand together.
+struct Exclusion {
+  std::string_view given, excluded;
+};
+constexpr Exclusion kExclusions[] = {
+    {"recipe", "modifiers"}, {"modifiers", "recipe"}, {"modifiers", "recipe_stage"}};
 
 std::vector<std::string> parts_of(std::string_view path) {
   std::vector<std::string> parts;
@@ -84,17 +88,17 @@ std::string put_at_path(const YAML::Node& root, const std::vector<std::string>& 
   }
 }
 
-/// The exclusive keys that the file or the environment gives lose against an override of the other.
-void take_back_excluded(const std::vector<Override>& overrides, bool from_environment,
+/// A key that a weaker origin gives loses against an override that excludes it, and what belongs to
+/// it too.
+void take_back_excluded(const std::vector<Override>& overrides, const Override& by,
                         YAML::Node root) {
-  const auto names = [&](std::string_view key) {
-    return std::any_of(overrides.begin(), overrides.end(), [&](const Override& one) {
-      return one.from_environment == from_environment && one.path == key;
+  const auto loses = [&](std::string_view key) {
+    return std::none_of(overrides.begin(), overrides.end(), [&](const Override& one) {
+      return one.from_environment == by.from_environment && one.path == key;
     });
   };
-  for (const auto& [given, other] :
-       {std::pair(kExclusive[0], kExclusive[1]), std::pair(kExclusive[1], kExclusive[0])})
-    if (names(given) && !names(other)) root.remove(std::string(other));
+  for (const Exclusion& rule : kExclusions)
+    if (by.path == rule.given && loses(rule.excluded)) root.remove(std::string(rule.excluded));
 }
 
 void collect(const YAML::Node& node, const std::string& path, std::vector<std::string>* lines) {
@@ -126,7 +130,6 @@ void apply_overrides(const std::vector<Override>& overrides,
                      const std::vector<std::string>& known_paths, YamlDocument* document,
                      Faults* faults) {
   for (const bool from_environment : {true, false}) {
-    take_back_excluded(overrides, from_environment, document->root());
     for (const Override& one : overrides) {
       if (one.from_environment != from_environment) continue;
       if (const std::string fault = refusal_of_key(one.path, known_paths); !fault.empty()) {
@@ -137,6 +140,7 @@ void apply_overrides(const std::vector<Override>& overrides,
       const std::optional<YamlPair> pair =
           document->parse_addition({one.origin, path, one.value}, faults);
       if (!pair) continue;
+      if (!document->says_null(pair->value)) take_back_excluded(overrides, one, document->root());
       const std::string obstacle = put_at_path(document->root(), path, *pair);
       if (!obstacle.empty()) faults->add({one.origin, 0, 0, obstacle, ""});
     }

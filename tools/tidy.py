@@ -2,8 +2,8 @@
 """clang-tidy over own sources, which looks only at what changed: tools/tidy.py BUILD_FOLDER FILE...
 
 A file that passed is remembered under the digest of everything that its verdict depends on: clang-tidy's version, .clang-tidy, the
-file's compile command, the file itself and the repository's headers that it includes, at any depth. The memory is a folder of empty
-files, ${XDG_CACHE_HOME:-~/.cache}/lockstep/clang-tidy; removing it costs time only. Exit code 1 if any file has a finding.
+file's compile command, LibTorch's version, the *.proto files, the file itself and the repository's headers that it includes, at any depth
+(Debian's headers are taken to stay). The memory is a folder of empty files, ${XDG_CACHE_HOME:-~/.cache}/lockstep/clang-tidy; removing it costs time only. Exit code 1 if any file has a finding.
 """
 import concurrent.futures
 import functools
@@ -54,8 +54,22 @@ def clean_commands(build):
     return commands
 
 
+@functools.lru_cache(maxsize=None)
+def text_beside(torch_include):
+    """What names LibTorch's version, beside its include folder."""
+    path = pathlib.Path(torch_include).parent / "version.py"
+    return path.read_text() if path.is_file() else ""
+
+
+@functools.lru_cache(maxsize=None)
+def texts_of_protos():
+    return "".join(path.read_text() for folder in ("checkpoint", "daemon") for path in sorted((ROOT / folder).rglob("*.proto")))
+
+
 def verdict_key(path, command, version):
-    facts = [version, (ROOT / ".clang-tidy").read_text(), command.replace(str(ROOT), ".")]
+    torch = re.search(r"\s(/\S*/torch/include)(?:\s|$)", command)
+    facts = [version, (ROOT / ".clang-tidy").read_text(), command.replace(str(ROOT), "."),
+             text_beside(torch[1]) if torch else "", texts_of_protos()]
     return hashlib.sha256("\n".join(facts + sorted(texts_of(path, set()))).encode()).hexdigest()
 
 

@@ -42,7 +42,8 @@ std::string expression(const std::string& name) {
 /// `x`, rounded where the layer is quantized. ATen's own operators: their bits are training's.
 std::string rounded_input(const QuantizedLayer* by) {
   if (by == nullptr || !by->rounds_inputs()) return "x";
-  return fmt::format("torch.fake_quantize_per_tensor_affine(x, {:.17g}, {}, 0, {})",
+  // '#': a whole number keeps its point, else TorchScript would take it for an integer.
+  return fmt::format("torch.fake_quantize_per_tensor_affine(x, {:#.17g}, {}, 0, {})",
                      by->input_scale.item<float>(), by->input_zero_point.item<int64_t>(),
                      recal::kInputQuantMax);
 }

@@ -182,6 +182,8 @@ void WatchedComm::look() {
     if (overdue) fail(hang(*overdue));
   } catch (const Error& error) {  // of CUDA: its streams are lost, and so is the communicator
     fail(error);
+  } catch (const std::exception& error) {  // LibTorch's own, where it calls CUDA
+    fail(unavailable("CUDA", error.what()));
   }
 }
 
@@ -197,7 +199,7 @@ void WatchedComm::close_beside(void (*close)(Handle&, double limit_s), double li
     try {
       const auto on_device = handle->gpu->use_device();
       close(*handle, limit_s);
-    } catch (const Error&) {
+    } catch (...) {
       // An error from here could reach nobody: the communicator is given up either way.
     }
     const std::lock_guard lock(handle->mutex);

@@ -253,6 +253,19 @@ TEST_F(Overrides, ARecipeOfAnOverrideTakesTheFilesModifiersBack) {
   EXPECT_EQ(load({list}, file).recipe.modifiers().size(), 1U);
 }
 
+TEST_F(Overrides, NullTakesNothingElseBackAndAStageGoesWithItsRecipe) {
+  const std::string inlined =
+      "modifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: 3}\n";
+  EXPECT_EQ(load({"recipe=null"}, kFile + inlined).recipe.modifiers().size(), 1U);
+  const std::string stages = written(
+      "s.yaml",
+      "a_stage:\n  some_modifiers:\n    - !EpochRangeModifier {start_epoch: 0, end_epoch: 2}\n");
+  const std::string named = "recipe: " + stages + "\nrecipe_stage: a_stage\n";
+  EXPECT_EQ(load({"modifiers=~"}, kFile + named).recipe.modifiers().size(), 1U);
+  const std::string list = "modifiers=[!EpochRangeModifier {start_epoch: 0, end_epoch: 3}]";
+  EXPECT_EQ(load({list}, kFile + named).recipe.modifiers().size(), 1U);
+}
+
 TEST_F(Overrides, AFileInOnePairOfBracesTakesThemToo) {
   const std::string file =
       "{run: {name: a}, data: {train: {type: digits}, global_batch_size: 8}, train: {max_steps: "
