@@ -6,13 +6,14 @@
 #                                                       bench-checkpoint: of saves)
 #                 RESULT=FILE keeps what is printed, BENCH="--rounds 2 --max-load 99" are options of bench/all
 #   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less)
-#   make format   clang-format            make lint     clang-tidy, shellcheck, include arrows, rules of the repository
+#   make format   clang-format            make style    is it formatted, shellcheck, rules of the repository
+#   make lint     the same, include arrows, clang-tidy (half an hour at first; files that passed are remembered)
 #   make clean    remove build/ (runs/ and the virtual environments stay)
 #
 # PRESET=default|debug|asan|tsan chooses the build; LOCKSTEP_CUDA=on|off|auto the CUDA module.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup configure bench bench-recipe bench-sync bench-checkpoint soak format lint clean plots
+.PHONY: help run test build setup configure bench bench-recipe bench-sync bench-checkpoint soak format style lint clean plots
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
@@ -70,6 +71,10 @@ plots: build
 format:
 	@tools/setup lint >/dev/null
 	@clang-format -i $(OWN_SOURCES)
+
+style:
+	@tools/setup lint >/dev/null
+	@tools/lint --style
 
 lint:
 	@tools/setup lint >/dev/null
