@@ -134,6 +134,7 @@ void read_minus_one(YamlFields* in, std::string_view key, std::string_view why) 
 }
 
 void read_no_end(YamlFields* in, std::string_view why) {
+  if (in->has("end")) read_minus_one(in, "end", why);
   read_minus_one(in, "end_epoch", why);
   read_minus_one(in, "end_step", why);
 }

@@ -60,7 +60,7 @@ bool read_update_frequency(YamlFields* in, Period* period);
 void read_minus_one(YamlFields* in, std::string_view key, std::string_view why);
 inline constexpr std::string_view kFunctionOfTheStep =
     "the rate is a function of the step, looked up at each";
-/// The same for `end_epoch` and `end_step` of what has no end.
+/// The same for `end_epoch`, `end_step` and `end` of what has no end.
 void read_no_end(YamlFields* in, std::string_view why);
 inline constexpr std::string_view kActsOnce = "it acts once, at its start";
 

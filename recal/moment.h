@@ -58,8 +58,8 @@ class StageSpan {
   /// The same of a window whose missing bounds are the stage's.
   void place_open(Window* window);
 
-  /// Why some moment could not be placed: its unit is not that of the stage's start, or the sum has
-  /// too many digits. Empty: all could.
+  /// Why some moment could not be placed: its unit is not that of the stage's start, or the sum is
+  /// too large. Empty: all could.
   const std::string& fault() const { return fault_; }
 
  private:

@@ -1,12 +1,15 @@
 #include "recal/recipe.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "base/digest.h"
 #include "base/yaml_fields.h"
+#include "recal/expression.h"
 #include "recal/front_matter.h"
 #include "recal/recipe_outline.h"
 #include "recal/recipe_stages.h"
@@ -42,6 +45,61 @@ bool size_is_fine(const RecipeOutline& outline, const YamlDocument& document, Fa
   return true;
 }
 
+/// Most bytes that separate_stages() reads anew.
+constexpr size_t kMaxReadAnew = size_t{16} << 20;
+
+using Places = std::set<std::pair<int, int>>;  // lines and columns, from 0
+
+/// Adds where the eval(...) in `node` and below it are written.
+void add_expressions(const YAML::Node& node, Places* places) {
+  if (node.IsScalar() && is_expression(node.Scalar()))
+    places->emplace(node.Mark().line, node.Mark().column);
+  if (node.IsSequence())
+    for (const YAML::Node& item : node) add_expressions(item, places);
+  if (node.IsMap())
+    for (const auto& pair : node) add_expressions(pair.second, places);
+}
+
+Places expressions_of(const RecipeOutline::Stage& stage) {
+  Places places;
+  for (const RecipeOutline::Entry& list : stage.lists) add_expressions(list.node, &places);
+  for (const RecipeOutline::Entry& value : stage.variables) add_expressions(value.node, &places);
+  return places;
+}
+
+/// Gives a stage nodes of its own if, by an alias, it holds an eval(...) of a stage before it:
+/// evaluated in one tree, that would have the first stage's value in both. The text is read anew,
+/// as YAML::Clone() would lose the places of faults.
+void separate_stages(const YamlDocument& document, const TextPart& part, RecipeOutline* outline,
+                     Faults* faults) {
+  Places seen;
+  size_t num_bytes = 0;
+  for (RecipeOutline::Stage& stage : outline->stages) {
+    const Places own = expressions_of(stage);
+    const bool is_shared = std::any_of(own.begin(), own.end(),
+                                       [&](const auto& place) { return seen.contains(place); });
+    seen.insert(own.begin(), own.end());
+    if (!is_shared) continue;
+    num_bytes += document.text().size();
+    if (num_bytes > kMaxReadAnew) {
+      faults->add(document.fault_at(stage.key,
+                                    "too many stages of this long file have eval(...) of others "
+                                    "by aliases: write their lists out"));
+      return;
+    }
+    Faults known;  // the first reading has told them
+    const YamlDocument anew =
+        YamlDocument::parse_part(document.file(), document.text(), part, &known);
+    RecipeOutline copy = read_outline(anew, &known);
+    const auto same = std::find_if(copy.stages.begin(), copy.stages.end(),
+                                   [&](const auto& other) { return other.name == stage.name; });
+    if (same == copy.stages.end()) continue;
+    stage.lists.swap(same->lists);
+    stage.variables.swap(same->variables);
+    stage.top_level.swap(copy.variables);
+  }
+}
+
 /// Evaluates every eval(...): those of the top level, then those of each stage, whose own variables
 /// win. Returns who evaluated, for faults that follow from a failure.
 std::vector<RecipeVariables> substitute(const RecipeOutline& outline, YamlDocument* document,
@@ -53,6 +111,8 @@ std::vector<RecipeVariables> substitute(const RecipeOutline& outline, YamlDocume
   const RecipeVariables top_level = shared;
   for (const RecipeOutline::Stage& stage : outline.stages) {
     RecipeVariables& own = all.emplace_back(top_level);
+    for (const auto& [name, value, key] : stage.top_level) own.add_over(name, value);
+    if (!stage.top_level.empty()) own.substitute_in_variables();
     for (const auto& [name, value, key] : stage.variables) own.add_over(name, value);
     if (!stage.variables.empty()) own.substitute_in_variables();
     for (const RecipeOutline::Entry& list : stage.lists) own.substitute(list.node);
@@ -78,6 +138,7 @@ Recipe Recipe::parse(const std::string& file, const std::string& text, Faults* f
   }
   RecipeOutline outline = read_outline(document, faults);
   choose_stages(stage, document, &outline, faults);
+  separate_stages(document, *part, &outline, faults);
   return from_outline(outline, &document, faults);
 }
 
@@ -89,7 +150,8 @@ bool Recipe::is_recipe(const std::string& path) {
   const YamlDocument document = YamlDocument::parse_part(path, text, *part, &ignored);
   if (!document.root().IsMap() || document.root()["run"].IsDefined()) return false;
   return std::any_of(document.root().begin(), document.root().end(), [](const auto& pair) {
-    return (pair.first.IsScalar() && names_modifiers(pair.first.Scalar())) || is_stage(pair.second);
+    return (pair.first.IsScalar() && holds_modifiers(pair.first.Scalar(), pair.second)) ||
+           is_stage(pair.second);
   });
 }
 

@@ -68,10 +68,17 @@ bool is_variable(const YAML::Node& node) {
          });
 }
 
+bool is_map_of_modifiers(const YAML::Node& node) {
+  return node.IsMap() && std::any_of(node.begin(), node.end(), [](const auto& pair) {
+           return pair.first.IsScalar() && is_modifier_name(pair.first.Scalar());
+         });
+}
+
 /// Why an entry that is neither `version`, nor a list of modifiers, nor a stage is refused; empty
 /// if it is not.
 std::string refusal_of(const std::string& key, const YAML::Node& value) {
-  const std::string hint = did_you_mean(key, {std::string(kModifiers)});
+  const bool is_whole = key.find(kModifiers) != std::string::npos;
+  const std::string hint = is_whole ? "" : did_you_mean(key, {std::string(kModifiers)});
   if (!hint.empty()) return "unknown key '" + key + "'" + hint;
   if (is_variable(value)) return "";
   return fmt::format(
@@ -107,7 +114,7 @@ bool read_stage_key(const std::string& key, const YAML::Node& value, const YamlD
 void sort_entry(const RecipeOutline::Entry& entry, RecipeOutline::Stage* stage,
                 std::vector<RecipeOutline::Entry>* variables, const YamlDocument& document,
                 Faults* faults) {
-  if (names_modifiers(entry.name)) return stage->lists.push_back(entry);
+  if (holds_modifiers(entry.name, entry.node)) return stage->lists.push_back(entry);
   const std::string refusal = refusal_of(entry.name, entry.node);
   if (refusal.empty()) return variables->push_back(entry);
   if (!faults->full()) faults->add(document.fault_at(entry.key, refusal));
@@ -135,13 +142,15 @@ std::string names_of(const std::vector<RecipeOutline::Stage>& stages) {
 
 }  // namespace
 
-bool names_modifiers(std::string_view key) {
-  return key.find(kModifiers) != std::string_view::npos;
+bool holds_modifiers(std::string_view key, const YAML::Node& value) {
+  if (key.ends_with(kModifiers)) return true;
+  return key.find(kModifiers) != std::string_view::npos &&
+         (value.IsSequence() || is_map_of_modifiers(value));
 }
 
 bool is_stage(const YAML::Node& node) {
   return node.IsMap() && std::any_of(node.begin(), node.end(), [](const auto& pair) {
-           return pair.first.IsScalar() && names_modifiers(pair.first.Scalar());
+           return pair.first.IsScalar() && holds_modifiers(pair.first.Scalar(), pair.second);
          });
 }
 
@@ -155,7 +164,7 @@ RecipeOutline read_outline(const YamlDocument& document, Faults* faults) {
     if (!pair.first.IsScalar()) continue;  // already a fault of the document
     const RecipeOutline::Entry entry{pair.first.Scalar(), pair.second, pair.first};
     if (entry.name == "version") continue;
-    if (!names_modifiers(entry.name) && is_stage(entry.node)) {
+    if (!holds_modifiers(entry.name, entry.node) && is_stage(entry.node)) {
       outline.stages.push_back(read_stage(entry, document, faults));
     } else {
       sort_entry(entry, &unnamed, &outline.variables, document, faults);
@@ -223,11 +232,7 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
 
 bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
                    Faults* faults) {
-  if (entry.node.IsSequence()) return true;
-  if (entry.node.IsMap() && std::any_of(entry.node.begin(), entry.node.end(), [](const auto& pair) {
-        return pair.first.IsScalar() && is_modifier_name(pair.first.Scalar());
-      }))
-    return true;
+  if (entry.node.IsSequence() || is_map_of_modifiers(entry.node)) return true;
   const YAML::Node& place = entry.node.IsNull() ? entry.key : entry.node;  // nothing is further on
   faults->add(document.fault_at(
       place,

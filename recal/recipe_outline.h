@@ -21,7 +21,9 @@ struct RecipeOutline {
     YAML::Node key;                     ///< where the name stands
     std::vector<Entry> lists = {};      ///< lists of modifiers
     std::vector<Entry> variables = {};  ///< the stage's own, which win over those of the top level
-    bool is_enabled = true;             ///< `enabled`
+    /// If the stage was read into a tree of its own: the top level's variables in that tree.
+    std::vector<Entry> top_level = {};
+    bool is_enabled = true;  ///< `enabled`
     /// `run_type: oneshot`, or without run_type a name that holds "oneshot".
     bool is_oneshot = false;
   };
@@ -31,8 +33,10 @@ struct RecipeOutline {
   std::vector<std::string> notes;  ///< what was assumed, `file:line: ...`
 };
 
-/// True for modifiers, pruning_modifiers, ...: what holds modifiers.
-bool names_modifiers(std::string_view key);
+/// True for what a recipe has as modifiers: a list, or a map of modifiers, whose name holds
+/// "modifiers", and whatever has a name that ends so. Other values, `modifiers_lr: 0.1`, are
+/// variables.
+bool holds_modifiers(std::string_view key, const YAML::Node& value);
 
 /// True for a map that holds lists of modifiers: a stage.
 bool is_stage(const YAML::Node& node);

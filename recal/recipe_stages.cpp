@@ -36,11 +36,13 @@ Modifiers read_lists(const RecipeOutline::Stage& stage, const YamlDocument& docu
 }
 
 /// Up to where a modifier makes its stage last: its end, or, where it has none, the first whole
-/// epoch at or after its start. Nothing where that is the stage's end itself.
+/// epoch at or after its start. Nothing where that is the stage's end itself or its start.
 std::optional<Moment> reach_of(const Window& window) {
   if (window.end) return window.end->is_run_end() ? std::nullopt : window.end;
   if (!window.start || window.start->kind != Moment::Kind::kEpoch) return std::nullopt;
-  return Moment::at_epoch(Decimal(window.start->epoch.ceil_times(1)));
+  const int64_t epoch = window.start->epoch.ceil_times(1);
+  if (epoch == 0) return std::nullopt;
+  return Moment::at_epoch(Decimal(epoch));
 }
 
 bool is_later(const Moment& a, const Moment& b) {
@@ -54,8 +56,7 @@ class StageLine {
       : document_(document), notes_(*notes), faults_(*faults) {}
 
   void place(const RecipeOutline::Stage& stage, bool is_last, const Modifiers& modifiers) {
-    const std::optional<Moment> length = length_of(stage, modifiers);
-    std::optional<Moment> end = length;
+    std::optional<Moment> end = length_of(stage, is_last, modifiers);
     if (end) StageSpan(start_, std::nullopt).place(&*end);
     if (!end && !is_last)
       fault(stage.key,
@@ -74,7 +75,10 @@ class StageLine {
   }
 
  private:
-  std::optional<Moment> length_of(const RecipeOutline::Stage& stage, const Modifiers& modifiers) {
+  /// Nothing if no modifier has an end, or if the last stage has ends in epochs and in steps: which
+  /// is later is known when the recipe is compiled.
+  std::optional<Moment> length_of(const RecipeOutline::Stage& stage, bool is_last,
+                                  const Modifiers& modifiers) {
     std::optional<Moment> longest;
     bool names_end = false;
     for (const auto& modifier : modifiers) {
@@ -83,6 +87,7 @@ class StageLine {
       if (!reach) continue;
       names_end = names_end || window.end;
       if (longest && longest->kind != reach->kind) {
+        if (is_last) return std::nullopt;
         fault(stage.key, fmt::format("stage '{}' has an end at {} and one at {}: write both in "
                                      "epochs or both in steps",
                                      stage.name, longest->sentence_text(), reach->sentence_text()));

@@ -87,7 +87,7 @@ void RecipeVariables::replace(const YAML::Node& scalar) {
     const std::optional<std::string_view> bare = bare_name(text);
     if (bare && replace_by_variable(scalar, *bare)) return;
     const Rational value = evaluate(text, [&](std::string_view name) { return value_of(name); });
-    document_.set_note(scalar, fmt::format("{} = {}", text, value.text()));
+    note(scalar, value.text());
     YAML::Node same = scalar;  // a handle: the node keeps its place
     same = value.text();
     exact_[mark_of(scalar)] = value;
@@ -101,6 +101,16 @@ void RecipeVariables::replace(const YAML::Node& scalar) {
   failed_.insert(mark_of(scalar));
 }
 
+void RecipeVariables::note(const YAML::Node& scalar, const std::string& value) {
+  std::string& told = (*notes_)[mark_of(scalar)];
+  if (told.empty()) {
+    told = scalar.Scalar() + " = " + value;
+  } else if (!told.ends_with(" " + value)) {
+    told += ", in another stage " + value;
+  }
+  document_.set_note(scalar, told);
+}
+
 bool RecipeVariables::replace_by_variable(const YAML::Node& scalar, std::string_view name) {
   const auto found = index_.find(name);
   if (found == index_.end() || is_under_way(name)) return false;  // evaluate() says why
@@ -108,7 +118,7 @@ bool RecipeVariables::replace_by_variable(const YAML::Node& scalar, std::string_
   if (value.IsNull() || (value.IsScalar() && number_of(value))) return false;
   YAML::Node same = scalar;  // a handle: the node keeps its place
   if (value.IsScalar()) {
-    document_.set_note(scalar, fmt::format("{} = {}", scalar.Scalar(), value.Scalar()));
+    note(scalar, value.Scalar());
     same = value.Scalar();
     return true;
   }

@@ -48,6 +48,8 @@ class RecipeVariables {
   using Mark = std::pair<int, int>;  // line and column from 0; aliases share their anchor's
 
   void replace(const YAML::Node& scalar);
+  /// Lets faults at the scalar name the value of its expression, in each stage that has another.
+  void note(const YAML::Node& scalar, const std::string& value);
   /// Puts the variable of this name in the scalar's place if it is no number; false if it is one,
   /// or if there is none.
   bool replace_by_variable(const YAML::Node& scalar, std::string_view name);
@@ -69,6 +71,9 @@ class RecipeVariables {
   std::set<Mark> failed_;
   /// Put in the place of an eval(NAME) by this object and its copies.
   std::shared_ptr<size_t> num_nodes_ = std::make_shared<size_t>(0);
+  /// What note() has told, also for the copies.
+  std::shared_ptr<std::map<Mark, std::string>> notes_ =
+      std::make_shared<std::map<Mark, std::string>>();
 };
 
 }  // namespace lockstep::recal

@@ -1,5 +1,6 @@
 // One recipe for each form in which recipes are published elsewhere (tests/recal/recipes, in own
 // words), with what becomes of it: the events of a plan without a model, or the first fault.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "recal/timeline_text.h"
@@ -215,6 +216,105 @@ b_stage:
   EXPECT_THAT(
       good_recipe(text).notes(),
       ::testing::Contains("r.yaml:5: stage 'off_stage' is left out: it says enabled: false"));
+}
+
+/// Two stages that share their list by an alias; `top` stands above them.
+std::string shared_list(const std::string& first_target, const std::string& second_target,
+                        const std::string& top = "") {
+  return top + "a_stage:\n  target: " + first_target + R"(
+  pruning_modifiers: &m
+    - !GMPruningModifier
+      params: eval(layers)
+      init_sparsity: 0.05
+      final_sparsity: eval(target)
+      start_epoch: 0
+      end_epoch: eval(length)
+      update_frequency: 1
+  layers: &l [eval(layer)]
+  layer: head
+b_stage:
+  target: )" +
+         second_target + R"(
+  pruning_modifiers: *m
+  layers: *l
+  layer: blocks.0.conv
+)";
+}
+
+TEST(Stages, AListSharedByAnAliasHasEachStagesOwnValues) {
+  const Timeline timeline =
+      compiled(shared_list("0.5", "0.9", "length: eval(2 * two)\ntwo: 2\n"), 10);
+  std::vector<std::string> events;
+  for (const Action& action : timeline.actions())
+    events.push_back(std::to_string(action.step) + " " + describe(timeline, action));
+  EXPECT_THAT(events, ::testing::Contains("40 sparsity 0.500000 for head.weight"));
+  EXPECT_THAT(events, ::testing::Contains("80 sparsity 0.900000 for blocks.0.conv.weight"));
+  const Recipe recipe = good_recipe(shared_list("0.5", "0.9", "length: 4\n"));
+  ASSERT_EQ(recipe.modifiers().size(), 2U);
+  EXPECT_EQ(recipe.modifiers()[1]->place().line, 5);  // where it is written
+}
+
+TEST(Stages, AFaultInASharedListNamesEachStagesValue) {
+  EXPECT_EQ(faults_of(shared_list("0.5", "1.5", "length: 4\n")),
+            "8:23: 'GMPruningModifier.final_sparsity' is 1.5, it must be >= 0 and < 1 "
+            "(eval(target) = 0.5, in another stage 1.5)");
+  // A failure of the top level is told once.
+  EXPECT_EQ(faults_of(shared_list("0.5", "0.9", "length: 4\nx: eval(1 / 0)\n")),
+            "2:11: 'eval(1 / 0)', character 8: this divides by zero");
+}
+
+TEST(Stages, SharingInALongFileIsCapped) {
+  const auto text = [](int num_stages) {
+    std::string all = "# " + std::string(1'000'000, 'x') + "\ns0: {n: 1, x_modifiers: &m " +
+                      "[!EpochRangeModifier {start_epoch: 0, end_epoch: eval(n)}]}\n";
+    for (int i = 1; i < num_stages; ++i) all += fmt::format("s{}: {{n: 2, x_modifiers: *m}}\n", i);
+    return all;
+  };
+  EXPECT_EQ(compiled(text(4), 10).total_steps(), 70);
+  EXPECT_THAT(faults_of(text(20)),
+              ::testing::HasSubstr("too many stages of this long file have eval(...) of others by "
+                                   "aliases: write their lists out"));
+}
+
+TEST(Stages, WhatHasNoEndAndStartsTheStageDoesNotLengthenIt) {
+  const std::string first =
+      "a_stage:\n  x_modifiers: [!EpochRangeModifier {start_step: 0, end_step: 100}, "
+      "!SetLearningRateModifier {learning_rate: 0.1}]\n";
+  EXPECT_EQ(compiled(first, 10).total_steps(), 100);
+  const std::string second =
+      "b_stage:\n  x_modifiers: [!EpochRangeModifier {start_step: 0, end_step: 50}]\n";
+  EXPECT_EQ(compiled(first + second, 10).total_steps(), 150);
+}
+
+TEST(Stages, OnlyTheLastStageMayEndInEpochsAndInSteps) {
+  const std::string mixed =
+      "  x_modifiers: [!EpochRangeModifier {start_epoch: 0, end_epoch: 10}, "
+      "!EpochRangeModifier {start_step: 0, end_step: 500}]\n";
+  EXPECT_EQ(compiled("a_stage:\n" + mixed, 10).total_steps(), 500);
+  EXPECT_EQ(compiled("a_stage:\n" + mixed, 100).total_steps(), 1000);
+  EXPECT_THAT(good_recipe("a_stage:\n" + mixed).notes(),
+              ::testing::Contains("r.yaml:1: stage 'a_stage' runs from epoch 0 to the run's end"));
+  const std::string text = "a_stage:\n" + mixed + "b_stage:\n" + mixed;
+  Faults faults;
+  EXPECT_EQ(Recipe::parse("r.yaml", text, &faults, "a_stage").modifiers().size(), 2U);
+  EXPECT_TRUE(faults.empty()) << faults.text();
+  EXPECT_THAT(faults_of(text),
+              ::testing::HasSubstr("1:1: stage 'a_stage' has an end at epoch 10 and one at step "
+                                   "500: write both in epochs or both in steps"));
+}
+
+TEST(Stages, OfThirdsOfAnEpochFallOnTheRightStep) {
+  const auto stage = [](const std::string& name, const std::string& end) {
+    return name + ":\n  x_modifiers: [!EpochRangeModifier {start_epoch: 0, end_epoch: " + end +
+           "}]\n";
+  };
+  EXPECT_EQ(compiled(stage("a", "10") + stage("b", "eval(10 / 3)"), 3).total_steps(), 40);
+  EXPECT_EQ(compiled(stage("a", "eval(10 / 3)") + stage("b", "eval(20 / 3)"), 3).total_steps(), 30);
+  EXPECT_EQ(
+      compiled(stage("a", "eval(29 / 3)") + stage("b", "eval(1 / 3)") + stage("c", "eval(2 / 3)"),
+               3)
+          .total_steps(),
+      32);
 }
 
 TEST(Stages, MomentsThatCannotBePlacedAreRefused) {

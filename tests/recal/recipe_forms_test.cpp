@@ -1,6 +1,7 @@
 // The forms in which a recipe may come: lists, variables, aliases, Markdown.
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "base/files.h"
@@ -70,6 +71,38 @@ TEST(RecipeForms, EachListMustBeOne) {
   EXPECT_EQ(faults_of("a_modifiers: []\nb_modifiers: {a: 1}\nc_modifiers:\n"),
             "2:14: 'b_modifiers' must be a list of items such as '- !EpochRangeModifier'\n"
             "3:1: 'c_modifiers' must be a list of items such as '- !EpochRangeModifier'");
+}
+
+TEST(RecipeForms, ScalarsWhoseNamesMerelyHoldModifiersAreVariables) {
+  EXPECT_EQ(end_of("modifiers_end: 3\n", "eval(modifiers_end)"), "3");
+  EXPECT_EQ(end_of("modifiers2: 3\n", "eval(modifiers2)"), "3");
+  EXPECT_EQ(faults_of(with_end("info: {modifiers_used: 3}\n", "1")), "");
+  EXPECT_EQ(faults_of(with_end("modifiers_info: {used: 3}\n", "1")), "");
+  EXPECT_EQ(faults_of("x_stage:\n  modifiers_end: 3\n  modifiers_1: [!EpochRangeModifier "
+                      "{start_epoch: 0, end_epoch: eval(modifiers_end)}]\n"),
+            "");
+  EXPECT_EQ(
+      good_recipe("modifiers_of_x:\n  EpochRangeModifier: {start: 0, end: 3}\n").modifiers().size(),
+      1U);
+  EXPECT_EQ(faults_of("x_modifiers: 0.1\n"),
+            "1:14: 'x_modifiers' must be a list of items such as '- !EpochRangeModifier'");
+  EXPECT_THAT(faults_of(with_end("modifiers_x: !Wrong 1\n", "1")),
+              HasSubstr("2:1: unknown key 'modifiers_x': a recipe holds"));
+}
+
+TEST(RecipeForms, WhatActsOnceOrHasNoEndTakesAnEndOfMinusOne) {
+  const auto faults = [](const std::string& end) {
+    return faults_of(
+        "modifiers:\n  SetLearningRateModifier: {start: 1, learning_rate: 0.1, end: " + end +
+        "}\n  SetWeightDecayModifier: {start: 1, weight_decay: 0.1, end: " + end +
+        "}\n  SetParamModifier: {start: 1, targets: [a], val: 1, end: " + end +
+        "}\n  QuantizationModifier: {start: 1, end: " + end + "}\n");
+  };
+  EXPECT_EQ(faults("-1"), "");
+  EXPECT_THAT(faults("4"), HasSubstr("'SetLearningRateModifier.end' may only be -1: it acts once"));
+  EXPECT_THAT(faults("4"), HasSubstr("'SetWeightDecayModifier.end' may only be -1"));
+  EXPECT_THAT(faults("4"), HasSubstr("'SetParamModifier.end' may only be -1"));
+  EXPECT_THAT(faults("4"), HasSubstr("'QuantizationModifier.end' may only be -1"));
 }
 
 TEST(RecipeForms, OtherTopLevelEntriesAreVariables) {
@@ -371,6 +404,7 @@ TEST(RecipeForms, KnowsARecipeFromARunFile) {
   EXPECT_TRUE(is_recipe("train_stage:\n  pruning_modifiers: []\n"));
   EXPECT_FALSE(is_recipe("run: {}\nmodifiers: []\n"));
   EXPECT_FALSE(is_recipe("run: {}\n"));
+  EXPECT_FALSE(is_recipe("modifiers_lr: 0.1\ninfo: {modifiers_used: 3}\n"));
   EXPECT_FALSE(is_recipe("[1]\n"));
   std::filesystem::remove(path);
 }
