@@ -126,7 +126,7 @@ void YamlFields::wrong_type(const YAML::Node& node, std::string_view key, std::s
 }
 
 void YamlFields::refuse(const YAML::Node& node, std::string_view key, std::string message) {
-  if (!node.Mark().is_null())
+  if (!node.Mark().is_null() && !node.is(map_))  // the map itself: a fault of no key's value
     for (const auto& pair : map_) {
       if (!pair.first.IsScalar() || pair.first.Scalar() != key) continue;
       if (pair.first.Mark().pos > node.Mark().pos)
