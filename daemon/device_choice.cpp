@@ -27,21 +27,28 @@ std::string fault_of_shared(const VisibleGpus& first, const VisibleGpus& second,
                      second.rank, second.node, id, kCure);
 }
 
+/// The host, where GPUs have no names of their own. Names are unique everywhere, and containers of
+/// one host may have host names of their own.
+std::string place_of(const VisibleGpus& rank) {
+  const bool are_named = std::find(rank.ids.begin(), rank.ids.end(), "") == rank.ids.end();
+  return are_named && !rank.ids.empty() ? std::string() : rank.node;
+}
+
 }  // namespace
 
 GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
   using Sight = std::pair<std::string, std::vector<std::string>>;
   std::map<Sight, int> num_ranks, next_index;
-  for (const VisibleGpus& rank : all_N) ++num_ranks[{rank.node, rank.ids}];
-  std::map<std::pair<std::string, std::string>, const VisibleGpus*> owners;  // by node and GPU
+  for (const VisibleGpus& rank : all_N) ++num_ranks[{place_of(rank), rank.ids}];
+  std::map<std::pair<std::string, std::string>, const VisibleGpus*> owners;  // by place and GPU
   GpuChoice choice;
   for (const VisibleGpus& rank : all_N) {
-    const Sight sight{rank.node, rank.ids};
+    const Sight sight{place_of(rank), rank.ids};
     const int index = next_index[sight]++;
     if (static_cast<size_t>(index) >= rank.ids.size())
       return {{}, fault_of_few(rank, static_cast<size_t>(num_ranks[sight]))};
     const std::string& id = rank.ids[static_cast<size_t>(index)];
-    const auto [owner, is_new] = owners.try_emplace({rank.node, id}, &rank);
+    const auto [owner, is_new] = owners.try_emplace({place_of(rank), id}, &rank);
     if (!is_new && !id.empty()) return {{}, fault_of_shared(*owner->second, rank, id)};
     choice.index_N.push_back(index);
   }

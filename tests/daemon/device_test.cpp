@@ -47,6 +47,8 @@ TEST(DeviceChoice, EachRankGetsAGpuOfItsOwn) {
        {{"a", {"A", "B"}}, {"b", {"C", "D"}}, {"a", {"A", "B"}}, {"b", {"C", "D"}}},
        {0, 0, 1, 1}},
       {"GPUs that CUDA does not name", {{"a", {"", ""}}, {"a", {"", ""}}}, {0, 1}},
+      {"containers of one host", {{"pod-1", {"A", "B"}}, {"pod-2", {"A", "B"}}}, {0, 1}},
+      {"the same on GPUs that CUDA does not name", {{"a", {""}}, {"b", {""}}}, {0, 0}},
   };
   for (const Case& one : cases) {
     const GpuChoice choice = choose_gpus(ranks(one.sights_N));
@@ -69,8 +71,8 @@ TEST(DeviceChoice, TooFewGpusAreNamedWithRankAndHost) {
 TEST(DeviceChoice, TwoRanksNeverComputeOnOneGpu) {
   EXPECT_THAT(choose_gpus(ranks({{"a", {"A", "B"}}, {"a", {"A", "C"}}})).fault,
               HasSubstr("ranks 0 and 1 on a would both compute on GPU A"));
-  EXPECT_EQ(choose_gpus(ranks({{"a", {"A"}}, {"b", {"A"}}})).fault, "")
-      << "names of GPUs are compared on one host";
+  EXPECT_THAT(choose_gpus(ranks({{"pod-1", {"A", "B"}}, {"pod-2", {"A", "C"}}})).fault,
+              HasSubstr("would both compute on GPU A"));
 }
 
 /// CUBLAS_WORKSPACE_CONFIG for one test.
