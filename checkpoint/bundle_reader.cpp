@@ -1,5 +1,6 @@
 #include "checkpoint/bundle_reader.h"
 
+#include <functional>
 #include <stdexcept>
 
 #include <ATen/ops/empty.h>
@@ -122,8 +123,10 @@ void BundleReader::refuse(const std::string& name, const std::string& what) cons
 void BundleReader::refuse_place(const std::string& name, const BundlePlace& place,
                                 const std::string& what) const {
   std::string slice;
-  for (const BundleSlice& one : entry(name).slices)
-    if (&one == &place) slice = fmt::format(" slice {}", box_text(one.box));
+  const std::vector<BundleSlice>& slices = entry(name).slices;
+  const BundlePlace* first = slices.data();  // by address: a bad save may have very many slices
+  if (!slices.empty() && !std::less<>()(&place, first) && !std::less<>()(&slices.back(), &place))
+    slice = fmt::format(" slice {}", box_text(static_cast<const BundleSlice&>(place).box));
   throw Error(ExitCode::kBadData, "checkpoint",
               fmt::format("{}: tensor '{}'{} at byte {}: {}; {}",
                           shard_path(prefix_, place.shard, index_.num_shards), name, slice,

@@ -100,7 +100,7 @@ struct RecordedRank {
         reducer(gradients, arena.buffers(), model.params(), sync),
         optimizer(arena.buffers(), model.params(), record),
         recipe(attached()),
-        rates(optim::OptimizerOptions{}, recipe.timeline(), 100),
+        rates(options, recipe.timeline(), 100),
         trainer({.control = control,
                  .loader = loader,
                  .model = model,
@@ -144,6 +144,7 @@ struct RecordedRank {
   dist::GradientReducer reducer;
   RecordedOptimizer optimizer;
   recal::ScheduledModifierManager recipe;
+  optim::OptimizerOptions options;
   RateSchedule rates;
   Trainer trainer;
 };
