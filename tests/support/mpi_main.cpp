@@ -1,7 +1,7 @@
-// main() of every rank test: starts MPI, runs every test on every rank, and returns 1 on all ranks
-// if a test failed on any. Rank 0 prints as GoogleTest does; the others print failures only, with
-// their rank. A rank that cannot go on with a test (ASSERT_..., an exception) ends the world, since
-// its peers would wait for it.
+// main() of every rank test: starts MPI, runs every test on every rank, and returns on all ranks 1
+// if a test failed on any, 77 if all tests were skipped, else 0. Rank 0 prints as GoogleTest does;
+// the others print failures only, with their rank. A rank that cannot go on with a test
+// (ASSERT_..., an exception) ends the world, since its peers would wait for it.
 #include "tests/support/mpi_world.h"
 
 #include <cstdio>
@@ -15,6 +15,8 @@
 
 namespace lockstep::tests {
 namespace {
+
+constexpr int kSkipped = 77;  // for CTest's SKIP_RETURN_CODE
 
 std::unique_ptr<dist::mpi::World>& world_slot() {
   static std::unique_ptr<dist::mpi::World> world;
@@ -46,7 +48,11 @@ int run_on_all_ranks() {
   if (!is_first) delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new RankPrinter(!is_first));
   const bool failed_here = RUN_ALL_TESTS() != 0;
-  return dist::any_of(*mpi_world().make_communicator(), failed_here) ? 1 : 0;
+  const auto comm = mpi_world().make_communicator();
+  if (dist::any_of(*comm, failed_here)) return 1;
+  const auto& tests = *::testing::UnitTest::GetInstance();
+  const bool ran_here = tests.skipped_test_count() < tests.test_to_run_count();
+  return dist::any_of(*comm, ran_here) ? 0 : kSkipped;
 }
 
 }  // namespace
