@@ -85,10 +85,11 @@ std::optional<Error> OneSave::stage() {
   const int64_t all_bytes = dist::sum_of(comm_, image_ ? image_->num_bytes() : 0);
   if (!fault)
     fault = on_rank_0([&] {
-      begin_journal();
+      remove_interrupted();
       std::error_code unknown;
       const std::filesystem::space_info space = std::filesystem::space(dir_, unknown);
       if (!unknown) require_space(dir_, all_bytes, space);
+      note({});  // from here on files of this number may be there
     });
   if (!fault) fault = on_every_rank([&] { begin_writing(); });
   if (!fault && options_.compare_replicas) {
@@ -101,15 +102,15 @@ std::optional<Error> OneSave::stage() {
   return fault;
 }
 
-/// From here on files of this number may be there. First goes what interrupted saves have left.
-void OneSave::begin_journal() {
-  if (!journal_.lock->is_held()) return note({});  // they may be those of a save under way
+/// What interrupted saves have left, unless the file system has no locks: then it may be of a save
+/// that is under way.
+void OneSave::remove_interrupted() {
+  if (!journal_.lock->is_held()) return;
   if (const auto fault = fault_of([&] { remove_left_over(options_.prefix, left_over_); }))
     log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",
                                            plain_text(*fault)));
   else
     left_over_.clear();
-  note({});
 }
 
 /// This save's number, these, and what could not be removed.
@@ -120,10 +121,9 @@ void OneSave::note(std::set<int64_t> numbers) const {
 }
 
 void OneSave::end_journal() const {
-  if (left_over_.empty())
-    journal_.lock->done();
-  else
-    journal_.lock->note(left_over_);
+  if (left_over_.empty()) return journal_.lock->done();
+  if (const auto fault = fault_of([&] { journal_.lock->note(left_over_); }))
+    log::warning("checkpoint", plain_text(*fault));  // the journal then names too much, never less
 }
 
 void OneSave::begin_writing() {

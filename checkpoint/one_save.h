@@ -60,7 +60,7 @@ class OneSave {
   std::optional<Error> on_every_rank(const Body& body);
 
   std::optional<Error> stage();
-  void begin_journal();
+  void remove_interrupted();
   void note(std::set<int64_t> numbers) const;
   void end_journal() const;
   void begin_writing();
