@@ -62,6 +62,9 @@ class Reader {
   void read_at(int64_t offset, std::span<char> bytes) const;
   /// Size when it was opened.
   int64_t num_bytes() const { return num_bytes_; }
+  const std::filesystem::path& path() const { return path_; }
+  /// For the calls of base/file_mapping.h.
+  int descriptor() const { return descriptor_; }
 
  private:
   std::filesystem::path path_;

@@ -9,6 +9,8 @@
 //                  without a save, seconds of one round without
 //   restore DIR    into place, checksums verified; as many threads as cores
 //   copy DIR       all tensors into other memory, by one thread: the least that staging does
+//   fill DIR       all tensors from other memory, summed and copied piece by piece, by all cores:
+//                  the least that a restore does that verifies what it takes
 //   probe DIR      the same bytes written past the page cache and synced, nothing else
 //   size DIR       bytes of a save of weights and two moments: "dense sparse", masks keep 10 %
 #include <algorithm>
@@ -26,11 +28,14 @@
 #include <fcntl.h>
 
 #include "base/bit_mask.h"
+#include "base/digest.h"
 #include "base/direct_writer.h"
 #include "base/error.h"
 #include "base/kept_memory.h"
+#include "checkpoint/copy_past_cache.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/saver.h"
+#include "checkpoint/work_threads.h"
 #include "dist/self_communicator.h"
 
 namespace {
@@ -83,10 +88,30 @@ class Bench {
   }
 
   void copy(const std::string&) {
-    if (copies_.empty())
-      for (const StateEntry& entry : state_) copies_.push_back(at::zeros_like(entry.tensor));
+    make_copies();
     std::printf("%f\n", seconds_of([&] {
                   for (size_t i = 0; i < copies_.size(); ++i) copies_[i].copy_(state_[i].tensor);
+                }));
+  }
+
+  void fill(const std::string&) {
+    make_copies();
+    constexpr int64_t kPieceBytes = int64_t{256} << 10;  // stays in a core's own cache
+    const auto fill_one = [&](size_t i) {
+      auto* const to = static_cast<char*>(state_[i].tensor.mutable_data_ptr());
+      const auto* const from = static_cast<const char*>(copies_[i].const_data_ptr());
+      const auto num_bytes = static_cast<int64_t>(copies_[i].nbytes());
+      uint32_t crc = 0;
+      for (int64_t at = 0; at < num_bytes; at += kPieceBytes) {
+        const int64_t count = std::min(kPieceBytes, num_bytes - at);
+        crc = crc32c({from + at, static_cast<size_t>(count)}, crc);
+        checkpoint::copy_past_cache(to + at, from + at, count);
+      }
+      check(crc != 0, "a crc of 0 is most unlikely");
+    };
+    std::printf("%f\n", seconds_of([&] {
+                  checkpoint::for_each_on_threads(copies_.size(), checkpoint::default_num_threads(),
+                                                  [&](size_t i, size_t) { fill_one(i); });
                 }));
   }
 
@@ -169,6 +194,11 @@ class Bench {
     return *saver_;
   }
 
+  void make_copies() {
+    if (copies_.empty())
+      for (const StateEntry& entry : state_) copies_.push_back(entry.tensor.clone());
+  }
+
   static void require_ok(const checkpoint::SaveResult& result) { check(result.ok, result.error); }
 
   dist::SelfCommunicator alone_;
@@ -196,6 +226,7 @@ int main() {
       if (command == "blocked") bench.blocked(dir);
       if (command == "restore") bench.restore(dir);
       if (command == "copy") bench.copy(dir);
+      if (command == "fill") bench.fill(dir);
       if (command == "probe") bench.probe(dir);
       if (command == "size") bench.size(dir);
       std::fflush(stdout);

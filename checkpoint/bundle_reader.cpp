@@ -1,6 +1,7 @@
 #include "checkpoint/bundle_reader.h"
 
 #include <functional>
+#include <set>
 #include <stdexcept>
 
 #include <ATen/ops/empty.h>
@@ -12,7 +13,6 @@
 #include "checkpoint/rank_faults.h"
 #include "checkpoint/save_files.h"
 #include "checkpoint/save_prefix.h"
-#include "checkpoint/staged_read.h"
 #include "checkpoint/string_tensor.h"
 #include "checkpoint/tensor_runs.h"
 #include "checkpoint/tensor_type.h"
@@ -23,6 +23,10 @@ namespace {
 /// Some 300 million slices. Decoding takes a multiple of an index's bytes, and an index without
 /// content costs its maker nothing.
 constexpr int64_t kMaxIndexBytes = int64_t{16} << 30;
+
+/// What is read and verified before the first of it is copied, so far as one tensor does not need
+/// more: it stays in the processor's last cache, and little of a file is mapped at a time.
+constexpr int64_t kGroupBytes = int64_t{16} << 20;
 
 constexpr std::string_view kRemedy = "restore from another save, or remove this one";
 
@@ -103,13 +107,12 @@ const BundleEntry& BundleReader::entry(const std::string& name) const {
   return *found;
 }
 
-const files::Reader& BundleReader::shard(int32_t number) {
-  std::unique_ptr<files::Reader>& reader = shards_[number];
-  if (!reader)
-    reader = permitted([&] {
-      return std::make_unique<files::Reader>(shard_path(prefix_, number, index_.num_shards));
-    });
-  return *reader;
+BundleReader::Shard& BundleReader::shard(int32_t number) {
+  std::unique_ptr<Shard>& shard = shards_[number];
+  if (!shard)
+    shard = permitted(
+        [&] { return std::make_unique<Shard>(shard_path(prefix_, number, index_.num_shards)); });
+  return *shard;
 }
 
 void BundleReader::refuse(const std::string& name, const std::string& what) const {
@@ -142,7 +145,7 @@ void BundleReader::require_form(const std::string& name, const at::Tensor& live)
 }
 
 void BundleReader::require_inside(const std::string& name, const BundlePlace& place) {
-  const int64_t num_bytes = shard(place.shard).num_bytes();
+  const int64_t num_bytes = shard(place.shard).file.num_bytes();
   if (place.end() > num_bytes)
     refuse_place(name, place,
                  fmt::format("needs {} bytes, the file ends at byte {} (truncated?)",
@@ -160,7 +163,7 @@ at::Tensor BundleReader::read(const std::string& name) {
   require_inside(name);
   if (!type) refuse(name, "holds strings, not numbers");
   const at::Tensor values = at::empty(saved.shape, *type);
-  read_all({{name, values, std::nullopt, /*is_scratch=*/true}});
+  read_all({{name, values}});
   return values;
 }
 
@@ -185,70 +188,50 @@ void BundleReader::read_all(const std::vector<TensorRead>& reads) {
     if (!is_plain(read.live)) {  // memory for one tensor at a time
       require_inside(read.name);
       with_plain_copy(read.live, read.held.has_value(), [&](const at::Tensor& copy) {
-        read_plain({{read.name, copy, read.held, /*is_scratch=*/true}});
+        read_plain({{read.name, copy, read.held}});
       });
     }
 }
 
-/// Memory to read a tensor into.
-struct BundleReader::Target {
-  char* values = nullptr;
-  const std::vector<int64_t>* held_at_E = nullptr;  ///< as in PlaceRead
-};
-
 void BundleReader::read_plain(const std::vector<TensorRead>& reads) {
-  std::vector<PlaceRead> places;
-  std::vector<const std::string*> names;
-  std::vector<TensorRead> live;
-  for (const TensorRead& read : reads)
-    if (read.is_scratch)
-      add_places(read, {.values = static_cast<char*>(read.live.detach().mutable_data_ptr())},
-                 &places, &names);
-    else
-      live.push_back(read);
-  run(places, names);
-  read_staged(live);
-}
-
-void BundleReader::read_staged(std::span<const TensorRead> reads) {
-  KeptMemory memory;
-  while (!reads.empty()) {
-    const StagedRead group(&reads, &memory);
+  for (size_t i = 0; i < reads.size();) {
     std::vector<PlaceRead> places;
     std::vector<const std::string*> names;
-    for (const StagedRead::Tensor& tensor : group.tensors())
-      add_places(*tensor.read,
-                 {.values = group.buffer(tensor),
-                  .held_at_E = tensor.read->held ? &tensor.wanted_at_E : nullptr},
-                 &places, &names);
+    for (int64_t num_bytes = 0; i < reads.size() && num_bytes < kGroupBytes; ++i)
+      num_bytes += add_places(reads[i], &places, &names);
     run(places, names);
-    group.copy_out(num_threads_);
   }
 }
 
-void BundleReader::add_places(const TensorRead& read, const Target& target,
-                              std::vector<PlaceRead>* places,
-                              std::vector<const std::string*>* names) {
+/// Gives their bytes.
+int64_t BundleReader::add_places(const TensorRead& read, std::vector<PlaceRead>* places,
+                                 std::vector<const std::string*>* names) {
   const BundleEntry& saved = entry(read.name);
+  auto* const values = static_cast<char*>(read.live.detach().mutable_data_ptr());
+  int64_t num_bytes = 0;
   for_each_place(saved, [&](const BundlePlace& place, const TensorBox& box) {
     if (read.held && !has_common(*read.held, range_of(box, saved.shape))) return;
     require_inside(read.name, place);
-    places->push_back({.file = &shard(place.shard),
+    places->push_back({.file = &shard(place.shard).mapping,
                        .place = &place,
                        .box = box,
                        .shape = &saved.shape,
                        .item_bytes = static_cast<int64_t>(read.live.element_size()),
                        .is_bool = read.live.scalar_type() == at::kBool,
-                       .values = target.values,
-                       .held = read.held ? &*read.held : nullptr,
-                       .held_at_E = target.held_at_E});
+                       .values = values,
+                       .held = read.held ? &*read.held : nullptr});
     names->push_back(&read.name);
+    num_bytes += place.num_bytes;
   });
+  return num_bytes;
 }
 
 void BundleReader::run(const std::vector<PlaceRead>& places,
                        const std::vector<const std::string*>& names) {
   const std::vector<PlaceDefect> defects = read_places(places, num_threads_);
+  std::set<int32_t> used;
+  for (const PlaceRead& read : places) used.insert(read.place->shard);
+  for (const int32_t number : used) shard(number).mapping.release();
   if (!defects.empty())
     refuse_place(*names[defects[0].item], *places[defects[0].item].place, defects[0].what);
 }
@@ -260,7 +243,7 @@ void BundleReader::check_place(const std::string& name, size_t slice) {
   const auto type = scalar_type(saved.dtype);
   if (!type) return check_strings(name);
   require_inside(name, *place);
-  run({{.file = &shard(place->shard),
+  run({{.file = &shard(place->shard).mapping,
         .place = place,
         .shape = &saved.shape,
         .item_bytes = static_cast<int64_t>(c10::elementSize(*type)),
@@ -286,7 +269,7 @@ std::string BundleReader::bytes_of(const std::string& name) {
   const BundleEntry& place = entry(name);
   require_inside(name);
   std::string bytes(static_cast<size_t>(place.num_bytes), '\0');
-  shard(place.shard).read_at(place.offset, bytes);
+  shard(place.shard).file.read_at(place.offset, bytes);
   return bytes;
 }
 

@@ -6,13 +6,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "base/file_mapping.h"
 #include "base/files.h"
 #include "base/state_list.h"
 #include "checkpoint/bundle_index.h"
@@ -26,8 +26,6 @@ struct TensorRead {
   at::Tensor live;
   /// Only these elements are wanted; nothing: all.
   std::optional<std::vector<ElementRange>> held = std::nullopt;
-  /// Nobody else uses `live`: an error may leave it half written, and it is read into directly.
-  bool is_scratch = false;
 };
 
 /// Calls use(target) with memory that is row-major on the CPU: `live` itself, or a copy that
@@ -64,8 +62,8 @@ class BundleReader {
   /// others keep their values. Slices without any such element are not read.
   void read_into(const std::string& name, const at::Tensor& live,
                  const std::vector<ElementRange>& held);
-  /// The same for many tensors, faster than one by one: groups of them share a staging buffer and
-  /// all threads (checkpoint/staged_read.h). An error leaves each tensor wholly old or wholly new.
+  /// The same for many tensors, faster than one by one: groups of them share the threads. An error
+  /// leaves each tensor wholly old or wholly new.
   void read_all(const std::vector<TensorRead>& reads);
   /// In row-major order.
   std::vector<std::string> read_strings(const std::string& name);
@@ -79,14 +77,21 @@ class BundleReader {
   template <typename Use>
   void for_each_piece(int32_t shard, int64_t begin, int64_t end, Use use);
   /// Size of a shard file.
-  int64_t shard_bytes(int32_t shard) { return this->shard(shard).num_bytes(); }
+  int64_t shard_bytes(int32_t shard) { return this->shard(shard).file.num_bytes(); }
 
   /// Throws Error(kBadData) about one tensor, with file and offset if it has them.
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
 
  private:
+  struct Shard {
+    explicit Shard(const std::string& path) : file(path), mapping(file) {}
+
+    files::Reader file;
+    files::Mapping mapping;  ///< of `file`
+  };
+
   const BundleEntry& entry(const std::string& name) const;
-  const files::Reader& shard(int32_t number);
+  Shard& shard(int32_t number);
   [[noreturn]] void refuse_place(const std::string& name, const BundlePlace& place,
                                  const std::string& what) const;
   void require_form(const std::string& name, const at::Tensor& live) const;
@@ -95,16 +100,14 @@ class BundleReader {
   void require_inside(const std::string& name);
   void require_inside(const std::string& name, const BundlePlace& place);
   void read_plain(const std::vector<TensorRead>& reads);
-  void read_staged(std::span<const TensorRead> reads);
-  struct Target;
-  void add_places(const TensorRead& read, const Target& target, std::vector<PlaceRead>* places,
-                  std::vector<const std::string*>* names);
+  int64_t add_places(const TensorRead& read, std::vector<PlaceRead>* places,
+                     std::vector<const std::string*>* names);
   void run(const std::vector<PlaceRead>& places, const std::vector<const std::string*>& names);
 
   std::string prefix_;
   int num_threads_;
   BundleIndex index_;
-  std::map<int32_t, std::unique_ptr<files::Reader>> shards_;
+  std::map<int32_t, std::unique_ptr<Shard>> shards_;
 };
 
 template <typename Use>
@@ -113,7 +116,7 @@ void BundleReader::for_each_piece(int32_t shard_number, int64_t begin, int64_t e
   std::string piece;
   for (int64_t at = begin; at < end; at += kPieceBytes) {
     piece.resize(static_cast<size_t>(std::min(kPieceBytes, end - at)));
-    shard(shard_number).read_at(at, piece);
+    shard(shard_number).file.read_at(at, piece);
     use(std::string_view(piece));
   }
 }

@@ -106,7 +106,7 @@ at::Tensor DenseView::read(const std::string& name) {
   mask_of(name);  // shows that the file is as large as the shape makes believe
   const DenseTensor& tensor = sparse_.at(name);
   at::Tensor values = at::empty(tensor.shape, scalar_type(tensor.dtype).value());
-  read_sparse({name, values, std::nullopt, /*is_scratch=*/true});
+  read_sparse({name, values});
   return values;
 }
 
@@ -151,8 +151,7 @@ void DenseView::read_sparse(const TensorRead& read) {
   for (const ElementRange& range : ranges)
     kept.push_back({kept_before(bits, range.begin_E), kept_before(bits, range.end_E)});
   const at::Tensor values = at::empty(tensor.entry->shape, read.live.options().device(at::kCPU));
-  reader_.read_all({{sparse_values_name(state_key(read.name).value()), values, kept,
-                     /*is_scratch=*/true}});
+  reader_.read_all({{sparse_values_name(state_key(read.name).value()), values, kept}});
   const auto width = static_cast<int>(values.element_size());
   with_plain_copy(read.live, read.held.has_value(), [&](const at::Tensor& target) {
     for (size_t i = 0; i < ranges.size(); ++i)

@@ -1,20 +1,20 @@
 #include "checkpoint/place_read.h"
 
 #include <algorithm>
-#include <cstring>
-#include <span>
+#include <string_view>
 
 #include <fmt/format.h>
 
 #include "base/digest.h"
+#include "checkpoint/copy_past_cache.h"
 #include "checkpoint/tensor_runs.h"
 #include "checkpoint/work_threads.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-/// Fits a core's own cache together with what is copied; a multiple of every element size.
-constexpr int64_t kPieceBytes = int64_t{256} << 10;
+/// Large enough that the system reads ahead within it, small enough that threads end together.
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
 /// Below this, starting threads takes longer than they save.
 constexpr int64_t kFewBytes = int64_t{4} << 20;
 
@@ -22,10 +22,9 @@ constexpr int64_t kFewBytes = int64_t{4} << 20;
 struct Piece {
   size_t item = 0;
   int64_t begin = 0, end = 0;
+  const char* bytes = nullptr;  ///< fetched
   uint32_t crc = 0;
   bool is_sound_bool = true;
-
-  int64_t num_bytes() const { return end - begin; }
 };
 
 std::vector<Piece> pieces_of(const std::vector<PlaceRead>& places) {
@@ -49,57 +48,24 @@ void for_each_wanted(const PlaceRead& read, const Piece& piece, Use use) {
                });
 }
 
-/// The memory of one wanted element.
-char* memory_of(const PlaceRead& read, int64_t tensor_E) {
-  if (read.held_at_E == nullptr) return read.values + tensor_E * read.item_bytes;
-  const auto range =
-      std::partition_point(read.held->begin(), read.held->end(),
-                           [&](const ElementRange& one) { return one.end_E <= tensor_E; });
-  const int64_t at_E = (*read.held_at_E)[static_cast<size_t>(range - read.held->begin())] +
-                       tensor_E - range->begin_E;
-  return read.values + at_E * read.item_bytes;
-}
-
-/// Where the piece can be read to at once: it is wanted wholly and goes to one stretch. Null if
-/// not.
-char* direct_target(const PlaceRead& read, const Piece& piece) {
-  const int64_t first_E = piece.begin / read.item_bytes;
-  const int64_t last_E = piece.end / read.item_bytes - 1;
-  const int64_t begin_E = tensor_element(read.box, *read.shape, first_E);
-  const int64_t num_elements = last_E - first_E + 1;
-  if (first_E / run_elements(read.box, *read.shape) != last_E / run_elements(read.box, *read.shape))
-    return nullptr;
-  int64_t wanted = read.held == nullptr ? num_elements : 0;
-  if (read.held != nullptr)
-    for_each_common(*read.held, begin_E, begin_E + num_elements,
-                    [&](int64_t from_E, int64_t to_E) { wanted += to_E - from_E; });
-  return wanted == num_elements ? memory_of(read, begin_E) : nullptr;
-}
-
-void scatter(const PlaceRead& read, const Piece& piece, const char* bytes) {
-  for_each_wanted(read, piece, [&](int64_t box_E, int64_t tensor_E, int64_t count) {
-    std::memcpy(memory_of(read, tensor_E), bytes + (box_E * read.item_bytes - piece.begin),
-                static_cast<size_t>(count * read.item_bytes));
-  });
-}
-
 bool holds_bools(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char byte) { return (byte & ~1) == 0; });
 }
 
-void read_piece(const PlaceRead& read, std::vector<char>* buffer, Piece* piece) {
-  char* target = read.values == nullptr ? nullptr : direct_target(read, *piece);
-  const bool is_direct = target != nullptr;
-  if (!is_direct) {
-    buffer->resize(std::max(buffer->size(), static_cast<size_t>(piece->num_bytes())));
-    target = buffer->data();
-  }
-  const std::span<char> bytes(target, static_cast<size_t>(piece->num_bytes()));
-  read.file->read_at(read.place->offset + piece->begin, bytes);
-  const std::string_view content(bytes.data(), bytes.size());
+void check_piece(const PlaceRead& read, Piece* piece) {
+  const int64_t num_bytes = piece->end - piece->begin;
+  const char* bytes = read.file->fetch(read.place->offset + piece->begin, num_bytes);
+  const std::string_view content(bytes, static_cast<size_t>(num_bytes));
+  piece->bytes = bytes;
   piece->crc = crc32c(content);
   piece->is_sound_bool = !read.is_bool || holds_bools(content);
-  if (!is_direct && read.values != nullptr) scatter(read, *piece, target);
+}
+
+void copy_piece(const PlaceRead& read, const Piece& piece) {
+  for_each_wanted(read, piece, [&](int64_t box_E, int64_t tensor_E, int64_t count) {
+    copy_past_cache(read.values + tensor_E * read.item_bytes,
+                    piece.bytes + (box_E * read.item_bytes - piece.begin), count * read.item_bytes);
+  });
 }
 
 /// What the pieces of one place say of it; the first of them is at `piece`, which moves behind
@@ -109,7 +75,7 @@ std::string defect_of(const PlaceRead& read, size_t item, const std::vector<Piec
   uint32_t crc = 0;
   bool is_sound_bool = true;
   for (; *piece < pieces.size() && pieces[*piece].item == item; ++*piece) {
-    crc = crc32c_joined(crc, pieces[*piece].crc, pieces[*piece].num_bytes());
+    crc = crc32c_joined(crc, pieces[*piece].crc, pieces[*piece].end - pieces[*piece].begin);
     is_sound_bool = is_sound_bool && pieces[*piece].is_sound_bool;
   }
   if (masked_crc32c(crc) != read.place->masked_crc)
@@ -132,9 +98,8 @@ std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int n
     num_threads = 1;
   else if (num_threads == 0)
     num_threads = default_num_threads();
-  std::vector<std::vector<char>> buffers(static_cast<size_t>(num_threads));
-  for_each_on_threads(pieces.size(), num_threads, [&](size_t i, size_t thread) {
-    read_piece(places[pieces[i].item], &buffers[thread], &pieces[i]);
+  for_each_on_threads(pieces.size(), num_threads, [&](size_t i, size_t /*thread*/) {
+    check_piece(places[pieces[i].item], &pieces[i]);
   });
   std::vector<PlaceDefect> defects;
   size_t piece = 0;
@@ -142,7 +107,12 @@ std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int n
     std::string what = defect_of(places[item], item, pieces, &piece);
     if (!what.empty()) defects.push_back({item, std::move(what)});
   }
-  return defects;
+  if (!defects.empty()) return defects;
+  for_each_on_threads(pieces.size(), num_threads, [&](size_t i, size_t /*thread*/) {
+    const PlaceRead& read = places[pieces[i].item];
+    if (read.values != nullptr) copy_piece(read, pieces[i]);
+  });
+  return {};
 }
 
 }  // namespace lockstep::checkpoint

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
+#include "base/file_mapping.h"
 #include "checkpoint/bundle_index.h"
 
 namespace lockstep::checkpoint {
@@ -12,7 +12,7 @@ namespace lockstep::checkpoint {
 /// One place of a shard to be read and checked: a whole tensor or a slice of one. What is pointed
 /// to must live as long as this.
 struct PlaceRead {
-  const files::Reader* file = nullptr;
+  const files::Mapping* file = nullptr;
   const BundlePlace* place = nullptr;
   TensorBox box = {};  ///< of the tensor; the whole of it if it has no slices
   const std::vector<int64_t>* shape = nullptr;  ///< of the tensor
@@ -22,9 +22,6 @@ struct PlaceRead {
   char* values = nullptr;
   /// Only these elements of the tensor are wanted; null: all.
   const std::vector<ElementRange>* held = nullptr;
-  /// Where in `values` each of these ranges begins, if they lie there one after the other; null:
-  /// `values` is the whole tensor's memory.
-  const std::vector<int64_t>* held_at_E = nullptr;
 };
 
 /// What is wrong with a place, for an error text.
@@ -36,11 +33,10 @@ struct PlaceDefect {
 /// "wrong crc32c (damaged): ..." with what was found and what was expected.
 std::string wrong_crc_text(int64_t num_bytes, uint32_t found, uint32_t expected);
 
-/// Reads every place wholly, in pieces that several threads take from one list, and sums the crc of
-/// each piece while it is in the cache. A piece that goes to one stretch of memory is read straight
-/// into it, others through a buffer of a piece's size. Gives the defects, lowest first: values of a
-/// place that has one have been written. All places must lie inside their files. `num_threads`
-/// 0 means work_threads.h's default. Throws Error(kIo).
+/// Fetches every place wholly and sums its crc; if all are right, copies what is wanted to
+/// `values`, else gives the defects, lowest first, and has written nothing. Both are done in pieces
+/// that several threads take from one list. All places must lie inside their files. `num_threads` 0
+/// means work_threads.h's default. Throws Error(kIo), with nothing written.
 std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads);
 
 }  // namespace lockstep::checkpoint

@@ -1,15 +1,19 @@
-// open, pread, fsync and pthread_create of this program, in front of the C library's.
+// open, pread, madvise, fsync and pthread_create of this program, in front of the C library's.
 #include "tests/checkpoint/file_calls.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
+#include <iterator>
 #include <mutex>
+#include <stdexcept>
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,7 +28,8 @@ struct Plan {
   std::atomic<bool> reached = false;
 };
 
-std::atomic<Plan*> plan = nullptr;
+constexpr int kMaxPlans = 2;
+std::atomic<Plan*> plans[kMaxPlans];
 std::atomic<std::vector<std::string>*> synced = nullptr;
 std::mutex synced_mutex;
 
@@ -37,14 +42,26 @@ std::string path_of(int descriptor) {
 
 /// The plan, if this call is to be struck.
 Plan* striking(const char* call, const std::string& path) {
-  Plan* now = plan;
-  if (now == nullptr || now->call != call || path.find(now->path) == std::string::npos)
-    return nullptr;
-  const int number = ++now->num_calls;
-  if (now->nth != 0 && number != now->nth) return nullptr;
-  now->reached = true;
-  if (now->what == Strike::kKill) (void)::raise(SIGKILL);
-  return now;
+  for (Plan* const now : plans) {
+    if (now == nullptr || now->call != call || path.find(now->path) == std::string::npos) continue;
+    const int number = ++now->num_calls;
+    if (now->nth != 0 && number != now->nth) continue;
+    now->reached = true;
+    if (now->what == Strike::kKill) (void)::raise(SIGKILL);
+    return now;
+  }
+  return nullptr;
+}
+
+bool is_disk_broken() {
+  return std::any_of(std::begin(plans), std::end(plans), [](const Plan* one) {
+    return one != nullptr && one->what == Strike::kBrokenDisk && one->reached;
+  });
+}
+
+bool is_any_call_struck() {
+  return std::any_of(std::begin(plans), std::end(plans),
+                     [](const std::atomic<Plan*>& one) { return one != nullptr; });
 }
 
 int fails(Strike what) {
@@ -55,17 +72,19 @@ int fails(Strike what) {
 }  // namespace
 
 StruckCall::StruckCall(std::string call, std::string path, int nth, Strike what) {
+  while (slot_ < kMaxPlans && plans[slot_] != nullptr) ++slot_;
+  if (slot_ == kMaxPlans) throw std::logic_error("too many calls are struck at a time");
   auto* const made = new Plan;
   made->call = std::move(call);
   made->path = std::move(path);
   made->nth = nth;
   made->what = what;
-  plan = made;
+  plans[slot_] = made;
 }
 
-StruckCall::~StruckCall() { delete plan.exchange(nullptr); }
+StruckCall::~StruckCall() { delete plans[slot_].exchange(nullptr); }
 
-bool StruckCall::was_reached() const { return plan.load()->reached; }
+bool StruckCall::was_reached() const { return plans[slot_].load()->reached; }
 
 SyncedPaths::SyncedPaths() { synced = new std::vector<std::string>; }
 
@@ -77,7 +96,8 @@ std::vector<std::string> SyncedPaths::paths() const {
 }
 
 ssize_t struck_pread(int descriptor, void* bytes, size_t num_bytes, off_t offset) {
-  const Plan* struck = plan.load() == nullptr ? nullptr : striking("pread", path_of(descriptor));
+  const Plan* struck = is_any_call_struck() ? striking("pread", path_of(descriptor)) : nullptr;
+  if (is_disk_broken()) return fails(Strike::kIoError);
   if (struck == nullptr) return ::syscall(SYS_pread64, descriptor, bytes, num_bytes, offset);
   if (struck->what == Strike::kEnd) return 0;
   if (struck->what == Strike::kShort) num_bytes = (num_bytes + 1) / 2;
@@ -85,6 +105,12 @@ ssize_t struck_pread(int descriptor, void* bytes, size_t num_bytes, off_t offset
   const ssize_t count = ::syscall(SYS_pread64, descriptor, bytes, num_bytes, offset);
   if (struck->what == Strike::kFlip && count > 0) static_cast<char*>(bytes)[count / 2] ^= 4;
   return count;
+}
+
+int struck_madvise(void* begin, size_t num_bytes, int advice) {
+  if (advice == MADV_POPULATE_READ)
+    if (const Plan* struck = striking("madvise", "")) return fails(struck->what);
+  return static_cast<int>(::syscall(SYS_madvise, begin, num_bytes, advice));
 }
 
 int struck_fsync(int descriptor) {
@@ -121,6 +147,10 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
 
 ssize_t pread(int descriptor, void* bytes, size_t num_bytes, off_t offset) {
   return lockstep::checkpoint::tests::struck_pread(descriptor, bytes, num_bytes, offset);
+}
+
+int madvise(void* begin, size_t num_bytes, int advice) {
+  return lockstep::checkpoint::tests::struck_madvise(begin, num_bytes, advice);
 }
 
 int fsync(int descriptor) { return lockstep::checkpoint::tests::struck_fsync(descriptor); }

@@ -8,6 +8,7 @@ namespace lockstep::checkpoint::tests {
 /// What a struck call does.
 enum class Strike {
   kIoError,       ///< fails with EIO
+  kBrokenDisk,    ///< fails with EIO, and so does every pread after it
   kNoPermission,  ///< fails with EACCES
   kInvalid,       ///< fails with EINVAL
   kShort,         ///< a read: gives half of the bytes, which is no error
@@ -17,8 +18,9 @@ enum class Strike {
 };
 
 /// While it lives, the `nth` call (from 1) of `call` (open, pread, fsync) on a path that holds
-/// `path`, or of pthread_create (which fails with EAGAIN), is struck; 0: each. This program's own
-/// calls alone, over all threads. One at a time.
+/// `path`, or of pthread_create (which fails with EAGAIN) or madvise with MADV_POPULATE_READ
+/// (`path` is empty for both), is struck; 0: each. This program's own calls alone, over all
+/// threads. Two at a time, on different calls.
 class StruckCall {
  public:
   StruckCall(std::string call, std::string path, int nth, Strike what);
@@ -28,6 +30,9 @@ class StruckCall {
 
   /// Whether there were so many calls.
   bool was_reached() const;
+
+ private:
+  int slot_ = 0;
 };
 
 /// While it lives, the paths of fsync calls are noted, in order.

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/files.h"
+
+namespace lockstep::files {
+
+/// The bytes of a file as memory: pages of the system's page cache, mapped, so that nothing is
+/// copied to read them. Where the file or the kernel (before Linux 5.14) cannot do that without
+/// the risk of a SIGBUS at a fault of the disk, memory that they are read into. Any thread may
+/// fetch(); release() stands alone.
+class Mapping {
+ public:
+  /// `file` must outlive the object. Takes address space for the whole file, memory for none of it.
+  /// Throws Error(kIo) if there is not so much address space.
+  explicit Mapping(const Reader& file);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  /// Bytes [offset, offset + num_bytes), which lie inside the file, read from the disk when it
+  /// returns; they stay until release(). Throws Error(kIo) if they cannot be read. Once it has
+  /// returned, only a file that somebody truncates, or pages that the system drops and then cannot
+  /// read again, make reading them fail (SIGBUS).
+  const char* fetch(int64_t offset, int64_t num_bytes) const;
+  /// Gives back what was fetched.
+  void release();
+
+ private:
+  const Reader& file_;
+  char* bytes_ = nullptr;
+  bool is_copy_ = false;  ///< anonymous memory that fetch() reads into
+};
+
+}  // namespace lockstep::files
