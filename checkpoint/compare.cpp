@@ -38,13 +38,18 @@ double larger(double so_far, double next) {
   return std::isnan(so_far) || so_far > next ? so_far : next;
 }
 
+/// Unlike ==: a NaN is the same as itself, and 0 is not -0.
+bool same_bits(const void* a, const void* b, size_t num_bytes) {
+  return std::memcmp(a, b, num_bytes) == 0;
+}
+
 template <typename T>
 TensorDifference compare_as(const T* a, const T* b, int64_t num_elements) {
   TensorDifference result{.num_elements = num_elements};
   for (int64_t i = 0; i < num_elements; ++i) {
     result.num_zeros_a += a[i] == T(0) ? 1 : 0;
     result.num_zeros_b += b[i] == T(0) ? 1 : 0;
-    if (std::memcmp(a + i, b + i, sizeof(T)) == 0) continue;
+    if (same_bits(a + i, b + i, sizeof(T))) continue;
     ++result.num_different;
     result.max_difference = larger(result.max_difference, distance(a[i], b[i]));
   }

@@ -148,7 +148,7 @@ void ShardImage::fill_slot(Slot* slot) {
   const SavePiece& piece = *slot->piece;
   char* to = bytes_.data() + slot->slice.offset;
   if (piece.is_text()) {
-    std::memcpy(to, slot->text.data(), slot->text.size());  // its crc is not that of the bytes
+    slot->text.copy(to, slot->text.size());  // its crc is not that of the bytes
     return;
   }
   uint32_t crc = 0;

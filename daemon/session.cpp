@@ -28,6 +28,27 @@ RunConfig load_checked(const SessionOptions& options) {
   return config;
 }
 
+std::unique_ptr<dist::Communicator> make_gradient_communicator(const dist::SyncOptions& sync,
+                                                               const at::Device& device,
+                                                               dist::Communicator& control,
+                                                               const SessionWorld& world) {
+  std::unique_ptr<dist::Communicator> gradients =
+      device.is_cuda() ? dist::make_nccl_communicator(control, device.index(), sync.timeout_s)
+                       : world.make_cpu_communicator(sync);
+  if (sync.check_collectives)
+    gradients = std::make_unique<dist::CheckedCommunicator>(std::move(gradients),
+                                                            world.make_cpu_communicator(sync));
+  return gradients;
+}
+
+/// Its time limit is that of saves.
+std::unique_ptr<dist::Communicator> make_save_communicator(const RunConfig& config,
+                                                           const SessionWorld& world) {
+  dist::SyncOptions sync = config.sync;
+  sync.timeout_s = config.checkpoint.timeout_s;
+  return world.make_cpu_communicator(sync);
+}
+
 void announce(const Assembly& assembly, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
   if (process.rank != 0) return;
@@ -147,16 +168,9 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     require_device_keeps_promises(config.run, device);
     return true;
   });
-  std::unique_ptr<dist::Communicator> gradients =
-      device.is_cuda()
-          ? dist::make_nccl_communicator(control, device.index(), config.sync.timeout_s)
-          : world.make_cpu_communicator(config.sync);
-  if (config.sync.check_collectives)
-    gradients = std::make_unique<dist::CheckedCommunicator>(
-        std::move(gradients), world.make_cpu_communicator(config.sync));
-  dist::SyncOptions for_saves = config.sync;
-  for_saves.timeout_s = config.checkpoint.timeout_s;
-  const std::unique_ptr<dist::Communicator> saves = world.make_cpu_communicator(for_saves);
+  const std::unique_ptr<dist::Communicator> gradients =
+      make_gradient_communicator(config.sync, device, control, world);
+  const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
   const auto assembly = dist::on_all_ranks(
       control, [&] { return std::make_unique<Assembly>(config, control, *gradients, *saves); });
   (void)dist::on_all_ranks(control, [&] { return assembly->total_steps(); });

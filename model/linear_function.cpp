@@ -80,6 +80,7 @@ void save_params(AutogradContext* context, const at::Tensor& inputs_BI, const at
 }
 ParamGrads write_params(AutogradContext* context, const variable_list& saved,
                         const at::Tensor& grad_BO, size_t weight_input) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an IValue holds integers, no plain pointers
   auto* is_stale = reinterpret_cast<bool*>(context->saved_data["is_stale"].toInt());
   ParamGrads grads;
   if (context->needs_input_grad(weight_input))

@@ -84,6 +84,7 @@ LOCKSTEP_INLINE void add_kept(const float* changes_K, const uint8_t* bits, int64
 }  // namespace lockstep::optim::math
 
 /// The kernels of one path out of the loops above; `target` is the attribute of its functions.
+// NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
 #define LOCKSTEP_UPDATE_KERNELS(target)                                                        \
   target void adam_of_path(int64_t num, const float* grads, const float* values, float* m,     \
                            float* v, float* changes, const AdamNumbers& by) {                  \
@@ -103,3 +104,4 @@ LOCKSTEP_INLINE void add_kept(const float* changes_K, const uint8_t* bits, int64
     else                                                                                       \
       math::momentum<false, false>(num, grads, values, m, changes, by);                        \
   }
+// NOLINTEND(bugprone-macro-parentheses)

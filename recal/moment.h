@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "base/decimal.h"
 
@@ -48,7 +47,7 @@ struct Window {
 class StageSpan {
  public:
   /// end: nothing for the last stage, which may last to the run's end.
-  StageSpan(const Moment& start, std::optional<Moment> end) : start_(start), end_(std::move(end)) {}
+  StageSpan(const Moment& start, const std::optional<Moment>& end) : start_(start), end_(end) {}
 
   const Moment& start() const { return start_; }
   void place(Moment* moment);

@@ -81,6 +81,7 @@ void RecipeVariables::substitute(const YAML::Node& node) {
 }
 
 void RecipeVariables::replace(const YAML::Node& scalar) {
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the node's own text changes below
   const std::string text = scalar.Scalar();
   if (!is_expression(text) || failed_.contains(mark_of(scalar))) return;
   try {

@@ -59,7 +59,7 @@ MPI_Win make_window(const OwnedComm& comm, int64_t num_bytes) {
 std::byte* begin_of_page(void* at) {
   const auto address = reinterpret_cast<uintptr_t>(at);
   const auto page = static_cast<uintptr_t>(kPageBytes);
-  return reinterpret_cast<std::byte*>((address + page - 1) / page * page);
+  return static_cast<std::byte*>(at) + (page - address % page) % page;
 }
 
 std::vector<std::byte*> segments_of(MPI_Win window, int num_members) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
