@@ -22,11 +22,11 @@ bool can_populate(char* begin) { return ::madvise(begin, 0, MADV_POPULATE_READ) 
 /// The pages that hold these bytes, read from the disk.
 bool populate(char* bytes, int64_t num_bytes) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(bytes) / page * page;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(bytes) + static_cast<uintptr_t>(num_bytes);
+  const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes) % page);
+  const auto length = static_cast<size_t>(before + num_bytes);
   int result = 0;
   do {
-    result = ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);
+    result = ::madvise(bytes - before, length, MADV_POPULATE_READ);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN));
   return result == 0;
 }
