@@ -61,6 +61,7 @@ constexpr std::array kAliases = {
     AliasRow{"MagnitudePruningModifier", GradualKS::kTag, ""},
     AliasRow{GradualKS::kGlobalTag, GradualKS::kTag, " with global_sparsity: true"},
     AliasRow{"ConstantPruningModifier", ConstantKS::kTag, ""},
+    AliasRow{"LegacyQuantizationModifier", QuantizationModifier::kTag, ""},
 };
 
 /// Every name that a tag may have.

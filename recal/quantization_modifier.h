@@ -5,16 +5,16 @@
 
 #include "base/yaml_fields.h"
 #include "recal/modifier.h"
-#include "recal/param_selector.h"
+#include "recal/quantized_layers.h"
 
 namespace lockstep::recal {
 
 struct QuantizationOptions {
   std::optional<Moment> start;
-  std::optional<ParamSelector> submodules;  ///< nothing: every layer that can be quantized
+  bool start_is_default = false;
+  QuantizedLayers layers;
   std::optional<Moment> observers_off;      ///< ranges of activations stay from here on
   std::optional<Moment> batch_norm_frozen;  ///< running statistics stay from here on
-  bool per_channel = true;                  ///< a scale per output channel of a weight
 };
 
 /// Computes with weights and inputs rounded to what int8 can hold, from its start on; it has no

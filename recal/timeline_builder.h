@@ -74,9 +74,12 @@ class TimelineBuilder {
   /// The current modifier says whether these parameters are trained; with `exclusive` all others
   /// are the opposite. Adds the actions itself, at the end.
   void claim_trainable(const Selection& selection, StepRange steps, bool trainable, bool exclusive);
-  /// The layers of these names, or all (null), are quantized. claim.modifier and claim.layers are
-  /// filled in. Returns the parameter set of their weights.
-  int claim_quantization(const ParamSelector* submodules, QuantizationClaim claim);
+  /// Indexes of the layers of these names, or of all (null); none without a model. A name that is
+  /// not there is a fault.
+  std::vector<int64_t> resolve_layers(const ParamSelector* submodules);
+  /// claim.layers are quantized; claim.modifier is filled in. Returns the parameter set of their
+  /// weights, called `text` without a model.
+  int claim_quantization(QuantizationClaim claim, const std::string& text);
   /// Any parameters; whose values the current modifier sets at these steps.
   int claim_values(const Selection& selection, StepRange steps);
 
@@ -88,6 +91,8 @@ class TimelineBuilder {
   void note(const std::string& message);
   void warn(const std::string& message);
   void fault(const std::string& message);
+  /// A fault with a place of its own.
+  void fault(const Fault& fault) { faults_->add(fault); }
   /// A note, once for all modifiers of the current one's tag, that a key is missing and what is
   /// taken instead.
   void note_default(std::string_view key, std::string_view value);
@@ -108,7 +113,6 @@ class TimelineBuilder {
 
   enum class Selects { kPrunable, kAny };
   std::vector<int64_t> resolve(const Selection& selection, Selects what);
-  std::vector<int64_t> resolve_layers(const ParamSelector* submodules);
   int add_param_set(const std::vector<int64_t>& params, const std::string& text);
   void note_logged(const std::vector<int64_t>& params);
   void note_selected(const Selection& selection, const std::vector<int64_t>& params, Selects what);

@@ -61,10 +61,6 @@ void TimelineBuilder::note_selected(const Selection& selection, const std::vecto
 
 std::vector<int64_t> TimelineBuilder::resolve_layers(const ParamSelector* submodules) {
   if (!inputs_.params) return {};
-  if (inputs_.layers.empty()) {
-    fault("the model has no layer to quantize: no linear layer or convolution");
-    return {};
-  }
   if (submodules != nullptr) return submodules->resolve_layers(inputs_.layers, faults_);
   std::vector<int64_t> all(inputs_.layers.size());
   std::iota(all.begin(), all.end(), 0);
@@ -200,15 +196,14 @@ void TimelineBuilder::claim_trainable(const Selection& selection, StepRange step
     trainable_.add(now(), others(params, inputs_.params->size()), steps, !trainable, faults_);
 }
 
-int TimelineBuilder::claim_quantization(const ParamSelector* submodules, QuantizationClaim claim) {
+int TimelineBuilder::claim_quantization(QuantizationClaim claim, const std::string& text) {
   claim.modifier = &now();
-  claim.layers = resolve_layers(submodules);
   std::vector<int64_t> weights;
   for (const int64_t layer : claim.layers)
     weights.push_back(inputs_.layers[static_cast<size_t>(layer)].weight_param);
   std::sort(weights.begin(), weights.end());
   quantization_.add(std::move(claim), faults_);
-  return add_param_set(weights, submodules != nullptr ? submodules->text() : std::string(kAll));
+  return add_param_set(weights, text);
 }
 
 int TimelineBuilder::claim_values(const Selection& selection, StepRange steps) {

@@ -22,6 +22,7 @@ struct RefusedForm {
   const char* file;
   std::string fault;  ///< `line:col: message`, or its beginning
   std::string stage;
+  bool has_model = true;
 };
 
 std::ostream& operator<<(std::ostream& out, const Form& form) { return out << form.file; }
@@ -53,12 +54,10 @@ TEST_P(PublishedForms, Load) {
 TEST_P(RefusedForms, NameTheWayOut) {
   Faults faults;
   const Recipe recipe = load(GetParam().file, GetParam().stage, &faults);
-  if (faults.empty())
-    Timeline::compile(recipe,
-                      {.steps_per_epoch = kSteps,
-                       .base_learning_rate = 0.1,
-                       .params = std::vector<ParamInfo>{{"classifier.fc.weight", true, 40}}},
-                      &faults);
+  TimelineInputs inputs{.steps_per_epoch = kSteps, .base_learning_rate = 0.1, .layers = {}};
+  if (GetParam().has_model)
+    inputs.params = std::vector<ParamInfo>{{"classifier.fc.weight", true, 40}};
+  if (faults.empty()) Timeline::compile(recipe, inputs, &faults);
   ASSERT_FALSE(faults.empty());
   EXPECT_EQ(brief(faults).substr(0, GetParam().fault.size()), GetParam().fault);
 }
@@ -150,7 +149,27 @@ INSTANTIATE_TEST_SUITE_P(
                         "1 sparsity 0.112857 for " + kAllPrunable,  // 0.05 + 0.65 (1 - (29/30)^3)
                         "30 sparsity 0.700000 for " + kAllPrunable},
              .notes = {},
-             .total_steps = 40}));
+             .total_steps = 40},
+        Form{.file = "quant_ignore_and_overrides.yaml",
+             .events = {"20 quantize __ALL__ except [sections.0.conv1, sections.1.conv2]",
+                        "40 keep the quantization ranges as they are"},
+             .notes = {"only linear layers and convolutions are quantized: GELU, RMSNorm, "
+                       "Embedding are none"},
+             .total_steps = 60},
+        Form{.file = "quant_no_start.md",
+             .events = {"0 quantize __ALL__ except [classifier]"},
+             .notes = {"QuantizationModifier: no start_epoch is given: -1, the run's start; input "
+                       "ranges follow the inputs of training",
+                       "Embedding, BMMOutput_QK, ReLU are none"},
+             .total_steps = 30},
+        Form{.file = "quant_config_groups.yaml",
+             .events = {"0 quantize [Linear, re:sections.*conv1] except [head]"},
+             .notes = {"no start_epoch is given", "quantized: Embedding is none"},
+             .total_steps = std::nullopt},
+        Form{.file = "quant_scheme_one_head.yaml",
+             .events = {"10 quantize __ALL__ except [classifier]"},
+             .notes = {"the recipe names no version"},
+             .total_steps = std::nullopt}));
 
 INSTANTIATE_TEST_SUITE_P(
     Recipes, RefusedForms,
@@ -182,6 +201,16 @@ INSTANTIATE_TEST_SUITE_P(
                              "normalisation)"},
         RefusedForm{.file = "two_gradual_overlapping.yaml",
                     .fault = "10:5: GMPruningModifier and GMPruningModifier ("},
+        RefusedForm{.file = "quant_four_bits.yaml",
+                    .fault = "9:31: 'QuantizationModifier.config_groups.layers.weights.num_bits' "
+                             "is 4, it must be 8: layers are rounded to int8; or leave the "
+                             "layers out: ignore",
+                    .has_model = false},
+        RefusedForm{.file = "quant_calibrated.yaml",
+                    .fault = "5:28: 'QuantizationModifier.num_calibration_steps' is 64, it may "
+                             "only be 0 or left out: there is no calibration before training: "
+                             "input ranges follow the inputs of training, until "
+                             "disable_quantization_observer_epoch"},
         RefusedForm{.file = "set_behind_the_range.yaml",
                     .fault = "9:5: the model has no layer to quantize"}));
 

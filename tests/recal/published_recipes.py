@@ -27,7 +27,6 @@ KNOWN_REASONS = {
     "the file names an anchor that it does not define": r"referenced anchor is not defined|unknown anchor",
     "the file names a variable that it does not define": r"there is no variable",
     "a sparsity that falls": r"must not be less than init_sparsity",
-    "a key of quantization that is missing": r"unknown key '[a-z_]+' in 'QuantizationModifier'",
     "a stage without training": r"is one-shot",
 }
 

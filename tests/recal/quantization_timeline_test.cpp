@@ -103,11 +103,8 @@ TEST(Quantization, WhatItsTextMayNotHold) {
       faults("start_epoch: 0, end_epoch: 5"),
       "3:55: 'QuantizationModifier.end_epoch' may only be -1: once on, quantization stays on");
   EXPECT_THAT(faults("start_epoch: 0, end_step: 0"), HasSubstr("end_step' may only be -1"));
-  EXPECT_EQ(faults("start_epoch: 0, num_calibration_steps: 5"),
-            "3:44: unknown key 'num_calibration_steps' in 'QuantizationModifier'; there are "
-            "start_epoch, start_step, submodules, disable_quantization_observer_epoch, "
-            "disable_quantization_observer_step, freeze_bn_stats_epoch, freeze_bn_stats_step, "
-            "weights, end_epoch, end_step");
+  EXPECT_THAT(faults("start_epoch: 0, calibration_steps: 5"),
+              HasSubstr("unknown key 'calibration_steps' in 'QuantizationModifier'"));
   EXPECT_THAT(faults("start_epoch: 0, weights: per_row"),
               HasSubstr("must be one of per_channel, per_tensor, not 'per_row'"));
 }
@@ -125,7 +122,13 @@ TEST(Quantization, KeysThatSayWhatHoldsAnyway) {
   EXPECT_THAT(faults("exclude_module_types: [Conv2d]"), HasSubstr("in submodules"));
   EXPECT_THAT(faults("custom_quantizable_module_types: [SiLU]"),
               HasSubstr("only linear layers and convolutions can be quantized"));
-  EXPECT_THAT(faults("ignore: [head]"), HasSubstr("unknown key 'ignore'"));
+  EXPECT_EQ(faults("model_fuse_fn_name: none, activation_bits: 8, weight_bits: 8.0, "
+                   "reduce_range: no, tensorrt: False, model_fuse_fn_kwargs: {}, "
+                   "num_calibration_steps: 0, exclude_batchnorm: true"),
+            "");
+  EXPECT_THAT(faults("activation_bits: 4"), HasSubstr("is 4, it may only be 8 or left out"));
+  EXPECT_THAT(faults("model_fuse_fn_name: conv_bn_relus"), HasSubstr("may only be no_fuse"));
+  EXPECT_THAT(faults("tensorrt: true"), HasSubstr("inputs have a zero point"));
 }
 
 TEST(Quantization, TwoOfThem) {

@@ -15,7 +15,8 @@ constexpr const char* kTags =
     "!TrainableParamsModifier, !QuantizationModifier, !SetParamModifier, !GradualParamModifier; "
     "other names: !GMPruningModifier (= !GradualKSModifier), !MagnitudePruningModifier (= "
     "!GradualKSModifier), !GlobalMagnitudePruningModifier (= !GradualKSModifier with "
-    "global_sparsity: true), !ConstantPruningModifier (= !ConstantKSModifier)";
+    "global_sparsity: true), !ConstantPruningModifier (= !ConstantKSModifier), "
+    "!LegacyQuantizationModifier (= !QuantizationModifier)";
 
 /// The complete modifiers, as `key: value` pairs, to be changed one pair at a time.
 struct Item {
@@ -104,7 +105,7 @@ std::string faults_of(const Item& changed) { return recal::faults_of(recipe_of({
 /// What is -1 where it is missing, as in the system that these recipes come from.
 bool has_default(const std::string& tag, const std::string& key) {
   return (tag == "LearningRateModifier" && key == "end_epoch") ||
-         (tag.starts_with("Set") && key == "start_epoch");
+         ((tag.starts_with("Set") || tag == "QuantizationModifier") && key == "start_epoch");
 }
 
 TEST(RecipeFaults, EachRequiredKeyIsMissed) {

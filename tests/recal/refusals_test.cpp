@@ -30,7 +30,8 @@ const std::string kModifiers =
     "!TrainableParamsModifier, !QuantizationModifier, !SetParamModifier, !GradualParamModifier; "
     "other names: !GMPruningModifier (= !GradualKSModifier), !MagnitudePruningModifier (= "
     "!GradualKSModifier), !GlobalMagnitudePruningModifier (= !GradualKSModifier with "
-    "global_sparsity: true), !ConstantPruningModifier (= !ConstantKSModifier)";
+    "global_sparsity: true), !ConstantPruningModifier (= !ConstantKSModifier), "
+    "!LegacyQuantizationModifier (= !QuantizationModifier)";
 
 class Refusals : public ::testing::TestWithParam<Refusal> {};
 
