@@ -106,7 +106,7 @@ void HostRoom::fail(uint64_t count, double waited_s) const {
   for (int m = 0; m < num_members(); ++m)
     if (m != self_ && head(m).ticks.value() <= least)
       missing.push_back({peers_M_[m], seen_here_M_[m] && !is_running_here(peers_M_[m])});
-  throw_missing(call_, missing, waited_s);
+  throw_missing(call_, missing, waited_s, in_chains_);
 }
 
 void HostRoom::compare_calls() {

@@ -40,6 +40,9 @@ class HostRoom {
 
   /// Longest wait for another member; longer ones throw.
   void set_timeout_s(double timeout_s) { timeout_s_ = timeout_s; }
+  /// Members wait for ranks elsewhere too: one that is behind may wait in turn for one that hangs,
+  /// and errors say so.
+  void expect_chains() { in_chains_ = true; }
 
   int self() const { return self_; }
   int num_members() const { return layout_.num_members; }
@@ -86,6 +89,7 @@ class HostRoom {
   std::vector<Peer> peers_M_;
   std::vector<bool> seen_here_M_;  ///< whether the end of member m's process can be noticed
   double timeout_s_ = 300;
+  bool in_chains_ = false;
   Call call_;
   uint64_t num_ticks_ = 0;
   uint64_t first_tick_ = 0;  ///< of this call

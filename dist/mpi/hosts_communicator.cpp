@@ -46,6 +46,7 @@ HostsCommunicator::HostsCommunicator(std::unique_ptr<MessageCommunicator> flat, 
       hosts_(std::move(hosts)),
       tree_(TreeParts::of_hosts(hosts_.hosts_N)),
       flat_(std::move(flat)) {
+  room_.expect_chains();
   const int host = hosts_.hosts_N[rank()];
   int next_member = 0;
   for (const int i : tree_.parts_of(host)) {
@@ -62,6 +63,7 @@ HostsCommunicator::HostsCommunicator(std::unique_ptr<MessageCommunicator> flat, 
   leader_transport_ = std::make_unique<MpiTransport>(std::move(*hosts_.leaders));
   leader_mail_ = std::make_unique<Mail>(*leader_transport_, options.direct_ranks);
   leader_mail_->set_timeout_s(options.timeout_s * kLeadersPatience);
+  leader_mail_->expect_chains();
   if (leader_mail_->is_direct() || !tree_.are_like_ranks())
     exchange_ = std::make_unique<PieceExchange>(*leader_mail_, tree_);
   else

@@ -90,7 +90,7 @@ void Mail::meet(Call call) {
     receive_note(i);
     send(reinterpret_cast<const std::byte*>(own_.get()), offsetof(Note, values), targets_[i],
          kNoteTag, &notes_sent_);
-    finish(&notes_due_, for_notes());
+    finish(&notes_due_, for_notes(), i == 0 ? 1 : kValuesPatience);
     compare(i);
   }
 }
@@ -141,7 +141,7 @@ void Mail::look_after(Batch* batch, double waited_s, double patience, bool* seen
   const bool any_gone =
       std::any_of(missing.begin(), missing.end(), [](const Missing& one) { return one.is_gone; });
   if (waited_s >= timeout_s_ * patience || (any_gone && *seen_gone))
-    throw_missing(own_->call, missing, waited_s, /*in_chain=*/patience > 1);
+    throw_missing(own_->call, missing, waited_s, in_chains_);
   *seen_gone = any_gone;
 }
 

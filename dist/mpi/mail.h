@@ -46,6 +46,10 @@ class Mail {
 
   /// Longest wait for another rank; longer ones throw.
   void set_timeout_s(double timeout_s) { timeout_s_ = timeout_s; }
+  /// Ranks may wait elsewhere before they come here: who does not come may wait in turn for one
+  /// that hangs, and errors say so. They do without this where not every rank gets every other's
+  /// notes.
+  void expect_chains() { in_chains_ = true; }
 
   int rank() const { return transport_.rank(); }
   int num_ranks() const { return transport_.num_ranks(); }
@@ -60,7 +64,8 @@ class Mail {
   /// rank makes another call.
   void wait_for_notes();
 
-  /// begin() and wait_for_notes(), and returns once every rank has called it.
+  /// begin() and wait_for_notes(), and returns once every rank has called it. Unless is_direct(),
+  /// who waits for the rank itself gives up first, then those that wait for these.
   void meet(Call call);
 
   /// What rank r sent with its note; for r = rank(), what was given to begin(). If is_direct().
@@ -92,6 +97,7 @@ class Mail {
 
   Transport& transport_;
   const bool is_direct_;
+  bool in_chains_ = !is_direct_;
   std::vector<Peer> peers_N_;
   std::vector<bool> seen_here_N_;
   double timeout_s_ = 300;

@@ -43,7 +43,7 @@ class World {
   std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options = {});
 
   /// Ends all ranks at once; the launcher returns `exit_code`. Does not return, and ends this
-  /// process within 10 s even if MPI hangs.
+  /// process within 3 s even if MPI hangs.
   [[noreturn]] void abort(int exit_code);
 
   /// "Open MPI v4.1.4, ...": must be equal on all ranks.

@@ -5,6 +5,9 @@
 
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <mpi.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "dist/agree.h"
 #include "dist/mpi/message_communicator.h"
@@ -13,6 +16,16 @@
 #include "dist/mpi/world.h"
 #include "tests/dist/communicator_contract.h"
 #include "tests/support/mpi_world.h"
+
+namespace {
+bool abort_hangs = false;
+}  // namespace
+
+/// Stands before MPI's own, which the program would otherwise find in its library.
+extern "C" int MPI_Abort(MPI_Comm comm, int exit_code) {
+  while (abort_hangs) ::pause();
+  return PMPI_Abort(comm, exit_code);
+}
 
 namespace lockstep::dist {
 namespace {
@@ -54,6 +67,21 @@ TEST_P(EveryWay, TwoMayBeUsedAtOnceByTwoThreads) {
   std::thread beside([&] { sum_often(*other, 1000); });
   sum_often(*one, 7);
   beside.join();
+}
+
+/// In a child, as it ends the process: what is under test is this process's own end.
+TEST(World, AnAbortThatHangsInMpiEndsTheProcessWithinFourSeconds) {
+  const auto start = std::chrono::steady_clock::now();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    abort_hangs = true;
+    tests::mpi_world().abort(79);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_LE(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 79);
 }
 
 double thread_cpu_ms() {

@@ -164,8 +164,8 @@ TEST(NcclOnFakeDevice, AFailedPartOfASplitEndsToo) {
 }
 
 TEST(NcclOnFakeDevice, ALostPeerIsToldWithoutTheDeadline) {
-  for (const FakeFault fault :
-       {FakeFault::kKill, FakeFault::kAsyncError, FakeFault::kCudaError, FakeFault::kRefusedCall}) {
+  for (const FakeFault fault : {FakeFault::kKill, FakeFault::kAsyncError, FakeFault::kCudaError,
+                                FakeFault::kTorchError, FakeFault::kRefusedCall}) {
     const FakeRun run = run_on_fake(3, {.fault = fault, .victim = 2, .at_collective = 1}, kLong,
                                     kGrace, reduce_three_times);
     for (int rank = 0; rank < 3; ++rank) {

@@ -143,6 +143,28 @@ TEST(TreeExchange, ARankThatHangsIsNamed) {
               ::testing::HasSubstr("for rank 13 (process"));
 }
 
+/// In a barrier notes wait for notes, so a rank that is missed may itself wait: no error takes it
+/// for the one that hangs, and those whom that one would have told speak first.
+TEST(TreeExchange, OfABarrierOnlyTheRankThatHangsIsSaidToHang) {
+  std::mutex mutex;
+  std::vector<std::string> texts;  // in the order in which ranks gave up
+  run_message_ranks(20, {.timeout_s = 1.0, .direct_ranks = 16}, [&](Communicator& comm) {
+    if (comm.rank() == 13) return;
+    try {
+      comm.barrier();
+      ADD_FAILURE() << "rank " << comm.rank() << " passed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kWatchdog);
+      const std::lock_guard lock(mutex);
+      texts.emplace_back(error.what());
+    }
+  });
+  ASSERT_EQ(texts.size(), 19U);
+  EXPECT_THAT(texts.front(), ::testing::HasSubstr("for rank 13 (process"));
+  for (const std::string& text : texts)
+    EXPECT_THAT(text, ::testing::HasSubstr("it hangs or waits for one that does"));
+}
+
 TEST(TreeExchange, ARankThatMakesAnotherCallIsNamed) {
   for (const bool meets : {false, true})
     EXPECT_THAT(

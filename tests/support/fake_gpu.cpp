@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -98,9 +99,13 @@ class FakeGpu final : public GpuCalls {
     require_current("is_reached");
     const std::lock_guard lock(shared_->mutex);
     const FakePlan& plan = shared_->plan;
-    if (plan.fault == FakeFault::kCudaError && plan.victim == rank_ &&
-        shared_->num_collectives_N[rank_] > plan.at_collective)
+    const bool has_failed =
+        plan.victim == rank_ && shared_->num_collectives_N[rank_] > plan.at_collective;
+    if (has_failed && plan.fault == FakeFault::kCudaError)
       throw Error(ExitCode::kUnavailable, "dist.nccl", "cudaEventQuery: device-side assert");
+    TORCH_CHECK(!has_failed || plan.fault != FakeFault::kTorchError ||
+                    caller_ == std::this_thread::get_id(),
+                "CUDA error: device-side assert");
     return (*static_cast<std::shared_ptr<FakeEvent>*>(handle))->is_reached;
   }
   void destroy(EventHandle handle) override {
@@ -222,6 +227,7 @@ class FakeGpu final : public GpuCalls {
     const Use use(*this, handle, call.name.c_str());
     FakeComm* comm = use.comm;
     std::unique_lock lock(shared_->mutex);
+    caller_ = std::this_thread::get_id();
     const int64_t number = shared_->num_collectives_N[rank_]++;
     const auto hits = [&](FakeFault fault) { return shared_->hits(rank_, number, fault); };
     if (hits(FakeFault::kHostHang))
@@ -269,6 +275,7 @@ class FakeGpu final : public GpuCalls {
 
   const std::shared_ptr<Shared> shared_;
   const int rank_, index_;
+  std::thread::id caller_;  // of the last collective; guarded by the cluster's mutex
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;

@@ -68,7 +68,8 @@ void FakeCluster::Shared::run(FakeComm* comm, int64_t number, int64_t place, Fak
   if (hits(comm->owner, number, FakeFault::kAsyncError)) {
     comm->failure = "unhandled system error";
     changed.wait(lock, has_ended);
-  } else if (hits(comm->owner, number, FakeFault::kHang)) {
+  } else if (hits(comm->owner, number, FakeFault::kHang) ||
+             hits(comm->owner, number, FakeFault::kTorchError)) {
     changed.wait(lock, has_ended);
   } else {
     call.input = call.input.empty() ? bytes_of(out) : std::move(call.input);
