@@ -12,10 +12,12 @@
 #include "base/folder_lock.h"
 #include "base/log.h"
 #include "checkpoint/garbage.h"
+#include "checkpoint/latest_checkpoint.h"
 #include "checkpoint/rank_faults.h"
 #include "checkpoint/save_files.h"
 #include "checkpoint/save_lock.h"
 #include "checkpoint/value_text.h"
+#include "checkpoint/verify.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -84,25 +86,43 @@ class SaveLocks {
   std::vector<std::unique_ptr<SaveLock>> locks_;
 };
 
-/// The state file names no save of which the index goes.
+std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
+  try {
+    return read_state_file(dir);
+  } catch (const Error& fault) {
+    log::warning("gc", fault.what());
+    return std::nullopt;
+  }
+}
+
+/// What the state file does not name yet, as its program was killed between its commit and writing
+/// it, is named as that program would have.
+void name_newest(const std::filesystem::path& dir, StateFile* state) {
+  const std::optional<std::string> newest = latest_checkpoint(dir);
+  if (!newest || quick_defect(*newest)) return;
+  const std::filesystem::path path(*newest);
+  const std::string name = path.filename().string();
+  if (dir / name != path || name == state->newest) return;
+  state->newest = name;
+  std::erase(state->all, name);
+  state->all.push_back(name);
+}
+
+/// The state file names no save of which the index goes, and the newest one of those that stay.
 void rewrite_state(const std::filesystem::path& dir, const std::vector<Garbage>& garbage) {
   std::set<std::string> gone;
   for (const Garbage& one : garbage)
     if (one.name.ends_with(".index")) gone.insert(one.name.substr(0, one.name.size() - 6));
-  if (gone.empty()) return;
-  std::optional<StateFile> state;
-  try {
-    state = read_state_file(dir);
-  } catch (const Error& fault) {
-    log::warning("gc", fault.what());
+  const std::optional<StateFile> before = readable_state_file(dir);
+  if (!before) return;
+  StateFile state = *before;
+  name_newest(dir, &state);
+  std::erase_if(state.all, [&](const std::string& name) { return gone.contains(name); });
+  if (gone.contains(state.newest)) {
+    if (state.all.empty()) return;  // it names none that stays; readers then go by the folder
+    state.newest = state.all.back();
   }
-  if (!state) return;
-  std::erase_if(state->all, [&](const std::string& name) { return gone.contains(name); });
-  if (gone.contains(state->newest)) {
-    if (state->all.empty()) return;  // it names none that stays; readers then go by the folder
-    state->newest = state->all.back();
-  }
-  write_state_file(dir, *state);
+  if (state.newest != before->newest || state.all != before->all) write_state_file(dir, state);
 }
 
 void remove_all(const std::filesystem::path& dir, const std::vector<Garbage>& garbage) {

@@ -60,14 +60,19 @@ StateList ObjectTable::state() {
   return all;
 }
 
-void ObjectTable::make_saved(const std::function<bool(const std::string&)>& is_saved) {
+void ObjectTable::make_saved(const std::function<bool(const std::string&)>& is_saved,
+                             std::set<std::string>* met) {
   const TensorNames known = names();
   for (const auto& [root, object] : objects_)
     object->make_saved(
         [&, &root = root, &object = object](const std::string& key) {
           return is_saved(object->whole_key(root, key));
         },
-        known);
+        known, met->insert(root).second);
+}
+
+void ObjectTable::discard_made() {
+  for (const auto& [root, object] : objects_) object->discard_made();
 }
 
 std::vector<ObjectTable::Late> ObjectTable::late_parts() {

@@ -23,8 +23,12 @@ class ObjectTable {
   /// Tells the objects of these whole keys that a restore has written into what state() listed.
   void restored(const std::set<std::string>& keys);
   bool has_object(std::string_view key) const;
-  /// Lets the objects make what they can of what is saved; `is_saved` tells of a whole key.
-  void make_saved(const std::function<bool(const std::string&)>& is_saved);
+  /// Lets the objects make what they can of what is saved; `is_saved` tells of a whole key. `met`
+  /// holds the keys of the objects that this restore has met before, and gains the others.
+  void make_saved(const std::function<bool(const std::string&)>& is_saved,
+                  std::set<std::string>* met);
+  /// Takes back what they made.
+  void discard_made();
 
   struct Late {
     std::string prefix;  ///< before its names: "model/fc1/"

@@ -1,5 +1,7 @@
 #include "checkpoint/restoration.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,6 +28,7 @@ Restoration::Restoration(const std::string& prefix, std::shared_ptr<ObjectTable>
     : values_(prefix), objects_(std::move(objects)) {}
 
 Restoration::~Restoration() {
+  discard_made();
   if (looked_at_) return;
   const std::vector<std::string> left = unused();
   if (left.empty()) return;
@@ -36,11 +39,28 @@ Restoration::~Restoration() {
 }
 
 void Restoration::make_what_objects_can() {
-  objects_->make_saved([this](const std::string& key) { return values_.find(key).has_value(); });
+  has_made_ = true;
+  objects_->make_saved([this](const std::string& key) { return values_.find(key).has_value(); },
+                       &met_);
+}
+
+void Restoration::discard_made() {
+  if (std::exchange(has_made_, false)) objects_->discard_made();
 }
 
 std::vector<NamedEntry> Restoration::matches(const std::set<std::string>& except) {
-  make_what_objects_can();
+  const std::set<std::string> met = met_;
+  try {
+    make_what_objects_can();
+    return find_matches(except);
+  } catch (...) {
+    discard_made();
+    met_ = met;
+    throw;
+  }
+}
+
+std::vector<NamedEntry> Restoration::find_matches(const std::set<std::string>& except) {
   std::vector<NamedEntry> found;
   std::vector<std::string> faults;
   for (StateEntry& entry : objects_->state()) {
@@ -57,7 +77,13 @@ std::vector<NamedEntry> Restoration::matches(const std::set<std::string>& except
 }
 
 void Restoration::take(const std::vector<NamedEntry>& matches) {
-  values_.read_all(matches);
+  try {
+    values_.read_all(matches);
+  } catch (...) {
+    discard_made();
+    throw;
+  }
+  has_made_ = false;
   for (const NamedEntry& each : matches) {
     taken_.insert(each.name);
     given_.insert(each.entry.key);
@@ -68,6 +94,7 @@ void Restoration::take(const std::vector<NamedEntry>& matches) {
 }
 
 void Restoration::stop() {
+  discard_made();
   stopped_ = looked_at_ = true;
   watches_.clear();
 }

@@ -33,7 +33,8 @@ class Restoration {
   std::vector<NamedEntry> matches(const std::set<std::string>& except = {});
   /// Writes what was found, and watches late parts.
   void start(const std::vector<NamedEntry>& matches);
-  /// Writes what was found. An error leaves each variable wholly old or wholly new.
+  /// Writes what was found. An error leaves each variable wholly old or wholly new; what objects
+  /// made for it is gone.
   void take(const std::vector<NamedEntry>& matches);
 
   /// Saved values that no variable has taken.
@@ -54,6 +55,8 @@ class Restoration {
 
  private:
   void make_what_objects_can();
+  void discard_made();
+  std::vector<NamedEntry> find_matches(const std::set<std::string>& except);
   void watch_late_parts();
   void created(const std::string& key, const at::Tensor& tensor);
 
@@ -62,6 +65,8 @@ class Restoration {
   std::set<std::string> taken_;  // names in the index of values that a variable has
   std::set<std::string> given_;  // keys of variables that have their value
   std::map<const LateTensors*, std::shared_ptr<void>> watches_;
+  std::set<std::string> met_;  // keys of objects
+  bool has_made_ = false;      // objects have made what has no value yet
   bool looked_at_ = false;
   bool stopped_ = false;
 };

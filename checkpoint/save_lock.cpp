@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -21,6 +22,7 @@
 #include "base/files.h"
 #include "base/lock_holder.h"
 #include "base/log.h"
+#include "checkpoint/save_files.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -34,6 +36,17 @@ constexpr int64_t kMaxJournalBytes = int64_t{1} << 20;
   const bool is_disk = number == ENOSPC || number == EIO || number == EDQUOT || number == EFBIG;
   throw Error(is_disk ? ExitCode::kIo : ExitCode::kCannotCreate, "checkpoint",
               fmt::format("{}: {}: {}", path, call, std::strerror(number)));
+}
+
+[[noreturn]] void refuse_foreign(const std::string& path) {
+  struct stat file {};
+  (void)::stat(path.c_str(), &file);
+  throw Error(
+      ExitCode::kCannotCreate, "checkpoint",
+      fmt::format("{} belongs to user {} (mode {:04o}) and may not be read by this one, so that "
+                  "nobody can tell whether a program of that user is saving here; once none is, "
+                  "that user may remove it; or choose another prefix",
+                  path, file.st_uid, file.st_mode & 07777));
 }
 
 bool has_no_locks(int number) {
@@ -80,6 +93,7 @@ SaveLock::SaveLock(const std::string& prefix, double patience_s)
     reopen();
     is_held_ = take(patience_s);
     if (!is_held_) warn_once(path_);
+    if (!may_write_) replace_by_own();
     left_over_ = numbers_in(text_of(descriptor_));
     may_go_ = left_over_.empty();
   } catch (...) {
@@ -96,8 +110,55 @@ SaveLock::~SaveLock() {
 
 void SaveLock::reopen() {
   if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) fail(path_, "open");
+  // Without O_CREAT second: a folder that all may write (/tmp) refuses it for another user's file.
+  for (const int flags : {O_RDWR | O_CREAT, O_RDWR, O_RDONLY}) {
+    descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, 0666);
+    may_write_ = (flags & O_RDWR) != 0;
+    if (descriptor_ >= 0) return share_with_folder();
+    if (errno == ENOENT && (flags & O_CREAT) == 0) return reopen();  // it went meanwhile
+    if (errno != EACCES) fail(path_, "open");
+  }
+  if (::access(path_.c_str(), F_OK) == 0) refuse_foreign(path_);
+  errno = EACCES;
+  fail(path_, "open");
+}
+
+/// Who may write the folder may write this file, whatever the umask: they save here too.
+void SaveLock::share_with_folder() const {
+  struct stat file {
+  }, folder{};
+  const std::string dir = std::filesystem::path(path_).parent_path().string();
+  if (::fstat(descriptor_, &file) != 0 || file.st_uid != ::geteuid() ||
+      ::stat(dir.empty() ? "." : dir.c_str(), &folder) != 0)
+    return;
+  constexpr mode_t kGroup = S_IRGRP | S_IWGRP, kOthers = S_IROTH | S_IWOTH;
+  mode_t mode = file.st_mode & 07777;
+  if ((folder.st_mode & S_IWGRP) != 0) mode |= kGroup;
+  if ((folder.st_mode & S_IWOTH) != 0) mode |= kOthers;
+  if (mode != (file.st_mode & 07777)) (void)::fchmod(descriptor_, mode);
+}
+
+/// The lock of the file that goes is held meanwhile, that of the new one before it has the name.
+void SaveLock::replace_by_own() {
+  const std::string text = text_of(descriptor_);
+  const std::string mine = path_ + std::string(kTemporarySuffix);
+  (void)::unlink(mine.c_str());
+  const int descriptor = ::open(mine.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) fail(mine, "open");
+  const bool is_whole =
+      ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  if (!is_whole || (is_held_ && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0) ||
+      ::rename(mine.c_str(), path_.c_str()) != 0) {
+    const int number = errno;
+    (void)::unlink(mine.c_str());
+    ::close(descriptor);
+    errno = number;
+    fail(path_, "replace another user's file");
+  }
+  ::close(descriptor_);
+  descriptor_ = descriptor;
+  may_write_ = true;
+  share_with_folder();
 }
 
 /// The one before may have removed the name of the file that was waited for.

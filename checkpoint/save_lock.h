@@ -13,6 +13,10 @@ namespace lockstep::checkpoint {
 /// journal: the numbers of the saves whose files are being written or removed. It is gone after a
 /// save that ended in order; what a killed one leaves tells the next which files are left over.
 ///
+/// Users who share a folder share the file: it may be written by whoever may write the folder. One
+/// that can only be read (made under another umask) is locked all the same and then replaced by
+/// one's own.
+///
 /// On a file system without flock nothing is excluded, and a warning says so once.
 class SaveLock {
  public:
@@ -38,10 +42,13 @@ class SaveLock {
   bool take(double patience_s);
   bool is_still_the_file() const;
   void reopen();
+  void share_with_folder() const;
+  void replace_by_own();
 
   std::string path_;
   int descriptor_ = -1;
   std::set<int64_t> left_over_;
+  bool may_write_ = false;
   bool is_held_ = false;
   bool may_go_ = false;
 };

@@ -21,7 +21,9 @@ std::shared_ptr<Trackable> track_module(std::shared_ptr<torch::nn::Module> modul
 /// its place in the optimizer. SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS; others throw
 /// Error(kConfig). Slots appear in LibTorch with the first step; a restore makes those that the
 /// save holds, for parameters that the optimizer has by then (add_param_group() later:
-/// look_for_new()). Rates and other options are settings of the program and are not saved. The
+/// look_for_new()). Where the save holds slots of this optimizer, an optimizer that has stepped
+/// since loses those that the save lacks: a longer history of LBFGS, the moments of a parameter
+/// that had none. Rates and other options are settings of the program and are not saved. The
 /// optimizer must outlive the Checkpoint.
 std::shared_ptr<Trackable> track_optimizer(torch::optim::Optimizer& optimizer);
 

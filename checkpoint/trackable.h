@@ -42,9 +42,13 @@ class Trackable {
   /// that the others hold.
   virtual StateList variables() { return {}; }
   /// Makes what it would make by itself later and a save holds a value for already (an optimizer's
-  /// slots), so that it can take the value now. `is_saved` tells of a relative key.
+  /// slots), so that it can take the value now. `is_saved` tells of a relative key. `is_first` at
+  /// the first time in a restore, when nothing of it has been written yet: what exists and the save
+  /// lacks may then go. restored() or discard_made() follows.
   virtual void make_saved(const std::function<bool(const std::string&)>& /*is_saved*/,
-                          const TensorNames& /*names*/) {}
+                          const TensorNames& /*names*/, bool /*is_first*/) {}
+  /// Takes back what make_saved() did: the restore failed, and nothing is to have changed.
+  virtual void discard_made() {}
   /// Called after a restore wrote into tensors that state() listed: for an object whose state is
   /// not itself a tensor, which lists a copy.
   virtual void restored() {}

@@ -11,6 +11,7 @@
 #include "checkpoint/verify.h"
 #include "tests/checkpoint/save_fixture.h"
 #include "tests/checkpoint/world_state.h"
+#include "tests/dist/spy_communicator.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -225,6 +226,30 @@ TEST(AsyncSaverReplicas, StatesThatHavePartedEndTheSaveOnEveryRank) {
     EXPECT_THAT(names_in(folder, "index"), IsEmpty());
     EXPECT_THAT(names_in(folder, "checkpoint"), IsEmpty());
   }
+}
+
+/// A peer is lost before anything is staged: whoever waits for the state is told by wait(), and the
+/// loop is told at once.
+TEST(AsyncSaverFaults, ASaveThatEndsBeforeItBeginsLetsTheStateGo) {
+  TemporaryFolder folder;
+  run_ranks(2, [&](dist::Communicator& control) {
+    lockstep::tests::SpyCommunicator comm(control);
+    comm.before_reduction = [](int) { throw Error(ExitCode::kUnavailable, "test", "a lost peer"); };
+    Saver saver({.prefix = folder.prefix()}, comm);
+    std::promise<std::string> told;
+    saver.set_on_lost([&](const Error& fault) { told.set_value(fault.what()); });
+    WorldState state(3, control.rank(), 2);
+    saver.begin(state.list(), 3);
+    EXPECT_NO_THROW(saver.wait_until_staged());
+    EXPECT_THAT(told.get_future().get(), HasSubstr("a lost peer"));
+    try {
+      saver.wait();
+      ADD_FAILURE() << "it was saved";
+    } catch (const Error& fault) {
+      EXPECT_EQ(fault.code(), ExitCode::kUnavailable);
+    }
+    EXPECT_FALSE(saver.is_under_way());
+  });
 }
 
 /// Where the index of a failed save may still be there, all that it names is.

@@ -1,5 +1,6 @@
 #include "checkpoint/collect.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "base/folder_lock.h"
 #include "checkpoint/best_save.h"
 #include "checkpoint/garbage.h"
+#include "checkpoint/latest_checkpoint.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/save_files.h"
 #include "tests/checkpoint/save_fixture.h"
@@ -139,6 +141,44 @@ TEST(Collect, AStateFileThatNamesAnOldSaveNamesOneThatStays) {
   collect_garbage(folder.path(), {.keep = 1});
   EXPECT_EQ(read_state_file(folder.path())->newest, "model.ckpt-2");
   EXPECT_THAT(read_state_file(folder.path())->all, ElementsAre("model.ckpt-2"));
+}
+
+/// As if the program had been killed between the commit of `number` and its state file.
+void forget_in_state_file(const TemporaryFolder& folder, int64_t number, const StateFile& before) {
+  write_state_file(folder.path(), before);
+  const auto index = folder / fmt::format("model.ckpt-{}.index", number);
+  std::filesystem::last_write_time(
+      folder / "checkpoint", std::filesystem::last_write_time(index) - std::chrono::seconds(1));
+}
+
+TEST(Collect, ASaveThatWasCommittedAndNotNamedYetStaysTheNewest) {
+  for (const std::optional<int64_t> keep :
+       {std::optional<int64_t>(2), std::optional<int64_t>(1), std::optional<int64_t>()}) {
+    TemporaryFolder folder;
+    save_numbers(folder, {3, 5});
+    const StateFile before = *read_state_file(folder.path());
+    save_numbers(folder, {10});
+    forget_in_state_file(folder, 10, before);
+    ASSERT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-10");
+    collect_garbage(folder.path(), {.keep = keep});
+    EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-10");
+    const StateFile after = *read_state_file(folder.path());
+    EXPECT_EQ(after.newest, "model.ckpt-10");
+    std::vector<std::string> names;
+    for (const int64_t number : numbers_in(folder))
+      names.push_back(fmt::format("model.ckpt-{}", number));
+    EXPECT_EQ(after.all, names);
+    EXPECT_EQ(names.size(), static_cast<size_t>(keep.value_or(3)));
+  }
+}
+
+TEST(Collect, ASaveToWhichTheStateFileWasSetBackStaysTheNewest) {
+  TemporaryFolder folder;
+  save_numbers(folder, {3, 5, 10});
+  write_state_file(folder.path(), {"model.ckpt-5", {"model.ckpt-3", "model.ckpt-5"}});
+  collect_garbage(folder.path(), {.keep = 2});
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-5");
+  EXPECT_THAT(read_state_file(folder.path())->all, ElementsAre("model.ckpt-5"));
 }
 
 TEST(Collect, RefusesWhileARunHoldsTheFolder) {

@@ -15,11 +15,13 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/collect.h"
+#include "checkpoint/rank_faults.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/save_files.h"
 #include "checkpoint/save_space.h"
 #include "checkpoint/verify.h"
+#include "dist/self_communicator.h"
 #include "tests/checkpoint/file_calls.h"
 #include "tests/checkpoint/save_fixture.h"
 
@@ -223,6 +225,112 @@ TEST(OwnSaves, WhatCannotBeRemovedHindersNoSaveAndGoesOnceItCan) {
   EXPECT_TRUE(tests::save_small({.prefix = folder.prefix()}, 8, 2).ok);
   EXPECT_FALSE(std::filesystem::exists(in_the_way));
   EXPECT_FALSE(std::filesystem::exists(folder / "model.ckpt.saving"));
+}
+
+#ifndef __SANITIZE_ADDRESS__  // which ends the program where there is no memory
+TEST(OwnSaves, ASaveThatFailsBeforeItWritesKeepsTheJournalOfAKilledOne) {
+  const TemporaryFolder folder;
+  tests::save_small({.prefix = folder.prefix()}, 1);
+  save_and_die(folder, 2, SavePhase::kShardWritten);
+  const std::string left = folder / "model.ckpt-2.data-00000-of-00002.tmp";
+  ASSERT_TRUE(std::filesystem::exists(left));
+  dist::SelfCommunicator alone;
+  // 4 PiB of one number: no memory to copy it to
+  const StateList huge{
+      {.key = "model/weight", .tensor = at::zeros({1}).expand({int64_t{1} << 50})}};
+  const SaveResult result = Saver({.prefix = folder.prefix()}, alone).save(huge, 3);
+  EXPECT_FALSE(result.ok);
+  EXPECT_THAT(result.error, HasSubstr("no memory"));
+  EXPECT_TRUE(std::filesystem::exists(left)) << "nobody has looked at it yet";
+  tests::save_small({.prefix = folder.prefix()}, 4);
+  EXPECT_FALSE(std::filesystem::exists(left)) << "forgotten by the failed save";
+}
+#endif
+
+/// Runs as another user of a folder that all may write; the child's exit status.
+int as_user(uid_t user, const std::function<void()>& body) {
+  const pid_t child = in_child([&] {
+    if (::setresuid(user, user, user) != 0) throw std::runtime_error("setresuid");
+    body();
+  });
+  return status_of(child);
+}
+
+class TwoUsers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root may become other users";
+    std::filesystem::permissions(folder_.path(), std::filesystem::perms::all);
+  }
+
+  static constexpr uid_t kOne = 54321, kOther = 54322;
+  TemporaryFolder folder_;
+};
+
+TEST_F(TwoUsers, EachMaySaveAfterTheOther) {
+  for (const uid_t user : {kOne, kOther, kOne})
+    EXPECT_EQ(as_user(user,
+                      [&] {
+                        SaveLock lock(folder_.prefix(), 0);
+                        lock.note({3});  // and is gone without a word
+                        ::_exit(0);
+                      }),
+              0);
+  EXPECT_EQ(as_user(kOther,
+                    [&] {
+                      SaveLock lock(folder_.prefix(), 0);
+                      check(lock.left_over() == std::set<int64_t>{3}, "the journal");
+                      lock.done();
+                    }),
+            0);
+  EXPECT_THAT(files::list(folder_.path()), IsEmpty());
+}
+
+TEST_F(TwoUsers, AJournalThatMayOnlyBeReadIsLockedAndReplaced) {
+  const std::string path = folder_ / "model.ckpt.saving";
+  EXPECT_EQ(as_user(kOne, [&] { tests::put_bytes(path, "7 12\n"); }), 0);
+  std::filesystem::permissions(path, std::filesystem::perms(0644));
+  EXPECT_EQ(as_user(kOther,
+                    [&] {
+                      SaveLock lock(folder_.prefix(), 0);
+                      check(lock.is_held() && lock.left_over() == std::set<int64_t>{7, 12}, "read");
+                      lock.note({13});
+                      ::_exit(0);
+                    }),
+            0);
+  const SaveLock lock(folder_.prefix(), 0);
+  EXPECT_THAT(lock.left_over(), ElementsAre(13));
+  EXPECT_THAT(files::list(folder_.path()), ElementsAre("model.ckpt.saving"));
+}
+
+TEST_F(TwoUsers, OneWhoSavesIsWaitedForByTheOther) {
+  const std::string path = folder_ / "model.ckpt.saving";
+  const SaveLock held(folder_.prefix(), 0);
+  std::filesystem::permissions(path, std::filesystem::perms(0644));
+  EXPECT_EQ(as_user(kOther,
+                    [&] {
+                      const auto fault = fault_of([&] { SaveLock(folder_.prefix(), 0.02); });
+                      check(fault && fault->code() == ExitCode::kCannotCreate, "refused");
+                      check(std::string(fault->what()).find("another program is saving") !=
+                                std::string::npos,
+                            fault->what());
+                    }),
+            0);
+}
+
+TEST_F(TwoUsers, AJournalThatMayNotBeReadIsNamedWithItsOwner) {
+  const std::string path = folder_ / "model.ckpt.saving";
+  EXPECT_EQ(as_user(kOne, [&] { tests::put_bytes(path, "7\n"); }), 0);
+  std::filesystem::permissions(path, std::filesystem::perms(0600));
+  EXPECT_EQ(as_user(kOther,
+                    [&] {
+                      const auto fault = fault_of([&] { SaveLock(folder_.prefix(), 0); });
+                      check(fault && fault->code() == ExitCode::kCannotCreate, "refused");
+                      check(std::string(fault->what()).find("belongs to user 54321 (mode 0600)") !=
+                                std::string::npos,
+                            fault->what());
+                    }),
+            0);
 }
 
 TEST(SaveSpace, IsComparedWithWhatIsFreeAndWithNothingWhereNobodyKnows) {

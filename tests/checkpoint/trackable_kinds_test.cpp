@@ -101,6 +101,72 @@ TEST(TrackableKinds, LbfgsAfterOneIterationHasNoHistoryYet) {
     EXPECT_TRUE(at::equal(lbfgs_step(unbroken, first), lbfgs_step(resumed, second))) << step;
 }
 
+/// The optimizer that is restored has stepped by itself, more often or less often than the saved
+/// one.
+TEST(TrackableKinds, LbfgsThatHasSteppedGetsExactlyTheSavedHistory) {
+  const auto options = torch::optim::LBFGSOptions(0.1).max_iter(2).history_size(9);
+  for (const int steps_before : {1, 6}) {
+    const TemporaryFolder folder;
+    torch::nn::Linear unbroken(3, 2), resumed(3, 2);
+    torch::optim::LBFGS first(unbroken->parameters(), options);
+    for (int step = 0; step < 3; ++step) lbfgs_step(unbroken, first);
+    Checkpoint({{"model", unbroken}, {"optimizer", first}}).save(folder.prefix());
+    torch::optim::LBFGS second(resumed->parameters(), options);
+    for (int step = 0; step < steps_before; ++step) lbfgs_step(resumed, second);
+    Checkpoint restored({{"model", resumed}, {"optimizer", second}});
+    restored.restore(folder.prefix() + "-1").assert_consumed().assert_existing_objects_matched();
+    for (int step = 3; step < 6; ++step)
+      EXPECT_TRUE(at::equal(lbfgs_step(unbroken, first), lbfgs_step(resumed, second))) << step;
+    restored.look_for_new();  // what has come since stays
+    for (int step = 6; step < 9; ++step)
+      EXPECT_TRUE(at::equal(lbfgs_step(unbroken, first), lbfgs_step(resumed, second))) << step;
+    EXPECT_TRUE(at::equal(unbroken->weight, resumed->weight));
+  }
+}
+
+/// One step of SGD with momentum over the given parameters, whose gradients are 1.
+void momentum_step(const std::vector<at::Tensor>& with_gradient, torch::optim::SGD& optimizer) {
+  optimizer.zero_grad();
+  for (const at::Tensor& each : with_gradient) each.mutable_grad() = at::ones_like(each);
+  optimizer.step();
+}
+
+TEST(TrackableKinds, MomentsThatTheSaveLacksGoAndComeBackWhereTheRestoreFails) {
+  const TemporaryFolder folder;
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
+  const at::Tensor a = at::zeros({2}).requires_grad_(), b = at::zeros({2}).requires_grad_();
+  torch::optim::SGD saved({a, b}, options);
+  momentum_step({a}, saved);  // b has no momentum yet
+  Checkpoint({{"a", a}, {"b", b}, {"optimizer", saved}}).save(folder.prefix());
+
+  const at::Tensor c = at::ones({2}).requires_grad_(), d = at::ones({2}).requires_grad_();
+  torch::optim::SGD other({c, d}, options);
+  for (int step = 0; step < 3; ++step) momentum_step({c, d}, other);
+  const auto momentum_of = [&](const at::Tensor& param) {
+    const auto& states = other.state();
+    const auto place = states.find(param.unsafeGetTensorImpl());
+    return place == states.end()
+               ? at::Tensor()
+               : static_cast<torch::optim::SGDParamState&>(*place->second).momentum_buffer();
+  };
+  const at::Tensor before = momentum_of(d).clone();
+  {  // a form that does not fit: nothing changes
+    const at::Tensor wrong = at::zeros({3});
+    EXPECT_THROW(
+        Checkpoint({{"a", c}, {"b", wrong}, {"optimizer", other}}).restore(folder.prefix() + "-1"),
+        Error);
+    ASSERT_TRUE(momentum_of(d).defined());
+    EXPECT_TRUE(at::equal(momentum_of(d), before));
+  }
+  Checkpoint({{"a", c}, {"b", d}, {"optimizer", other}})
+      .restore(folder.prefix() + "-1")
+      .assert_consumed();
+  EXPECT_TRUE(at::equal(momentum_of(c), at::ones({2})));
+  EXPECT_FALSE(momentum_of(d).defined());
+  momentum_step({d}, other);
+  EXPECT_TRUE(at::equal(momentum_of(d), at::ones({2}))) << "as in its first step";
+}
+
 torch::jit::Module script_module(double value) {
   torch::jit::Module inner("inner"), outer("outer");
   inner.register_parameter("weight", at::full({2, 3}, value), /*is_buffer=*/false);
