@@ -12,14 +12,14 @@ namespace lockstep::tests {
 /// What goes wrong on one rank (the victim) of a FakeCluster.
 enum class FakeFault {
   kNone,
-  kHang,           ///< the victim's device never begins the collective
-  kHostHang,       ///< the victim's host never makes the call
-  kKill,           ///< the victim is gone before the call, and NCCL tells its peers
-  kKillUnseen,     ///< the victim is gone before the call, and nobody is told
-  kAsyncError,     ///< the victim's communicator fails while the collective runs
-  kCudaError,      ///< the victim's device fails: every later look at an event throws
-  kTorchError,     ///< the victim's device stops, and who looks but its caller gets LibTorch's error
-  kRefusedCall,    ///< the victim's call of NCCL fails
+  kHang,         ///< the victim's device never begins the collective
+  kHostHang,     ///< the victim's host never makes the call
+  kKill,         ///< the victim is gone before the call, and NCCL tells its peers
+  kKillUnseen,   ///< the victim is gone before the call, and nobody is told
+  kAsyncError,   ///< the victim's communicator fails while the collective runs
+  kCudaError,    ///< the victim's device fails: every later look at an event throws
+  kTorchError,   ///< the victim's device stops, and who looks but its caller gets LibTorch's error
+  kRefusedCall,  ///< the victim's call of NCCL fails
   kCallNeverEnds,  ///< the victim's call of NCCL stays in progress
   kLate,           ///< all devices are slow, each collective by another time: no fault
 };
