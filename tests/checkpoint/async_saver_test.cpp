@@ -234,7 +234,7 @@ TEST(AsyncSaverFaults, ASaveThatEndsBeforeItBeginsLetsTheStateGo) {
   TemporaryFolder folder;
   run_ranks(2, [&](dist::Communicator& control) {
     lockstep::tests::SpyCommunicator comm(control);
-    comm.before_reduction = [](int) { throw Error(ExitCode::kUnavailable, "test", "a lost peer"); };
+    comm.before_gather = [] { throw Error(ExitCode::kUnavailable, "test", "a lost peer"); };
     Saver saver({.prefix = folder.prefix()}, comm);
     std::promise<std::string> told;
     saver.set_on_lost([&](const Error& fault) { told.set_value(fault.what()); });
