@@ -1,5 +1,6 @@
 #include "model/batch_norm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>

@@ -1,5 +1,6 @@
 #include "model/sync_batch_norm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/native_batch_norm.h>
