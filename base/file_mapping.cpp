@@ -1,10 +1,13 @@
 #include "base/file_mapping.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -19,7 +22,30 @@ namespace {
 /// Whether the kernel reads pages on demand and tells of a fault with an error, not with SIGBUS.
 bool can_populate(char* begin) { return ::madvise(begin, 0, MADV_POPULATE_READ) == 0; }
 
-/// The pages that hold these bytes, read from the disk.
+constexpr int64_t kStepBytes = int64_t{256} << 10;
+
+/// Calls use(offset, num_bytes) for steps of the range, in order.
+template <typename Use>
+void for_each_step(int64_t offset, int64_t num_bytes, Use use) {
+  for (int64_t at = 0; at < num_bytes; at += kStepBytes)
+    use(offset + at, std::min(kStepBytes, num_bytes - at));
+}
+
+/// Whether the byte can be read without waiting for a disk. No where the file system cannot tell.
+bool is_cached(const Reader& file, int64_t offset) {
+  char byte = 0;
+  const iovec to{&byte, 1};
+  return ::preadv2(file.descriptor(), &to, 1, offset, RWF_NOWAIT) == 1;
+}
+
+/// Brings bytes into the page cache by reading them: several threads that read so share the
+/// system's reading ahead, several that populate do not (a quarter of the speed).
+void read_through(const Reader& file, int64_t offset, int64_t num_bytes) {
+  thread_local std::vector<char> scrap(static_cast<size_t>(kStepBytes));
+  file.read_at(offset, {scrap.data(), static_cast<size_t>(num_bytes)});
+}
+
+/// Maps the pages that hold these bytes, and reads those from the disk that are not cached.
 bool populate(char* bytes, int64_t num_bytes) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes) % page);
@@ -65,9 +91,13 @@ const char* Mapping::fetch(int64_t offset, int64_t num_bytes) const {
     file_.read_at(offset, {bytes, static_cast<size_t>(num_bytes)});
     return bytes;
   }
+  for_each_step(offset, num_bytes, [&](int64_t at, int64_t count) {
+    if (!is_cached(file_, at + count - 1)) read_through(file_, at, count);
+  });
   if (populate(bytes, num_bytes)) return bytes;
-  std::string text(static_cast<size_t>(num_bytes), '\0');
-  file_.read_at(offset, text);  // says what is wrong with them
+  for_each_step(offset, num_bytes, [&](int64_t at, int64_t count) {
+    read_through(file_, at, count);  // says what is wrong with them
+  });
   if (populate(bytes, num_bytes)) return bytes;
   throw Error(ExitCode::kIo, "files",
               file_.path().string() + ": bytes " + std::to_string(offset) + " to " +
