@@ -105,9 +105,12 @@ const char* Mapping::fetch(int64_t offset, int64_t num_bytes) const {
                   " cannot be mapped: " + std::strerror(errno));
 }
 
-void Mapping::release() {
-  if (bytes_ != nullptr)
-    (void)::madvise(bytes_, static_cast<size_t>(file_.num_bytes()), MADV_DONTNEED);
+void Mapping::release(int64_t offset, int64_t num_bytes) const {
+  const int64_t page = ::sysconf(_SC_PAGESIZE), end = offset + num_bytes;
+  const int64_t first = (offset + page - 1) / page * page;
+  const int64_t last = end == file_.num_bytes() ? end : end / page * page;
+  if (first < last)
+    (void)::madvise(bytes_ + first, static_cast<size_t>(last - first), MADV_DONTNEED);
 }
 
 }  // namespace lockstep::files

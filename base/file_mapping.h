@@ -6,10 +6,10 @@
 
 namespace lockstep::files {
 
-/// The bytes of a file as memory: pages of the system's page cache, mapped, so that nothing is
+/// Memory mapping of a file: its bytes as pages of the system's page cache, so that nothing is
 /// copied to read them. Where the file or the kernel (before Linux 5.14) cannot do that without
-/// the risk of a SIGBUS at a fault of the disk, memory that they are read into. Any thread may
-/// fetch(); release() stands alone.
+/// the risk of a SIGBUS at a fault of the disk, memory that they are read into. Threads may call
+/// both functions at once, for ranges that are apart.
 class Mapping {
  public:
   /// `file` must outlive the object. Takes address space for the whole file, memory for none of it.
@@ -24,8 +24,10 @@ class Mapping {
   /// returned, only a file that somebody truncates, or pages that the system drops and then cannot
   /// read again, make reading them fail (SIGBUS).
   const char* fetch(int64_t offset, int64_t num_bytes) const;
-  /// Gives back what was fetched.
-  void release();
+  /// Gives back the pages that lie wholly in the range; what else was fetched stays.
+  void release(int64_t offset, int64_t num_bytes) const;
+  /// Gives back all that was fetched; stands alone.
+  void release() const { release(0, file_.num_bytes()); }
 
  private:
   const Reader& file_;

@@ -57,8 +57,10 @@ TEST_F(FileMapping, GivesTheBytesOfAnyRangeAlsoAfterARelease) {
         std::string_view(found, static_cast<size_t>(num_bytes)) ==
         std::string_view(bytes).substr(static_cast<size_t>(offset), static_cast<size_t>(num_bytes)))
         << offset << " " << num_bytes;
-    mapping.release();
+    mapping.release(offset, num_bytes);
   }
+  mapping.release();
+  EXPECT_EQ(*mapping.fetch(77, 1), bytes[77]);
 }
 
 TEST_F(FileMapping, OfAnEmptyFileHoldsNothing) {
