@@ -65,10 +65,14 @@ function(lockstep_test name)
   target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   lockstep_target(${name})
   set(environment "")
+  set(timeout 120)
+  if(LOCKSTEP_SANITIZE)
+    set(timeout 600)
+  endif()
   if(LOCKSTEP_SANITIZE MATCHES "thread")  # LibTorch's OpenMP threads synchronise where the sanitizer cannot see it
     set(environment ENVIRONMENT OMP_NUM_THREADS=1)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS unit TIMEOUT 120 ${environment})
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS unit TIMEOUT ${timeout} ${environment})
 endfunction()
 
 # lockstep_rank_test(<name> SOURCES ... [LINKS ...] RANKS 1 2 4)  the same program under mpirun -n N.

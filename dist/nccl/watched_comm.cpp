@@ -14,7 +14,7 @@ using Seconds = std::chrono::duration<double>;
 using SteadyClock = std::chrono::steady_clock;
 
 /// A call with the handle is short; where one hangs all the same, the abort comes beside it.
-constexpr auto kCallLimit = std::chrono::seconds(1);
+constexpr double kCallLimitS = 1;
 /// How much later than the watchdog a waiting host gives up by itself.
 constexpr double kWatchdogIsLateS = 1;
 
@@ -219,8 +219,12 @@ void WatchedComm::close_in_order(Handle& handle, double limit_s) {
 
 void WatchedComm::abort(Handle& handle, double limit_s) {
   std::this_thread::sleep_until(handle.abort_not_before);
-  std::unique_lock calls(handle.calls, std::defer_lock);
-  static_cast<void>(calls.try_lock_for(kCallLimit));
+  std::unique_lock calls(handle.calls, std::try_to_lock);
+  for (const auto start = SteadyClock::now();
+       !calls.owns_lock() && seconds_since(start) < kCallLimitS;) {
+    pause_since(start);
+    static_cast<void>(calls.try_lock());
+  }
   if (handle.comm == nullptr) return;
   const Result result = handle.gpu->abort(handle.comm);
   static_cast<void>(wait_while_in_progress(handle, result, limit_s));

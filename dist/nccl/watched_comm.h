@@ -81,7 +81,7 @@ class WatchedComm {
   struct Handle {
     explicit Handle(std::shared_ptr<GpuCalls> calls_of) : gpu(std::move(calls_of)) {}
     const std::shared_ptr<GpuCalls> gpu;
-    std::timed_mutex calls;  ///< held by a call with the handle
+    std::mutex calls;  ///< held by a call with the handle
     CommHandle comm = nullptr;
     std::chrono::steady_clock::time_point abort_not_before{};  ///< set before it is closed
     CommHandle part = nullptr;  ///< of the last split(), written by NCCL until that is done

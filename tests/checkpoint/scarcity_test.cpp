@@ -63,7 +63,8 @@ TEST(Scarcity, ARestoreIsMadeWithTheThreadsThatCanBeStarted) {
   EXPECT_TRUE(at::equal(found, large_state()[0].tensor));
 }
 
-#ifndef __SANITIZE_ADDRESS__  // which ends the program instead
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // which end the program instead
 TEST(Scarcity, NoMemoryForATensorIsTheMachinesFaultAndNoBug) {
   const auto fault = fault_of([] { (void)at::empty({int64_t{1} << 50}); });
   ASSERT_TRUE(fault);
