@@ -21,9 +21,9 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include "base/bit_mask.h"
+#include "base/bits/bit_mask.h"
 #include "base/error.h"
-#include "base/simd.h"
+#include "base/bits/simd.h"
 #include "bench/pairs.h"
 #include "optim/optimizer.h"
 #include "optim/param_arena.h"

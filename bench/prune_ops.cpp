@@ -14,14 +14,14 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
-#include "base/bit_mask.h"
+#include "base/bits/bit_mask.h"
 #include "base/error.h"
-#include "base/simd.h"
+#include "base/bits/simd.h"
 #include "bench/pairs.h"
 #include "dist/self_communicator.h"
-#include "dist/tensor_digest.h"
-#include "recal/magnitude_threshold.h"
-#include "recal/mask_table.h"
+#include "dist/replica/tensor_digest.h"
+#include "recal/masks/magnitude_threshold.h"
+#include "recal/masks/mask_table.h"
 
 namespace lockstep::bench {
 namespace {

@@ -27,15 +27,15 @@
 #include <ATen/Parallel.h>
 #include <fcntl.h>
 
-#include "base/bit_mask.h"
+#include "base/bits/bit_mask.h"
 #include "base/digest.h"
-#include "base/direct_writer.h"
+#include "base/files/direct_writer.h"
 #include "base/error.h"
-#include "base/kept_memory.h"
-#include "checkpoint/copy_past_cache.h"
-#include "checkpoint/restore.h"
-#include "checkpoint/saver.h"
-#include "checkpoint/work_threads.h"
+#include "base/tensors/kept_memory.h"
+#include "checkpoint/reader/copy_past_cache.h"
+#include "checkpoint/restore/restore.h"
+#include "checkpoint/save/saver.h"
+#include "checkpoint/files/work_threads.h"
 #include "dist/self_communicator.h"
 
 namespace {

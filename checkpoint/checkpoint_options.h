@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/yaml_fields.h"
+#include "base/yaml/yaml_fields.h"
 #include "checkpoint/warm_start_options.h"
 
 namespace lockstep::checkpoint {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "base/name_scopes.h"
+#include "base/tensors/name_scopes.h"
 
 namespace lockstep::checkpoint {
 

@@ -6,15 +6,15 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "daemon/assembly.h"
+#include "base/files/files.h"
+#include "daemon/run/assembly.h"
 #include "dist/self_communicator.h"
-#include "recal/calendar.h"
-#include "recal/recipe_template.h"
-#include "recal/timeline_csv.h"
-#include "recal/timeline_json.h"
-#include "recal/timeline_svg.h"
-#include "recal/timeline_text.h"
+#include "recal/time/calendar.h"
+#include "recal/recipe/recipe_template.h"
+#include "recal/plan/timeline_csv.h"
+#include "recal/plan/timeline_json.h"
+#include "recal/plan/timeline_svg.h"
+#include "recal/plan/timeline_text.h"
 
 namespace lockstep::daemon {
 namespace {

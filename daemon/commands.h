@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/overrides.h"
+#include "daemon/config/overrides.h"
 
 /// The commands of the tool `lockstep`: no MPI, no GPU, nothing is started and nothing of a run is
 /// changed.

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "base/svg_chart.h"
-#include "base/text_plot.h"
+#include "base/files/files.h"
+#include "plot/svg_chart.h"
+#include "plot/text_plot.h"
 
 namespace lockstep::daemon {
 namespace {

@@ -5,14 +5,14 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/yaml_document.h"
-#include "checkpoint/collect.h"
-#include "checkpoint/diff.h"
-#include "checkpoint/inspect.h"
+#include "base/yaml/yaml_document.h"
+#include "checkpoint/inspect/collect.h"
+#include "checkpoint/inspect/diff.h"
+#include "checkpoint/inspect/inspect.h"
 #include "daemon/commands.h"
 #include "daemon/curves.h"
-#include "daemon/export.h"
-#include "daemon/version.h"
+#include "daemon/exports/export.h"
+#include "daemon/config/version.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "checkpoint/saver.h"
+#include "checkpoint/save/saver.h"
 #include "train/run.h"
 
 namespace lockstep::daemon {

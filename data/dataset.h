@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/yaml_fields.h"
+#include "base/yaml/yaml_fields.h"
 
 namespace lockstep::data {
 

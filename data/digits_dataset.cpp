@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 
 // data/digits/digits.csv, put into the program by digits_csv.S
 extern "C" const char lockstep_digits_csv_begin[];

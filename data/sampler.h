@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/state_list.h"
+#include "base/tensors/state_list.h"
 
 namespace lockstep::data {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/yaml_fields.h"
+#include "base/yaml/yaml_fields.h"
 
 namespace lockstep::dist {
 

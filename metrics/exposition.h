@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "metrics/health.h"
-#include "metrics/http_server.h"
+#include "metrics/http/http_server.h"
 
 namespace lockstep::metrics {
 

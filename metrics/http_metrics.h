@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "metrics/http_server.h"
+#include "metrics/http/http_server.h"
 
 namespace prometheus {
 class Registry;

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "base/yaml_fields.h"
-#include "metrics/listen_address.h"
+#include "base/yaml/yaml_fields.h"
+#include "metrics/http/listen_address.h"
 
 namespace lockstep::metrics {
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "base/log.h"
 
 namespace lockstep::metrics {

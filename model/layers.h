@@ -6,8 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/layer_hook.h"
-#include "base/params.h"
+#include "base/tensors/layer_hook.h"
+#include "base/tensors/params.h"
 #include "model/batch_norm_table.h"
 #include "model/network.h"
 

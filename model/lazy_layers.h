@@ -5,7 +5,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "base/late_tensors.h"
+#include "base/tensors/late_tensors.h"
 
 /// Layers for modules of LibTorch that take their shape from their first input: their parameters do
 /// not exist before the first forward(). Names, shapes and initial values are those of

@@ -7,9 +7,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/layer_hook.h"
-#include "base/params.h"
-#include "base/yaml_fields.h"
+#include "base/tensors/layer_hook.h"
+#include "base/tensors/params.h"
+#include "base/yaml/yaml_fields.h"
 #include "model/layers.h"
 #include "model/network.h"
 

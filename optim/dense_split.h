@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "base/params.h"
-#include "base/region.h"
+#include "base/tensors/params.h"
+#include "base/tensors/region.h"
 #include "optim/packed_update.h"
 
 namespace lockstep::optim {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/decimal.h"
-#include "base/yaml_fields.h"
+#include "base/yaml/yaml_fields.h"
 
 namespace lockstep::optim {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "base/params.h"
-#include "base/region.h"
-#include "base/state_list.h"
-#include "base/yaml_fields.h"
+#include "base/tensors/params.h"
+#include "base/tensors/region.h"
+#include "base/tensors/state_list.h"
+#include "base/yaml/yaml_fields.h"
 #include "optim/clip_gradients.h"
 #include "optim/learning_rate_decay.h"
 #include "optim/slot_store.h"
@@ -66,7 +66,7 @@ class Optimizer {
   /// divided_state() was completed right before.
   void own(const std::vector<Region>& regions);
 
-  /// Which elements of a buffer are kept (base/bit_mask.h; its elements as items), copied; empty:
+  /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied; empty:
   /// all. At each change of masks, with the same bits on all ranks. Slots of weights that stay kept
   /// keep their values, others are 0. Ignored for a frozen buffer.
   void set_kept(size_t buffer, std::span<const uint8_t> bits);

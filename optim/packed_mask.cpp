@@ -4,9 +4,9 @@
 
 #include <ATen/ops/empty.h>
 
-#include "base/bit_mask.h"
+#include "base/bits/bit_mask.h"
 #include "base/error.h"
-#include "base/kept_bits.h"
+#include "base/bits/kept_bits.h"
 
 namespace lockstep::optim {
 namespace {

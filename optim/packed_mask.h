@@ -19,12 +19,12 @@ class PackedMask {
   struct Chunk {
     int64_t begin_R = 0, num_elements = 0;
     int64_t begin_K = 0;
-    const uint8_t* bits = nullptr;  ///< of its elements (base/bit_mask.h)
+    const uint8_t* bits = nullptr;  ///< of its elements (base/bits/bit_mask.h)
   };
 
   /// Of no region: nothing is packed.
   PackedMask() = default;
-  /// Elements begin_E to begin_E + num_elements of a buffer with this mask (base/bit_mask.h).
+  /// Elements begin_E to begin_E + num_elements of a buffer with this mask (base/bits/bit_mask.h).
   PackedMask(std::span<const uint8_t> buffer_bits, int64_t begin_E, int64_t num_elements);
 
   bool empty() const { return num_elements_ == 0; }

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "base/simd.h"
+#include "base/bits/simd.h"
 #include "optim/packed_mask.h"
 #include "optim/update_math.h"
 

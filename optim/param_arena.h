@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/params.h"
+#include "base/tensors/params.h"
 
 namespace lockstep::optim {
 

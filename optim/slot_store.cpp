@@ -7,7 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "base/bit_mask.h"
+#include "base/bits/bit_mask.h"
 #include "base/error.h"
 #include "optim/param_arena.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "base/params.h"
-#include "base/region.h"
-#include "base/state_list.h"
+#include "base/tensors/params.h"
+#include "base/tensors/region.h"
+#include "base/tensors/state_list.h"
 #include "optim/packed_mask.h"
 
 namespace lockstep::optim {

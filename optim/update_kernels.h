@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "base/simd.h"
+#include "base/bits/simd.h"
 #include "optim/update_math.h"
 
 namespace lockstep::optim {
@@ -11,7 +11,7 @@ namespace lockstep::optim {
 /// weight decay. Arrays do not overlap; all have `num` elements. Moments are updated in place.
 /// Results are the same bits on every path.
 struct UpdateKernels {
-  /// As base/bit_mask.h's pack_kept(); may write kSlack floats behind the packed ones.
+  /// As base/bits/bit_mask.h's pack_kept(); may write kSlack floats behind the packed ones.
   int64_t (*pack)(const float* values, const uint8_t* bits, int64_t num_elements, float* packed_K);
   /// changes: what is to be added to the values.
   void (*adam)(int64_t num, const float* grads, const float* values, float* m, float* v,
@@ -19,7 +19,7 @@ struct UpdateKernels {
   /// changes: what is to be added to the values, times by.minus_rate.
   void (*momentum)(int64_t num, const float* grads, const float* values, float* m, float* changes,
                    const MomentumNumbers& by);
-  /// values += factor * change, rounded once, of the kept elements (base/bit_mask.h), whose changes
+  /// values += factor * change, rounded once, of the kept elements (base/bits/bit_mask.h), whose changes
   /// stand close together in order. Behind them kSlack floats may be read. Pruned values, where
   /// they are touched at all, get +0 added.
   void (*add_kept)(const float* changes_K, const uint8_t* bits, int64_t num_elements, float factor,

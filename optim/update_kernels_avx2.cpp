@@ -1,8 +1,8 @@
 #include <array>
 #include <bit>
 
-#include "base/avx2.h"
-#include "base/mask_words.h"
+#include "base/bits/avx2.h"
+#include "base/bits/mask_words.h"
 #include "optim/update_kernels.h"
 
 namespace lockstep::optim {
@@ -11,7 +11,7 @@ namespace lockstep::optim {
 
 namespace {
 
-/// LOCKSTEP_AVX2, whose machines all multiply and add in one (base/simd.cpp), but whose other
+/// LOCKSTEP_AVX2, whose machines all multiply and add in one (base/bits/simd.cpp), but whose other
 /// sources must not contract what they compute.
 #define LOCKSTEP_AVX2_FMA __attribute__((target("avx2,fma,bmi,bmi2,popcnt")))
 

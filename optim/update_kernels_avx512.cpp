@@ -1,8 +1,8 @@
 #include <bit>
 
-#include "base/avx512.h"
-#include "base/bit_mask_kernels.h"
-#include "base/mask_words.h"
+#include "base/bits/avx512.h"
+#include "base/bits/bit_mask_kernels.h"
+#include "base/bits/mask_words.h"
 #include "optim/update_kernels.h"
 
 namespace lockstep::optim {

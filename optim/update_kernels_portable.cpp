@@ -1,6 +1,6 @@
 #include "optim/update_kernels.h"
 
-#include "base/bit_mask_kernels.h"
+#include "base/bits/bit_mask_kernels.h"
 
 namespace lockstep::optim {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/bit_mask.h"
+#include "base/bits/bit_mask.h"
 
 /// The update rules, element by element, written once for all paths. Each source of a path
 /// (update_kernels_*.cpp) compiles these loops with its own instructions. All operations are IEEE's

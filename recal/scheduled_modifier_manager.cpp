@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "recal/mask_check.h"
-#include "recal/param_infos.h"
+#include "recal/masks/mask_check.h"
+#include "recal/params/param_infos.h"
 
 namespace lockstep::recal {
 namespace {

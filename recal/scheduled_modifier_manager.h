@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/layer_hook.h"
-#include "base/params.h"
-#include "base/state_list.h"
-#include "base/yaml_document.h"
+#include "base/tensors/layer_hook.h"
+#include "base/tensors/params.h"
+#include "base/tensors/state_list.h"
+#include "base/yaml/yaml_document.h"
 #include "dist/communicator.h"
-#include "recal/fake_quantizer.h"
-#include "recal/mask_table.h"
-#include "recal/recipe.h"
-#include "recal/timeline.h"
+#include "recal/quantization/fake_quantizer.h"
+#include "recal/masks/mask_table.h"
+#include "recal/timeline/recipe.h"
+#include "recal/timeline/timeline.h"
 
 namespace lockstep::recal {
 
@@ -162,7 +162,7 @@ class ScheduledModifierManager {
   const MaskTable& masks() const { return masks_; }
   const FakeQuantizer* quantizer() const { return quantizer_.get(); }
 
-  /// The handle for an optimizer of one's own; group: base/params.h.
+  /// The handle for an optimizer of one's own; group: base/tensors/params.h.
   double learning_rate_at(int64_t step, int group = kWeightGroup) const {
     return timeline().learning_rate_at(step, group);
   }

@@ -3,7 +3,7 @@
 
 1. Every *_test.cpp and *_test.py is named in the CMakeLists.txt of its folder, so that no test is forgotten.
 2. Every exit code of base/error.h has a row in docs/exit_codes.md, under its name, and no row is left over.
-3. Every modifier of recal/modifier_table.cpp has a section in docs/recipe.md.
+3. Every modifier of recal/modifiers/modifier_table.cpp has a section in docs/recipe.md.
 4. No file names a folder of the machine it was written on.
 5. Relative links in *.md lead to files that exist.
 """
@@ -73,9 +73,9 @@ def undocumented_exit_codes(root, _):
 
 
 def undocumented_modifiers(root, _):
-    classes = re.findall(r"TableRow\{(\w+)::kTag", (root / "recal/modifier_table.cpp").read_text())
+    classes = re.findall(r"TableRow\{(\w+)::kTag", (root / "recal/modifiers/modifier_table.cpp").read_text())
     if not classes:
-        yield "recal/modifier_table.cpp: no rows found; this rule must learn how they are written"
+        yield "recal/modifiers/modifier_table.cpp: no rows found; this rule must learn how they are written"
     headers = "\n".join(path.read_text() for path in sorted((root / "recal").glob("*.h")))
     sections = re.findall(r"^### `!(\w+)`", (root / "docs/recipe.md").read_text(), re.MULTILINE)
     for name in classes:

@@ -6,7 +6,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "data/sampler.h"
-#include "train/loss.h"
+#include "train/step/loss.h"
 
 namespace lockstep::train {
 namespace {

@@ -5,7 +5,7 @@
 #include "data/dataset.h"
 #include "dist/communicator.h"
 #include "model/model.h"
-#include "train/train_options.h"
+#include "train/step/train_options.h"
 
 namespace lockstep::train {
 

@@ -3,15 +3,15 @@
 #include <filesystem>
 #include <optional>
 
-#include "metrics/event_file.h"
+#include "metrics/tensorboard/event_file.h"
 #include "metrics/health.h"
 #include "metrics/metrics_options.h"
 #include "metrics/progress.h"
 #include "metrics/training_metrics.h"
 #include "recal/scheduled_modifier_manager.h"
-#include "train/agreement.h"
+#include "train/step/agreement.h"
 #include "train/evaluator.h"
-#include "train/step_report.h"
+#include "train/step/step_report.h"
 #include "train/steps_csv.h"
 
 namespace lockstep::train {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "train/stopwatch.h"
+#include "train/step/stopwatch.h"
 
 namespace lockstep::train {
 RunResult Run::go() {

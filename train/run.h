@@ -3,12 +3,12 @@
 #include <array>
 #include <functional>
 
-#include "train/agreement.h"
+#include "train/step/agreement.h"
 #include "train/evaluator.h"
 #include "train/recorder.h"
 #include "train/run_saves.h"
-#include "train/stop_request.h"
-#include "train/trainer.h"
+#include "train/step/stop_request.h"
+#include "train/step/trainer.h"
 
 namespace lockstep::train {
 

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "checkpoint/best_save.h"
+#include "checkpoint/inspect/best_save.h"
 #include "dist/agree.h"
-#include "train/stopwatch.h"
+#include "train/step/stopwatch.h"
 
 namespace lockstep::train {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "base/step_clock.h"
 #include "checkpoint/checkpoint_options.h"
-#include "checkpoint/save_schedule.h"
-#include "checkpoint/saver.h"
-#include "train/agreement.h"
+#include "checkpoint/save/save_schedule.h"
+#include "checkpoint/save/saver.h"
+#include "train/step/agreement.h"
 #include "train/evaluator.h"
 #include "train/recorder.h"
 

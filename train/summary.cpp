@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/digest.h"
-#include "base/files.h"
+#include "base/files/files.h"
 
 namespace lockstep::train {
 

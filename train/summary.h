@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "base/params.h"
+#include "base/tensors/params.h"
 #include "train/evaluator.h"
 
 namespace lockstep::train {

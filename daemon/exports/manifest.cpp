@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/files.h"
+#include "base/files/files.h"
 #include "daemon/exports/run_figures.h"
-#include "daemon/version.h"
+#include "daemon/config/version.h"
 #include "train/summary.h"
 
 namespace lockstep::daemon {

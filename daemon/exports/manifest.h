@@ -5,7 +5,7 @@
 
 #include "daemon/exports/saved_network.h"
 #include "daemon/exports/written.h"
-#include "daemon/saved_model.h"
+#include "daemon/exports/saved_model.h"
 
 namespace lockstep::daemon {
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "daemon/proto/onnx.pb.h"
-#include "daemon/version.h"
+#include "daemon/config/version.h"
 
 namespace lockstep::daemon {
 namespace {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "recal/int8_scales.h"
+#include "recal/quantization/int8_scales.h"
 
 namespace lockstep::daemon {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "train/steps_csv.h"
 

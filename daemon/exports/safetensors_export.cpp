@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/objects/safetensors.h"
 #include "daemon/exports/portable_quantization.h"
-#include "daemon/version.h"
-#include "recal/int8_scales.h"
+#include "daemon/config/version.h"
+#include "recal/quantization/int8_scales.h"
 
 namespace lockstep::daemon {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "daemon/exports/written.h"
-#include "daemon/saved_model.h"
+#include "daemon/exports/saved_model.h"
 
 namespace lockstep::daemon {
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/yaml_document.h"
+#include "base/yaml/yaml_document.h"
 
 namespace lockstep::daemon {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/saved_model.h"
+#include "daemon/exports/saved_model.h"
 #include "model/model.h"
 
 namespace lockstep::daemon {

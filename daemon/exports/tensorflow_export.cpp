@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/state_list.h"
-#include "checkpoint/dense_view.h"
-#include "checkpoint/saver.h"
-#include "checkpoint/state_names.h"
+#include "base/tensors/state_list.h"
+#include "checkpoint/reader/dense_view.h"
+#include "checkpoint/save/saver.h"
+#include "checkpoint/files/state_names.h"
 #include "dist/self_communicator.h"
 
 namespace lockstep::daemon {

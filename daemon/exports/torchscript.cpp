@@ -7,7 +7,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include "base/error.h"
-#include "recal/int8_scales.h"
+#include "recal/quantization/int8_scales.h"
 
 namespace lockstep::daemon {
 namespace {

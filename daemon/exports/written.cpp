@@ -1,6 +1,6 @@
 #include "daemon/exports/written.h"
 
-#include "checkpoint/tensor_type.h"
+#include "checkpoint/bundle/tensor_type.h"
 
 namespace lockstep::daemon {
 

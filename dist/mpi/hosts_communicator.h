@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "dist/mpi/host_room.h"
-#include "dist/mpi/mail.h"
-#include "dist/mpi/message_communicator.h"
-#include "dist/mpi/mpi_handles.h"
-#include "dist/mpi/mpi_transport.h"
-#include "dist/mpi/piece_exchange.h"
-#include "dist/mpi/tree_exchange.h"
+#include "dist/mpi/shm/host_room.h"
+#include "dist/mpi/p2p/mail.h"
+#include "dist/mpi/p2p/message_communicator.h"
+#include "dist/mpi/peer/mpi_handles.h"
+#include "dist/mpi/p2p/mpi_transport.h"
+#include "dist/mpi/p2p/piece_exchange.h"
+#include "dist/mpi/p2p/tree_exchange.h"
 
 namespace lockstep::dist::mpi {
 
@@ -30,7 +30,7 @@ struct Hosts {
 /// number of its ranks. Chunks go through six stages, in which neighbours overlap. Everything else
 /// travels in messages between all ranks.
 ///
-/// More than MessageOptions::direct_ranks hosts exchange along the tree (dist/mpi/tree_exchange.h)
+/// More than MessageOptions::direct_ranks hosts exchange along the tree (dist/mpi/p2p/tree_exchange.h)
 /// if each has one part of it: 1, 2, 4, 8, ... ranks each, in order (the last host may have fewer).
 /// Else each leader sends to each other.
 class HostsCommunicator final : public Communicator {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "dist/communicator.h"
-#include "dist/mpi/mpi_handles.h"
+#include "dist/mpi/peer/mpi_handles.h"
 
 namespace lockstep::dist::mpi {
 

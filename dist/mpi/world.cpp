@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "dist/mpi/make_communicator.h"
-#include "dist/mpi/mpi_handles.h"
-#include "dist/mpi/shared_window.h"
+#include "dist/mpi/peer/mpi_handles.h"
+#include "dist/mpi/shm/shared_window.h"
 
 namespace lockstep::dist::mpi {
 namespace {

@@ -15,9 +15,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/latest_checkpoint.h"
-#include "checkpoint/torch_objects.h"
+#include "checkpoint/objects/checkpoint.h"
+#include "checkpoint/restore/latest_checkpoint.h"
+#include "checkpoint/objects/torch_objects.h"
 #include "data/dataset.h"
 #include "model/lazy_layers.h"
 

@@ -1,10 +1,10 @@
-#include "checkpoint/restore.h"
+#include "checkpoint/restore/restore.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/save_files.h"
+#include "checkpoint/files/save_files.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

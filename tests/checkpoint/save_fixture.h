@@ -8,9 +8,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "base/files.h"
-#include "base/state_list.h"
-#include "checkpoint/saver.h"
+#include "base/files/files.h"
+#include "base/tensors/state_list.h"
+#include "checkpoint/save/saver.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::checkpoint::tests {

@@ -5,8 +5,8 @@
 
 #include <ATen/ATen.h>
 
-#include "base/bit_mask.h"
-#include "base/state_list.h"
+#include "base/bits/bit_mask.h"
+#include "base/tensors/state_list.h"
 
 namespace lockstep::checkpoint::tests {
 

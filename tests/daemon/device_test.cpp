@@ -1,4 +1,4 @@
-#include "daemon/device.h"
+#include "daemon/device/device.h"
 
 #include <cstdlib>
 
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "daemon/device_choice.h"
+#include "daemon/device/device_choice.h"
 
 namespace lockstep::daemon {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/export.h"
+#include "daemon/exports/export.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "checkpoint/saver.h"
+#include "base/files/files.h"
+#include "checkpoint/save/saver.h"
 #include "dist/self_communicator.h"
 #include "model/digits_net.h"
-#include "recal/fake_quantizer.h"
+#include "recal/quantization/fake_quantizer.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_folder.h"
 

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/run_config.h"
+#include "daemon/config/run_config.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

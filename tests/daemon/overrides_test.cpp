@@ -1,4 +1,4 @@
-#include "daemon/overrides.h"
+#include "daemon/config/overrides.h"
 
 #include <cstdlib>
 #include <map>
@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "daemon/key_names.h"
-#include "daemon/run_config.h"
+#include "base/files/files.h"
+#include "daemon/config/key_names.h"
+#include "daemon/config/run_config.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

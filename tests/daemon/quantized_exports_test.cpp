@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "daemon/export.h"
-#include "recal/int8_scales.h"
+#include "base/files/files.h"
+#include "daemon/exports/export.h"
+#include "recal/quantization/int8_scales.h"
 #include "tests/daemon/saved_networks.h"
 #include "tests/support/temporary_folder.h"
 #include "train/summary.h"

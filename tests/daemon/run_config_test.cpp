@@ -1,4 +1,4 @@
-#include "daemon/run_config.h"
+#include "daemon/config/run_config.h"
 
 #include <cstdlib>
 
@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "daemon/assembly.h"
+#include "base/files/files.h"
+#include "daemon/run/assembly.h"
 #include "daemon/commands.h"
-#include "daemon/saved_facts.h"
+#include "daemon/run/saved_facts.h"
 #include "dist/self_communicator.h"
 #include "support/temporary_folder.h"
 

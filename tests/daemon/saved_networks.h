@@ -9,11 +9,11 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include "base/state_list.h"
-#include "checkpoint/saver.h"
+#include "base/tensors/state_list.h"
+#include "checkpoint/save/saver.h"
 #include "dist/self_communicator.h"
 #include "model/model.h"
-#include "recal/fake_quantizer.h"
+#include "recal/quantization/fake_quantizer.h"
 
 namespace lockstep::tests {
 

@@ -5,9 +5,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "dist/mean_gradient.h"
+#include "dist/bucket/mean_gradient.h"
 #include "dist/self_communicator.h"
-#include "dist/square_sum.h"
+#include "dist/bucket/square_sum.h"
 
 namespace lockstep::dist {
 namespace {

@@ -64,9 +64,9 @@ class Robust(LockstepTest):
         self.assertFalse((run.folder / "summary.json").exists())
 
     def test_a_folder_takes_one_run_at_a_time(self):
-        first = self.start(2, config=SOURCE / "tests/integration/endless.yaml")
+        first = self.start(2, config=SOURCE / "tests/integration/programs/endless.yaml")
         first.rank_pids()
-        second = self.start(2, config=SOURCE / "tests/integration/endless.yaml").wait()
+        second = self.start(2, config=SOURCE / "tests/integration/programs/endless.yaml").wait()
         self.assertEqual(second.code, 73, second.log)
         self.assertRegex(second.log, r"is in use by another run \(pid \d+ on \S+ since [-\d: ]+ UTC, last heartbeat [-\d: ]+ UTC\)")
         first.process.send_signal(10)

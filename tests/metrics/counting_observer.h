@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "metrics/http_server.h"
+#include "metrics/http/http_server.h"
 
 namespace lockstep::tests {
 

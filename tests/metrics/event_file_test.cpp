@@ -1,4 +1,4 @@
-#include "metrics/event_file.h"
+#include "metrics/tensorboard/event_file.h"
 
 #include <cstring>
 #include <vector>
@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "base/digest.h"
-#include "base/files.h"
-#include "metrics/event_message.h"
+#include "base/files/files.h"
+#include "metrics/tensorboard/event_message.h"
 #include "temporary_folder.h"
 
 namespace lockstep::metrics {

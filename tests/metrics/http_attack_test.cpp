@@ -14,7 +14,7 @@
 
 #include "counting_observer.h"
 #include "http_client.h"
-#include "metrics/http_server.h"
+#include "metrics/http/http_server.h"
 
 namespace lockstep::metrics {
 namespace {

@@ -1,4 +1,4 @@
-#include "metrics/listen_address.h"
+#include "metrics/http/listen_address.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include "http_client.h"
 #include "metrics/exposition.h"
 #include "metrics/http_metrics.h"
-#include "metrics/http_server.h"
+#include "metrics/http/http_server.h"
 #include "metrics/training_metrics.h"
 
 namespace lockstep::metrics {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "temporary_folder.h"
 
 namespace lockstep::metrics {

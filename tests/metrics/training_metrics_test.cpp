@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "full_page.h"
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "metrics/event_file.h"
+#include "metrics/tensorboard/event_file.h"
 
 using lockstep::metrics::EventFile;
 using lockstep::metrics::Scalar;

@@ -1,4 +1,4 @@
-#include "base/layer_hook.h"
+#include "base/tensors/layer_hook.h"
 
 #include <type_traits>
 

@@ -9,9 +9,9 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
-#include "base/bit_mask.h"
+#include "base/bits/bit_mask.h"
 #include "base/random.h"
-#include "base/simd.h"
+#include "base/bits/simd.h"
 
 namespace lockstep::optim {
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "dist/self_communicator.h"
-#include "recal/mask_tensors.h"
+#include "recal/masks/mask_tensors.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "recipes.h"
 #include "small_training.h"

@@ -1,4 +1,4 @@
-#include "recal/param_selector.h"
+#include "recal/params/param_selector.h"
 
 #include <utility>
 

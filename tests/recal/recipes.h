@@ -6,9 +6,9 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "base/params.h"
-#include "recal/recipe.h"
-#include "recal/timeline.h"
+#include "base/tensors/params.h"
+#include "recal/timeline/recipe.h"
+#include "recal/timeline/timeline.h"
 
 namespace lockstep::recal {
 

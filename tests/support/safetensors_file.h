@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "base/files.h"
+#include "base/files/files.h"
 
 namespace lockstep::tests {
 

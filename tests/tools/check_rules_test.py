@@ -12,7 +12,7 @@ import check_rules  # noqa: E402
 GOOD = {
     "base/error.h": "enum class ExitCode : int {\n  kDone = 0,\n  kUsage = 64,  ///< wrong command line\n};\n",
     "docs/exit_codes.md": "| 0 | `kDone` | done |\n| 64 | `kUsage` | wrong |\n",
-    "recal/modifier_table.cpp": "constexpr std::array kTable = {\n    TableRow{Pruning::kTag, Pruning::read},\n};\n",
+    "recal/modifiers/modifier_table.cpp": "constexpr std::array kTable = {\n    TableRow{Pruning::kTag, Pruning::read},\n};\n",
     "recal/pruning.h": 'class Pruning final : public Modifier {\n  static constexpr std::string_view kTag = "PruningModifier";\n};\n',
     "docs/recipe.md": "### `!PruningModifier`: prune\n\nSee [codes](exit_codes.md#table), [the web](https://example.org).\n",
     "tests/base/CMakeLists.txt": "lockstep_test(base_tests SOURCES text_test.cpp)\n",
@@ -58,7 +58,7 @@ class CheckRules(unittest.TestCase):
         self.expect({"docs/recipe.md": "### `!OtherModifier`\n"}, "docs/recipe.md: no section '### `!PruningModifier`'")
 
     def test_rules_that_read_nothing_say_so(self):
-        self.assertEqual(len(self.breaches({"base/error.h": "", "docs/exit_codes.md": "", "recal/modifier_table.cpp": ""})), 2)
+        self.assertEqual(len(self.breaches({"base/error.h": "", "docs/exit_codes.md": "", "recal/modifiers/modifier_table.cpp": ""})), 2)
 
     def test_paths_of_one_machine(self):
         self.expect({"tools/run": f"# first line\ncd {HOME}/main\n", "docs/a.md": "`/ro" + "ot/x` and no/" + "work/x\n"},

@@ -1,4 +1,4 @@
-#include "train/batch_statistics.h"
+#include "train/step/batch_statistics.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "train/elastic.h"
+#include "train/step/elastic.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "train/layout.h"
+#include "train/step/layout.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

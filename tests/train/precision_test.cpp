@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
-#include "train/autocast.h"
+#include "train/step/autocast.h"
 
 namespace lockstep::train {
 namespace {

@@ -10,8 +10,8 @@
 #include "base/random.h"
 #include "model/model.h"
 #include "support/thread_world.h"
-#include "train/layout.h"
-#include "train/rate_schedule.h"
+#include "train/step/layout.h"
+#include "train/step/rate_schedule.h"
 
 namespace lockstep::train {
 namespace {

@@ -5,13 +5,13 @@
 #include <sys/resource.h>
 #include <nlohmann/json.hpp>
 
-#include "base/files.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "data/digits_dataset.h"
 #include "support/temporary_folder.h"
 #include "support/thread_world.h"
 #include "train/evaluator.h"
-#include "train/loss.h"
+#include "train/step/loss.h"
 #include "train/steps_csv.h"
 #include "train/summary.h"
 

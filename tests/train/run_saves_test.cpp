@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/best_save.h"
-#include "checkpoint/save_files.h"
+#include "checkpoint/inspect/best_save.h"
+#include "checkpoint/files/save_files.h"
 #include "dist/self_communicator.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "support/temporary_folder.h"

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "data/random_dataset.h"
-#include "dist/gradient_reducer.h"
-#include "dist/replica_check.h"
-#include "train/layout.h"
-#include "train/trainer.h"
+#include "dist/reducer/gradient_reducer.h"
+#include "dist/replica/replica_check.h"
+#include "train/step/layout.h"
+#include "train/step/trainer.h"
 
 namespace lockstep::tests {
 

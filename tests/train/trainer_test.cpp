@@ -1,11 +1,11 @@
-#include "train/trainer.h"
+#include "train/step/trainer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "data/random_dataset.h"
-#include "dist/bucket_plan.h"
+#include "dist/bucket/bucket_plan.h"
 #include "support/thread_world.h"
 
 namespace lockstep::train {

@@ -23,15 +23,15 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "checkpoint/bundle_index.h"
-#include "checkpoint/dense_view.h"
-#include "checkpoint/restore.h"
-#include "checkpoint/string_tensor.h"
-#include "checkpoint/verify.h"
+#include "base/files/files.h"
+#include "checkpoint/bundle/bundle_index.h"
+#include "checkpoint/reader/dense_view.h"
+#include "checkpoint/restore/restore.h"
+#include "checkpoint/bundle/string_tensor.h"
+#include "checkpoint/reader/verify.h"
 #include "heap_meter.h"
 #include "row_mutator.h"
-#include "tests/checkpoint/sliced_save.h"
+#include "tests/checkpoint/bundle/sliced_save.h"
 
 // Leaks are looked for by the asan preset; LibTorch keeps what it has until the end.
 extern "C" const char* __asan_default_options() {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/slice_key.h"
+#include "checkpoint/bundle/slice_key.h"
 
 namespace lockstep::fuzz {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/index_table.h"
+#include "checkpoint/bundle/index_table.h"
 #include "checkpoint/proto/bundle.pb.h"
 
 namespace lockstep::fuzz {

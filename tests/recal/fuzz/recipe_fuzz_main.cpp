@@ -20,11 +20,11 @@
 #include <sanitizer/common_interface_defs.h>
 #include <unistd.h>
 
-#include "base/files.h"
+#include "base/files/files.h"
 #include "heap_meter.h"
 #include "mutator.h"
-#include "recal/recipe.h"
-#include "recal/timeline.h"
+#include "recal/timeline/recipe.h"
+#include "recal/timeline/timeline.h"
 
 // Shallow stacks of allocations and a small quarantine: a memory error is found all the same.
 extern "C" const char* __asan_default_options() {

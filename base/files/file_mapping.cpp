@@ -1,0 +1,116 @@
+#include "base/files/file_mapping.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22  // the C library's headers may be older than the kernel
+#endif
+
+namespace lockstep::files {
+namespace {
+
+/// Whether the kernel reads pages on demand and tells of a fault with an error, not with SIGBUS.
+bool can_populate(char* begin) { return ::madvise(begin, 0, MADV_POPULATE_READ) == 0; }
+
+constexpr int64_t kStepBytes = int64_t{256} << 10;
+
+/// Calls use(offset, num_bytes) for steps of the range, in order.
+template <typename Use>
+void for_each_step(int64_t offset, int64_t num_bytes, Use use) {
+  for (int64_t at = 0; at < num_bytes; at += kStepBytes)
+    use(offset + at, std::min(kStepBytes, num_bytes - at));
+}
+
+/// Whether the byte can be read without waiting for a disk. No where the file system cannot tell.
+bool is_cached(const Reader& file, int64_t offset) {
+  char byte = 0;
+  const iovec to{&byte, 1};
+  return ::preadv2(file.descriptor(), &to, 1, offset, RWF_NOWAIT) == 1;
+}
+
+/// Brings bytes into the page cache by reading them: several threads that read so share the
+/// system's reading ahead, several that populate do not (a quarter of the speed).
+void read_through(const Reader& file, int64_t offset, int64_t num_bytes) {
+  thread_local std::vector<char> scrap(static_cast<size_t>(kStepBytes));
+  file.read_at(offset, {scrap.data(), static_cast<size_t>(num_bytes)});
+}
+
+/// Maps the pages that hold these bytes, and reads those from the disk that are not cached.
+bool populate(char* bytes, int64_t num_bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes) % page);
+  const auto length = static_cast<size_t>(before + num_bytes);
+  int result = 0;
+  do {
+    result = ::madvise(bytes - before, length, MADV_POPULATE_READ);
+  } while (result != 0 && (errno == EINTR || errno == EAGAIN));
+  return result == 0;
+}
+
+}  // namespace
+
+Mapping::Mapping(const Reader& file) : file_(file) {
+  const auto num_bytes = static_cast<size_t>(file.num_bytes());
+  if (num_bytes == 0) return;
+  void* memory = ::mmap(nullptr, num_bytes, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (memory != MAP_FAILED && !can_populate(static_cast<char*>(memory))) {
+    ::munmap(memory, num_bytes);
+    memory = MAP_FAILED;
+  }
+  if (memory == MAP_FAILED) {
+    is_copy_ = true;
+    memory = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  if (memory == MAP_FAILED)
+    throw Error(ExitCode::kIo, "files",
+                file.path().string() + ": no address space for its " + std::to_string(num_bytes) +
+                    " bytes (" + std::strerror(errno) + "); raise `ulimit -v`");
+  bytes_ = static_cast<char*>(memory);
+  (void)::madvise(memory, num_bytes, is_copy_ ? MADV_HUGEPAGE : MADV_SEQUENTIAL);  // a wish
+}
+
+Mapping::~Mapping() {
+  if (bytes_ != nullptr) ::munmap(bytes_, static_cast<size_t>(file_.num_bytes()));
+}
+
+const char* Mapping::fetch(int64_t offset, int64_t num_bytes) const {
+  char* const bytes = bytes_ + offset;
+  if (num_bytes == 0) return bytes;
+  if (is_copy_) {
+    file_.read_at(offset, {bytes, static_cast<size_t>(num_bytes)});
+    return bytes;
+  }
+  for_each_step(offset, num_bytes, [&](int64_t at, int64_t count) {
+    if (!is_cached(file_, at + count - 1)) read_through(file_, at, count);
+  });
+  if (populate(bytes, num_bytes)) return bytes;
+  for_each_step(offset, num_bytes, [&](int64_t at, int64_t count) {
+    read_through(file_, at, count);  // says what is wrong with them
+  });
+  if (populate(bytes, num_bytes)) return bytes;
+  throw Error(ExitCode::kIo, "files",
+              file_.path().string() + ": bytes " + std::to_string(offset) + " to " +
+                  std::to_string(offset + num_bytes) +
+                  " cannot be mapped: " + std::strerror(errno));
+}
+
+void Mapping::release(int64_t offset, int64_t num_bytes) const {
+  const int64_t page = ::sysconf(_SC_PAGESIZE), end = offset + num_bytes;
+  const int64_t first = (offset + page - 1) / page * page;
+  const int64_t last = end == file_.num_bytes() ? end : end / page * page;
+  if (first < last)
+    (void)::madvise(bytes_ + first, static_cast<size_t>(last - first), MADV_DONTNEED);
+}
+
+}  // namespace lockstep::files

@@ -1,0 +1,200 @@
+#include "base/files/files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace lockstep::files {
+namespace {
+
+[[noreturn]] void fail(ExitCode code, const std::filesystem::path& path, const std::string& what) {
+  throw Error(code, "files", path.string() + ": " + what);
+}
+
+[[noreturn]] void fail_errno(const std::filesystem::path& path, const std::string& call) {
+  const int number = errno;
+  const bool cannot_create =
+      number == EACCES || number == EROFS || number == ENOTDIR || number == EEXIST;
+  fail(number == ENOENT ? ExitCode::kInputMissing
+       : cannot_create  ? ExitCode::kCannotCreate
+                        : ExitCode::kIo,
+       path, call + ": " + std::strerror(number));
+}
+
+/// What keeps a file from being opened for reading is, but for faults of the disk, a matter of the
+/// path that was given.
+[[noreturn]] void fail_to_open(const std::filesystem::path& path) {
+  const int number = errno;
+  const std::string reason = std::strerror(number);
+  if (number == EACCES || number == EPERM)
+    throw NoPermission(ExitCode::kInputMissing, "files",
+                       path.string() + ": may not be read (" + reason +
+                           "); give this user the right to read it and to enter its folders, on " +
+                           "every host");
+  if (number == ENOTDIR || number == ELOOP || number == ENAMETOOLONG)
+    fail(ExitCode::kInputMissing, path, "open: " + reason);
+  errno = number;
+  fail_errno(path, "open");
+}
+
+/// Owns a descriptor for the length of one function.
+class Descriptor {
+ public:
+  Descriptor(const std::filesystem::path& path, int flags)
+      : value_(::open(path.c_str(), flags | O_CLOEXEC)) {
+    if (value_ < 0) fail_errno(path, "open");
+  }
+  ~Descriptor() { ::close(value_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int value() const { return value_; }
+
+ private:
+  int value_;
+};
+
+}  // namespace
+
+Writer::Writer(const std::filesystem::path& path, Start start)
+    : path_(path),
+      descriptor_(::open(
+          path.c_str(),
+          O_WRONLY | O_CREAT | O_CLOEXEC | (start == Start::kEmpty ? O_TRUNC : O_APPEND), 0644)) {
+  if (descriptor_ >= 0) return;
+  if (errno == ENOSPC || errno == EIO) fail_errno(path, "create");
+  fail(ExitCode::kCannotCreate, path, std::string("create: ") + std::strerror(errno));
+}
+
+Writer::~Writer() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void Writer::append(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(descriptor_, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail_errno(path_, "write");
+    num_bytes_ += done;
+    bytes.remove_prefix(static_cast<size_t>(done));
+  }
+}
+
+void Writer::sync() {
+  if (::fsync(descriptor_) != 0) fail_errno(path_, "fsync");
+}
+
+void Writer::close() {
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (::close(descriptor) != 0) fail_errno(path_, "close");
+}
+
+Reader::Reader(const std::filesystem::path& path)
+    // O_NONBLOCK: a pipe that nobody writes to must not keep us from refusing it
+    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (descriptor_ < 0) fail_to_open(path);
+  struct stat facts {};
+  const int result = ::fstat(descriptor_, &facts);
+  if (result == 0 && S_ISREG(facts.st_mode)) {
+    num_bytes_ = facts.st_size;
+    return;
+  }
+  const int number = errno;
+  ::close(descriptor_);
+  errno = number;
+  if (result != 0) fail_errno(path, "fstat");
+  fail(ExitCode::kInputMissing, path,
+       S_ISDIR(facts.st_mode) ? "is a folder, not a file"
+                              : "is no regular file; write what it gives into a file first");
+}
+
+Reader::~Reader() { ::close(descriptor_); }
+
+void Reader::read_at(int64_t offset, std::span<char> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_errno(path_, "read");
+    if (count == 0)
+      fail(ExitCode::kIo, path_,
+           "ends at byte " + std::to_string(offset) + ", before what was asked for");
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    offset += count;
+  }
+}
+
+std::string read(const std::filesystem::path& path, int64_t max_bytes) {
+  const Reader reader(path);
+  if (reader.num_bytes() > max_bytes)
+    fail(ExitCode::kIo, path,
+         "has " + std::to_string(reader.num_bytes()) + " bytes, at most " +
+             std::to_string(max_bytes) + " are read");
+  std::string bytes(static_cast<size_t>(reader.num_bytes()), '\0');
+  reader.read_at(0, bytes);
+  return bytes;
+}
+
+void write_atomically(const std::filesystem::path& path, std::string_view text) {
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  Writer writer(temporary);
+  writer.append(text);
+  writer.sync();
+  writer.close();
+  rename_file(temporary, path);
+  sync_folder(path.parent_path());
+}
+
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_errno(to, "rename from " + from.string());
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const Descriptor file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
+  if (::fsync(file.value()) != 0 && errno != EINVAL && errno != ENOTSUP)
+    fail_errno(folder, "fsync");
+}
+
+void make_folders(const std::filesystem::path& folder) {
+  std::error_code ignored, fault;
+  std::vector<std::filesystem::path> parents;  // of those that will be new, the deepest first
+  for (std::filesystem::path at = folder; !at.empty() && !std::filesystem::exists(at, ignored);
+       at = at.parent_path()) {
+    if (at.has_filename()) parents.push_back(at.parent_path());
+    if (at == at.parent_path()) break;
+  }
+  std::filesystem::create_directories(folder, fault);
+  if (fault) fail(ExitCode::kCannotCreate, folder, "cannot make the folder: " + fault.message());
+  for (const std::filesystem::path& parent : parents)  // one that may not be read cannot be synced
+    if (::access(parent.empty() ? "." : parent.c_str(), R_OK) == 0) sync_folder(parent);
+}
+
+void remove_file(const std::filesystem::path& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno(path, "unlink");
+}
+
+std::vector<std::string> list(const std::filesystem::path& folder) {
+  std::error_code fault;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator entry(folder, fault), end; !fault && entry != end;
+       entry.increment(fault))
+    names.push_back(entry->path().filename().string());
+  if (fault && fault != std::errc::no_such_file_or_directory && fault != std::errc::not_a_directory)
+    fail(ExitCode::kIo, folder, "cannot be listed: " + fault.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void require_writable(const std::filesystem::path& folder) {
+  make_folders(folder);
+  const std::filesystem::path probe = folder / (".probe-" + std::to_string(::getpid()));
+  Writer(probe).close();
+  remove_file(probe);
+}
+
+}  // namespace lockstep::files

@@ -1,0 +1,197 @@
+#include "base/files/folder_lock.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace lockstep::files {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point in(double seconds) {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+void sleep_s(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+std::string reason() { return std::strerror(errno); }
+
+/// Signals are the main thread's affair.
+void block_signals() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::filesystem::path& folder, const FolderLockTimes& times)
+    : folder_(folder), times_(times), file_(folder / ".lock"), self_(LockHolder::self()) {
+  const bool is_locked = take_flock();
+  judge_holder(is_locked);
+  note_self(is_locked);
+  heart_ = std::thread([this] { beat_until_stopped(); });
+}
+
+FolderLock::~FolderLock() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  heart_.join();
+  if (is_ours()) (void)file_.write("");
+}
+
+void FolderLock::refuse(const std::optional<LockHolder>& holder) const {
+  throw Error(
+      ExitCode::kCannotCreate, "files",
+      fmt::format("{} is in use by another run ({}): wait for it to end, or choose another "
+                  "run.project_dir",
+                  folder_.string(), holder ? holder->shown() : "which has not said yet who it is"));
+}
+
+/// False on a file system without locks.
+bool FolderLock::take_flock() {
+  if (!times_.use_flock) return false;
+  const Clock::time_point deadline = in(times_.patience_s);
+  while (::flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) return false;
+    if (errno != EWOULDBLOCK && errno != EINTR)
+      throw Error(ExitCode::kIo, "files", (folder_ / ".lock").string() + ": flock: " + reason());
+    if (Clock::now() > deadline) refuse(file_.holder());
+    sleep_s(0.05);
+  }
+  return true;
+}
+
+void FolderLock::judge_holder(bool is_locked) {
+  const std::optional<LockHolder> holder = file_.holder();
+  if (!holder || (is_locked && holder->is_on_this_kernel())) return;
+  if (!holder->can_be_asked()) {
+    watch_heartbeat(*holder);
+    return;
+  }
+  for (const Clock::time_point deadline = in(times_.patience_s); holder->is_alive();) {
+    const auto now = file_.holder();
+    if (!now || now->token != holder->token) return judge_holder(is_locked);  // given back, or next
+    if (Clock::now() > deadline) refuse(now);
+    sleep_s(0.05);
+  }
+}
+
+void FolderLock::watch_heartbeat(const LockHolder& holder) {
+  log::info("files", fmt::format("{} was not given back by {}: looking for up to {} s whether "
+                                 "its heartbeat moves",
+                                 folder_.string(), holder.shown(), times_.heartbeat_patience_s));
+  const Clock::time_point deadline = in(times_.heartbeat_patience_s);
+  while (Clock::now() < deadline) {
+    sleep_s(std::min(0.5, times_.heartbeat_patience_s / 20));
+    const std::optional<LockHolder> now = file_.holder();
+    if (!now) return;  // given back meanwhile
+    if (now->token != holder.token || now->num_beats != holder.num_beats) refuse(now);
+  }
+  log::warning("files", fmt::format("{} is taken over from {}: no heartbeat for {} s",
+                                    folder_.string(), holder.shown(), times_.heartbeat_patience_s));
+}
+
+void FolderLock::note_self(bool is_locked) {
+  if (!file_.write(self_.file_text())) {
+    log::warning("files", fmt::format("{}: cannot note who holds it: {}",
+                                      (folder_ / ".lock").string(), reason()));
+    return;
+  }
+  if (is_locked) return;
+  log::warning("files", folder_.string() +
+                            ": this file system has no locks; a heartbeat alone keeps other runs "
+                            "out of the folder");
+  sleep_s(0.2);  // another that came at the same moment has written by now, and the last one stays
+  if (!is_ours()) refuse(file_.holder());
+}
+
+bool FolderLock::is_ours() const {
+  const std::optional<LockHolder> holder = file_.holder();
+  return holder && holder->token == self_.token;
+}
+
+void FolderLock::beat_until_stopped() {
+  block_signals();
+  std::unique_lock lock(mutex_);
+  const auto pause = std::chrono::duration<double>(times_.heartbeat_s);
+  while (!wake_.wait_for(lock, pause, [this] { return stopping_; })) {
+    lock.unlock();
+    const bool goes_on = beat();
+    lock.lock();
+    if (!goes_on) return;
+  }
+}
+
+/// False: it is no use to go on.
+bool FolderLock::beat() {
+  if (const auto holder = file_.holder(); holder && holder->token != self_.token) {
+    log::error("files", fmt::format("{} was taken over by {} while this run was using it; stop one "
+                                    "of the two",
+                                    folder_.string(), holder->shown()));
+    return false;
+  }
+  self_.heartbeat = utc_now();
+  ++self_.num_beats;
+  if (file_.write(self_.file_text()) || std::exchange(said_, true)) return true;
+  log::warning("files", fmt::format("{}: the heartbeat cannot be written: {}; other hosts may take "
+                                    "the folder for abandoned",
+                                    (folder_ / ".lock").string(), reason()));
+  return true;
+}
+
+FolderLock::File::File(const std::filesystem::path& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0)
+    throw Error(ExitCode::kCannotCreate, "files", path.string() + ": " + std::strerror(errno));
+}
+
+FolderLock::File::~File() { ::close(descriptor_); }
+
+std::string FolderLock::File::text() const {
+  // Opened anew: only then network file systems look whether another host has written. Closing a
+  // second descriptor leaves the flock with the first.
+  const int fresh = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fresh < 0) return "";
+  std::array<char, 4096> bytes{};
+  const ssize_t count = ::pread(fresh, bytes.data(), bytes.size(), 0);
+  ::close(fresh);
+  return {bytes.data(), static_cast<size_t>(std::max<ssize_t>(count, 0))};
+}
+
+std::optional<LockHolder> FolderLock::File::holder() const {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const std::string now = text();
+    const std::optional<LockHolder> holder = LockHolder::parse(now);
+    if (holder || now.empty()) return holder;
+    sleep_s(0.05);  // half of it may have come over the network
+  }
+  return std::nullopt;
+}
+
+bool FolderLock::File::write(const std::string& text) const {
+  const auto size = static_cast<ssize_t>(text.size());
+  return ::pwrite(descriptor_, text.data(), text.size(), 0) == size &&
+         ::ftruncate(descriptor_, size) == 0 && ::fdatasync(descriptor_) == 0;
+}
+
+}  // namespace lockstep::files

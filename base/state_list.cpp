@@ -1,9 +1,0 @@
-#include "base/state_list.h"
-
-#include <ATen/ops/from_blob.h>
-
-namespace lockstep {
-
-at::Tensor view_of(int64_t* number) { return at::from_blob(number, {}, at::kLong); }
-
-}  // namespace lockstep

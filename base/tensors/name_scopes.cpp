@@ -1,0 +1,99 @@
+#include "base/tensors/name_scopes.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kModel = "model/";
+
+std::string trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return "";
+  return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
+}
+
+/// With slashes, without `model/` before and a slash after it.
+std::string plain(std::string_view name) {
+  std::string path(name);
+  std::replace(path.begin(), path.end(), '.', '/');
+  if (path.starts_with(kModel)) path.erase(0, kModel.size());
+  while (path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+bool is_at_or_below(const std::string& path, const std::string& scope) {
+  return path.starts_with(scope) && (path.size() == scope.size() || path[scope.size()] == '/');
+}
+
+/// Every name, and every part that names stand below.
+std::vector<std::string> all_paths(const std::vector<std::string>& names) {
+  std::set<std::string> paths;
+  for (const std::string& name : names) {
+    const std::string path = plain(name);
+    for (size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1))
+      paths.insert(path.substr(0, end));
+    paths.insert(path);
+  }
+  return {paths.begin(), paths.end()};
+}
+
+std::string hint(const std::string& scope, const std::vector<std::string>& names) {
+  const std::vector<std::string> paths = all_paths(names);
+  const std::string near = did_you_mean(plain(scope), paths);
+  if (!near.empty()) return near;
+  std::vector<std::string> tops;
+  std::copy_if(paths.begin(), paths.end(), std::back_inserter(tops),
+               [](const std::string& path) { return path.find('/') == std::string::npos; });
+  return fmt::format(" (there are {})", fmt::join(tops, ", "));
+}
+
+}  // namespace
+
+NameScopes::NameScopes(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts)
+    for (size_t start = 0; start <= text.size();) {
+      const size_t end = std::min(text.find(',', start), text.size());
+      scopes_.push_back(trimmed(std::string_view(text).substr(start, end - start)));
+      start = end + 1;
+    }
+}
+
+NameScopes NameScopes::read(YamlFields* in, std::string_view key, std::string_view help) {
+  std::vector<std::string> texts;
+  if (!in->read(key, &texts, help)) return {};
+  NameScopes scopes(texts);
+  for (const std::string& scope : scopes.scopes_)
+    if (plain(scope).empty())
+      in->fault(key, fmt::format("'{}.{}' holds an empty scope", in->path(), key));
+  return scopes;
+}
+
+bool NameScopes::cover(std::string_view name) const {
+  const std::string path = plain(name);
+  return std::any_of(scopes_.begin(), scopes_.end(),
+                     [&](const std::string& scope) { return is_at_or_below(path, plain(scope)); });
+}
+
+void NameScopes::require_matches(std::string_view key,
+                                 const std::vector<std::string>& names) const {
+  for (const std::string& scope : scopes_) {
+    const NameScopes one({scope});
+    if (std::any_of(names.begin(), names.end(),
+                    [&](const std::string& name) { return one.cover(name); }))
+      continue;
+    throw Error(
+        ExitCode::kConfig, "config",
+        fmt::format("{}: no variable stands at or below '{}'{}", key, scope, hint(scope, names)));
+  }
+}
+
+std::string NameScopes::text() const { return fmt::format("{}", fmt::join(scopes_, ", ")); }
+
+}  // namespace lockstep

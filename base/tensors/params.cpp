@@ -1,0 +1,12 @@
+#include "base/tensors/params.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+std::string slashed(std::string dotted_name) {
+  std::replace(dotted_name.begin(), dotted_name.end(), '.', '/');
+  return dotted_name;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/tensors/param_group.h"
+
+namespace lockstep {
+
+/// One trainable tensor of a model. `tensor` shares memory with the model: writing into it changes
+/// the model.
+struct Param {
+  std::string name;       ///< dotted, unique: blocks.0.conv.weight
+  at::Tensor tensor;      ///< leaf that requires a gradient
+  bool prunable = false;  ///< weight of 2 or more dimensions of a linear or convolution layer
+  bool decayed = false;   ///< weight decay applies: weights, not biases or normalisation
+  /// Where the layer's backward can overwrite its gradient instead of adding to it: true says that
+  /// what stands there does not count, and the layer makes it false. Null: backward only adds.
+  std::shared_ptr<bool> grad_is_stale = nullptr;
+};
+
+/// A model's parameters in the model's own order, the same on every rank.
+using ParamTable = std::vector<Param>;
+
+/// The parameter group of base/tensors/param_group.h.
+inline int group_of(const Param& param) { return param.decayed ? kWeightGroup : kOtherGroup; }
+
+/// blocks.0.conv.weight -> blocks/0/conv/weight, the form in which names stand in a save.
+std::string slashed(std::string dotted_name);
+
+/// Where one parameter lies inside a flat buffer.
+struct FlatSlice {
+  int64_t param = 0;     ///< index in the ParamTable
+  int64_t offset_E = 0;  ///< first element
+  int64_t num_elements = 0;
+};
+
+/// Values and gradients of some parameters in two contiguous tensors, of which the model's tensors
+/// and their gradients are views. One dtype, one parameter group, all trainable or all frozen.
+///
+/// Symbol: [E] = elements of the buffer.
+struct FlatBuffer {
+  at::Tensor values_E;
+  at::Tensor grads_E;  ///< undefined where frozen
+  int group = kWeightGroup;
+  bool frozen = false;            ///< takes no part in reduction and update
+  std::vector<FlatSlice> slices;  ///< ascending offsets, no gaps
+};
+
+}  // namespace lockstep

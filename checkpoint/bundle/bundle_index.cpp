@@ -1,0 +1,242 @@
+#include "checkpoint/bundle/bundle_index.h"
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "checkpoint/bundle/entry_proto.h"
+#include "checkpoint/bundle/index_table.h"
+#include "checkpoint/bundle/slice_key.h"
+#include "checkpoint/bundle/wire.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr int kProducer = 1;
+/// What decoding may hold beside the file's bytes: so much, and so much for each of these bytes. A
+/// row of a sound index takes at least 20 bytes of the file.
+constexpr size_t kMemoryBytes = size_t{48} << 20;
+constexpr size_t kMemoryPerByte = 20;
+constexpr size_t kRowBytes = 256;  ///< of a decoded row beyond its key and value
+
+[[noreturn]] void refuse(const std::string& file, const std::string& what) {
+  throw Error(ExitCode::kBadData, "checkpoint",
+              fmt::format("{}: {}; restore from another save, or remove this one", file, what));
+}
+
+/// Number of shards from the entry with the empty key.
+int32_t checked_header(std::string_view value) {
+  pb::BundleHeaderProto proto;
+  if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))
+    throw std::runtime_error("header cannot be parsed");
+  if (proto.endianness() != pb::BundleHeaderProto::LITTLE)
+    throw std::runtime_error("byte order is not little-endian");
+  if (proto.version().min_consumer() > kProducer)
+    throw std::runtime_error(
+        fmt::format("needs a reader of version {}", proto.version().min_consumer()));
+  if (proto.num_shards() < 1 || proto.num_shards() > kMaxShards)
+    throw std::runtime_error(fmt::format("number of shards is {}", proto.num_shards()));
+  return proto.num_shards();
+}
+
+pb::BundleEntryProto parsed_entry(std::string_view value) {
+  pb::BundleEntryProto proto;
+  if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))
+    throw std::runtime_error("entry cannot be parsed");
+  return proto;
+}
+
+/// How many slices an entry lists, without parsing it. Throws if another part of it, or one slice,
+/// is larger than any sound one.
+size_t num_slices_of(std::string_view value) {
+  constexpr uint64_t kSlicesTag = 7 << 3 | 2;
+  constexpr size_t kMostSliceBytes = 2048, kMostOtherBytes = 4096;
+  size_t num_slices = 0, other_bytes = 0;
+  while (!value.empty()) {
+    const size_t before = value.size();
+    const std::optional<uint64_t> tag = take_varint(&value);
+    if (!tag) throw std::runtime_error("entry cannot be parsed");
+    uint64_t num_bytes = 0;
+    if ((*tag & 7) == 2) {
+      const std::optional<uint64_t> length = take_varint(&value);
+      if (!length) throw std::runtime_error("entry cannot be parsed");
+      num_bytes = *length;
+    } else if ((*tag & 7) == 0) {
+      if (!take_varint(&value)) throw std::runtime_error("entry cannot be parsed");
+    } else {
+      num_bytes = (*tag & 7) == 1 ? 8 : (*tag & 7) == 5 ? 4 : value.size() + 1;
+    }
+    if (num_bytes > value.size()) throw std::runtime_error("entry cannot be parsed");
+    value.remove_prefix(num_bytes);
+    const bool is_slice = *tag == kSlicesTag;
+    num_slices += is_slice ? 1 : 0;
+    other_bytes += is_slice ? 0 : before - value.size();
+    if (other_bytes > kMostOtherBytes || (is_slice && num_bytes > kMostSliceBytes))
+      throw std::runtime_error(fmt::format("entry with a part of {} bytes", num_bytes));
+  }
+  return num_slices;
+}
+
+/// The rows that give the places of slices, close together: an index may have very many.
+class SliceRows {
+ public:
+  /// Keys ascend.
+  void add(std::string_view key, std::string_view value) {
+    rows_.push_back({bytes_.size(), key.size(), value.size()});
+    bytes_ += key;
+    bytes_ += value;
+  }
+  size_t size() const { return rows_.size(); }
+
+  /// Nothing if there is no such row.
+  std::optional<std::string_view> find(std::string_view key) const {
+    const auto row = std::lower_bound(
+        rows_.begin(), rows_.end(), key,
+        [&](const Row& one, std::string_view wanted) { return key_of(one) < wanted; });
+    if (row == rows_.end() || key_of(*row) != key) return std::nullopt;
+    return std::string_view(bytes_).substr(row->offset + row->key_bytes, row->value_bytes);
+  }
+
+ private:
+  struct Row {
+    size_t offset, key_bytes, value_bytes;
+  };
+  std::string_view key_of(const Row& row) const {
+    return std::string_view(bytes_).substr(row.offset, row.key_bytes);
+  }
+
+  std::string bytes_;
+  std::vector<Row> rows_;
+};
+
+/// Takes the rows in their order: the header, the places of slices, the tensors.
+class IndexDecoder {
+ public:
+  explicit IndexDecoder(size_t file_bytes)
+      : most_memory_(kMemoryBytes + kMemoryPerByte * file_bytes) {}
+
+  void take(const std::string& key, std::string_view value) {
+    count_memory(key.size() + value.size());
+    if (key.empty()) {
+      index_.num_shards = checked_header(value);
+      has_header_ = true;
+    } else if (!has_header_) {
+      throw std::runtime_error("no header entry");
+    } else if (is_slice_key(key)) {
+      slice_rows_.add(key, value);
+    } else {
+      name_ = key;
+      index_.entries.emplace_hint(index_.entries.end(), key, entry_of(value));
+    }
+  }
+
+  /// After the last row.
+  BundleIndex finish() {
+    name_.clear();
+    if (!has_header_) throw std::runtime_error("no header entry");
+    if (num_slices_ != slice_rows_.size())
+      throw std::runtime_error(fmt::format("{} slices have places, {} belong to a tensor",
+                                           slice_rows_.size(), num_slices_));
+    return std::move(index_);
+  }
+
+  /// The tensor whose row was taken last; empty if none.
+  const std::string& name() const { return name_; }
+
+ private:
+  /// Rows of few bytes must not unfold to much memory.
+  void count_memory(size_t row_bytes) {
+    num_bytes_ += row_bytes + kRowBytes;
+    if (num_bytes_ > most_memory_)
+      throw std::runtime_error("more tensors and slices than an index of its size may have");
+  }
+
+  BundleEntry entry_of(std::string_view value) {
+    // Parsing takes a multiple of these bytes, so first that they can be what they claim.
+    const size_t num_slices = num_slices_of(value);
+    constexpr size_t kFew = 1000;  // the check of each slice names the one that has none
+    if (num_slices > slice_rows_.size() + kFew)
+      throw std::runtime_error(
+          fmt::format("has {} slices, of which not all have places", num_slices));
+    const pb::BundleEntryProto proto = parsed_entry(value);
+    BundleEntry entry = from_proto(proto, index_.num_shards);
+    for (size_t i = 0; i < entry.slices.size(); ++i)
+      put_place(slice_key(name_, key_box(proto.slices(static_cast<int>(i)))), entry.dtype,
+                &entry.slices[i]);
+    num_slices_ += entry.slices.size();
+    if (num_slices_ > slice_rows_.size())
+      throw std::runtime_error("a slice that belongs to another tensor too");
+    return entry;
+  }
+
+  /// From the row under the slice's key.
+  void put_place(const std::string& key, int32_t dtype, BundleSlice* slice) const {
+    const std::optional<std::string_view> row = slice_rows_.find(key);
+    if (!row) throw std::runtime_error(fmt::format("slice {} has no place", box_text(slice->box)));
+    (void)num_slices_of(*row);
+    const BundleEntry stored = from_proto(parsed_entry(*row), index_.num_shards);
+    if (stored.is_sliced() || stored.dtype != dtype || stored.shape != slice->box.length)
+      throw std::runtime_error(
+          fmt::format("slice {} has another type or shape at its place", box_text(slice->box)));
+    static_cast<BundlePlace&>(*slice) = stored;
+  }
+
+  BundleIndex index_;
+  const size_t most_memory_;
+  SliceRows slice_rows_;
+  std::string name_;
+  bool has_header_ = false;
+  size_t num_slices_ = 0;
+  size_t num_bytes_ = 0;
+};
+
+}  // namespace
+
+namespace {
+
+/// Rows of one tensor's slices, in the order of their keys.
+void add_slices(const std::string& name, const BundleEntry& entry, TableEncoder* table) {
+  std::vector<std::pair<std::string, const BundleSlice*>> rows;
+  rows.reserve(entry.slices.size());
+  for (const BundleSlice& slice : entry.slices)
+    rows.emplace_back(slice_key(name, with_whole_dims(slice.box, entry.shape)), &slice);
+  std::sort(rows.begin(), rows.end());
+  for (const auto& [key, slice] : rows)
+    table->add(key, to_proto(entry.dtype, *slice).SerializeAsString());
+}
+
+}  // namespace
+
+/// Keys of slices come before names, and in the order of their tensors' names.
+std::string encode_index(const BundleIndex& index) {
+  pb::BundleHeaderProto header;
+  header.set_num_shards(index.num_shards);
+  header.mutable_version()->set_producer(kProducer);
+  TableEncoder table;
+  table.add("", header.SerializeAsString());
+  for (const auto& [name, entry] : index.entries) {
+    check(!name.empty() && name.front() != '\0', "a tensor has no name that an index can hold");
+    if (entry.is_sliced()) add_slices(name, entry, &table);
+  }
+  for (const auto& [name, entry] : index.entries)
+    table.add(name, to_proto(entry).SerializeAsString());
+  return table.finish();
+}
+
+BundleIndex decode_index(std::string_view bytes, const std::string& file) {
+  IndexDecoder decoder(bytes.size());
+  try {
+    for_each_row(bytes,
+                 [&](const std::string& key, std::string_view value) { decoder.take(key, value); });
+    return decoder.finish();
+  } catch (const std::runtime_error& fault) {
+    const std::string& name = decoder.name();
+    refuse(file, (name.empty() ? "" : fmt::format("tensor '{}': ", name)) + fault.what());
+  }
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,64 @@
+#include "checkpoint/bundle/slice_key.h"
+
+#include <array>
+#include <bit>
+#include <cstddef>
+
+namespace lockstep::checkpoint {
+namespace {
+
+/// The number of bytes that follow, then those of the number, the highest first.
+void put_unsigned(std::string* out, uint64_t value) {
+  const int num_bytes = (std::bit_width(value) + 7) / 8;
+  out->push_back(static_cast<char>(num_bytes));
+  for (int i = num_bytes - 1; i >= 0; --i) out->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+/// Bytes 00 and ff are doubled with a mark; 00 01 ends the text.
+void put_text(std::string* out, std::string_view text) {
+  for (const char byte : text) {
+    out->push_back(byte);
+    if (byte == '\0') out->push_back('\xff');
+    if (byte == '\xff') out->push_back('\0');
+  }
+  out->append("\0\1", 2);
+}
+
+/// Two's complement, highest byte first, in as many bytes as leave one bit of 8 free for the
+/// length: that many leading bits are the opposite of the sign.
+void put_signed(std::string* out, int64_t value) {
+  const auto magnitude = static_cast<uint64_t>(value < 0 ? ~value : value);
+  const int num_bytes = std::bit_width(magnitude) / 7 + 1;
+  constexpr int kMaxBytes = 10;
+  std::array<unsigned char, kMaxBytes> bytes{};  // the number, its sign extended
+  for (int i = 0; i < kMaxBytes; ++i) {
+    const int shift = 8 * (kMaxBytes - 1 - i);
+    bytes[static_cast<size_t>(i)] = static_cast<unsigned char>(value >> (shift < 64 ? shift : 63));
+  }
+  const auto first = static_cast<size_t>(kMaxBytes - num_bytes);
+  for (int bit = 0; bit < num_bytes; ++bit)
+    bytes[first + static_cast<size_t>(bit / 8)] ^= static_cast<unsigned char>(0x80 >> (bit % 8));
+  for (size_t i = first; i < bytes.size(); ++i) out->push_back(static_cast<char>(bytes[i]));
+}
+
+}  // namespace
+
+std::string slice_key(std::string_view name, const TensorBox& box) {
+  std::string key;
+  put_unsigned(&key, 0);
+  put_text(&key, name);
+  put_unsigned(&key, box.start.size());
+  for (size_t d = 0; d < box.start.size(); ++d) {
+    put_signed(&key, box.start[d]);
+    put_signed(&key, box.length[d]);
+  }
+  return key;
+}
+
+TensorBox with_whole_dims(TensorBox box, const std::vector<int64_t>& shape) {
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (box.start[d] == 0 && box.length[d] == shape[d]) box.length[d] = -1;
+  return box;
+}
+
+}  // namespace lockstep::checkpoint

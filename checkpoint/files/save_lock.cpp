@@ -1,0 +1,207 @@
+#include "checkpoint/files/save_lock.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <string_view>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/files/lock_holder.h"
+#include "base/log.h"
+#include "checkpoint/files/save_files.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMaxJournalBytes = int64_t{1} << 20;
+
+[[noreturn]] void fail(const std::string& path, const char* call) {
+  const int number = errno;
+  const bool is_disk = number == ENOSPC || number == EIO || number == EDQUOT || number == EFBIG;
+  throw Error(is_disk ? ExitCode::kIo : ExitCode::kCannotCreate, "checkpoint",
+              fmt::format("{}: {}: {}", path, call, std::strerror(number)));
+}
+
+[[noreturn]] void refuse_foreign(const std::string& path) {
+  struct stat file {};
+  (void)::stat(path.c_str(), &file);
+  throw Error(
+      ExitCode::kCannotCreate, "checkpoint",
+      fmt::format("{} belongs to user {} (mode {:04o}) and may not be read by this one, so that "
+                  "nobody can tell whether a program of that user is saving here; once none is, "
+                  "that user may remove it; or choose another prefix",
+                  path, file.st_uid, file.st_mode & 07777));
+}
+
+bool has_no_locks(int number) {
+  return number == ENOSYS || number == EOPNOTSUPP || number == ENOLCK;
+}
+
+void warn_once(const std::string& path) {
+  static std::atomic<bool> said = false;
+  if (said.exchange(true)) return;
+  log::warning("checkpoint",
+               fmt::format("{}: this file system has no locks, so two programs that save under one "
+                           "prefix at the same time may take the same number",
+                           path));
+}
+
+/// The first line; whatever is no number ends it.
+std::set<int64_t> numbers_in(const std::string& text) {
+  std::istringstream line(text.substr(0, text.find('\n')));
+  std::set<int64_t> numbers;
+  for (int64_t number = 0; line >> number && number >= 0;) numbers.insert(number);
+  return numbers;
+}
+
+/// The second line on, for people.
+std::string holder_in(const std::string& text) {
+  const size_t line = text.find('\n');
+  const auto holder = files::LockHolder::parse(
+      line == std::string::npos ? std::string_view() : std::string_view(text).substr(line + 1));
+  return holder ? holder->shown() : "which has not said yet who it is";
+}
+
+std::string text_of(int descriptor) {
+  std::string text(static_cast<size_t>(kMaxJournalBytes), '\0');
+  const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  return text;
+}
+
+}  // namespace
+
+SaveLock::SaveLock(const std::string& prefix, double patience_s)
+    : path_(prefix + std::string(kJournalSuffix)) {
+  try {
+    reopen();
+    is_held_ = take(patience_s);
+    if (!is_held_) warn_once(path_);
+    if (!may_write_) replace_by_own();
+    left_over_ = numbers_in(text_of(descriptor_));
+    may_go_ = left_over_.empty();
+  } catch (...) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw;
+  }
+}
+
+SaveLock::~SaveLock() {
+  // first the name, while nobody else can hold the lock
+  if (may_go_ && is_still_the_file()) (void)::unlink(path_.c_str());
+  ::close(descriptor_);
+}
+
+void SaveLock::reopen() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  // Without O_CREAT second: a folder that all may write (/tmp) refuses it for another user's file.
+  for (const int flags : {O_RDWR | O_CREAT, O_RDWR, O_RDONLY}) {
+    descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, 0666);
+    may_write_ = (flags & O_RDWR) != 0;
+    if (descriptor_ >= 0) return share_with_folder();
+    if (errno == ENOENT && (flags & O_CREAT) == 0) return reopen();  // it went meanwhile
+    if (errno != EACCES) fail(path_, "open");
+  }
+  if (::access(path_.c_str(), F_OK) == 0) refuse_foreign(path_);
+  errno = EACCES;
+  fail(path_, "open");
+}
+
+/// Who may write the folder may write this file, whatever the umask: they save here too.
+void SaveLock::share_with_folder() const {
+  struct stat file {
+  }, folder{};
+  const std::string dir = std::filesystem::path(path_).parent_path().string();
+  if (::fstat(descriptor_, &file) != 0 || file.st_uid != ::geteuid() ||
+      ::stat(dir.empty() ? "." : dir.c_str(), &folder) != 0)
+    return;
+  constexpr mode_t kGroup = S_IRGRP | S_IWGRP, kOthers = S_IROTH | S_IWOTH;
+  mode_t mode = file.st_mode & 07777;
+  if ((folder.st_mode & S_IWGRP) != 0) mode |= kGroup;
+  if ((folder.st_mode & S_IWOTH) != 0) mode |= kOthers;
+  if (mode != (file.st_mode & 07777)) (void)::fchmod(descriptor_, mode);
+}
+
+/// The lock of the file that goes is held meanwhile, that of the new one before it has the name.
+void SaveLock::replace_by_own() {
+  const std::string text = text_of(descriptor_);
+  const std::string mine = path_ + std::string(kTemporarySuffix);
+  (void)::unlink(mine.c_str());
+  const int descriptor = ::open(mine.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) fail(mine, "open");
+  const bool is_whole =
+      ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  if (!is_whole || (is_held_ && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0) ||
+      ::rename(mine.c_str(), path_.c_str()) != 0) {
+    const int number = errno;
+    (void)::unlink(mine.c_str());
+    ::close(descriptor);
+    errno = number;
+    fail(path_, "replace another user's file");
+  }
+  ::close(descriptor_);
+  descriptor_ = descriptor;
+  may_write_ = true;
+  share_with_folder();
+}
+
+/// The one before may have removed the name of the file that was waited for.
+bool SaveLock::is_still_the_file() const {
+  struct stat held {
+  }, named{};
+  return ::fstat(descriptor_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+/// False on a file system without locks.
+bool SaveLock::take(double patience_s) {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(patience_s);
+  std::chrono::duration<double> pause(0.001);
+  while (true) {
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
+      if (is_still_the_file()) return true;
+    } else {
+      if (has_no_locks(errno)) return false;
+      if (errno != EWOULDBLOCK && errno != EINTR) fail(path_, "flock");
+    }
+    if (Clock::now() > deadline)
+      throw Error(ExitCode::kCannotCreate, "checkpoint",
+                  fmt::format("{}: another program is saving under this prefix ({}) and was waited "
+                              "for {} s; wait for it to end, or choose another prefix",
+                              path_, holder_in(text_of(descriptor_)), patience_s));
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 1.5, std::chrono::duration<double>(0.05));
+    if (!is_still_the_file()) reopen();
+  }
+}
+
+void SaveLock::note(const std::set<int64_t>& numbers) {
+  may_go_ = false;
+  const std::string text =
+      fmt::format("{}\n{}", fmt::join(numbers, " "), files::LockHolder::self().file_text());
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t count =
+        ::pwrite(descriptor_, text.data() + at, text.size() - at, static_cast<off_t>(at));
+    if (count < 0 && errno != EINTR) fail(path_, "write");
+    at += static_cast<size_t>(std::max<ssize_t>(count, 0));
+  }
+  if (::ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0) fail(path_, "write");
+}
+
+}  // namespace lockstep::checkpoint

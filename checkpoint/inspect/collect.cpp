@@ -1,0 +1,199 @@
+#include "checkpoint/inspect/collect.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/files/folder_lock.h"
+#include "base/log.h"
+#include "checkpoint/inspect/garbage.h"
+#include "checkpoint/restore/latest_checkpoint.h"
+#include "checkpoint/files/rank_faults.h"
+#include "checkpoint/files/save_files.h"
+#include "checkpoint/files/save_lock.h"
+#include "checkpoint/inspect/value_text.h"
+#include "checkpoint/reader/verify.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr const char* kLockFile = ".lock";
+constexpr files::FolderLockTimes kTimes{.patience_s = 1};
+
+/// Locks of the folder itself and of the run's folder above it, where there are any.
+class Locks {
+ public:
+  explicit Locks(const std::filesystem::path& dir) {
+    const std::filesystem::path folder = std::filesystem::canonical(dir);
+    for (const std::filesystem::path& place : {folder.parent_path(), folder})
+      if (std::filesystem::exists(place / kLockFile)) locks_.push_back(taken(place));
+  }
+
+ private:
+  static std::unique_ptr<files::FolderLock> taken(const std::filesystem::path& folder) {
+    try {
+      return std::make_unique<files::FolderLock>(folder, kTimes);
+    } catch (const Error& fault) {
+      if (fault.code() != ExitCode::kCannotCreate) throw;
+      throw Error(ExitCode::kCannotCreate, "gc",
+                  fmt::format("nothing was removed, for a run may be writing here: {}",
+                              std::string(fault.what())));
+    }
+  }
+
+  std::vector<std::unique_ptr<files::FolderLock>> locks_;
+};
+
+/// The right to save under each prefix that has files here: nobody saves meanwhile.
+class SaveLocks {
+ public:
+  /// Of a file of a save, or of its journal.
+  static std::optional<std::string> prefix_of(const std::string& name) {
+    if (name.ends_with(kJournalSuffix)) return name.substr(0, name.size() - kJournalSuffix.size());
+    const auto parts = parse_own_name(without_temporary_suffix(name));
+    return parts ? std::optional(parts->prefix) : std::nullopt;
+  }
+
+  explicit SaveLocks(const std::filesystem::path& dir) {
+    for (const std::string& name : files::list(dir)) {
+      const std::optional<std::string> prefix = prefix_of(name);
+      if (!prefix || !prefixes_.insert(*prefix).second) continue;
+      try {
+        locks_.push_back(std::make_unique<SaveLock>((dir / *prefix).string(), kTimes.patience_s));
+      } catch (const Error& fault) {
+        if (fault.code() != ExitCode::kCannotCreate) throw;
+        throw Error(ExitCode::kCannotCreate, "gc",
+                    fmt::format("nothing was removed: {}", plain_text(fault)));
+      }
+    }
+  }
+  /// What the locks cover goes; its journals too.
+  void done() {
+    for (const auto& lock : locks_) lock->done();
+  }
+  bool covers(const std::string& name) const {
+    const std::optional<std::string> prefix = prefix_of(name);
+    return !prefix || prefixes_.contains(*prefix);
+  }
+
+ private:
+  std::set<std::string> prefixes_;
+  std::vector<std::unique_ptr<SaveLock>> locks_;
+};
+
+std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
+  try {
+    return read_state_file(dir);
+  } catch (const Error& fault) {
+    log::warning("gc", fault.what());
+    return std::nullopt;
+  }
+}
+
+/// What the state file does not name yet, as its program was killed between its commit and writing
+/// it, is named as that program would have.
+void name_newest(const std::filesystem::path& dir, StateFile* state) {
+  const std::optional<std::string> newest = latest_checkpoint(dir);
+  if (!newest || quick_defect(*newest)) return;
+  const std::filesystem::path path(*newest);
+  const std::string name = path.filename().string();
+  if (dir / name != path || name == state->newest) return;
+  state->newest = name;
+  std::erase(state->all, name);
+  state->all.push_back(name);
+}
+
+/// The state file names no save of which the index goes, and the newest one of those that stay.
+void rewrite_state(const std::filesystem::path& dir, const std::vector<Garbage>& garbage) {
+  std::set<std::string> gone;
+  for (const Garbage& one : garbage)
+    if (one.name.ends_with(".index")) gone.insert(one.name.substr(0, one.name.size() - 6));
+  const std::optional<StateFile> before = readable_state_file(dir);
+  if (!before) return;
+  StateFile state = *before;
+  name_newest(dir, &state);
+  std::erase_if(state.all, [&](const std::string& name) { return gone.contains(name); });
+  if (gone.contains(state.newest)) {
+    if (state.all.empty()) return;  // it names none that stays; readers then go by the folder
+    state.newest = state.all.back();
+  }
+  if (state.newest != before->newest || state.all != before->all) write_state_file(dir, state);
+}
+
+void remove_all(const std::filesystem::path& dir, const std::vector<Garbage>& garbage) {
+  rewrite_state(dir, garbage);
+  for (const Garbage& one : garbage) {
+    files::remove_file(dir / one.name);
+    if (one.name.ends_with(".index")) files::sync_folder(dir);  // from here no reader trusts it
+  }
+  if (!garbage.empty()) files::sync_folder(dir);
+}
+
+/// Names of the saves that are left.
+std::vector<std::string> rest_of(const std::filesystem::path& dir,
+                                 const std::vector<Garbage>& garbage) {
+  std::set<std::string> gone;
+  for (const Garbage& one : garbage) gone.insert((dir / one.name).string());
+  std::vector<std::string> rest;
+  for (const SaveName& save : find_saves(dir))
+    if (!gone.contains(index_path(save.prefix))) rest.push_back(save.prefix);
+  return rest;
+}
+
+const char* meaning(std::string_view reason) {
+  if (reason == "temporary") return "temporary, of a save that was interrupted";
+  if (reason == "no_index") return "of a save without an index";
+  if (reason == "other_shards") return "a shard that the index does not name";
+  return "of a save beyond those to keep";
+}
+
+std::string as_text(const std::string& dir, const std::vector<Garbage>& garbage,
+                    const std::vector<std::string>& rest, int64_t num_bytes, bool dry_run) {
+  std::string text;
+  for (const Garbage& one : garbage)
+    text += fmt::format("{:>14}  {}  ({})\n", one.num_bytes, one.name, meaning(one.reason));
+  return text + fmt::format("{}: {} {} files, {} bytes; {} saves stay\n", dir,
+                            dry_run ? "would remove" : "removed", garbage.size(), num_bytes,
+                            rest.size());
+}
+
+std::string as_json(const std::string& dir, const std::vector<Garbage>& garbage,
+                    const std::vector<std::string>& rest, int64_t num_bytes, bool dry_run) {
+  std::vector<std::string> removed, saves;
+  for (const Garbage& one : garbage)
+    removed.push_back(fmt::format(R"({{"file": {}, "reason": "{}", "bytes": {}}})",
+                                  json_string(one.name), one.reason, one.num_bytes));
+  for (const std::string& prefix : rest) saves.push_back(json_string(prefix));
+  return fmt::format(
+      "{{\"dir\": {}, \"dry_run\": {}, \"removed\": [{}], \"bytes_freed\": {}, \"saves\": [{}]}}\n",
+      json_string(dir), dry_run, fmt::join(removed, ", "), num_bytes, fmt::join(saves, ", "));
+}
+
+}  // namespace
+
+Answer collect_garbage(const std::string& dir, const CollectOptions& options) {
+  if (!std::filesystem::is_directory(dir))
+    throw Error(ExitCode::kInputMissing, "gc", dir + ": is no folder");
+  const Locks locks(dir);
+  std::optional<SaveLocks> save_locks;
+  if (!options.dry_run) save_locks.emplace(dir);
+  std::vector<Garbage> garbage = find_garbage(dir, options.keep);
+  if (save_locks)  // a prefix that has come since is another program's, which saves now
+    std::erase_if(garbage, [&](const Garbage& one) { return !save_locks->covers(one.name); });
+  const std::vector<std::string> rest = rest_of(dir, garbage);
+  if (save_locks) {
+    remove_all(dir, garbage);
+    save_locks->done();
+  }
+  int64_t num_bytes = 0;
+  for (const Garbage& one : garbage) num_bytes += one.num_bytes;
+  const auto answer = options.json ? as_json : as_text;
+  return {answer(dir, garbage, rest, num_bytes, options.dry_run)};
+}
+
+}  // namespace lockstep::checkpoint

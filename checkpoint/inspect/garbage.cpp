@@ -1,0 +1,121 @@
+#include "checkpoint/inspect/garbage.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "checkpoint/inspect/best_save.h"
+#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/files/save_files.h"
+#include "checkpoint/reader/verify.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr std::string_view kIndex = "index";
+
+/// Files of one save; of a save without an index too.
+struct SaveFiles {
+  bool has_index = false;
+  std::vector<std::string> names;  ///< the index first, then shards; temporary files are not here
+};
+
+/// By prefix name, then number.
+using Saves = std::map<std::string, std::map<int64_t, SaveFiles>>;
+
+int64_t bytes_of(const std::filesystem::path& path) {
+  std::error_code fault;
+  const auto size = std::filesystem::file_size(path, fault);
+  return fault ? 0 : static_cast<int64_t>(size);
+}
+
+/// Of a save or of the state file.
+bool is_temporary(std::string_view name) {
+  const std::string_view stem = without_temporary_suffix(name);
+  return stem.size() < name.size() && (stem == kStateFile || parse_own_name(stem).has_value());
+}
+
+class Folder {
+ public:
+  explicit Folder(std::filesystem::path dir) : dir_(std::move(dir)) {
+    for (const std::string& name : files::list(dir_)) {
+      if (is_temporary(name)) {
+        add(name, "temporary");
+        continue;
+      }
+      const std::optional<FileName> parts = parse_own_name(name);
+      if (!parts) continue;
+      SaveFiles& save = saves_[parts->prefix][parts->number];
+      save.has_index = save.has_index || parts->rest == kIndex;
+      save.names.insert(parts->rest == kIndex ? save.names.begin() : save.names.end(), name);
+    }
+  }
+
+  std::vector<Garbage> garbage(const std::optional<int64_t>& keep) {
+    for (const auto& [prefix, by_number] : saves_) {
+      const int64_t first_kept = keep ? first_to_keep(prefix, *keep) : -1;
+      const std::optional<BestSave> best = read_best((dir_ / prefix).string());
+      for (const auto& [number, save] : by_number)
+        look_at(prefix, number, save, number < first_kept && !(best && best->number == number));
+    }
+    return std::move(garbage_);
+  }
+
+ private:
+  void add(const std::string& name, const char* reason) {
+    garbage_.push_back({name, reason, bytes_of(dir_ / name)});
+  }
+
+  std::string full_prefix(const std::string& prefix, int64_t number) const {
+    return numbered((dir_ / prefix).string(), number);
+  }
+
+  /// The number of the keep-th newest complete save; -1 if there are fewer.
+  int64_t first_to_keep(const std::string& prefix, int64_t keep) const {
+    const auto& by_number = saves_.at(prefix);
+    for (auto save = by_number.rbegin(); save != by_number.rend(); ++save) {
+      if (!save->second.has_index || quick_defect(full_prefix(prefix, save->first))) continue;
+      if (--keep == 0) return save->first;
+    }
+    return -1;
+  }
+
+  void look_at(const std::string& prefix, int64_t number, const SaveFiles& save, bool is_old) {
+    if (!save.has_index || is_old) {
+      for (const std::string& name : save.names) add(name, save.has_index ? "old" : "no_index");
+      return;
+    }
+    const std::optional<int32_t> num_shards = shards_of(full_prefix(prefix, number));
+    if (!num_shards) return;
+    std::set<std::string> own;
+    const std::string bare = numbered(prefix, number);
+    for (int32_t shard = 0; shard < *num_shards; ++shard)
+      own.insert(shard_path(bare, shard, *num_shards));
+    for (const std::string& name : save.names)
+      if (name != index_path(bare) && !own.contains(name)) add(name, "other_shards");
+  }
+
+  /// Nothing if the index cannot be read.
+  static std::optional<int32_t> shards_of(const std::string& prefix) {
+    try {
+      return BundleReader(prefix).index().num_shards;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  std::filesystem::path dir_;
+  Saves saves_;
+  std::vector<Garbage> garbage_;
+};
+
+}  // namespace
+
+std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optional<int64_t> keep) {
+  check(!keep || *keep >= 1, "at least one save stays");
+  return Folder(dir).garbage(keep);
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,177 @@
+// `lockstep ckpt show`.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <ATen/ops/count_nonzero.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/digest.h"
+#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/reader/dense_view.h"
+#include "checkpoint/inspect/inspect.h"
+#include "checkpoint/files/state_names.h"
+#include "checkpoint/bundle/tensor_runs.h"
+#include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/inspect/value_text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+std::string joined(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// The masked crc of a tensor's bytes in row-major order, put together from those of its slices, so
+/// that it does not tell how the tensor was cut. Nothing where the slices are no runs, in order.
+std::optional<uint32_t> crc_of(const BundleEntry& entry) {
+  if (!entry.is_sliced()) return entry.masked_crc;
+  uint32_t crc = 0;
+  int64_t at_E = 0;
+  for (const BundleSlice& slice : entry.slices) {
+    const int64_t num_elements = slice.box.num_elements();
+    if (run_elements(slice.box, entry.shape) != num_elements ||
+        tensor_element(slice.box, entry.shape, 0) != at_E)
+      return std::nullopt;
+    crc = crc32c_joined(crc, unmasked_crc32c(slice.masked_crc), slice.num_bytes);
+    at_E += num_elements;
+  }
+  return masked_crc32c(crc);
+}
+
+std::string crc_json(const BundleEntry& entry) {
+  const std::optional<uint32_t> crc = crc_of(entry);
+  return crc ? fmt::format("\"{:08x}\"", *crc) : "null";
+}
+
+/// Digest and, where asked for, values of one tensor.
+std::string content_json(DenseView* view, const std::string& name, bool values) {
+  Sha256 digest;
+  std::string list, sparsity;
+  if (view->is_text(name)) {
+    std::vector<std::string> texts = view->read_texts(name);
+    for (const std::string& text : texts) digest.add(text);
+    std::transform(texts.begin(), texts.end(), texts.begin(),
+                   [](const std::string& text) { return json_string(text); });
+    if (values) list = fmt::format("[{}]", fmt::join(texts, ", "));
+  } else {
+    const at::Tensor tensor = view->read(name);
+    digest.add(tensor);
+    if (tensor.is_floating_point() && tensor.numel() > 0)
+      sparsity =
+          fmt::format(R"("sparsity": {:.6g}, )", 1 - at::count_nonzero(tensor).item<double>() /
+                                                         static_cast<double>(tensor.numel()));
+    if (values) list = json_values(tensor);
+  }
+  return fmt::format(R"({}"sha256": "{}"{})", sparsity, digest.hex(),
+                     values ? R"(, "values": )" + list : "");
+}
+
+std::string slice_json(const BundlePlace& place, const TensorBox& box) {
+  return fmt::format(
+      R"({{"box": "{}", "shard": {}, "offset": {}, "size": {}, "crc32c": "{:08x}"}})",
+      box_text(box), place.shard, place.offset, place.num_bytes, place.masked_crc);
+}
+
+/// Empty for a tensor that lies whole in one place.
+std::string slices_json(const DenseTensor& tensor) {
+  const BundleEntry& entry = *tensor.entry;
+  std::vector<std::string> slices;
+  if (!entry.is_sliced())
+    slices.push_back(slice_json(entry, {std::vector<int64_t>(entry.shape.size()), entry.shape}));
+  for (const BundleSlice& slice : entry.slices) slices.push_back(slice_json(slice, slice.box));
+  std::string text;
+  if (tensor.is_sparse()) text = fmt::format(R"("mask": {}, )", json_string(tensor.mask_name));
+  if (tensor.is_sparse() || entry.is_sliced())
+    text += fmt::format(R"("slices": [{}], )", fmt::join(slices, ", "));
+  return text;
+}
+
+std::string tensor_json(DenseView* view, const std::string& name, bool values) {
+  const DenseTensor tensor = view->find(name).value();
+  const std::optional<std::string> key = state_key(name);
+  const bool is_whole = !tensor.is_sparse() && !tensor.entry->is_sliced();
+  return fmt::format(
+      R"({{"name": {}, "key": {}, "dtype": "{}", "shape": {}, "shard": {}, "offset": {}, "size": {}, )"
+      R"("crc32c": {}, "stored_bytes": {}, {}{}}})",
+      json_string(name), key ? json_string(*key) : "null", type_name(tensor.dtype),
+      joined(tensor.shape), is_whole ? std::to_string(tensor.entry->shard) : "null",
+      is_whole ? std::to_string(tensor.entry->offset) : "null", tensor.dense_bytes,
+      crc_json(*tensor.entry), tensor.stored_bytes, slices_json(tensor),
+      content_json(view, name, values));
+}
+
+/// Of the whole save: dense and stored.
+std::pair<int64_t, int64_t> total_bytes(const DenseView& view) {
+  std::pair<int64_t, int64_t> sum;
+  for (const std::string& name : view.names()) {
+    const DenseTensor tensor = view.find(name).value();
+    sum.first += tensor.dense_bytes;
+    sum.second += tensor.stored_bytes;
+  }
+  return sum;
+}
+
+std::string show_json(const BundleReader& reader, DenseView* view, bool values) {
+  std::vector<std::string> tensors;
+  for (const std::string& name : view->names()) tensors.push_back(tensor_json(view, name, values));
+  const auto [dense, stored] = total_bytes(*view);
+  return fmt::format(
+      "{{\"prefix\": {}, \"num_shards\": {}, \"dense_bytes\": {}, \"stored_bytes\": {}, "
+      "\"tensors\": {}}}\n",
+      json_string(reader.prefix()), reader.index().num_shards, dense, stored, json_lines(tensors));
+}
+
+/// "shard 1 at 4096", "3 slices: 2 in shard 0, 1 in shard 1", and how much of it is pruned.
+std::string place_text(const DenseTensor& tensor) {
+  const BundleEntry& entry = *tensor.entry;
+  std::string text = fmt::format("shard {} at {}", entry.shard, entry.offset);
+  if (entry.is_sliced()) {
+    std::map<int32_t, int> by_shard;
+    for (const BundleSlice& slice : entry.slices) ++by_shard[slice.shard];
+    std::vector<std::string> counts;
+    for (const auto& [shard, count] : by_shard)
+      counts.push_back(fmt::format("{} in shard {}", count, shard));
+    text = fmt::format("{} slices: {}", entry.slices.size(), fmt::join(counts, ", "));
+  }
+  if (!tensor.is_sparse()) return text;
+  const int64_t num_elements = SparseForm{tensor.shape, ""}.num_elements();
+  const double kept = static_cast<double>(entry.num_elements());
+  return fmt::format("{}; {:.2f} % pruned", text,
+                     num_elements == 0 ? 0 : 100 - 100 * kept / static_cast<double>(num_elements));
+}
+
+std::string table_line(const DenseView& view, const std::string& name, size_t width) {
+  const DenseTensor tensor = view.find(name).value();
+  const std::optional<uint32_t> crc = crc_of(*tensor.entry);
+  return fmt::format("{:<{}}  {:<10}  {:<20}  {:>12}  {:>12}  {:<24}  {}\n",
+                     state_key(name).value_or(name), width, type_name(tensor.dtype),
+                     joined(tensor.shape), tensor.dense_bytes, tensor.stored_bytes,
+                     place_text(tensor), crc ? fmt::format("{:08x}", *crc) : "-");
+}
+
+std::string show_table(const BundleReader& reader, const DenseView& view) {
+  size_t width = 4;
+  for (const std::string& name : view.names())
+    width = std::max(width, state_key(name).value_or(name).size());
+  const auto [dense, stored] = total_bytes(view);
+  std::string text = fmt::format(
+      "{}, {} shards, {} bytes, dense {} bytes\n{:<{}}  {:<10}  {:<20}  {:>12}  {:>12}  {:<24}  "
+      "crc32c\n",
+      reader.prefix(), reader.index().num_shards, stored, dense, "key", width, "dtype", "shape",
+      "dense bytes", "stored bytes", "place");
+  for (const std::string& name : view.names()) text += table_line(view, name, width);
+  return text;
+}
+
+}  // namespace
+
+Answer show_save(const std::string& where, const InspectOptions& options) {
+  BundleReader reader(save_at(where));
+  DenseView view(&reader);
+  return {options.json ? show_json(reader, &view, options.values) : show_table(reader, view)};
+}
+
+}  // namespace lockstep::checkpoint

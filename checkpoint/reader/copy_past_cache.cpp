@@ -1,0 +1,53 @@
+#include "checkpoint/reader/copy_past_cache.h"
+
+#include <cstring>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace lockstep::checkpoint {
+namespace {
+
+#ifdef __SSE2__
+
+/// Below this the caches are the better way.
+constexpr int64_t kManyBytes = int64_t{64} << 10;
+constexpr int64_t kLine = 64;
+
+/// Whole cache lines, the target's first byte at the start of one.
+void stream_lines(char* to, const char* from, int64_t num_lines) {
+  for (int64_t i = 0; i < num_lines; ++i, to += kLine, from += kLine) {
+    const auto* source = reinterpret_cast<const __m128i*>(from);
+    auto* target = reinterpret_cast<__m128i*>(to);
+    const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
+    const __m128i c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+    _mm_stream_si128(target, a);
+    _mm_stream_si128(target + 1, b);
+    _mm_stream_si128(target + 2, c);
+    _mm_stream_si128(target + 3, d);
+  }
+  _mm_sfence();  // the stores are seen by whoever sees what comes after
+}
+
+#endif
+
+}  // namespace
+
+void copy_past_cache(char* to, const char* from, int64_t num_bytes) {
+#ifdef __SSE2__
+  if (num_bytes >= kManyBytes) {
+    const auto misplaced = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kLine);
+    const int64_t head = (kLine - misplaced) % kLine;
+    std::memcpy(to, from, static_cast<size_t>(head));
+    const int64_t num_lines = (num_bytes - head) / kLine;
+    stream_lines(to + head, from + head, num_lines);
+    to += head + num_lines * kLine;
+    from += head + num_lines * kLine;
+    num_bytes -= head + num_lines * kLine;
+  }
+#endif
+  std::memcpy(to, from, static_cast<size_t>(num_bytes));
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,120 @@
+#include "checkpoint/reader/place_read.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/digest.h"
+#include "checkpoint/reader/copy_past_cache.h"
+#include "checkpoint/bundle/tensor_runs.h"
+#include "checkpoint/files/work_threads.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+/// Large enough that the system reads ahead within it, small enough that threads end together.
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+/// Below this, starting threads takes longer than they save.
+constexpr int64_t kFewBytes = int64_t{4} << 20;
+
+/// Bytes [begin, end) of a place.
+struct Piece {
+  size_t item = 0;
+  int64_t begin = 0, end = 0;
+  const char* bytes = nullptr;  ///< fetched
+  uint32_t crc = 0;
+  bool is_sound_bool = true;
+};
+
+std::vector<Piece> pieces_of(const std::vector<PlaceRead>& places) {
+  std::vector<Piece> pieces;
+  for (size_t item = 0; item < places.size(); ++item)
+    for (int64_t at = 0; at < places[item].place->num_bytes; at += kPieceBytes)
+      pieces.push_back({item, at, std::min(at + kPieceBytes, places[item].place->num_bytes)});
+  return pieces;
+}
+
+/// Calls use(box_E, tensor_E, num_elements) for each run of the piece that is wanted.
+template <typename Use>
+void for_each_wanted(const PlaceRead& read, const Piece& piece, Use use) {
+  for_each_run(read.box, *read.shape, piece.begin / read.item_bytes, piece.end / read.item_bytes,
+               [&](int64_t box_E, int64_t tensor_E, int64_t count) {
+                 if (read.held == nullptr) return use(box_E, tensor_E, count);
+                 for_each_common(*read.held, tensor_E, tensor_E + count,
+                                 [&](int64_t from_E, int64_t to_E) {
+                                   use(box_E + from_E - tensor_E, from_E, to_E - from_E);
+                                 });
+               });
+}
+
+bool holds_bools(std::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](char byte) { return (byte & ~1) == 0; });
+}
+
+void check_piece(const PlaceRead& read, Piece* piece) {
+  const int64_t num_bytes = piece->end - piece->begin;
+  const char* bytes = read.file->fetch(read.place->offset + piece->begin, num_bytes);
+  const std::string_view content(bytes, static_cast<size_t>(num_bytes));
+  piece->bytes = bytes;
+  piece->crc = crc32c(content);
+  piece->is_sound_bool = !read.is_bool || holds_bools(content);
+  if (read.values == nullptr)  // nothing comes after: a large tensor takes no memory
+    read.file->release(read.place->offset + piece->begin, num_bytes);
+}
+
+void copy_piece(const PlaceRead& read, const Piece& piece) {
+  for_each_wanted(read, piece, [&](int64_t box_E, int64_t tensor_E, int64_t count) {
+    copy_past_cache(read.values + tensor_E * read.item_bytes,
+                    piece.bytes + (box_E * read.item_bytes - piece.begin), count * read.item_bytes);
+  });
+}
+
+/// What the pieces of one place say of it; the first of them is at `piece`, which moves behind
+/// them.
+std::string defect_of(const PlaceRead& read, size_t item, const std::vector<Piece>& pieces,
+                      size_t* piece) {
+  uint32_t crc = 0;
+  bool is_sound_bool = true;
+  for (; *piece < pieces.size() && pieces[*piece].item == item; ++*piece) {
+    crc = crc32c_joined(crc, pieces[*piece].crc, pieces[*piece].end - pieces[*piece].begin);
+    is_sound_bool = is_sound_bool && pieces[*piece].is_sound_bool;
+  }
+  if (masked_crc32c(crc) != read.place->masked_crc)
+    return wrong_crc_text(read.place->num_bytes, masked_crc32c(crc), read.place->masked_crc);
+  return is_sound_bool ? "" : "a bool is neither 0 nor 1";
+}
+
+}  // namespace
+
+std::string wrong_crc_text(int64_t num_bytes, uint32_t found, uint32_t expected) {
+  return fmt::format("wrong crc32c (damaged): {} bytes have {:08x}, the index says {:08x}",
+                     num_bytes, found, expected);
+}
+
+std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads) {
+  std::vector<Piece> pieces = pieces_of(places);
+  int64_t num_bytes = 0;
+  for (const PlaceRead& read : places) num_bytes += read.place->num_bytes;
+  if (num_bytes < kFewBytes)
+    num_threads = 1;
+  else if (num_threads == 0)
+    num_threads = default_num_threads();
+  for_each_on_threads(pieces.size(), num_threads, [&](size_t i, size_t /*thread*/) {
+    check_piece(places[pieces[i].item], &pieces[i]);
+  });
+  std::vector<PlaceDefect> defects;
+  size_t piece = 0;
+  for (size_t item = 0; item < places.size(); ++item) {
+    std::string what = defect_of(places[item], item, pieces, &piece);
+    if (!what.empty()) defects.push_back({item, std::move(what)});
+  }
+  if (!defects.empty()) return defects;
+  for_each_on_threads(pieces.size(), num_threads, [&](size_t i, size_t /*thread*/) {
+    const PlaceRead& read = places[pieces[i].item];
+    if (read.values != nullptr) copy_piece(read, pieces[i]);
+  });
+  return {};
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,244 @@
+#include "checkpoint/save/saver.h"
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "checkpoint/save/one_save.h"
+#include "checkpoint/files/rank_faults.h"
+#include "checkpoint/files/save_files.h"
+#include "checkpoint/files/save_lock.h"
+#include "dist/agree.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Adds the time until it goes out of scope.
+class TimeOf {
+ public:
+  explicit TimeOf(double* seconds) : seconds_(seconds) {}
+  ~TimeOf() { *seconds_ += seconds_since(start_); }
+  TimeOf(const TimeOf&) = delete;
+  TimeOf& operator=(const TimeOf&) = delete;
+
+ private:
+  double* seconds_;
+  Clock::time_point start_ = Clock::now();
+};
+
+/// True for what the disk does to us: the run may go on without this save.
+bool is_disk_fault(const Error& fault) {
+  return fault.code() == ExitCode::kIo || fault.code() == ExitCode::kCannotCreate ||
+         fault.code() == ExitCode::kInputMissing;
+}
+
+}  // namespace
+
+/// The state as it was at begin(): what is not steady lies here.
+struct Saver::Snapshot {
+  StateList state;
+  std::deque<std::string> texts;
+
+  explicit Snapshot(StateList list) : state(std::move(list)) {}
+
+  void copy_what_may_change() {
+    for (StateEntry& entry : state) {
+      if (entry.text != nullptr) entry.text = &texts.emplace_back(*entry.text);
+      if (entry.tensor.defined() && !entry.steady) entry.tensor = entry.tensor.detach().clone();
+    }
+  }
+};
+
+Saver::Saver(SaverOptions options, dist::Communicator& comm)
+    : options_(std::move(options)), comm_(comm) {
+  check(options_.keep_checkpoint_max == -1 || options_.keep_checkpoint_max > 0,
+        "keep_checkpoint_max is 0 or below -1");
+  check(!std::filesystem::path(options_.prefix).filename().empty(), "a save needs a prefix");
+  options_.prefix = std::filesystem::absolute(options_.prefix).string();
+}
+
+Saver::~Saver() { join(); }
+
+void Saver::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Saver::prepare(const StateList& state) {
+  check(!is_under_way() && !prepared_.valid(), "prepare() comes before the first save");
+  const std::vector<SavePiece> pieces = save_pieces(state, 0, options_.sparse);
+  const SavePlan plan(pieces, comm_.world_size(), options_.min_cut_bytes);
+  const int64_t num_bytes = ShardImage::bytes_of(pieces, plan.parts_of(comm_.rank()));
+  // What fails here fails again, and is said, where it is needed.
+  (void)fault_of([&] {
+    prepared_ = std::async(std::launch::async, [this, num_bytes] {
+      (void)fault_of([&] { memory_.touch(num_bytes); });
+    });
+  });
+}
+
+void Saver::begin(const StateList& state, int64_t step) {
+  blocked_s_ = 0;
+  began_ = Clock::now();
+  const TimeOf blocked(&blocked_s_);
+  const auto snapshot = std::make_shared<Snapshot>(state);
+  snapshot->copy_what_may_change();
+  start(snapshot, {.value = step});
+}
+
+SaveResult Saver::save(const StateList& state, int64_t step) {
+  began_ = Clock::now();
+  blocked_s_ = 0;
+  start(std::make_shared<Snapshot>(state), {.value = step});  // nothing changes until it is over
+  return wait();
+}
+
+SaveResult Saver::save_as_next(const StateList& state, int64_t above) {
+  began_ = Clock::now();
+  blocked_s_ = 0;
+  start(std::make_shared<Snapshot>(state), {.value = above, .is_next = true});
+  return wait();
+}
+
+void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
+  check(number.value >= 0, "a save needs a step");
+  check(!is_under_way(), "one save at a time: wait() for the one before");
+  number_ = number.value;
+  const auto staged = std::make_shared<std::promise<void>>();
+  staged_ = staged->get_future();
+  const auto task = std::make_shared<std::packaged_task<SaveResult()>>(
+      [this, snapshot = std::move(snapshot), number, staged] {
+        bool is_staged = false;
+        const auto tell_staged = [&] {
+          if (!std::exchange(is_staged, true)) staged->set_value();
+        };
+        try {
+          return run(snapshot->state, number, tell_staged);
+        } catch (...) {
+          tell_staged();  // training waits for it, also where the save ended before it began
+          const Error fault = current_error();
+          if (!fault.on_every_rank() && on_lost_) on_lost_(fault);
+          throw;
+        }
+      });
+  result_ = task->get_future();
+  try {
+    thread_ = std::jthread([task] { (*task)(); });
+  } catch (const std::system_error& fault) {
+    // The other ranks have begun theirs and wait for this one.
+    log::warning("checkpoint",
+                 fmt::format("no thread for a save ({}): training waits for it", fault.what()));
+    (*task)();
+  }
+}
+
+void Saver::wait_until_staged() {
+  if (!staged_.valid()) return;
+  const TimeOf blocked(&blocked_s_);
+  staged_.get();
+}
+
+bool Saver::is_done() const {
+  return !is_under_way() || result_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+SaveResult Saver::wait() {
+  check(is_under_way(), "no save is under way");
+  SaveResult result;
+  {
+    const TimeOf blocked(&blocked_s_);
+    join();
+    result = result_.get();
+  }
+  staged_ = {};
+  result.blocked_s = blocked_s_;
+  return result;
+}
+
+/// What the state file names, and what killed saves have noted.
+void Saver::find_own_saves(const SaveLock& lock) {
+  const std::filesystem::path prefix(options_.prefix);
+  std::set<int64_t> named = lock.left_over();
+  std::optional<StateFile> state;
+  if (const auto fault = fault_of([&] { state = read_state_file(prefix.parent_path()); }))
+    log::warning("checkpoint", plain_text(*fault));
+  if (state)
+    for (const SaveName& save : named_by(*state, prefix)) named.insert(save.number);
+  own_saves_ = std::move(named);
+}
+
+/// On rank 0; all learn how it went, and the number.
+std::optional<Error> Saver::take_lock(Number* number, std::unique_ptr<SaveLock>* lock) {
+  std::optional<Error> fault;
+  int64_t found = 0;
+  if (comm_.rank() == 0)
+    fault = fault_of([&] {
+      const std::filesystem::path prefix(options_.prefix);
+      files::make_folders(prefix.parent_path());
+      *lock = std::make_unique<SaveLock>(options_.prefix, options_.lock_patience_s);
+      if (!own_saves_) find_own_saves(**lock);
+      own_saves_->insert((*lock)->left_over().begin(), (*lock)->left_over().end());
+      const auto saves = find_saves(prefix.parent_path(), prefix.filename().string());
+      found = saves.empty() ? 0 : saves.back().number;
+    });
+  if (auto shared = shared_fault(comm_, fault)) return shared;
+  if (number->is_next) *number = {.value = dist::max_of(comm_, std::max(found, number->value)) + 1};
+  return std::nullopt;
+}
+
+SaveResult Saver::failed(const Error& fault, int64_t number) const {
+  SaveResult result{.number = number, .prefix = numbered(options_.prefix, number)};
+  result.seconds = seconds_since(began_);
+  result.error = plain_text(fault);
+  result.code = fault.code();
+  return result;
+}
+
+SaveResult Saver::run(const StateList& state, Number number, const std::function<void()>& staged) {
+  if (prepared_.valid()) prepared_.get();
+  const auto tell = [&](const SaveResult& result) {
+    if (comm_.rank() == 0)
+      log::warning("checkpoint", fmt::format("{} could not be saved: {}; the saves before it stand",
+                                             result.prefix, result.error));
+    return result;
+  };
+  std::unique_ptr<SaveLock> lock;
+  if (const auto fault = take_lock(&number, &lock)) {
+    staged();
+    if (!is_disk_fault(*fault)) throw Error(*fault);
+    return tell(failed(*fault, number.is_next ? number.value + 1 : number.value));
+  }
+  OneSave save(options_, comm_, state, number.value, &memory_, staged,
+               {lock.get(), own_saves_ ? &*own_saves_ : nullptr});
+  const std::optional<Error> fault = save.run();
+  if (fault && !is_disk_fault(*fault)) throw Error(*fault);
+  if (fault) return tell(failed(*fault, number.value));
+  SaveResult result{.ok = true,
+                    .number = number.value,
+                    .prefix = save.prefix(),
+                    .bytes_written = save.bytes_written(),
+                    .bytes_dense = save.dense_bytes(),
+                    .seconds = seconds_since(began_),
+                    .compare_s = save.compare_s()};
+  const std::optional<Error> not_as_written = save.tidy();
+  if (!not_as_written) return result;
+  result = failed(*not_as_written, number.value);
+  if (comm_.rank() == 0)
+    log::error("checkpoint", fmt::format("{} is not to be trusted and was taken back: {}; the "
+                                         "saves before it stand",
+                                         save.prefix(), result.error));
+  return result;
+}
+
+}  // namespace lockstep::checkpoint

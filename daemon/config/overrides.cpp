@@ -1,0 +1,157 @@
+#include "daemon/config/overrides.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "daemon/config/key_names.h"
+
+namespace lockstep::daemon {
+namespace {
+
+/// Keys of the top level that cannot stand together.
+struct Exclusion {
+  std::string_view given, excluded;
+};
+constexpr Exclusion kExclusions[] = {
+    {"recipe", "modifiers"}, {"modifiers", "recipe"}, {"modifiers", "recipe_stage"}};
+
+std::vector<std::string> parts_of(std::string_view path) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t dot = path.find('.');
+    parts.emplace_back(path.substr(0, dot));
+    if (dot == std::string_view::npos) return parts;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+/// The pair of this key in a map; no key: a null one.
+YamlPair find_pair(const YAML::Node& map, const std::string& key) {
+  for (const auto& pair : map)
+    if (pair.first.IsScalar() && pair.first.Scalar() == key) return {pair.first, pair.second};
+  return {YAML::Node(), YAML::Node()};
+}
+
+void put(YAML::Node map, const YamlPair& pair) {
+  map.remove(pair.key.Scalar());
+  map.force_insert(pair.key, pair.value);
+}
+
+/// How many ways lead from `from` to `to`; looks for two.
+int64_t num_ways(const YAML::Node& from, const YAML::Node& to) {
+  if (from.is(to)) return 1;
+  int64_t num = 0;
+  if (from.IsMap()) {
+    for (const auto& pair : from)
+      if (num < 2) num += num_ways(pair.second, to);
+  } else if (from.IsSequence()) {
+    for (const YAML::Node& item : from)
+      if (num < 2) num += num_ways(item, to);
+  }
+  return num;
+}
+
+/// A map of its own with the same pairs. Its place is lost, those of the pairs are not.
+YAML::Node own_copy(const YAML::Node& map) {
+  YAML::Node copy(YAML::NodeType::Map);
+  for (const auto& pair : map) copy.force_insert(pair.first, pair.second);
+  return copy;
+}
+
+/// Puts one value into the tree below `root`. Gives what is in the way; empty: nothing.
+std::string put_at_path(const YAML::Node& root, const std::vector<std::string>& path,
+                        YamlPair pair) {
+  YAML::Node map = root;
+  for (size_t i = 0;; ++i) {
+    const YamlPair there = find_pair(map, path[i]);
+    const bool is_last = i + 1 == path.size();
+    if (is_last || !there.key.IsScalar() || there.value.IsNull()) {
+      put(map, pair);
+      return "";
+    }
+    if (!there.value.IsMap())
+      return fmt::format(
+          "'{}' is not a map of keys",
+          fmt::join(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(i) + 1, "."));
+    YAML::Node below = there.value;
+    if (num_ways(root, below) > 1) {
+      below.reset(own_copy(there.value));
+      put(map, {there.key, below});
+    }
+    map.reset(below);
+    const auto inner = *pair.value.begin();
+    pair.reset(inner.first, inner.second);
+  }
+}
+
+/// A key that a weaker origin gives loses against an override that excludes it, and what belongs to
+/// it too.
+void take_back_excluded(const std::vector<Override>& overrides, const Override& by,
+                        YAML::Node root) {
+  const auto loses = [&](std::string_view key) {
+    return std::none_of(overrides.begin(), overrides.end(), [&](const Override& one) {
+      return one.from_environment == by.from_environment && one.path == key;
+    });
+  };
+  for (const Exclusion& rule : kExclusions)
+    if (by.path == rule.given && loses(rule.excluded)) root.remove(std::string(rule.excluded));
+}
+
+void collect(const YAML::Node& node, const std::string& path, std::vector<std::string>* lines) {
+  if (node.IsMap()) {
+    for (const auto& pair : node)
+      collect(pair.second, path.empty() ? pair.first.Scalar() : path + "." + pair.first.Scalar(),
+              lines);
+  } else if (node.IsSequence()) {
+    for (size_t i = 0; i < node.size(); ++i)
+      collect(node[i], fmt::format("{}[{}]", path, i), lines);
+  } else if (node.IsScalar()) {
+    lines->push_back(path + "=" + node.Scalar());
+  }
+  if (node.Tag().size() > 1) lines->push_back(path + "=" + node.Tag());  // a modifier's class
+}
+
+}  // namespace
+
+Override parse_set(const std::string& text) {
+  const size_t mark = text.find('=');
+  if (mark == std::string::npos || mark == 0)
+    throw Error(
+        ExitCode::kUsage, "usage",
+        "--set '" + text + "' must read path=value, e.g. --set optimizer.learning_rate=0.1");
+  return {text.substr(0, mark), text.substr(mark + 1), "--set " + text.substr(0, mark)};
+}
+
+void apply_overrides(const std::vector<Override>& overrides,
+                     const std::vector<std::string>& known_paths, YamlDocument* document,
+                     Faults* faults) {
+  for (const bool from_environment : {true, false}) {
+    for (const Override& one : overrides) {
+      if (one.from_environment != from_environment) continue;
+      if (const std::string fault = refusal_of_key(one.path, known_paths); !fault.empty()) {
+        faults->add({"--set " + printable(one.path), 0, 0, fault, ""});
+        continue;
+      }
+      const std::vector<std::string> path = parts_of(one.path);
+      const std::optional<YamlPair> pair =
+          document->parse_addition({one.origin, path, one.value}, faults);
+      if (!pair) continue;
+      if (!document->says_null(pair->value)) take_back_excluded(overrides, one, document->root());
+      const std::string obstacle = put_at_path(document->root(), path, *pair);
+      if (!obstacle.empty()) faults->add({one.origin, 0, 0, obstacle, ""});
+    }
+  }
+}
+
+std::vector<std::string> flat_settings(const YAML::Node& root) {
+  std::vector<std::string> lines;
+  collect(root, "", &lines);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+}  // namespace lockstep::daemon

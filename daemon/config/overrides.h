@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <yaml-cpp/node/node.h>
+
+#include "base/yaml/yaml_document.h"
+
+namespace lockstep::daemon {
+
+/// One value that stands above the file: from `--set a.b=value` or an environment variable.
+struct Override {
+  std::string path;    ///< dotted: optimizer.learning_rate
+  std::string value;   ///< YAML, as it would stand behind the key in the file: 0.1, [64, 10], text
+  std::string origin;  ///< for messages: "--set run.seed", "environment LOCKSTEP_RUN_SEED"
+  bool from_environment = false;  ///< these stand below --set
+};
+
+/// From the text after --set. Throws Error(kUsage) unless it reads path=value.
+Override parse_set(const std::string& text);
+
+/// Puts the values into the document's tree, in their order: each is read as the same text in the
+/// file would be (YamlDocument::parse_addition), the last one of a key wins, and maps are made on
+/// the way. Where the tree holds a map twice (an alias), the override changes it only at its own
+/// path. An override of `recipe` takes back `modifiers` of a weaker origin, and the reverse.
+///
+/// Faults: what the document's reader refuses, a path that is not one of `known_paths` or a section
+/// above them, and a path through something that is not a map.
+void apply_overrides(const std::vector<Override>& overrides,
+                     const std::vector<std::string>& known_paths, YamlDocument* document,
+                     Faults* faults);
+
+/// Every scalar of the tree as "path=value", sorted: what a digest of the settings is taken over
+/// and what is compared between ranks. A null is as good as an absent key and is left out.
+std::vector<std::string> flat_settings(const YAML::Node& root);
+
+}  // namespace lockstep::daemon

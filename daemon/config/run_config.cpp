@@ -1,0 +1,155 @@
+#include "daemon/config/run_config.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/digest.h"
+#include "daemon/config/key_names.h"
+#include "recal/recipe/recal_options.h"
+
+namespace lockstep::daemon {
+namespace {
+
+void read_version(YamlFields* in) {
+  std::string version = "1.0.0";
+  in->read("version", &version, "of the run file's grammar");
+  if (version.rfind("1.", 0) != 0)
+    in->fault("version", "this program reads version 1.x of the run file, not '" + version + "'");
+}
+
+RunConfig read_sections(YamlFields* in) {
+  RunConfig config;
+  read_version(in);
+  in->require("run");
+  config.run = read_run_options(in->section("run"));
+  config.model = model::read_model_options(in->section("model"));
+  in->require("data");
+  config.data = data::read_data_options(in->section("data"));
+  config.train = train::read_train_options(in->section("train"));
+  config.optimizer = optim::read_optimizer_options(in->section("optimizer"));
+  config.sync = dist::read_sync_options(in->section("sync"));
+  config.recipe = recal::read_recipe(in);
+  if (in->is_off("checkpoint"))
+    config.checkpoint.enabled = false;
+  else
+    config.checkpoint = checkpoint::read_checkpoint_options(in->section("checkpoint"));
+  config.eval = train::read_eval_options(in->section("eval"));
+  config.metrics = metrics::read_metrics_options(in->section("metrics"));
+  config.summary = metrics::read_summary_options(in->section("summary"));
+  return config;
+}
+
+bool has_an_end(const RunConfig& config) {
+  return !config.recipe.empty() || config.train.max_steps || config.train.max_epochs;
+}
+
+std::vector<FieldDoc> fields_of(const std::string& text) {
+  Faults ignored;
+  std::vector<FieldDoc> docs;
+  const YamlDocument document = YamlDocument::parse("", text, &ignored);
+  YamlFields in(document.root(), "", document, &ignored, &docs);
+  (void)read_sections(&in);
+  return docs;
+}
+
+bool is_listed(const std::vector<FieldDoc>& docs, const std::string& path) {
+  return std::any_of(docs.begin(), docs.end(),
+                     [&](const FieldDoc& other) { return other.path == path; });
+}
+
+std::string section_of(const std::string& path) { return path.substr(0, path.rfind('.') + 1); }
+
+/// Behind the last key of its section.
+void insert(const FieldDoc& field, std::vector<FieldDoc>* docs) {
+  const auto last = std::find_if(docs->rbegin(), docs->rend(), [&](const FieldDoc& other) {
+    return section_of(other.path) == section_of(field.path);
+  });
+  docs->insert(last == docs->rend() ? docs->end() : last.base(), field);
+}
+
+/// {a: {b: value}} of a.b.
+std::string nested(const std::string& path, const std::string& value) {
+  std::string text = "{" + path;
+  size_t depth = 1;
+  for (size_t dot = text.find('.'); dot != std::string::npos; dot = text.find('.'), ++depth)
+    text.replace(dot, 1, ": {");
+  return text + ": " + value + std::string(depth, '}');
+}
+
+std::vector<FieldDoc> collect_fields() {
+  std::vector<FieldDoc> docs = fields_of("{data: {eval: {}}}");
+  for (size_t i = 0; i < docs.size(); ++i) {
+    const FieldDoc field = docs[i];
+    for (const std::string& choice : field.choices)  // each may have keys of its own
+      for (const FieldDoc& other : fields_of(nested(field.path, choice))) {
+        if (is_listed(docs, other.path)) continue;
+        insert(other, &docs);
+        i = static_cast<size_t>(-1);  // which may have choices: begin anew
+      }
+  }
+  return docs;
+}
+
+std::vector<std::string> field_paths() {
+  std::vector<std::string> paths;
+  for (const FieldDoc& field : run_file_fields()) paths.push_back(field.path);
+  return paths;
+}
+
+}  // namespace
+
+std::vector<FieldDoc> run_file_fields() {
+  static const std::vector<FieldDoc> docs = collect_fields();
+  return docs;
+}
+
+namespace {
+
+/// What makes results depend on the number of ranks.
+void refuse_what_is_not_elastic(const RunConfig& config, YamlFields* in) {
+  const auto refuse = [&](bool is_used, const char* key, const char* why) {
+    if (is_used)
+      in->fault("run", fmt::format("'run.deterministic: elastic' cannot be with {}: {}", key, why));
+  };
+  refuse(config.run.device == "cuda", "run.device: cuda",
+         "on GPUs sums over ranks are in NCCL's order; use cpu");
+  refuse(config.sync.wire != "fp32", "sync.wire", "one rank alone rounds nothing; use fp32");
+  refuse(config.sync.shard_optimizer, "sync.shard_optimizer", "set it to false");
+  refuse(config.train.batch_norm != "average", "train.batch_norm",
+         "only average takes all ranks' samples, shard by shard");
+  refuse(config.data.batch_size_per_rank.has_value(), "data.batch_size_per_rank",
+         "the batch would grow with the ranks; use data.global_batch_size");
+}
+
+}  // namespace
+
+RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
+                          Faults* faults) {
+  YamlDocument document = YamlDocument::load(path, faults);
+  if (faults->empty() && !document.root().IsMap())
+    faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
+  if (!faults->empty()) return {};  // no tree to read
+  EnvironmentOverrides all = overrides_from_environment(process_environment(), field_paths());
+  all.list.insert(all.list.end(), overrides.begin(), overrides.end());
+  apply_overrides(all.list, field_paths(), &document, faults);
+
+  YamlFields in(document.root(), "", document, faults);
+  RunConfig config = read_sections(&in);
+  in.done();
+  config.file = path;
+  config.warnings = std::move(all.warnings);
+  if (faults->empty() && !has_an_end(config))
+    in.fault("train",
+             "nothing says how long to train: give a recipe, train.max_steps or train.max_epochs");
+  if (config.run.is_elastic()) refuse_what_is_not_elastic(config, &in);
+  config.settings = flat_settings(document.root());
+  config.settings.push_back("recipe sha256=" + config.recipe.source_sha256());
+  return config;
+}
+
+std::string RunConfig::digest() const {
+  return sha256_hex(fmt::format("{}", fmt::join(settings, "\n")));
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_options.h"
+#include "daemon/config/overrides.h"
+#include "daemon/config/run_options.h"
+#include "data/data_options.h"
+#include "dist/sync_options.h"
+#include "metrics/metrics_options.h"
+#include "model/model.h"
+#include "optim/optimizer.h"
+#include "recal/timeline/recipe.h"
+#include "train/step/train_options.h"
+
+namespace lockstep::daemon {
+
+/// The whole run file, read: one options struct for each folder's section. Plain values; nothing is
+/// started.
+struct RunConfig {
+  std::string file;
+  RunOptions run;
+  model::ModelOptions model;
+  data::DataOptions data;
+  train::TrainOptions train;
+  train::EvalOptions eval;
+  optim::OptimizerOptions optimizer;
+  dist::SyncOptions sync;
+  recal::Recipe recipe;
+  checkpoint::CheckpointOptions checkpoint;
+  metrics::MetricsOptions metrics;
+  metrics::SummaryOptions summary;
+
+  /// Every setting as "path=value", sorted, with the recipe's digest: must be equal on all ranks.
+  std::vector<std::string> settings;
+  /// What a person should know although it is no fault: mistyped variables of the environment.
+  std::vector<std::string> warnings;
+  std::string digest() const;  ///< SHA-256 of the settings
+};
+
+/// Reads the run file; the environment stands above it, `overrides` above both. Every fault goes to
+/// `faults`, in one pass; the result may be used only if there is none. A missing file throws
+/// Error(kInputMissing). Without a recipe, train.max_steps or max_epochs is required.
+RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
+                          Faults* faults);
+
+/// Every key of the run file with type, default, range and meaning.
+std::vector<FieldDoc> run_file_fields();
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/yaml/yaml_fields.h"
+
+namespace lockstep::daemon {
+
+/// Section `run` of the run file.
+struct RunOptions {
+  std::string name;
+  std::string project_dir;  ///< default runs/<name>
+  int64_t seed = 17;
+  std::string device = "auto";          ///< auto | cpu | cuda
+  std::string deterministic = "false";  ///< false | true | elastic
+  std::optional<int64_t> expect_world_size;
+  std::optional<int64_t> expect_nodes;
+  int64_t threads = 0;              ///< per rank; 0: the host's cores shared among its ranks
+  std::string bind_cores = "auto";  ///< auto | true | false
+  double grace_s = 1.0;             ///< seconds between SIGTERM and the launcher's SIGKILL
+
+  bool is_elastic() const { return deterministic == "elastic"; }
+  std::filesystem::path folder() const { return project_dir; }
+};
+
+RunOptions read_run_options(YamlFields in);
+
+}  // namespace lockstep::daemon

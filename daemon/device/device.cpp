@@ -1,0 +1,100 @@
+#include "daemon/device/device.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/device/device_choice.h"
+#include "dist/agree.h"
+#include "dist/nccl/load_nccl.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";  // cuBLAS, "Results reproducibility"
+constexpr char kSeparator = '\n';
+
+bool has_nvidia_driver() {
+  return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
+}
+
+/// For auto: what cannot be used is not there.
+std::vector<std::string> usable_gpus() {
+  if (!has_nvidia_driver()) return {};
+  try {
+    return dist::nccl_device_ids();
+  } catch (const Error& fault) {
+    log::warning("start", fmt::format("there is an NVIDIA driver, but {}", fault.what()));
+    return {};
+  }
+}
+
+/// "node\nid\nid..."
+VisibleGpus read_gpus(int rank, const std::string& text) {
+  VisibleGpus gpus{.rank = rank};
+  size_t begin = text.find(kSeparator);
+  gpus.node = text.substr(0, begin);
+  while (begin != std::string::npos) {
+    const size_t end = text.find(kSeparator, begin + 1);
+    gpus.ids.push_back(text.substr(begin + 1, end == std::string::npos ? end : end - begin - 1));
+    begin = end;
+  }
+  return gpus;
+}
+
+GpuChoice agree_on_gpus(const std::vector<std::string>& own_ids, const dist::ProcessInfo& process,
+                        dist::Communicator& control) {
+  std::string own = process.node;
+  for (const std::string& id : own_ids) own += kSeparator + id;
+  std::vector<VisibleGpus> all_N;
+  for (const std::string& text : dist::gather_texts(control, own))
+    all_N.push_back(read_gpus(static_cast<int>(all_N.size()), text));
+  return choose_gpus(all_N);
+}
+
+}  // namespace
+
+at::Device agree_on_device(const std::string& wanted, const dist::ProcessInfo& process,
+                           dist::Communicator& control) {
+  if (wanted == "cpu") return at::kCPU;
+  const bool must = wanted == "cuda";
+  const std::vector<std::string> ids =
+      must ? dist::on_all_ranks(control, [] { return dist::nccl_device_ids(); }) : usable_gpus();
+  const GpuChoice choice = agree_on_gpus(ids, process, control);
+  if (choice.fault.empty())
+    return {at::kCUDA, static_cast<at::DeviceIndex>(choice.index_N.at(control.rank()))};
+  if (must)
+    throw Error(ExitCode::kConfig, "start", "run.device is cuda, but " + choice.fault).everywhere();
+  if (!ids.empty())
+    log::warning("start", fmt::format("this rank sees {} GPU(s), but all ranks use CPUs, as {}",
+                                      ids.size(), choice.fault));
+  return at::kCPU;
+}
+
+void prepare_deterministic_gpu(const RunOptions& run) {
+  if (run.deterministic == "false" || run.device == "cpu") return;
+  setenv(kWorkspace, ":4096:8", /*overwrite=*/0);
+}
+
+void require_device_keeps_promises(const RunOptions& run, at::Device device) {
+  if (!device.is_cuda()) return;
+  if (run.is_elastic())
+    throw Error(ExitCode::kConfig, "start",
+                "run.deterministic: elastic promises the same bits on any number of ranks, and on "
+                "GPUs sums over ranks are in NCCL's order, which depends on it: set run.device to "
+                "cpu, or run.deterministic to true");
+  const char* set = std::getenv(kWorkspace);
+  const std::string_view workspace = set == nullptr ? "" : set;
+  if (run.deterministic == "true" && workspace != ":4096:8" && workspace != ":16:8")
+    throw Error(ExitCode::kConfig, "start",
+                fmt::format("run.deterministic: true on a GPU needs {} to be :4096:8 or :16:8, and "
+                            "the environment says '{}': correct it or leave it unset",
+                            kWorkspace, workspace));
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,58 @@
+#include "daemon/device/device_choice.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr const char* kCure =
+    "give each rank a GPU of its own (Slurm: --gpus-per-task=1), start fewer ranks there, or set "
+    "run.device to cpu";
+
+std::string fault_of_few(const VisibleGpus& rank, size_t num_ranks) {
+  if (rank.ids.empty())
+    return fmt::format("rank {} on {} has no usable GPU: {}", rank.rank, rank.node, kCure);
+  return fmt::format("{} ranks on {} see the same {} GPU(s), so rank {} has none: {}", num_ranks,
+                     rank.node, rank.ids.size(), rank.rank, kCure);
+}
+
+std::string fault_of_shared(const VisibleGpus& first, const VisibleGpus& second,
+                            const std::string& id) {
+  return fmt::format("ranks {} and {} on {} would both compute on GPU {}: {}", first.rank,
+                     second.rank, second.node, id, kCure);
+}
+
+/// The host, where GPUs have no names of their own. Names are unique everywhere, and containers of
+/// one host may have host names of their own.
+std::string place_of(const VisibleGpus& rank) {
+  const bool are_named = std::find(rank.ids.begin(), rank.ids.end(), "") == rank.ids.end();
+  return are_named && !rank.ids.empty() ? std::string() : rank.node;
+}
+
+}  // namespace
+
+GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
+  using Sight = std::pair<std::string, std::vector<std::string>>;
+  std::map<Sight, int> num_ranks, next_index;
+  for (const VisibleGpus& rank : all_N) ++num_ranks[{place_of(rank), rank.ids}];
+  std::map<std::pair<std::string, std::string>, const VisibleGpus*> owners;  // by place and GPU
+  GpuChoice choice;
+  for (const VisibleGpus& rank : all_N) {
+    const Sight sight{place_of(rank), rank.ids};
+    const int index = next_index[sight]++;
+    if (static_cast<size_t>(index) >= rank.ids.size())
+      return {{}, fault_of_few(rank, static_cast<size_t>(num_ranks[sight]))};
+    const std::string& id = rank.ids[static_cast<size_t>(index)];
+    const auto [owner, is_new] = owners.try_emplace({place_of(rank), id}, &rank);
+    if (!is_new && !id.empty()) return {{}, fault_of_shared(*owner->second, rank, id)};
+    choice.index_N.push_back(index);
+  }
+  return choice;
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,176 @@
+#include "daemon/exports/export.h"
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "base/yaml/yaml_document.h"
+#include "daemon/exports/manifest.h"
+#include "daemon/exports/onnx.h"
+#include "daemon/exports/portable_network.h"
+#include "daemon/exports/portable_quantization.h"
+#include "daemon/exports/safetensors_export.h"
+#include "daemon/exports/saved_network.h"
+#include "daemon/exports/tensorflow_export.h"
+#include "daemon/exports/torchscript.h"
+#include "daemon/config/version.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr std::array<std::pair<const char*, ExportFormat>, 4> kFormats = {
+    {{"safetensors", ExportFormat::kSafetensors},
+     {"torchscript", ExportFormat::kTorchScript},
+     {"onnx", ExportFormat::kOnnx},
+     {"tensorflow", ExportFormat::kTensorFlow}}};
+
+const char* name_of(ExportFormat format) {
+  for (const auto& [name, value] : kFormats)
+    if (value == format) return name;
+  return "";
+}
+
+void require_options_fit(const ExportOptions& options) {
+  const auto refuse = [&](const char* option, const char* format) {
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{} belongs to --format {}; --format {} has no such choice", option,
+                            format, name_of(options.format)));
+  };
+  if (options.quantize && options.format != ExportFormat::kSafetensors &&
+      options.format != ExportFormat::kOnnx)
+    refuse("--quantize", "safetensors and --format onnx");
+  if (options.all && options.format != ExportFormat::kTensorFlow) refuse("--all", "tensorflow");
+}
+
+void require_zeros(const SavedModel& model) {
+  for (const auto& [name, param] : model.params) {
+    const int64_t num_bad = param.pruned.logical_and(param.values.ne(0)).sum().item<int64_t>();
+    if (num_bad > 0)
+      throw Error(ExitCode::kBadData, "export",
+                  fmt::format("{}: {} of the {} pruned weights of {} are not zero: masks and "
+                              "weights of this save do not belong together; nothing was written",
+                              model.prefix, num_bad, param.pruned.sum().item<int64_t>(),
+                              name.substr(0, name.rfind('.'))));
+  }
+}
+
+std::string note_on_quantization(const SavedModel& model, bool quantize) {
+  if (model.layers.empty()) return "";
+  return fmt::format("  {} quantized layers round their inputs and weights as training did{}\n",
+                     model.layers.size(), quantize ? "; their weights are stored as int8" : "");
+}
+
+/// What the file holds, by the names that it has there.
+std::vector<TensorForm> forms_of(const PortableNetwork& network, const ExportOptions& options) {
+  const bool is_onnx = options.format == ExportFormat::kOnnx;
+  std::map<std::string, at::Tensor> all = network.tensors;
+  for (const auto& [layer, by] : network.quantized) {
+    all[layer + ".weight_scale"] = by.weight_scale;
+    all[layer + ".weight_zero_point"] = by.weight_zero_point;
+    if (is_onnx && by.rounds_inputs()) {
+      all[layer + ".input_scale"] = by.input_scale;
+      all[layer + ".input_zero_point"] = by.input_zero_point;
+    }
+    if (options.quantize) all[layer + ".weight"] = by.int8_weight;
+  }
+  std::vector<TensorForm> forms;
+  for (const auto& [name, tensor] : all) forms.push_back(form_of(name, tensor));
+  return forms;
+}
+
+/// One file in which the network itself stands: torchscript, onnx.
+Written write_network(const SavedModel& saved, const SavedNetwork& network,
+                      const ExportOptions& options) {
+  if (options.quantize) require_quantized(saved);
+  PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
+  add_quantization(saved, &forward);
+  forward.facts = {{"producer", "lockstep " + version_facts().version},
+                   {"source", std::filesystem::path(saved.prefix).filename().string()},
+                   {"step", std::to_string(saved.step)}};
+  const bool is_onnx = options.format == ExportFormat::kOnnx;
+  const std::string bytes =
+      is_onnx ? onnx_bytes(forward, options.quantize) : torchscript_bytes(forward);
+  files::write_atomically(options.out_file, bytes);
+  Written written{.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
+  written.tensors = forms_of(forward, options);
+  written.text = fmt::format(
+      "{}: {} bytes, {}; float32 inputs [batch, {}] -> logits [batch, {}], of evaluation\n{}",
+      options.out_file, bytes.size(),
+      is_onnx ? fmt::format("ONNX, operator set {}", kOnnxOperatorSet) : "TorchScript",
+      fmt::join(network.input_shape, ", "), network.num_classes,
+      note_on_quantization(saved, options.quantize));
+  return written;
+}
+
+Written write_in_format(const SavedModel& saved, const std::optional<SavedNetwork>& network,
+                        const ExportOptions& options) {
+  switch (options.format) {
+    case ExportFormat::kSafetensors:
+      return write_safetensors(saved, options.out_file, options.quantize);
+    case ExportFormat::kTensorFlow:
+      return write_tensorflow(saved.prefix, options.out_file, options.all);
+    case ExportFormat::kTorchScript:
+    case ExportFormat::kOnnx:
+      break;
+  }
+  return write_network(saved, *network, options);
+}
+
+Quantization quantization_in(const SavedModel& saved, const ExportOptions& options) {
+  if (saved.layers.empty()) return Quantization::kNone;
+  if (options.format == ExportFormat::kTensorFlow) return Quantization::kLeftOut;
+  return options.quantize ? Quantization::kInt8 : Quantization::kFake;
+}
+
+bool needs_network(ExportFormat format) {
+  return format == ExportFormat::kTorchScript || format == ExportFormat::kOnnx;
+}
+
+/// A format that needs no network is written without one; its manifest then says less.
+std::optional<SavedNetwork> network_of(const SavedModel& saved, ExportFormat format) {
+  if (needs_network(format)) return rebuild_network(saved);
+  if (!names_its_network(saved)) return std::nullopt;
+  try {
+    return rebuild_network(saved);
+  } catch (const Error& fault) {
+    log::warning("export", fault.what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> export_formats() {
+  std::vector<std::string> names;
+  for (const auto& [name, format] : kFormats) names.emplace_back(name);
+  return names;
+}
+
+ExportFormat export_format(const std::string& name) {
+  for (const auto& [known, format] : kFormats)
+    if (name == known) return format;
+  throw Error(ExitCode::kUsage, "export",
+              fmt::format("there is no format '{}'{}", name, did_you_mean(name, export_formats())));
+}
+
+CommandResult export_command(const ExportOptions& options) {
+  require_options_fit(options);
+  const SavedModel saved = read_saved_model(options.where);
+  require_zeros(saved);
+  const std::optional<SavedNetwork> network = network_of(saved, options.format);
+  const Written written = write_in_format(saved, network, options);
+  ExportFacts facts = facts_of(saved, network ? &*network : nullptr);
+  facts.quantization = quantization_in(saved, options);
+  const std::string manifest = write_manifest(facts, name_of(options.format), written);
+  return {fmt::format("{}, step {}\n{}{}: where it comes from\n", saved.prefix, saved.step,
+                      written.text, manifest),
+          0};
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/commands.h"
+
+namespace lockstep::daemon {
+
+enum class ExportFormat { kSafetensors, kTorchScript, kOnnx, kTensorFlow };
+
+/// Their names, as `--format` takes them.
+std::vector<std::string> export_formats();
+/// Throws Error(kUsage) for a name that is none.
+ExportFormat export_format(const std::string& name);
+
+struct ExportOptions {
+  std::string where;      ///< folder of saves (its newest complete one), or the prefix of a save
+  std::string out_file;   ///< replaced if it is there; tensorflow: a prefix, the step is added
+  bool quantize = false;  ///< safetensors, onnx: int8 weights of quantized layers
+  bool all = false;       ///< tensorflow: everything that the save holds, not only the model
+  ExportFormat format = ExportFormat::kSafetensors;
+};
+
+/// Writes the model of a save in another format (docs/export.md), beside it OUT.json, which says
+/// where it comes from and what is known of it, and tells what it wrote.
+///
+/// A weight that its mask prunes must be zero: otherwise the save is not trusted (kBadData) and
+/// nothing is written. Throws Error(kUsage) for an option that the format does not have, and as
+/// daemon/exports/ say; other errors as read_saved_model and base/files/files.h.
+CommandResult export_command(const ExportOptions& options);
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,38 @@
+#include "daemon/exports/pruned_state.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "base/tensors/params.h"
+
+namespace lockstep::daemon {
+namespace {
+
+/// model/A/B and optimizer/A/B/SLOT belong to the parameter A/B.
+std::string param_of(std::string_view key) {
+  if (key.starts_with("model/")) return std::string(key.substr(6));
+  if (!key.starts_with("optimizer/")) return "";
+  key.remove_prefix(10);
+  return std::string(key.substr(0, key.rfind('/')));
+}
+
+}  // namespace
+
+void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
+  std::set<std::string> saved;
+  for (const StateEntry& entry : *state) saved.insert(entry.key);
+  std::map<std::string, const recal::Mask*> by_param;
+  for (const recal::Mask& mask : masks.all())
+    if (mask.num_pruned > 0 && saved.contains("_lockstep/masks/" + slashed(mask.name)))
+      by_param[slashed(mask.name)] = &mask;
+  for (StateEntry& entry : *state) {
+    const auto mask = by_param.find(param_of(entry.key));
+    if (mask == by_param.end() || entry.tensor.numel() != mask->second->weight.numel()) continue;
+    entry.kept_bits = mask->second->kept_bits;
+    entry.kept_key = "_lockstep/masks/" + mask->first;
+  }
+}
+
+}  // namespace lockstep::daemon

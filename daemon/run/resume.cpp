@@ -1,0 +1,163 @@
+#include "daemon/run/resume.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/restore/restore.h"
+#include "checkpoint/files/save_files.h"
+#include "dist/agree.h"
+#include "train/step/stopwatch.h"
+
+namespace lockstep::daemon {
+namespace {
+
+std::filesystem::path saves_folder(const Assembly& assembly) {
+  return assembly.config.run.folder() / "checkpoints";
+}
+
+/// Rank 0 looks; if it has an objection, all ranks throw it.
+template <typename Objection>
+void refuse_if(dist::Communicator& control, const Objection& objection) {
+  const std::string text =
+      dist::broadcast_text(control, control.rank() == 0 ? objection() : std::string());
+  if (!text.empty()) throw Error(ExitCode::kConfig, "resume", text).everywhere();
+}
+
+std::string names_of(const std::vector<checkpoint::SaveName>& saves) {
+  std::vector<std::string> names;
+  for (const checkpoint::SaveName& save : saves)
+    names.push_back(std::filesystem::path(save.prefix).filename().string());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string objection_to_any_save(const std::filesystem::path& folder) {
+  const auto saves = checkpoint::find_saves(folder);
+  if (saves.empty()) return "";
+  return fmt::format(
+      "{} holds saves ({}) and --resume is never: choose another run.project_dir, remove the "
+      "folder, or leave --resume out to go on",
+      folder.string(), names_of(saves));
+}
+
+/// A folder whose saves have another prefix: starting over beside them is never what was meant.
+std::string objection_to_other_prefixes(const std::filesystem::path& folder,
+                                        const std::string& prefix) {
+  const auto saves = checkpoint::find_saves(folder);
+  if (saves.empty()) return "";
+  return fmt::format(
+      "{} holds saves, but none under checkpoint.prefix {} ({}): set the prefix back, or choose "
+      "another run.project_dir",
+      folder.string(), prefix, names_of(saves));
+}
+
+/// Saves without a step are for other programs.
+std::string objection_to_lost_clock(const std::filesystem::path& folder,
+                                    const std::string& wanted) {
+  const auto saves = checkpoint::find_saves(folder);
+  if (saves.empty() && (wanted == "auto" || wanted == "never")) return "";
+  return fmt::format(
+      "checkpoint.include lacks clock, so no run can go on from {}: add clock, or choose another "
+      "run.project_dir (checkpoint.warm_start_ckpt begins a new run with the weights of a save)",
+      saves.empty() ? wanted : names_of(saves) + " in " + folder.string());
+}
+
+bool same_save(const std::string& one, const std::string& other) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(checkpoint::index_path(one), checkpoint::index_path(other),
+                                     ignored);
+}
+
+std::string objection_to_newer_saves(const std::filesystem::path& folder, const std::string& prefix,
+                                     const std::string& wanted) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(checkpoint::index_path(wanted), ignored)) return "";  // said later
+  const auto saves = checkpoint::find_saves(folder, prefix);
+  if (saves.empty() || same_save(saves.back().prefix, wanted)) return "";
+  return fmt::format(
+      "--resume {} is not the newest save of {} ({}): a start without --resume would go on from "
+      "the "
+      "newest. Leave --resume out, or move the newer saves away, or choose another run.project_dir",
+      wanted, folder.string(), names_of(saves));
+}
+
+std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Assembly& assembly,
+                                              const StateList& state) {
+  const std::filesystem::path folder = saves_folder(assembly);
+  const std::string& prefix = assembly.config.checkpoint.prefix;
+  if (!assembly.config.checkpoint.includes("clock")) {
+    refuse_if(assembly.control, [&] { return objection_to_lost_clock(folder, wanted); });
+    return std::nullopt;
+  }
+  if (wanted == "never") {
+    refuse_if(assembly.control, [&] { return objection_to_any_save(folder); });
+    return std::nullopt;
+  }
+  if (wanted != "auto") {
+    refuse_if(assembly.control, [&] { return objection_to_newer_saves(folder, prefix, wanted); });
+    return checkpoint::restore_on_all(wanted, state, assembly.control);
+  }
+  auto report = checkpoint::restore_latest(folder, prefix, state, assembly.control);
+  if (!report)
+    refuse_if(assembly.control, [&] { return objection_to_other_prefixes(folder, prefix); });
+  return report;
+}
+
+[[noreturn]] void refuse_changed_recipe(const std::vector<std::string>& changes) {
+  throw Error(
+      ExitCode::kConfig, "resume",
+      fmt::format("the recipe's timeline has changed since the save:\n  {}\ngive "
+                  "--accept-recipe-change to go on with the new one, or set the recipe back",
+                  fmt::join(changes, "\n  ")))
+      .everywhere();
+}
+
+void tell(const Assembly& assembly, const checkpoint::RestoreReport& report,
+          const SavedFacts& saved, const std::vector<std::string>& changes) {
+  if (assembly.control.rank() != 0) return;
+  log::info("resume",
+            fmt::format("resuming from step {} ({})", assembly.clock.step, report.prefix));
+  for (const std::string& change : changes) log::info("resume", "the recipe changed: " + change);
+  if (!changes.empty())
+    log::warning(
+        "resume",
+        "masks and values stay as the save left them: entries before this step that prune, "
+        "keep, let go or set do not act again; rates, decays, trainability and "
+        "quantization follow the new recipe");
+  for (const std::string& change : changes_since(saved, assembly.facts))
+    log::info("resume", "changed since the save: " + change);
+  if (!report.unused.empty())
+    log::warning("resume",
+                 fmt::format("the save holds {} value(s) that this run does not use: {}{}",
+                             report.unused.size(), report.unused.front(),
+                             report.unused.size() > 1 ? ", ..." : ""));
+}
+
+}  // namespace
+
+std::optional<Resumed> resume(const ResumeOptions& options, Assembly& assembly) {
+  train::Stopwatch watch;
+  if (!assembly.config.checkpoint.enabled) {
+    if (options.wanted != "auto" && options.wanted != "never")
+      throw Error(ExitCode::kConfig, "resume",
+                  fmt::format("--resume {} cannot be with checkpoint: off, which neither saves nor "
+                              "restores",
+                              options.wanted))
+          .everywhere();
+    return std::nullopt;
+  }
+  const SavedFacts now = assembly.facts;
+  const auto report = load(options.wanted, assembly, assembly.state());
+  if (!report) return std::nullopt;
+  const SavedFacts saved = std::exchange(assembly.facts, now);
+  require_compatible(saved, now);
+  const std::vector<std::string> changes = recipe_changes(saved, now, assembly.clock.step);
+  if (!changes.empty() && !options.accept_recipe_change) refuse_changed_recipe(changes);
+  assembly.recipe.restored(assembly.control);
+  tell(assembly, *report, saved, changes);
+  const std::string own = checkpoint::numbered(
+      (saves_folder(assembly) / assembly.config.checkpoint.prefix).string(), assembly.clock.step);
+  return Resumed{assembly.clock.step, report->prefix, same_save(own, report->prefix), watch.lap()};
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "daemon/run/assembly.h"
+
+namespace lockstep::daemon {
+
+struct ResumeOptions {
+  std::string wanted = "auto";        ///< auto | never | a save's prefix
+  bool accept_recipe_change = false;  ///< go on although the recipe's timeline is another one
+};
+
+/// Where a run goes on from.
+struct Resumed {
+  int64_t step = 0;
+  std::string prefix;     ///< of the save
+  bool is_own = false;    ///< the save lies in the run's own folder, under its own prefix
+  double duration_s = 0;  ///< of reading it
+};
+
+/// Finds the save that this run goes on from and loads it into the assembly; nothing if it starts
+/// at step 0. Reads only. Collective.
+///
+/// wanted: "auto": the newest save of the run's folder that every rank can read; "never": none, and
+/// the folder must hold none; else the prefix of a save, which must be the newest of the folder if
+/// the folder has saves, because a later "auto" would go on from the newest. A save whose timeline
+/// differs from this run's is refused, entry by entry, unless accept_recipe_change.
+///
+/// Throws on every rank: Error(kConfig) if the choice does not fit the folder or the save not the
+/// run, Error(kBadData) if saves exist and none can be read, Error(kInputMissing) for a prefix that
+/// names none.
+std::optional<Resumed> resume(const ResumeOptions& options, Assembly& assembly);
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,217 @@
+#include "daemon/run/session.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/run/assembly.h"
+#include "daemon/device/compute.h"
+#include "daemon/run/conclusion.h"
+#include "daemon/device/device.h"
+#include "daemon/run/resume.h"
+#include "daemon/run/warm_start.h"
+#include "daemon/run/watchers.h"
+#include "daemon/run/workplace.h"
+#include "daemon/run/world_checks.h"
+#include "dist/agree.h"
+#include "dist/checked_communicator.h"
+#include "dist/nccl/load_nccl.h"
+#include "train/run.h"
+
+namespace lockstep::daemon {
+namespace {
+
+RunConfig load_checked(const SessionOptions& options) {
+  Faults faults;
+  RunConfig config = load_run_config(options.config_file, options.overrides, &faults);
+  faults.throw_if_any("config");
+  return config;
+}
+
+std::unique_ptr<dist::Communicator> make_gradient_communicator(const dist::SyncOptions& sync,
+                                                               const at::Device& device,
+                                                               dist::Communicator& control,
+                                                               const SessionWorld& world) {
+  std::unique_ptr<dist::Communicator> gradients =
+      device.is_cuda() ? dist::make_nccl_communicator(control, device.index(), sync.timeout_s)
+                       : world.make_cpu_communicator(sync);
+  if (sync.check_collectives)
+    gradients = std::make_unique<dist::CheckedCommunicator>(std::move(gradients),
+                                                            world.make_cpu_communicator(sync));
+  return gradients;
+}
+
+/// Its time limit is that of saves.
+std::unique_ptr<dist::Communicator> make_save_communicator(const RunConfig& config,
+                                                           const SessionWorld& world) {
+  dist::SyncOptions sync = config.sync;
+  sync.timeout_s = config.checkpoint.timeout_s;
+  return world.make_cpu_communicator(sync);
+}
+
+void announce(const Assembly& assembly, const dist::ProcessInfo& process,
+              const std::optional<Resumed>& resumed) {
+  if (process.rank != 0) return;
+  if (resumed)  // said before the log file was open; here for its readers
+    log::debug("resume", fmt::format("resumed from step {} ({})", resumed->step, resumed->prefix));
+  log::info(
+      "start",
+      fmt::format(
+          "run {}: {} with {} parameters in {} bucket(s), {} training samples, {} steps an epoch, "
+          "{} steps in all, {} rank(s) on {} host(s)",
+          assembly.config.run.name, assembly.config.model.type, assembly.num_parameters(),
+          assembly.arena.num_buffers(), assembly.train_data->num_samples(),
+          assembly.clock.steps_per_epoch, assembly.total_steps(), process.world_size,
+          process.num_nodes));
+  for (const std::string& warning : assembly.config.warnings) log::warning("config", warning);
+  for (const std::string& warning : assembly.recipe.timeline().warnings())
+    log::warning("recipe", warning);
+  for (const std::string& note : assembly.recipe.timeline().notes()) log::info("recipe", note);
+}
+
+std::vector<int> pruning_modifiers(const recal::Timeline& timeline) {
+  std::vector<int> places;
+  for (int i = 0; i < static_cast<int>(timeline.modifiers().size()); ++i)
+    if (timeline.target_sparsity_at(0, i)) places.push_back(i);
+  return places;
+}
+
+std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& options) {
+  if (options.save_checkpoints_steps) return std::nullopt;
+  return static_cast<double>(
+      options.save_checkpoints_secs.value_or(checkpoint::CheckpointOptions::kDefaultSecs));
+}
+
+train::Recorder make_recorder(const Assembly& assembly, Watchers& watchers,
+                              const dist::ProcessInfo& process, std::optional<int64_t> resumed_from,
+                              bool person_watches) {
+  return train::Recorder({.summary = assembly.config.summary,
+                          .project_dir = assembly.config.run.folder(),
+                          .node = process.node,
+                          .is_root = process.rank == 0,
+                          .total_steps = assembly.total_steps(),
+                          .person_watches = person_watches,
+                          .resumed_from_step = resumed_from,
+                          .pruning_modifiers = pruning_modifiers(assembly.recipe.timeline()),
+                          .num_parameters = assembly.num_parameters(),
+                          .num_prunable_weights = assembly.num_prunable_weights(),
+                          .save_interval_s = save_interval_s(assembly.config.checkpoint)},
+                         assembly.recipe, watchers.metrics(), watchers.health());
+}
+
+/// Everything of the loop, from the recorder to the last step.
+ExitCode train_to_the_end(Assembly& assembly, Watchers& watchers, const SessionWorld& world,
+                          train::Agreement& agreement, const std::optional<Resumed>& resumed) {
+  const RunConfig& config = assembly.config;
+  const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
+  train::Recorder recorder =
+      make_recorder(assembly, watchers, world.process, resumed_from, world.person_watches);
+  assembly.saver.set_at_phase(world.at_save_phase);
+  assembly.saver.set_on_lost(world.abort);
+  const train::RateSchedule rates(config.optimizer, assembly.recipe.timeline(),
+                                  assembly.total_steps());
+  train::RunSaves saves({.saver = assembly.saver,
+                         .schedule = assembly.schedule,
+                         .options = config.checkpoint,
+                         .agreement = agreement,
+                         .state = [&] { return assembly.state(); },
+                         .prefix = assembly.save_prefix(),
+                         .recorder = recorder,
+                         .control = assembly.control,
+                         .clock = assembly.clock,
+                         .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
+                         .last_commit = resumed ? resumed->prefix : ""});
+  train::TrainerParts training{assembly.control,
+                               assembly.loader,
+                               *assembly.model,
+                               assembly.arena,
+                               assembly.reducer,
+                               *assembly.optimizer,
+                               assembly.recipe,
+                               rates,
+                               assembly.clock,
+                               config.sync.bucket_bytes,
+                               config.optimizer.clip,
+                               &assembly.loss_scale,
+                               [&] { saves.wait_until_staged(); },
+                               config.run.is_elastic()};
+  train::Trainer trainer(training, config.train);
+  train::Run run({.trainer = trainer,
+                  .training = training,
+                  .saves = saves,
+                  .agreement = agreement,
+                  .eval_data = assembly.eval_data.get(),
+                  .eval = config.eval,
+                  .recorder = recorder,
+                  .stop = world.stop,
+                  .grace_s = config.run.grace_s,
+                  .total_steps = assembly.total_steps(),
+                  .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
+                  .on_step = world.on_step});
+  const train::RunResult result = run.go();
+  return conclude(result, assembly, recorder, watchers, resumed);
+}
+
+}  // namespace
+
+ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
+  // First only what reads: a fault leaves no trace.
+  const RunConfig config = dist::on_all_ranks(world.control, [&] { return load_checked(options); });
+  check_equal_programs(config, world.mpi_version, world.control);
+  check_world_size(config.run, world.process);
+  const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
+  dist::Communicator& control = *own_control;
+  set_up_compute(config.run, world.process, world.control);
+  prepare_deterministic_gpu(config.run);
+  const at::Device device = agree_on_device(config.run.device, world.process, control);
+  (void)dist::on_all_ranks(control, [&] {
+    require_device_keeps_promises(config.run, device);
+    return true;
+  });
+  const std::unique_ptr<dist::Communicator> gradients =
+      make_gradient_communicator(config.sync, device, control, world);
+  const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
+  const auto assembly = dist::on_all_ranks(
+      control, [&] { return std::make_unique<Assembly>(config, control, *gradients, *saves); });
+  (void)dist::on_all_ranks(control, [&] { return assembly->total_steps(); });
+  check_equal_models(*assembly);
+  Workplace workplace(config, world.process, control);
+  const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
+  Watchers watchers(config, world.process, libraries,
+                    recal::modifier_names(assembly->recipe.timeline()), control);
+  watchers.note_restoring();
+  const std::optional<Resumed> resumed = resume(options.resume, *assembly);
+  warm_start(*assembly, resumed.has_value());
+  watchers.note_restored();
+  train::Agreement agreement(
+      control, [&] { return assembly->state(); }, config.sync.agree_every);
+  agreement.require(resumed ? "after the restore" : "at the start");
+  if (config.checkpoint.enabled) assembly->saver.prepare(assembly->state());
+
+  // From here on the run's folder is written to.
+  workplace.open();
+  try {
+    watchers.publish_targets(config, world.process, control);
+    watchers.health().note_world_formed();
+    announce(*assembly, world.process, resumed);
+    if (resumed)
+      watchers.metrics().record_restore({.step = resumed->step, .duration_s = resumed->duration_s});
+    const ExitCode code = train_to_the_end(*assembly, watchers, world, agreement, resumed);
+    assembly->saver.join();
+    control.barrier();  // no rank writes any more when rank 0 gives the folder free
+    return code;
+  } catch (const std::exception& error) {
+    watchers.metrics().set_state(metrics::RunState::kFailed);
+    watchers.health().note_state(metrics::RunState::kFailed);
+    conclude_failed(error, *assembly);
+    const auto* known = dynamic_cast<const Error*>(&error);
+    const bool is_shared = known != nullptr && known->on_every_rank();
+    // The saver's thread may wait for a rank that hangs, as long as saves may take.
+    if (!is_shared && assembly->saver.is_under_way() && world.abort)
+      world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
+    assembly->saver.join();  // before the folder is given free
+    throw;
+  }
+}
+
+}  // namespace lockstep::daemon

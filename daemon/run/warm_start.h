@@ -1,0 +1,23 @@
+#pragma once
+
+#include "daemon/run/assembly.h"
+
+namespace lockstep::daemon {
+
+/// Fills the model's variables from checkpoint.warm_start_ckpt, if the run file names one: those in
+/// checkpoint_restore_scopes but not in checkpoint_exclude_scopes. Step, optimizer and everything
+/// else stay those of a new run. Collective; reads only. Says on rank 0 what was loaded and what
+/// not.
+///
+/// Where a variable's value stands: under model/NAME in the object graph or by name, or under NAME
+/// alone; TensorFlow's checkpoints of any number of shards too. Every variable that is asked for
+/// must be there in its form.
+///
+/// `is_resumed`: the run goes on from a save of its own, which wins: only a log line.
+///
+/// Throws on every rank: Error(kInputMissing, kUsage) if there is no such checkpoint, kConfig for a
+/// scope that names nothing, for variables that it lacks or holds in another form, kBadData for
+/// damage.
+void warm_start(Assembly& assembly, bool is_resumed);
+
+}  // namespace lockstep::daemon

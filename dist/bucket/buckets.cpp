@@ -1,0 +1,143 @@
+#include "dist/bucket/buckets.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "dist/bucket/row_borders.h"
+
+namespace lockstep::dist {
+namespace {
+
+/// How buckets are to be cut.
+struct Limits {
+  int64_t bucket_bytes;
+  const std::vector<int64_t>* row_E_by_param = nullptr;  ///< null: anywhere
+  int num_pieces = 1;
+};
+
+/// The place for a border near element at_E of a slice that is longer than a bucket.
+int64_t border_near(const FlatSlice& slice, int64_t at_E, int64_t limit_E, const Limits& limits) {
+  if (limits.row_E_by_param == nullptr || slice.param < 0) return at_E;
+  const RowBorders rows{slice.num_elements,
+                        limits.row_E_by_param->at(static_cast<size_t>(slice.param))};
+  if (rows.row_E > limit_E) return rows.nearest_cut(at_E);
+  return rows.nearest(at_E, rows.row_E * limits.num_pieces <= limit_E ? limits.num_pieces : 1);
+}
+
+/// Cuts one buffer, front to back.
+class BufferCut {
+ public:
+  BufferCut(size_t buffer, int64_t limit_E, int64_t first_limit_E, const Limits& limits,
+            std::vector<Bucket>* out)
+      : buffer_(buffer),
+        limit_E_(limit_E),
+        limit_now_E_(first_limit_E),
+        limits_(limits),
+        out_(*out) {}
+
+  void add(const FlatSlice& slice) {
+    if (slice.num_elements == 0) return;
+    if (end_E_ > begin_E_ && end_E_ - begin_E_ + slice.num_elements > limit_now_E_) close();
+    params_.push_back(slice.param);
+    end_E_ += slice.num_elements;
+    if (end_E_ - begin_E_ > limit_E_) close_in_pieces(slice);
+  }
+
+  void close() {
+    if (end_E_ == begin_E_) return;
+    out_.push_back({buffer_, begin_E_, end_E_, params_});
+    begin_E_ = end_E_;
+    params_.clear();
+    limit_now_E_ = limit_E_;
+  }
+
+ private:
+  /// The slice alone is open, and longer than a bucket.
+  void close_in_pieces(const FlatSlice& slice) {
+    const std::vector<int64_t> params = params_;
+    const int64_t first_E = begin_E_;
+    const int64_t num_pieces = (slice.num_elements + limit_E_ - 1) / limit_E_;
+    const int64_t piece_E = (slice.num_elements + num_pieces - 1) / num_pieces;
+    for (int64_t piece = 1; piece <= num_pieces; ++piece) {
+      const int64_t at_E = std::min(piece * piece_E, slice.num_elements);
+      params_ = params;
+      end_E_ = first_E +
+               (at_E == slice.num_elements ? at_E : border_near(slice, at_E, limit_E_, limits_));
+      close();
+    }
+    params_.clear();
+  }
+
+  size_t buffer_;
+  int64_t limit_E_, limit_now_E_;
+  const Limits& limits_;
+  std::vector<Bucket>& out_;
+  int64_t begin_E_ = 0, end_E_ = 0;
+  std::vector<int64_t> params_;
+};
+
+/// The parameter that backward reaches last; -1 where there is none.
+int64_t last_to_come(const Bucket& bucket) {
+  return bucket.params.empty() ? -1 : *std::min_element(bucket.params.begin(), bucket.params.end());
+}
+
+int64_t first_to_come(const FlatBuffer& buffer) {
+  int64_t param = -1;
+  for (const FlatSlice& slice : buffer.slices) param = std::max(param, slice.param);
+  return param;
+}
+
+/// The buffer whose front backward completes first.
+size_t first_buffer(const std::vector<FlatBuffer>& buffers) {
+  size_t first = buffers.size();
+  for (size_t i = 0; i < buffers.size(); ++i)
+    if (!buffers[i].frozen &&
+        (first == buffers.size() || first_to_come(buffers[i]) > first_to_come(buffers[first])))
+      first = i;
+  return first;
+}
+
+void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool is_first,
+         std::vector<Bucket>* out) {
+  const auto as_elements = [&](int64_t bytes) {
+    return std::max<int64_t>(1, bytes / static_cast<int64_t>(buffer.grads_E.itemsize()));
+  };
+  const int64_t bucket_bytes = limits.bucket_bytes;
+  const int64_t first_bytes = is_first ? std::min(bucket_bytes, kFirstBucketBytes) : bucket_bytes;
+  BufferCut pieces(index, as_elements(bucket_bytes), as_elements(first_bytes), limits, out);
+  if (buffer.slices.empty()) {
+    const size_t begin = out->size();
+    pieces.add({.param = -1, .num_elements = buffer.grads_E.numel()});
+    pieces.close();
+    for (size_t i = begin; i < out->size(); ++i) (*out)[i].params.clear();
+  }
+  for (const FlatSlice& slice : buffer.slices) pieces.add(slice);
+  pieces.close();
+}
+
+std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits) {
+  check(limits.bucket_bytes > 0, "bucket_bytes must be positive");
+  std::vector<Bucket> buckets;
+  const size_t first = first_buffer(buffers);
+  for (size_t i = 0; i < buffers.size(); ++i)
+    if (!buffers[i].frozen) cut(i, buffers[i], limits, i == first, &buckets);
+  std::stable_sort(buckets.begin(), buckets.end(), [](const Bucket& a, const Bucket& b) {
+    return last_to_come(a) > last_to_come(b);
+  });
+  return buckets;
+}
+
+}  // namespace
+
+std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes) {
+  return cut_all(buffers, {.bucket_bytes = bucket_bytes});
+}
+
+std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes,
+                                     const std::vector<int64_t>& row_E_by_param, int num_pieces) {
+  return cut_all(
+      buffers,
+      {.bucket_bytes = bucket_bytes, .row_E_by_param = &row_E_by_param, .num_pieces = num_pieces});
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,91 @@
+#include "dist/bucket/mean_gradient.h"
+
+#include <limits>
+#include <map>
+
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include "base/error.h"
+#include "dist/copy_to_host.h"
+
+namespace lockstep::dist {
+namespace {
+
+/// Whether all items, computed as A, are finite; only reads.
+template <typename T, typename A>
+bool all_finite(const at::Tensor& values_E) {
+  const T* values = values_E.const_data_ptr<T>();
+  const int64_t num_items = values_E.numel();
+  int32_t num_bad = 0;
+  for (int64_t i = 0; i < num_items; ++i) {
+    const A wide = static_cast<A>(values[i]);
+    num_bad |= static_cast<int32_t>(!(wide - wide == A{0}));
+  }
+  return num_bad == 0;
+}
+
+/// Items of type T, computed as A. `x - x` is 0 for a finite x and NaN otherwise, and a sum keeps a
+/// NaN; unlike a branch, this vectorises.
+template <typename T, typename A>
+bool divide(const at::Tensor& sums_E, int64_t num_samples) {
+  if (num_samples == 1) return all_finite<T, A>(sums_E);
+  T* values = sums_E.mutable_data_ptr<T>();
+  const int64_t num_items = sums_E.numel();
+  const A divisor = static_cast<A>(num_samples);
+  int32_t num_bad = 0;
+  for (int64_t i = 0; i < num_items; ++i) {
+    const T mean = static_cast<T>(static_cast<A>(values[i]) / divisor);
+    const A wide = static_cast<A>(mean);
+    values[i] = mean;
+    num_bad |= static_cast<int32_t>(!(wide - wide == A{0}));
+  }
+  return num_bad == 0;
+}
+
+}  // namespace
+
+bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
+  check(num_samples > 0, "a mean over no samples");
+  check(sums_E.is_contiguous(), "a flat gradient buffer is contiguous");
+  if (!sums_E.is_cpu()) {
+    if (num_samples != 1) sums_E.div_(static_cast<double>(num_samples));
+    return true;
+  }
+  switch (sums_E.scalar_type()) {
+    case at::kFloat:
+      return divide<float, float>(sums_E, num_samples);
+    case at::kDouble:
+      return divide<double, double>(sums_E, num_samples);
+    case at::kBFloat16:
+      return divide<c10::BFloat16, float>(sums_E, num_samples);
+    case at::kHalf:
+      return divide<c10::Half, float>(sums_E, num_samples);
+    default:
+      check(false, "gradients are floats");
+      return false;
+  }
+}
+
+bool all_finite(Communicator& comm, const std::vector<at::Tensor>& tensors) {
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.numel() > 0) by_type[tensor.scalar_type()].push_back(tensor);
+  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(comm.device());
+  at::Tensor num_bad_1 = at::zeros({1}, options);
+  const at::Tensor one_1 = at::ones({1}, options);
+  for (auto& [type, list] : by_type) {
+    if (type != at::kBFloat16) {
+      at::_amp_foreach_non_finite_check_and_unscale_(list, num_bad_1, one_1);
+      continue;
+    }
+    for (const at::Tensor& tensor : list) num_bad_1.add_(at::isfinite(tensor).all().logical_not());
+  }
+  return copy_to_host(comm, num_bad_1).const_data_ptr<float>()[0] == 0;
+}
+
+}  // namespace lockstep::dist

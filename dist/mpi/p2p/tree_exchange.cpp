@@ -1,0 +1,274 @@
+#include "dist/mpi/p2p/tree_exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "dist/reduce_in_rank_order.h"
+
+namespace lockstep::dist::mpi {
+namespace {
+
+constexpr int kTreeTag = 5;
+constexpr int64_t kChunkBytes = 32 << 20;  // that travel together: bounds the scratch memory
+
+std::byte* first_bytes(std::vector<std::byte>* room, int64_t num_bytes) {
+  if (static_cast<int64_t>(room->size()) < num_bytes) room->resize(static_cast<size_t>(num_bytes));
+  return room->data();
+}
+
+/// From one type to another; one of them may be the other's accumulator.
+void convert(const std::byte* from, std::byte* to, int64_t num_items, at::ScalarType from_dtype,
+             at::ScalarType to_dtype) {
+  const std::array<int, 2> one_rank{0, 1};
+  if (num_items > 0)
+    reduce_parts({{&from, 1}, one_rank}, to, num_items, from_dtype, to_dtype, ReduceOp::kSum);
+}
+
+}  // namespace
+
+TreeExchange::Format TreeExchange::Format::of(const Items& items) {
+  const at::ScalarType wide = accumulator_of(items.dtype);
+  return {wide, items.dtype, static_cast<int64_t>(c10::elementSize(wide)), items.item_bytes,
+          items.op};
+}
+
+TreeExchange::TreeExchange(Mail& mail) : mail_(mail) {
+  const int num = mail_.num_ranks();
+  for (int begin = 0; begin < num; begin += blocks_.back().size)
+    blocks_.push_back(
+        {begin, static_cast<int>(std::bit_floor(static_cast<unsigned>(num - begin)))});
+  while (mail_.rank() >= blocks_[block_].begin + blocks_[block_].size) ++block_;
+  local_ = mail_.rank() - blocks_[block_].begin;
+}
+
+/// What rank `local` of a block holds once the block has halved: each bit, from the lowest on,
+/// takes one half of what is left.
+TreeExchange::Range TreeExchange::held(int local, int size) const {
+  Range range{0, blocks_.front().size};
+  for (int bit = 1; bit < size; bit *= 2) {
+    const int middle = (range.first + range.last) / 2;
+    ((local & bit) == 0 ? range.last : range.first) = middle;
+  }
+  return range;
+}
+
+int TreeExchange::slot_of(int place) const {
+  int slot = 0;
+  for (int bit = 1, from = blocks_.front().size / 2; from > 0; bit *= 2, from /= 2)
+    if ((place & from) != 0) slot |= bit;
+  return slot;
+}
+
+void TreeExchange::cut_evenly(int64_t num_items) {
+  const int num_places = blocks_.front().size;
+  begins_.resize(static_cast<size_t>(num_places) + 1);
+  for (int place = 0; place <= num_places; ++place)
+    begins_[static_cast<size_t>(place)] = num_items * place / num_places;
+}
+
+void TreeExchange::cut_by_pieces(int64_t piece_items) {
+  const int num_places = blocks_.front().size;
+  begins_.assign(1, 0);
+  for (int place = 0; place < num_places; ++place) {
+    const int num_pieces = slot_of(place) + num_places < mail_.num_ranks() ? 2 : 1;
+    begins_.push_back(begins_.back() + piece_items * num_pieces);
+  }
+}
+
+void TreeExchange::send(const std::byte* items, const Range& range, int64_t item_bytes, int to) {
+  const int64_t num_bytes = num_items_of(range) * item_bytes;
+  if (num_bytes > 0)  // the receiver knows, too
+    mail_.send(items + begin_of(range.first) * item_bytes, num_bytes, to, kTreeTag, &batch_);
+}
+
+void TreeExchange::receive(std::byte* items, const Range& range, int64_t item_bytes, int from) {
+  const int64_t num_bytes = num_items_of(range) * item_bytes;
+  if (num_bytes > 0)
+    mail_.receive(items + begin_of(range.first) * item_bytes, num_bytes, from, kTreeTag, &batch_);
+}
+
+void TreeExchange::receive_to_scratch(const Range& range, int64_t item_bytes, int from) {
+  const int64_t num_bytes = num_items_of(range) * item_bytes;
+  std::byte* room = first_bytes(&scratch_, num_bytes);
+  if (num_bytes > 0) mail_.receive(room, num_bytes, from, kTreeTag, &batch_);
+}
+
+/// The own sums of a range and those in the scratch memory, into the own.
+void TreeExchange::combine(std::byte* items, const Range& range, const Format& format,
+                           bool received_is_left) {
+  constexpr std::array<int, 3> kTwoParts{0, 1, 2};
+  std::byte* own = items + begin_of(range.first) * format.wide_bytes;
+  std::array<const std::byte*, 2> parts{own, scratch_.data()};
+  if (received_is_left) std::swap(parts[0], parts[1]);
+  if (num_items_of(range) > 0)
+    reduce_parts({parts, kTwoParts}, own, num_items_of(range), format.wide, format.wide, format.op);
+}
+
+void TreeExchange::halve(std::byte* sums, const Format& format) {
+  const Block& block = blocks_[block_];
+  for (int bit = 1; bit < block.size; bit *= 2) {
+    const Range kept = held(local_, bit * 2), given = held(local_ ^ bit, bit * 2);
+    const int partner = block.begin + (local_ ^ bit);
+    receive_to_scratch(kept, format.wide_bytes, partner);
+    send(sums, given, format.wide_bytes, partner);
+    mail_.wait(&batch_);
+    combine(sums, kept, format, (local_ & bit) != 0);
+  }
+}
+
+/// The sum of all is that of the first block plus (that of the second plus (...)).
+void TreeExchange::fold(std::byte* sums, const Format& format) {
+  const Block& block = blocks_[block_];
+  if (block_ + 1 < blocks_.size()) {
+    const Block& next = blocks_[block_ + 1];
+    const Range own = held(local_, block.size);
+    receive_to_scratch(own, format.wide_bytes, next.begin + (local_ & (next.size - 1)));
+    mail_.wait(&batch_);
+    combine(sums, own, format, /*received_is_left=*/false);
+  }
+  if (is_first_block()) return;
+  const Block& before = blocks_[block_ - 1];
+  for (int i = local_; i < before.size; i += block.size)
+    send(sums, held(i, before.size), format.wide_bytes, before.begin + i);
+  mail_.wait(&batch_);
+}
+
+/// What each rank of the first block holds goes to all ranks.
+void TreeExchange::spread(std::byte* items, int64_t item_bytes) {
+  const Block& block = blocks_[block_];
+  if (!is_first_block()) {
+    const Block& before = blocks_[block_ - 1];
+    for (int i = local_; i < before.size; i += block.size)
+      receive(items, held(i, before.size), item_bytes, before.begin + i);
+    mail_.wait(&batch_);
+  }
+  if (block_ + 1 < blocks_.size()) {
+    const Block& next = blocks_[block_ + 1];
+    send(items, held(local_, block.size), item_bytes, next.begin + (local_ & (next.size - 1)));
+  }
+  for (int bit = block.size / 2; bit > 0; bit /= 2) {
+    const int partner = block.begin + (local_ ^ bit);
+    receive(items, held(local_ ^ bit, bit * 2), item_bytes, partner);
+    send(items, held(local_, bit * 2), item_bytes, partner);
+    mail_.wait(&batch_);
+  }
+  mail_.wait(&batch_);
+}
+
+void TreeExchange::all_reduce(std::byte* sums, std::byte* out, int64_t num_items,
+                              const Format& format) {
+  const int64_t chunk_items = kChunkBytes / format.wide_bytes;
+  for (int64_t begin = 0; begin < num_items; begin += chunk_items) {
+    std::byte* from = sums + begin * format.wide_bytes;
+    std::byte* to = out + begin * format.out_bytes;
+    cut_evenly(std::min(chunk_items, num_items - begin));
+    halve(from, format);
+    fold(from, format);
+    if (is_first_block() && from != to) {
+      const Range own = held(local_, blocks_.front().size);
+      convert(from + begin_of(own.first) * format.wide_bytes,
+              to + begin_of(own.first) * format.out_bytes, num_items_of(own), format.wide,
+              format.out);
+    }
+    spread(to, format.out_bytes);
+  }
+}
+
+void TreeExchange::all_reduce_narrow(std::byte* values, int64_t num_items, const Format& format) {
+  if (format.wide == format.out) return all_reduce(values, values, num_items, format);
+  const int64_t chunk_items = kChunkBytes / format.wide_bytes;
+  for (int64_t begin = 0; begin < num_items; begin += chunk_items) {
+    const int64_t num_here = std::min(chunk_items, num_items - begin);
+    std::byte* here = values + begin * format.out_bytes;
+    std::byte* sums = first_bytes(&sums_, num_here * format.wide_bytes);
+    convert(here, sums, num_here, format.out, format.wide);
+    all_reduce(sums, here, num_here, format);
+  }
+}
+
+void TreeExchange::reduce_scatter(const std::byte* values, std::byte* out, int64_t num_items,
+                                  const Format& format) {
+  const int num_places = blocks_.front().size, num = mail_.num_ranks(), rank = mail_.rank();
+  const int64_t run_items = std::max<int64_t>(1, kChunkBytes / format.wide_bytes / num);
+  for (int64_t begin = 0; begin < num_items; begin += run_items) {
+    const int64_t num_here = std::min(run_items, num_items - begin);
+    cut_by_pieces(num_here);
+    std::byte* sums = first_bytes(&sums_, num_here * num * format.wide_bytes);
+    const auto place_of = [&](int piece) {  // in `sums`
+      const int place = slot_of(piece % num_places);
+      return sums + (begin_of(place) + (piece < num_places ? 0 : num_here)) * format.wide_bytes;
+    };
+    for (int piece = 0; piece < num; ++piece)
+      convert(values + (piece * num_items + begin) * format.out_bytes, place_of(piece), num_here,
+              format.out, format.wide);
+    halve(sums, format);
+    fold(sums, format);
+    std::byte* own = out + begin * format.out_bytes;
+    const int64_t num_bytes = num_here * format.out_bytes;
+    if (!is_first_block()) {
+      if (rank >= num_places) mail_.receive(own, num_bytes, rank - num_places, kTreeTag, &batch_);
+    } else {
+      convert(place_of(rank), own, num_here, format.wide, format.out);
+      if (rank + num_places < num) {
+        std::byte* further = first_bytes(&scratch_, num_bytes);
+        convert(place_of(rank + num_places), further, num_here, format.wide, format.out);
+        mail_.send(further, num_bytes, rank + num_places, kTreeTag, &batch_);
+      }
+    }
+    mail_.wait(&batch_);
+  }
+}
+
+void TreeExchange::all_gather(std::byte* out, const std::byte* values, int64_t num_items,
+                              int64_t item_bytes) {
+  const int num_places = blocks_.front().size, num = mail_.num_ranks(), rank = mail_.rank();
+  const int64_t run_items = std::max<int64_t>(1, kChunkBytes / item_bytes / num);
+  for (int64_t begin = 0; begin < num_items; begin += run_items) {
+    const int64_t num_here = std::min(run_items, num_items - begin);
+    const int64_t num_bytes = num_here * item_bytes;
+    cut_by_pieces(num_here);
+    std::byte* all = first_bytes(&sums_, num_bytes * num);
+    const auto place_of = [&](int piece) {
+      const int place = slot_of(piece % num_places);
+      return all + (begin_of(place) + (piece < num_places ? 0 : num_here)) * item_bytes;
+    };
+    const std::byte* own = values + begin * item_bytes;
+    if (!is_first_block()) {
+      mail_.send(own, num_bytes, rank - num_places, kTreeTag, &batch_);
+    } else {
+      std::memcpy(place_of(rank), own, static_cast<size_t>(num_bytes));
+      if (rank + num_places < num)
+        mail_.receive(place_of(rank + num_places), num_bytes, rank + num_places, kTreeTag, &batch_);
+    }
+    mail_.wait(&batch_);
+    spread(all, item_bytes);
+    for (int piece = 0; piece < num; ++piece)
+      std::memcpy(out + (piece * num_items + begin) * item_bytes, place_of(piece),
+                  static_cast<size_t>(num_bytes));
+  }
+}
+
+/// Along a binomial tree: the rank at distance d from the root gets it from the one whose distance
+/// lacks the lowest bit of d.
+void TreeExchange::broadcast(std::byte* values, int64_t num_bytes, int root) {
+  const int num = mail_.num_ranks(), distance = (mail_.rank() - root + num) % num;
+  const auto rank_at = [&](int far) { return (root + far) % num; };
+  int lowest_bit = 1;
+  while (lowest_bit < num && (distance & lowest_bit) == 0) lowest_bit *= 2;
+  for (int64_t begin = 0; begin < num_bytes; begin += kChunkBytes) {
+    const int64_t num_here = std::min(kChunkBytes, num_bytes - begin);
+    if (distance != 0) {
+      mail_.receive(values + begin, num_here, rank_at(distance - lowest_bit), kTreeTag, &batch_);
+      mail_.wait(&batch_);
+    }
+    for (int bit = lowest_bit / 2; bit > 0; bit /= 2)
+      if (distance + bit < num)
+        mail_.send(values + begin, num_here, rank_at(distance + bit), kTreeTag, &batch_);
+    mail_.wait(&batch_);
+  }
+}
+
+}  // namespace lockstep::dist::mpi

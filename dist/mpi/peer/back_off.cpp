@@ -1,0 +1,25 @@
+#include "dist/mpi/peer/back_off.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <sched.h>
+
+namespace lockstep::dist::mpi {
+namespace {
+
+constexpr auto kSpin = std::chrono::microseconds(20);
+constexpr BackOff::Clock::duration kShortestSleep = std::chrono::microseconds(20);
+
+}  // namespace
+
+void BackOff::pause() const {
+  const Clock::duration so_far = waited();
+  if (so_far < kSpin) return;
+  if (so_far < yield_for_)
+    sched_yield();
+  else
+    std::this_thread::sleep_for(std::clamp(so_far / 8, kShortestSleep, longest_sleep_));
+}
+
+}  // namespace lockstep::dist::mpi

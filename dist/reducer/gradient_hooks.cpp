@@ -1,0 +1,53 @@
+#include "dist/reducer/gradient_hooks.h"
+
+#include <utility>
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace lockstep::dist {
+namespace {
+
+using torch::autograd::variable_list;
+
+class TellParam final : public torch::autograd::FunctionPostHook {
+ public:
+  TellParam(const GradientHooks::Listener& listener, int64_t param)
+      : listener_(listener), param_(param) {}
+
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    listener_(param_);
+    return outputs;
+  }
+
+ private:
+  const GradientHooks::Listener& listener_;
+  int64_t param_;
+};
+
+}  // namespace
+
+/// The node that adds gradients to a parameter, held so that LibTorch does not make another one for
+/// the next graph.
+struct GradientHooks::Hook {
+  std::shared_ptr<torch::autograd::Node> accumulator;
+  std::uintptr_t key;
+};
+
+GradientHooks::GradientHooks(const ParamTable& params, Listener on_gradient)
+    : on_gradient_(std::move(on_gradient)) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!params[i].tensor.requires_grad()) continue;
+    auto accumulator = torch::autograd::impl::grad_accumulator(params[i].tensor);
+    const std::uintptr_t key = accumulator->add_post_hook(
+        std::make_unique<TellParam>(on_gradient_, static_cast<int64_t>(i)));
+    hooks_.push_back({std::move(accumulator), key});
+  }
+}
+
+GradientHooks::~GradientHooks() {
+  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+}
+
+}  // namespace lockstep::dist

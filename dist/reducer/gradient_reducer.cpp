@@ -1,0 +1,197 @@
+#include "dist/reducer/gradient_reducer.h"
+
+#include <limits>
+#include <string>
+
+#include <ATen/ops/cat.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "dist/agree.h"
+#include "dist/bucket/square_sum.h"
+
+namespace lockstep::dist {
+namespace {
+
+/// Below this, in all, waking a thread costs more than it could hide: `auto` does not even try.
+constexpr int64_t kLeastOverlapBytes = 1 << 20;
+
+const SyncOptions kWholeBuffers{
+    .bucket_bytes = std::numeric_limits<int64_t>::max(), .overlap = "false", .packed = "never"};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers)
+    : comm_(comm),
+      buffers_(buffers),
+      params_(nullptr),
+      options_(kWholeBuffers),
+      traffic_(comm, params_, options_) {}
+
+GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers,
+                                 const ParamTable& params, const SyncOptions& options)
+    : comm_(comm),
+      buffers_(buffers),
+      params_(&params),
+      options_(options),
+      traffic_(comm, params_, options_),
+      was_named_(params.size(), false) {}
+
+void GradientReducer::follow_buffers() {
+  if (!traffic_.follow(buffers_)) return;
+  arrivals_.follow(traffic_.buckets());
+  hooks_.reset();
+  if (params_ != nullptr)
+    hooks_ = std::make_unique<GradientHooks>(*params_, [this](int64_t i) { on_gradient(i); });
+  overlap_is_faster_ = false;
+  overlap_trial_.start(may_overlap() && options_.overlap == "auto" ? 1 : 0);
+}
+
+void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
+  check(!is_armed_, "new masks while gradients are under way");
+  follow_buffers();
+  traffic_.set_kept(buffers_, buffer, bits);
+}
+
+std::vector<Region> GradientReducer::owned() {
+  check(!is_armed_, "owned() while gradients are under way");
+  follow_buffers();
+  return traffic_.owned();
+}
+
+bool GradientReducer::may_overlap() const {
+  if (hooks_ == nullptr || options_.overlap == "false" || !comm_.device().is_cpu()) return false;
+  return options_.overlap == "true" || (comm_.world_size() > 1 && traffic_.buckets().size() > 1 &&
+                                        traffic_.dense_bytes() >= kLeastOverlapBytes);
+}
+
+bool GradientReducer::overlaps_now() const {
+  if (!may_overlap()) return false;
+  if (overlap_trial_.is_running() && !traffic_.is_measuring()) return overlap_trial_.takes_second();
+  return options_.overlap == "true" || overlap_is_faster_;
+}
+
+void GradientReducer::begin_backward(const StepWishes& wishes) {
+  check(!is_armed_, "begin_backward() twice without finish()");
+  wishes_ = wishes;
+  follow_buffers();
+  traffic_.begin_step();
+  arrivals_.begin();
+  finds_bound_ = traffic_.lacks_bound();  // then nothing can be sent before all is complete
+  overlaps_ = overlaps_now() && !finds_bound_;
+  if (overlaps_ && thread_ == nullptr)
+    thread_ = std::make_unique<CommunicationThread>([this](size_t i) { traffic_.send(i); });
+  begin_ = Clock::now();
+  bytes_before_ = comm_.bytes_reduced();
+  if (overlaps_) thread_->begin();
+  is_armed_ = true;
+}
+
+void GradientReducer::on_gradient(int64_t param) {
+  if (is_armed_ && arrivals_.arrive(param) && overlaps_) thread_->release(arrivals_.num_complete());
+}
+
+void GradientReducer::send_all(std::optional<int64_t> divisor) {
+  if (overlaps_ && traffic_.can_prepare() && arrivals_.num_complete() > 0) send_beside(divisor);
+  for (size_t bucket = overlaps_ ? thread_->end() : 0; bucket < traffic_.buckets().size(); ++bucket)
+    traffic_.send(bucket);
+  traffic_.wait();
+}
+
+/// While the thread sends the rest, this one prepares what it will send and unloads what it sent.
+void GradientReducer::send_beside(std::optional<int64_t> divisor) {
+  const size_t num_buckets = traffic_.buckets().size();
+  thread_->release(num_buckets);
+  for (size_t bucket = 0; bucket < num_buckets; ++bucket) traffic_.prepare(bucket);
+  for (size_t bucket = 0; bucket < num_buckets; ++bucket) {
+    if (!thread_->wait_for(bucket + 1)) return;  // end() tells why
+    if (divisor) traffic_.unload(bucket, *divisor);
+  }
+}
+
+StepTotals GradientReducer::finish(const StepShare& share) {
+  check(is_armed_, "finish() without begin_backward()");
+  check(share.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
+  is_armed_ = false;
+  const auto start = Clock::now();
+  if (finds_bound_) find_bound();
+  send_all(share.gradient_divisor);
+  at::Tensor share_V = to_numbers(share, comm_.device());
+  if (traffic_.scales()) share_V = at::cat({share_V, traffic_.largest()});
+  comm_.all_reduce(share_V, ReduceOp::kSum)->wait_on_host();
+
+  StepTotals totals = from_numbers(share_V);
+  totals.wait_s = seconds_since(start);
+  check(totals.num_samples > 0, "a step without samples on any rank");
+  take_means(share.gradient_divisor.value_or(totals.num_samples), &totals);
+  if (traffic_.scales()) traffic_.follow_bound(share_V[-1].item<double>());
+  totals.bytes_reduced = comm_.bytes_reduced() - bytes_before_;
+  traffic_.count(start, &totals);
+  name_missing();
+  learn();
+  return totals;
+}
+
+void GradientReducer::take_means(int64_t divisor, StepTotals* totals) {
+  totals->gradients_finite = traffic_.take_means(divisor);
+  ExactSum squares;
+  if (wishes_.square_sum)
+    add_gradient_squares(comm_, buffers_, traffic_.owned(), traffic_.row_E_by_param(), &squares);
+  if (traffic_.shards()) {
+    int64_t num_bad_ranks = totals->gradients_finite ? 0 : 1;
+    if (wishes_.square_sum)
+      join_over_ranks(comm_, &squares, {&num_bad_ranks, 1});
+    else
+      num_bad_ranks = sum_of(comm_, num_bad_ranks);
+    totals->gradients_finite = num_bad_ranks == 0;
+  }
+  if (wishes_.square_sum) totals->square_sum = squares.value();
+}
+
+GatherTotals GradientReducer::gather_values() {
+  check(!is_armed_, "gather_values() while gradients are under way");
+  const auto start = Clock::now();
+  GatherTotals totals;
+  traffic_.gather(buffers_, &totals);
+  totals.gather_s = seconds_since(start);
+  return totals;
+}
+
+/// In a message that no step's bytes count.
+void GradientReducer::find_bound() {
+  const int64_t before = comm_.bytes_reduced();
+  traffic_.find_bound();
+  bytes_before_ += comm_.bytes_reduced() - before;
+}
+
+void GradientReducer::learn() {
+  if (finds_bound_) return;  // a step unlike the others
+  if (traffic_.is_measuring()) {
+    // Other messages, another balance of waiting and computing: overlap is measured anew.
+    if (traffic_.learn() && may_overlap() && options_.overlap == "auto") overlap_trial_.start(1);
+  } else if (overlap_trial_.is_running()) {
+    const auto verdict = overlap_trial_.add_step({{.alone_s = seconds_since(begin_)}}, comm_);
+    if (verdict) overlap_is_faster_ = verdict->front();
+  }
+}
+
+void GradientReducer::name_missing() {
+  if (hooks_ == nullptr || comm_.rank() != 0 || !arrivals_.any()) return;
+  std::vector<std::string> names;
+  for (const int64_t param : arrivals_.missing()) {
+    const auto i = static_cast<size_t>(param);
+    if (!was_named_.at(i)) names.push_back((*params_)[i].name);
+    was_named_[i] = true;
+  }
+  if (!names.empty())
+    log::warning("dist", fmt::format("backward gave no gradient to {}: taken as zeros (said once)",
+                                     fmt::join(names, ", ")));
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,314 @@
+#include "dist/reducer/gradient_traffic.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include "base/bits/bit_mask.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "dist/agree.h"
+#include "dist/reducer/bucket_carrier.h"
+#include "dist/bucket/mean_gradient.h"
+#include "dist/bucket/row_borders.h"
+#include "dist/reducer/value_gather.h"
+
+namespace lockstep::dist {
+namespace {
+
+std::optional<at::ScalarType> wire_type(const std::string& name, int world_size) {
+  if (world_size == 1 || name == "fp32") return std::nullopt;
+  check(name == "bf16" || name == "fp16", "wire: fp32, bf16 or fp16");
+  return name == "bf16" ? at::kBFloat16 : at::kHalf;
+}
+
+double seconds_between(GradientTraffic::Clock::time_point from,
+                       GradientTraffic::Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+/// By buffer and place; regions that touch are one.
+std::vector<Region> joined(std::vector<Region> regions) {
+  std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) {
+    return std::pair(a.buffer, a.begin_E) < std::pair(b.buffer, b.begin_E);
+  });
+  std::vector<Region> all;
+  for (const Region& region : regions) {
+    if (!all.empty() && all.back().buffer == region.buffer && all.back().end_E == region.begin_E)
+      all.back().end_E = region.end_E;
+    else
+      all.push_back(region);
+  }
+  return all;
+}
+
+}  // namespace
+
+GradientTraffic::GradientTraffic(Communicator& comm, const ParamTable* params,
+                                 const SyncOptions& options)
+    : comm_(comm),
+      params_(params),
+      options_(options),
+      shards_(options.shard_optimizer && params != nullptr && comm.world_size() > 1),
+      row_E_by_param_(params == nullptr ? std::vector<int64_t>() : row_elements(*params)),
+      packing_(options.packed),
+      scale_(wire_type(options.wire, comm.world_size()) == at::kHalf) {
+  if (options.packed == "always" && !comm.device().is_cpu())
+    throw Error(ExitCode::kConfig, "dist",
+                "sync.packed: always needs gradients on the CPU; use auto or never");
+  if (options.overlap == "true" && !comm.device().is_cpu())
+    throw Error(ExitCode::kConfig, "dist",
+                "sync.overlap: true needs gradients on the CPU: on GPUs the reductions begin after "
+                "the backward pass; use auto or false");
+}
+
+template <typename Part>
+void GradientTraffic::with_bucket(const char* doing, size_t bucket, const Part& part) const {
+  try {
+    part();
+  } catch (Error& error) {
+    error.append(fmt::format(" (while {} {})", doing, text_of(bucket)));
+    throw;
+  }
+}
+
+std::string GradientTraffic::text_of(size_t bucket) const {
+  const Bucket& named = buckets_[bucket];
+  const std::string first =
+      params_ == nullptr || named.params.empty()
+          ? fmt::format("elements {} to {} of buffer {}", named.begin_E, named.end_E, named.buffer)
+          : params_->at(static_cast<size_t>(named.params.front())).name;
+  return fmt::format("bucket {} of {}: {}", bucket + 1, buckets_.size(), first);
+}
+
+bool GradientTraffic::is_followed(const std::vector<FlatBuffer>& buffers) const {
+  return follows_any_ &&
+         std::equal(buffers.begin(), buffers.end(), followed_grads_.begin(), followed_grads_.end(),
+                    [](const FlatBuffer& now, const at::Tensor& before) {
+                      return now.grads_E.is_same(before);
+                    });
+}
+
+std::vector<Bucket> GradientTraffic::cut(const std::vector<FlatBuffer>& buffers) const {
+  return shards_
+             ? cut_into_buckets(buffers, options_.bucket_bytes, row_E_by_param_, comm_.world_size())
+             : cut_into_buckets(buffers, options_.bucket_bytes);
+}
+
+std::unique_ptr<GradientCarrier> GradientTraffic::make_carrier(const Bucket& bucket,
+                                                               const FlatBuffer& buffer) {
+  const at::Tensor grads_E = buffer.grads_E.narrow(0, bucket.begin_E, bucket.num_elements());
+  const auto wire = wire_type(options_.wire, comm_.world_size());
+  if (!shards_) return std::make_unique<BucketCarrier>(grads_E, wire);
+  auto carrier = std::make_unique<PieceCarrier>(
+      grads_E, cut_into_pieces(bucket, buffer, row_E_by_param_, comm_.world_size()), comm_.rank(),
+      wire, room_);
+  piece_carriers_.push_back(carrier.get());
+  return carrier;
+}
+
+bool GradientTraffic::follow(const std::vector<FlatBuffer>& buffers) {
+  if (is_followed(buffers)) return false;
+  follows_any_ = true;
+  followed_grads_.clear();
+  for (const FlatBuffer& buffer : buffers) followed_grads_.push_back(buffer.grads_E);
+  buckets_ = cut(buffers);
+  piece_carriers_.clear();
+  carriers_.clear();
+  for (const Bucket& bucket : buckets_)
+    carriers_.push_back(make_carrier(bucket, buffers[bucket.buffer]));
+  times_.assign(buckets_.size(), {});
+  loads_ = std::make_unique<std::atomic<Load>[]>(buckets_.size());
+  masks_changed_ = false;
+  packing_.follow(std::vector<bool>(buckets_.size(), false), 0);
+  return true;
+}
+
+void GradientTraffic::set_kept(const std::vector<FlatBuffer>& buffers, size_t buffer,
+                               std::span<const uint8_t> bits) {
+  const FlatBuffer& whole = buffers.at(buffer);
+  if (whole.frozen) return;
+  check(bits.empty() || static_cast<int64_t>(bits.size()) == num_mask_bytes(whole.grads_E.numel()),
+        "a mask has one bit for each element of its buffer");
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (buckets_[i].buffer != buffer) continue;
+    if (bits.empty())
+      carriers_[i]->keep_all();
+    else
+      carriers_[i]->set_kept(bits.data(), buckets_[i].begin_E);
+  }
+  masks_changed_ = true;
+}
+
+int64_t GradientTraffic::dense_bytes() const {
+  int64_t num_bytes = 0;
+  for (const auto& carrier : carriers_) num_bytes += carrier->dense_bytes();
+  return num_bytes;
+}
+
+std::vector<Region> GradientTraffic::owned() const {
+  std::vector<Region> regions;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& bucket = buckets_[i];
+    Region own{bucket.buffer, bucket.begin_E, bucket.end_E};
+    if (shards_) {
+      const BucketPieces& pieces = piece_carriers_[i]->pieces();
+      own.begin_E = bucket.begin_E + pieces.begin(comm_.rank());
+      own.end_E = own.begin_E + pieces.size(comm_.rank());
+    }
+    if (own.begin_E < own.end_E) regions.push_back(own);
+  }
+  return joined(std::move(regions));
+}
+
+uint64_t GradientTraffic::situation() const {
+  std::string text = fmt::format("{} ranks, wire {}{}", comm_.world_size(), options_.wire,
+                                 shards_ ? ", sharded" : "");
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    text += fmt::format(";{} {} {} ", buckets_[i].buffer, buckets_[i].begin_E, buckets_[i].end_E);
+    const std::vector<uint8_t>& bits = carriers_[i]->kept_bits();
+    text.append(bits.begin(), bits.end());
+  }
+  return static_cast<uint64_t>(fnv1a64(text));
+}
+
+void GradientTraffic::begin_step() {
+  for (size_t i = 0; i < buckets_.size(); ++i) loads_[i].store(Load::kNone);
+  num_unloaded_ = 0;
+  all_finite_ = true;
+  if (!masks_changed_) return;
+  masks_changed_ = false;
+  const uint64_t now = situation();
+  if (!all_equal(comm_, static_cast<int64_t>(now)))
+    throw Error(ExitCode::kDisagree, "dist",
+                "the ranks have different masks for their gradients; nothing was sent")
+        .everywhere();
+  std::vector<bool> can_pack;
+  for (const auto& carrier : carriers_)
+    can_pack.push_back(carrier->can_pack() && comm_.world_size() > 1);
+  packing_.follow(std::move(can_pack), now);
+}
+
+void GradientTraffic::prepare(size_t bucket) {
+  std::atomic<Load>& load = loads_[bucket];
+  Load before = Load::kNone;
+  if (!load.compare_exchange_strong(before, Load::kUnderWay)) {
+    load.wait(Load::kUnderWay);
+    check(load == Load::kDone, "another thread could not prepare a bucket");
+    return;
+  }
+  times_[bucket].start = Clock::now();
+  try {
+    carriers_[bucket]->load(packing_.packs(bucket), scale_.value());
+    load = Load::kDone;
+  } catch (...) {
+    load = Load::kFailed;
+    load.notify_all();
+    throw;
+  }
+  times_[bucket].loaded = Clock::now();
+  load.notify_all();
+}
+
+void GradientTraffic::send(size_t bucket) {
+  prepare(bucket);
+  SendTimes& times = times_[bucket];
+  times.sent = Clock::now();
+  with_bucket("reducing", bucket, [&] {
+    std::unique_ptr<Work> work = carriers_[bucket]->send(comm_);
+    if (comm_.is_asynchronous())
+      under_way_.push_back(std::move(work));
+    else
+      work->wait();
+  });
+  times.reduced = Clock::now();
+}
+
+void GradientTraffic::find_bound() {
+  at::Tensor bound = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  for (const auto& carrier : carriers_) bound = at::maximum(bound, carrier->find_largest());
+  comm_.all_reduce(bound, ReduceOp::kSum)->wait_on_host();
+  scale_.follow(bound.item<double>());
+}
+
+at::Tensor GradientTraffic::largest() const {
+  at::Tensor largest = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
+  for (const auto& carrier : carriers_)
+    if (carrier->largest().defined()) largest = at::maximum(largest, carrier->largest());
+  return largest;
+}
+
+StateList GradientTraffic::state() {
+  StateList all = packing_.state();
+  for (StateEntry& entry : scale_.state()) all.push_back(std::move(entry));
+  return all;
+}
+
+void GradientTraffic::wait() {
+  for (size_t bucket = 0; bucket < under_way_.size(); ++bucket)
+    with_bucket("reducing", bucket, [&] { under_way_[bucket]->wait(); });
+  under_way_.clear();
+}
+
+void GradientTraffic::unload(size_t bucket, int64_t divisor) {
+  check(bucket == num_unloaded_, "buckets are unloaded in turn");
+  const auto start = Clock::now();
+  all_finite_ = carriers_[bucket]->unload(divisor) && all_finite_;
+  times_[bucket].unload_s = seconds_between(start, Clock::now());
+  ++num_unloaded_;
+}
+
+bool GradientTraffic::take_means(int64_t divisor) {
+  while (num_unloaded_ < carriers_.size()) unload(num_unloaded_, divisor);
+  if (comm_.device().is_cpu()) return all_finite_;
+  std::vector<at::Tensor> means;
+  for (const auto& carrier : carriers_) means.push_back(carrier->means_E());
+  return all_finite(comm_, means);
+}
+
+void GradientTraffic::count(Clock::time_point finish_start, StepTotals* totals) const {
+  int64_t gradient_bytes = 0;
+  for (size_t i = 0; i < carriers_.size(); ++i) {
+    const SendTimes& times = times_[i];
+    gradient_bytes += carriers_[i]->travelling_bytes();
+    totals->bytes_saved += carriers_[i]->dense_bytes() - carriers_[i]->travelling_bytes();
+    totals->reduce_s += seconds_between(times.sent, times.reduced);
+    totals->overlapped_s +=
+        std::max(0.0, seconds_between(times.sent, std::min(times.reduced, finish_start)));
+  }
+  // A reduce_scatter is half of an all_reduce.
+  const int64_t twice_sent = 2 * totals->bytes_reduced - (shards_ ? gradient_bytes : 0);
+  totals->bytes_sent = (comm_.world_size() - 1) * twice_sent / comm_.world_size();
+}
+
+void GradientTraffic::gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals) {
+  for (size_t i = 0; i < piece_carriers_.size(); ++i) {
+    const Bucket& bucket = buckets_[i];
+    const PieceCarrier& carrier = *piece_carriers_[i];
+    const at::Tensor values_E =
+        buffers[bucket.buffer].values_E.narrow(0, bucket.begin_E, bucket.num_elements());
+    const bool packed = !masks_changed_ && packing_.packs(i);
+    with_bucket("gathering the values of", i, [&] {
+      const int64_t num_bytes =
+          gather_pieces(comm_, values_E, carrier.pieces(), carrier.kept(), packed, room_);
+      totals->bytes_gathered += num_bytes;
+      totals->bytes_saved += carrier.dense_bytes() - num_bytes;
+    });
+  }
+}
+
+bool GradientTraffic::learn() {
+  if (!packing_.is_measuring()) return false;
+  std::vector<ItemSeconds> seconds;
+  for (const SendTimes& times : times_)
+    seconds.push_back({.alone_s = seconds_between(times.start, times.loaded) + times.unload_s,
+                       .together_s = seconds_between(times.sent, times.reduced)});
+  return packing_.add_step(seconds, comm_);
+}
+
+}  // namespace lockstep::dist

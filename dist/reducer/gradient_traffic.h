@@ -1,0 +1,135 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/tensors/params.h"
+#include "base/tensors/region.h"
+#include "base/tensors/state_list.h"
+#include "dist/bucket/buckets.h"
+#include "dist/communicator.h"
+#include "dist/reducer/gradient_carrier.h"
+#include "dist/reducer/packing_choice.h"
+#include "dist/reducer/piece_carrier.h"
+#include "dist/bucket/staging_room.h"
+#include "dist/reducer/step_share.h"
+#include "dist/sync_options.h"
+#include "dist/reducer/wire_scale.h"
+
+namespace lockstep::dist {
+
+/// The gradients of all buffers on their way to the mean and back: what travels, in which buckets
+/// and in which form. GradientReducer says when.
+///
+///   begin_step();  send(0);  send(1);  ...  wait();  take_means(n);  count(...);  learn();
+///
+/// Collective: begin_step() (after new masks), send(), learn() (at the end of a trial). One thread
+/// at a time; but while another one sends, this one may prepare() buckets that are complete, and
+/// unload() those that were sent.
+class GradientTraffic {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// params: null where nothing is known of them; then nothing is sharded. Throws Error(kConfig)
+  /// for packed: always or overlap: true on a device.
+  GradientTraffic(Communicator& comm, const ParamTable* params, const SyncOptions& options);
+
+  /// Takes these buffers, if they are others than before: new buckets, without masks. True if so.
+  bool follow(const std::vector<FlatBuffer>& buffers);
+  /// GradientReducer::set_kept(), after follow().
+  void set_kept(const std::vector<FlatBuffer>& buffers, size_t buffer,
+                std::span<const uint8_t> bits);
+
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  int64_t dense_bytes() const;
+  /// Whether buckets are divided among ranks.
+  bool shards() const { return shards_; }
+  /// row_elements() of the table; empty where nothing is known of parameters.
+  const std::vector<int64_t>& row_E_by_param() const { return row_E_by_param_; }
+  /// The elements whose means this rank gets, by buffer and place; neighbours are one region.
+  std::vector<Region> owned() const;
+  /// Whether this step's seconds are used to choose how buckets travel.
+  bool is_measuring() const { return packing_.is_measuring(); }
+
+  /// Throws Error(kDisagree).everywhere() if masks are new and differ between ranks.
+  void begin_step();
+  /// Whether gradients are scaled on their way (dist/reducer/wire_scale.h).
+  bool scales() const { return scale_.is_used(); }
+  /// Whether find_bound() comes before the first send() of this step.
+  bool lacks_bound() const { return scale_.lacks_bound(); }
+  /// Asks all ranks for this step's bound, once the gradients are complete. Collective.
+  void find_bound();
+  /// The largest magnitude of what this rank has sent in this step, float64 [1] on the device: the
+  /// sum over ranks is the bound that follow_bound() takes after take_means().
+  at::Tensor largest() const;
+  void follow_bound(double bound) { scale_.follow(bound); }
+  /// Whether prepare() may be ahead of send(): each bucket has room of its own.
+  bool can_prepare() const { return comm_.device().is_cpu() && !shards_; }
+  /// Packs and rounds one complete bucket, unless another thread has done or does so.
+  void prepare(size_t bucket);
+  /// Starts the reduction of one bucket, prepared if need be, and waits for it unless the
+  /// communicator is asynchronous. Errors name the bucket, as those of wait() and gather().
+  void send(size_t bucket);
+  /// Makes means of one bucket's sums, as take_means() does, which leaves it out then.
+  void unload(size_t bucket, int64_t divisor);
+  /// Waits for what send() only started.
+  void wait();
+  /// Sums become means over num_samples (or are divided by what else is given), zero where dropped.
+  /// False if one is not finite, of those that this rank gets.
+  bool take_means(int64_t divisor);
+  /// Bytes sent and saved, and seconds of the step; after bytes_reduced. finish_start: from when on
+  /// nothing was overlapped.
+  void count(Clock::time_point finish_start, StepTotals* totals) const;
+  /// Counts the step for what is measured. True if a choice was made.
+  bool learn();
+
+  /// All ranks' values to every rank, after each has updated its own. Collective. Adds to totals.
+  void gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals);
+
+  StateList state();
+
+ private:
+  struct SendTimes {
+    Clock::time_point start, loaded, sent, reduced;
+    double unload_s = 0;
+  };
+  enum class Load { kNone, kUnderWay, kDone, kFailed };
+
+  bool is_followed(const std::vector<FlatBuffer>& buffers) const;
+  std::vector<Bucket> cut(const std::vector<FlatBuffer>& buffers) const;
+  std::unique_ptr<GradientCarrier> make_carrier(const Bucket& bucket, const FlatBuffer& buffer);
+  uint64_t situation() const;
+  std::string text_of(size_t bucket) const;
+  /// Runs a part; an error of it tells what was done with which bucket.
+  template <typename Part>
+  void with_bucket(const char* doing, size_t bucket, const Part& part) const;
+
+  Communicator& comm_;
+  const ParamTable* params_;
+  const SyncOptions options_;
+  const bool shards_;
+  const std::vector<int64_t> row_E_by_param_;
+  StagingRoom room_;  ///< before the carriers, which use it
+  bool follows_any_ = false;
+  std::vector<at::Tensor> followed_grads_;  ///< by buffer
+  std::vector<Bucket> buckets_;
+  // by bucket
+  std::vector<std::unique_ptr<GradientCarrier>> carriers_;
+  std::vector<PieceCarrier*> piece_carriers_;  ///< the same ones; empty without shards
+  std::vector<SendTimes> times_;
+  std::unique_ptr<std::atomic<Load>[]> loads_;
+  size_t num_unloaded_ = 0;  ///< in this step: these and none behind them
+  bool all_finite_ = true;   ///< of the unloaded ones
+  bool masks_changed_ = false;
+  PackingChoice packing_;
+  WireScale scale_;
+  std::vector<std::unique_ptr<Work>> under_way_;
+};
+
+}  // namespace lockstep::dist

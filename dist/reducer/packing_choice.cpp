@@ -1,0 +1,60 @@
+#include "dist/reducer/packing_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace lockstep::dist {
+namespace {
+
+std::string text_of(uint64_t situation, const std::vector<bool>& chosen) {
+  std::string text = fmt::format("{:016x} ", situation);
+  for (const bool packed : chosen) text += packed ? '1' : '0';
+  return text;
+}
+
+}  // namespace
+
+PackingChoice::PackingChoice(std::string mode) : mode_(std::move(mode)) {
+  check(mode_ == "auto" || mode_ == "always" || mode_ == "never", "packed: auto, always or never");
+}
+
+void PackingChoice::follow(std::vector<bool> can_pack, uint64_t situation) {
+  can_pack_ = std::move(can_pack);
+  situation_ = situation;
+  chosen_.assign(can_pack_.size(), false);
+  trial_.start(0);
+  if (mode_ == "always") chosen_ = can_pack_;
+  if (mode_ != "auto" || std::find(can_pack_.begin(), can_pack_.end(), true) == can_pack_.end())
+    return;
+  if (!adopt_stored()) trial_.start(can_pack_.size());
+}
+
+bool PackingChoice::adopt_stored() {
+  const std::string situation = text_of(situation_, {});
+  if (!stored_.starts_with(situation) || stored_.size() != situation.size() + can_pack_.size())
+    return false;
+  for (size_t i = 0; i < can_pack_.size(); ++i)
+    chosen_[i] = can_pack_[i] && stored_[situation.size() + i] == '1';
+  return true;
+}
+
+bool PackingChoice::packs(size_t bucket) const {
+  return trial_.is_running() ? trial_.takes_second() && can_pack_.at(bucket) : chosen_.at(bucket);
+}
+
+bool PackingChoice::add_step(const std::vector<ItemSeconds>& buckets, Communicator& comm) {
+  if (!trial_.is_running()) return false;
+  const auto second_is_faster = trial_.add_step(buckets, comm);
+  if (!second_is_faster) return false;
+  for (size_t i = 0; i < can_pack_.size(); ++i) chosen_[i] = can_pack_[i] && (*second_is_faster)[i];
+  stored_ = text_of(situation_, chosen_);
+  return true;
+}
+
+StateList PackingChoice::state() { return {{"_lockstep/sync/packed", {}, &stored_, 0.0}}; }
+
+}  // namespace lockstep::dist

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/tensors/state_list.h"
+#include "dist/reducer/way_trial.h"
+
+namespace lockstep::dist {
+
+/// Which buckets travel packed (dist/reducer/bucket_carrier.h). Equal on all ranks, as all are told the
+/// same and what is measured is agreed.
+///
+/// `auto` measures both ways for each bucket after each change of masks (dist/reducer/way_trial.h) and
+/// keeps the faster one. The verdict is state of the run, together with a digest of the situation
+/// for which it was found: a run that goes on in that situation repeats the choice and measures
+/// nothing. A trial under way is not saved; it begins anew.
+class PackingChoice {
+ public:
+  /// mode: auto, always, never.
+  explicit PackingChoice(std::string mode);
+
+  /// New masks or other buckets: which buckets can be packed, and a digest of all that the times
+  /// depend on (masks, buckets, ranks, wire type).
+  void follow(std::vector<bool> can_pack, uint64_t situation);
+  /// Whether this bucket travels packed in the step under way.
+  bool packs(size_t bucket) const;
+  bool is_measuring() const { return trial_.is_running(); }
+
+  /// The step's times, by bucket. Collective at the end of a trial. True if the choice may have
+  /// changed.
+  bool add_step(const std::vector<ItemSeconds>& buckets, Communicator& comm);
+
+  /// `_lockstep/sync/packed`: live text, "<digest> <0 or 1 for each bucket>", empty before a
+  /// verdict and where a save has none.
+  StateList state();
+
+ private:
+  bool adopt_stored();
+
+  const std::string mode_;
+  std::vector<bool> can_pack_, chosen_;
+  uint64_t situation_ = 0;
+  WayTrial trial_;
+  std::string stored_;
+};
+
+}  // namespace lockstep::dist

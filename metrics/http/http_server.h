@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "metrics/http/listen_address.h"
+
+namespace lockstep::metrics {
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+  std::string route = "other";  ///< for counters: the route's own name, never what the client sent
+};
+
+/// Answers a GET for `target` (path and query as sent). Runs on the server's thread, one call at a
+/// time; should take milliseconds. What it throws becomes a plain 500.
+using HttpHandler = std::function<HttpResponse(std::string_view target)>;
+
+enum class Rejection { kLimit, kTimeout, kHeader, kBody };
+
+/// Hears of every answer and every refusal, on the server's thread.
+class HttpObserver {
+ public:
+  virtual ~HttpObserver() = default;
+  virtual void on_answer(std::string_view route, int status, double duration_s) = 0;
+  virtual void on_rejected(Rejection reason) = 0;
+};
+
+struct HttpOptions {
+  ListenAddress listen{"127.0.0.1", 9464};
+  bool fall_back_to_any_port = false;  ///< if the wanted port is taken
+  uint32_t header_limit_bytes = 8 * 1024;
+  uint64_t body_limit_bytes = 64 * 1024;  ///< a body is read and thrown away
+  double timeout_s =
+      5;  ///< to receive one whole request; to send one whole answer; to stay idle in between
+  int max_connections = 512;
+};
+
+/// A small HTTP/1.1 server for probes and scrapes: GET and HEAD, keep-alive, on one thread of its
+/// own that takes no signals. Hostile clients are cut, not served: 431 or 413 above a limit, 405
+/// for other methods, 503 and a closed connection when all places are taken, silence after the time
+/// limit. Memory per connection is bounded by the limits.
+class HttpServer {
+ public:
+  /// Listens when it returns. `observer` may be null; it and what `handler` refers to must outlive
+  /// the server. Throws Error(kConfig) if the host has no address, Error(kCannotCreate) if the
+  /// address cannot be listened on.
+  HttpServer(const HttpOptions& options, HttpHandler handler, HttpObserver* observer);
+  /// Closes every connection, however slow; waits only for a handler under way.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  /// Where it listens, with the real port.
+  const ListenAddress& address() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,183 @@
+#include "recal/masks/mask_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/bits/bit_mask.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "dist/agree.h"
+#include "dist/replica/replica_check.h"
+#include "dist/replica/tensor_digest.h"
+#include "recal/masks/mask_check.h"
+#include "recal/masks/mask_tensors.h"
+
+namespace lockstep::recal {
+namespace {
+
+std::string_view bytes_of(const at::Tensor& kept_bits) {
+  return {static_cast<const char*>(kept_bits.const_data_ptr()),
+          static_cast<size_t>(kept_bits.numel())};
+}
+
+void check_rule(const MaskRule& rule, double sparsity, const Mask& mask) {
+  check_mask_kind(rule.kind, mask.name, mask.weight.sizes());
+  check_mask_sparsity(rule.kind, sparsity);
+}
+
+}  // namespace
+
+MaskTable::MaskTable(const ParamTable& params, const std::vector<int64_t>& covered, MaskWork work)
+    : work_(work) {
+  for (const int64_t index : covered) {
+    const Param& param = params[static_cast<size_t>(index)];
+    masks_.push_back({index, param.name, param.tensor, new_kept_bits(param.tensor.numel()), {}, 0});
+  }
+}
+
+Mask& MaskTable::find(int64_t param) {
+  const auto mask =
+      std::lower_bound(masks_.begin(), masks_.end(), param,
+                       [](const Mask& m, int64_t wanted) { return m.param < wanted; });
+  check(mask != masks_.end() && mask->param == param, "no mask covers this parameter");
+  return *mask;
+}
+
+const Mask& MaskTable::of(int64_t param) const { return const_cast<MaskTable*>(this)->find(param); }
+
+bool MaskTable::covers(int64_t param) const {
+  return std::any_of(masks_.begin(), masks_.end(),
+                     [=](const Mask& mask) { return mask.param == param; });
+}
+
+bool MaskTable::update(Mask* mask) {
+  const int64_t num_weights = mask->weight.numel();
+  auto* bits = mask->kept_bits.mutable_data_ptr<uint8_t>();
+  clear_behind_end(bits, num_weights);
+  const int64_t num_before =
+      std::exchange(mask->num_pruned, num_weights - count_kept(bits, num_weights));
+  if (mask->weight.is_cpu() || mask->num_pruned == 0)
+    mask->pruned_there.reset();
+  else
+    mask->pruned_there =
+        kept_flags(mask->kept_bits, mask->weight.sizes()).eq(0).to(mask->weight.device());
+  return mask->num_pruned != num_before;
+}
+
+std::vector<int64_t> MaskTable::prune(const std::vector<int64_t>& params, double sparsity,
+                                      const MaskRule& rule, dist::Communicator& control) {
+  std::vector<MaskedWeight> weights;
+  std::vector<int64_t> sizes;
+  for (const int64_t param : params) {
+    const Mask& mask = of(param);
+    check_rule(rule, sparsity, mask);
+    weights.push_back({mask.name, row_major_on_cpu(mask.weight), mask.kept_bits});
+    sizes.push_back(mask.weight.numel());
+  }
+  const bool divided = work_ == MaskWork::kDivided ? !rule.global
+                       : work_ == MaskWork::kBySize
+                           ? division_pays(rule, sizes, control.world_size())
+                           : false;
+  if (divided)
+    update_masks_divided(weights, sparsity, rule, control);
+  else
+    update_masks(weights, sparsity, rule);
+  std::vector<int64_t> changed;
+  for (const int64_t param : params)
+    if (update(&find(param))) changed.push_back(param);
+  return changed;
+}
+
+bool MaskTable::keep_zeros(int64_t param) {
+  Mask& mask = find(param);
+  drop_zeros(mask.weight, mask.kept_bits);
+  return update(&mask);
+}
+
+bool MaskTable::release(int64_t param) {
+  Mask& mask = find(param);
+  keep_all(mask.kept_bits.mutable_data_ptr<uint8_t>(), mask.weight.numel());
+  return update(&mask);
+}
+
+void MaskTable::enforce() {
+  if (dropped_) return;
+  for (const Mask& mask : masks_)
+    if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.pruned_there);
+}
+
+void MaskTable::enforce(int64_t param) {
+  const Mask& mask = find(param);
+  if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.pruned_there);
+}
+
+void MaskTable::enforce_gradients() {
+  for (const Mask& mask : masks_)
+    if (mask.num_pruned > 0 && mask.weight.grad().defined())
+      zero_pruned_values(mask.weight.grad(), mask.kept_bits, mask.pruned_there);
+}
+
+void MaskTable::zero_pruned(int64_t param, const at::Tensor& values) const {
+  const Mask& mask = of(param);
+  if (mask.num_pruned > 0) zero_pruned_values(values, mask.kept_bits, mask.pruned_there);
+}
+
+void MaskTable::drop() {
+  for (Mask& mask : masks_) {
+    mask.kept_bits.reset();
+    mask.pruned_there.reset();
+  }
+  dropped_ = true;
+}
+
+int64_t MaskTable::count_revived() const {
+  int64_t num_revived = 0;
+  for (const Mask& mask : masks_)
+    if (mask.num_pruned > 0) num_revived += count_pruned_nonzeros(mask.weight, mask.kept_bits);
+  return num_revived;
+}
+
+int64_t MaskTable::num_pruned() const {
+  int64_t num = 0;
+  for (const Mask& mask : masks_) num += mask.num_pruned;
+  return num;
+}
+
+std::string MaskTable::digest(int64_t param) const {
+  const Mask& mask = of(param);
+  const std::string shape = fmt::format("{}\n", fmt::join(mask.weight.sizes(), "x"));
+  return Sha256().add(shape).add(bytes_of(mask.kept_bits)).hex();
+}
+
+void MaskTable::require_equal(std::string_view what, const std::vector<int64_t>& params,
+                              dist::Communicator& control) const {
+  std::string digests;
+  for (const int64_t param : params)
+    digests += fmt::format("{} {:x}\n", of(param).name, dist::tensor_digest(of(param).kept_bits));
+  if (dist::all_equal(control, fnv1a64(digests))) return;
+  std::vector<dist::NamedTensor> flags;
+  for (const int64_t param : params)
+    flags.push_back({of(param).name, kept_flags(of(param).kept_bits, of(param).weight.sizes())});
+  dist::require_equal_replicas(control, what, flags);
+  check(false, "digests of masks differ, and the masks do not");
+}
+
+StateList MaskTable::state() {
+  StateList entries;
+  if (dropped_) return entries;
+  for (Mask& mask : masks_)
+    entries.push_back({.key = "_lockstep/masks/" + slashed(mask.name),
+                       .tensor = mask.kept_bits,
+                       .value_if_missing = 255.0,
+                       .steady = true});
+  return entries;
+}
+
+void MaskTable::recount() {
+  for (Mask& mask : masks_) update(&mask);
+}
+
+}  // namespace lockstep::recal

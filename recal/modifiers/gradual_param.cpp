@@ -1,0 +1,49 @@
+#include "recal/modifiers/gradual_param.h"
+
+#include <fmt/format.h>
+
+#include "recal/time/curve.h"
+#include "recal/modifiers/modifier_fields.h"
+#include "recal/timeline/timeline_builder.h"
+
+namespace lockstep::recal {
+
+std::unique_ptr<Modifier> GradualParam::read(YamlFields* in, Place place) {
+  GradualParamOptions options;
+  options.params.read(in, "params");
+  read_param_value(in, "init_val", &options.init_val, "value at the start");
+  read_param_value(in, "final_val", &options.final_val, "value from the end on");
+  read_window(in, &options.window);
+  read_update_frequency(in, &options.update_frequency);
+  in->read_choice("inter_func", &options.inter_func, curve_names(),
+                  "curve from init_val to final_val");
+  read_params_strict(in, &options.params_strict);
+  read_constant_logging(in);
+  read_log_types(in, &options.logs);
+  in->done();
+  return std::make_unique<GradualParam>(std::move(options), in->path(), std::move(place));
+}
+
+std::string GradualParam::summary() const {
+  return fmt::format("sets {} from {} to {} ({}), every {}", options_.params.text(),
+                     options_.init_val, options_.final_val, options_.inter_func,
+                     options_.update_frequency.text());
+}
+
+void GradualParam::contribute(TimelineBuilder* builder) const {
+  const std::optional<StepRange> steps = builder->steps_of(options_.window);
+  if (!steps) return;
+  const int param_set = builder->claim_values({options_.params, options_.params_strict},
+                                              {steps->first, steps->last + 1});
+  const double span = options_.final_val - options_.init_val;
+  for (const auto& [k, step] :
+       builder->updates(options_.window, options_.update_frequency, steps->last)) {
+    const double done =
+        builder->calendar().fraction_done(k, options_.window, options_.update_frequency);
+    builder->add(step, ActionKind::kSetParam,
+                 options_.init_val + span * curve(options_.inter_func, done), param_set);
+  }
+  builder->add(steps->last, ActionKind::kSetParam, options_.final_val, param_set);
+}
+
+}  // namespace lockstep::recal

@@ -1,0 +1,114 @@
+#include "recal/modifiers/learning_rate.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "recal/modifiers/modifier_fields.h"
+#include "recal/timeline/timeline_builder.h"
+
+namespace lockstep::recal {
+namespace {
+
+/// By multiplications alone, so that the bits do not depend on the C library.
+double power(double base, int64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent /= 2, base *= base)
+    if (exponent % 2 == 1) result *= base;
+  return result;
+}
+
+}  // namespace
+
+std::unique_ptr<Modifier> LearningRate::read(YamlFields* in, Place place) {
+  LearningRateOptions options;
+  options.end_is_default = lacks_moment(*in, "end");
+  const bool window_is_good = read_window(in, &options.window, Bounds::kEndByDefault);
+  read_rate_class(in, window_is_good ? &options.window : nullptr, &options.rate);
+  in->read("init_lr", &options.init_lr, at_least(0),
+           "rate at the start; none: the rate in force there");
+  read_param_groups(in, &options.groups);
+  read_minus_one(in, "update_frequency", kFunctionOfTheStep);
+  read_logging(in);
+  in->done();
+  return std::make_unique<LearningRate>(std::move(options), in->path(), std::move(place));
+}
+
+void LearningRate::place_in(StageSpan* stage) {
+  stage->place(&options_.window);
+  for (Decimal& milestone : options_.rate.milestones) stage->place(&milestone);
+}
+
+std::string LearningRate::summary() const {
+  const std::string first =
+      options_.init_lr ? fmt::format("from {}", *options_.init_lr) : "from the rate in force";
+  return fmt::format("{} {}, {}{}", options_.rate.name, first, options_.rate.text(),
+                     options_.groups.text());
+}
+
+void LearningRate::contribute(TimelineBuilder* builder) const {
+  if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
+  const std::optional<StepRange> steps = builder->steps_of(options_.window);
+  if (!steps || steps->first == steps->last)
+    return;  // shorter than a step: the timeline warns that it never fires
+  builder->claim_learning_rate(options_.groups, *steps);
+  if (options_.rate.is_multi_step()) check_milestones(builder, *steps);
+  if (options_.init_lr) return add(builder, *steps, *options_.init_lr, options_.groups);
+  builder->defer(steps->first, [this, builder, range = *steps] {
+    for (const auto& [groups, rate] : builder->rates_in_force(range.first, options_.groups))
+      add(builder, range, rate, groups);
+  });
+}
+
+void LearningRate::add(TimelineBuilder* builder, StepRange steps, double base,
+                       const ParamGroups& groups) const {
+  if (options_.rate.restarts()) return add_cycles(builder, steps, base, groups);
+  if (options_.rate.is_multi_step()) return add_milestones(builder, steps, base, groups);
+  add_periods(builder, steps, base, groups);
+}
+
+void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double base,
+                              const ParamGroups& groups) const {
+  const Calendar& calendar = builder->calendar();
+  builder->add_formula(steps.first,
+                       {.shape = RateFormula::Shape::kCosine,
+                        .first = base,
+                        .last = options_.rate.lr_min,
+                        .begin = calendar.position_of(*options_.window.start),
+                        .end = calendar.position_of(*options_.window.end),
+                        .last_step = steps.last,
+                        .cycles = rhythm_of(*options_.window.start, options_.rate.period),
+                        .steps_per_epoch = calendar.steps_per_epoch()},
+                       groups);
+}
+
+void LearningRate::add_periods(TimelineBuilder* builder, StepRange steps, double base,
+                               const ParamGroups& groups) const {
+  for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.last))
+    builder->add_for_groups(step, ActionKind::kSetLearningRate,
+                            base * power(options_.rate.gamma, k), groups);
+}
+
+void LearningRate::check_milestones(TimelineBuilder* builder, StepRange steps) const {
+  for (const Decimal& epoch : options_.rate.milestones) {
+    const int64_t step = builder->step_of(Moment::at_epoch(epoch));
+    if (step < steps.first || step > steps.last)
+      builder->fault(
+          fmt::format("{} has a milestone at epoch {} (step {}), outside its steps {} "
+                      "to {}",
+                      tag(), epoch.text(), step, steps.first, steps.last));
+  }
+}
+
+void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, double base,
+                                  const ParamGroups& groups) const {
+  builder->add_for_groups(steps.first, ActionKind::kSetLearningRate, base, groups);
+  int64_t k = 0;
+  for (const Decimal& epoch : options_.rate.milestones) {
+    const int64_t step = builder->step_of(Moment::at_epoch(epoch));
+    const double rate = base * power(options_.rate.gamma, ++k);
+    if (step < steps.last)
+      builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
+  }
+}
+
+}  // namespace lockstep::recal

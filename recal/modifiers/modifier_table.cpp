@@ -1,0 +1,161 @@
+#include "recal/modifiers/modifier_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "recal/modifiers/constant_ks.h"
+#include "recal/modifiers/epoch_range.h"
+#include "recal/modifiers/gradual_ks.h"
+#include "recal/modifiers/gradual_param.h"
+#include "recal/modifiers/learning_rate.h"
+#include "recal/modifiers/learning_rate_function.h"
+#include "recal/modifiers/quantization_modifier.h"
+#include "recal/modifiers/set_learning_rate.h"
+#include "recal/modifiers/set_param.h"
+#include "recal/modifiers/set_weight_decay.h"
+#include "recal/modifiers/trainable_params.h"
+
+namespace lockstep::recal {
+namespace {
+
+using Modifiers = std::vector<std::unique_ptr<Modifier>>;
+
+struct TableRow {
+  std::string_view tag;
+  Modifiers (*read)(YamlFields* in, const Place& place);
+};
+
+template <typename T>
+Modifiers read_one(YamlFields* in, const Place& place) {
+  Modifiers one;
+  one.push_back(T::read(in, place));
+  return one;
+}
+
+constexpr std::array kTable = {
+    TableRow{EpochRange::kTag, read_one<EpochRange>},
+    TableRow{ConstantKS::kTag, read_one<ConstantKS>},
+    TableRow{GradualKS::kTag, GradualKS::read},
+    TableRow{SetLearningRate::kTag, read_one<SetLearningRate>},
+    TableRow{LearningRate::kTag, read_one<LearningRate>},
+    TableRow{LearningRateFunction::kTag, read_one<LearningRateFunction>},
+    TableRow{SetWeightDecay::kTag, read_one<SetWeightDecay>},
+    TableRow{TrainableParams::kTag, read_one<TrainableParams>},
+    TableRow{QuantizationModifier::kTag, read_one<QuantizationModifier>},
+    TableRow{SetParam::kTag, read_one<SetParam>},
+    TableRow{GradualParam::kTag, read_one<GradualParam>},
+};
+
+/// Names by which other systems know a modifier. Its reader sees the name as written
+/// (YamlFields::path()).
+struct AliasRow {
+  std::string_view alias;
+  std::string_view tag;
+  std::string_view addition;  ///< what the name says beside the tag
+};
+constexpr std::array kAliases = {
+    AliasRow{"GMPruningModifier", GradualKS::kTag, ""},
+    AliasRow{"MagnitudePruningModifier", GradualKS::kTag, ""},
+    AliasRow{GradualKS::kGlobalTag, GradualKS::kTag, " with global_sparsity: true"},
+    AliasRow{"ConstantPruningModifier", ConstantKS::kTag, ""},
+    AliasRow{"LegacyQuantizationModifier", QuantizationModifier::kTag, ""},
+};
+
+/// Every name that a tag may have.
+std::vector<std::string> names() {
+  std::vector<std::string> names;
+  for (const TableRow& row : kTable) names.emplace_back(row.tag);
+  for (const AliasRow& row : kAliases) names.emplace_back(row.alias);
+  return names;
+}
+
+/// " (did you mean ...?)" or nothing. Nearly all names end alike, which makes none of them near.
+std::string nearest_name(const std::string& name) {
+  constexpr std::string_view kEnding = "Modifier";
+  if (!name.ends_with(kEnding)) return did_you_mean(name, names());
+  std::vector<std::string> stems;
+  for (const std::string& each : names())
+    stems.push_back(each.substr(0, each.size() - kEnding.size()));
+  const std::string near = nearest_word(name.substr(0, name.size() - kEnding.size()), stems);
+  return near.empty() ? "" : fmt::format(" (did you mean '{}{}'?)", near, kEnding);
+}
+
+/// !A, !B; other names: !C (= !A)
+std::string name_list() {
+  std::string tags;
+  std::string aliases;
+  for (const TableRow& row : kTable) tags += fmt::format(", !{}", row.tag);
+  for (const AliasRow& row : kAliases)
+    aliases += fmt::format(", !{} (= !{}{})", row.alias, row.tag, row.addition);
+  return tags.substr(2) + "; other names: " + aliases.substr(2);
+}
+
+/// yaml-cpp gives "?" or nothing to plain nodes and "!" to quoted texts.
+bool has_tag(const std::string& tag) { return tag.size() > 1; }
+
+const TableRow* find_row(std::string_view name) {
+  for (const AliasRow& alias : kAliases)
+    if (alias.alias == name) name = alias.tag;
+  const auto row =
+      std::find_if(kTable.begin(), kTable.end(), [&](const TableRow& r) { return r.tag == name; });
+  return row == kTable.end() ? nullptr : row;
+}
+
+std::string no_tag_message(const YAML::Node& item) {
+  if (item.IsMap() && item.size() > 0 && item.begin()->first.IsScalar()) {
+    const std::string& key = item.begin()->first.Scalar();
+    if (find_row(key) != nullptr)
+      return fmt::format("a modifier is named by a tag: write '- !{}' without a colon", key);
+  }
+  return "an item of 'modifiers' needs a tag that names it, such as !GradualKSModifier; there "
+         "are " +
+         name_list();
+}
+
+std::string unknown_tag_message(const std::string& tag) {
+  const std::string name = tag.front() == '!' ? tag.substr(1) : tag;
+  const std::string shown = tag.front() == '!' ? tag : "'" + tag + "'";
+  return fmt::format("unknown modifier {}{}; there are {}", shown, nearest_name(name), name_list());
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Modifier>> read_modifier(const YAML::Node& item,
+                                                     const YamlDocument& document, Faults* faults) {
+  const auto refuse = [&](std::string message) {
+    faults->add(document.fault_at(item, std::move(message)));
+    return Modifiers();
+  };
+  const std::string tag = item.Tag();
+  if (!has_tag(tag)) return refuse(no_tag_message(item));
+  const TableRow* row = tag.front() == '!' ? find_row(tag.substr(1)) : nullptr;
+  if (row == nullptr) return refuse(unknown_tag_message(tag));
+  if (!item.IsMap())
+    return refuse(
+        fmt::format("{} has no keys: write them below it, indented deeper than the dash", tag));
+  YamlFields fields(item, tag.substr(1), document, faults);
+  return row->read(&fields, place_of(document, item));
+}
+
+std::vector<std::unique_ptr<Modifier>> read_named_modifier(const YAML::Node& name,
+                                                           const YAML::Node& body,
+                                                           const YamlDocument& document,
+                                                           Faults* faults) {
+  const auto refuse = [&](std::string message) {
+    faults->add(document.fault_at(name, std::move(message)));
+    return Modifiers();
+  };
+  const std::string text = name.IsScalar() ? name.Scalar() : "";
+  const TableRow* row = find_row(text);
+  if (row == nullptr) return refuse(unknown_tag_message("!" + text));
+  if (!body.IsMap()) return refuse(fmt::format("{} has no keys: write them below it", text));
+  YamlFields fields(body, text, document, faults);
+  return row->read(&fields, place_of(document, name));
+}
+
+bool is_modifier_name(std::string_view text) { return text.ends_with("Modifier"); }
+
+}  // namespace lockstep::recal

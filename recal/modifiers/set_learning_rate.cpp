@@ -1,0 +1,39 @@
+#include "recal/modifiers/set_learning_rate.h"
+
+#include <fmt/format.h>
+
+#include "recal/modifiers/modifier_fields.h"
+#include "recal/timeline/timeline_builder.h"
+
+namespace lockstep::recal {
+
+std::unique_ptr<Modifier> SetLearningRate::read(YamlFields* in, Place place) {
+  SetLearningRateOptions options;
+  options.start_is_default = lacks_moment(*in, "start");
+  read_moment(in,
+              {.name = "start",
+               .help = "moment at which the rate is set",
+               .minus_one = MinusOne::kRunStart,
+               .is_minus_one_by_default = true},
+              &options.start);
+  read_required(in, "learning_rate", &options.learning_rate, at_least(0), "the new learning rate");
+  read_param_groups(in, &options.groups);
+  read_logging(in);
+  read_no_end(in, kActsOnce);
+  in->done();
+  return std::make_unique<SetLearningRate>(options, in->path(), std::move(place));
+}
+
+std::string SetLearningRate::summary() const {
+  return fmt::format("learning rate {}{}", options_.learning_rate, options_.groups.text());
+}
+
+void SetLearningRate::contribute(TimelineBuilder* builder) const {
+  if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
+  const int64_t step = builder->step_of(*options_.start);
+  builder->claim_learning_rate(options_.groups, {step, step + 1});
+  builder->add_for_groups(step, ActionKind::kSetLearningRate, options_.learning_rate,
+                          options_.groups);
+}
+
+}  // namespace lockstep::recal

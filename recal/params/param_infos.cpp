@@ -1,0 +1,17 @@
+#include "recal/params/param_infos.h"
+
+namespace lockstep::recal {
+
+std::vector<ParamInfo> param_infos(const ParamTable& params) {
+  std::vector<ParamInfo> infos;
+  infos.reserve(params.size());
+  for (const Param& param : params) {
+    ParamInfo& info = infos.emplace_back(ParamInfo{param.name, param.prunable});
+    if (!param.tensor.defined()) continue;
+    info.num_weights = param.tensor.numel();
+    info.sizes = param.tensor.sizes().vec();
+  }
+  return infos;
+}
+
+}  // namespace lockstep::recal

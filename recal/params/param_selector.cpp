@@ -1,0 +1,197 @@
+#include "recal/params/param_selector.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+namespace lockstep::recal {
+namespace {
+
+constexpr std::string_view kAll = "__ALL__";
+constexpr std::string_view kAllPrunable = "__ALL_PRUNABLE__";
+constexpr size_t kMaxNamesShown = 4;
+
+bool is_word_for_all(const YAML::Node& node) {
+  return node.IsScalar() && (node.Scalar() == kAll || node.Scalar() == kAllPrunable);
+}
+
+/// blocks.0.conv.weight -> blocks.0.conv; a name without a dot is its own layer.
+std::string layer_of(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name : name.substr(0, dot);
+}
+
+/// True if a parameter is meant by its own name or that of its layer. What a pattern excludes by
+/// its own name, its layer's name does not bring back.
+bool names_param(const NamePattern& pattern, const ParamInfo& param) {
+  return pattern.names(param.name) || (!pattern.excludes() && pattern.names(layer_of(param.name)));
+}
+
+std::string shortened(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), kMaxNamesShown);
+  const std::string list = fmt::format(
+      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  return shown == names.size() ? list : fmt::format("{} and {} more", list, names.size() - shown);
+}
+
+std::vector<std::string> prunable_layers(const std::vector<ParamInfo>& params) {
+  std::vector<std::string> layers;
+  for (const ParamInfo& param : params)
+    if (param.prunable) layers.push_back(layer_of(param.name));
+  return layers;
+}
+
+/// Why an entry selects nothing; `what` there is none of, `shown` what there is instead, `names`
+/// what else may have been meant.
+std::string no_match(const NamePattern& pattern, std::string_view what,
+                     const std::vector<std::string>& shown, std::vector<std::string> names) {
+  if (pattern.is_regex())
+    return fmt::format(
+        "'{}' matches no {}: a pattern must match from the start of a name; there are {}",
+        pattern.text(), what, shortened(shown));
+  names.insert(names.begin(), shown.begin(), shown.end());
+  const std::string hint = did_you_mean(pattern.dotted(), names);
+  return fmt::format("the model has no {} '{}'{}", what, pattern.text(),
+                     hint.empty() ? "; there are " + shortened(shown) : hint);
+}
+
+std::string no_param_message(const NamePattern& pattern, const std::vector<ParamInfo>& params) {
+  std::vector<std::string> names;
+  for (const ParamInfo& param : params) names.push_back(param.name);
+  const std::string what = pattern.is_regex() ? "parameter" : "layer or parameter";
+  return no_match(pattern, what, prunable_layers(params), std::move(names));
+}
+
+std::string no_prunable_message(const NamePattern& pattern, const std::vector<ParamInfo>& params) {
+  const auto unprunable = std::find_if(
+      params.begin(), params.end(), [&](const auto& param) { return names_param(pattern, param); });
+  if (unprunable == params.end()) return no_param_message(pattern, params);
+  return fmt::format(
+      "'{}' names only what cannot be pruned ({}): weights of linear and convolution layers can: "
+      "{}",
+      pattern.text(), unprunable->name, shortened(prunable_layers(params)));
+}
+
+std::string no_layer_message(const NamePattern& pattern, const std::vector<LayerInfo>& layers) {
+  std::vector<std::string> names;
+  for (const LayerInfo& layer : layers) names.push_back(layer.name);
+  return no_match(pattern, "linear or convolution layer", names, {});
+}
+
+}  // namespace
+
+bool ParamSelector::read(YamlFields* in, std::string_view key) {
+  constexpr std::string_view kParams = "params", kTargets = "targets";
+  if (key == kParams && in->has(kTargets)) {
+    if (in->has(kParams))
+      in->fault(kTargets, fmt::format("'{}.params' and 'targets' are both given: keep one of them",
+                                      in->path()));
+    in->take(kParams);
+    key = kTargets;
+  }
+  in->require(key);
+  const YAML::Node node =
+      in->take(key, "__ALL__ or list of names and re:patterns", "parameters this works on");
+  return node.IsDefined() && read_node(in, key, node);
+}
+
+bool ParamSelector::read_node(YamlFields* in, std::string_view key, const YAML::Node& node) {
+  const bool is_list_of_one = node.IsSequence() && node.size() == 1;
+  const YAML::Node& only = is_list_of_one ? node[0] : node;
+  if (is_word_for_all(only)) {
+    all_ = only.Scalar() == kAll ? All::kEverything : All::kPrunable;
+    return true;
+  }
+  return node.IsScalar() ? add(in, key, node) : read_list(in, key, node);
+}
+
+bool ParamSelector::read_list(YamlFields* in, std::string_view key, const YAML::Node& list) {
+  if (!list.IsSequence() || list.size() == 0) {
+    in->fault(key, fmt::format("'{}.{}' must be __ALL__ or a list of names and re:patterns{}",
+                               in->path(), key, list.IsSequence() ? ", not an empty list" : ""));
+    return false;
+  }
+  bool good = true;
+  for (const YAML::Node& item : list) good = add(in, key, item) && good;
+  return good;
+}
+
+bool ParamSelector::add(YamlFields* in, std::string_view key, const YAML::Node& node) {
+  const auto refuse = [&](std::string message) {
+    in->faults()->add(in->document().fault_at(node, std::move(message)));
+    return false;
+  };
+  if (node.IsMap() && node.size() == 1 && node.begin()->first.IsScalar() &&
+      node.begin()->first.Scalar() == "re")
+    return refuse(
+        "'re: ...' with a space is a map in YAML: remove the space behind 're:' or quote the whole "
+        "pattern");
+  if (!node.IsScalar() || node.Scalar().empty())
+    return refuse(fmt::format("an entry of {} must be a name or a re:pattern", key));
+  if (is_word_for_all(node))
+    return refuse(fmt::format("{0} already means every layer: write '{1}: {0}' without a list",
+                              node.Scalar(), key));
+  std::string error;
+  const NamePattern pattern(node.Scalar(), &error);
+  if (!error.empty()) return refuse(error);
+  entries_.push_back({pattern, place_of(in->document(), node)});
+  return true;
+}
+
+std::vector<int64_t> ParamSelector::select(
+    size_t n, const std::function<bool(size_t)>& is_candidate,
+    const std::function<bool(const NamePattern&, size_t)>& is_meant,
+    const std::function<std::string(const NamePattern&)>& no_match_message,
+    Faults* unmatched) const {
+  std::vector<bool> chosen(n, all_ != All::kNo);
+  for (const Entry& entry : entries_) {
+    bool any = false;
+    for (size_t i = 0; i < n; ++i) {
+      if (!is_candidate(i) || !is_meant(entry.pattern, i)) continue;
+      any = chosen[i] = true;
+    }
+    if (!any && !unmatched->full())
+      unmatched->add(entry.place.fault(no_match_message(entry.pattern)));
+  }
+  std::vector<int64_t> indexes;
+  for (size_t i = 0; i < n; ++i)
+    if (chosen[i] && is_candidate(i)) indexes.push_back(static_cast<int64_t>(i));
+  return indexes;
+}
+
+std::vector<int64_t> ParamSelector::resolve_prunable(const std::vector<ParamInfo>& params,
+                                                     Faults* unmatched) const {
+  return select(
+      params.size(), [&](size_t i) { return params[i].prunable; },
+      [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i]); },
+      [&](const NamePattern& pattern) { return no_prunable_message(pattern, params); }, unmatched);
+}
+
+std::vector<int64_t> ParamSelector::resolve_any(const std::vector<ParamInfo>& params,
+                                                Faults* unmatched) const {
+  return select(
+      params.size(), [&](size_t i) { return all_ != All::kPrunable || params[i].prunable; },
+      [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i]); },
+      [&](const NamePattern& pattern) { return no_param_message(pattern, params); }, unmatched);
+}
+
+std::vector<int64_t> ParamSelector::resolve_layers(const std::vector<LayerInfo>& layers,
+                                                   Faults* unmatched) const {
+  return select(
+      layers.size(), [](size_t) { return true; },
+      [&](const NamePattern& pattern, size_t i) {
+        return pattern.names(layers[i].name) || pattern.names_above(layers[i].name);
+      },
+      [&](const NamePattern& pattern) { return no_layer_message(pattern, layers); }, unmatched);
+}
+
+std::string ParamSelector::text() const {
+  if (all_ != All::kNo) return std::string(all_ == All::kPrunable ? kAllPrunable : kAll);
+  std::vector<std::string> texts;
+  for (const Entry& entry : entries_) texts.push_back(entry.pattern.text());
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+}  // namespace lockstep::recal

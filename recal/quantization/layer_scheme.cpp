@@ -1,0 +1,176 @@
+#include "recal/quantization/layer_scheme.h"
+
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+namespace lockstep::recal {
+namespace {
+
+constexpr int64_t kBits = 8;
+constexpr double kMostBits = 64;
+constexpr double kAveragingConstant = 0.01;  // of the moving average of input ranges
+constexpr std::string_view kWayOut = "; or leave the layers out: ignore";
+
+/// The value of a key, with an explicit null; undefined if the key is absent.
+YAML::Node value_of(const YamlFields& in, std::string_view key) {
+  const YAML::Node& map = in.node();
+  return map.IsDefined() && map.IsMap() ? map[std::string(key)]
+                                        : YAML::Node(YAML::NodeType::Undefined);
+}
+
+bool says_none(const YAML::Node& node) {
+  return node.IsNull() || (node.IsScalar() && (node.Scalar() == "null" || node.Scalar() == "None"));
+}
+
+/// Reader of one of the three parts of a scheme.
+class PartReader {
+ public:
+  PartReader(YamlFields in, LayerScheme* scheme) : in_(std::move(in)), scheme_(*scheme) {}
+
+  void read(SchemeForm form, bool is_weights) {
+    bool symmetric = form == SchemeForm::kConfigGroup;
+    int64_t bits = kBits;
+    std::string type = "int", strategy = "tensor";
+    in_.read("num_bits", &bits, between(1, kMostBits), "");
+    in_.read("type", &type, "");
+    in_.read("symmetric", &symmetric, "");
+    in_.read("strategy", &strategy, "");
+    if (bits != kBits) refuse("num_bits", std::to_string(bits), "8: layers are rounded to int8");
+    if (type != "int") refuse("type", type, "int");
+    if (symmetric != is_weights)
+      refuse("symmetric", symmetric ? "true" : "false",
+             is_weights ? "true: weights have no zero point" : "false: inputs have a zero point");
+    const bool is_channel = is_weights && strategy == "channel";
+    if (strategy != "tensor" && !is_channel)
+      refuse("strategy", strategy,
+             is_weights ? "tensor (one scale) or channel (one an output)" : "tensor (one scale)");
+    if (is_weights) scheme_.per_channel = is_channel;
+    read_rest();
+    in_.done();
+  }
+
+ private:
+  void refuse(std::string_view key, const std::string& is, std::string_view must_be) {
+    const YAML::Node node = value_of(in_, key);
+    scheme_.unsupported.push_back(in_.document().fault_at(
+        node.IsDefined() ? node : in_.node(),
+        fmt::format("'{}.{}' is {}{}, it must be {}{}", in_.path(), key, is,
+                    node.IsDefined() ? "" : " by default", must_be, kWayOut)));
+  }
+
+  /// Keys that may only say what holds anyway.
+  void read_rest() {
+    bool dynamic = false;
+    in_.read("dynamic", &dynamic, "");
+    if (dynamic) refuse("dynamic", "true", "false: ranges are a moving average over steps");
+    for (const std::string_view key : {"group_size", "block_structure", "actorder"}) {
+      const YAML::Node node = in_.take(key);
+      if (node.IsDefined() && !(node.IsScalar() && parse_bool(node.Scalar()) == false))
+        refuse(key, node.IsScalar() ? node.Scalar() : "given", "null");
+    }
+    const YAML::Node observer = in_.take("observer");
+    const std::string name = observer.IsScalar() ? observer.Scalar() : "";
+    if (observer.IsDefined() && name != "minmax" && parse_bool(name) != true)
+      refuse("observer", name.empty() ? "no name" : name, "minmax");
+    for (const std::string_view key : {"kwargs", "observer_kwargs"}) read_options(key);
+  }
+
+  void read_options(std::string_view key) {
+    if (!in_.has(key)) {
+      in_.take(key);
+      return;
+    }
+    YamlFields options = in_.section(key);
+    if (!options.node().IsMap()) return;
+    for (const auto& pair : options.node()) {
+      const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
+      const std::string value = pair.second.IsScalar() ? pair.second.Scalar() : "";
+      if (name == "reduce_range" && parse_bool(value) == false) continue;
+      if (name == "averaging_constant" && parse_number(value) == kAveragingConstant) continue;
+      scheme_.unsupported.push_back(in_.document().fault_at(
+          pair.second, fmt::format("'{}.{}' is not supported: reduce_range: false and "
+                                   "averaging_constant: {} hold here anyway{}",
+                                   options.path(), name, kAveragingConstant, kWayOut)));
+    }
+  }
+
+  YamlFields in_;
+  LayerScheme& scheme_;
+};
+
+/// True if the part is quantized; what it says goes to the scheme.
+bool read_part(YamlFields* in, std::string_view key, SchemeForm form, LayerScheme* scheme) {
+  const YAML::Node node = value_of(*in, key);
+  in->take(key);
+  const bool is_outputs = key == "output_activations", is_weights = key == "weights";
+  if (!node.IsDefined()) return form == SchemeForm::kScheme && !is_outputs;
+  if (says_none(node)) return false;
+  if (is_outputs) {
+    scheme->unsupported.push_back(in->document().fault_at(
+        node, fmt::format("'{}.{}' must be null: outputs of layers are not rounded, their inputs "
+                          "are{}",
+                          in->path(), key, kWayOut)));
+    return true;
+  }
+  PartReader(YamlFields(node, in->path() + "." + std::string(key), in->document(), in->faults()),
+             scheme)
+      .read(form, is_weights);
+  return true;
+}
+
+void refuse_half(YamlFields* in, std::string_view missing, LayerScheme* scheme) {
+  const YAML::Node node = value_of(*in, missing);
+  scheme->unsupported.push_back(in->document().fault_at(
+      node.IsDefined() ? node : in->node(),
+      fmt::format("'{}.{}' is {}: a layer is quantized in both its weights and its inputs, or not "
+                  "at all; write num_bits: 8 and symmetric: {} there{}",
+                  in->path(), missing, node.IsDefined() ? "null" : "missing", missing == "weights",
+                  kWayOut)));
+}
+
+}  // namespace
+
+LayerScheme read_layer_scheme(YamlFields* in, SchemeForm form) {
+  LayerScheme scheme;
+  const bool weights = read_part(in, "weights", form, &scheme);
+  const bool inputs = read_part(in, "input_activations", form, &scheme);
+  const bool outputs = read_part(in, "output_activations", form, &scheme);
+  in->take("target_hardware");  // a name without effect
+  scheme.quantized = weights || inputs || outputs;
+  if (weights != inputs) refuse_half(in, weights ? "input_activations" : "weights", &scheme);
+  return scheme;
+}
+
+LayerScheme read_scheme_or_name(const YAML::Node& node, const std::string& path,
+                                const LayerScheme& otherwise, YamlFields* in) {
+  if (says_none(node)) return otherwise;
+  const auto fault = [&](std::string message) {
+    return in->document().fault_at(node, std::move(message));
+  };
+  LayerScheme scheme;
+  if (node.IsMap()) {
+    YamlFields fields(node, path, in->document(), in->faults());
+    scheme = read_layer_scheme(&fields, SchemeForm::kScheme);
+    fields.done();
+    return scheme;
+  }
+  const std::string name = node.IsScalar() ? node.Scalar() : "";
+  if (name == "default") return otherwise;
+  if (name == "tensorrt") {
+    scheme.unsupported.push_back(fault(fmt::format(
+        "'{}' is tensorrt, which rounds inputs symmetrically: inputs have a zero point here; write "
+        "deepsparse{}",
+        path, kWayOut)));
+  } else if (name != "deepsparse") {
+    in->faults()->add(
+        fault(fmt::format("'{}' must be a map of weights and input_activations, or one of default, "
+                          "deepsparse, tensorrt",
+                          path)));
+  }
+  return scheme;
+}
+
+}  // namespace lockstep::recal

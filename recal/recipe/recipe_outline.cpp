@@ -1,0 +1,243 @@
+#include "recal/recipe/recipe_outline.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "base/yaml/yaml_fields.h"
+#include "recal/timeline/modifier.h"
+#include "recal/modifiers/modifier_table.h"
+
+namespace lockstep::recal {
+namespace {
+
+constexpr std::string_view kModifiers = "modifiers";
+constexpr std::string_view kOneshot = "oneshot";
+constexpr int64_t kMajorVersion = 1;
+
+/// The three numbers of 1.0.0, or nothing.
+std::optional<std::vector<int64_t>> parse_version(std::string_view text) {
+  std::vector<int64_t> numbers;
+  while (numbers.size() < 3) {
+    const size_t dot = numbers.size() < 2 ? text.find('.') : text.size();
+    if (dot == std::string_view::npos || dot == 0) return std::nullopt;
+    const std::string_view part = text.substr(0, dot);
+    if (!std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      return std::nullopt;
+    const std::optional<int64_t> number = parse_integer(part);
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+    text.remove_prefix(std::min(text.size(), dot + 1));
+  }
+  return numbers;
+}
+
+/// What the version is read as, for a note; empty where there is nothing to tell.
+std::string read_version(YamlFields* in) {
+  std::string version;
+  if (!in->read("version", &version, "version of the recipe language, 1.0.0"))
+    return in->has("version") ? "" : "the recipe names no version: it is read as 1.0.0";
+  const auto numbers = parse_version(version);
+  if (!numbers) {
+    in->fault("version",
+              fmt::format("'version' must be three numbers such as 1.0.0, not '{}'", version));
+  } else if (numbers->front() > kMajorVersion) {
+    in->fault("version", fmt::format("'version' is {}; this program reads versions up to {}.x",
+                                     version, kMajorVersion));
+  } else if (numbers->front() < kMajorVersion) {
+    return fmt::format("version {} is read as 1.0.0", version);
+  }
+  return "";
+}
+
+bool is_scalar(const YAML::Node& node) { return node.IsScalar() && node.Tag().size() <= 1; }
+
+bool is_list_of_scalars(const YAML::Node& node) {
+  return node.IsSequence() && std::all_of(node.begin(), node.end(), is_scalar);
+}
+
+/// A scalar, a list of scalars, or a map of such.
+bool is_variable(const YAML::Node& node) {
+  if (is_scalar(node) || node.IsNull() || is_list_of_scalars(node)) return true;
+  return node.IsMap() && node.Tag().size() <= 1 &&
+         std::all_of(node.begin(), node.end(), [](const auto& pair) {
+           return is_scalar(pair.second) || pair.second.IsNull() || is_list_of_scalars(pair.second);
+         });
+}
+
+bool is_map_of_modifiers(const YAML::Node& node) {
+  return node.IsMap() && std::any_of(node.begin(), node.end(), [](const auto& pair) {
+           return pair.first.IsScalar() && is_modifier_name(pair.first.Scalar());
+         });
+}
+
+/// Why an entry that is neither `version`, nor a list of modifiers, nor a stage is refused; empty
+/// if it is not.
+std::string refusal_of(const std::string& key, const YAML::Node& value) {
+  const bool is_whole = key.find(kModifiers) != std::string::npos;
+  const std::string hint = is_whole ? "" : did_you_mean(key, {std::string(kModifiers)});
+  if (!hint.empty()) return "unknown key '" + key + "'" + hint;
+  if (is_variable(value)) return "";
+  return fmt::format(
+      "unknown key '{}': a recipe holds 'version', variables (numbers, texts, lists of them), "
+      "lists "
+      "of modifiers, whose names hold 'modifiers', or stages, which are maps of such lists",
+      key);
+}
+
+/// run_type, enabled and what else describes a stage; true if the key is one of them.
+bool read_stage_key(const std::string& key, const YAML::Node& value, const YamlDocument& document,
+                    RecipeOutline::Stage* stage, Faults* faults) {
+  const std::string text = value.IsScalar() ? value.Scalar() : "";
+  if (key == "run_type") {
+    stage->is_oneshot = text == kOneshot;
+    if (text != kOneshot && text != "train")
+      faults->add(
+          document.fault_at(value, "'" + stage->name + ".run_type' must be train or oneshot"));
+    return true;
+  }
+  if (key == "enabled") {
+    const std::optional<bool> enabled = parse_bool(text);
+    stage->is_enabled = enabled.value_or(true);
+    if (!enabled)
+      faults->add(document.fault_at(value, "'" + stage->name + ".enabled' must be true or false"));
+    return true;
+  }
+  return key == "exclude_default";
+}
+
+/// Sorts the entries of the top level or of a stage; what is neither a list nor a variable goes to
+/// `others`.
+void sort_entry(const RecipeOutline::Entry& entry, RecipeOutline::Stage* stage,
+                std::vector<RecipeOutline::Entry>* variables, const YamlDocument& document,
+                Faults* faults) {
+  if (holds_modifiers(entry.name, entry.node)) return stage->lists.push_back(entry);
+  const std::string refusal = refusal_of(entry.name, entry.node);
+  if (refusal.empty()) return variables->push_back(entry);
+  if (!faults->full()) faults->add(document.fault_at(entry.key, refusal));
+}
+
+RecipeOutline::Stage read_stage(const RecipeOutline::Entry& entry, const YamlDocument& document,
+                                Faults* faults) {
+  RecipeOutline::Stage stage{.name = entry.name,
+                             .key = entry.key,
+                             .is_oneshot = entry.name.find(kOneshot) != std::string::npos};
+  for (const auto& pair : entry.node) {
+    if (!pair.first.IsScalar()) continue;  // already a fault of the document
+    const std::string& key = pair.first.Scalar();
+    if (!read_stage_key(key, pair.second, document, &stage, faults))
+      sort_entry({key, pair.second, pair.first}, &stage, &stage.variables, document, faults);
+  }
+  return stage;
+}
+
+std::string names_of(const std::vector<RecipeOutline::Stage>& stages) {
+  std::vector<std::string> names;
+  for (const RecipeOutline::Stage& stage : stages) names.push_back(stage.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+bool holds_modifiers(std::string_view key, const YAML::Node& value) {
+  if (key.ends_with(kModifiers)) return true;
+  return key.find(kModifiers) != std::string_view::npos &&
+         (value.IsSequence() || is_map_of_modifiers(value));
+}
+
+bool is_stage(const YAML::Node& node) {
+  return node.IsMap() && std::any_of(node.begin(), node.end(), [](const auto& pair) {
+           return pair.first.IsScalar() && holds_modifiers(pair.first.Scalar(), pair.second);
+         });
+}
+
+RecipeOutline read_outline(const YamlDocument& document, Faults* faults) {
+  RecipeOutline outline;
+  RecipeOutline::Stage unnamed;
+  YamlFields in(document.root(), "", document, faults);
+  if (const std::string note = read_version(&in); !note.empty())
+    outline.notes.push_back(fmt::format("{}: {}", document.file(), note));
+  for (const auto& pair : document.root()) {
+    if (!pair.first.IsScalar()) continue;  // already a fault of the document
+    const RecipeOutline::Entry entry{pair.first.Scalar(), pair.second, pair.first};
+    if (entry.name == "version") continue;
+    if (!holds_modifiers(entry.name, entry.node) && is_stage(entry.node)) {
+      outline.stages.push_back(read_stage(entry, document, faults));
+    } else {
+      sort_entry(entry, &unnamed, &outline.variables, document, faults);
+    }
+  }
+  if (outline.stages.size() > RecipeOutline::kMaxStages) {
+    faults->add(document.fault_at(outline.stages.back().key, "more than 100 stages"));
+    outline.stages.resize(RecipeOutline::kMaxStages);
+  }
+  if (outline.stages.empty()) {
+    if (unnamed.lists.empty()) in.require(kModifiers);
+    outline.stages.push_back(std::move(unnamed));
+  } else if (!unnamed.lists.empty()) {
+    faults->add(
+        document.fault_at(unnamed.lists.front().key,
+                          fmt::format("'{}' stands beside stages ({}): move it into one of them",
+                                      unnamed.lists.front().name, names_of(outline.stages))));
+  }
+  return outline;
+}
+
+RecipeOutline outline_of_list(const std::string& name, const YAML::Node& list,
+                              const YamlDocument& document) {
+  YAML::Node key = list;
+  for (const auto& pair : document.root())
+    if (pair.first.IsScalar() && pair.first.Scalar() == name) key.reset(pair.first);
+  RecipeOutline outline;
+  outline.stages.push_back({.name = "", .key = key, .lists = {{name, list, key}}, .variables = {}});
+  return outline;
+}
+
+void choose_stages(std::string_view name, const YamlDocument& document, RecipeOutline* outline,
+                   Faults* faults) {
+  std::vector<RecipeOutline::Stage> chosen;
+  for (const RecipeOutline::Stage& stage : outline->stages) {
+    if (!name.empty() && stage.name != name) continue;
+    if (stage.is_enabled || !name.empty()) {
+      chosen.push_back(stage);
+    } else {
+      outline->notes.push_back(fmt::format("{}: stage '{}' is left out: it says enabled: false",
+                                           place_of(document, stage.key).text(), stage.name));
+    }
+  }
+  if (chosen.empty() && !name.empty()) {
+    const bool has_stages = !outline->stages.front().name.empty();
+    std::vector<std::string> names;
+    for (const RecipeOutline::Stage& stage : outline->stages) names.push_back(stage.name);
+    faults->add(document.fault_at(
+        outline->stages.front().key,
+        has_stages ? fmt::format("there is no stage '{}'{}", name,
+                                 did_you_mean(name, names).empty()
+                                     ? "; there are " + names_of(outline->stages)
+                                     : did_you_mean(name, names))
+                   : fmt::format("the recipe has no stages, so none is named '{}'", name)));
+  }
+  for (const RecipeOutline::Stage& stage : chosen)
+    if (stage.is_oneshot)
+      faults->add(document.fault_at(
+          stage.key,
+          fmt::format("stage '{}' is one-shot: it changes a model without training, which is not "
+                      "supported; choose another stage (--stage NAME, recipe_stage in a run file)",
+                      stage.name)));
+  outline->stages = std::move(chosen);
+}
+
+bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
+                   Faults* faults) {
+  if (entry.node.IsSequence() || is_map_of_modifiers(entry.node)) return true;
+  const YAML::Node& place = entry.node.IsNull() ? entry.key : entry.node;  // nothing is further on
+  faults->add(document.fault_at(
+      place,
+      fmt::format("'{}' must be a list of items such as '- !EpochRangeModifier'", entry.name)));
+  return false;
+}
+
+}  // namespace lockstep::recal

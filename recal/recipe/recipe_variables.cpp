@@ -1,0 +1,193 @@
+#include "recal/recipe/recipe_variables.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "recal/recipe/expression.h"
+
+namespace lockstep::recal {
+namespace {
+
+constexpr size_t kMaxChain = 64;
+constexpr size_t kMaxNamesShown = 20;
+
+/// Thrown for what has its fault already, elsewhere.
+struct AlreadyFaulty {};
+
+std::pair<int, int> mark_of(const YAML::Node& node) {
+  return {node.Mark().line, node.Mark().column};
+}
+
+std::string kind_of(const YAML::Node& node) {
+  if (node.IsScalar()) return "the text '" + node.Scalar().substr(0, 40) + "'";
+  return node.IsSequence() ? "a list" : node.IsMap() ? "a map" : "nothing";
+}
+
+/// Scalars of a list or map, those inside included.
+size_t num_scalars(const YAML::Node& node) {
+  size_t num = 1;
+  if (node.IsSequence()) num += node.size();
+  if (node.IsMap())
+    for (const auto& pair : node) num += 1 + (pair.second.IsSequence() ? pair.second.size() : 0);
+  return num;
+}
+
+bool holds_scalars(const YAML::Node& list) {
+  return std::all_of(list.begin(), list.end(),
+                     [](const YAML::Node& item) { return item.IsScalar() || item.IsNull(); });
+}
+
+/// A list of scalars, or a map of scalars and such lists.
+bool is_flat(const YAML::Node& node) {
+  if (node.IsSequence()) return holds_scalars(node);
+  return std::all_of(node.begin(), node.end(), [](const auto& pair) {
+    return !pair.second.IsMap() && (!pair.second.IsSequence() || holds_scalars(pair.second));
+  });
+}
+
+}  // namespace
+
+void RecipeVariables::add(const std::string& name, const YAML::Node& value) {
+  index_.try_emplace(name, values_.size());
+  names_.push_back(name);
+  values_.push_back(value);
+}
+
+void RecipeVariables::add_over(const std::string& name, const YAML::Node& value) {
+  if (index_.contains(name)) {
+    values_[index_.at(name)].reset(value);
+  } else {
+    add(name, value);
+  }
+}
+
+void RecipeVariables::substitute_in_variables() {
+  for (size_t i = 0; i < names_.size(); ++i) {
+    under_way_ = {names_[i]};
+    substitute(values_[i]);
+  }
+  under_way_.clear();
+}
+
+void RecipeVariables::substitute(const YAML::Node& node) {
+  if (faults_.full()) return;
+  if (node.IsScalar()) replace(node);
+  if (node.IsSequence())
+    for (const YAML::Node& item : node) substitute(item);
+  if (node.IsMap())
+    for (const auto& pair : node) substitute(pair.second);
+}
+
+void RecipeVariables::replace(const YAML::Node& scalar) {
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the node's own text changes below
+  const std::string text = scalar.Scalar();
+  if (!is_expression(text) || failed_.contains(mark_of(scalar))) return;
+  try {
+    const std::optional<std::string_view> bare = bare_name(text);
+    if (bare && replace_by_variable(scalar, *bare)) return;
+    const Rational value = evaluate(text, [&](std::string_view name) { return value_of(name); });
+    note(scalar, value.text());
+    YAML::Node same = scalar;  // a handle: the node keeps its place
+    same = value.text();
+    exact_[mark_of(scalar)] = value;
+    return;
+  } catch (const ExpressionFault& fault) {
+    faults_.add(document_.fault_inside(
+        scalar, fault.at,
+        fmt::format("'{}', character {}: {}", text.substr(0, 100), fault.at + 1, fault.message)));
+  } catch (const AlreadyFaulty&) {
+  }
+  failed_.insert(mark_of(scalar));
+}
+
+void RecipeVariables::note(const YAML::Node& scalar, const std::string& value) {
+  std::string& told = (*notes_)[mark_of(scalar)];
+  if (told.empty()) {
+    told = scalar.Scalar() + " = " + value;
+  } else if (!told.ends_with(" " + value)) {
+    told += ", in another stage " + value;
+  }
+  document_.set_note(scalar, told);
+}
+
+bool RecipeVariables::replace_by_variable(const YAML::Node& scalar, std::string_view name) {
+  const auto found = index_.find(name);
+  if (found == index_.end() || is_under_way(name)) return false;  // evaluate() says why
+  const YAML::Node value = evaluated(name, found->second);
+  if (value.IsNull() || (value.IsScalar() && number_of(value))) return false;
+  YAML::Node same = scalar;  // a handle: the node keeps its place
+  if (value.IsScalar()) {
+    note(scalar, value.Scalar());
+    same = value.Scalar();
+    return true;
+  }
+  *num_nodes_ += num_scalars(value);
+  if (*num_nodes_ > kMaxNodes)
+    throw ExpressionFault{0, "the lists that eval() puts in hold more than 100,000 entries"};
+  if (!is_flat(value))
+    throw ExpressionFault{
+        0, fmt::format("'{}' holds lists of lists, which eval() does not take", name)};
+  same = value;
+  return true;
+}
+
+YAML::Node RecipeVariables::evaluated(std::string_view name, size_t index) {
+  const YAML::Node node = values_[index];
+  if (under_way_.size() >= kMaxChain)
+    throw ExpressionFault{0, "more than 64 variables depend on each other in a row"};
+  under_way_.emplace_back(name);
+  substitute(node);
+  under_way_.pop_back();
+  return node;
+}
+
+bool RecipeVariables::is_under_way(std::string_view name) const {
+  return std::find(under_way_.begin(), under_way_.end(), name) != under_way_.end();
+}
+
+std::optional<Rational> RecipeVariables::number_of(const YAML::Node& scalar) const {
+  if (is_expression(scalar.Scalar())) throw AlreadyFaulty{};  // else it would be replaced by now
+  const auto exact = exact_.find(mark_of(scalar));
+  return exact == exact_.end() ? Rational::parse(scalar.Scalar()) : exact->second;
+}
+
+Rational RecipeVariables::value_of(std::string_view name) {
+  const auto found = index_.find(name);
+  if (found == index_.end()) throw ExpressionFault{0, unknown_message(name)};
+  if (is_under_way(name))
+    throw ExpressionFault{0, fmt::format("'{}' depends on itself: {} -> {}", name,
+                                         fmt::join(under_way_, " -> "), name)};
+  const YAML::Node node = evaluated(name, found->second);
+  if (node.IsScalar())
+    if (const std::optional<Rational> value = number_of(node)) return *value;
+  throw ExpressionFault{
+      0,
+      fmt::format("'{}' is {}, not a number of at most 18 digits; only eval({}) by itself stands "
+                  "for what is no number",
+                  name, kind_of(node), name)};
+}
+
+std::string RecipeVariables::unknown_message(std::string_view name) const {
+  if (names_.empty())
+    return fmt::format(
+        "there is no variable '{}': a recipe's variables are its top-level numbers, "
+        "and here are none",
+        name);
+  std::string hint = did_you_mean(name, names_);
+  if (hint.empty()) {
+    const size_t shown = std::min(names_.size(), kMaxNamesShown);
+    hint = fmt::format(
+        "; there are {}{}",
+        fmt::join(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+        shown < names_.size() ? ", ..." : "");
+  }
+  return fmt::format("there is no variable '{}'{}", name, hint);
+}
+
+bool RecipeVariables::follows_from_failure(const Fault& fault) const {
+  return failed_.contains({fault.mark_line, fault.mark_column});
+}
+
+}  // namespace lockstep::recal

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/tensors/layer_info.h"
+#include "base/yaml/yaml_document.h"
+#include "recal/timeline/modifier.h"
+#include "recal/timeline/pruning_claims.h"
+
+namespace lockstep::recal {
+
+/// What one QuantizationModifier asks for. Its observers and batch normalisation are switched for
+/// the whole model.
+struct QuantizationClaim {
+  const Modifier* modifier = nullptr;
+  int64_t first_step = 0;
+  std::vector<int64_t> layers;  ///< ascending indexes in TimelineInputs::layers
+  bool per_channel = true;
+  std::optional<int64_t> observers_off, batch_norm_frozen;  ///< steps
+};
+
+/// Which modifiers quantize which layers.
+class QuantizationClaims {
+ public:
+  /// `layers` must outlive this.
+  explicit QuantizationClaims(const std::vector<LayerInfo>& layers) : layers_(layers) {}
+
+  /// The modifier must outlive this. A fault at its place if another has one of the layers, or has
+  /// them quantized another way.
+  void add(QuantizationClaim claim, Faults* faults);
+
+  /// Call once every pruning modifier has its claims. A fault where a pruned weight is quantized
+  /// and its mask is let go before the run's end (`total_steps`, if known). Returns warnings:
+  /// (modifier, text).
+  struct Warning {
+    const Modifier* modifier;
+    std::string text;
+  };
+  std::vector<Warning> check_pruning(const PruningClaims& pruning,
+                                     std::optional<int64_t> total_steps, Faults* faults) const;
+
+  bool per_channel() const { return claims_.empty() || claims_.front().per_channel; }
+
+ private:
+  bool refuse_second(const QuantizationClaim& claim, Faults* faults) const;
+
+  const std::vector<LayerInfo>& layers_;
+  std::vector<QuantizationClaim> claims_;
+};
+
+}  // namespace lockstep::recal

@@ -1,0 +1,82 @@
+#include "recal/timeline/trainable_claims.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+
+namespace lockstep::recal {
+namespace {
+
+std::vector<int64_t> shared(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  std::vector<int64_t> both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
+
+std::string_view word(bool trainable) { return trainable ? "trainable" : "frozen"; }
+
+}  // namespace
+
+void TrainableClaims::add(const Modifier& modifier, const std::vector<int64_t>& params,
+                          StepRange steps, bool trainable, Faults* faults) {
+  for (const Claim& claim : claims_) {
+    const int64_t clash = std::max(steps.first, claim.steps.first);
+    if (claim.trainable == trainable || clash >= std::min(steps.last, claim.steps.last)) continue;
+    const std::vector<int64_t> both = shared(params, claim.params);
+    if (both.empty()) continue;
+    faults->add(modifier.place().fault(
+        fmt::format("{} makes '{}' {} at step {}, {} ({}) makes it {}", modifier.tag(),
+                    names_[static_cast<size_t>(both.front())], word(trainable), clash,
+                    claim.modifier->tag(), claim.modifier->place().text(), word(claim.trainable))));
+  }
+  claims_.push_back({&modifier, params, steps, trainable});
+}
+
+bool TrainableClaims::is_trainable(int64_t param, int64_t step) const {
+  for (const Claim& claim : claims_)
+    if (step >= claim.steps.first && step < claim.steps.last &&
+        std::binary_search(claim.params.begin(), claim.params.end(), param))
+      return claim.trainable;
+  return !std::binary_search(frozen_at_start_.begin(), frozen_at_start_.end(), param);
+}
+
+void TrainableClaims::add_ends(std::vector<TrainableChange>* changes) const {
+  for (const Claim& claim : claims_) {
+    if (claim.steps.last == INT64_MAX) continue;
+    std::vector<int64_t> reverting;
+    for (const int64_t param : claim.params)
+      if (is_trainable(param, claim.steps.last) != claim.trainable) reverting.push_back(param);
+    if (!reverting.empty())
+      changes->push_back(
+          {claim.steps.last, !claim.trainable, claim.modifier, std::move(reverting)});
+  }
+}
+
+void TrainableClaims::require_some(const TrainableChange& change, Faults* faults) const {
+  for (int64_t param = 0; param < static_cast<int64_t>(names_.size()); ++param)
+    if (is_trainable(param, change.step)) return;
+  faults->add(change.modifier->place().fault(
+      fmt::format("at step {} nothing is left to train: {} freezes the last parameters",
+                  change.step, change.modifier->tag())));
+}
+
+std::vector<TrainableChange> TrainableClaims::changes(Faults* faults) const {
+  std::vector<TrainableChange> changes;
+  add_ends(&changes);
+  for (const Claim& claim : claims_)
+    if (!claim.params.empty())
+      changes.push_back({claim.steps.first, claim.trainable, claim.modifier, claim.params});
+  std::stable_sort(
+      changes.begin(), changes.end(),
+      [](const TrainableChange& a, const TrainableChange& b) { return a.step < b.step; });
+  for (const TrainableChange& change : changes) {
+    if (change.trainable) continue;
+    const size_t before = faults->list().size();
+    require_some(change, faults);
+    if (faults->list().size() > before) break;  // one fault says it
+  }
+  return changes;
+}
+
+}  // namespace lockstep::recal

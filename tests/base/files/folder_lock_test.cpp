@@ -1,0 +1,208 @@
+#include "base/files/folder_lock.h"
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep::files {
+namespace {
+
+using lockstep::tests::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr FolderLockTimes kQuick{
+    .patience_s = 0.3, .heartbeat_s = 0.05, .heartbeat_patience_s = 0.6};
+constexpr FolderLockTimes kNoFlock{
+    .patience_s = 0.3, .heartbeat_s = 0.05, .heartbeat_patience_s = 0.6, .use_flock = false};
+
+/// Whoever waits for anything with these is not "at once".
+constexpr double kAtOnce_s = 30;
+constexpr FolderLockTimes kPatient{
+    .patience_s = 10 * kAtOnce_s, .heartbeat_s = 0.05, .heartbeat_patience_s = 10 * kAtOnce_s};
+
+/// A process that holds a folder until it is killed.
+class Holder {
+ public:
+  Holder(const std::filesystem::path& folder, const FolderLockTimes& times) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const FolderLock lock(folder, times);
+      (void)!::write(ends[1], "1", 1);
+      for (;;) ::pause();
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(ends[0], &byte, 1), 1);  // it holds it now
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~Holder() { kill_9(); }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void kill_9() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+std::string refusal_of(const std::filesystem::path& folder, const FolderLockTimes& times) {
+  try {
+    const FolderLock lock(folder, times);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kCannotCreate);
+    return error.what();
+  }
+  return "";
+}
+
+double seconds_of(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// As a holder does: the file is never empty meanwhile.
+void write_holder(const std::filesystem::path& folder, const LockHolder& holder) {
+  const std::string text = holder.file_text();
+  const int file = ::open((folder / ".lock").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  EXPECT_EQ(::pwrite(file, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(::ftruncate(file, static_cast<off_t>(text.size())), 0);
+  ::close(file);
+}
+
+LockHolder holder_elsewhere() {
+  LockHolder holder = LockHolder::self();
+  holder.host = "node7";
+  holder.boot = "another kernel";
+  return holder;
+}
+
+/// Both kinds of file systems.
+class FolderLocks : public ::testing::TestWithParam<bool> {
+ protected:
+  FolderLockTimes times() const { return GetParam() ? kQuick : kNoFlock; }
+  FolderLockTimes patient_times() const {
+    FolderLockTimes times = kPatient;
+    times.use_flock = GetParam();
+    return times;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_P(FolderLocks, ASecondRunIsRefusedByNameAndAKilledOneFollowedAtOnce) {
+  Holder first(folder_.path(), times());
+  EXPECT_THAT(refusal_of(folder_.path(), times()),
+              AllOf(HasSubstr("in use by another run (pid " + std::to_string(first.pid()) + " on "),
+                    HasSubstr(" since 2"), HasSubstr("last heartbeat 2")));
+  first.kill_9();
+  EXPECT_LT(seconds_of([&] { EXPECT_EQ(refusal_of(folder_.path(), patient_times()), ""); }),
+            kAtOnce_s);
+}
+
+TEST_P(FolderLocks, WhatIsGivenBackIsTakenAtOnce) {
+  for (int i = 0; i < 3; ++i)
+    EXPECT_LT(seconds_of([&] { EXPECT_EQ(refusal_of(folder_.path(), patient_times()), ""); }),
+              kAtOnce_s);
+  EXPECT_EQ(read(folder_.path() / ".lock"), "");
+}
+
+TEST_P(FolderLocks, AHeartbeatThatMovesElsewhereIsRefused) {
+  LockHolder elsewhere = holder_elsewhere();
+  write_holder(folder_.path(), elsewhere);
+  std::atomic<bool> stopping = false;
+  std::thread heart([&] {
+    while (!stopping) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ++elsewhere.num_beats;
+      write_holder(folder_.path(), elsewhere);
+    }
+  });
+  EXPECT_THAT(refusal_of(folder_.path(), times()), HasSubstr("on node7 since"));
+  stopping = true;
+  heart.join();
+}
+
+TEST_P(FolderLocks, AHeartbeatThatStandsStillElsewhereIsTakenAfterAWhile) {
+  write_holder(folder_.path(), holder_elsewhere());
+  const double seconds = seconds_of([&] {
+    const FolderLock lock(folder_.path(), times());
+    EXPECT_EQ(LockHolder::parse(read(folder_.path() / ".lock"))->pid, ::getpid());
+  });
+  EXPECT_GE(seconds, 0.6);
+}
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutFlock, FolderLocks, ::testing::Bool());
+
+TEST(FolderLock, AHolderThatEndsSoonIsWaitedFor) {
+  const TemporaryFolder folder;
+  Holder first(folder.path(), kQuick);
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    first.kill_9();
+  });
+  EXPECT_EQ(refusal_of(folder.path(), {.patience_s = 10}), "");
+  killer.join();
+}
+
+TEST(FolderLock, APidUsedAgainIsNotTheHolder) {
+  const TemporaryFolder folder;
+  LockHolder before = LockHolder::self();
+  before.pid = ::getppid();  // alive, but it did not start then
+  before.start_ticks += 1;
+  write_holder(folder.path(), before);
+  EXPECT_EQ(refusal_of(folder.path(), kNoFlock), "");
+}
+
+TEST(FolderLock, TheHeartbeatMovesAndItsLengthDoesNot) {
+  const TemporaryFolder folder;
+  const FolderLock lock(folder.path(), kQuick);
+  const std::string first = read(folder.path() / ".lock");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const std::string later = read(folder.path() / ".lock");
+  EXPECT_GT(LockHolder::parse(later)->num_beats, LockHolder::parse(first)->num_beats);
+  EXPECT_EQ(later.size(), first.size());
+}
+
+TEST(FolderLock, AnotherRunThatTookTheFolderKeepsIt) {
+  const TemporaryFolder folder;
+  {
+    const FolderLock lock(folder.path(), kQuick);
+    write_holder(folder.path(), holder_elsewhere());
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  EXPECT_EQ(LockHolder::parse(read(folder.path() / ".lock"))->host, "node7");
+}
+
+TEST(FolderLock, AFileThatSaysNothingIsNoHolder) {
+  const TemporaryFolder folder;
+  for (const std::string text : {"", "pid 12 on host", "pid: x\ntoken: y\n", "pid: 3\nhost: h\n"}) {
+    Writer file(folder.path() / ".lock");
+    file.append(text);
+    file.close();
+    EXPECT_EQ(refusal_of(folder.path(), kQuick), "") << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::files

@@ -1,0 +1,16 @@
+#include <gtest/gtest.h>
+
+#include "dist/mpi/world.h"
+#include "tests/dist/reducer/reducer_contract.h"
+#include "tests/support/mpi_world.h"
+
+namespace lockstep::dist {
+namespace {
+
+TEST(MpiReducer, AllWaysGiveTheSameBits) {
+  const auto comm = tests::mpi_world().make_communicator();
+  tests::check_reducer_ways(*comm);
+}
+
+}  // namespace
+}  // namespace lockstep::dist

@@ -1,0 +1,429 @@
+#include "recal/masks/mask_update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include "base/bits/bit_mask.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "recal/masks/mask_check.h"
+#include "recal/masks/mask_groups.h"
+#include "recal/masks/mask_tensors.h"
+
+namespace lockstep::recal {
+namespace {
+
+using ::testing::ElementsAre;
+
+MaskKind kind(const std::string& text) { return MaskKind::parse(text).value(); }
+
+MaskedWeight masked(const at::Tensor& values) {
+  return {"w", values, new_kept_bits(values.numel())};
+}
+
+std::vector<int> kept_items(const MaskedWeight& weight) {
+  const at::Tensor flags = kept_flags(weight.kept_bits, weight.values.sizes()).view(-1);
+  const auto* flag = flags.const_data_ptr<uint8_t>();
+  return {flag, flag + flags.numel()};
+}
+
+std::vector<int> mask_of(const at::Tensor& values, double sparsity,
+                         const std::string& kind_text = "unstructured") {
+  const MaskedWeight weight = masked(values);
+  update_masks({&weight, 1}, sparsity, {kind(kind_text), false});
+  return kept_items(weight);
+}
+
+at::Tensor floats(const std::vector<float>& values) { return at::tensor(values); }
+
+TEST(MaskUpdate, DropsTheSmallest) {
+  EXPECT_THAT(mask_of(floats({0.5, -0.1, 0.3, -0.9}), 0.5), ElementsAre(1, 0, 0, 1));
+  EXPECT_THAT(mask_of(floats({0.5, -0.1, 0.3, -0.9}), 0), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(mask_of(floats({0.5, -0.1, 0.3, -0.9}), 0.99), ElementsAre(0, 0, 0, 0));
+}
+
+TEST(MaskUpdate, OfEqualMagnitudesTheLowestIndexGoesFirst) {
+  EXPECT_THAT(mask_of(floats({1, -1, 1, -1, 1}), 0.4), ElementsAre(0, 0, 1, 1, 1));
+  EXPECT_THAT(mask_of(floats({2, 1, 0.5, -1, 1}), 0.4), ElementsAre(1, 0, 0, 1, 1));
+  EXPECT_THAT(mask_of(floats({0.0F, -0.0F, 0.0F, 1}), 0.5), ElementsAre(0, 0, 1, 1));  // -0 is 0
+}
+
+TEST(MaskUpdate, CountIsRoundedHalfUp) {
+  for (const auto& [sparsity, num_weights, expected] :
+       std::vector<std::tuple<double, int64_t, int64_t>>{
+           {0.5, 3, 2}, {0.25, 2, 1}, {0.05, 9, 0}, {0.05, 10, 1}, {0.8, 1, 1}, {0.9, 0, 0}}) {
+    EXPECT_EQ(num_to_prune(sparsity, num_weights), expected);
+    const std::vector<int> kept = mask_of(at::ones({num_weights}), sparsity);
+    EXPECT_EQ(std::count(kept.begin(), kept.end(), 0), expected);
+  }
+}
+
+TEST(MaskUpdate, WhatIsPrunedStaysPrunedAndComesFirst) {
+  const MaskedWeight weight = masked(floats({0, 5, 9, 0}));
+  drop(weight.kept_bits.mutable_data_ptr<uint8_t>(), 2);
+  // A living zero at 0 and a pruned weight at 2: the pruned one counts first, however large.
+  update_masks({&weight, 1}, 0.25, {});
+  EXPECT_THAT(kept_items(weight), ElementsAre(1, 1, 0, 1));
+  update_masks({&weight, 1}, 0.5, {});
+  EXPECT_THAT(kept_items(weight), ElementsAre(0, 1, 0, 1));
+  update_masks({&weight, 1}, 0.25, {});  // never revived
+  EXPECT_THAT(kept_items(weight), ElementsAre(0, 1, 0, 1));
+}
+
+TEST(MaskUpdate, NotANumberCountsAsTheLargest) {
+  const float nan = std::nanf("");
+  EXPECT_THAT(mask_of(floats({nan, 1e30F, -INFINITY, 1, -nan}), 0.6), ElementsAre(1, 0, 0, 0, 1));
+  EXPECT_THAT(
+      mask_of(floats({nan, 0, 0, 0, 1e30F, 1e30F, 1e30F, 1e30F}).reshape({2, 4}), 0.5, "block4"),
+      ElementsAre(1, 1, 1, 1, 0, 0, 0, 0));
+}
+
+TEST(MaskUpdate, EveryFloatType) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    const at::Tensor values = floats({0.5, -0.125, 0.25, -1}).to(dtype).reshape({2, 2});
+    EXPECT_THAT(mask_of(values, 0.5), ElementsAre(1, 0, 0, 1)) << dtype;
+    EXPECT_THAT(mask_of(values, 0.5, "filter"), ElementsAre(0, 0, 1, 1)) << dtype;
+    EXPECT_THAT(mask_of(values, 0.5, "channel"), ElementsAre(0, 1, 0, 1)) << dtype;
+    EXPECT_THAT(mask_of(values, 0.5, "1:2"), ElementsAre(1, 0, 0, 1)) << dtype;
+  }
+}
+
+TEST(MaskUpdate, BlocksRunAlongTheInputsAtEachKernelPosition) {
+  // [1 output, 5 inputs, 2 positions]: blocks of inputs 0-3 and of input 4 alone, at each position.
+  const at::Tensor values = floats({4, 1, 4, 1, 4, 1, 4, 1, 3, 2}).reshape({1, 5, 2});
+  // Means by block: (0-3, position 0) 4, (0-3, position 1) 1, (4, position 0) 3, (4, position 1) 2.
+  EXPECT_THAT(mask_of(values, 0.25, "block4"), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0, 1, 1));
+  EXPECT_THAT(mask_of(values, 0.5, "block4"), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0, 1, 0));
+  EXPECT_THAT(mask_of(values, 0.75, "block4"), ElementsAre(1, 0, 1, 0, 1, 0, 1, 0, 0, 0));
+}
+
+TEST(MaskUpdate, TheLargestGroupOfALayerStaysBelowFullSparsity) {
+  const at::Tensor one_input = floats({1, 2, 3}).view({3, 1});
+  EXPECT_THAT(mask_of(one_input, 0.5, "channel"), ElementsAre(1, 1, 1));
+  EXPECT_THAT(mask_of(one_input, 0.99, "filter"), ElementsAre(0, 0, 1));
+  EXPECT_THAT(mask_of(one_input, 1, "channel"), ElementsAre(0, 0, 0));  // asked for in full
+  EXPECT_THAT(mask_of(at::ones({2, 2}), 0.9, "filter"),
+              ElementsAre(0, 0, 1, 1));  // equal: the last
+  EXPECT_THAT(mask_of(floats({1, 1, 9, 9, 2, 2}).view({1, 6}), 0.9, "block2"),
+              ElementsAre(0, 0, 1, 1, 0, 0));
+  const at::Tensor head = at::arange(30).to(at::kFloat).view({10, 3});
+  const std::vector<int> kept = mask_of(head, 0.95, "filter");  // round(9.5) = 10 of 10
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), 1), 3);
+  EXPECT_THAT(std::vector<int>(kept.end() - 3, kept.end()), ElementsAre(1, 1, 1));
+  // A global rule spares each layer's largest; nothing that was pruned comes back.
+  const std::vector<MaskedWeight> both{masked(at::full({2, 2}, 0.1)),
+                                       masked(at::full({2, 2}, 5.0))};
+  update_masks(both, 0.5, {kind("filter"), true});
+  EXPECT_THAT(kept_items(both[0]), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(kept_items(both[1]), ElementsAre(1, 1, 1, 1));
+  drop_range(both[0].kept_bits.mutable_data_ptr<uint8_t>(), 0, 4);
+  update_masks(both, 0.9, {kind("filter"), true});
+  EXPECT_THAT(kept_items(both[0]), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(kept_items(both[1]), ElementsAre(0, 0, 1, 1));
+}
+
+TEST(MaskUpdate, ACountOfThingsIsThatOfTheGroups) {
+  const auto things = [](const char* text, const std::vector<int64_t>& sizes) {
+    return kind(text).num_prunable(sizes);
+  };
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{10, 4}, {3, 5}, {8, 6, 3, 3}, {1, 1}}) {
+    const at::Tensor values = at::rand(sizes);
+    for (const char* text : {"filter", "channel", "block4", "[1, 3]"}) {
+      const MaskedWeight weight = masked(values);
+      const GroupScores groups =
+          score_groups(kind(text), values, weight.kept_bits.const_data_ptr<uint8_t>());
+      EXPECT_EQ(things(text, sizes), static_cast<int64_t>(groups.scores.size())) << text;
+    }
+    EXPECT_EQ(things("unstructured", sizes), values.numel());
+    EXPECT_EQ(things("2:4", sizes), 0);
+  }
+  EXPECT_EQ(things("filter", {}), 0);
+}
+
+TEST(MaskUpdate, NOfMStaysInsideItsPattern) {
+  // The first group has the smaller weights, yet loses only two of them.
+  const at::Tensor values = floats({1, 2, 3, 4, 5, 6, 7, 8}).reshape({1, 8});
+  EXPECT_THAT(mask_of(values, 0.25, "2:4"), ElementsAre(0, 0, 1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(mask_of(values, 0.375, "2:4"), ElementsAre(0, 0, 1, 1, 0, 1, 1, 1));
+  EXPECT_THAT(mask_of(values, 0.5, "2:4"), ElementsAre(0, 0, 1, 1, 0, 0, 1, 1));
+  EXPECT_THAT(mask_of(at::ones({1, 8}), 0.5, "2:4"), ElementsAre(0, 0, 1, 1, 0, 0, 1, 1));
+}
+
+TEST(MaskUpdate, AGroupEmptiedByAnotherMaskDoesNotKeepTheRestFromThePattern) {
+  const MaskedWeight weight = masked(floats({1, 2, 3, 4, 5, 6, 7, 8}).reshape({1, 8}));
+  for (const int64_t item : {0, 1, 2, 3}) drop(weight.kept_bits.mutable_data_ptr<uint8_t>(), item);
+  update_masks({&weight, 1}, 0.5, {kind("2:4"), false});
+  EXPECT_THAT(kept_items(weight), ElementsAre(0, 0, 0, 0, 0, 0, 1, 1));
+}
+
+TEST(MaskUpdate, AGlobalRuleComparesAllWeights) {
+  const std::vector<MaskedWeight> weights{masked(floats({1, 10, 11, 12}).reshape({2, 2})),
+                                          masked(floats({2, 3, 20, 1}).reshape({2, 2}))};
+  update_masks(weights, 0.375, {kind("unstructured"), true});
+  EXPECT_THAT(kept_items(weights[0]), ElementsAre(0, 1, 1, 1));
+  EXPECT_THAT(kept_items(weights[1]), ElementsAre(0, 1, 1, 0));
+}
+
+TEST(MaskUpdate, AGlobalRuleOverSeveralTypesComparesTheirValues) {
+  const std::vector<MaskedWeight> weights{masked(floats({1, 4}).to(at::kBFloat16)),
+                                          masked(floats({2, 3}).to(at::kDouble)),
+                                          masked(floats({0.5, 8}))};
+  update_masks(weights, 0.5, {kind("unstructured"), true});
+  EXPECT_THAT(kept_items(weights[0]), ElementsAre(0, 1));
+  EXPECT_THAT(kept_items(weights[1]), ElementsAre(0, 1));
+  EXPECT_THAT(kept_items(weights[2]), ElementsAre(0, 1));
+}
+
+TEST(MaskUpdate, WhatItCannotReadIsABug) {
+  const MaskedWeight integers = masked(at::ones({4}, at::kInt));
+  EXPECT_THROW(update_masks({&integers, 1}, 0.5, {}), Error);
+  const MaskedWeight turned = masked(at::ones({2, 3}).t());
+  EXPECT_THROW(update_masks({&turned, 1}, 0.5, {}), Error);
+}
+
+// The definitions again, written for clarity: every kind, over odd shapes, ties and NaN, repeated.
+
+struct Oracle {
+  MaskKind mask_kind;
+  std::vector<at::Tensor> values;  ///< float64
+  std::vector<std::vector<int>> kept;
+
+  struct Group {
+    size_t weight;
+    std::vector<int64_t> items;  ///< row-major
+  };
+
+  double magnitude_of(size_t weight, int64_t item) const {
+    const double value = values[weight].view(-1)[item].item<double>();
+    return std::isnan(value) ? INFINITY : std::fabs(value);  // the tests use no infinity
+  }
+  bool is_living(size_t weight, int64_t item) const {
+    return kept[weight][static_cast<size_t>(item)] != 0;
+  }
+  void prune(size_t weight, int64_t item) { kept[weight][static_cast<size_t>(item)] = 0; }
+
+  int64_t group_key(const at::Tensor& weight, int64_t item) const {
+    const int64_t num_positions = weight.numel() / (weight.size(0) * weight.size(1));
+    const int64_t position = item % num_positions;
+    const int64_t input = item / num_positions % weight.size(1);
+    const int64_t output = item / num_positions / weight.size(1);
+    if (mask_kind.pattern == MaskPattern::kFilter) return output;
+    if (mask_kind.pattern == MaskPattern::kChannel) return input;
+    return (output * weight.size(1) + input / mask_kind.m) * num_positions + position;
+  }
+
+  std::vector<Group> groups() const {
+    std::vector<Group> found;
+    for (size_t w = 0; w < values.size(); ++w) {
+      std::vector<int64_t> keys;
+      const size_t first = found.size();
+      for (int64_t item = 0; item < values[w].numel(); ++item) {
+        const int64_t key = group_key(values[w], item);
+        const auto known = std::find(keys.begin(), keys.end(), key);
+        if (known == keys.end()) found.push_back({w, {}});
+        const auto place = static_cast<size_t>(known - keys.begin());
+        if (known == keys.end()) keys.push_back(key);
+        found[first + place].items.push_back(item);
+      }
+    }
+    return found;
+  }
+
+  /// Places by size; equal ones stay in their order.
+  static std::vector<size_t> in_order(const std::vector<double>& sizes) {
+    std::vector<size_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return sizes[a] < sizes[b]; });
+    return order;
+  }
+
+  void prune_groups(double sparsity) {
+    const std::vector<Group> all = groups();
+    std::vector<double> sizes;
+    auto num_left = std::llround(sparsity * static_cast<double>(all.size()));
+    for (const Group& group : all) {
+      double sum = 0;
+      bool living = false;
+      for (const int64_t item : group.items) {
+        if (!is_living(group.weight, item)) continue;
+        living = true;
+        sum += magnitude_of(group.weight, item);
+      }
+      sizes.push_back(living ? sum / static_cast<double>(group.items.size()) : -1);
+    }
+    const std::vector<std::vector<int>> before = kept;
+    std::vector<size_t> largest(values.size(), all.size());
+    for (const size_t place : in_order(sizes)) {
+      if (sizes[place] >= 0) largest[all[place].weight] = place;
+      if (num_left-- > 0)
+        for (const int64_t item : all[place].items) prune(all[place].weight, item);
+    }
+    for (const size_t place : largest) {  // below 1, one group of each weight stays
+      if (sparsity >= 1 || place == all.size()) continue;
+      std::vector<int>& left = kept[all[place].weight];
+      if (std::count(left.begin(), left.end(), 1) > 0) continue;
+      for (const int64_t item : all[place].items)
+        left[static_cast<size_t>(item)] = before[all[place].weight][static_cast<size_t>(item)];
+    }
+  }
+
+  /// One weight after the other, the smallest first, unless its group has none to spare.
+  void prune_weights(double sparsity) {
+    const bool grouped = mask_kind.pattern == MaskPattern::kNofM;
+    std::vector<Group> all;
+    if (grouped) all = groups();
+    if (!grouped)
+      for (size_t w = 0; w < values.size(); ++w) {
+        all.push_back({w, std::vector<int64_t>(static_cast<size_t>(values[w].numel()))});
+        std::iota(all.back().items.begin(), all.back().items.end(), int64_t{0});
+      }
+    struct Place {
+      double size;
+      size_t weight;
+      int64_t item;
+      size_t group;
+    };
+    std::vector<Place> order;
+    std::vector<int64_t> spare;
+    int64_t num_pruned = 0;
+    int64_t num_items = 0;
+    for (size_t g = 0; g < all.size(); ++g) {
+      const auto num_members = static_cast<int64_t>(all[g].items.size());
+      const int64_t most = grouped ? mask_kind.m - mask_kind.n : num_members;
+      num_items += num_members;
+      int64_t num_here = 0;
+      for (const int64_t item : all[g].items)
+        if (is_living(all[g].weight, item))
+          order.push_back({magnitude_of(all[g].weight, item), all[g].weight, item, g});
+        else
+          ++num_here;
+      num_pruned += std::min(num_here, most);
+      spare.push_back(most - num_here);
+    }
+    std::sort(order.begin(), order.end(), [](const Place& a, const Place& b) {
+      return std::tie(a.size, a.weight, a.item) < std::tie(b.size, b.weight, b.item);
+    });
+    int64_t num_left = std::llround(sparsity * static_cast<double>(num_items)) - num_pruned;
+    for (const Place& place : order) {
+      if (num_left <= 0) break;
+      if (spare[place.group]-- <= 0) continue;
+      prune(place.weight, place.item);
+      --num_left;
+    }
+  }
+
+  void update(double sparsity) {
+    const bool by_weight =
+        mask_kind.pattern == MaskPattern::kUnstructured || mask_kind.pattern == MaskPattern::kNofM;
+    by_weight ? prune_weights(sparsity) : prune_groups(sparsity);
+  }
+};
+
+/// Few levels, so that there are ties and zeros; exact in every type.
+at::Tensor random_values(const CounterRandom& random, uint64_t* draw, at::IntArrayRef sizes) {
+  const at::Tensor values = at::empty(sizes);
+  const uint64_t num_levels = 1 + random.below((*draw)++, 40);
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    const auto level = static_cast<float>(random.below((*draw)++, num_levels));
+    const float value = random.below((*draw)++, 100) == 0 ? std::nanf("") : level / 8;
+    values.view(-1)[i] = random.below((*draw)++, 2) == 0 ? value : -value;
+  }
+  return values;
+}
+
+std::vector<int64_t> random_sizes(const CounterRandom& random, uint64_t* draw,
+                                  const MaskKind& mask_kind) {
+  const auto between = [&](uint64_t first, uint64_t last) {
+    return static_cast<int64_t>(first + random.below((*draw)++, last - first + 1));
+  };
+  std::vector<int64_t> sizes{between(1, 6), between(1, 11)};
+  if (mask_kind.pattern == MaskPattern::kNofM) sizes[1] = mask_kind.m * between(1, 3);
+  for (int64_t i = between(0, 2); i > 0; --i) sizes.push_back(between(1, 3));
+  return sizes;
+}
+
+struct Case {
+  std::string kind_text;
+  bool global;
+};
+
+class MaskUpdateOfKind : public ::testing::TestWithParam<Case> {};
+
+TEST_P(MaskUpdateOfKind, EqualsItsDefinitionOverRepeatedUpdates) {
+  const MaskKind mask_kind = kind(GetParam().kind_text);
+  const double most = mask_kind.pattern == MaskPattern::kNofM
+                          ? 1 - static_cast<double>(mask_kind.n) / static_cast<double>(mask_kind.m)
+                          : 1;
+  const CounterRandom random{11};
+  uint64_t draw = 0;
+  const std::vector<at::ScalarType> types{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
+  for (int round = 0; round < 40; ++round) {
+    std::vector<MaskedWeight> weights;
+    Oracle oracle{mask_kind, {}, {}};
+    for (uint64_t w = 0; w < (GetParam().global ? 3 : 1); ++w) {
+      const at::Tensor values =
+          random_values(random, &draw, random_sizes(random, &draw, mask_kind));
+      weights.push_back(masked(values.to(types[random.below(draw++, types.size())])));
+      oracle.values.push_back(values.to(at::kDouble));
+      oracle.kept.emplace_back(static_cast<size_t>(values.numel()), 1);
+      // Every other round another kind of mask was there before.
+      for (int64_t item = 0; item < (round % 2) * values.numel(); ++item)
+        if (random.below(draw++, 4) == 0) {
+          drop(weights.back().kept_bits.mutable_data_ptr<uint8_t>(), item);
+          oracle.prune(oracle.kept.size() - 1, item);
+        }
+    }
+    double sparsity = 0;
+    for (int update = 0; update < 4; ++update) {
+      sparsity = update == 3 ? most : sparsity + (most - sparsity) * random.uniform(draw++);
+      update_masks(weights, sparsity, {mask_kind, GetParam().global});
+      oracle.update(sparsity);
+      for (size_t w = 0; w < weights.size(); ++w) {
+        ASSERT_EQ(kept_items(weights[w]), oracle.kept[w])
+            << "round " << round << ", update " << update << ", sparsity " << sparsity
+            << ", weight " << w << " " << weights[w].values.sizes();
+        // Weights move on before the next update.
+        const at::Tensor moved = random_values(random, &draw, weights[w].values.sizes());
+        weights[w].values.copy_(moved);
+        oracle.values[w].copy_(moved);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, MaskUpdateOfKind,
+                         ::testing::Values(Case{"unstructured", false}, Case{"unstructured", true},
+                                           Case{"block4", false}, Case{"block4", true},
+                                           Case{"1:2", false}, Case{"2:4", false},
+                                           Case{"2:4", true}, Case{"3:7", false},
+                                           Case{"filter", false}, Case{"filter", true},
+                                           Case{"channel", false}, Case{"channel", true}),
+                         [](const auto& test) {
+                           std::string name = test.param.kind_text;
+                           std::replace(name.begin(), name.end(), ':', 'o');
+                           return name + (test.param.global ? "_global" : "");
+                         });
+
+TEST(MaskUpdate, TheFullPatternStandsAtItsSparsity) {
+  at::manual_seed(3);
+  const MaskedWeight weight = masked(at::randn({16, 24, 3, 3}));
+  for (const double sparsity : {0.2, 0.45, 0.5}) {
+    update_masks({&weight, 1}, sparsity, {kind("2:4"), false});
+    const at::Tensor kept_by_group =
+        kept_flags(weight.kept_bits, {16, 6, 4, 9}).to(at::kLong).sum(2);
+    EXPECT_GE(kept_by_group.min().item<int64_t>(), 2);
+    EXPECT_EQ(kept_by_group.sum().item<int64_t>(), 3456 - std::llround(sparsity * 3456));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::recal

@@ -1,0 +1,17 @@
+#include "train/step/agreement.h"
+
+#include <fmt/format.h>
+
+#include "dist/replica/state_check.h"
+#include "train/step/stopwatch.h"
+
+namespace lockstep::train {
+
+void Agreement::require(std::string_view when) {
+  Stopwatch watch;
+  dist::require_equal_state(control_, fmt::format("the state {}", when), state_());
+  ++num_checks_;
+  seconds_ += watch.lap();
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "dist/communicator.h"
+#include "model/model.h"
+#include "recal/timeline/timeline.h"
+
+namespace lockstep::train {
+
+/// Keeps the moving statistics of batch normalisation equal on all ranks, bit for bit, at the end
+/// of every step, so that whoever looks at them between steps (evaluation, saves, agreement) has
+/// nothing to do. train.batch_norm says whose samples count:
+///   broadcast  rank 0's; each rank normalises by its own samples
+///   average    all ranks', weighted by their numbers of samples, added in rank order; each rank
+///              normalises by its own samples
+///   sync       all ranks' as one batch, in forward and backward too
+/// A step that was skipped moves nothing. Without batch normalisation no call sends a message.
+class BatchStatistics {
+ public:
+  /// All must outlive it. Collective for sync, which gets a communicator of its own.
+  BatchStatistics(model::Model& model, dist::Communicator& control, const std::string& mode);
+  ~BatchStatistics();
+  BatchStatistics(const BatchStatistics&) = delete;
+  BatchStatistics& operator=(const BatchStatistics&) = delete;
+
+  /// Whether forward and backward are collective: ranks without samples make them too.
+  bool needs_every_rank() const { return sums_ != nullptr; }
+
+  /// Before the forward pass at `step`: statistics stay from where a recipe freezes them on.
+  void follow(const recal::Timeline& timeline, int64_t step);
+
+  /// Where parts of a rank's batch are added up elsewhere (train/step/elastic.h): a number, and after it
+  /// what was noted since the last call, float64 [1 + K] on the CPU; and their sums' way back, of
+  /// which the first is returned. Moves nothing.
+  at::Tensor take_seen_after(double number);
+  double give_seen_after(const at::Tensor& sums_V);
+
+  /// After the verdict on the step. Collective if `updated`: one message, none for sync.
+  void end_step(bool updated);
+
+ private:
+  model::BatchNormTable& norms_;
+  dist::Communicator& control_;
+  const bool from_root_;
+  std::unique_ptr<dist::Communicator> sums_;  ///< sync over several ranks
+  at::Tensor given_K_;                        ///< by give_seen_after(), in this step
+  bool has_followed_ = false;
+};
+
+}  // namespace lockstep::train

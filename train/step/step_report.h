@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "dist/reducer/step_share.h"
+#include "metrics/samples.h"
+#include "optim/optimizer.h"
+
+namespace lockstep::train {
+
+/// What one update did. Equal on every rank but for what is marked "rank".
+struct StepReport {
+  int64_t step = 0;  ///< updates done, this one included
+  double epoch = 0;
+  bool ends_epoch = false;
+  double loss = 0;           ///< mean over all samples of the update
+  optim::StepRates rates{};  ///< of this update, by parameter group
+  double sparsity = 0;       ///< zeros among the prunable weights, 0 to 1
+  int64_t global_samples = 0;
+  int64_t rank_samples = 0;     ///< rank
+  dist::GatherTotals gathered;  ///< rank: values, where the optimizer is divided
+  dist::StepTotals totals;      ///< rank: bytes and seconds of the reduction
+  int64_t num_mask_updates = 0;
+  int64_t num_trainable = 0;            ///< elements of parameters that the update may change
+  std::optional<double> gradient_norm;  ///< before clipping by norm, if that is asked for
+  int64_t loss_scale = 1;               ///< of this update's backward
+  bool scales_losses = false;           ///< whether that changes
+  bool skipped = false;                 ///< not finite on some rank: nobody updated
+  bool wants_save = false;              ///< rank 0's interval passed, or a save was asked for
+  bool wants_stop = false;              ///< some rank was asked to save and stop
+  bool save_is_done = false;            ///< on every rank the save under way has ended
+  bool must_end = false;                ///< some rank was told to end
+  double duration_s = 0;                ///< rank
+  metrics::PhaseSeconds phases;         ///< rank
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,41 @@
+#include "train/step/train_options.h"
+
+namespace lockstep::train {
+
+TrainOptions read_train_options(YamlFields in) {
+  TrainOptions options;
+  in.read_choice("loss", &options.loss, {"cross_entropy"},
+                 "what is minimised, averaged over all samples of an update");
+  in.read_choice("precision", &options.precision, {"fp32", "bf16", "fp16"},
+                 "number type in which layers compute; weights, gradients and loss stay fp32");
+  options.loss_scale = read_loss_scale_options(in.section("loss_scale"));
+  in.read_choice("batch_norm", &options.batch_norm, {"broadcast", "average", "sync"},
+                 "moving statistics are rank 0's, or the mean of all ranks'; sync: batches are "
+                 "normalised over all ranks too");
+  in.read("replicas_to_aggregate", &options.replicas_to_aggregate, between(1, 1e6),
+          "micro-batches of one update on each rank");
+  options.trainable_scopes =
+      NameScopes::read(&in, "trainable_scopes",
+                       "parts of the model that are trained, as a list or with commas between, "
+                       "until a recipe says otherwise; default all");
+  in.read("max_steps", &options.max_steps, count_from(0),
+          "stop after this many updates, whatever the recipe says");
+  in.read("max_epochs", &options.max_epochs, count_from(0),
+          "stop after this many epochs, whatever the recipe says");
+  in.read("max_nonfinite_steps", &options.max_nonfinite_steps, count_from(1),
+          "skipped non-finite updates in a row after which all ranks stop");
+  in.done();
+  return options;
+}
+
+EvalOptions read_eval_options(YamlFields in) {
+  EvalOptions options;
+  in.read("every_epochs", &options.every_epochs, count_from(0),
+          "epochs from one evaluation to the next; 0: only at the end");
+  in.read("batch_size", &options.batch_size, count_from(1),
+          "samples of one forward pass on a rank");
+  in.done();
+  return options;
+}
+
+}  // namespace lockstep::train

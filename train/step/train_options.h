@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/tensors/name_scopes.h"
+#include "base/yaml/yaml_fields.h"
+#include "train/step/loss_scale.h"
+
+namespace lockstep::train {
+
+/// Section `train` of the run file.
+struct TrainOptions {
+  std::string loss = "cross_entropy";
+  std::string precision = "fp32";      ///< of forward and backward: fp32 | bf16 | fp16
+  LossScaleOptions loss_scale;         ///< fp16
+  std::string batch_norm = "average";  ///< train/step/batch_statistics.h
+  int64_t replicas_to_aggregate =
+      1;  ///< micro-batches of one update on each rank (gradient accumulation)
+  NameScopes trainable_scopes;        ///< parts of the model that are trained; none: all
+  std::optional<int64_t> max_steps;   ///< caps the recipe too
+  std::optional<int64_t> max_epochs;  ///< caps the recipe too
+  int64_t max_nonfinite_steps =
+      10;  ///< skipped steps in a row after which all ranks stop (exit 80)
+};
+
+/// Section `eval` of the run file.
+struct EvalOptions {
+  int64_t every_epochs = 1;  ///< 0: only at the end
+  int64_t batch_size = 256;  ///< samples of one forward pass on a rank
+};
+
+TrainOptions read_train_options(YamlFields in);
+EvalOptions read_eval_options(YamlFields in);
+
+}  // namespace lockstep::train

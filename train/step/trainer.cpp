@@ -1,0 +1,194 @@
+#include "train/step/trainer.h"
+
+#include <cmath>
+
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "train/step/autocast.h"
+#include "train/step/hand_masks.h"
+#include "train/step/layout.h"
+#include "train/step/loss.h"
+#include "train/step/stopwatch.h"
+
+namespace lockstep::train {
+namespace {
+
+enum VoteBit { kSaveBit, kStopBit, kEndBit, kSaveDoneBit };
+
+uint32_t bits_of(const Votes& votes) {
+  return (votes.save ? 1U << kSaveBit : 0) | (votes.stop ? 1U << kStopBit : 0) |
+         (votes.end ? 1U << kEndBit : 0) | (votes.save_done ? 1U << kSaveDoneBit : 0);
+}
+
+/// In memory of its own: kernels may compute otherwise where samples are aligned otherwise.
+data::Examples part_of(const data::Examples& all, const data::Share& share) {
+  return {all.inputs_BX.narrow(0, share.begin, share.size()).clone(),
+          all.targets_B.narrow(0, share.begin, share.size()).clone()};
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
+    : parts_(parts),
+      options_(options),
+      statistics_(parts.model, parts.control, options.batch_norm) {
+  if (parts.elastic) shard_tree_.emplace(kElasticShards / parts.control.world_size());
+}
+
+StepReport Trainer::step(const Votes& votes) {
+  Stopwatch whole, watch;
+  StepReport report;
+  metrics::PhaseSeconds& phases = report.phases;
+
+  if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
+  const recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
+  follow(due);
+  statistics_.follow(parts_.recipe.timeline(), parts_.clock.step);
+  phases.modifier = watch.lap();
+  const data::Batch batch = parts_.loader.next();
+  phases.data = watch.lap();
+
+  report.loss_scale = loss_scale();
+  report.scales_losses = parts_.loss_scale != nullptr && parts_.loss_scale->is_dynamic();
+  const double loss_sum = compute_gradients(batch, &phases);
+  (void)watch.lap();
+  const int64_t rank_samples = batch.examples.targets_B.size(0);
+  const dist::StepTotals totals = parts_.reducer.finish({.loss_sum = loss_sum,
+                                                         .num_samples = rank_samples,
+                                                         .finite = std::isfinite(loss_sum),
+                                                         .votes = bits_of(votes),
+                                                         .gradient_divisor = report.loss_scale});
+  phases.allreduce = watch.lap();
+  check(totals.num_samples == batch.global_num_samples,
+        "the ranks' shares make up the global batch");
+
+  report.totals = totals;
+  report.rates = parts_.rates.at(parts_.clock.step);
+  judge(totals, &report);
+  update(&report);
+  phases.optimizer = watch.lap();
+
+  report.step = ++parts_.clock.step;
+  report.epoch = parts_.clock.epoch();
+  report.ends_epoch = parts_.clock.step_in_epoch() == 0;
+  report.loss = totals.loss_mean;
+  report.sparsity = parts_.recipe.sparsity();
+  report.global_samples = totals.num_samples;
+  report.rank_samples = rank_samples;
+  report.num_mask_updates = due.num_mask_updates;
+  report.num_trainable = parts_.arena.num_trainable_elements();
+  report.wants_save = totals.votes[kSaveBit] > 0;
+  report.wants_stop = totals.votes[kStopBit] > 0;
+  report.save_is_done = totals.votes[kSaveDoneBit] == parts_.control.world_size();
+  report.must_end = totals.votes[kEndBit] > 0;
+  report.duration_s = whole.lap();
+  phases.other = std::max(0.0, report.duration_s - phases.modifier - phases.data - phases.forward -
+                                   phases.backward - phases.allreduce - phases.optimizer);
+  return report;
+}
+
+double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases) {
+  // Gradients of the mean loss: summed over the ranks they are complete, with no pass to divide.
+  const double weight =
+      static_cast<double>(loss_scale()) / static_cast<double>(batch.global_num_samples);
+  if (!shard_tree_) return gradients_of(batch.examples, weight, /*completes=*/true, phases);
+  at::Tensor sums_V;  // of losses, then what batch normalisation saw
+  const dist::Communicator& control = parts_.control;
+  for (const data::Share& shard :
+       elastic_shards(batch.global_num_samples, control.rank(), control.world_size())) {
+    const double loss_sum =
+        gradients_of(part_of(batch.examples, shard), weight, /*completes=*/false, phases);
+    sums_V = shard_tree_->add(parts_.arena.buffers(), statistics_.take_seen_after(loss_sum));
+  }
+  parts_.reducer.begin_backward(wishes());  // the sums are there: no backward pass follows
+  return statistics_.give_seen_after(sums_V);
+}
+
+double Trainer::gradients_of(const data::Examples& samples, double weight, bool completes,
+                             metrics::PhaseSeconds* phases) {
+  parts_.arena.zero_grads();
+  const at::Device device = parts_.arena.device();  // on the CPU, `to` gives the same tensor
+  const at::Tensor inputs_BX = samples.inputs_BX.to(device);
+  const at::Tensor targets_B = samples.targets_B.to(device);
+  const at::Tensor weight_of_loss = at::full({}, weight, at::TensorOptions(device));
+  double loss_sum = 0;
+  const int64_t num_parts = options_.replicas_to_aggregate;
+  for (int64_t part = 0; part < num_parts; ++part) {
+    if (completes && part + 1 == num_parts)
+      parts_.reducer.begin_backward(wishes());  // its gradients are the update's last
+    const data::Share share = data::share_of(targets_B.size(0), part, num_parts);
+    if (share.size() == 0 && !statistics_.needs_every_rank()) continue;
+    Stopwatch watch;
+    const at::Tensor loss = sum_of_losses(inputs_BX.narrow(0, share.begin, share.size()),
+                                          targets_B.narrow(0, share.begin, share.size()));
+    parts_.reducer.settle();  // the weights may still be on their way from other ranks
+    loss_sum += loss.item<double>();
+    phases->forward += watch.lap();
+    loss.backward(weight_of_loss);
+    phases->backward += watch.lap();
+  }
+  parts_.arena.settle_grads();
+  return loss_sum;
+}
+
+at::Tensor Trainer::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_B) {
+  at::Tensor logits_BC;
+  {
+    const Autocast autocast(options_.precision, inputs_BX.device());
+    logits_BC = parts_.model.forward(inputs_BX);
+  }
+  return cross_entropy_sum(logits_BC.to(at::kFloat), targets_B);
+}
+
+recal::Applied Trainer::close() {
+  before_changes();
+  const recal::Applied closing = parts_.recipe.apply_closing(parts_.clock.step, parts_.control);
+  follow(closing);
+  return closing;
+}
+
+void Trainer::follow(const recal::Applied& due) {
+  // What is divided over the ranks now is divided otherwise once buffers are laid out anew.
+  if (due.trainable) parts_.reducer.complete(parts_.optimizer.divided_state());
+  follow_recipe(due, parts_.recipe, parts_.bucket_bytes, parts_.arena, parts_.optimizer,
+                parts_.control);
+  if (masks_are_handed_ && !due.masks_changed && !due.trainable) return;
+  if (parts_.reducer.divides() && (!masks_are_handed_ || due.trainable))
+    parts_.optimizer.own(parts_.reducer.owned());
+  hand_masks(parts_.recipe.masks(), parts_.arena.buffers(), parts_.reducer, parts_.optimizer);
+  masks_are_handed_ = true;
+}
+
+void Trainer::judge(const dist::StepTotals& totals, StepReport* report) {
+  report->skipped = !totals.finite();
+  const bool scale_fell =
+      parts_.loss_scale != nullptr &&
+      parts_.loss_scale->end_step(totals.num_nonfinite_ranks == 0, totals.gradients_finite);
+  if (!report->skipped)
+    num_skipped_in_a_row_ = 0;
+  else if (!scale_fell)
+    ++num_skipped_in_a_row_;
+  if (num_skipped_in_a_row_ >= options_.max_nonfinite_steps)
+    throw Error(ExitCode::kNonFinite, "train",
+                fmt::format("the last {} updates up to step {} were not finite and were skipped; "
+                            "lower the learning rate "
+                            "or look at the data",
+                            num_skipped_in_a_row_, parts_.clock.step))
+        .everywhere();
+}
+
+void Trainer::update(StepReport* report) {
+  before_changes();
+  if (!report->skipped) {
+    report->gradient_norm =
+        optim::clip_gradients(parts_.clip, parts_.arena.buffers(), report->totals.square_sum);
+    parts_.optimizer.step(report->rates);
+    report->gathered = parts_.reducer.gather_values();
+  }
+  parts_.recipe.end_step(!report->skipped, parts_.control);
+  statistics_.end_step(!report->skipped);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <functional>
+
+#include "base/step_clock.h"
+#include "data/loader.h"
+#include "dist/reducer/gradient_reducer.h"
+#include "model/model.h"
+#include "optim/clip_gradients.h"
+#include "optim/optimizer.h"
+#include "optim/param_arena.h"
+#include "recal/scheduled_modifier_manager.h"
+#include "train/step/batch_statistics.h"
+#include "train/step/elastic.h"
+#include "train/step/loss_scale.h"
+#include "train/step/rate_schedule.h"
+#include "train/step/step_report.h"
+#include "train/step/stop_request.h"
+#include "train/step/train_options.h"
+
+namespace lockstep::train {
+
+/// What a trainer works with; all of it outlives the trainer.
+struct TrainerParts {
+  dist::Communicator& control;
+  data::Loader& loader;
+  model::Model& model;
+  optim::ParamArena& arena;
+  dist::GradientReducer& reducer;
+  optim::Optimizer& optimizer;
+  recal::ScheduledModifierManager& recipe;
+  const RateSchedule& rates;
+  StepClock& clock;
+  int64_t bucket_bytes = 4194304;   ///< of gradients that travel together
+  optim::ClipOptions clip;          ///< of the mean gradients
+  LossScale* loss_scale = nullptr;  ///< null: losses are not scaled
+  /// Called before weights, moments or masks change: a save may still be reading them. May be
+  /// empty.
+  std::function<void()> before_changes = {};
+  bool elastic = false;  ///< the same bits on 1, 2, 4 and 8 ranks (train/step/elastic.h)
+};
+
+/// The training step. Every rank calls step() the same number of times; one caller at a time.
+///
+///   what is due by the recipe -> next batch -> forward, loss, backward by micro-batch -> reduce ->
+///   clip -> update -> masks -> moving statistics
+///
+/// Nothing here is decided by one rank: the loss, the verdict on non-finite values and the votes
+/// come out of the same reduction as the gradients, and the loss scale follows from the verdict.
+class Trainer {
+ public:
+  /// Collective where train.batch_norm is sync (train/step/batch_statistics.h).
+  Trainer(const TrainerParts& parts, const TrainOptions& options);
+
+  /// One update. Throws Error(kNonFinite).everywhere() after too many skipped updates in a row,
+  /// Error(kDisagree) if new masks differ, Error(kUnavailable) if a peer is gone.
+  StepReport step(const Votes& votes);
+
+  /// After the last step: what the recipe closes the run with. Collective, as step().
+  recal::Applied close();
+
+ private:
+  /// Brings optimizer, buffers and reducer in line with what the recipe changed.
+  void follow(const recal::Applied& due);
+  /// Forward and backward of this rank's samples; returns the sum of their losses.
+  double compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
+  /// Gradients of these samples, by micro-batch, and the sum of their losses. `weight`: what each
+  /// loss is multiplied by before backward. `completes`: these are all of this rank's.
+  double gradients_of(const data::Examples& samples, double weight, bool completes,
+                      metrics::PhaseSeconds* phases);
+  at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_B);
+  int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
+  dist::StepWishes wishes() const { return {.square_sum = parts_.clip.norm.has_value()}; }
+  void judge(const dist::StepTotals& totals, StepReport* report);
+  void update(StepReport* report);
+  /// Before weights, moments or masks are changed or looked at from the host: they are whole, and
+  /// no save still copies them.
+  void before_changes() {
+    parts_.reducer.settle();
+    if (parts_.before_changes) parts_.before_changes();
+  }
+
+  TrainerParts parts_;
+  TrainOptions options_;
+  BatchStatistics statistics_;
+  std::optional<ShardTree> shard_tree_;  ///< where elastic
+  bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
+  int64_t num_skipped_in_a_row_ = 0;
+};
+
+}  // namespace lockstep::train
