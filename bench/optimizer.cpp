@@ -22,8 +22,8 @@
 #include <fmt/format.h>
 
 #include "base/bits/bit_mask.h"
-#include "base/error.h"
 #include "base/bits/simd.h"
+#include "base/error.h"
 #include "bench/pairs.h"
 #include "optim/optimizer.h"
 #include "optim/param_arena.h"

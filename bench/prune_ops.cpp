@@ -15,11 +15,11 @@
 #include <fmt/format.h>
 
 #include "base/bits/bit_mask.h"
-#include "base/error.h"
 #include "base/bits/simd.h"
+#include "base/error.h"
 #include "bench/pairs.h"
-#include "dist/self_communicator.h"
 #include "dist/replica/tensor_digest.h"
+#include "dist/self_communicator.h"
 #include "recal/masks/magnitude_threshold.h"
 #include "recal/masks/mask_table.h"
 

@@ -29,13 +29,13 @@
 
 #include "base/bits/bit_mask.h"
 #include "base/digest.h"
-#include "base/files/direct_writer.h"
 #include "base/error.h"
+#include "base/files/direct_writer.h"
 #include "base/tensors/kept_memory.h"
+#include "checkpoint/files/work_threads.h"
 #include "checkpoint/reader/copy_past_cache.h"
 #include "checkpoint/restore/restore.h"
 #include "checkpoint/save/saver.h"
-#include "checkpoint/files/work_threads.h"
 #include "dist/self_communicator.h"
 
 namespace {

@@ -1,6 +1,8 @@
-# lockstep_module(<folder> SOURCES ... [USES <folder> ...] [LINKS <target> ...] [PRIVATE_LINKS <target> ...])
-# A top-level folder as static library lockstep::<folder>. USES is the only place where an arrow between folders is
-# declared: CMake links by it, and the test `layers` checks every #include against it.
+# lockstep_module(<folder> SOURCES ... [USES <folder> ...] [LINKS <target> ...] [PRIVATE_LINKS <target> ...]
+#                 [FOLDERS "<sub-folder>: <sub-folder> ..." ...])
+# A top-level folder as static library lockstep::<folder>. USES is the only place where a dependency between folders is
+# declared: CMake links by it, and the test `layers` checks every #include against it. FOLDERS says the same of the
+# folders inside it, each with those that it uses, which stand above it; `.` is the folder's own files.
 #
 # lockstep_library(<name> ...) with the same arguments makes a further library inside a folder (dist/mpi).
 set_property(GLOBAL PROPERTY GLOBAL_DEPENDS_NO_CYCLES ON)  # else CMake accepts a cycle of static libraries silently
@@ -50,10 +52,12 @@ function(lockstep_library name)
 endfunction()
 
 function(lockstep_module folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS")
-  lockstep_library(${folder} ${ARGN})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;FOLDERS")
+  lockstep_library(${folder} SOURCES ${arg_SOURCES} USES ${arg_USES} LINKS ${arg_LINKS} PRIVATE_LINKS ${arg_PRIVATE_LINKS})
   list(JOIN arg_USES " " uses)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS "${folder}: ${uses}")
+  list(TRANSFORM arg_FOLDERS PREPEND "${folder}/")
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${arg_FOLDERS})
 endfunction()
 
 # lockstep_test(<name> SOURCES ... [LINKS ...])  one GoogleTest program, one CTest case per TEST.

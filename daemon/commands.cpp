@@ -9,12 +9,13 @@
 #include "base/files/files.h"
 #include "daemon/run/assembly.h"
 #include "dist/self_communicator.h"
-#include "recal/time/calendar.h"
-#include "recal/recipe/recipe_template.h"
 #include "recal/plan/timeline_csv.h"
 #include "recal/plan/timeline_json.h"
 #include "recal/plan/timeline_svg.h"
 #include "recal/plan/timeline_text.h"
+#include "recal/recipe/recipe_reader.h"
+#include "recal/recipe/recipe_template.h"
+#include "recal/time/calendar.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -61,7 +62,7 @@ recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
                 fmt::format("--steps-per-epoch is {}, it must be 1 to {}", *options.steps_per_epoch,
                             recal::Calendar::kMaxStepsPerEpoch));
   Faults faults;
-  const recal::Recipe recipe = recal::Recipe::load(options.file, &faults, options.stage);
+  const recal::Recipe recipe = recal::load_recipe(options.file, &faults, options.stage);
   faults.throw_if_any("recipe");
   const recal::Timeline timeline =
       recal::Timeline::compile(recipe,
@@ -95,7 +96,7 @@ CommandResult check_command(const std::string& config_file,
 
 CommandResult plan_command(const PlanOptions& options) {
   std::unique_ptr<Checked> checked;
-  const bool bare = recal::Recipe::is_recipe(options.file);
+  const bool bare = recal::is_recipe(options.file);
   if (bare && !options.overrides.empty())
     throw Error(ExitCode::kUsage, "plan",
                 options.file + " is a bare recipe: it has no keys for --set");

@@ -4,17 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "daemon/config/command_result.h"
 #include "daemon/config/overrides.h"
 
 /// The commands of the tool `lockstep`: no MPI, no GPU, nothing is started and nothing of a run is
 /// changed.
 namespace lockstep::daemon {
-
-/// What a command says on stdout, and the process' exit code.
-struct CommandResult {
-  std::string text;
-  int exit_code = 0;
-};
 
 /// Reads a run file, builds its model and data and compiles its recipe. The faults found, all of
 /// them, or what would run.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/commands.h"
+#include "daemon/config/command_result.h"
 #include "train/steps_csv.h"
 
 /// What a run did, from its folder alone: `lockstep curves`. The run may be over, under way or cut

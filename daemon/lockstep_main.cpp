@@ -10,9 +10,9 @@
 #include "checkpoint/inspect/diff.h"
 #include "checkpoint/inspect/inspect.h"
 #include "daemon/commands.h"
+#include "daemon/config/version.h"
 #include "daemon/curves.h"
 #include "daemon/exports/export.h"
-#include "daemon/config/version.h"
 
 namespace {
 

@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "daemon/config/version.h"
 #include "daemon/device/compute.h"
 #include "daemon/run/session.h"
 #include "daemon/run/signals.h"
-#include "daemon/config/version.h"
 #include "dist/mpi/world.h"
 #include "dist/nccl/load_nccl.h"
 #include "dist/process_info.h"

@@ -66,9 +66,9 @@ class Optimizer {
   /// divided_state() was completed right before.
   void own(const std::vector<Region>& regions);
 
-  /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied; empty:
-  /// all. At each change of masks, with the same bits on all ranks. Slots of weights that stay kept
-  /// keep their values, others are 0. Ignored for a frozen buffer.
+  /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied;
+  /// empty: all. At each change of masks, with the same bits on all ranks. Slots of weights that
+  /// stay kept keep their values, others are 0. Ignored for a frozen buffer.
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
 
   /// One update with the gradients that stand in the buffers. What this rank does not own, frozen

@@ -5,8 +5,8 @@
 #include <ATen/ops/empty.h>
 
 #include "base/bits/bit_mask.h"
-#include "base/error.h"
 #include "base/bits/kept_bits.h"
+#include "base/error.h"
 
 namespace lockstep::optim {
 namespace {

@@ -19,9 +19,9 @@ struct UpdateKernels {
   /// changes: what is to be added to the values, times by.minus_rate.
   void (*momentum)(int64_t num, const float* grads, const float* values, float* m, float* changes,
                    const MomentumNumbers& by);
-  /// values += factor * change, rounded once, of the kept elements (base/bits/bit_mask.h), whose changes
-  /// stand close together in order. Behind them kSlack floats may be read. Pruned values, where
-  /// they are touched at all, get +0 added.
+  /// values += factor * change, rounded once, of the kept elements (base/bits/bit_mask.h), whose
+  /// changes stand close together in order. Behind them kSlack floats may be read. Pruned values,
+  /// where they are touched at all, get +0 added.
   void (*add_kept)(const float* changes_K, const uint8_t* bits, int64_t num_elements, float factor,
                    float* values);
 };

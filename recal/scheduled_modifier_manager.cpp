@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "recal/masks/mask_check.h"
 #include "recal/params/param_infos.h"
+#include "recal/recipe/recipe_reader.h"
 
 namespace lockstep::recal {
 namespace {
@@ -69,7 +70,7 @@ void append(std::vector<int64_t>* all, const std::vector<int64_t>& more) {
 
 ScheduledModifierManager ScheduledModifierManager::from_yaml(const std::string& path) {
   Faults faults;
-  Recipe recipe = Recipe::load(path, &faults);
+  Recipe recipe = load_recipe(path, &faults);
   faults.throw_if_any("recal");
   return ScheduledModifierManager(std::move(recipe));
 }
@@ -126,7 +127,7 @@ void ScheduledModifierManager::check_mask_kinds(Faults* faults) const {
         check_mask_kind(set.mask_rule.kind, param.name, param.tensor.sizes());
       } catch (const Error& fault) {
         const std::string_view text = fault.what();  // "[recal] ..."
-        faults->add(recipe_.modifiers()[static_cast<size_t>(action.modifier)]->place().fault(
+        faults->add(recipe_.modifiers()[static_cast<size_t>(action.modifier)]->location().fault(
             std::string(text.substr(text.find(' ') + 1))));
       }
     }
@@ -143,7 +144,7 @@ void ScheduledModifierManager::check_values(Faults* faults) const {
       const double most = largest_value(param.tensor.scalar_type());
       if (std::abs(action.value) <= most) continue;
       faulty.insert(action.modifier);
-      faults->add(recipe_.modifiers()[static_cast<size_t>(action.modifier)]->place().fault(
+      faults->add(recipe_.modifiers()[static_cast<size_t>(action.modifier)]->location().fault(
           fmt::format("{} sets '{}' to {}, and the largest {} is {}",
                       timeline_->modifiers()[static_cast<size_t>(action.modifier)].tag, param.name,
                       action.value, c10::toString(param.tensor.scalar_type()), most)));

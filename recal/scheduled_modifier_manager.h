@@ -14,8 +14,8 @@
 #include "base/tensors/state_list.h"
 #include "base/yaml/yaml_document.h"
 #include "dist/communicator.h"
-#include "recal/quantization/fake_quantizer.h"
 #include "recal/masks/mask_table.h"
+#include "recal/quantization/fake_quantizer.h"
 #include "recal/timeline/recipe.h"
 #include "recal/timeline/timeline.h"
 

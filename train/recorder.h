@@ -3,14 +3,14 @@
 #include <filesystem>
 #include <optional>
 
-#include "metrics/tensorboard/event_file.h"
 #include "metrics/health.h"
 #include "metrics/metrics_options.h"
 #include "metrics/progress.h"
+#include "metrics/tensorboard/event_file.h"
 #include "metrics/training_metrics.h"
 #include "recal/scheduled_modifier_manager.h"
-#include "train/step/agreement.h"
 #include "train/evaluator.h"
+#include "train/step/agreement.h"
 #include "train/step/step_report.h"
 #include "train/steps_csv.h"
 

@@ -3,10 +3,10 @@
 #include <array>
 #include <functional>
 
-#include "train/step/agreement.h"
 #include "train/evaluator.h"
 #include "train/recorder.h"
 #include "train/run_saves.h"
+#include "train/step/agreement.h"
 #include "train/step/stop_request.h"
 #include "train/step/trainer.h"
 

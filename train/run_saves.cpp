@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "checkpoint/inspect/best_save.h"
+#include "checkpoint/save/best_save.h"
 #include "dist/agree.h"
 #include "train/step/stopwatch.h"
 

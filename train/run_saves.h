@@ -5,11 +5,11 @@
 
 #include "base/step_clock.h"
 #include "checkpoint/checkpoint_options.h"
-#include "checkpoint/save/save_schedule.h"
 #include "checkpoint/save/saver.h"
-#include "train/step/agreement.h"
+#include "checkpoint/save_schedule.h"
 #include "train/evaluator.h"
 #include "train/recorder.h"
+#include "train/step/agreement.h"
 
 namespace lockstep::train {
 

@@ -4,8 +4,9 @@
 
 namespace lockstep {
 
-/// Copies bits from_item, from_item + 1, ... (num_items of them) of one bit mask (base/bits/bit_mask.h)
-/// over bits to_item, to_item + 1, ... of another; its other bits stay. The two do not overlap.
+/// Copies bits from_item, from_item + 1, ... (num_items of them) of one bit mask
+/// (base/bits/bit_mask.h) over bits to_item, to_item + 1, ... of another; its other bits stay. The
+/// two do not overlap.
 ///
 /// So the mask of a flat buffer is put together from those of its parameters, which need not begin
 /// at a byte, and a bucket gets its part of it.

@@ -16,7 +16,8 @@ using TensorWatcher = std::function<void(const std::string& name, const at::Tens
 
 /// The part of an object that makes tensors later than itself: a layer that takes its shape from
 /// its first input, an optimizer that makes its slots at its first step. Whoever waits for such
-/// tensors, as a delayed restore does (checkpoint/objects/checkpoint.h), watches it. One thread at a time.
+/// tensors, as a delayed restore does (checkpoint/objects/checkpoint.h), watches it. One thread at
+/// a time.
 class LateTensors {
  public:
   LateTensors() = default;

@@ -44,8 +44,8 @@ struct YamlPair {
 
 /// A YAML file or text, parsed, with what messages need. Refuses (as faults) what yaml-cpp lets
 /// pass or explains badly: empty text, a second document, duplicate keys, merge keys, tabs, more
-/// than 1 MiB, invalid UTF-8, and, counted while parsing (base/yaml/yaml_check.h), more than 100,000
-/// nodes with each use of an alias counted anew, or more than 64 levels.
+/// than 1 MiB, invalid UTF-8, and, counted while parsing (base/yaml/yaml_check.h), more than
+/// 100,000 nodes with each use of an alias counted anew, or more than 64 levels.
 ///
 /// An alias is the very node that it names: its place is the place of what was written.
 class YamlDocument {

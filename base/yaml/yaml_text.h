@@ -22,8 +22,8 @@ inline constexpr size_t kMaxShownBytes = 160;
 /// A line of `text`, counted from 0, without its end; empty where there is none.
 std::string_view line_of(std::string_view text, int64_t line);
 
-/// Parses `yaml` and looks at its events (base/yaml/yaml_check.h). True if it holds a document. Throws
-/// YamlCheck::Stop and what the parser throws.
+/// Parses `yaml` and looks at its events (base/yaml/yaml_check.h). True if it holds a document.
+/// Throws YamlCheck::Stop and what the parser throws.
 bool check_events(const std::string& yaml,
                   const std::function<void(const YAML::Mark&, std::string)>& report);
 

@@ -3,8 +3,8 @@
 #include <map>
 
 #include "base/error.h"
-#include "checkpoint/proto/object_graph.pb.h"
 #include "checkpoint/files/state_names.h"
+#include "checkpoint/proto/object_graph.pb.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -11,13 +11,13 @@
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
 #include "base/log.h"
-#include "checkpoint/inspect/garbage.h"
-#include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_lock.h"
+#include "checkpoint/inspect/garbage.h"
 #include "checkpoint/inspect/value_text.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/latest_checkpoint.h"
 
 namespace lockstep::checkpoint {
 namespace {

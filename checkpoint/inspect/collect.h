@@ -15,12 +15,11 @@ struct CollectOptions {
   bool json = false;
 };
 
-/// Removes what find_garbage() finds (checkpoint/inspect/garbage.h), the state file first rewritten so that
-/// it names none of it, and says what went and how many bytes that gives back. While it works it
-/// holds the lock of the folder and of its parent, the run's folder, where there is one, and the
-/// right to save under each prefix (checkpoint/files/save_lock.h); Error(kCannotCreate) naming the holder
-/// if a run has one of them. Error(kInputMissing) if `dir` is no
-/// folder.
+/// Removes what find_garbage() finds (checkpoint/inspect/garbage.h), the state file first rewritten
+/// so that it names none of it, and says what went and how many bytes that gives back. While it
+/// works it holds the lock of the folder and of its parent, the run's folder, where there is one,
+/// and the right to save under each prefix (checkpoint/files/save_lock.h); Error(kCannotCreate)
+/// naming the holder if a run has one of them. Error(kInputMissing) if `dir` is no folder.
 ///
 /// JSON: {"dir", "dry_run", "removed": [{"file", "reason", "bytes"}], "bytes_freed", "saves":
 /// [prefix, ...]}: what is left.

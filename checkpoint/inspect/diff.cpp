@@ -11,12 +11,12 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/inspect/compare.h"
-#include "checkpoint/reader/dense_view.h"
-#include "checkpoint/files/state_names.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/files/state_names.h"
+#include "checkpoint/inspect/compare.h"
 #include "checkpoint/inspect/value_text.h"
+#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/reader/dense_view.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "checkpoint/inspect/best_save.h"
-#include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/save/best_save.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -20,7 +20,7 @@ struct Garbage {
 /// Debris: temporary files; shards without an index; shards that the index beside them does not
 /// name, if that can be read. Old: files of saves with a lower number than the `keep`-th newest
 /// complete save of their prefix, complete or not; so the newest complete save stays, and a prefix
-/// with fewer complete ones keeps all; the best save (checkpoint/inspect/best_save.h) is never old.
+/// with fewer complete ones keeps all; the best save (checkpoint/save/best_save.h) is never old.
 /// Complete is what has a sound index and shards of the right sizes. Without `keep` (else >= 1) no
 /// save is old.
 std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optional<int64_t> keep);

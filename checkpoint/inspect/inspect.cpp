@@ -9,13 +9,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/reader/dense_view.h"
 #include "checkpoint/files/rank_faults.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/inspect/value_text.h"
+#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/reader/dense_view.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/restore.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -26,8 +26,8 @@ std::string save_at(const std::string& where);
 Answer list_saves(const std::string& dir, const InspectOptions& options);
 
 /// Every tensor of one save, dense ones under their names however they are stored
-/// (checkpoint/reader/dense_view.h). `where` is a folder (its newest complete save) or a prefix with
-/// number. JSON: {"prefix", "num_shards", "dense_bytes", "stored_bytes", "tensors": [{"name",
+/// (checkpoint/reader/dense_view.h). `where` is a folder (its newest complete save) or a prefix
+/// with number. JSON: {"prefix", "num_shards", "dense_bytes", "stored_bytes", "tensors": [{"name",
 /// "key", "dtype", "shape", "shard", "offset", "size", "crc32c", "stored_bytes", "sha256"}]}, in
 /// name order; key is the state key or null. A tensor in slices has null as shard and offset and
 /// "slices": [{"box", "shard", "offset", "size", "crc32c"}]; a sparse one besides "mask", the name

@@ -9,13 +9,13 @@
 #include <fmt/ranges.h>
 
 #include "base/digest.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/reader/dense_view.h"
-#include "checkpoint/inspect/inspect.h"
-#include "checkpoint/files/state_names.h"
 #include "checkpoint/bundle/tensor_runs.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/files/state_names.h"
+#include "checkpoint/inspect/inspect.h"
 #include "checkpoint/inspect/value_text.h"
+#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/reader/dense_view.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/objects/object_table.h"
 #include "checkpoint/files/rank_faults.h"
-#include "checkpoint/objects/restoration.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_prefix.h"
+#include "checkpoint/objects/object_table.h"
+#include "checkpoint/objects/restoration.h"
 #include "checkpoint/save/saver.h"
 #include "dist/agree.h"
 #include "dist/self_communicator.h"

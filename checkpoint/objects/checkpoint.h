@@ -64,8 +64,8 @@ struct CheckpointSetting {
 ///   checkpoint.save("save/model.ckpt");   // save/model.ckpt-4
 ///
 /// Objects: tensors; Lockstep's models and optimizers; whatever lists its state or is a Trackable;
-/// with checkpoint/objects/torch_objects.h modules and optimizers of LibTorch. Those passed by reference
-/// must outlive the Checkpoint.
+/// with checkpoint/objects/torch_objects.h modules and optimizers of LibTorch. Those passed by
+/// reference must outlive the Checkpoint.
 ///
 /// One thread at a time; with ranks, every function but the status' is collective. Errors that one
 /// rank meets are thrown on all.

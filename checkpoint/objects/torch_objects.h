@@ -8,8 +8,8 @@
 
 #include "checkpoint/objects/trackable.h"
 
-/// LibTorch's modules and optimizers in a Checkpoint. Apart from checkpoint/objects/checkpoint.h because
-/// these headers take seconds in each source.
+/// LibTorch's modules and optimizers in a Checkpoint. Apart from checkpoint/objects/checkpoint.h
+/// because these headers take seconds in each source.
 namespace lockstep::checkpoint {
 
 /// Parameters and buffers under their names, with slashes: fc1/weight. Submodules that are

@@ -12,10 +12,10 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include "base/step_clock.h"
 #include "base/tensors/late_tensors.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
-#include "base/step_clock.h"
 
 /// What a Checkpoint can hold, and how foreign objects become that.
 namespace lockstep::checkpoint {
@@ -59,7 +59,8 @@ class Trackable {
 };
 
 /// Makes overloads of make_trackable() visible by argument-dependent look-up, so that a header for
-/// another kind of object only has to add one to this namespace (checkpoint/objects/torch_objects.h does).
+/// another kind of object only has to add one to this namespace (checkpoint/objects/torch_objects.h
+/// does).
 struct ForTracking {};
 
 /// One tensor; it keeps the memory.

@@ -8,11 +8,11 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "checkpoint/bundle/tensor_runs.h"
+#include "checkpoint/bundle/tensor_type.h"
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_prefix.h"
-#include "checkpoint/bundle/tensor_runs.h"
-#include "checkpoint/bundle/tensor_type.h"
 
 namespace lockstep::checkpoint {
 namespace {

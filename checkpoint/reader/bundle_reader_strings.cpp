@@ -2,9 +2,9 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/bundle/string_tensor.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/reader/bundle_reader.h"
 
 namespace lockstep::checkpoint {
 

@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "base/bits/bit_mask.h"
-#include "checkpoint/files/state_names.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/files/state_names.h"
 
 namespace lockstep::checkpoint {
 namespace {

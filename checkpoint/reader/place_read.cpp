@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "base/digest.h"
-#include "checkpoint/reader/copy_past_cache.h"
 #include "checkpoint/bundle/tensor_runs.h"
 #include "checkpoint/files/work_threads.h"
+#include "checkpoint/reader/copy_past_cache.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/reader/dense_view.h"
 #include "checkpoint/bundle/index_table.h"
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/reader/dense_view.h"
 
 namespace lockstep::checkpoint {
 namespace {

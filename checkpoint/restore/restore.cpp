@@ -8,12 +8,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/reader/dense_view.h"
-#include "checkpoint/files/rank_faults.h"
-#include "checkpoint/files/state_names.h"
 #include "checkpoint/bundle/tensor_runs.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/files/rank_faults.h"
+#include "checkpoint/files/state_names.h"
+#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/reader/dense_view.h"
 #include "checkpoint/reader/verify.h"
 #include "dist/agree.h"
 

@@ -6,9 +6,9 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "checkpoint/bundle/tensor_type.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/state_names.h"
-#include "checkpoint/bundle/tensor_type.h"
 
 namespace lockstep::checkpoint {
 

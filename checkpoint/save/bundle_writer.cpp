@@ -7,9 +7,9 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "checkpoint/files/save_files.h"
 #include "checkpoint/bundle/string_tensor.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/files/save_files.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/bits/bit_mask.h"
-#include "base/error.h"
 #include "base/bits/kept_bits.h"
+#include "base/error.h"
 
 namespace lockstep::checkpoint {
 namespace {

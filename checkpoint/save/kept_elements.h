@@ -13,8 +13,8 @@ namespace lockstep::checkpoint {
 /// stores close together in order. Over bits that live elsewhere and must outlive it.
 class KeptElements {
  public:
-  /// `bits`: uint8, contiguous on the CPU, one bit an element (base/bits/bit_mask.h). Throws Error(kBug)
-  /// if there are fewer.
+  /// `bits`: uint8, contiguous on the CPU, one bit an element (base/bits/bit_mask.h). Throws
+  /// Error(kBug) if there are fewer.
   KeptElements(const at::Tensor& bits, int64_t num_elements);
 
   int64_t num_kept() const { return num_kept_; }

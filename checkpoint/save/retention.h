@@ -28,8 +28,8 @@ std::vector<SaveName> surplus_saves(const std::vector<SaveName>& saves, const Ke
 void remove_save(const std::string& prefix);
 
 /// Removes what interrupted saves of these numbers left: temporary files, and shards without an
-/// index. `numbers` is a journal of one's own (checkpoint/files/save_lock.h): files of other numbers may
-/// be anybody's. `prefix` is DIR/model.ckpt; only while no save under it is under way.
+/// index. `numbers` is a journal of one's own (checkpoint/files/save_lock.h): files of other
+/// numbers may be anybody's. `prefix` is DIR/model.ckpt; only while no save under it is under way.
 void remove_left_over(const std::string& prefix, const std::set<int64_t>& numbers);
 
 }  // namespace lockstep::checkpoint

@@ -7,10 +7,10 @@
 #include "base/bits/bit_mask.h"
 #include "base/digest.h"
 #include "base/error.h"
-#include "checkpoint/save/kept_elements.h"
 #include "checkpoint/bundle/object_graph.h"
-#include "checkpoint/files/state_names.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/files/state_names.h"
+#include "checkpoint/save/kept_elements.h"
 
 namespace lockstep::checkpoint {
 namespace {

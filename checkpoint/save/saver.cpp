@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
-#include "checkpoint/save/one_save.h"
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_lock.h"
+#include "checkpoint/save/one_save.h"
 #include "dist/agree.h"
 
 namespace lockstep::checkpoint {

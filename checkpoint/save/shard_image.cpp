@@ -8,8 +8,8 @@
 
 #include "base/digest.h"
 #include "base/error.h"
-#include "checkpoint/save/kept_elements.h"
 #include "checkpoint/bundle/string_tensor.h"
+#include "checkpoint/save/kept_elements.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -11,8 +11,8 @@
 namespace lockstep::daemon {
 
 /// Where the ranks compute, the same kind on all of them (run.device): "cpu"; "cuda": each on a GPU
-/// of its own (daemon/device/device_choice.h); "auto": so if there is one for each rank, else on CPUs,
-/// which the log says. On a host without an NVIDIA driver, auto opens no CUDA library.
+/// of its own (daemon/device/device_choice.h); "auto": so if there is one for each rank, else on
+/// CPUs, which the log says. On a host without an NVIDIA driver, auto opens no CUDA library.
 ///
 /// Collective over `control`. Throws on every rank Error(kConfig) if cuda is wanted and some rank
 /// has no GPU, Error(kUnavailable) if it lacks the CUDA module.

@@ -11,6 +11,7 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "base/yaml/yaml_document.h"
+#include "daemon/config/version.h"
 #include "daemon/exports/manifest.h"
 #include "daemon/exports/onnx.h"
 #include "daemon/exports/portable_network.h"
@@ -19,7 +20,6 @@
 #include "daemon/exports/saved_network.h"
 #include "daemon/exports/tensorflow_export.h"
 #include "daemon/exports/torchscript.h"
-#include "daemon/config/version.h"
 
 namespace lockstep::daemon {
 namespace {

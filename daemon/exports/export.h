@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/commands.h"
+#include "daemon/config/command_result.h"
 
 namespace lockstep::daemon {
 

@@ -5,8 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files/files.h"
-#include "daemon/exports/run_figures.h"
+#include "checkpoint/bundle/tensor_type.h"
 #include "daemon/config/version.h"
+#include "daemon/exports/run_figures.h"
 #include "train/summary.h"
 
 namespace lockstep::daemon {
@@ -62,6 +63,11 @@ Json tensors_json(const Written& written) {
 }
 
 }  // namespace
+
+TensorForm form_of(const std::string& name, const at::Tensor& tensor) {
+  const auto number = checkpoint::type_number(tensor.scalar_type());
+  return {name, checkpoint::type_name(number.value_or(0)), tensor.sizes().vec()};
+}
 
 ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network) {
   ExportFacts facts{.source = saved.prefix, .step = saved.step, .sparsity = masked_share(saved)};

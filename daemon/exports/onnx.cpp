@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "daemon/proto/onnx.pb.h"
 #include "daemon/config/version.h"
+#include "daemon/proto/onnx.pb.h"
 
 namespace lockstep::daemon {
 namespace {

@@ -6,7 +6,8 @@
 namespace lockstep::daemon {
 
 /// Fake quantization as the save's run computed with it: to `network` come the scales and zero
-/// points of each layer that was quantized (recal/quantization/int8_scales.h), and its weights as int8.
+/// points of each layer that was quantized (recal/quantization/int8_scales.h), and its weights as
+/// int8.
 void add_quantization(const SavedModel& saved, PortableNetwork* network);
 
 /// Throws Error(kUsage) unless some layer of the save is quantized and the inputs of all of these

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "checkpoint/objects/safetensors.h"
-#include "daemon/exports/portable_quantization.h"
 #include "daemon/config/version.h"
+#include "daemon/exports/portable_quantization.h"
 #include "recal/quantization/int8_scales.h"
 
 namespace lockstep::daemon {

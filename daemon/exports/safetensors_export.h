@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "daemon/exports/written.h"
+#include "daemon/exports/manifest.h"
 #include "daemon/exports/saved_model.h"
 
 namespace lockstep::daemon {

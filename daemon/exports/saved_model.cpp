@@ -10,10 +10,10 @@
 
 #include "base/bits/bit_mask.h"
 #include "base/tensors/params.h"
+#include "checkpoint/files/state_names.h"
+#include "checkpoint/inspect/inspect.h"
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/reader/dense_view.h"
-#include "checkpoint/inspect/inspect.h"
-#include "checkpoint/files/state_names.h"
 
 namespace lockstep::daemon {
 namespace {

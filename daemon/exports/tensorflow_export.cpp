@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/tensors/state_list.h"
+#include "checkpoint/files/state_names.h"
 #include "checkpoint/reader/dense_view.h"
 #include "checkpoint/save/saver.h"
-#include "checkpoint/files/state_names.h"
 #include "dist/self_communicator.h"
 
 namespace lockstep::daemon {

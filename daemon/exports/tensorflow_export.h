@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "daemon/exports/written.h"
+#include "daemon/exports/manifest.h"
 
 namespace lockstep::daemon {
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "daemon/exports/pruned_state.h"
+#include "daemon/run/pruned_state.h"
 #include "train/step/layout.h"
 
 namespace lockstep::daemon {

@@ -5,13 +5,13 @@
 #include <string>
 
 #include "base/step_clock.h"
-#include "checkpoint/save/save_schedule.h"
 #include "checkpoint/save/saver.h"
+#include "checkpoint/save_schedule.h"
 #include "daemon/config/run_config.h"
 #include "daemon/run/saved_facts.h"
 #include "data/loader.h"
-#include "dist/reducer/gradient_reducer.h"
 #include "dist/process_info.h"
+#include "dist/reducer/gradient_reducer.h"
 #include "optim/param_arena.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "train/step/loss_scale.h"

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/restore/restore.h"
 #include "dist/agree.h"
 #include "train/step/stopwatch.h"
 

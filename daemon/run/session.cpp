@@ -4,10 +4,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "daemon/run/assembly.h"
 #include "daemon/device/compute.h"
-#include "daemon/run/conclusion.h"
 #include "daemon/device/device.h"
+#include "daemon/run/assembly.h"
+#include "daemon/run/conclusion.h"
 #include "daemon/run/resume.h"
 #include "daemon/run/warm_start.h"
 #include "daemon/run/watchers.h"

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "checkpoint/save/saver.h"
-#include "daemon/run/resume.h"
 #include "daemon/config/run_config.h"
+#include "daemon/run/resume.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 #include "train/run.h"

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/restore/saved_values.h"
 #include "dist/agree.h"
 #include "train/step/stopwatch.h"

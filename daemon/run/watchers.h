@@ -7,8 +7,8 @@
 #include "dist/process_info.h"
 #include "metrics/exposition.h"
 #include "metrics/health.h"
-#include "metrics/http_metrics.h"
 #include "metrics/http/http_server.h"
+#include "metrics/http_metrics.h"
 #include "metrics/targets_file.h"
 #include "metrics/training_metrics.h"
 

@@ -10,8 +10,8 @@
 #include <c10/util/Half.h>
 
 #include "base/error.h"
-#include "dist/copy_to_host.h"
 #include "dist/bucket/row_borders.h"
+#include "dist/copy_to_host.h"
 
 namespace lockstep::dist {
 namespace {

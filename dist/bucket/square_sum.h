@@ -8,18 +8,18 @@
 
 #include "base/tensors/params.h"
 #include "base/tensors/region.h"
-#include "dist/communicator.h"
 #include "dist/bucket/exact_sum.h"
+#include "dist/communicator.h"
 
 namespace lockstep::dist {
 
 /// Sum of squares over the gradients of many parameters, in float64, the same bits however the
 /// gradients are divided among ranks or cut into buckets.
 ///
-/// The unit is a row of a parameter (dist/bucket/row_borders.h), or kCutElements of a longer row: its sum
-/// is taken in one fixed order, by 16 accumulators side by side; sums of units are joined exactly
-/// (dist/bucket/exact_sum.h). One pass. On a device the unit is a region: then the result is the same on
-/// all ranks, but another division gives other rounding.
+/// The unit is a row of a parameter (dist/bucket/row_borders.h), or kCutElements of a longer row:
+/// its sum is taken in one fixed order, by 16 accumulators side by side; sums of units are joined
+/// exactly (dist/bucket/exact_sum.h). One pass. On a device the unit is a region: then the result
+/// is the same on all ranks, but another division gives other rounding.
 
 /// Adds the squares of values_E within the region, which begins and ends between units of the
 /// buffer's slices. row_E_by_param: row_elements(); empty: the unit is kCutElements of the buffer.

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "dist/mpi/shm/host_room.h"
 #include "dist/mpi/p2p/mail.h"
 #include "dist/mpi/p2p/message_communicator.h"
-#include "dist/mpi/peer/mpi_handles.h"
 #include "dist/mpi/p2p/mpi_transport.h"
 #include "dist/mpi/p2p/piece_exchange.h"
 #include "dist/mpi/p2p/tree_exchange.h"
+#include "dist/mpi/peer/mpi_handles.h"
+#include "dist/mpi/shm/host_room.h"
 
 namespace lockstep::dist::mpi {
 
@@ -30,9 +30,9 @@ struct Hosts {
 /// number of its ranks. Chunks go through six stages, in which neighbours overlap. Everything else
 /// travels in messages between all ranks.
 ///
-/// More than MessageOptions::direct_ranks hosts exchange along the tree (dist/mpi/p2p/tree_exchange.h)
-/// if each has one part of it: 1, 2, 4, 8, ... ranks each, in order (the last host may have fewer).
-/// Else each leader sends to each other.
+/// More than MessageOptions::direct_ranks hosts exchange along the tree
+/// (dist/mpi/p2p/tree_exchange.h) if each has one part of it: 1, 2, 4, 8, ... ranks each, in order
+/// (the last host may have fewer). Else each leader sends to each other.
 class HostsCommunicator final : public Communicator {
  public:
   HostsCommunicator(std::unique_ptr<MessageCommunicator> flat, HostRoom room, Hosts hosts,

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "dist/mpi/shm/host_room.h"
 #include "dist/mpi/hosts_communicator.h"
 #include "dist/mpi/p2p/message_communicator.h"
 #include "dist/mpi/p2p/mpi_transport.h"
 #include "dist/mpi/peer/peer.h"
+#include "dist/mpi/shm/host_room.h"
 #include "dist/mpi/shm/shared_window.h"
 #include "dist/mpi/shm/window_communicator.h"
 #include "dist/mpi/world.h"

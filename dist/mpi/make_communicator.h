@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "dist/communicator.h"
@@ -10,9 +9,6 @@ namespace lockstep::dist::mpi {
 
 class WindowKeeper;
 struct CommunicatorOptions;
-
-/// Makes the children of a communicator: like make_communicator(), with its options. Collective.
-using MakeCommunicator = std::function<std::unique_ptr<Communicator>(OwnedComm comm)>;
 
 /// The fastest communicator of these ranks: over a shared window where they are on one host and it
 /// has the space, else over messages. Its children come from here too. Collective.

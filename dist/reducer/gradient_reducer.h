@@ -11,15 +11,15 @@
 #include "base/tensors/params.h"
 #include "base/tensors/region.h"
 #include "base/tensors/state_list.h"
-#include "dist/reducer/arrivals.h"
 #include "dist/communication_thread.h"
 #include "dist/communicator.h"
-#include "dist/shard/complete_state.h"
+#include "dist/reducer/arrivals.h"
 #include "dist/reducer/gradient_hooks.h"
 #include "dist/reducer/gradient_traffic.h"
 #include "dist/reducer/step_share.h"
-#include "dist/sync_options.h"
 #include "dist/reducer/way_trial.h"
+#include "dist/shard/complete_state.h"
+#include "dist/sync_options.h"
 
 namespace lockstep::dist {
 
@@ -43,13 +43,13 @@ struct StepWishes {
 /// bug and throws Error(kBug) out of backward(). Micro-batches before the last come before
 /// begin_backward().
 ///
-/// Buckets (dist/bucket/buckets.h) are reduced one after another, always in the same order, and then the
-/// step's numbers. With overlap a communication thread begins with a bucket as soon as backward has
-/// completed it and those before it; finish() does the rest on its caller's thread. Without, all is
-/// done in finish(). The messages are the same, so ranks need not overlap alike, and no bit of a
-/// result depends on it. What backward does not reach (an unused parameter; all, on a rank without
-/// samples) holds the zeros, or the earlier micro-batches' gradients, that stood there before; it
-/// is reduced in finish(), and rank 0 names such parameters once.
+/// Buckets (dist/bucket/buckets.h) are reduced one after another, always in the same order, and
+/// then the step's numbers. With overlap a communication thread begins with a bucket as soon as
+/// backward has completed it and those before it; finish() does the rest on its caller's thread.
+/// Without, all is done in finish(). The messages are the same, so ranks need not overlap alike,
+/// and no bit of a result depends on it. What backward does not reach (an unused parameter; all, on
+/// a rank without samples) holds the zeros, or the earlier micro-batches' gradients, that stood
+/// there before; it is reduced in finish(), and rank 0 names such parameters once.
 ///
 /// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
 /// they travelled or not. sync.packed and sync.wire: dist/reducer/packing_choice.h,
@@ -64,8 +64,8 @@ struct StepWishes {
 /// each rank gets the means of its own regions, bit for bit those of an undivided reduction, and
 /// the rest of the gradients is overwritten and means nothing after finish(). Whether all are
 /// finite is agreed in one more message after the means are there: the step's numbers cannot carry
-/// it, as they tell by what to divide. dist/shard/bucket_pieces.h says how a bucket is divided: depending
-/// on the buffers and N alone, not on masks.
+/// it, as they tell by what to divide. dist/shard/bucket_pieces.h says how a bucket is divided:
+/// depending on the buffers and N alone, not on masks.
 ///
 /// `auto` (overlap, packed) is found out by time in the first steps after a change of buffers or
 /// masks (dist/reducer/way_trial.h), by messages after the step's, which no step's bytes count.
@@ -89,9 +89,9 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied; empty:
-  /// all. Between steps, at each change of masks and after the buffers were rebuilt, with the same
-  /// bits on all ranks: the next begin_backward() compares them and throws
+  /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied;
+  /// empty: all. Between steps, at each change of masks and after the buffers were rebuilt, with
+  /// the same bits on all ranks: the next begin_backward() compares them and throws
   /// Error(kDisagree).everywhere(). Ignored for a frozen buffer.
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
 
@@ -111,10 +111,12 @@ class GradientReducer {
   /// the bits of their owners. Collective, blocks; between finish() and the next begin_backward().
   /// Buckets that packing would send packed in the next step have only their kept values sent; the
   /// others become +0 where another rank owns them, which they are already where masks are enforced
-  /// (dist/reducer/value_gather.h). Values are never rounded to sync.wire. Undivided: nothing is done.
+  /// (dist/reducer/value_gather.h). Values are never rounded to sync.wire. Undivided: nothing is
+  /// done.
   GatherTotals gather_values();
 
-  /// complete_over_ranks() (dist/shard/complete_state.h) over the reducer's communicator, between steps.
+  /// complete_over_ranks() (dist/shard/complete_state.h) over the reducer's communicator, between
+  /// steps.
   void complete(const StateList& parts) { complete_over_ranks(comm_, parts); }
 
   /// Returns once all that this rank has begun with its peers is done, the values of
@@ -122,8 +124,8 @@ class GradientReducer {
   /// computed from them. Throws if a peer was lost or hung (Communicator::settle()).
   void settle() { comm_.settle(); }
 
-  /// What a run that goes on repeats: choices found by time (dist/reducer/packing_choice.h), and what
-  /// rounding depends on (dist/reducer/wire_scale.h).
+  /// What a run that goes on repeats: choices found by time (dist/reducer/packing_choice.h), and
+  /// what rounding depends on (dist/reducer/wire_scale.h).
   StateList state() { return traffic_.state(); }
 
  private:

@@ -13,9 +13,9 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "dist/agree.h"
-#include "dist/reducer/bucket_carrier.h"
 #include "dist/bucket/mean_gradient.h"
 #include "dist/bucket/row_borders.h"
+#include "dist/reducer/bucket_carrier.h"
 #include "dist/reducer/value_gather.h"
 
 namespace lockstep::dist {

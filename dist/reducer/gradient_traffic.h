@@ -13,14 +13,14 @@
 #include "base/tensors/region.h"
 #include "base/tensors/state_list.h"
 #include "dist/bucket/buckets.h"
+#include "dist/bucket/staging_room.h"
 #include "dist/communicator.h"
 #include "dist/reducer/gradient_carrier.h"
 #include "dist/reducer/packing_choice.h"
 #include "dist/reducer/piece_carrier.h"
-#include "dist/bucket/staging_room.h"
 #include "dist/reducer/step_share.h"
-#include "dist/sync_options.h"
 #include "dist/reducer/wire_scale.h"
+#include "dist/sync_options.h"
 
 namespace lockstep::dist {
 

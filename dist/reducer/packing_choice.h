@@ -9,13 +9,13 @@
 
 namespace lockstep::dist {
 
-/// Which buckets travel packed (dist/reducer/bucket_carrier.h). Equal on all ranks, as all are told the
-/// same and what is measured is agreed.
+/// Which buckets travel packed (dist/reducer/bucket_carrier.h). Equal on all ranks, as all are told
+/// the same and what is measured is agreed.
 ///
-/// `auto` measures both ways for each bucket after each change of masks (dist/reducer/way_trial.h) and
-/// keeps the faster one. The verdict is state of the run, together with a digest of the situation
-/// for which it was found: a run that goes on in that situation repeats the choice and measures
-/// nothing. A trial under way is not saved; it begins anew.
+/// `auto` measures both ways for each bucket after each change of masks (dist/reducer/way_trial.h)
+/// and keeps the faster one. The verdict is state of the run, together with a digest of the
+/// situation for which it was found: a run that goes on in that situation repeats the choice and
+/// measures nothing. A trial under way is not saved; it begins anew.
 class PackingChoice {
  public:
   /// mode: auto, always, never.

@@ -5,12 +5,12 @@
 #include <ATen/ops/maximum.h>
 
 #include "base/bits/bit_mask.h"
-#include "base/error.h"
 #include "base/bits/kept_bits.h"
+#include "base/error.h"
 #include "dist/backend_parts.h"
 #include "dist/bucket/mean_gradient.h"
-#include "dist/shard/piece_slots.h"
 #include "dist/bucket/wire_rounding.h"
+#include "dist/shard/piece_slots.h"
 
 namespace lockstep::dist {
 

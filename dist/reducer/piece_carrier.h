@@ -7,10 +7,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "dist/shard/bucket_pieces.h"
-#include "dist/reducer/gradient_carrier.h"
-#include "dist/shard/kept_pieces.h"
 #include "dist/bucket/staging_room.h"
+#include "dist/reducer/gradient_carrier.h"
+#include "dist/shard/bucket_pieces.h"
+#include "dist/shard/kept_pieces.h"
 
 namespace lockstep::dist {
 

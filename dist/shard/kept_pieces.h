@@ -8,8 +8,8 @@
 
 namespace lockstep::dist {
 
-/// Which elements of a bucket are kept, by piece (dist/shard/bucket_pieces.h). Packed, the kept elements
-/// of piece r are the first ones of slot r of N, each largest() items long.
+/// Which elements of a bucket are kept, by piece (dist/shard/bucket_pieces.h). Packed, the kept
+/// elements of piece r are the first ones of slot r of N, each largest() items long.
 class KeptPieces {
  public:
   explicit KeptPieces(const BucketPieces& pieces);

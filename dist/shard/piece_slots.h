@@ -10,8 +10,9 @@
 namespace lockstep::dist {
 
 /// Between a bucket's elements [E] and the N slots of a message [N * K]; what both directions need
-/// (dist/reducer/piece_carrier.h, dist/reducer/value_gather.h). Slots and packing: dist/shard/bucket_pieces.h,
-/// dist/shard/kept_pieces.h. Tensors share memory with what they are parts of.
+/// (dist/reducer/piece_carrier.h, dist/reducer/value_gather.h). Slots and packing:
+/// dist/shard/bucket_pieces.h, dist/shard/kept_pieces.h. Tensors share memory with what they are
+/// parts of.
 
 /// One rank's own elements, and the K around them that travel as they are.
 inline at::Tensor piece_of(const at::Tensor& bucket_E, const BucketPieces& pieces, int piece) {

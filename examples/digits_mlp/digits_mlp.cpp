@@ -16,8 +16,8 @@
 
 #include "base/error.h"
 #include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/objects/torch_objects.h"
+#include "checkpoint/restore/latest_checkpoint.h"
 #include "data/dataset.h"
 #include "model/lazy_layers.h"
 

@@ -31,8 +31,8 @@ struct BracketCounts {
   int64_t num_inside = 0;
 };
 
-/// The two passes over weights of which mask updates consist. `kept`: bits as in base/bits/bit_mask.h;
-/// pruned items take no part.
+/// The two passes over weights of which mask updates consist. `kept`: bits as in
+/// base/bits/bit_mask.h; pruned items take no part.
 template <typename Bits>
 struct MagnitudeKernels {
   /// Counts the magnitudes below and inside the bracket. Those inside are written to `inside`, in

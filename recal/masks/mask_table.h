@@ -16,10 +16,10 @@ namespace lockstep::recal {
 
 /// The mask of one parameter of n weights.
 struct Mask {
-  int64_t param = 0;        ///< index in the parameter table
-  std::string name;         ///< dotted
-  at::Tensor weight;        ///< the model's own tensor
-  at::Tensor kept_bits;     ///< uint8 [num_mask_bytes(n)] on the CPU: base/bits/bit_mask.h, row-major
+  int64_t param = 0;     ///< index in the parameter table
+  std::string name;      ///< dotted
+  at::Tensor weight;     ///< the model's own tensor
+  at::Tensor kept_bits;  ///< uint8 [num_mask_bytes(n)] on the CPU: base/bits/bit_mask.h, row-major
   at::Tensor pruned_there;  ///< a device's own copy: bool, the weight's shape, true = pruned;
                             ///< undefined while nothing is pruned and for weights on the CPU
   int64_t num_pruned = 0;   ///< zeros of `kept_bits`

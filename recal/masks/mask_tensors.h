@@ -6,8 +6,8 @@
 
 namespace lockstep::recal {
 
-/// base/bits/bit_mask.h over tensors. kept_bits: uint8 [num_mask_bytes(n)] on the CPU for a tensor of n
-/// items, row-major, whatever the tensor's strides and device are.
+/// base/bits/bit_mask.h over tensors. kept_bits: uint8 [num_mask_bytes(n)] on the CPU for a tensor
+/// of n items, row-major, whatever the tensor's strides and device are.
 
 /// All kept.
 at::Tensor new_kept_bits(int64_t num_items);

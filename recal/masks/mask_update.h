@@ -34,7 +34,8 @@ struct MaskedWeight {
 /// first weight and there the lowest row-major index goes first; NaN is the
 /// largest (among weights of one type, NaNs by their bits; otherwise all NaNs are equal). Equal
 /// inputs give equal bits on every machine. Shapes and sparsity must have passed
-/// recal/masks/mask_check.h. Weights of different types under a global rule are compared as float64.
+/// recal/masks/mask_check.h. Weights of different types under a global rule are compared as
+/// float64.
 ///
 /// Costs of 20 M float32 weights on one core: bench/prune_ops.cpp.
 void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule);

@@ -1,22 +1,37 @@
-#include "recal/modifiers/constant_ks.h"
+#include "recal/modifiers/modifiers.h"
 
 #include <fmt/format.h>
 
 #include "recal/modifiers/modifier_fields.h"
+#include "recal/params/param_selector.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+namespace {
 
-std::unique_ptr<Modifier> ConstantKS::read(YamlFields* in, Place place) {
-  ConstantKSOptions options;
-  options.params.read(in, "params");
-  read_window(in, &options.window, Bounds::kOptional);
-  read_params_strict(in, &options.params_strict);
-  read_log_types(in, &options.logs);
-  read_minus_one(in, "update_frequency", "masks are kept at every step");
-  in->done();
-  return std::make_unique<ConstantKS>(std::move(options), in->path(), std::move(place));
-}
+struct ConstantKSOptions {
+  ParamSelector params;
+  Window window;  ///< open bounds: the run's
+  bool params_strict = true;
+  ParamLogs logs = ParamLogs::kByDefault;
+};
+
+/// Keeps the zeros that the named weights have: for a model that came pruned. Over parameters of a
+/// gradual modifier listed before it, it starts where that one ends and keeps what it left.
+class ConstantKS final : public Modifier {
+ public:
+  ConstantKS(ConstantKSOptions options, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place_open(&options_.window); }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+  ParamLogs param_logs() const override { return options_.logs; }
+
+ private:
+  ConstantKSOptions options_;
+};
 
 std::string ConstantKS::summary() const {
   return fmt::format("keeps the zeros of {}", options_.params.text());
@@ -33,6 +48,19 @@ void ConstantKS::contribute(TimelineBuilder* builder) const {
     builder->add(step, ActionKind::kKeepZeros, 0, param_set);
     if (last) builder->add(*last, ActionKind::kRelease, 0, param_set);
   }
+}
+
+}  // namespace
+
+Modifiers read_constant_ks(YamlFields* in, const SourceLocation& location) {
+  ConstantKSOptions options;
+  options.params.read(in, "params");
+  read_window(in, &options.window, Bounds::kOptional);
+  read_params_strict(in, &options.params_strict);
+  read_log_types(in, &options.logs);
+  read_minus_one(in, "update_frequency", "masks are kept at every step");
+  in->done();
+  return one_modifier<ConstantKS>(std::move(options), *in, location);
 }
 
 }  // namespace lockstep::recal

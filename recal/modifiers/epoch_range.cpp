@@ -1,4 +1,4 @@
-#include "recal/modifiers/epoch_range.h"
+#include "recal/modifiers/modifiers.h"
 
 #include <fmt/format.h>
 
@@ -6,13 +6,23 @@
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+namespace {
 
-std::unique_ptr<Modifier> EpochRange::read(YamlFields* in, Place place) {
-  Window window;
-  read_window(in, &window);
-  in->done();
-  return std::make_unique<EpochRange>(window, in->path(), std::move(place));
-}
+/// Says how long to train: a bound and no action. It is no hard limit: a later end of another
+/// modifier wins. A run begins at step 0 whatever its start says, which a note tells.
+class EpochRange final : public Modifier {
+ public:
+  EpochRange(Window window, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), window_(window) {}
+
+  Window window() const override { return window_; }
+  void place_in(StageSpan* stage) override { stage->place(&window_); }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+
+ private:
+  Window window_;
+};
 
 std::string EpochRange::summary() const { return "trains to " + window_.end->sentence_text(); }
 
@@ -21,6 +31,15 @@ void EpochRange::contribute(TimelineBuilder* builder) const {
   if (steps && steps->first > 0)
     builder->note(fmt::format("its start at {} changes nothing: a run begins at step 0",
                               window_.start->sentence_text()));
+}
+
+}  // namespace
+
+Modifiers read_epoch_range(YamlFields* in, const SourceLocation& location) {
+  Window window;
+  read_window(in, &window);
+  in->done();
+  return std::make_unique<EpochRange>(window, in->path(), std::move(place));
 }
 
 }  // namespace lockstep::recal

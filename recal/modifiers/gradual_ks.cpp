@@ -1,14 +1,59 @@
-#include "recal/modifiers/gradual_ks.h"
+#include "recal/modifiers/modifiers.h"
+
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include "recal/time/curve.h"
+#include "recal/masks/mask_kind.h"
 #include "recal/modifiers/modifier_fields.h"
+#include "recal/params/param_selector.h"
+#include "recal/time/curve.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
 namespace {
+
+/// The name that asks for one threshold over all parameters.
+constexpr std::string_view kGlobalTag = "GlobalMagnitudePruningModifier";
+
+/// Sparsity is the pruned fraction of one parameter's weights, or of all of them together where the
+/// mask rule is global, in [0, 1).
+struct GradualKSOptions {
+  ParamSelector params;
+  double init_sparsity = 0;   ///< in force from the window's start
+  double final_sparsity = 0;  ///< in force from its end
+  Window window;
+  Period update_frequency;           ///< from one mask to the next
+  std::string inter_func = "cubic";  ///< recal/time/curve.h
+  bool leave_enabled = true;         ///< masks are kept after the end
+  MaskRule mask_rule;
+  std::string score_type = "magnitude";  ///< the only one
+  bool momentum_buffer_reset = false;    ///< moments become 0 with each new mask
+  bool params_strict = true;
+  ParamLogs logs = ParamLogs::kByDefault;
+};
+
+/// Prunes the smallest weights of each named parameter, more at each update. Update k falls on the
+/// first step at or after start + k * update_frequency and takes the curve's value there, so that
+/// the values of a window in epochs do not depend on the batch size; the last one falls on the end.
+class GradualKS final : public Modifier {
+ public:
+  GradualKS(GradualKSOptions options, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+  ParamLogs param_logs() const override { return options_.logs; }
+
+ private:
+  void warn_of_unusual_values(TimelineBuilder* builder, size_t num_masks) const;
+
+  GradualKSOptions options_;
+};
 
 // The recipe language's own advice.
 constexpr double kUsefulSparsity = 0.4;  // below, the zeros bring no speed
@@ -112,15 +157,15 @@ void check_reach(YamlFields* in, const MaskKind& kind, const std::vector<Target>
 
 void read_mask_rule(YamlFields* in, GradualKSOptions* options) {
   read_mask_kind(in, options);
-  const bool is_global = in->path() == GradualKS::kGlobalTag;
+  const bool is_global = in->path() == kGlobalTag;
   options->mask_rule.global = is_global;
   in->read("global_sparsity", &options->mask_rule.global,
            "one threshold over all parameters, not one each");
   if (is_global && !options->mask_rule.global)
     in->fault("global_sparsity",
               fmt::format("'{}.global_sparsity' is false: for one threshold a parameter use "
-                          "!{}",
-                          in->path(), GradualKS::kTag));
+                          "!GradualKSModifier",
+                          in->path()));
   in->read_choice("score_type", &options->score_type, {"magnitude"}, "what the smallest is of");
   bool phased = false;
   in->read("phased", &phased, "false: SparseML's old key for its ACDCPruningModifier");
@@ -129,36 +174,6 @@ void read_mask_rule(YamlFields* in, GradualKSOptions* options) {
                                     "(!ACDCPruningModifier) are not supported; write false, or "
                                     "leave it out",
                                     in->path()));
-}
-
-}  // namespace
-
-std::vector<std::unique_ptr<Modifier>> GradualKS::read(YamlFields* in, const Place& place) {
-  GradualKSOptions options;
-  std::vector<Target> targets = read_sparsities(in, &options);
-  read_window(in, &options.window);
-  read_update_frequency(in, &options.update_frequency);
-  in->read_choice("inter_func", &options.inter_func, curve_names(),
-                  "curve from init_sparsity to final_sparsity");
-  in->read("leave_enabled", &options.leave_enabled, "whether masks are kept after the end");
-  read_mask_rule(in, &options);
-  check_reach(in, options.mask_rule.kind, targets);
-  if (targets.size() > 1 && options.mask_rule.global)
-    in->fault("final_sparsity", fmt::format("'{}.final_sparsity' names several sparsities, but "
-                                            "global_sparsity has one threshold for all",
-                                            in->path()));
-  in->read("momentum_buffer_reset", &options.momentum_buffer_reset,
-           "whether the optimizer's moments become 0 with each new mask");
-  read_params_strict(in, &options.params_strict);
-  read_log_types(in, &options.logs);
-  in->done();
-  std::vector<std::unique_ptr<Modifier>> modifiers;
-  for (Target& target : targets) {
-    options.params = std::move(target.params);
-    options.final_sparsity = target.final_sparsity;
-    modifiers.push_back(std::make_unique<GradualKS>(options, in->path(), place));
-  }
-  return modifiers;
 }
 
 std::string GradualKS::summary() const {
@@ -220,6 +235,36 @@ void GradualKS::warn_of_unusual_values(TimelineBuilder* builder, size_t num_mask
         fmt::format("makes only {} mask{} between its start and its end: shorten "
                     "update_frequency, so that each takes away less",
                     num_masks, num_masks == 1 ? "" : "s"));
+}
+
+}  // namespace
+
+Modifiers read_gradual_ks(YamlFields* in, const SourceLocation& location) {
+  GradualKSOptions options;
+  std::vector<Target> targets = read_sparsities(in, &options);
+  read_window(in, &options.window);
+  read_update_frequency(in, &options.update_frequency);
+  in->read_choice("inter_func", &options.inter_func, curve_names(),
+                  "curve from init_sparsity to final_sparsity");
+  in->read("leave_enabled", &options.leave_enabled, "whether masks are kept after the end");
+  read_mask_rule(in, &options);
+  check_reach(in, options.mask_rule.kind, targets);
+  if (targets.size() > 1 && options.mask_rule.global)
+    in->fault("final_sparsity", fmt::format("'{}.final_sparsity' names several sparsities, but "
+                                            "global_sparsity has one threshold for all",
+                                            in->path()));
+  in->read("momentum_buffer_reset", &options.momentum_buffer_reset,
+           "whether the optimizer's moments become 0 with each new mask");
+  read_params_strict(in, &options.params_strict);
+  read_log_types(in, &options.logs);
+  in->done();
+  Modifiers modifiers;
+  for (Target& target : targets) {
+    options.params = std::move(target.params);
+    options.final_sparsity = target.final_sparsity;
+    modifiers.push_back(std::make_unique<GradualKS>(options, in->path(), location));
+  }
+  return modifiers;
 }
 
 }  // namespace lockstep::recal

@@ -1,28 +1,44 @@
-#include "recal/modifiers/gradual_param.h"
+#include "recal/modifiers/modifiers.h"
+
+#include <string>
 
 #include <fmt/format.h>
 
-#include "recal/time/curve.h"
 #include "recal/modifiers/modifier_fields.h"
+#include "recal/params/param_selector.h"
+#include "recal/time/curve.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+namespace {
 
-std::unique_ptr<Modifier> GradualParam::read(YamlFields* in, Place place) {
-  GradualParamOptions options;
-  options.params.read(in, "params");
-  read_param_value(in, "init_val", &options.init_val, "value at the start");
-  read_param_value(in, "final_val", &options.final_val, "value from the end on");
-  read_window(in, &options.window);
-  read_update_frequency(in, &options.update_frequency);
-  in->read_choice("inter_func", &options.inter_func, curve_names(),
-                  "curve from init_val to final_val");
-  read_params_strict(in, &options.params_strict);
-  read_constant_logging(in);
-  read_log_types(in, &options.logs);
-  in->done();
-  return std::make_unique<GradualParam>(std::move(options), in->path(), std::move(place));
-}
+struct GradualParamOptions {
+  ParamSelector params;
+  double init_val = 0;
+  double final_val = 0;
+  Window window;
+  Period update_frequency;
+  std::string inter_func = "linear";  ///< recal/time/curve.h
+  bool params_strict = true;
+  ParamLogs logs = ParamLogs::kByDefault;
+};
+
+/// Sets every element of the named parameters again and again, from init_val at its start to
+/// final_val at its end. Between two updates training may move them.
+class GradualParam final : public Modifier {
+ public:
+  GradualParam(GradualParamOptions options, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+  ParamLogs param_logs() const override { return options_.logs; }
+
+ private:
+  GradualParamOptions options_;
+};
 
 std::string GradualParam::summary() const {
   return fmt::format("sets {} from {} to {} ({}), every {}", options_.params.text(),
@@ -44,6 +60,24 @@ void GradualParam::contribute(TimelineBuilder* builder) const {
                  options_.init_val + span * curve(options_.inter_func, done), param_set);
   }
   builder->add(steps->last, ActionKind::kSetParam, options_.final_val, param_set);
+}
+
+}  // namespace
+
+Modifiers read_gradual_param(YamlFields* in, const SourceLocation& location) {
+  GradualParamOptions options;
+  options.params.read(in, "params");
+  read_param_value(in, "init_val", &options.init_val, "value at the start");
+  read_param_value(in, "final_val", &options.final_val, "value from the end on");
+  read_window(in, &options.window);
+  read_update_frequency(in, &options.update_frequency);
+  in->read_choice("inter_func", &options.inter_func, curve_names(),
+                  "curve from init_val to final_val");
+  read_params_strict(in, &options.params_strict);
+  read_constant_logging(in);
+  read_log_types(in, &options.logs);
+  in->done();
+  return one_modifier<GradualParam>(std::move(options), *in, location);
 }
 
 }  // namespace lockstep::recal

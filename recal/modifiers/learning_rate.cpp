@@ -1,13 +1,51 @@
-#include "recal/modifiers/learning_rate.h"
+#include "recal/modifiers/modifiers.h"
+
+#include <optional>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "recal/modifiers/modifier_fields.h"
+#include "recal/modifiers/rate_kwargs.h"
+#include "recal/timeline/timeline.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
 namespace {
+
+struct LearningRateOptions {
+  Window window;
+  RateClass rate;
+  std::optional<double> init_lr;  ///< nothing: the rate in force at the start
+  bool end_is_default = false;    ///< the recipe names none
+  ParamGroups groups;
+};
+
+/// Multiplies the learning rate by gamma at set epochs, beginning with init_lr at the start, or
+/// lets it fall along a cosine again and again. Periods count from the start, milestones are
+/// absolute. After the end the last rate stays.
+class LearningRate final : public Modifier {
+ public:
+  LearningRate(LearningRateOptions options, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override;
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+
+ private:
+  void add(TimelineBuilder* builder, StepRange steps, double base, const ParamGroups& groups) const;
+  void add_cycles(TimelineBuilder* builder, StepRange steps, double base,
+                  const ParamGroups& groups) const;
+  void add_periods(TimelineBuilder* builder, StepRange steps, double base,
+                   const ParamGroups& groups) const;
+  void check_milestones(TimelineBuilder* builder, StepRange steps) const;
+  void add_milestones(TimelineBuilder* builder, StepRange steps, double base,
+                      const ParamGroups& groups) const;
+
+  LearningRateOptions options_;
+};
 
 /// By multiplications alone, so that the bits do not depend on the C library.
 double power(double base, int64_t exponent) {
@@ -15,22 +53,6 @@ double power(double base, int64_t exponent) {
   for (; exponent > 0; exponent /= 2, base *= base)
     if (exponent % 2 == 1) result *= base;
   return result;
-}
-
-}  // namespace
-
-std::unique_ptr<Modifier> LearningRate::read(YamlFields* in, Place place) {
-  LearningRateOptions options;
-  options.end_is_default = lacks_moment(*in, "end");
-  const bool window_is_good = read_window(in, &options.window, Bounds::kEndByDefault);
-  read_rate_class(in, window_is_good ? &options.window : nullptr, &options.rate);
-  in->read("init_lr", &options.init_lr, at_least(0),
-           "rate at the start; none: the rate in force there");
-  read_param_groups(in, &options.groups);
-  read_minus_one(in, "update_frequency", kFunctionOfTheStep);
-  read_logging(in);
-  in->done();
-  return std::make_unique<LearningRate>(std::move(options), in->path(), std::move(place));
 }
 
 void LearningRate::place_in(StageSpan* stage) {
@@ -109,6 +131,22 @@ void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, dou
     if (step < steps.last)
       builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
   }
+}
+
+}  // namespace
+
+Modifiers read_learning_rate(YamlFields* in, const SourceLocation& location) {
+  LearningRateOptions options;
+  options.end_is_default = lacks_moment(*in, "end");
+  const bool window_is_good = read_window(in, &options.window, Bounds::kEndByDefault);
+  read_rate_class(in, window_is_good ? &options.window : nullptr, &options.rate);
+  in->read("init_lr", &options.init_lr, at_least(0),
+           "rate at the start; none: the rate in force there");
+  read_param_groups(in, &options.groups);
+  read_minus_one(in, "update_frequency", kFunctionOfTheStep);
+  read_logging(in);
+  in->done();
+  return one_modifier<LearningRate>(std::move(options), *in, location);
 }
 
 }  // namespace lockstep::recal

@@ -1,28 +1,44 @@
-#include "recal/modifiers/learning_rate_function.h"
+#include "recal/modifiers/modifiers.h"
+
+#include <string>
 
 #include <fmt/format.h>
 
 #include "recal/modifiers/modifier_fields.h"
+#include "recal/timeline/timeline.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+namespace {
 
-std::unique_ptr<Modifier> LearningRateFunction::read(YamlFields* in, Place place) {
-  LearningRateFunctionOptions options;
-  read_window(in, &options.window);
-  in->require("lr_func");
-  in->read_choice("lr_func", &options.lr_func, {"linear", "cosine", "cyclic_linear"},
-                  "the way from init_lr to final_lr");
-  read_required(in, "init_lr", &options.init_lr, at_least(0), "rate at the start");
-  read_required(in, "final_lr", &options.final_lr, at_least(0), "rate at the end");
-  options.names_cycle =
-      read_period(in, "cycle_epochs", "cyclic_linear: length of a cycle", &options.cycle, false);
-  read_param_groups(in, &options.groups);
-  read_minus_one(in, "update_frequency", kFunctionOfTheStep);
-  read_logging(in);
-  in->done();
-  return std::make_unique<LearningRateFunction>(std::move(options), in->path(), std::move(place));
-}
+struct LearningRateFunctionOptions {
+  Window window;
+  std::string lr_func;  ///< linear, cosine, cyclic_linear
+  double init_lr = 0;
+  double final_lr = 0;
+  Period cycle{.epochs = Decimal(1)};  ///< cyclic_linear
+  bool names_cycle = false;
+  ParamGroups groups;
+};
+
+/// Leads the learning rate from init_lr to final_lr, anew at each step; cyclic_linear does so again
+/// and again. After the end final_lr holds, or the last rate of the cycle.
+class LearningRateFunction final : public Modifier {
+ public:
+  LearningRateFunction(LearningRateFunctionOptions options, std::string tag,
+                       SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+
+ private:
+  bool is_cyclic() const { return options_.lr_func == "cyclic_linear"; }
+
+  LearningRateFunctionOptions options_;
+};
 
 std::string LearningRateFunction::summary() const {
   return fmt::format("{} from {} to {}{}{}", options_.lr_func, options_.init_lr, options_.final_lr,
@@ -47,6 +63,25 @@ void LearningRateFunction::contribute(TimelineBuilder* builder) const {
                       .steps_per_epoch = calendar.steps_per_epoch()};
   if (is_cyclic()) formula.cycles = rhythm_of(*options_.window.start, options_.cycle);
   builder->add_formula(steps->first, formula, options_.groups);
+}
+
+}  // namespace
+
+Modifiers read_learning_rate_function(YamlFields* in, const SourceLocation& location) {
+  LearningRateFunctionOptions options;
+  read_window(in, &options.window);
+  in->require("lr_func");
+  in->read_choice("lr_func", &options.lr_func, {"linear", "cosine", "cyclic_linear"},
+                  "the way from init_lr to final_lr");
+  read_required(in, "init_lr", &options.init_lr, at_least(0), "rate at the start");
+  read_required(in, "final_lr", &options.final_lr, at_least(0), "rate at the end");
+  options.names_cycle =
+      read_period(in, "cycle_epochs", "cyclic_linear: length of a cycle", &options.cycle, false);
+  read_param_groups(in, &options.groups);
+  read_minus_one(in, "update_frequency", kFunctionOfTheStep);
+  read_logging(in);
+  in->done();
+  return one_modifier<LearningRateFunction>(std::move(options), *in, location);
 }
 
 }  // namespace lockstep::recal

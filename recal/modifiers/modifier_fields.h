@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "base/yaml/yaml_fields.h"
-#include "recal/timeline/modifier.h"
-#include "recal/time/moment.h"
 #include "recal/params/param_groups.h"
+#include "recal/time/moment.h"
+#include "recal/timeline/modifier.h"
 
 /// Readers of keys that several modifiers have. Wrong values become faults; each returns true if
 /// its value may be used.

@@ -6,47 +6,26 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include "recal/modifiers/constant_ks.h"
-#include "recal/modifiers/epoch_range.h"
-#include "recal/modifiers/gradual_ks.h"
-#include "recal/modifiers/gradual_param.h"
-#include "recal/modifiers/learning_rate.h"
-#include "recal/modifiers/learning_rate_function.h"
-#include "recal/modifiers/quantization_modifier.h"
-#include "recal/modifiers/set_learning_rate.h"
-#include "recal/modifiers/set_param.h"
-#include "recal/modifiers/set_weight_decay.h"
-#include "recal/modifiers/trainable_params.h"
-
 namespace lockstep::recal {
 namespace {
 
-using Modifiers = std::vector<std::unique_ptr<Modifier>>;
-
 struct TableRow {
   std::string_view tag;
-  Modifiers (*read)(YamlFields* in, const Place& place);
+  Modifiers (*read)(YamlFields* in, const SourceLocation& location);
 };
 
-template <typename T>
-Modifiers read_one(YamlFields* in, const Place& place) {
-  Modifiers one;
-  one.push_back(T::read(in, place));
-  return one;
-}
-
 constexpr std::array kTable = {
-    TableRow{EpochRange::kTag, read_one<EpochRange>},
-    TableRow{ConstantKS::kTag, read_one<ConstantKS>},
-    TableRow{GradualKS::kTag, GradualKS::read},
-    TableRow{SetLearningRate::kTag, read_one<SetLearningRate>},
-    TableRow{LearningRate::kTag, read_one<LearningRate>},
-    TableRow{LearningRateFunction::kTag, read_one<LearningRateFunction>},
-    TableRow{SetWeightDecay::kTag, read_one<SetWeightDecay>},
-    TableRow{TrainableParams::kTag, read_one<TrainableParams>},
-    TableRow{QuantizationModifier::kTag, read_one<QuantizationModifier>},
-    TableRow{SetParam::kTag, read_one<SetParam>},
-    TableRow{GradualParam::kTag, read_one<GradualParam>},
+    TableRow{"EpochRangeModifier", read_epoch_range},
+    TableRow{"ConstantKSModifier", read_constant_ks},
+    TableRow{"GradualKSModifier", read_gradual_ks},
+    TableRow{Set "LearningRateModifier", read_one<SetLearningRate>},
+    TableRow{"LearningRateModifier", read_learning_rate},
+    TableRow{"LearningRateFunctionModifier", read_learning_rate_function},
+    TableRow{"SetWeightDecayModifier", read_set_weight_decay},
+    TableRow{"TrainableParamsModifier", read_trainable_params},
+    TableRow{"QuantizationModifier", read_quantization},
+    TableRow{"SetParamModifier", read_set_param},
+    TableRow{"GradualParamModifier", read_gradual_param},
 };
 
 /// Names by which other systems know a modifier. Its reader sees the name as written
@@ -57,11 +36,11 @@ struct AliasRow {
   std::string_view addition;  ///< what the name says beside the tag
 };
 constexpr std::array kAliases = {
-    AliasRow{"GMPruningModifier", GradualKS::kTag, ""},
-    AliasRow{"MagnitudePruningModifier", GradualKS::kTag, ""},
-    AliasRow{GradualKS::kGlobalTag, GradualKS::kTag, " with global_sparsity: true"},
-    AliasRow{"ConstantPruningModifier", ConstantKS::kTag, ""},
-    AliasRow{"LegacyQuantizationModifier", QuantizationModifier::kTag, ""},
+    AliasRow{"GMPruningModifier", "GradualKSModifier", ""},
+    AliasRow{"MagnitudePruningModifier", "GradualKSModifier", ""},
+    AliasRow{"GlobalMagnitudePruningModifier", "GradualKSModifier", " with global_sparsity: true"},
+    AliasRow{"ConstantPruningModifier", "ConstantKSModifier", ""},
+    AliasRow{"LegacyQuantizationModifier", "QuantizationModifier", ""},
 };
 
 /// Every name that a tag may have.
@@ -137,7 +116,7 @@ std::vector<std::unique_ptr<Modifier>> read_modifier(const YAML::Node& item,
     return refuse(
         fmt::format("{} has no keys: write them below it, indented deeper than the dash", tag));
   YamlFields fields(item, tag.substr(1), document, faults);
-  return row->read(&fields, place_of(document, item));
+  return row->read(&fields, location_of(document, item));
 }
 
 std::vector<std::unique_ptr<Modifier>> read_named_modifier(const YAML::Node& name,
@@ -153,7 +132,7 @@ std::vector<std::unique_ptr<Modifier>> read_named_modifier(const YAML::Node& nam
   if (row == nullptr) return refuse(unknown_tag_message("!" + text));
   if (!body.IsMap()) return refuse(fmt::format("{} has no keys: write them below it", text));
   YamlFields fields(body, text, document, faults);
-  return row->read(&fields, place_of(document, name));
+  return row->read(&fields, location_of(document, name));
 }
 
 bool is_modifier_name(std::string_view text) { return text.ends_with("Modifier"); }

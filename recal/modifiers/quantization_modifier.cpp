@@ -1,15 +1,41 @@
-#include "recal/modifiers/quantization_modifier.h"
+#include "recal/modifiers/modifiers.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "recal/modifiers/modifier_fields.h"
+#include "recal/quantization/quantized_layers.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
 namespace {
+
+struct QuantizationOptions {
+  std::optional<Moment> start;
+  bool start_is_default = false;
+  QuantizedLayers layers;
+  std::optional<Moment> observers_off;      ///< ranges of activations stay from here on
+  std::optional<Moment> batch_norm_frozen;  ///< running statistics stay from here on
+};
+
+/// Computes with weights and inputs rounded to what int8 can hold, from its start on; it has no
+/// end.
+class QuantizationModifier final : public Modifier {
+ public:
+  QuantizationModifier(QuantizationOptions options, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return {options_.start, std::nullopt}; }
+  void place_in(StageSpan* stage) override;
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+
+ private:
+  QuantizationOptions options_;
+};
 
 void read_later(YamlFields* in, std::string_view name, std::string_view help,
                 std::optional<Moment>* moment) {
@@ -111,31 +137,6 @@ void read_module_types(YamlFields* in) {
                             in->path(), type));
 }
 
-}  // namespace
-
-std::unique_ptr<Modifier> QuantizationModifier::read(YamlFields* in, Place place) {
-  QuantizationOptions options;
-  options.start_is_default = lacks_moment(*in, "start");
-  read_moment(in,
-              {.name = "start",
-               .help = "moment from which on layers are quantized",
-               .minus_one = MinusOne::kRunStart,
-               .is_minus_one_by_default = true},
-              &options.start);
-  options.layers.read(in);
-  read_later(in, "disable_quantization_observer", "moment from which on ranges stay as they are",
-             &options.observers_off);
-  read_later(in, "freeze_bn_stats",
-             "moment from which on running statistics of batch normalisation stay",
-             &options.batch_norm_frozen);
-  read_no_end(in, "once on, quantization stays on");
-  read_output_keys(in);
-  read_fixed_keys(in);
-  read_module_types(in);
-  in->done();
-  return std::make_unique<QuantizationModifier>(std::move(options), in->path(), std::move(place));
-}
-
 void QuantizationModifier::place_in(StageSpan* stage) {
   stage->place(&options_.start);
   stage->place(&options_.observers_off);
@@ -186,6 +187,31 @@ void QuantizationModifier::contribute(TimelineBuilder* builder) const {
         return layer.has_batch_norm;
       }))
     builder->warn("freeze_bn_stats has no effect: the model has no batch normalisation");
+}
+
+}  // namespace
+
+Modifiers read_quantization(YamlFields* in, const SourceLocation& location) {
+  QuantizationOptions options;
+  options.start_is_default = lacks_moment(*in, "start");
+  read_moment(in,
+              {.name = "start",
+               .help = "moment from which on layers are quantized",
+               .minus_one = MinusOne::kRunStart,
+               .is_minus_one_by_default = true},
+              &options.start);
+  options.layers.read(in);
+  read_later(in, "disable_quantization_observer", "moment from which on ranges stay as they are",
+             &options.observers_off);
+  read_later(in, "freeze_bn_stats",
+             "moment from which on running statistics of batch normalisation stay",
+             &options.batch_norm_frozen);
+  read_no_end(in, "once on, quantization stays on");
+  read_output_keys(in);
+  read_fixed_keys(in);
+  read_module_types(in);
+  in->done();
+  return one_modifier<QuantizationModifier>(std::move(options), *in, location);
 }
 
 }  // namespace lockstep::recal

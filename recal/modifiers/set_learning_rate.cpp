@@ -1,13 +1,51 @@
-#include "recal/modifiers/set_learning_rate.h"
+#include "recal/modifiers/modifiers.h"
 
 #include <fmt/format.h>
 
 #include "recal/modifiers/modifier_fields.h"
+#include "recal/timeline/timeline.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+namespace {
 
-std::unique_ptr<Modifier> SetLearningRate::read(YamlFields* in, Place place) {
+struct SetLearningRateOptions {
+  std::optional<Moment> start;
+  double learning_rate = 0;
+  bool start_is_default = false;  ///< the recipe names none
+  ParamGroups groups;
+};
+
+/// Sets the learning rate once, at its start; it stays until another modifier writes it.
+class SetLearningRate final : public Modifier {
+ public:
+  SetLearningRate(SetLearningRateOptions options, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(options) {}
+
+  Window window() const override { return {options_.start, std::nullopt}; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.start); }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+
+ private:
+  SetLearningRateOptions options_;
+};
+
+std::string SetLearningRate::summary() const {
+  return fmt::format("learning rate {}{}", options_.learning_rate, options_.groups.text());
+}
+
+void SetLearningRate::contribute(TimelineBuilder* builder) const {
+  if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
+  const int64_t step = builder->step_of(*options_.start);
+  builder->claim_learning_rate(options_.groups, {step, step + 1});
+  builder->add_for_groups(step, ActionKind::kSetLearningRate, options_.learning_rate,
+                          options_.groups);
+}
+
+}  // namespace
+
+Modifiers read_set_learning_rate(YamlFields* in, const SourceLocation& location) {
   SetLearningRateOptions options;
   options.start_is_default = lacks_moment(*in, "start");
   read_moment(in,
@@ -22,18 +60,6 @@ std::unique_ptr<Modifier> SetLearningRate::read(YamlFields* in, Place place) {
   read_no_end(in, kActsOnce);
   in->done();
   return std::make_unique<SetLearningRate>(options, in->path(), std::move(place));
-}
-
-std::string SetLearningRate::summary() const {
-  return fmt::format("learning rate {}{}", options_.learning_rate, options_.groups.text());
-}
-
-void SetLearningRate::contribute(TimelineBuilder* builder) const {
-  if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
-  const int64_t step = builder->step_of(*options_.start);
-  builder->claim_learning_rate(options_.groups, {step, step + 1});
-  builder->add_for_groups(step, ActionKind::kSetLearningRate, options_.learning_rate,
-                          options_.groups);
 }
 
 }  // namespace lockstep::recal

@@ -1,13 +1,53 @@
-#include "recal/modifiers/set_param.h"
+#include "recal/modifiers/modifiers.h"
 
 #include <fmt/format.h>
 
 #include "recal/modifiers/modifier_fields.h"
+#include "recal/params/param_selector.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+namespace {
 
-std::unique_ptr<Modifier> SetParam::read(YamlFields* in, Place place) {
+struct SetParamOptions {
+  ParamSelector params;
+  double val = 0;
+  std::optional<Moment> start;
+  bool start_is_default = false;  ///< the recipe names none
+  bool params_strict = true;
+  ParamLogs logs = ParamLogs::kByDefault;
+};
+
+/// Sets every element of the named parameters once, at its start; training goes on from there.
+class SetParam final : public Modifier {
+ public:
+  SetParam(SetParamOptions options, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return {options_.start, std::nullopt}; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.start); }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+  ParamLogs param_logs() const override { return options_.logs; }
+
+ private:
+  SetParamOptions options_;
+};
+
+std::string SetParam::summary() const {
+  return fmt::format("sets {} to {}", options_.params.text(), options_.val);
+}
+
+void SetParam::contribute(TimelineBuilder* builder) const {
+  if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
+  const int64_t step = builder->step_of(*options_.start);
+  builder->add(step, ActionKind::kSetParam, options_.val,
+               builder->claim_values({options_.params, options_.params_strict}, {step, step + 1}));
+}
+
+}  // namespace
+
+Modifiers read_set_param(YamlFields* in, const SourceLocation& location) {
   SetParamOptions options;
   options.params.read(in, "params");
   read_param_value(in, "val", &options.val, "the new value of every element");
@@ -23,18 +63,7 @@ std::unique_ptr<Modifier> SetParam::read(YamlFields* in, Place place) {
   read_log_types(in, &options.logs);
   read_no_end(in, kActsOnce);
   in->done();
-  return std::make_unique<SetParam>(std::move(options), in->path(), std::move(place));
-}
-
-std::string SetParam::summary() const {
-  return fmt::format("sets {} to {}", options_.params.text(), options_.val);
-}
-
-void SetParam::contribute(TimelineBuilder* builder) const {
-  if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
-  const int64_t step = builder->step_of(*options_.start);
-  builder->add(step, ActionKind::kSetParam, options_.val,
-               builder->claim_values({options_.params, options_.params_strict}, {step, step + 1}));
+  return one_modifier<SetParam>(std::move(options), *in, location);
 }
 
 }  // namespace lockstep::recal

@@ -1,29 +1,38 @@
-#include "recal/modifiers/trainable_params.h"
+#include "recal/modifiers/modifiers.h"
 
 #include <fmt/format.h>
 
 #include "recal/modifiers/modifier_fields.h"
+#include "recal/params/param_selector.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+namespace {
 
-std::unique_ptr<Modifier> TrainableParams::read(YamlFields* in, Place place) {
-  TrainableParamsOptions options;
-  options.params.read(in, "params");
-  in->read("trainable", &options.trainable, "true: they are trained; false: they are frozen");
-  in->read("exclusive", &options.exclusive, "with trainable: all others are frozen");
-  if (options.exclusive && !options.trainable)
-    in->fault("exclusive",
-              fmt::format("'{0}.exclusive' freezes all others, which needs 'trainable: true': name "
-                          "the parameters to be trained",
-                          in->path()));
-  read_window(in, &options.window, Bounds::kOptional);
-  read_params_strict(in, &options.params_strict);
-  read_constant_logging(in);
-  read_log_types(in, &options.logs);
-  in->done();
-  return std::make_unique<TrainableParams>(std::move(options), in->path(), std::move(place));
-}
+struct TrainableParamsOptions {
+  ParamSelector params;
+  bool trainable = true;
+  bool exclusive = false;  ///< all other parameters are frozen; only where trainable
+  Window window;           ///< open bounds: the run's
+  bool params_strict = true;
+  ParamLogs logs = ParamLogs::kByDefault;
+};
+
+/// Says whether the named parameters are trained. At its end they go back to what they were before.
+class TrainableParams final : public Modifier {
+ public:
+  TrainableParams(TrainableParamsOptions options, std::string tag, SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place_open(&options_.window); }
+  std::string summary() const override;
+  void contribute(TimelineBuilder* builder) const override;
+  ParamLogs param_logs() const override { return options_.logs; }
+
+ private:
+  TrainableParamsOptions options_;
+};
 
 std::string TrainableParams::summary() const {
   return fmt::format("{} {}{}", options_.trainable ? "trains" : "freezes", options_.params.text(),
@@ -38,6 +47,26 @@ void TrainableParams::contribute(TimelineBuilder* builder) const {
   if (steps.first < steps.last)
     builder->claim_trainable({options_.params, options_.params_strict}, steps, options_.trainable,
                              options_.exclusive);
+}
+
+}  // namespace
+
+Modifiers read_trainable_params(YamlFields* in, const SourceLocation& location) {
+  TrainableParamsOptions options;
+  options.params.read(in, "params");
+  in->read("trainable", &options.trainable, "true: they are trained; false: they are frozen");
+  in->read("exclusive", &options.exclusive, "with trainable: all others are frozen");
+  if (options.exclusive && !options.trainable)
+    in->fault("exclusive",
+              fmt::format("'{0}.exclusive' freezes all others, which needs 'trainable: true': name "
+                          "the parameters to be trained",
+                          in->path()));
+  read_window(in, &options.window, Bounds::kOptional);
+  read_params_strict(in, &options.params_strict);
+  read_constant_logging(in);
+  read_log_types(in, &options.logs);
+  in->done();
+  return one_modifier<TrainableParams>(std::move(options), *in, location);
 }
 
 }  // namespace lockstep::recal

@@ -136,7 +136,7 @@ bool ParamSelector::add(YamlFields* in, std::string_view key, const YAML::Node& 
   std::string error;
   const NamePattern pattern(node.Scalar(), &error);
   if (!error.empty()) return refuse(error);
-  entries_.push_back({pattern, place_of(in->document(), node)});
+  entries_.push_back({pattern, location_of(in->document(), node)});
   return true;
 }
 
@@ -153,7 +153,7 @@ std::vector<int64_t> ParamSelector::select(
       any = chosen[i] = true;
     }
     if (!any && !unmatched->full())
-      unmatched->add(entry.place.fault(no_match_message(entry.pattern)));
+      unmatched->add(entry.location.fault(no_match_message(entry.pattern)));
   }
   std::vector<int64_t> indexes;
   for (size_t i = 0; i < n; ++i)

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/tensors/layer_info.h"
+#include "base/yaml/source_location.h"
 #include "base/yaml/yaml_fields.h"
-#include "recal/timeline/modifier.h"
 #include "recal/params/name_pattern.h"
 
 namespace lockstep::recal {
@@ -58,7 +58,7 @@ class ParamSelector {
   enum class All { kNo, kEverything, kPrunable };
   struct Entry {
     NamePattern pattern;
-    Place place;
+    SourceLocation location;
   };
 
   bool read_list(YamlFields* in, std::string_view key, const YAML::Node& list);

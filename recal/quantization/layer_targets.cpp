@@ -61,7 +61,7 @@ bool names(const NamePattern& pattern, const std::string& name) {
 }  // namespace
 
 LayerTarget::LayerTarget(const YAML::Node& node, std::string_view key, YamlFields* in)
-    : pattern_(pattern_of(node, key, in)), place_(place_of(in->document(), node)) {}
+    : pattern_(pattern_of(node, key, in)), location_(location_of(in->document(), node)) {}
 
 bool LayerTarget::is_foreign_class() const {
   return !pattern_.is_regex() && looks_like_class(text()) && find_class(text()) == nullptr;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/tensors/layer_info.h"
+#include "base/yaml/source_location.h"
 #include "base/yaml/yaml_fields.h"
-#include "recal/timeline/modifier.h"
 #include "recal/params/name_pattern.h"
 #include "recal/params/param_selector.h"
 
@@ -25,7 +25,7 @@ class LayerTarget {
   LayerTarget(const YAML::Node& node, std::string_view key, YamlFields* in);
 
   const std::string& text() const { return pattern_.text(); }
-  const Place& place() const { return place_; }
+  const SourceLocation& location() const { return location_; }
   /// True for a text that can only be the class of modules which are never quantized. A layer of
   /// that very name would still be meant.
   bool is_foreign_class() const;
@@ -37,7 +37,7 @@ class LayerTarget {
 
  private:
   NamePattern pattern_;
-  Place place_;
+  SourceLocation location_;
 };
 
 /// Reads a list of them, or a lone one; undefined: none.

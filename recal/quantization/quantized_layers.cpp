@@ -152,7 +152,7 @@ void QuantizedLayers::check_targets(TimelineBuilder* builder) const {
       foreign.push_back(target->text());
     } else if (params && !is_in) {
       const std::string message = no_module_message(*target, layers);
-      strict_ ? builder->fault(target->place().fault(message)) : builder->warn(message);
+      strict_ ? builder->fault(target->location().fault(message)) : builder->warn(message);
     }
   }
   if (!foreign.empty())

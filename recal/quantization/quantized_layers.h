@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/yaml/yaml_fields.h"
+#include "recal/params/param_selector.h"
 #include "recal/quantization/layer_scheme.h"
 #include "recal/quantization/layer_targets.h"
-#include "recal/params/param_selector.h"
 
 namespace lockstep::recal {
 

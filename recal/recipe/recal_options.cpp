@@ -6,6 +6,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/error.h"
+#include "recal/recipe/recipe_reader.h"
 
 namespace lockstep::recal {
 namespace {
@@ -17,7 +18,7 @@ Recipe load_named(YamlFields* in, const std::string& name, const std::string& st
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) continue;
     try {
-      return Recipe::load(path.string(), in->faults(), stage);
+      return load_recipe(path.string(), in->faults(), stage);
     } catch (const Error& fault) {
       in->fault("recipe", fault.what());
       return {};
@@ -46,7 +47,7 @@ Recipe read_recipe(YamlFields* in) {
     return {};
   }
   if (is_named) return load_named(in, name, stage);
-  return inlined.IsDefined() ? Recipe::from_modifiers(inlined, in->document(), in->faults())
+  return inlined.IsDefined() ? recipe_of_modifiers(inlined, in->document(), in->faults())
                              : Recipe();
 }
 

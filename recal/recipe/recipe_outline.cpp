@@ -8,8 +8,8 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/yaml/yaml_fields.h"
-#include "recal/timeline/modifier.h"
 #include "recal/modifiers/modifier_table.h"
+#include "recal/timeline/modifier.h"
 
 namespace lockstep::recal {
 namespace {
@@ -205,7 +205,7 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
       chosen.push_back(stage);
     } else {
       outline->notes.push_back(fmt::format("{}: stage '{}' is left out: it says enabled: false",
-                                           place_of(document, stage.key).text(), stage.name));
+                                           location_of(document, stage.key).text(), stage.name));
     }
   }
   if (chosen.empty() && !name.empty()) {

@@ -69,7 +69,7 @@ class StageLine {
     if (!span.fault().empty())
       fault(stage.key, fmt::format("stage '{}': {}", stage.name, span.fault()));
     notes_.push_back(fmt::format(
-        "{}: stage '{}' runs from {} to {}", place_of(document_, stage.key).text(), stage.name,
+        "{}: stage '{}' runs from {} to {}", location_of(document_, stage.key).text(), stage.name,
         start_.sentence_text(), end ? end->sentence_text() : "the run's end"));
     if (end) start_ = *end;
   }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "recal/timeline/modifier.h"
 #include "recal/recipe/recipe_outline.h"
+#include "recal/timeline/modifier.h"
 
 namespace lockstep::recal {
 

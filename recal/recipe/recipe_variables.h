@@ -13,9 +13,9 @@
 
 namespace lockstep::recal {
 
-/// The variables of a recipe, and what `eval(EXPRESSION)` makes of them (recal/recipe/expression.h). A
-/// variable's bare name, `eval(mask_type)`, stands for the variable as it is: a text, a list of
-/// scalars or a map of such as well as a number.
+/// The variables of a recipe, and what `eval(EXPRESSION)` makes of them
+/// (recal/recipe/expression.h). A variable's bare name, `eval(mask_type)`, stands for the variable
+/// as it is: a text, a list of scalars or a map of such as well as a number.
 ///
 /// Copies are for the stages of a recipe, each of which may have variables of its own. Values are
 /// put into the document's tree, so that whoever reads it afterwards finds numbers; the

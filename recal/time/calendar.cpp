@@ -31,19 +31,19 @@ Rhythm rhythm_of(const Moment& start, const Period& period) {
   return {.start_epochs = start.epoch, .start_steps = start.step, .period = period};
 }
 
-Calendar::Calendar(const Recipe& recipe, int64_t steps_per_epoch, std::optional<int64_t> max_steps)
+Calendar::Calendar(const std::vector<Window>& windows, int64_t steps_per_epoch,
+                   std::optional<int64_t> max_steps)
     : steps_per_epoch_(steps_per_epoch) {
   check(steps_per_epoch >= 1 && steps_per_epoch <= kMaxStepsPerEpoch, "steps per epoch: 1 to 10^9");
   bool names_run_end = false;
-  for (const auto& modifier : recipe.modifiers()) {
-    const Window window = modifier->window();
+  for (const Window& window : windows) {
     if (window.start) note_start(*window.start);
     if (!window.end) continue;
     names_run_end = names_run_end || window.end->is_run_end();
     if (!window.end->is_run_end()) run_end_ = std::max(run_end_.value_or(0), step_of(*window.end));
   }
-  for (const auto& modifier : recipe.modifiers())
-    if (const Window window = modifier->window(); run_end_ && window.start && !window.end)
+  for (const Window& window : windows)
+    if (run_end_ && window.start && !window.end)
       run_end_ = std::max(*run_end_, next_epoch(*window.start));
   min_epochs_ = first_epoch_.value_or(0);
   if (!run_end_ && names_run_end) run_end_ = max_steps;

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "recal/timeline/modifier.h"
-#include "recal/timeline/recipe.h"
+#include "recal/time/moment.h"
 
 namespace lockstep::recal {
 
@@ -25,7 +24,9 @@ class Calendar {
   static constexpr int64_t kMaxStepsPerEpoch = 1'000'000'000;
   static constexpr size_t kMaxUpdates = 100'000;  ///< of all modifiers together
 
-  Calendar(const Recipe& recipe, int64_t steps_per_epoch, std::optional<int64_t> max_steps);
+  /// `windows`: of the recipe's modifiers.
+  Calendar(const std::vector<Window>& windows, int64_t steps_per_epoch,
+           std::optional<int64_t> max_steps);
 
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
   double epoch_of(int64_t step) const {

@@ -24,10 +24,10 @@ bool GroupClaims::add(const Modifier& writer, int group, StepRange steps, Faults
     if (!meets || clash >= std::min(steps.last, claim.steps.last)) continue;
     if (claim.writer == &writer) continue;
     const int shared = group == kAllGroups ? claim.group : group;
-    faults->add(writer.place().fault(
-        fmt::format("{} and {} ({}) both write {}{} at step {} (epoch {:.6g})", writer.tag(),
-                    claim.writer->tag(), claim.writer->place().text(), quantity_, of_group(shared),
-                    clash, static_cast<double>(clash) / static_cast<double>(steps_per_epoch_))));
+    faults->add(writer.location().fault(fmt::format(
+        "{} and {} ({}) both write {}{} at step {} (epoch {:.6g})", writer.tag(),
+        claim.writer->tag(), claim.writer->location().text(), quantity_, of_group(shared), clash,
+        static_cast<double>(clash) / static_cast<double>(steps_per_epoch_))));
     is_free = false;
   }
   claims_.push_back({&writer, group, steps});

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/yaml/yaml_document.h"
-#include "recal/timeline/modifier.h"
 #include "recal/params/param_groups.h"
+#include "recal/timeline/modifier.h"
 
 namespace lockstep::recal {
 

@@ -4,28 +4,12 @@
 #include <string>
 #include <string_view>
 
-#include "base/yaml/yaml_document.h"
+#include "base/yaml/source_location.h"
 #include "recal/time/moment.h"
 
 namespace lockstep::recal {
 
 class TimelineBuilder;
-
-/// Where something stands in its source, kept after the YAML tree is gone, for faults that show up
-/// only once the model is known.
-struct Place {
-  std::string file;
-  int64_t line = 0;  ///< from 1; 0: unknown
-  int64_t column = 0;
-  std::string source_line;
-
-  Fault fault(std::string message) const {
-    return {file, line, column, std::move(message), source_line};
-  }
-  /// file:line
-  std::string text() const;
-};
-Place place_of(const YamlDocument& document, const YAML::Node& node);
 
 /// Where the parameters of a modifier have summaries of their own.
 enum class ParamLogs {
@@ -38,12 +22,13 @@ enum class ParamLogs {
 /// step 0, so equal ranks stay equal and a resumed run takes the path of an unbroken one.
 class Modifier {
  public:
-  Modifier(std::string tag, Place place) : tag_(std::move(tag)), place_(std::move(place)) {}
+  Modifier(std::string tag, SourceLocation location)
+      : tag_(std::move(tag)), location_(std::move(location)) {}
   virtual ~Modifier() = default;
 
   /// The recipe tag without its '!', as written: GradualKSModifier, or another name of it.
   const std::string& tag() const { return tag_; }
-  const Place& place() const { return place_; }
+  const SourceLocation& location() const { return location_; }
 
   virtual Window window() const = 0;
   /// Makes the moments that it names those of the run, where it stands in a stage. Call once,
@@ -59,7 +44,7 @@ class Modifier {
 
  private:
   std::string tag_;
-  Place place_;
+  SourceLocation location_;
 };
 
 }  // namespace lockstep::recal

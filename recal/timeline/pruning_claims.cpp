@@ -9,8 +9,8 @@ namespace {
 
 Fault two_pruners(const Modifier& second, const Modifier& first, const std::string& name,
                   std::string_view hint) {
-  return second.place().fault(fmt::format("{} and {} ({}) both prune '{}'{}", second.tag(),
-                                          first.tag(), first.place().text(), name, hint));
+  return second.location().fault(fmt::format("{} and {} ({}) both prune '{}'{}", second.tag(),
+                                             first.tag(), first.location().text(), name, hint));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ std::string kept_no_longer(const QuantizationClaim& claim, const std::string& la
       "would come back: keep them with a ConstantKSModifier listed behind it, or with "
       "leave_enabled: true",
       claim.modifier->tag(), layer, claim.first_step, pruned.pruner->tag(),
-      pruned.pruner->place().text(), *pruned.released);
+      pruned.pruner->location().text(), *pruned.released);
 }
 
 /// What two claims must share beside their layers, as they have one state for the whole model.
@@ -37,8 +37,8 @@ bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Faults* f
     const std::string key = differing_key(claim, other);
     if (both.empty() && key.empty()) continue;
     const std::string names = fmt::format("{} and {} ({})", claim.modifier->tag(),
-                                          other.modifier->tag(), other.modifier->place().text());
-    faults->add(claim.modifier->place().fault(
+                                          other.modifier->tag(), other.modifier->location().text());
+    faults->add(claim.modifier->location().fault(
         both.empty()
             ? fmt::format("{} must have the same {}: it holds for the whole model", names, key)
             : fmt::format("{} both quantize '{}'", names,
@@ -63,7 +63,7 @@ std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
       const std::optional<PruningClaim> pruned = pruning.find(layer.weight_param);
       if (!pruned) continue;
       if (pruned->released && (!total_steps || *pruned->released < *total_steps)) {
-        faults->add(claim.modifier->place().fault(kept_no_longer(claim, layer.name, *pruned)));
+        faults->add(claim.modifier->location().fault(kept_no_longer(claim, layer.name, *pruned)));
         break;  // one fault says it for all its layers
       }
       const bool still_prunes = pruned->pruning && claim.first_step < pruned->pruning->last;

@@ -37,8 +37,8 @@ struct Action {
   double value = 0;
   int modifier = 0;        ///< index in Timeline::modifiers()
   int param_set = -1;      ///< index in Timeline::param_sets(); -1: none
-  int group = kAllGroups;  ///< rates and decays: kWeightGroup, kOtherGroup (base/tensors/params.h) or all;
-                           ///< without a model also groups that no run has
+  int group = kAllGroups;  ///< rates and decays: kWeightGroup, kOtherGroup (base/tensors/params.h)
+                           ///< or all; without a model also groups that no run has
   int formula = -1;  ///< index in Timeline::rate_formulas(): the rate then follows it at every
                      ///< step, from `value` on; -1: `value` holds
 };

@@ -4,10 +4,11 @@
 
 #include <fmt/format.h>
 
-#include "recal/modifiers/epoch_range.h"
-
 namespace lockstep::recal {
 namespace {
+
+/// The modifier that only says how long to train.
+constexpr std::string_view kEpochRangeTag = "EpochRangeModifier";
 
 std::vector<const Action*> actions_of(const Timeline& timeline, size_t modifier) {
   std::vector<const Action*> own;
@@ -48,7 +49,7 @@ bool is_reached(const Action& action, int64_t last_step) {
 std::vector<std::string> widening_notes(const Timeline& timeline) {
   const ModifierEntry* range = nullptr;
   for (const ModifierEntry& entry : timeline.modifiers())
-    if (entry.tag == EpochRange::kTag && entry.end_step &&
+    if (entry.tag == kEpochRangeTag && entry.end_step &&
         (!range || *entry.end_step > *range->end_step))
       range = &entry;
   std::vector<std::string> notes;
@@ -74,7 +75,7 @@ std::vector<std::string> idle_warnings(const Timeline& timeline, std::optional<i
   std::vector<std::string> warnings;
   for (size_t i = 0; i < timeline.modifiers().size(); ++i) {
     const ModifierEntry& entry = timeline.modifiers()[i];
-    if (entry.tag == EpochRange::kTag) continue;
+    if (entry.tag == kEpochRangeTag) continue;
     const std::string why = idleness(timeline, i, last_step);
     if (!why.empty()) warnings.push_back(fmt::format("{}: {}: {}", entry.place, entry.tag, why));
   }

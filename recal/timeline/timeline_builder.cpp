@@ -16,13 +16,19 @@ std::vector<std::string> names_of(const TimelineInputs& inputs) {
   return names;
 }
 
+std::vector<Window> windows_of(const Recipe& recipe) {
+  std::vector<Window> windows;
+  for (const auto& modifier : recipe.modifiers()) windows.push_back(modifier->window());
+  return windows;
+}
+
 }  // namespace
 
 TimelineBuilder::TimelineBuilder(const Recipe& recipe, const TimelineInputs& inputs, Faults* faults)
     : recipe_(recipe),
       inputs_(inputs),
       faults_(faults),
-      calendar_(recipe, inputs.steps_per_epoch, inputs.max_steps),
+      calendar_(windows_of(recipe), inputs.steps_per_epoch, inputs.max_steps),
       rates_("the learning rate", inputs.steps_per_epoch),
       decays_("the weight decay", inputs.steps_per_epoch),
       trainable_(names_of(inputs), inputs.frozen_at_start),
@@ -109,7 +115,7 @@ void TimelineBuilder::describe_current() {
   };
   timeline_.modifiers_.push_back({.tag = now().tag(),
                                   .summary = now().summary(),
-                                  .place = now().place().text(),
+                                  .place = now().location().text(),
                                   .window = window,
                                   .start_step = step_or_none(window.start),
                                   .end_step = step_or_none(window.end),
@@ -188,7 +194,8 @@ void TimelineBuilder::add_formula(int64_t first_step, const RateFormula& formula
 }
 
 void TimelineBuilder::note(const std::string& message) {
-  timeline_.notes_.push_back(fmt::format("{}: {}: {}", now().place().text(), now().tag(), message));
+  timeline_.notes_.push_back(
+      fmt::format("{}: {}: {}", now().location().text(), now().tag(), message));
 }
 
 void TimelineBuilder::note_default(std::string_view key, std::string_view value) {
@@ -198,11 +205,11 @@ void TimelineBuilder::note_default(std::string_view key, std::string_view value)
 
 void TimelineBuilder::warn(const std::string& message) {
   timeline_.warnings_.push_back(
-      fmt::format("{}: {}: {}", now().place().text(), now().tag(), message));
+      fmt::format("{}: {}: {}", now().location().text(), now().tag(), message));
 }
 
 void TimelineBuilder::fault(const std::string& message) {
-  faults_->add(now().place().fault(message));
+  faults_->add(now().location().fault(message));
 }
 
 }  // namespace lockstep::recal

@@ -120,7 +120,7 @@ void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params, const Gra
       return warn(
           fmt::format("starts at sparsity {} while {} ({}) leaves '{}' at {}: nothing more "
                       "is pruned until the curve passes that",
-                      claim.init_sparsity, fall->before->tag(), fall->before->place().text(),
+                      claim.init_sparsity, fall->before->tag(), fall->before->location().text(),
                       name_of_param(param), fall->final_sparsity));
 }
 
@@ -215,7 +215,7 @@ int TimelineBuilder::claim_values(const Selection& selection, StepRange steps) {
     const int64_t clash = std::max(steps.first, claim.steps.first);
     if (both.empty() || clash >= std::min(steps.last, claim.steps.last)) continue;
     fault(fmt::format("{} and {} ({}) both set the values of '{}' at step {}", now().tag(),
-                      claim.modifier->tag(), claim.modifier->place().text(),
+                      claim.modifier->tag(), claim.modifier->location().text(),
                       name_of_param(both.front()), clash));
   }
   values_.push_back({&now(), steps, params});

@@ -25,10 +25,10 @@ void TrainableClaims::add(const Modifier& modifier, const std::vector<int64_t>& 
     if (claim.trainable == trainable || clash >= std::min(steps.last, claim.steps.last)) continue;
     const std::vector<int64_t> both = shared(params, claim.params);
     if (both.empty()) continue;
-    faults->add(modifier.place().fault(
-        fmt::format("{} makes '{}' {} at step {}, {} ({}) makes it {}", modifier.tag(),
-                    names_[static_cast<size_t>(both.front())], word(trainable), clash,
-                    claim.modifier->tag(), claim.modifier->place().text(), word(claim.trainable))));
+    faults->add(modifier.location().fault(fmt::format(
+        "{} makes '{}' {} at step {}, {} ({}) makes it {}", modifier.tag(),
+        names_[static_cast<size_t>(both.front())], word(trainable), clash, claim.modifier->tag(),
+        claim.modifier->location().text(), word(claim.trainable))));
   }
   claims_.push_back({&modifier, params, steps, trainable});
 }
@@ -56,7 +56,7 @@ void TrainableClaims::add_ends(std::vector<TrainableChange>* changes) const {
 void TrainableClaims::require_some(const TrainableChange& change, Faults* faults) const {
   for (int64_t param = 0; param < static_cast<int64_t>(names_.size()); ++param)
     if (is_trainable(param, change.step)) return;
-  faults->add(change.modifier->place().fault(
+  faults->add(change.modifier->location().fault(
       fmt::format("at step {} nothing is left to train: {} freezes the last parameters",
                   change.step, change.modifier->tag())));
 }

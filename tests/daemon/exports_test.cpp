@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/restore/restore.h"
 #include "daemon/exports/export.h"
 #include "daemon/exports/onnx.h"
 #include "daemon/exports/saved_network.h"

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "daemon/run/assembly.h"
 #include "daemon/commands.h"
+#include "daemon/run/assembly.h"
 #include "daemon/run/saved_facts.h"
 #include "dist/self_communicator.h"
 #include "support/temporary_folder.h"

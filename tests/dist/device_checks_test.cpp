@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "dist/bucket/mean_gradient.h"
-#include "dist/self_communicator.h"
 #include "dist/bucket/square_sum.h"
+#include "dist/self_communicator.h"
 
 namespace lockstep::dist {
 namespace {

@@ -27,7 +27,7 @@ def require_torch():
 def answers_of(file):
     """{"num_samples", "accuracy", "loss"}, by onnxruntime for .onnx and by PyTorch for .pt."""
     require_python()
-    done = subprocess.run([PYTHON, pathlib.Path(__file__).with_name("exported_digits.py"), file,
+    done = subprocess.run([PYTHON, pathlib.Path(__file__).parent / "programs/exported_digits.py", file,
                            SOURCE / "data" / "digits" / "digits.csv"], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

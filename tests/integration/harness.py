@@ -20,7 +20,7 @@ LOCKSTEP = BUILD / "bin" / "lockstep"
 FAULTY_RANK = BUILD / "tests" / "integration" / "faulty_rank"
 MPIRUN = SOURCE / "launch" / "mpirun.sh"
 DIGITS = SOURCE / "configs" / "digits.yaml"
-ENDLESS = pathlib.Path(__file__).with_name("endless.yaml")
+ENDLESS = pathlib.Path(__file__).parent / "programs/endless.yaml"
 ANSWER_S = 100  # no command of these tests takes this long
 
 

@@ -66,7 +66,7 @@ class Quantize(LockstepTest):
         self.check_zeros(run, file)
         self.assertLess(file.stat().st_size, 25_866 * 4 / 3)
 
-        done = subprocess.run([PYTHON, SOURCE / "tests" / "integration" / "int8_digits.py", file,
+        done = subprocess.run([PYTHON, SOURCE / "tests/integration/programs/int8_digits.py", file,
                                SOURCE / "data" / "digits" / "digits.csv"], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         print(f"trained: {summary['eval']}\nin whole numbers: {done.stdout}", end="")

@@ -50,7 +50,7 @@ class Resume(LockstepTest):
 
     def test_every_modifier_survives_stops(self):
         """Stopped again and again, while weights are frozen, pruned, set and quantized: bit for bit the unbroken run."""
-        recipe = pathlib.Path(__file__).with_name("every_modifier.yaml")
+        recipe = pathlib.Path(__file__).parent / "programs/every_modifier.yaml"
         for optimizer in ("{type: momentum, learning_rate: 0.1}", "{type: adam, learning_rate: 0.001}"):
             sets = [f"recipe={recipe}", f"optimizer={optimizer}", "checkpoint.save_checkpoints_steps=1000", "eval.every_epochs=0"]
             name = re.search(r"type: (\w+)", optimizer)[1]

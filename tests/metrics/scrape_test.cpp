@@ -12,8 +12,8 @@
 #include "full_page.h"
 #include "http_client.h"
 #include "metrics/exposition.h"
-#include "metrics/http_metrics.h"
 #include "metrics/http/http_server.h"
+#include "metrics/http_metrics.h"
 #include "metrics/training_metrics.h"
 
 namespace lockstep::metrics {

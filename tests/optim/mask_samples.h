@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "base/bits/bit_mask.h"
-#include "base/random.h"
 #include "base/bits/simd.h"
+#include "base/random.h"
 
 namespace lockstep::optim {
 

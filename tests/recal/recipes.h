@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/tensors/params.h"
-#include "recal/timeline/recipe.h"
+#include "recal/recipe/recipe_reader.h"
 #include "recal/timeline/timeline.h"
 
 namespace lockstep::recal {
@@ -22,7 +22,7 @@ inline std::string recipe_of(const std::vector<std::string>& items) {
 /// The only recipe of a text that must have no fault.
 inline Recipe good_recipe(const std::string& text) {
   Faults faults;
-  Recipe recipe = Recipe::parse("r.yaml", text, &faults);
+  Recipe recipe = parse_recipe("r.yaml", text, &faults);
   EXPECT_TRUE(faults.empty()) << faults.text();
   return recipe;
 }
@@ -39,7 +39,7 @@ inline std::string brief(const Faults& faults) {
 
 inline std::string faults_of(const std::string& text) {
   Faults faults;
-  Recipe::parse("r.yaml", text, &faults);
+  parse_recipe("r.yaml", text, &faults);
   return brief(faults);
 }
 

@@ -12,11 +12,12 @@ import check_rules  # noqa: E402
 GOOD = {
     "base/error.h": "enum class ExitCode : int {\n  kDone = 0,\n  kUsage = 64,  ///< wrong command line\n};\n",
     "docs/exit_codes.md": "| 0 | `kDone` | done |\n| 64 | `kUsage` | wrong |\n",
-    "recal/modifiers/modifier_table.cpp": "constexpr std::array kTable = {\n    TableRow{Pruning::kTag, Pruning::read},\n};\n",
-    "recal/pruning.h": 'class Pruning final : public Modifier {\n  static constexpr std::string_view kTag = "PruningModifier";\n};\n',
+    "recal/modifiers/modifier_table.cpp": 'constexpr std::array kTable = {\n    TableRow{"PruningModifier", read_pruning},\n};\n',
     "docs/recipe.md": "### `!PruningModifier`: prune\n\nSee [codes](exit_codes.md#table), [the web](https://example.org).\n",
     "tests/base/CMakeLists.txt": "lockstep_test(base_tests SOURCES text_test.cpp)\n",
     "tests/base/text_test.cpp": "// a test\n",
+    "tests/deep/CMakeLists.txt": "lockstep_test(deep_tests SOURCES inner/deep_test.cpp)\n",
+    "tests/deep/inner/deep_test.cpp": "// a test\n",
     "tests/whole/CMakeLists.txt": 'foreach(name IN ITEMS run other)\n  add_test(NAME x COMMAND python3 "${name}_test.py")\n',
     "tests/whole/run_test.py": "# a test\n",
 }

@@ -30,6 +30,30 @@ class Layers(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertEqual(done.stdout, "low/a.h:2: low may not include high\n")
 
+    def check_sub_folders(self, layers, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            (root / "layers.txt").write_text(layers)
+            return check_layers(root, root / "layers.txt").stdout
+
+    def test_a_wrong_include_between_sub_folders_is_named(self):
+        layers = "room:\nroom/low:\nroom/high: low\nroom/.: high\n"
+        good = {"room/low/a.h": "", "room/high/b.h": '#include "room/low/a.h"\n', "room/c.h": '#include "room/low/a.h"\n'}
+        self.assertIn("follow the declared dependencies", self.check_sub_folders(layers, good))
+        bad = {"room/low/d.h": '#include "room/high/b.h"\n', "room/high/e.h": '\n#include "room/c.h"\n'}
+        self.assertEqual(self.check_sub_folders(layers, {**good, **bad}),
+                         "room/high/e.h:2: room/high may not include room/.\n"
+                         "room/low/d.h:1: room/low may not include room/high\n")
+
+    def test_sub_folders_are_declared_and_without_a_cycle(self):
+        self.assertEqual(self.check_sub_folders("room:\nroom/low:\n", {"room/other/a.h": ""}),
+                         "room/other/a.h: room/other is no declared folder of room\n")
+        self.assertIn("room/low: uses itself, through room/high",
+                      self.check_sub_folders("room:\nroom/low: high\nroom/high: low\n", {"room/low/a.h": ""}))
+
     def test_a_cycle_fails_at_configure(self):
         for uses, works in (("", True), ("USES high", False)):
             with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/random.h"
 #include "model/model.h"
+#include "recal/recipe/recipe_reader.h"
 #include "support/thread_world.h"
 #include "train/step/layout.h"
 #include "train/step/rate_schedule.h"
@@ -89,7 +90,7 @@ struct Rank {
 
   static recal::ScheduledModifierManager read_recipe() {
     Faults faults;
-    recal::Recipe recipe = recal::Recipe::parse("all.yaml", kEveryModifier, &faults);
+    recal::Recipe recipe = recal::parse_recipe("all.yaml", kEveryModifier, &faults);
     faults.throw_if_any("test");
     return recal::ScheduledModifierManager(std::move(recipe));
   }

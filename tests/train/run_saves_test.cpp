@@ -9,9 +9,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/inspect/best_save.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/save/best_save.h"
 #include "dist/self_communicator.h"
+#include "recal/recipe/recipe_reader.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "support/temporary_folder.h"
 
@@ -88,7 +89,7 @@ struct SavedRun {
  private:
   static recal::Recipe no_modifiers() {
     Faults faults;
-    return recal::Recipe::parse("test.yaml", "version: 1.0.0\nmodifiers: []\n", &faults);
+    return recal::parse_recipe("test.yaml", "version: 1.0.0\nmodifiers: []\n", &faults);
   }
   const recal::ScheduledModifierManager& attached() {
     Faults faults;

@@ -8,6 +8,7 @@
 #include "data/random_dataset.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "dist/replica/replica_check.h"
+#include "recal/recipe/recipe_reader.h"
 #include "train/step/layout.h"
 #include "train/step/trainer.h"
 
@@ -99,7 +100,7 @@ class SmallRun {
   recal::ScheduledModifierManager attached() const {
     Faults faults;
     recal::ScheduledModifierManager manager(
-        recal::Recipe::parse("test.yaml", options.recipe, &faults));
+        recal::parse_recipe("test.yaml", options.recipe, &faults));
     faults.throw_if_any("test");
     manager.attach(model->params(),
                    {.steps_per_epoch = clock.steps_per_epoch,

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "recal/recipe/recipe_reader.h"
 #include "tests/dist/spy_communicator.h"
 #include "tests/support/thread_world.h"
 #include "tests/train/small_run.h"
@@ -125,7 +126,7 @@ struct RecordedRank {
 
   recal::ScheduledModifierManager attached() {
     Faults faults;
-    recal::ScheduledModifierManager manager(recal::Recipe::parse("test.yaml", kRecipe, &faults));
+    recal::ScheduledModifierManager manager(recal::parse_recipe("test.yaml", kRecipe, &faults));
     manager.attach(model.params(), {.steps_per_epoch = clock.steps_per_epoch}, &faults);
     faults.throw_if_any("test");
     return manager;

@@ -32,9 +32,9 @@ class BatchStatistics {
   /// Before the forward pass at `step`: statistics stay from where a recipe freezes them on.
   void follow(const recal::Timeline& timeline, int64_t step);
 
-  /// Where parts of a rank's batch are added up elsewhere (train/step/elastic.h): a number, and after it
-  /// what was noted since the last call, float64 [1 + K] on the CPU; and their sums' way back, of
-  /// which the first is returned. Moves nothing.
+  /// Where parts of a rank's batch are added up elsewhere (train/step/elastic.h): a number, and
+  /// after it what was noted since the last call, float64 [1 + K] on the CPU; and their sums' way
+  /// back, of which the first is returned. Moves nothing.
   at::Tensor take_seen_after(double number);
   double give_seen_after(const at::Tensor& sums_V);
 

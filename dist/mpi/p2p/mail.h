@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
+#include "dist/mpi/p2p/transport.h"
 #include "dist/mpi/peer/back_off.h"
 #include "dist/mpi/peer/call.h"
 #include "dist/mpi/peer/peer.h"
-#include "dist/mpi/p2p/transport.h"
 
 namespace lockstep::dist::mpi {
 

@@ -21,13 +21,13 @@ struct MessageOptions {
 /// Collectives over messages between CPUs. Every call is done when it returns.
 ///
 /// More than `direct_ranks` ranks: dist/mpi/p2p/tree_exchange.h, about 2 log2 N messages a rank for
-/// each collective, and log2 N notes (dist/mpi/p2p/mail.h). Up to there each rank sends to each other,
-/// which is N squared messages but one or two stages. Cost of all_reduce of S bytes then, sent by
-/// each rank: small tensors (S <= 4 KiB, N * S <= 64 KiB) go whole to every rank with its note, S *
-/// (N - 1); larger ones 2 * S * (N - 1) / N: piece r goes to rank r, which adds the N pieces, and
-/// back to all. MPI's own reductions choose their order by size and rank count, so their bits would
-/// depend on both. Tensors travel in chunks, several at a time, which bounds the scratch memory and
-/// keeps both directions of a link busy.
+/// each collective, and log2 N notes (dist/mpi/p2p/mail.h). Up to there each rank sends to each
+/// other, which is N squared messages but one or two stages. Cost of all_reduce of S bytes then,
+/// sent by each rank: small tensors (S <= 4 KiB, N * S <= 64 KiB) go whole to every rank with its
+/// note, S * (N - 1); larger ones 2 * S * (N - 1) / N: piece r goes to rank r, which adds the N
+/// pieces, and back to all. MPI's own reductions choose their order by size and rank count, so
+/// their bits would depend on both. Tensors travel in chunks, several at a time, which bounds the
+/// scratch memory and keeps both directions of a link busy.
 class MessageCommunicator final : public Communicator {
  public:
   /// Makes the children, after all ranks have come; collective over the transport's ranks.

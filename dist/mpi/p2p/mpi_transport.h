@@ -4,8 +4,8 @@
 
 #include <mpi.h>
 
-#include "dist/mpi/peer/mpi_handles.h"
 #include "dist/mpi/p2p/transport.h"
+#include "dist/mpi/peer/mpi_handles.h"
 
 namespace lockstep::dist::mpi {
 

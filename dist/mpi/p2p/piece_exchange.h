@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "dist/mpi/peer/call.h"
 #include "dist/mpi/p2p/mail.h"
+#include "dist/mpi/peer/call.h"
 
 namespace lockstep::dist::mpi {
 

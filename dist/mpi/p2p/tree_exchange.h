@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "dist/mpi/peer/call.h"
 #include "dist/mpi/p2p/mail.h"
+#include "dist/mpi/peer/call.h"
 
 namespace lockstep::dist::mpi {
 

@@ -9,8 +9,8 @@
 
 #include <mpi.h>
 
-#include "dist/mpi/shm/host_room.h"
 #include "dist/mpi/peer/mpi_handles.h"
+#include "dist/mpi/shm/host_room.h"
 
 namespace lockstep::dist::mpi {
 

@@ -5,11 +5,13 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "dist/mpi/shm/host_room.h"
-#include "dist/mpi/make_communicator.h"
 #include "dist/mpi/peer/mpi_handles.h"
+#include "dist/mpi/shm/host_room.h"
 
 namespace lockstep::dist::mpi {
+
+/// Makes the children of a communicator: like make_communicator(), with its options. Collective.
+using MakeCommunicator = std::function<std::unique_ptr<Communicator>(OwnedComm comm)>;
 
 /// Collectives between ranks of one host, over memory that they share. Every call is done when it
 /// returns.

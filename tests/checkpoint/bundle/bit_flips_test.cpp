@@ -12,10 +12,10 @@
 #include "base/bits/bit_mask.h"
 #include "base/error.h"
 #include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/reader/dense_view.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/reader/dense_view.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/restore.h"
 #include "tests/checkpoint/bundle/file_damage.h"
 
 namespace lockstep::checkpoint {

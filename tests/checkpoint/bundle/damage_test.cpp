@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/save/bundle_writer.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/restore.h"
+#include "checkpoint/save/bundle_writer.h"
 #include "tests/checkpoint/bundle/file_damage.h"
 
 namespace lockstep::checkpoint {

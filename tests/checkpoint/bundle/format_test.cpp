@@ -8,13 +8,13 @@
 #include "checkpoint/bundle/bundle_index.h"
 #include "checkpoint/bundle/index_table.h"
 #include "checkpoint/bundle/object_graph.h"
-#include "checkpoint/proto/bundle.pb.h"
-#include "checkpoint/proto/object_graph.pb.h"
-#include "checkpoint/files/save_files.h"
-#include "checkpoint/files/state_names.h"
 #include "checkpoint/bundle/string_tensor.h"
 #include "checkpoint/bundle/tensor_type.h"
 #include "checkpoint/bundle/wire.h"
+#include "checkpoint/files/save_files.h"
+#include "checkpoint/files/state_names.h"
+#include "checkpoint/proto/bundle.pb.h"
+#include "checkpoint/proto/object_graph.pb.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -9,9 +9,9 @@
 
 #include "base/digest.h"
 #include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/files/save_files.h"
 #include "checkpoint/bundle/string_tensor.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/files/save_files.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint::tests {

@@ -4,10 +4,10 @@
 
 #include "base/bits/bit_mask.h"
 #include "base/error.h"
-#include "checkpoint/reader/dense_view.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/files/state_names.h"
+#include "checkpoint/reader/dense_view.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/restore.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {

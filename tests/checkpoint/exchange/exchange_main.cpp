@@ -10,11 +10,11 @@
 
 #include <ATen/ATen.h>
 
-#include "checkpoint/inspect/inspect.h"
 #include "checkpoint/bundle/object_graph.h"
-#include "checkpoint/save/saver.h"
-#include "checkpoint/files/state_names.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/files/state_names.h"
+#include "checkpoint/inspect/inspect.h"
+#include "checkpoint/save/saver.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
 #include "tests/support/thread_world.h"
 

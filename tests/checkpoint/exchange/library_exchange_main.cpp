@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "checkpoint/objects/checkpoint.h"
 #include "checkpoint/objects/import_tensorflow.h"
-#include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/objects/torch_objects.h"
+#include "checkpoint/restore/latest_checkpoint.h"
 
 namespace {
 

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/objects/checkpoint.h"
+#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/restore/restore.h"
 #include "dist/self_communicator.h"
 #include "tests/checkpoint/faults/file_calls.h"
 #include "tests/checkpoint/save_fixture.h"

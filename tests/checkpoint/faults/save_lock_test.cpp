@@ -13,14 +13,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/inspect/collect.h"
 #include "checkpoint/files/rank_faults.h"
-#include "checkpoint/restore/restore.h"
-#include "checkpoint/save/retention.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_space.h"
+#include "checkpoint/inspect/collect.h"
+#include "checkpoint/objects/checkpoint.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/restore.h"
+#include "checkpoint/save/retention.h"
 #include "dist/self_communicator.h"
 #include "tests/checkpoint/faults/file_calls.h"
 #include "tests/checkpoint/save_fixture.h"

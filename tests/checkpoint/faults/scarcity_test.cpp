@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "checkpoint/files/rank_faults.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/restore.h"
 #include "dist/self_communicator.h"
 #include "tests/checkpoint/faults/file_calls.h"
 #include "tests/checkpoint/save_fixture.h"

@@ -7,11 +7,11 @@
 
 #include "base/error.h"
 #include "base/files/folder_lock.h"
-#include "checkpoint/inspect/best_save.h"
+#include "checkpoint/files/save_files.h"
 #include "checkpoint/inspect/garbage.h"
 #include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/restore/restore.h"
-#include "checkpoint/files/save_files.h"
+#include "checkpoint/save/best_save.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "checkpoint/objects/checkpoint.h"
-#include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/latest_checkpoint.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -8,10 +8,10 @@
 #include <torch/optim.h>
 
 #include "base/error.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/objects/torch_objects.h"
+#include "checkpoint/reader/bundle_reader.h"
+#include "checkpoint/restore/latest_checkpoint.h"
 #include "model/mlp.h"
 #include "optim/optimizer.h"
 #include "optim/param_arena.h"

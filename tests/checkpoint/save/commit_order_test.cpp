@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/restore.h"
 #include "dist/self_communicator.h"
 #include "tests/checkpoint/save_fixture.h"
 

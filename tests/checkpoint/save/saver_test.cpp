@@ -8,10 +8,10 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
-#include "checkpoint/reader/bundle_reader.h"
-#include "checkpoint/restore/restore.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/restore.h"
 #include "dist/self_communicator.h"
 #include "tests/checkpoint/save_fixture.h"
 

@@ -13,8 +13,8 @@
 #include "checkpoint/save/save_plan.h"
 #include "checkpoint/save/shard_image.h"
 #include "checkpoint/save/shard_report.h"
-#include "dist/shard/bucket_pieces.h"
 #include "dist/bucket/row_borders.h"
+#include "dist/shard/bucket_pieces.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -24,8 +24,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "dist/reducer/gradient_reducer.h"
 #include "dist/mpi/world.h"
+#include "dist/reducer/gradient_reducer.h"
 #include "tests/dist/reducer/flat_model.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@ import tempfile
 import time
 import unittest
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SOURCE = pathlib.Path(__file__).resolve().parents[3]
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 PROGRAM = BUILD / "tests/dist/bad_day"
 TIMEOUT_S = 2

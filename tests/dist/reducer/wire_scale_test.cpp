@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "base/bits/bit_mask.h"
-#include "dist/reducer/gradient_reducer.h"
 #include "dist/bucket/wire_rounding.h"
+#include "dist/reducer/gradient_reducer.h"
 #include "tests/dist/reducer/flat_model.h"
 #include "tests/dist/spy_communicator.h"
 #include "tests/support/thread_world.h"

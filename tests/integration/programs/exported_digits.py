@@ -10,7 +10,7 @@ import numpy as np
 
 from int8_digits import test_split
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 
 
 def logits_of(path, inputs):

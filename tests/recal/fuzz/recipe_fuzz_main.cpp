@@ -23,7 +23,7 @@
 #include "base/files/files.h"
 #include "heap_meter.h"
 #include "mutator.h"
-#include "recal/timeline/recipe.h"
+#include "recal/recipe/recipe_reader.h"
 #include "recal/timeline/timeline.h"
 
 // Shallow stacks of allocations and a small quarantine: a memory error is found all the same.
@@ -116,7 +116,7 @@ Outcome run(const std::string& text, uint64_t index) {
   Outcome outcome;
   Faults faults;
   const recal::Recipe recipe =
-      recal::Recipe::parse(index % 5 == 0 ? "recipe.md" : "recipe.yaml", text, &faults);
+      recal::parse_recipe(index % 5 == 0 ? "recipe.md" : "recipe.yaml", text, &faults);
   outcome.trouble = trouble_in(faults, text);
   outcome.is_read = faults.empty();
   if (!outcome.is_read) return outcome;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "recal/plan/timeline_text.h"
+#include "recal/recipe/recipe_reader.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
@@ -32,7 +33,7 @@ struct Got {
 /// `{start_epoch: 0, KEYS}` compiled with the model, or without one.
 Got quantized(const std::string& keys, bool has_model = true) {
   Faults faults;
-  const Recipe recipe = Recipe::parse(
+  const Recipe recipe = parse_recipe(
       "r.yaml", recipe_of({"!QuantizationModifier {start_epoch: 0, " + keys + "}"}), &faults);
   TimelineInputs given = inputs();
   if (!has_model) given = {.steps_per_epoch = 10, .layers = {}};

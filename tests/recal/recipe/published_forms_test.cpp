@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "recal/plan/timeline_text.h"
+#include "recal/recipe/recipe_reader.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
@@ -29,7 +30,7 @@ std::ostream& operator<<(std::ostream& out, const Form& form) { return out << fo
 std::ostream& operator<<(std::ostream& out, const RefusedForm& form) { return out << form.file; }
 
 Recipe load(const std::string& file, const std::string& stage, Faults* faults) {
-  return Recipe::load(LOCKSTEP_SOURCE_DIR "/tests/recal/recipes/" + file, faults, stage);
+  return load_recipe(LOCKSTEP_SOURCE_DIR "/tests/recal/recipes/" + file, faults, stage);
 }
 
 class PublishedForms : public ::testing::TestWithParam<Form> {};
@@ -150,23 +151,23 @@ INSTANTIATE_TEST_SUITE_P(
                         "30 sparsity 0.700000 for " + kAllPrunable},
              .notes = {},
              .total_steps = 40},
-        Form{.file = "quant_ignore_and_overrides.yaml",
+        Form{.file = "quantization/quant_ignore_and_overrides.yaml",
              .events = {"20 quantize __ALL__ except [sections.0.conv1, sections.1.conv2]",
                         "40 keep the quantization ranges as they are"},
              .notes = {"only linear layers and convolutions are quantized: GELU, RMSNorm, "
                        "Embedding are none"},
              .total_steps = 60},
-        Form{.file = "quant_no_start.md",
+        Form{.file = "quantization/quant_no_start.md",
              .events = {"0 quantize __ALL__ except [classifier]"},
              .notes = {"QuantizationModifier: no start_epoch is given: -1, the run's start; input "
                        "ranges follow the inputs of training",
                        "Embedding, BMMOutput_QK, ReLU are none"},
              .total_steps = 30},
-        Form{.file = "quant_config_groups.yaml",
+        Form{.file = "quantization/quant_config_groups.yaml",
              .events = {"0 quantize [Linear, re:sections.*conv1] except [head]"},
              .notes = {"no start_epoch is given", "quantized: Embedding is none"},
              .total_steps = std::nullopt},
-        Form{.file = "quant_scheme_one_head.yaml",
+        Form{.file = "quantization/quant_scheme_one_head.yaml",
              .events = {"10 quantize __ALL__ except [classifier]"},
              .notes = {"the recipe names no version"},
              .total_steps = std::nullopt}));
@@ -201,12 +202,12 @@ INSTANTIATE_TEST_SUITE_P(
                              "normalisation)"},
         RefusedForm{.file = "two_gradual_overlapping.yaml",
                     .fault = "10:5: GMPruningModifier and GMPruningModifier ("},
-        RefusedForm{.file = "quant_four_bits.yaml",
+        RefusedForm{.file = "quantization/quant_four_bits.yaml",
                     .fault = "9:31: 'QuantizationModifier.config_groups.layers.weights.num_bits' "
                              "is 4, it must be 8: layers are rounded to int8; or leave the "
                              "layers out: ignore",
                     .has_model = false},
-        RefusedForm{.file = "quant_calibrated.yaml",
+        RefusedForm{.file = "quantization/quant_calibrated.yaml",
                     .fault = "5:28: 'QuantizationModifier.num_calibration_steps' is 64, it may "
                              "only be 0 or left out: there is no calibration before training: "
                              "input ranges follow the inputs of training, until "
@@ -280,7 +281,7 @@ TEST(Stages, AListSharedByAnAliasHasEachStagesOwnValues) {
   EXPECT_THAT(events, ::testing::Contains("80 sparsity 0.900000 for blocks.0.conv.weight"));
   const Recipe recipe = good_recipe(shared_list("0.5", "0.9", "length: 4\n"));
   ASSERT_EQ(recipe.modifiers().size(), 2U);
-  EXPECT_EQ(recipe.modifiers()[1]->place().line, 5);  // where it is written
+  EXPECT_EQ(recipe.modifiers()[1]->location().line, 5);  // where it is written
 }
 
 TEST(Stages, AFaultInASharedListNamesEachStagesValue) {
@@ -325,7 +326,7 @@ TEST(Stages, OnlyTheLastStageMayEndInEpochsAndInSteps) {
               ::testing::Contains("r.yaml:1: stage 'a_stage' runs from epoch 0 to the run's end"));
   const std::string text = "a_stage:\n" + mixed + "b_stage:\n" + mixed;
   Faults faults;
-  EXPECT_EQ(Recipe::parse("r.yaml", text, &faults, "a_stage").modifiers().size(), 2U);
+  EXPECT_EQ(parse_recipe("r.yaml", text, &faults, "a_stage").modifiers().size(), 2U);
   EXPECT_TRUE(faults.empty()) << faults.text();
   EXPECT_THAT(faults_of(text),
               ::testing::HasSubstr("1:1: stage 'a_stage' has an end at epoch 10 and one at step "

@@ -1,6 +1,7 @@
 // Recipes in the form in which they are published elsewhere, as whole files: tests/recal/recipes.
 #include <gmock/gmock.h>
 
+#include "recal/recipe/recipe_reader.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
@@ -26,7 +27,7 @@ TimelineInputs classifier() {
 
 Timeline compiled_file(const std::string& name) {
   Faults faults;
-  const Recipe recipe = Recipe::load(LOCKSTEP_SOURCE_DIR "/tests/recal/recipes/" + name, &faults);
+  const Recipe recipe = load_recipe(LOCKSTEP_SOURCE_DIR "/tests/recal/recipes/" + name, &faults);
   Timeline timeline = Timeline::compile(recipe, classifier(), &faults);
   EXPECT_TRUE(faults.empty()) << faults.text();
   EXPECT_THAT(timeline.warnings(), IsEmpty());

@@ -75,7 +75,7 @@ TEST_F(RecalOptions, AnInlinedRecipe) {
       read("modifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: 3}\n");
   EXPECT_TRUE(faults_.empty()) << faults_.text();
   ASSERT_EQ(recipe.modifiers().size(), 1U);
-  EXPECT_EQ(recipe.modifiers()[0]->place().line, 2);
+  EXPECT_EQ(recipe.modifiers()[0]->location().line, 2);
 }
 
 TEST_F(RecalOptions, AMarkdownFile) {

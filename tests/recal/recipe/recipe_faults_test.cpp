@@ -1,6 +1,7 @@
 // What a recipe's text may not hold: place and message of each refusal.
 #include <gmock/gmock.h>
 
+#include "recal/recipe/recipe_reader.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
@@ -305,7 +306,7 @@ std::string kwargs_faults(const std::string& lr_class, const std::string& kwargs
 std::string inner_faults(const std::string& lr_class, const std::string& kwargs) {
   const size_t column = 5 + with_kwargs(lr_class, kwargs).text().find(kwargs);
   Faults faults;
-  Recipe::parse("r.yaml", recipe_of({with_kwargs(lr_class, kwargs).text()}), &faults);
+  parse_recipe("r.yaml", recipe_of({with_kwargs(lr_class, kwargs).text()}), &faults);
   std::string out;
   for (const Fault& fault : faults.list())
     out += std::to_string(fault.column - static_cast<int64_t>(column)) + ": " + fault.message;
@@ -392,10 +393,10 @@ TEST(RecipeFaults, WhatYamlLetsPass) {
 
 TEST(RecipeFaults, AllInOnePassWithPlaceAndCaret) {
   Faults faults;
-  Recipe::parse("r.yaml",
-                "version: 3\nmodifiers:\n  - !EpochRangeModifier\n    start_epoch: -2\n    "
-                "end_epoch: 5%\n  - !Wrong {}\n",
-                &faults);
+  parse_recipe("r.yaml",
+               "version: 3\nmodifiers:\n  - !EpochRangeModifier\n    start_epoch: -2\n    "
+               "end_epoch: 5%\n  - !Wrong {}\n",
+               &faults);
   EXPECT_EQ(faults.list().size(), 4U) << faults.text();
   EXPECT_THAT(faults.text(), HasSubstr("r.yaml:5:16: error: 'EpochRangeModifier.end_epoch' must be "
                                        "a finite decimal number, not '5%'\n"

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "base/files/files.h"
+#include "recal/recipe/recipe_reader.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
@@ -22,7 +23,7 @@ std::vector<std::string> tags_of(const Recipe& recipe) {
 /// Faults of a text in a file of this name.
 std::string faults_in(const std::string& file, const std::string& text) {
   Faults faults;
-  Recipe::parse(file, text, &faults);
+  parse_recipe(file, text, &faults);
   return brief(faults);
 }
 
@@ -139,7 +140,7 @@ modifiers:
   ASSERT_THAT(tags_of(recipe),
               ElementsAre("EpochRangeModifier", "EpochRangeModifier", "ConstantKSModifier"));
   EXPECT_EQ(recipe.modifiers()[0]->window().end->text(), "7.5");
-  EXPECT_EQ(recipe.modifiers()[1]->place().line, 5);  // where it is written
+  EXPECT_EQ(recipe.modifiers()[1]->location().line, 5);  // where it is written
   EXPECT_THAT(compiled(text, 10).param_sets()[0].names,
               ElementsAre("blocks.0.conv.weight", "head.weight"));
 }
@@ -309,7 +310,7 @@ TEST(RecipeForms, AnInlinedListHasNoVariables) {
       "run.yaml",
       "n: 3\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: eval(2 * 3)}\n",
       &faults);
-  const Recipe recipe = Recipe::from_modifiers(document.root()["modifiers"], document, &faults);
+  const Recipe recipe = recipe_of_modifiers(document.root()["modifiers"], document, &faults);
   EXPECT_TRUE(faults.empty()) << faults.text();
   EXPECT_EQ(recipe.modifiers()[0]->window().end->text(), "6");
 }
@@ -340,10 +341,10 @@ more: of it
 
 TEST(RecipeForms, FrontMatterOfMarkdown) {
   Faults faults;
-  const Recipe recipe = Recipe::parse("recipe.md", kMarkdown, &faults);
+  const Recipe recipe = parse_recipe("recipe.md", kMarkdown, &faults);
   EXPECT_TRUE(faults.empty()) << faults.text();
   ASSERT_THAT(tags_of(recipe), ElementsAre("EpochRangeModifier"));
-  EXPECT_EQ(recipe.modifiers()[0]->place().text(), "recipe.md:10");
+  EXPECT_EQ(recipe.modifiers()[0]->location().text(), "recipe.md:10");
   EXPECT_EQ(recipe.source_sha256().size(), 64U);
 }
 
@@ -367,10 +368,10 @@ TEST(RecipeForms, TheNameDecidesWhereTheTextDoesNot) {
 
 TEST(RecipeForms, FaultsInFrontMatterHaveTheirPlaceInTheFile) {
   Faults faults;
-  Recipe::parse("recipe.md",
-                "<!-- a -->\n\n---\nx_modifiers:\n  - !EpochRangeModifier\n    start_epoch: 0\n    "
-                "end_epoch: eval(1 / 0)\n  - !Wrong {}\n---\n",
-                &faults);
+  parse_recipe("recipe.md",
+               "<!-- a -->\n\n---\nx_modifiers:\n  - !EpochRangeModifier\n    start_epoch: 0\n    "
+               "end_epoch: eval(1 / 0)\n  - !Wrong {}\n---\n",
+               &faults);
   EXPECT_THAT(faults.text(),
               HasSubstr("recipe.md:7:23: error: 'eval(1 / 0)', character 8: this divides by zero\n"
                         "      end_epoch: eval(1 / 0)\n"
@@ -396,7 +397,7 @@ TEST(RecipeForms, KnowsARecipeFromARunFile) {
                            ("lockstep_forms_" + std::to_string(getpid()) + ".yaml");
   const auto is_recipe = [&](const std::string& text) {
     files::write_atomically(path, text);
-    return Recipe::is_recipe(path);
+    return is_recipe(path);
   };
   EXPECT_TRUE(is_recipe("version: 1.0.0\nmodifiers: []\n"));
   EXPECT_TRUE(is_recipe("pruning_modifiers: []\n"));

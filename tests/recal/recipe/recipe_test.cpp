@@ -1,4 +1,4 @@
-#include "recal/timeline/recipe.h"
+#include "recal/recipe/recipe_reader.h"
 
 #include <gmock/gmock.h>
 
@@ -34,7 +34,7 @@ modifiers:
       update_frequency: 1.0
 )");
   EXPECT_THAT(tags_of(recipe), ElementsAre("EpochRangeModifier", "GradualKSModifier"));
-  EXPECT_EQ(recipe.modifiers()[1]->place().text(), "r.yaml:8");
+  EXPECT_EQ(recipe.modifiers()[1]->location().text(), "r.yaml:8");
   EXPECT_EQ(recipe.source_sha256().size(), 64U);
 }
 
@@ -70,7 +70,7 @@ TEST(Recipe, AcceptsWhatYamlCallsTheSame) {
 TEST(Recipe, RefusesAMissingFile) {
   Faults faults;
   try {
-    Recipe::load("/nonexistent/recipe.yaml", &faults);
+    load_recipe("/nonexistent/recipe.yaml", &faults);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kInputMissing);
@@ -81,7 +81,7 @@ TEST(Recipe, RefusesAMissingFile) {
 TEST(Recipe, TheShippedOneLoadsAndReachesItsSparsity) {
   Faults faults;
   const Recipe recipe =
-      Recipe::load(LOCKSTEP_SOURCE_DIR "/configs/recipes/digits_prune.yaml", &faults);
+      load_recipe(LOCKSTEP_SOURCE_DIR "/configs/recipes/digits_prune.yaml", &faults);
   ASSERT_TRUE(faults.empty()) << faults.text();
   const Timeline timeline = Timeline::compile(
       recipe, {.steps_per_epoch = 23, .base_learning_rate = 0.1, .params = small_network()},

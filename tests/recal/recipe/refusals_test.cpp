@@ -1,6 +1,7 @@
 // What a recipe may not hold, one case a line: place, what was found, what is allowed or meant.
 #include <gmock/gmock.h>
 
+#include "recal/recipe/recipe_reader.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
@@ -37,7 +38,7 @@ class Refusals : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(Refusals, AreExact) {
   Faults faults;
-  const Recipe recipe = Recipe::parse("r.yaml", GetParam().text, &faults);
+  const Recipe recipe = parse_recipe("r.yaml", GetParam().text, &faults);
   if (faults.empty())
     Timeline::compile(recipe,
                       {.steps_per_epoch = 10,

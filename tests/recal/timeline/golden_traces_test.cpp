@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "recal/recipe/recipe_reader.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
@@ -160,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenTrace, ::testing::ValuesIn(traces()),
 
 TEST(Golden, TheShippedRecipePrunesAllLayersBetweenEpochs5And20) {
   Faults faults;
-  const Recipe recipe = Recipe::load(LOCKSTEP_SOURCE_DIR "/configs/prune_all.yaml", &faults);
+  const Recipe recipe = load_recipe(LOCKSTEP_SOURCE_DIR "/configs/prune_all.yaml", &faults);
   const Timeline timeline = Timeline::compile(
       recipe, {.steps_per_epoch = 4, .base_learning_rate = 0.1, .params = small_network()},
       &faults);

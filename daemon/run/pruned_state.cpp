@@ -1,4 +1,4 @@
-#include "daemon/exports/pruned_state.h"
+#include "daemon/run/pruned_state.h"
 
 #include <map>
 #include <set>

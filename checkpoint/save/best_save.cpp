@@ -1,4 +1,4 @@
-#include "checkpoint/inspect/best_save.h"
+#include "checkpoint/save/best_save.h"
 
 #include <sstream>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/save/save_schedule.h"
+#include "checkpoint/save_schedule.h"
 
 #include <chrono>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "recal/timeline/recipe.h"
+#include "recal/recipe/recipe_reader.h"
 
 #include <algorithm>
 #include <set>
@@ -36,10 +36,9 @@ bool size_is_fine(const RecipeOutline& outline, const YamlDocument& document, Fa
     for (const auto& [name, list, key] : stage.lists) {
       num_modifiers += static_cast<int64_t>(list.size());
       num_patterns += count_patterns(list);
-      if (num_modifiers <= Recipe::kMaxModifiers && num_patterns <= Recipe::kMaxPatterns) continue;
-      faults->add(
-          document.fault_at(list, fmt::format("more than {} modifiers or {} re:patterns",
-                                              Recipe::kMaxModifiers, Recipe::kMaxPatterns)));
+      if (num_modifiers <= kMaxRecipeModifiers && num_patterns <= kMaxRecipePatterns) continue;
+      faults->add(document.fault_at(list, fmt::format("more than {} modifiers or {} re:patterns",
+                                                      kMaxRecipeModifiers, kMaxRecipePatterns)));
       return false;
     }
   return true;
@@ -120,14 +119,30 @@ std::vector<RecipeVariables> substitute(const RecipeOutline& outline, YamlDocume
   return all;
 }
 
-}  // namespace
-
-Recipe Recipe::load(const std::string& path, Faults* faults, const std::string& stage) {
-  return parse(path, YamlDocument::read_text(path), faults, stage);
+Recipe from_outline(const RecipeOutline& outline, YamlDocument* document, Faults* faults) {
+  std::vector<std::string> notes = outline.notes;
+  std::vector<std::shared_ptr<const Modifier>> modifiers;
+  const std::vector<RecipeVariables> variables = substitute(outline, document, faults);
+  if (size_is_fine(outline, *document, faults)) {
+    Faults found;
+    modifiers = read_stages(outline, *document, &notes, &found);
+    for (const Fault& fault : found.list())
+      if (std::none_of(variables.begin(), variables.end(), [&](const RecipeVariables& evaluated) {
+            return evaluated.follows_from_failure(fault);
+          }))
+        faults->add(fault);
+  }
+  return {document->file(), sha256_hex(document->text()), std::move(modifiers), std::move(notes)};
 }
 
-Recipe Recipe::parse(const std::string& file, const std::string& text, Faults* faults,
-                     const std::string& stage) {
+}  // namespace
+
+Recipe load_recipe(const std::string& path, Faults* faults, const std::string& stage) {
+  return parse_recipe(path, YamlDocument::read_text(path), faults, stage);
+}
+
+Recipe parse_recipe(const std::string& file, const std::string& text, Faults* faults,
+                    const std::string& stage) {
   const std::optional<TextPart> part = find_yaml(file, text, faults);
   if (!part) return {};
   YamlDocument document = YamlDocument::parse_part(file, text, *part, faults);
@@ -142,7 +157,7 @@ Recipe Recipe::parse(const std::string& file, const std::string& text, Faults* f
   return from_outline(outline, &document, faults);
 }
 
-bool Recipe::is_recipe(const std::string& path) {
+bool is_recipe(const std::string& path) {
   const std::string text = YamlDocument::read_text(path);
   Faults ignored;
   const std::optional<TextPart> part = find_yaml(path, text, &ignored);
@@ -155,28 +170,9 @@ bool Recipe::is_recipe(const std::string& path) {
   });
 }
 
-Recipe Recipe::from_modifiers(const YAML::Node& list, const YamlDocument& document,
-                              Faults* faults) {
+Recipe recipe_of_modifiers(const YAML::Node& list, const YamlDocument& document, Faults* faults) {
   YamlDocument with_notes = document;
   return from_outline(outline_of_list("modifiers", list, document), &with_notes, faults);
-}
-
-Recipe Recipe::from_outline(const RecipeOutline& outline, YamlDocument* document, Faults* faults) {
-  Recipe recipe;
-  recipe.file_ = document->file();
-  recipe.source_sha256_ = sha256_hex(document->text());
-  recipe.notes_ = outline.notes;
-  const std::vector<RecipeVariables> variables = substitute(outline, document, faults);
-  if (!size_is_fine(outline, *document, faults)) return recipe;
-
-  Faults found;
-  recipe.modifiers_ = read_stages(outline, *document, &recipe.notes_, &found);
-  for (const Fault& fault : found.list())
-    if (std::none_of(variables.begin(), variables.end(), [&](const RecipeVariables& evaluated) {
-          return evaluated.follows_from_failure(fault);
-        }))
-      faults->add(fault);
-  return recipe;
 }
 
 }  // namespace lockstep::recal
