@@ -25,8 +25,8 @@
 #include "base/bits/simd.h"
 #include "base/error.h"
 #include "bench/pairs.h"
+#include "optim/flat_params.h"
 #include "optim/optimizer.h"
-#include "optim/param_arena.h"
 
 namespace lockstep::bench {
 namespace {
@@ -94,7 +94,7 @@ struct Flat {
   void step() { optimizer->step(rates); }
 
   ParamTable params;
-  optim::ParamArena arena;
+  optim::FlatParams arena;
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::StepRates rates;
 };

@@ -31,7 +31,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/direct_writer.h"
-#include "base/tensors/kept_memory.h"
+#include "base/tensors/staging_buffer.h"
 #include "checkpoint/files/work_threads.h"
 #include "checkpoint/reader/copy_past_cache.h"
 #include "checkpoint/restore/restore.h"
@@ -206,7 +206,7 @@ class Bench {
   std::string link_ =
       std::filesystem::temp_directory_path() / ("saves-" + std::to_string(::getpid()));
   std::optional<checkpoint::Saver> saver_;
-  KeptMemory probe_memory_;
+  StagingBuffer probe_memory_;
   bool probed_ = false;
   at::Tensor left_ = at::randn({kMatrix, kMatrix}), right_ = at::randn({kMatrix, kMatrix}),
              product_ = at::zeros({kMatrix, kMatrix});

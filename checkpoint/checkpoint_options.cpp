@@ -11,7 +11,7 @@ namespace {
 /// TensorFlow looks for saves with patterns, so these letters would make them invisible to it.
 constexpr std::string_view kForbidden = "/\\*?[]";
 
-void check_prefix(const std::string& prefix, YamlFields* in) {
+void check_prefix(const std::string& prefix, ConfigReader* in) {
   if (prefix.empty())
     in->fault("prefix", "'checkpoint.prefix' is empty");
   else if (prefix.find_first_of(kForbidden) != std::string::npos)
@@ -23,7 +23,7 @@ void check_prefix(const std::string& prefix, YamlFields* in) {
               "'checkpoint.prefix' may not end in .index or .tmp: saves add their own endings");
 }
 
-void check_include(const std::vector<std::string>& include, YamlFields* in) {
+void check_include(const std::vector<std::string>& include, ConfigReader* in) {
   static const std::vector<std::string> kParts = {"model", "optimizer", "modifiers", "clock",
                                                   "random"};
   for (const std::string& part : include)
@@ -40,7 +40,7 @@ bool CheckpointOptions::includes(std::string_view part) const {
   return std::find(include.begin(), include.end(), part) != include.end();
 }
 
-CheckpointOptions read_checkpoint_options(YamlFields in) {
+CheckpointOptions read_checkpoint_options(ConfigReader in) {
   CheckpointOptions options;
   in.read("prefix", &options.prefix, "file name of the saves; each adds its step: model.ckpt-1200");
   in.read("save_checkpoints_steps", &options.save_checkpoints_steps, count_from(1),

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "checkpoint/warm_start_options.h"
 
 namespace lockstep::checkpoint {
@@ -35,6 +35,6 @@ struct CheckpointOptions {
 };
 
 /// Reads the section; faults go to the reader's list.
-CheckpointOptions read_checkpoint_options(YamlFields in);
+CheckpointOptions read_checkpoint_options(ConfigReader in);
 
 }  // namespace lockstep::checkpoint

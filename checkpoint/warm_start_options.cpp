@@ -15,7 +15,7 @@ std::string slashes(std::string name) {
   return name;
 }
 
-void read_names(YamlFields* in, std::map<std::string, std::string>* names) {
+void read_names(ConfigReader* in, std::map<std::string, std::string>* names) {
   const YAML::Node node =
       in->take(kNames, "map of names",
                "variables or parts of warm_start_ckpt and what they are here: {dense_1/kernel: "
@@ -46,7 +46,7 @@ std::optional<std::string> WarmStartOptions::name_there(const std::string& varia
   return deepest->first + variable.substr(deepest->second.size());
 }
 
-WarmStartOptions read_warm_start_options(YamlFields* in) {
+WarmStartOptions read_warm_start_options(ConfigReader* in) {
   WarmStartOptions options;
   in->read("warm_start_ckpt", &options.warm_start_ckpt,
            "a checkpoint, Lockstep's or TensorFlow's, or a folder of them, whose weights a new run "

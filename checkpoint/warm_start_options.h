@@ -24,6 +24,6 @@ struct WarmStartOptions {
   std::optional<std::string> name_there(const std::string& variable) const;
 };
 
-WarmStartOptions read_warm_start_options(YamlFields* in);
+WarmStartOptions read_warm_start_options(ConfigReader* in);
 
 }  // namespace lockstep::checkpoint

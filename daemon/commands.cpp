@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "daemon/run/assembly.h"
+#include "daemon/run/training_context.h"
 #include "dist/self_communicator.h"
 #include "recal/plan/timeline_csv.h"
 #include "recal/plan/timeline_json.h"
@@ -15,7 +15,7 @@
 #include "recal/plan/timeline_text.h"
 #include "recal/recipe/recipe_reader.h"
 #include "recal/recipe/recipe_template.h"
-#include "recal/time/calendar.h"
+#include "recal/time/step_converter.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -24,7 +24,7 @@ namespace {
 struct Checked {
   RunConfig config;
   dist::SelfCommunicator alone;
-  std::unique_ptr<Assembly> assembly;
+  std::unique_ptr<TrainingContext> assembly;
 };
 
 /// A tool is a world of one; batches are counted for the world that the run file expects.
@@ -44,12 +44,12 @@ std::string note_on_world(const RunConfig& config) {
 std::unique_ptr<Checked> check_all(const std::string& config_file,
                                    const std::vector<Override>& overrides) {
   auto checked = std::make_unique<Checked>();
-  Faults faults;
+  Diagnostics faults;
   checked->config = load_run_config(config_file, overrides, &faults);
   faults.throw_if_any("config");
   take_expected_world(&checked->config);
-  checked->assembly =
-      std::make_unique<Assembly>(checked->config, checked->alone, checked->alone, checked->alone);
+  checked->assembly = std::make_unique<TrainingContext>(checked->config, checked->alone,
+                                                        checked->alone, checked->alone);
   return checked;
 }
 
@@ -57,11 +57,12 @@ recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
   if (!options.steps_per_epoch)
     throw Error(ExitCode::kUsage, "plan",
                 options.file + " is a bare recipe: give --steps-per-epoch N");
-  if (*options.steps_per_epoch < 1 || *options.steps_per_epoch > recal::Calendar::kMaxStepsPerEpoch)
+  if (*options.steps_per_epoch < 1 ||
+      *options.steps_per_epoch > recal::StepConverter::kMaxStepsPerEpoch)
     throw Error(ExitCode::kUsage, "plan",
                 fmt::format("--steps-per-epoch is {}, it must be 1 to {}", *options.steps_per_epoch,
-                            recal::Calendar::kMaxStepsPerEpoch));
-  Faults faults;
+                            recal::StepConverter::kMaxStepsPerEpoch));
+  Diagnostics faults;
   const recal::Recipe recipe = recal::load_recipe(options.file, &faults, options.stage);
   faults.throw_if_any("recipe");
   const recal::Timeline timeline =
@@ -78,7 +79,7 @@ recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
 CommandResult check_command(const std::string& config_file,
                             const std::vector<Override>& overrides) {
   const std::unique_ptr<Checked> checked = check_all(config_file, overrides);
-  const Assembly& assembly = *checked->assembly;
+  const TrainingContext& assembly = *checked->assembly;
   std::string text = fmt::format(
       "{}: ok\n  run {} in {}: {} on {} training samples, {} steps an epoch, {} steps in all\n",
       config_file, checked->config.run.name, checked->config.run.project_dir,

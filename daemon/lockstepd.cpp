@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "daemon/config/version.h"
-#include "daemon/device/compute.h"
+#include "daemon/device/threading.h"
 #include "daemon/run/session.h"
 #include "daemon/run/signals.h"
 #include "dist/mpi/world.h"
@@ -39,7 +39,7 @@ Exit codes: 0 done, 64 usage, 65 bad data or checkpoint, 66 input missing, 69 pe
 /// one.
 struct BeforeMpi {
   bool speaks = true;  ///< rank 0, as far as the launcher says
-  bool person_watches = metrics::person_watches(::isatty(STDERR_FILENO) == 1, std::getenv);
+  bool is_interactive = metrics::is_interactive(::isatty(STDERR_FILENO) == 1, std::getenv);
 };
 
 BeforeMpi look_around() {
@@ -108,7 +108,7 @@ int end_with(const Error& error, const dist::ProcessInfo& process, dist::mpi::Wo
   return static_cast<int>(error.code());
 }
 
-int run(const SessionOptions& options, bool person_watches, const train::StepHook& on_step,
+int run(const SessionOptions& options, bool is_interactive, const train::StepHook& on_step,
         const checkpoint::SavePhaseHook& at_save_phase) {
   const Signals signals;
   dist::mpi::World world;
@@ -127,7 +127,7 @@ int run(const SessionOptions& options, bool person_watches, const train::StepHoo
                                                         .hosts_N = {}});
                       },
                   .stop = signals,
-                  .person_watches = person_watches,
+                  .is_interactive = is_interactive,
                   .on_step = on_step,
                   .at_save_phase = at_save_phase,
                   .abort = [&](const Error& error) { (void)end_with(error, process, world); }}));
@@ -147,7 +147,7 @@ int lockstepd_main(int argc, char** argv, const train::StepHook& on_step,
   const CommandLine line = parse(argc, argv, before.speaks);
   if (line.done) return line.exit_code;
   try {
-    return run(line.session, before.person_watches, on_step, at_save_phase);
+    return run(line.session, before.is_interactive, on_step, at_save_phase);
   } catch (const Error& error) {  // MPI itself could not start
     log::error("lockstepd", error.what());
     return static_cast<int>(error.code());

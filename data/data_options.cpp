@@ -4,7 +4,7 @@
 
 namespace lockstep::data {
 
-DataOptions read_data_options(YamlFields in) {
+DataOptions read_data_options(ConfigReader in) {
   DataOptions options;
   in.require("train");
   options.train = read_dataset_options(in.section("train"), options.train);

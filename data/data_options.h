@@ -20,6 +20,6 @@ struct DataOptions {
   }
 };
 
-DataOptions read_data_options(YamlFields in);
+DataOptions read_data_options(ConfigReader in);
 
 }  // namespace lockstep::data

@@ -12,7 +12,7 @@ namespace {
 constexpr double kMaxRandomNumbers = 1e10;
 
 /// All of them lie in memory, 4 bytes each.
-void limit_random_numbers(const DatasetOptions& options, YamlFields* in) {
+void limit_random_numbers(const DatasetOptions& options, ConfigReader* in) {
   double all = static_cast<double>(options.samples);
   for (const int64_t size : options.shape) all *= static_cast<double>(size);
   if (all <= kMaxRandomNumbers) return;
@@ -24,7 +24,7 @@ void limit_random_numbers(const DatasetOptions& options, YamlFields* in) {
 
 }  // namespace
 
-DatasetOptions read_dataset_options(YamlFields in, DatasetOptions options) {
+DatasetOptions read_dataset_options(ConfigReader in, DatasetOptions options) {
   in.read_choice("type", &options.type, {"digits", "random"}, "which data set");
   if (options.type == "digits") {
     in.read_choice("split", &options.split, {"train", "test"},

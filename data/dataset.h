@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep::data {
 
@@ -44,7 +44,7 @@ struct DatasetOptions {
   int64_t seed = 0;                    ///< random: which numbers
 };
 
-DatasetOptions read_dataset_options(YamlFields in, DatasetOptions defaults);
+DatasetOptions read_dataset_options(ConfigReader in, DatasetOptions defaults);
 
 /// Throws Error(kInputMissing or kBadData) if a file is missing or malformed; the text names file
 /// and line.

@@ -2,7 +2,7 @@
 
 namespace lockstep::dist {
 
-SyncOptions read_sync_options(YamlFields in) {
+SyncOptions read_sync_options(ConfigReader in) {
   SyncOptions options;
   in.read("bucket_bytes", &options.bucket_bytes, at_least(1),
           "bytes of gradients that travel in one message");

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep::dist {
 
@@ -23,6 +23,6 @@ struct SyncOptions {
 };
 
 /// Reads the section; faults go where `in` sends them.
-SyncOptions read_sync_options(YamlFields in);
+SyncOptions read_sync_options(ConfigReader in);
 
 }  // namespace lockstep::dist

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kOff = "off";
 
-void check_listen(const std::string& listen, YamlFields* in) {
+void check_listen(const std::string& listen, ConfigReader* in) {
   if (listen == kOff || parse_listen_address(listen)) return;
   in->fault("listen",
             fmt::format("'{}.listen' must be host:port (an IPv6 host in brackets) or off, not '{}'",
@@ -16,7 +16,7 @@ void check_listen(const std::string& listen, YamlFields* in) {
 }
 
 /// `node` is a word we know and cannot do yet: that deserves a better answer than "must be one of".
-void read_scope(YamlFields* in, std::string* scope) {
+void read_scope(ConfigReader* in, std::string* scope) {
   if (in->has("scope") && in->node()["scope"].IsScalar() &&
       in->node()["scope"].Scalar() == "node") {
     in->take("scope");
@@ -36,7 +36,7 @@ std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank
   return first ? std::optional(address_of_local_rank(*first, local_rank)) : std::nullopt;
 }
 
-MetricsOptions read_metrics_options(YamlFields in) {
+MetricsOptions read_metrics_options(ConfigReader in) {
   MetricsOptions options;
   if (in.read("listen", &options.listen,
               "address of the first local rank's pages, host:port; each further local rank takes "
@@ -53,7 +53,7 @@ MetricsOptions read_metrics_options(YamlFields in) {
   return options;
 }
 
-SummaryOptions read_summary_options(YamlFields in) {
+SummaryOptions read_summary_options(ConfigReader in) {
   SummaryOptions options;
   in.read("save_summary_steps", &options.save_summary_steps, count_from(1),
           "steps from one point of the TensorBoard curves to the next");

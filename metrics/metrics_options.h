@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "metrics/http/listen_address.h"
 
 namespace lockstep::metrics {
@@ -30,7 +30,7 @@ struct SummaryOptions {
 };
 
 /// Readers of the two sections; they call in.done().
-MetricsOptions read_metrics_options(YamlFields in);
-SummaryOptions read_summary_options(YamlFields in);
+MetricsOptions read_metrics_options(ConfigReader in);
+SummaryOptions read_summary_options(ConfigReader in);
 
 }  // namespace lockstep::metrics

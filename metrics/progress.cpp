@@ -58,7 +58,7 @@ std::string with_bar(const std::string& line, int64_t step, int64_t num_steps, i
          "] " + line;
 }
 
-bool person_watches(bool stderr_is_terminal,
+bool is_interactive(bool stderr_is_terminal,
                     const std::function<const char*(const char*)>& variable) {
   constexpr std::array kLaunchers = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                      "SLURM_PROCID", "TORCHELASTIC_RUN_ID"};

@@ -52,7 +52,7 @@ std::string with_bar(const std::string& line, int64_t step, int64_t num_steps, i
 
 /// Whether a person watches stderr: it is a terminal, TERM is not "dumb", and no launcher's
 /// variable is set (under mpirun even a file looks like a terminal). `variable` is getenv.
-bool person_watches(bool stderr_is_terminal,
+bool is_interactive(bool stderr_is_terminal,
                     const std::function<const char*(const char*)>& variable);
 
 }  // namespace lockstep::metrics

@@ -22,7 +22,7 @@ struct RecipeMetrics::Series {
         pruned(gauge(r, "lockstep_pruned_parameters", "Parameters that a mask holds at zero.")),
         trainable(gauge(r, "lockstep_trainable_parameters", "Parameters that updates change.")),
         mask_updates(counter(r, "lockstep_mask_updates_total", "Masks computed.")),
-        revived(counter(r, "lockstep_revived_weights_total",
+        regrown(counter(r, "lockstep_revived_weights_total",
                         "Pruned weights that were found not to be zero.")),
         quantized_layers(
             gauge(r, "lockstep_quantized_layers", "Layers that train with fake quantization.")),
@@ -47,7 +47,7 @@ struct RecipeMetrics::Series {
   }
 
   Gauge &sparsity, &parameters, &prunable, &pruned, &trainable;
-  Counter &mask_updates, &revived;
+  Counter &mask_updates, &regrown;
   Gauge &quantized_layers, &epochs_planned;
   Family<Gauge>&rate_family, &decay_family, &layer_family, &target_family;
   std::vector<std::string> modifier_names;
@@ -106,7 +106,7 @@ void RecipeMetrics::add_mask_updates(int64_t count) {
 }
 
 void RecipeMetrics::add_revived_weights(int64_t count) {
-  if (series_) series_->revived.Increment(static_cast<double>(count));
+  if (series_) series_->regrown.Increment(static_cast<double>(count));
 }
 
 void RecipeMetrics::set_layer_sparsity(const std::string& param, double ratio) {

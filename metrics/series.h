@@ -49,9 +49,9 @@ inline prometheus::Histogram::BucketBoundaries bounds(double first, double facto
 
 /// A gauge that stays off the page until its first value, because 0 would be a wrong one. One
 /// thread sets it.
-class LateGauge {
+class OptionalGauge {
  public:
-  LateGauge(prometheus::Registry& registry, const char* name, const char* help)
+  OptionalGauge(prometheus::Registry& registry, const char* name, const char* help)
       : family_(gauge_family(registry, name, help)) {}
 
   void set(double value) {

@@ -155,7 +155,7 @@ struct TrainingMetrics::RankSeries {
   }
 
   Counter &steps, &samples;
-  LateGauge last_step;
+  OptionalGauge last_step;
   Counter& nonfinite;
   Histogram& step_duration;
   PhaseCounters phases;
@@ -214,13 +214,13 @@ struct TrainingMetrics::RunSeries {
   }
 
   Gauge &step, &epoch;
-  LateGauge loss, gradient_norm, loss_scale;
-  LateGauge validation_loss, validation_accuracy;
+  OptionalGauge loss, gradient_norm, loss_scale;
+  OptionalGauge validation_loss, validation_accuracy;
   Counter &saves, &save_failures;
   Histogram& save_duration;
-  LateGauge save_interval, last_commit, last_saved_step, free_bytes;
+  OptionalGauge save_interval, last_commit, last_saved_step, free_bytes;
   Counter& restores;
-  LateGauge restore_duration;
+  OptionalGauge restore_duration;
   std::vector<Gauge*> states;  // by RunState
   Counter* event_file_errors = nullptr;
 };

@@ -5,7 +5,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "base/tensors/late_tensors.h"
+#include "base/tensors/deferred_variables.h"
 
 /// Layers for modules of LibTorch that take their shape from their first input: their parameters do
 /// not exist before the first forward(). Names, shapes and initial values are those of
@@ -14,7 +14,7 @@
 namespace lockstep::model {
 
 /// What both layers share: weight and bias, made once.
-class LazyLayer : public torch::nn::Module, public LateTensors {
+class LazyLayer : public torch::nn::Module, public DeferredVariables {
  public:
   bool is_built() const { return weight_.defined(); }
   std::vector<std::string> names_to_come() const override;

@@ -8,7 +8,7 @@ namespace lockstep::model {
 
 /// inputs_BI [B, I], weight_OI [O, I], bias_O [O] -> [B, O], as at::linear.
 ///
-/// Where weight and bias are parameters that have a gradient tensor (as in optim::ParamArena),
+/// Where weight and bias are parameters that have a gradient tensor (as in optim::FlatParams),
 /// backward writes the weight's gradient in place: the product is never written to memory of its
 /// own and read again, which for small batches is a third of the step's memory traffic. It
 /// overwrites what stands there if `grad_is_stale` (base/tensors/params.h; must outlive backward)

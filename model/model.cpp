@@ -23,7 +23,7 @@ void require_fit(bool fits, const ModelOptions& options, const std::string& want
 
 }  // namespace
 
-ModelOptions read_model_options(YamlFields in) {
+ModelOptions read_model_options(ConfigReader in) {
   ModelOptions options;
   in.read_choice("type", &options.type, {"digits_net", "mlp", "cnn"}, "which network");
   if (options.type == "mlp") {

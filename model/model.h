@@ -9,7 +9,7 @@
 
 #include "base/tensors/layer_hook.h"
 #include "base/tensors/params.h"
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "model/layers.h"
 #include "model/network.h"
 
@@ -68,7 +68,7 @@ struct ModelOptions {
   bool batch_norm = false;                             ///< cnn: between convolution and ReLU
 };
 
-ModelOptions read_model_options(YamlFields in);
+ModelOptions read_model_options(ConfigReader in);
 
 /// Throws Error(kConfig) if the data's shape or number of classes does not fit the model.
 std::unique_ptr<Model> make_model(const ModelOptions& options,

@@ -23,7 +23,7 @@ double polynomial_steps(const LearningRateDecay& decay, int64_t steps_per_epoch,
 
 }  // namespace
 
-void read_learning_rate_decay(YamlFields* in, LearningRateDecay* decay) {
+void read_learning_rate_decay(ConfigReader* in, LearningRateDecay* decay) {
   in->read_choice("learning_rate_decay_type", &decay->type, {"fixed", "exponential", "polynomial"},
                   "the optimizer's own schedule; must be fixed beside a recipe that writes the "
                   "learning rate");

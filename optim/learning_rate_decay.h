@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/decimal.h"
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep::optim {
 
@@ -28,7 +28,7 @@ struct LearningRateDecay {
   double power = 1.0;
 };
 
-void read_learning_rate_decay(YamlFields* in, LearningRateDecay* decay);
+void read_learning_rate_decay(ConfigReader* in, LearningRateDecay* decay);
 
 /// The rate of update `step` (from 0): a pure function, the same on every rank and after a resume.
 double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_t step,

@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "optim/adam.h"
-#include "optim/param_arena.h"
+#include "optim/flat_params.h"
 #include "optim/sgd.h"
 
 namespace lockstep::optim {
-OptimizerOptions read_optimizer_options(YamlFields in) {
+OptimizerOptions read_optimizer_options(ConfigReader in) {
   OptimizerOptions options;
   in.read_choice("type", &options.type, {"sgd", "momentum", "adam"},
                  "update rule, in TensorFlow's form");
@@ -87,7 +87,7 @@ StateList Optimizer::state() {
   return list;
 }
 
-StateList Optimizer::divided_state() {
+StateList Optimizer::sharded_state() {
   StateList list;
   for (size_t b = 0; b < buffers_.size(); ++b)
     if (slots_.is_divided(b)) list_slots(b, &list);

@@ -10,10 +10,10 @@
 #include "base/tensors/params.h"
 #include "base/tensors/region.h"
 #include "base/tensors/state_list.h"
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "optim/clip_gradients.h"
 #include "optim/learning_rate_decay.h"
-#include "optim/slot_store.h"
+#include "optim/optimizer_state.h"
 
 namespace lockstep::optim {
 
@@ -31,7 +31,7 @@ struct OptimizerOptions {
   ClipOptions clip;           ///< of the gradients, before the update
 };
 
-OptimizerOptions read_optimizer_options(YamlFields in);
+OptimizerOptions read_optimizer_options(ConfigReader in);
 
 /// What one update takes beside the gradients, by parameter group.
 struct GroupRates {
@@ -47,8 +47,9 @@ StepRates initial_rates(const OptimizerOptions& options);
 /// kernels, and packed ones of its own where masks leave few weights. One caller at a time.
 ///
 /// Of its slots (moments) it keeps only what its own updates need: those of the regions that this
-/// rank owns, and in a buffer of which a mask keeps at most SlotStore::kPackBelow those of kept
-/// weights alone. A pruned weight is 0 and its gradient is +0, so its slots would stay 0 anyway.
+/// rank owns, and in a buffer of which a mask keeps at most OptimizerState::kPackBelow those of
+/// kept weights alone. A pruned weight is 0 and its gradient is +0, so its slots would stay 0
+/// anyway.
 ///
 /// Float32 on x86-64 CPUs with AVX2: no bit of a weight or slot depends on how regions are cut, on
 /// what is packed, or on the number of threads (tests/optim). Elsewhere ATen rounds as it likes,
@@ -63,7 +64,7 @@ class Optimizer {
   /// Which parts of the buffers this rank updates, disjoint, in any order; of a buffer without a
   /// region none. Regions of frozen buffers are passed over: their slots stay whole on every rank.
   /// Masks are forgotten: set_kept() comes after. What was not owned before starts at 0, unless
-  /// divided_state() was completed right before.
+  /// sharded_state() was completed right before.
   void own(const std::vector<Region>& regions);
 
   /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied;
@@ -89,13 +90,13 @@ class Optimizer {
   StateList state();
   /// The entries of state() whose values are divided over the ranks by own(): summed over the
   /// ranks they are whole. Equal names on all ranks. The same memory as state()'s.
-  StateList divided_state();
+  StateList sharded_state();
   /// Slots of one parameter in its shape, on the terms of state() but for the zeros.
   std::vector<at::Tensor> slots_of(int64_t param);
 
   /// Call after the buffers were laid out anew: slots are laid out like them, with their values,
   /// dense until the next step() or set_kept(). All is owned and nothing is pruned until told. On
-  /// ranks that owned parts, complete divided_state() before the buffers are laid out.
+  /// ranks that owned parts, complete sharded_state() before the buffers are laid out.
   void follow(const std::vector<FlatBuffer>& buffers_before);
 
   /// Memory that the slots take now.
@@ -116,7 +117,7 @@ class Optimizer {
 
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
-  SlotStore slots_;
+  OptimizerState slots_;
   int64_t num_updates_ = 0;
 };
 

@@ -69,7 +69,7 @@ void append(std::vector<int64_t>* all, const std::vector<int64_t>& more) {
 }  // namespace
 
 ScheduledModifierManager ScheduledModifierManager::from_yaml(const std::string& path) {
-  Faults faults;
+  Diagnostics faults;
   Recipe recipe = load_recipe(path, &faults);
   faults.throw_if_any("recal");
   return ScheduledModifierManager(std::move(recipe));
@@ -90,7 +90,7 @@ void ScheduledModifierManager::require_stage(bool holds, std::string_view call,
 }
 
 void ScheduledModifierManager::attach(const ParamTable& params, const AttachOptions& options,
-                                      Faults* faults) {
+                                      Diagnostics* faults) {
   require_stage(stage_ == Stage::kBuilt, "attach",
                 stage_ == Stage::kAttached ? "was called before: one manager, one model"
                                            : "comes before the run: it has started");
@@ -116,7 +116,7 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
   stage_ = Stage::kAttached;
 }
 
-void ScheduledModifierManager::check_mask_kinds(Faults* faults) const {
+void ScheduledModifierManager::check_mask_kinds(Diagnostics* faults) const {
   std::set<int> checked;  // a modifier's updates share a set
   for (const Action& action : timeline_->actions()) {
     if (action.kind != ActionKind::kPrune || !checked.insert(action.modifier).second) continue;
@@ -135,7 +135,7 @@ void ScheduledModifierManager::check_mask_kinds(Faults* faults) const {
 }
 
 /// A value that a parameter's type cannot hold would end the run at its step.
-void ScheduledModifierManager::check_values(Faults* faults) const {
+void ScheduledModifierManager::check_values(Diagnostics* faults) const {
   std::set<int> faulty;  // one fault a modifier
   for (const Action& action : timeline_->actions()) {
     if (action.kind != ActionKind::kSetParam || faulty.contains(action.modifier)) continue;

@@ -103,11 +103,11 @@ class ScheduledModifierManager {
   /// Warns if training reached its end and nobody called finalize().
   ~ScheduledModifierManager();
 
-  /// Compiles the timeline and makes the masks. Faults of the recipe against this model go to
+  /// Compiles the timeline and makes the masks. Diagnostics of the recipe against this model go to
   /// `faults`; the manager may then not be used. The parameters' tensors are kept (their memory may
   /// be moved by set_data later). Throws StateError if the model has no parameters, if it is
   /// attached already or if the run has started.
-  void attach(const ParamTable& params, const AttachOptions& options, Faults* faults);
+  void attach(const ParamTable& params, const AttachOptions& options, Diagnostics* faults);
 
   /// Makes the state that apply_due() starts from: masks as they are, everything trainable.
   /// Idempotent; the first apply_due() calls it if nobody did.
@@ -202,8 +202,8 @@ class ScheduledModifierManager {
   enum class Stage { kBuilt, kAttached, kRunning, kFinalized };
 
   void require_stage(bool holds, std::string_view call, std::string_view instead) const;
-  void check_mask_kinds(Faults* faults) const;
-  void check_values(Faults* faults) const;
+  void check_mask_kinds(Diagnostics* faults) const;
+  void check_values(Diagnostics* faults) const;
   /// closing: no update follows.
   Applied apply_at(int64_t step, bool closing, dist::Communicator& control);
   void apply(const Action& action, dist::Communicator& control, Applied* applied);

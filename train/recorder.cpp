@@ -152,7 +152,7 @@ void Recorder::write_curves(const StepReport& report) {
                                              .learning_rate = weights.learning_rate,
                                              .sparsity = report.sparsity,
                                              .global_samples = global_samples_});
-    log::info("train", options_.person_watches
+    log::info("train", options_.is_interactive
                            ? metrics::with_bar(line, report.step, options_.total_steps)
                            : line);
   }

@@ -22,7 +22,7 @@ struct RecorderOptions {
   std::string node;
   bool is_root = true;  ///< writes the run's files and progress lines
   int64_t total_steps = 0;
-  bool person_watches = false;  ///< progress lines get a bar
+  bool is_interactive = false;  ///< progress lines get a bar
   std::optional<int64_t> resumed_from_step;
   std::vector<int>
       pruning_modifiers;       ///< places in the timeline's list of those that schedule a sparsity

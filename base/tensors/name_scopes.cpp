@@ -65,7 +65,7 @@ NameScopes::NameScopes(const std::vector<std::string>& texts) {
     }
 }
 
-NameScopes NameScopes::read(YamlFields* in, std::string_view key, std::string_view help) {
+NameScopes NameScopes::read(ConfigReader* in, std::string_view key, std::string_view help) {
   std::vector<std::string> texts;
   if (!in->read(key, &texts, help)) return {};
   NameScopes scopes(texts);

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep {
 
@@ -17,7 +17,7 @@ class NameScopes {
   explicit NameScopes(const std::vector<std::string>& texts);
 
   /// Reads a list, or a text with commas; an empty scope is a fault. Absent: no scopes.
-  static NameScopes read(YamlFields* in, std::string_view key, std::string_view help);
+  static NameScopes read(ConfigReader* in, std::string_view key, std::string_view help);
 
   bool empty() const { return scopes_.empty(); }
   /// Whether some scope means this variable; `name` with dots or slashes.

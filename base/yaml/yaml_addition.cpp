@@ -71,7 +71,8 @@ std::string YamlDocument::text_before(int line) const {
   return yaml.append(static_cast<size_t>(line - num_lines), '\n');
 }
 
-std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& addition, Faults* faults) {
+std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& addition,
+                                                     Diagnostics* faults) {
   const auto room = kMaxYamlBytes - static_cast<int64_t>(text_.size());
   if (!text_is_sound(addition.origin, addition.text, room, faults)) return std::nullopt;
   const int column = std::max(root_column_, 0);

@@ -38,13 +38,13 @@ int column_of_keys(const YAML::Node& root, const std::string& yaml) {
 
 }  // namespace
 
-YamlDocument YamlDocument::parse(std::string file, std::string text, Faults* faults) {
+YamlDocument YamlDocument::parse(std::string file, std::string text, Diagnostics* faults) {
   const TextPart whole{0, text.size()};
   return parse_part(std::move(file), std::move(text), whole, faults);
 }
 
 YamlDocument YamlDocument::parse_part(std::string file, std::string text, TextPart part,
-                                      Faults* faults) {
+                                      Diagnostics* faults) {
   YamlDocument document;
   document.file_ = std::move(file);
   document.text_ = std::move(text);
@@ -68,7 +68,7 @@ YamlDocument YamlDocument::parse_part(std::string file, std::string text, TextPa
   return document;
 }
 
-YamlDocument YamlDocument::load(const std::string& path, Faults* faults) {
+YamlDocument YamlDocument::load(const std::string& path, Diagnostics* faults) {
   return parse(path, read_text(path), faults);
 }
 

@@ -11,7 +11,7 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/node/node.h>
 
-#include "base/faults.h"
+#include "base/diagnostics.h"
 #include "base/nearest_word.h"
 
 namespace lockstep {
@@ -50,13 +50,14 @@ struct YamlPair {
 /// An alias is the very node that it names: its place is the place of what was written.
 class YamlDocument {
  public:
-  /// Faults go to `faults`; root() is then null and reading it adds no further fault.
-  static YamlDocument parse(std::string file, std::string text, Faults* faults);
+  /// Diagnostics go to `faults`; root() is then null and reading it adds no further fault.
+  static YamlDocument parse(std::string file, std::string text, Diagnostics* faults);
   /// The same of a text of which only a part is YAML (the front matter of a Markdown file); places
   /// are those of the whole text.
-  static YamlDocument parse_part(std::string file, std::string text, TextPart part, Faults* faults);
+  static YamlDocument parse_part(std::string file, std::string text, TextPart part,
+                                 Diagnostics* faults);
   /// Reads and parses. A missing or unreadable file throws Error(kInputMissing or kIo).
-  static YamlDocument load(const std::string& path, Faults* faults);
+  static YamlDocument load(const std::string& path, Diagnostics* faults);
   /// The bytes of a file, to be parsed. Errors as load().
   static std::string read_text(const std::string& path);
 
@@ -69,8 +70,8 @@ class YamlDocument {
   /// as deep, and its aliases know the anchors of the document (not if the whole document is one
   /// {...}). Its further lines are indented to stand below its first. Gives the first key of the
   /// path with what belongs to it, for the caller to put into the tree; nothing after a fault.
-  /// Faults at its nodes name its origin, with lines and columns of its text.
-  std::optional<YamlPair> parse_addition(const YamlAddition& addition, Faults* faults);
+  /// Diagnostics at its nodes name its origin, with lines and columns of its text.
+  std::optional<YamlPair> parse_addition(const YamlAddition& addition, Diagnostics* faults);
 
   /// Whether `null` or `~` is written there, and not just nothing.
   bool says_null(const YAML::Node& node) const;

@@ -31,7 +31,7 @@ size_t first_invalid_utf8(std::string_view text) {
 }  // namespace
 
 bool text_is_sound(const std::string& name, const std::string& text, int64_t max_bytes,
-                   Faults* faults) {
+                   Diagnostics* faults) {
   if (static_cast<int64_t>(text.size()) > max_bytes) {
     faults->add({name, 0, 0, "has more than 1 MiB", ""});
     return false;

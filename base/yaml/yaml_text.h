@@ -7,7 +7,7 @@
 
 #include <yaml-cpp/mark.h>
 
-#include "base/faults.h"
+#include "base/diagnostics.h"
 
 namespace lockstep {
 
@@ -15,7 +15,7 @@ inline constexpr int64_t kMaxYamlBytes = 1 << 20;
 
 /// False, with a fault that names `name`, if the text has more than `max_bytes` or is no UTF-8.
 bool text_is_sound(const std::string& name, const std::string& text, int64_t max_bytes,
-                   Faults* faults);
+                   Diagnostics* faults);
 
 /// Of a line that is shown.
 inline constexpr size_t kMaxShownBytes = 160;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "dist/communicator.h"
 
-/// Faults that happen on one rank and must end the same way on all.
+/// Diagnostics that happen on one rank and must end the same way on all.
 namespace lockstep::checkpoint {
 
 /// The exception being handled, as an Error: what the system lacks or refuses (memory, threads,

@@ -99,7 +99,7 @@ std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
 /// it, is named as that program would have.
 void name_newest(const std::filesystem::path& dir, StateFile* state) {
   const std::optional<std::string> newest = latest_checkpoint(dir);
-  if (!newest || quick_defect(*newest)) return;
+  if (!newest || quick_check(*newest)) return;
   const std::filesystem::path path(*newest);
   const std::string name = path.filename().string();
   if (dir / name != path || name == state->newest) return;

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "checkpoint/bundle/tensor_type.h"
 #include "checkpoint/files/state_names.h"
-#include "checkpoint/inspect/compare.h"
+#include "checkpoint/inspect/tensor_difference.h"
 #include "checkpoint/inspect/value_text.h"
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/reader/dense_view.h"

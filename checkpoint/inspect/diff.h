@@ -18,8 +18,8 @@ struct DiffOptions {
 /// "num_different", "max_difference", "sparsity_a", "sparsity_b"}]}, in name order. key: the state
 /// key, or the name if it is none; verdict: same | differs | other_form | only_in_a | only_in_b;
 /// form: "float32 [2, 3]", null where the save lacks the tensor. The last five are null unless both
-/// are numbers of one form; see checkpoint/inspect/compare.h; "nan" and "inf" as texts. Sparsity:
-/// share of zeros.
+/// are numbers of one form; see checkpoint/inspect/tensor_difference.h; "nan" and "inf" as texts.
+/// Sparsity: share of zeros.
 ///
 /// Throws Error(kInputMissing, kBadData) as BundleReader, kUsage if `under` matches nothing.
 Answer diff_saves(const std::string& a, const std::string& b, const DiffOptions& options);

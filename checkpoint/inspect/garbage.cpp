@@ -76,7 +76,7 @@ class Folder {
   int64_t first_to_keep(const std::string& prefix, int64_t keep) const {
     const auto& by_number = saves_.at(prefix);
     for (auto save = by_number.rbegin(); save != by_number.rend(); ++save) {
-      if (!save->second.has_index || quick_defect(full_prefix(prefix, save->first))) continue;
+      if (!save->second.has_index || quick_check(full_prefix(prefix, save->first))) continue;
       if (--keep == 0) return save->first;
     }
     return -1;

@@ -63,7 +63,7 @@ void add_facts(Summary* row) {
 }
 
 Summary summary_of(const SaveName& save) {
-  Summary row{.save = save, .defect = quick_defect(save.prefix).value_or("")};
+  Summary row{.save = save, .defect = quick_check(save.prefix).value_or("")};
   if (!row.defect.empty()) return row;
   if (const auto fault = fault_of([&] { add_facts(&row); })) row.defect = plain_text(*fault);
   return row;

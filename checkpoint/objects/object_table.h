@@ -32,7 +32,7 @@ class ObjectTable {
 
   struct Late {
     std::string prefix;  ///< before its names: "model/fc1/"
-    LateTensors* part;
+    DeferredVariables* part;
   };
   std::vector<Late> late_parts();
   /// Whole keys of tensors that late parts have still to make.

@@ -64,7 +64,7 @@ class Restoration {
   const std::shared_ptr<ObjectTable> objects_;
   std::set<std::string> taken_;  // names in the index of values that a variable has
   std::set<std::string> given_;  // keys of variables that have their value
-  std::map<const LateTensors*, std::shared_ptr<void>> watches_;
+  std::map<const DeferredVariables*, std::shared_ptr<void>> watches_;
   std::set<std::string> met_;  // keys of objects
   bool has_made_ = false;      // objects have made what has no value yet
   bool looked_at_ = false;

@@ -29,7 +29,7 @@ class TorchModule final : public Trackable {
   std::vector<LatePart> late_parts() override {
     std::vector<LatePart> parts;
     for (const auto& named : module_->named_modules("", /*include_self=*/true))
-      if (auto* part = dynamic_cast<LateTensors*>(named.value().get()))
+      if (auto* part = dynamic_cast<DeferredVariables*>(named.value().get()))
         parts.push_back({named.key().empty() ? "" : slashed(named.key()) + "/", part});
     return parts;
   }

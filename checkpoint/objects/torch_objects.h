@@ -13,7 +13,7 @@
 namespace lockstep::checkpoint {
 
 /// Parameters and buffers under their names, with slashes: fc1/weight. Submodules that are
-/// LateTensors are watched. Keeps the module.
+/// DeferredVariables are watched. Keeps the module.
 std::shared_ptr<Trackable> track_module(std::shared_ptr<torch::nn::Module> module);
 
 /// State by parameter and slot: model/fc1/weight/exp_avg, where `model` is the key of the object

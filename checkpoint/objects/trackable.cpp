@@ -45,7 +45,7 @@ class RandomState final : public Trackable {
 class ListedState final : public Trackable {
  public:
   ListedState(std::function<StateList()> state, std::function<StateList()> variables,
-              LateTensors* late)
+              DeferredVariables* late)
       : state_(std::move(state)), variables_(std::move(variables)), late_(late) {}
 
   StateList state(const TensorNames&) override { return state_(); }
@@ -60,7 +60,7 @@ class ListedState final : public Trackable {
 
  private:
   std::function<StateList()> state_, variables_;
-  LateTensors* late_;
+  DeferredVariables* late_;
 };
 
 }  // namespace
@@ -84,7 +84,8 @@ std::shared_ptr<Trackable> make_trackable(ForTracking, const at::Generator& gene
 }
 
 std::shared_ptr<Trackable> make_trackable(std::function<StateList()> state,
-                                          std::function<StateList()> variables, LateTensors* late) {
+                                          std::function<StateList()> variables,
+                                          DeferredVariables* late) {
   return std::make_shared<ListedState>(std::move(state), std::move(variables), late);
 }
 

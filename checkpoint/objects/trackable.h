@@ -13,7 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/step_clock.h"
-#include "base/tensors/late_tensors.h"
+#include "base/tensors/deferred_variables.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 
@@ -27,7 +27,7 @@ using TensorNames = std::map<const at::TensorImpl*, std::string>;
 /// A part of an object that makes tensors later; their names stand behind `prefix` ("fc1/", "").
 struct LatePart {
   std::string prefix;
-  LateTensors* part;
+  DeferredVariables* part;
 };
 
 /// The state of one object under one key of a Checkpoint. One thread at a time.
@@ -75,7 +75,8 @@ inline std::shared_ptr<Trackable> make_trackable(ForTracking, std::shared_ptr<Tr
 /// Whatever lists its state: keys relative to the object, or whole ones that begin with its key.
 /// `variables` may be null, `late` too.
 std::shared_ptr<Trackable> make_trackable(std::function<StateList()> state,
-                                          std::function<StateList()> variables, LateTensors* late);
+                                          std::function<StateList()> variables,
+                                          DeferredVariables* late);
 
 /// Anything with `StateList state()`, as Lockstep's optimizers have.
 template <typename T>
@@ -90,9 +91,9 @@ concept HasParamTable = requires(T& object) {
 };
 
 template <typename T>
-LateTensors* late_part_of(T& object) {
+DeferredVariables* late_part_of(T& object) {
   if constexpr (std::is_polymorphic_v<T>)
-    return dynamic_cast<LateTensors*>(&object);
+    return dynamic_cast<DeferredVariables*>(&object);
   else
     return nullptr;
 }

@@ -174,7 +174,7 @@ class Verification {
 
 std::vector<std::string> verify(const std::string& prefix) { return Verification(prefix).run(); }
 
-std::optional<std::string> quick_defect(const std::string& prefix) {
+std::optional<std::string> quick_check(const std::string& prefix) {
   try {
     BundleReader reader(prefix);
     const std::vector<Extents> shards = extents_of(reader.index());

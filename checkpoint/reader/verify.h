@@ -13,6 +13,6 @@ std::vector<std::string> verify(const std::string& prefix);
 
 /// The cheap look before a restore: the index is sound and each shard is there with the size that
 /// it gives. Nothing if so. Throws for read faults of the machine (kIo).
-std::optional<std::string> quick_defect(const std::string& prefix);
+std::optional<std::string> quick_check(const std::string& prefix);
 
 }  // namespace lockstep::checkpoint

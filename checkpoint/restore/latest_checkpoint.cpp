@@ -25,7 +25,7 @@ std::optional<std::string> named_by_state_file(const std::filesystem::path& dir)
   if (!state || state->newest.empty()) return std::nullopt;
   const std::string prefix = (dir / state->newest).string();  // an absolute name stays what it is
   const std::optional<std::string> defect =
-      is_there(prefix) ? quick_defect(prefix) : std::optional<std::string>("it is not there");
+      is_there(prefix) ? quick_check(prefix) : std::optional<std::string>("it is not there");
   if (!defect) return prefix;
   log::warning("checkpoint",
                fmt::format("{} names {}, which is not complete ({}); the folder's own numbers "
@@ -46,7 +46,7 @@ bool is_newer_than_state_file(const SaveName& save, const std::filesystem::path&
 /// The highest number; of complete saves, if there are any.
 std::optional<std::string> highest(const std::vector<SaveName>& saves) {
   for (auto save = saves.rbegin(); save != saves.rend(); ++save) {
-    const std::optional<std::string> defect = quick_defect(save->prefix);
+    const std::optional<std::string> defect = quick_check(save->prefix);
     if (!defect) return save->prefix;
     log::warning("checkpoint", fmt::format("{} is passed over: {}", save->prefix, *defect));
   }
@@ -68,7 +68,7 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir) {
   std::vector<SaveName> newer = find_saves(dir, parts->prefix);
   std::erase_if(newer, [&](const SaveName& save) {
     return save.number <= parts->number || !is_newer_than_state_file(save, dir) ||
-           quick_defect(save.prefix);
+           quick_check(save.prefix);
   });
   return newer.empty() ? named : newer.back().prefix;
 }

@@ -128,7 +128,7 @@ std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
 }
 
 void try_restore(const std::string& prefix, const StateList& state, RestoreReport* report) {
-  if (const auto defect = quick_defect(prefix))
+  if (const auto defect = quick_check(prefix))
     throw Error(ExitCode::kBadData, "checkpoint", *defect);
   *report = restore(prefix, state);
 }
@@ -196,7 +196,7 @@ std::optional<SaveName> latest_complete(const std::filesystem::path& dir,
                                         std::string_view prefix_name,
                                         std::vector<std::string>* defects) {
   for (const SaveName& save : newest_first(dir, prefix_name)) {
-    const std::optional<std::string> defect = quick_defect(save.prefix);
+    const std::optional<std::string> defect = quick_check(save.prefix);
     if (!defect) return save;
     defects->push_back(*defect);
   }

@@ -9,7 +9,7 @@
 
 #include "base/files/files.h"
 #include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/save/shard_image.h"
+#include "checkpoint/save/staged_shard.h"
 
 namespace lockstep::checkpoint {
 

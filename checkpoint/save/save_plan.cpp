@@ -16,7 +16,7 @@ constexpr int64_t kCutBytes = 4096;
 constexpr int kMostRanks = 99'999;
 
 /// Between which elements a tensor may be cut: multiples of this.
-int64_t cut_elements(const SavePiece& piece) {
+int64_t cut_elements(const StoredTensor& piece) {
   const int64_t num_elements = piece.num_elements();
   if (piece.shape.empty() || piece.shape[0] == 0) return std::max<int64_t>(num_elements, 1);
   const int64_t row_E = std::max<int64_t>(num_elements / piece.shape[0], 1);
@@ -25,7 +25,7 @@ int64_t cut_elements(const SavePiece& piece) {
 }
 
 /// The element at which a tensor is cut so that about `bytes` of it come before.
-int64_t cut_at(const SavePiece& piece, int64_t bytes, int64_t min_cut_bytes) {
+int64_t cut_at(const StoredTensor& piece, int64_t bytes, int64_t min_cut_bytes) {
   const int64_t num_elements = piece.num_elements(), num_bytes = piece.num_bytes();
   if (bytes <= 0) return 0;
   if (bytes >= num_bytes) return num_elements;
@@ -38,7 +38,7 @@ int64_t cut_at(const SavePiece& piece, int64_t bytes, int64_t min_cut_bytes) {
 
 }  // namespace
 
-SavePlan::SavePlan(const std::vector<SavePiece>& pieces, int world_size, int64_t min_cut_bytes)
+SavePlan::SavePlan(const std::vector<StoredTensor>& pieces, int world_size, int64_t min_cut_bytes)
     : pieces_(pieces), world_size_(world_size), min_cut_bytes_(min_cut_bytes) {
   if (world_size > kMostRanks)
     throw Error(ExitCode::kConfig, "checkpoint",
@@ -46,7 +46,7 @@ SavePlan::SavePlan(const std::vector<SavePiece>& pieces, int world_size, int64_t
                             "digits, and there are {}; set checkpoint: off, or start fewer",
                             kMostRanks, world_size))
         .everywhere();
-  for (const SavePiece& piece : pieces) {
+  for (const StoredTensor& piece : pieces) {
     begins_.push_back(total_bytes_);
     if (!piece.is_divided()) total_bytes_ += piece.num_bytes();
   }
@@ -61,8 +61,8 @@ int64_t SavePlan::border(size_t piece, int rank) const {
   return cut_at(pieces_[piece], cut - begins_[piece], min_cut_bytes_);
 }
 
-std::vector<SavePart> SavePlan::parts_of(int rank) const {
-  std::vector<SavePart> parts;
+std::vector<ShardItem> SavePlan::parts_of(int rank) const {
+  std::vector<ShardItem> parts;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (pieces_[i].num_elements() == 0) {
       if (rank == 0) parts.push_back({i, {0, 0}});

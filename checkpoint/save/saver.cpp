@@ -13,7 +13,7 @@
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_lock.h"
-#include "checkpoint/save/one_save.h"
+#include "checkpoint/save/save_job.h"
 #include "dist/agree.h"
 
 namespace lockstep::checkpoint {
@@ -77,9 +77,9 @@ void Saver::join() {
 
 void Saver::prepare(const StateList& state) {
   check(!is_under_way() && !prepared_.valid(), "prepare() comes before the first save");
-  const std::vector<SavePiece> pieces = save_pieces(state, 0, options_.sparse);
+  const std::vector<StoredTensor> pieces = save_pieces(state, 0, options_.sparse);
   const SavePlan plan(pieces, comm_.world_size(), options_.min_cut_bytes);
-  const int64_t num_bytes = ShardImage::bytes_of(pieces, plan.parts_of(comm_.rank()));
+  const int64_t num_bytes = StagedShard::bytes_of(pieces, plan.parts_of(comm_.rank()));
   // What fails here fails again, and is said, where it is needed.
   (void)fault_of([&] {
     prepared_ = std::async(std::launch::async, [this, num_bytes] {
@@ -219,7 +219,7 @@ SaveResult Saver::run(const StateList& state, Number number, const std::function
     if (!is_disk_fault(*fault)) throw Error(*fault);
     return tell(failed(*fault, number.is_next ? number.value + 1 : number.value));
   }
-  OneSave save(options_, comm_, state, number.value, &memory_, staged,
+  SaveJob save(options_, comm_, state, number.value, &memory_, staged,
                {lock.get(), own_saves_ ? &*own_saves_ : nullptr});
   const std::optional<Error> fault = save.run();
   if (fault && !is_disk_fault(*fault)) throw Error(*fault);

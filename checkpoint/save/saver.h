@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/tensors/kept_memory.h"
+#include "base/tensors/staging_buffer.h"
 #include "base/tensors/state_list.h"
 #include "dist/communicator.h"
 
@@ -145,7 +145,7 @@ class Saver {
   SaverOptions options_;
   std::function<void(const Error&)> on_lost_;
   dist::Communicator& comm_;
-  KeptMemory memory_;
+  StagingBuffer memory_;
   std::optional<std::set<int64_t>> own_saves_;  // rank 0; nothing: not asked for yet
   int64_t number_ = -1;
   std::chrono::steady_clock::time_point began_;

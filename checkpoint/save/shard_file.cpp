@@ -18,7 +18,7 @@ constexpr int kNumThreads = 2;  // one prepares the next write while the disk wo
 
 }  // namespace
 
-ShardFile::ShardFile(const std::filesystem::path& path, ShardImage* image)
+ShardFile::ShardFile(const std::filesystem::path& path, StagedShard* image)
     : image_(image), file_(path, image->num_bytes()) {
   const auto num_chunks =
       (static_cast<int64_t>(image->padded_bytes().size()) + kChunkBytes - 1) / kChunkBytes;
@@ -67,10 +67,10 @@ void ShardFile::finish() {
 }
 
 void require_written(const std::filesystem::path& path,
-                     const std::vector<ShardImage::Slot>& slots) {
+                     const std::vector<StagedShard::Slot>& slots) {
   const files::Reader file(path);
   std::string bytes;
-  for (const ShardImage::Slot& slot : slots) {
+  for (const StagedShard::Slot& slot : slots) {
     const int64_t end = slot.slice.end();
     uint32_t crc = 0;
     bool same_text = true;

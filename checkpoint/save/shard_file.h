@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/files/direct_writer.h"
-#include "checkpoint/save/shard_image.h"
+#include "checkpoint/save/staged_shard.h"
 
 namespace lockstep::checkpoint {
 
@@ -18,7 +18,7 @@ class ShardFile {
  public:
   /// Makes the file and begins to write what image->level() gives free. The image must outlive it.
   /// Errors as files::DirectWriter.
-  ShardFile(const std::filesystem::path& path, ShardImage* image);
+  ShardFile(const std::filesystem::path& path, StagedShard* image);
   /// Without finish(): gives up; the file stays as it is.
   ~ShardFile();
   ShardFile(const ShardFile&) = delete;
@@ -33,7 +33,7 @@ class ShardFile {
   void write_chunks();
   void join();
 
-  ShardImage* image_;
+  StagedShard* image_;
   files::DirectWriter file_;
   std::atomic<int64_t> next_ = 0;  ///< first byte that no thread has taken
   std::atomic<bool> stopped_ = false;
@@ -44,6 +44,7 @@ class ShardFile {
 
 /// Reads a file back and compares it with the checksums of what was written. Throws Error(kBadData)
 /// that names file, tensor and place.
-void require_written(const std::filesystem::path& path, const std::vector<ShardImage::Slot>& slots);
+void require_written(const std::filesystem::path& path,
+                     const std::vector<StagedShard::Slot>& slots);
 
 }  // namespace lockstep::checkpoint

@@ -24,7 +24,7 @@ void add_item(const pb::ShardReport::Item& item, int32_t num_shards, BundleIndex
       {stored, {{item.start().begin(), item.start().end()}, std::move(stored.shape)}});
 }
 
-void require_complete(const SavePiece& piece, BundleIndex* index) {
+void require_complete(const StoredTensor& piece, BundleIndex* index) {
   const auto found = index->entries.find(piece.name);
   check(found != index->entries.end(), "'" + piece.name + "' was written by no rank");
   BundleEntry& entry = found->second;
@@ -39,10 +39,10 @@ void require_complete(const SavePiece& piece, BundleIndex* index) {
 
 }  // namespace
 
-std::string shard_report(const ShardImage& image) {
+std::string shard_report(const StagedShard& image) {
   pb::ShardReport report;
   report.set_shard_bytes(image.num_bytes());
-  for (const ShardImage::Slot& slot : image.slots()) {
+  for (const StagedShard::Slot& slot : image.slots()) {
     auto* item = report.add_items();
     item->set_name(slot.piece->name);
     *item->mutable_entry() = to_proto(slot.piece->dtype, slot.slice);
@@ -59,8 +59,8 @@ void IndexBuilder::add(const std::string& text) {
   for (const auto& item : report.items()) add_item(item, index_.num_shards, &index_);
 }
 
-BundleIndex IndexBuilder::finish(const std::vector<SavePiece>& pieces) {
-  for (const SavePiece& piece : pieces) require_complete(piece, &index_);
+BundleIndex IndexBuilder::finish(const std::vector<StoredTensor>& pieces) {
+  for (const StoredTensor& piece : pieces) require_complete(piece, &index_);
   check(index_.entries.size() == pieces.size(), "a rank wrote what belongs to no save");
   return std::move(index_);
 }

@@ -128,7 +128,7 @@ Override parse_set(const std::string& text) {
 
 void apply_overrides(const std::vector<Override>& overrides,
                      const std::vector<std::string>& known_paths, YamlDocument* document,
-                     Faults* faults) {
+                     Diagnostics* faults) {
   for (const bool from_environment : {true, false}) {
     for (const Override& one : overrides) {
       if (one.from_environment != from_environment) continue;

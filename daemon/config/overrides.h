@@ -25,11 +25,11 @@ Override parse_set(const std::string& text);
 /// the way. Where the tree holds a map twice (an alias), the override changes it only at its own
 /// path. An override of `recipe` takes back `modifiers` of a weaker origin, and the reverse.
 ///
-/// Faults: what the document's reader refuses, a path that is not one of `known_paths` or a section
-/// above them, and a path through something that is not a map.
+/// Diagnostics: what the document's reader refuses, a path that is not one of `known_paths` or a
+/// section above them, and a path through something that is not a map.
 void apply_overrides(const std::vector<Override>& overrides,
                      const std::vector<std::string>& known_paths, YamlDocument* document,
-                     Faults* faults);
+                     Diagnostics* faults);
 
 /// Every scalar of the tree as "path=value", sorted: what a digest of the settings is taken over
 /// and what is compared between ranks. A null is as good as an absent key and is left out.

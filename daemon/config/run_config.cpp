@@ -11,14 +11,14 @@
 namespace lockstep::daemon {
 namespace {
 
-void read_version(YamlFields* in) {
+void read_version(ConfigReader* in) {
   std::string version = "1.0.0";
   in->read("version", &version, "of the run file's grammar");
   if (version.rfind("1.", 0) != 0)
     in->fault("version", "this program reads version 1.x of the run file, not '" + version + "'");
 }
 
-RunConfig read_sections(YamlFields* in) {
+RunConfig read_sections(ConfigReader* in) {
   RunConfig config;
   read_version(in);
   in->require("run");
@@ -45,10 +45,10 @@ bool has_an_end(const RunConfig& config) {
 }
 
 std::vector<FieldDoc> fields_of(const std::string& text) {
-  Faults ignored;
+  Diagnostics ignored;
   std::vector<FieldDoc> docs;
   const YamlDocument document = YamlDocument::parse("", text, &ignored);
-  YamlFields in(document.root(), "", document, &ignored, &docs);
+  ConfigReader in(document.root(), "", document, &ignored, &docs);
   (void)read_sections(&in);
   return docs;
 }
@@ -107,7 +107,7 @@ std::vector<FieldDoc> run_file_fields() {
 namespace {
 
 /// What makes results depend on the number of ranks.
-void refuse_what_is_not_elastic(const RunConfig& config, YamlFields* in) {
+void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
   const auto refuse = [&](bool is_used, const char* key, const char* why) {
     if (is_used)
       in->fault("run", fmt::format("'run.deterministic: elastic' cannot be with {}: {}", key, why));
@@ -125,7 +125,7 @@ void refuse_what_is_not_elastic(const RunConfig& config, YamlFields* in) {
 }  // namespace
 
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
-                          Faults* faults) {
+                          Diagnostics* faults) {
   YamlDocument document = YamlDocument::load(path, faults);
   if (faults->empty() && !document.root().IsMap())
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
@@ -134,7 +134,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   all.list.insert(all.list.end(), overrides.begin(), overrides.end());
   apply_overrides(all.list, field_paths(), &document, faults);
 
-  YamlFields in(document.root(), "", document, faults);
+  ConfigReader in(document.root(), "", document, faults);
   RunConfig config = read_sections(&in);
   in.done();
   config.file = path;

@@ -43,7 +43,7 @@ struct RunConfig {
 /// `faults`, in one pass; the result may be used only if there is none. A missing file throws
 /// Error(kInputMissing). Without a recipe, train.max_steps or max_epochs is required.
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
-                          Faults* faults);
+                          Diagnostics* faults);
 
 /// Every key of the run file with type, default, range and meaning.
 std::vector<FieldDoc> run_file_fields();

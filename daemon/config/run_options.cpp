@@ -2,7 +2,7 @@
 
 namespace lockstep::daemon {
 
-RunOptions read_run_options(YamlFields in) {
+RunOptions read_run_options(ConfigReader in) {
   RunOptions options;
   in.require("name");
   const bool has_name =

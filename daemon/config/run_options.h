@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep::daemon {
 
@@ -26,6 +26,6 @@ struct RunOptions {
   std::filesystem::path folder() const { return project_dir; }
 };
 
-RunOptions read_run_options(YamlFields in);
+RunOptions read_run_options(ConfigReader in);
 
 }  // namespace lockstep::daemon

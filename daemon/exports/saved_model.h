@@ -27,7 +27,8 @@ struct SavedModel {
   std::string prefix;  ///< of the save, with its number
   int64_t step = 0;
   std::optional<int64_t> steps_per_epoch;
-  /// What a daemon's save says of the run that made it (daemon/run/saved_facts.h); empty: nothing.
+  /// What a daemon's save says of the run that made it (daemon/run/checkpoint_metadata.h); empty:
+  /// nothing.
   std::string settings;
   std::string input_shape;  ///< [1, 8, 8]
   int64_t num_classes = 0;

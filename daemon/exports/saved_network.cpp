@@ -58,10 +58,10 @@ std::string model_section(const SavedModel& saved) {
 }
 
 model::ModelOptions options_of(const SavedModel& saved) {
-  Faults faults;
+  Diagnostics faults;
   const YamlDocument document = YamlDocument::parse("settings", model_section(saved), &faults);
   const model::ModelOptions options =
-      model::read_model_options(YamlFields(document.root(), "model", document, &faults));
+      model::read_model_options(ConfigReader(document.root(), "model", document, &faults));
   if (!faults.empty()) {
     try {
       faults.throw_if_any("export");

@@ -12,7 +12,7 @@
 namespace lockstep::daemon {
 namespace {
 
-std::filesystem::path saves_folder(const Assembly& assembly) {
+std::filesystem::path saves_folder(const TrainingContext& assembly) {
   return assembly.config.run.folder() / "checkpoints";
 }
 
@@ -81,7 +81,7 @@ std::string objection_to_newer_saves(const std::filesystem::path& folder, const 
       wanted, folder.string(), names_of(saves));
 }
 
-std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Assembly& assembly,
+std::optional<checkpoint::RestoreReport> load(const std::string& wanted, TrainingContext& assembly,
                                               const StateList& state) {
   const std::filesystem::path folder = saves_folder(assembly);
   const std::string& prefix = assembly.config.checkpoint.prefix;
@@ -112,8 +112,8 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Assembl
       .everywhere();
 }
 
-void tell(const Assembly& assembly, const checkpoint::RestoreReport& report,
-          const SavedFacts& saved, const std::vector<std::string>& changes) {
+void tell(const TrainingContext& assembly, const checkpoint::RestoreReport& report,
+          const CheckpointMetadata& saved, const std::vector<std::string>& changes) {
   if (assembly.control.rank() != 0) return;
   log::info("resume",
             fmt::format("resuming from step {} ({})", assembly.clock.step, report.prefix));
@@ -135,7 +135,7 @@ void tell(const Assembly& assembly, const checkpoint::RestoreReport& report,
 
 }  // namespace
 
-std::optional<Resumed> resume(const ResumeOptions& options, Assembly& assembly) {
+std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& assembly) {
   train::Stopwatch watch;
   if (!assembly.config.checkpoint.enabled) {
     if (options.wanted != "auto" && options.wanted != "never")
@@ -146,10 +146,10 @@ std::optional<Resumed> resume(const ResumeOptions& options, Assembly& assembly) 
           .everywhere();
     return std::nullopt;
   }
-  const SavedFacts now = assembly.facts;
+  const CheckpointMetadata now = assembly.facts;
   const auto report = load(options.wanted, assembly, assembly.state());
   if (!report) return std::nullopt;
-  const SavedFacts saved = std::exchange(assembly.facts, now);
+  const CheckpointMetadata saved = std::exchange(assembly.facts, now);
   require_compatible(saved, now);
   const std::vector<std::string> changes = recipe_changes(saved, now, assembly.clock.step);
   if (!changes.empty() && !options.accept_recipe_change) refuse_changed_recipe(changes);

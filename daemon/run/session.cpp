@@ -4,15 +4,15 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "daemon/device/compute.h"
 #include "daemon/device/device.h"
-#include "daemon/run/assembly.h"
-#include "daemon/run/conclusion.h"
+#include "daemon/device/threading.h"
+#include "daemon/run/consistency_checks.h"
 #include "daemon/run/resume.h"
+#include "daemon/run/run_directory.h"
+#include "daemon/run/run_summary.h"
+#include "daemon/run/telemetry.h"
+#include "daemon/run/training_context.h"
 #include "daemon/run/warm_start.h"
-#include "daemon/run/watchers.h"
-#include "daemon/run/workplace.h"
-#include "daemon/run/world_checks.h"
 #include "dist/agree.h"
 #include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
@@ -22,7 +22,7 @@ namespace lockstep::daemon {
 namespace {
 
 RunConfig load_checked(const SessionOptions& options) {
-  Faults faults;
+  Diagnostics faults;
   RunConfig config = load_run_config(options.config_file, options.overrides, &faults);
   faults.throw_if_any("config");
   return config;
@@ -49,7 +49,7 @@ std::unique_ptr<dist::Communicator> make_save_communicator(const RunConfig& conf
   return world.make_cpu_communicator(sync);
 }
 
-void announce(const Assembly& assembly, const dist::ProcessInfo& process,
+void announce(const TrainingContext& assembly, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
   if (process.rank != 0) return;
   if (resumed)  // said before the log file was open; here for its readers
@@ -82,15 +82,15 @@ std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& optio
       options.save_checkpoints_secs.value_or(checkpoint::CheckpointOptions::kDefaultSecs));
 }
 
-train::Recorder make_recorder(const Assembly& assembly, Watchers& watchers,
+train::Recorder make_recorder(const TrainingContext& assembly, Telemetry& watchers,
                               const dist::ProcessInfo& process, std::optional<int64_t> resumed_from,
-                              bool person_watches) {
+                              bool is_interactive) {
   return train::Recorder({.summary = assembly.config.summary,
                           .project_dir = assembly.config.run.folder(),
                           .node = process.node,
                           .is_root = process.rank == 0,
                           .total_steps = assembly.total_steps(),
-                          .person_watches = person_watches,
+                          .is_interactive = is_interactive,
                           .resumed_from_step = resumed_from,
                           .pruning_modifiers = pruning_modifiers(assembly.recipe.timeline()),
                           .num_parameters = assembly.num_parameters(),
@@ -100,12 +100,12 @@ train::Recorder make_recorder(const Assembly& assembly, Watchers& watchers,
 }
 
 /// Everything of the loop, from the recorder to the last step.
-ExitCode train_to_the_end(Assembly& assembly, Watchers& watchers, const SessionWorld& world,
+ExitCode train_to_the_end(TrainingContext& assembly, Telemetry& watchers, const SessionWorld& world,
                           train::Agreement& agreement, const std::optional<Resumed>& resumed) {
   const RunConfig& config = assembly.config;
   const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
   train::Recorder recorder =
-      make_recorder(assembly, watchers, world.process, resumed_from, world.person_watches);
+      make_recorder(assembly, watchers, world.process, resumed_from, world.is_interactive);
   assembly.saver.set_at_phase(world.at_save_phase);
   assembly.saver.set_on_lost(world.abort);
   const train::RateSchedule rates(config.optimizer, assembly.recipe.timeline(),
@@ -171,14 +171,15 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
-  const auto assembly = dist::on_all_ranks(
-      control, [&] { return std::make_unique<Assembly>(config, control, *gradients, *saves); });
+  const auto assembly = dist::on_all_ranks(control, [&] {
+    return std::make_unique<TrainingContext>(config, control, *gradients, *saves);
+  });
   (void)dist::on_all_ranks(control, [&] { return assembly->total_steps(); });
   check_equal_models(*assembly);
-  Workplace workplace(config, world.process, control);
+  RunDirectory workplace(config, world.process, control);
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
-  Watchers watchers(config, world.process, libraries,
-                    recal::modifier_names(assembly->recipe.timeline()), control);
+  Telemetry watchers(config, world.process, libraries,
+                     recal::modifier_names(assembly->recipe.timeline()), control);
   watchers.note_restoring();
   const std::optional<Resumed> resumed = resume(options.resume, *assembly);
   warm_start(*assembly, resumed.has_value());

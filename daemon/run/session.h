@@ -28,7 +28,7 @@ struct SessionWorld {
   std::function<std::unique_ptr<dist::Communicator>(const dist::SyncOptions&)>
       make_cpu_communicator;
   const train::StopRequest& stop;
-  bool person_watches = false;  ///< somebody reads stderr of this process alone
+  bool is_interactive = false;  ///< somebody reads stderr of this process alone
   train::StepHook on_step;      ///< may be empty
   checkpoint::SavePhaseHook at_save_phase = {};
   /// Ends all ranks at once for an error of this one; does not return. Empty: the error is thrown.

@@ -64,7 +64,7 @@ at::Tensor as_tensorflow_kernel(const at::Tensor& tensor) {
 
 class WarmStart {
  public:
-  WarmStart(const Assembly& assembly, const std::string& prefix)
+  WarmStart(const TrainingContext& assembly, const std::string& prefix)
       : options_(assembly.config.checkpoint.warm_start),
         variables_(variables_of(*assembly.model)),
         saved_(prefix) {}
@@ -174,7 +174,7 @@ class WarmStart {
 
 }  // namespace
 
-void warm_start(Assembly& assembly, bool is_resumed) {
+void warm_start(TrainingContext& assembly, bool is_resumed) {
   const std::string& named = assembly.config.checkpoint.warm_start.warm_start_ckpt;
   if (named.empty()) return;
   if (is_resumed) {

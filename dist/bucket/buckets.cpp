@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "dist/bucket/row_borders.h"
+#include "dist/bucket/shard_alignment.h"
 
 namespace lockstep::dist {
 namespace {

@@ -37,8 +37,8 @@ std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int
 
 /// The same for buckets that will be divided among num_pieces ranks: a parameter larger than a
 /// bucket is parted between rows, and where possible after a multiple of num_pieces rows, so that
-/// pieces can be equal; inside of a row (dist/bucket/row_borders.h) only if that is larger than a
-/// bucket. A bucket may so exceed bucket_bytes by these rows, or kCutElements.
+/// pieces can be equal; inside of a row (dist/bucket/shard_alignment.h) only if that is larger than
+/// a bucket. A bucket may so exceed bucket_bytes by these rows, or kCutElements.
 std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes,
                                      const std::vector<int64_t>& row_E_by_param, int num_pieces);
 

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "dist/mpi/hosts_communicator.h"
-#include "dist/mpi/p2p/message_communicator.h"
+#include "dist/mpi/hierarchical_communicator.h"
 #include "dist/mpi/p2p/mpi_transport.h"
+#include "dist/mpi/p2p/p2p_communicator.h"
 #include "dist/mpi/peer/peer.h"
-#include "dist/mpi/shm/host_room.h"
+#include "dist/mpi/shm/shared_memory_group.h"
 #include "dist/mpi/shm/shared_window.h"
-#include "dist/mpi/shm/window_communicator.h"
+#include "dist/mpi/shm/shm_communicator.h"
 #include "dist/mpi/world.h"
 
 namespace lockstep::dist::mpi {
@@ -52,8 +52,8 @@ Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
 }
 
 /// Of all ranks, over messages; its children from `make`.
-std::unique_ptr<MessageCommunicator> make_flat(OwnedComm comm, const CommunicatorOptions& options,
-                                               const MakeCommunicator& make) {
+std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const CommunicatorOptions& options,
+                                           const MakeCommunicator& make) {
   auto transport = std::make_unique<MpiTransport>(std::move(comm));
   const OwnedComm& own = transport->comm();  // lives as long as what calls this
   const auto split_off = [&own, make](int color, int key) {
@@ -61,13 +61,13 @@ std::unique_ptr<MessageCommunicator> make_flat(OwnedComm comm, const Communicato
     check_mpi(MPI_Comm_split(own.get(), color, key, &part), "MPI_Comm_split");
     return make(OwnedComm(part));
   };
-  return std::make_unique<MessageCommunicator>(
+  return std::make_unique<P2pCommunicator>(
       std::move(transport), MessageOptions{options.timeout_s, options.direct_ranks}, split_off);
 }
 
-HostRoom make_room(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
-                   double timeout_s) {
-  HostRoom room(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
+SharedMemoryGroup make_room(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
+                            double timeout_s) {
+  SharedMemoryGroup room(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
   room.set_timeout_s(timeout_s);
   check_mpi(MPI_Barrier(all.get()), "MPI_Barrier");  // every member's head is initialised
   return room;
@@ -88,15 +88,15 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
   const bool shares = options.shared_window && num_hosts < comm.num_ranks();
   if (shares && num_hosts == 1) {
     if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {
-      HostRoom room = make_room(std::move(*made), host, comm, options.timeout_s);
-      return std::make_unique<WindowCommunicator>(std::move(comm), std::move(room), make);
+      SharedMemoryGroup room = make_room(std::move(*made), host, comm, options.timeout_s);
+      return std::make_unique<ShmCommunicator>(std::move(comm), std::move(room), make);
     }
   } else if (shares) {
     const RoomLayout layout =
-        HostsCommunicator::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
+        HierarchicalCommunicator::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
     if (auto made = make_shared_segments(host, comm, layout, kManyHostsSlotBytes, *keeper)) {
-      HostRoom room = make_room(std::move(*made), host, comm, options.timeout_s);
-      return std::make_unique<HostsCommunicator>(
+      SharedMemoryGroup room = make_room(std::move(*made), host, comm, options.timeout_s);
+      return std::make_unique<HierarchicalCommunicator>(
           make_flat(std::move(comm), options, make), std::move(room), std::move(hosts),
           MessageOptions{options.timeout_s, options.direct_ranks});
     }

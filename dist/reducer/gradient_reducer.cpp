@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "dist/agree.h"
-#include "dist/bucket/square_sum.h"
+#include "dist/bucket/squared_grad_norm.h"
 
 namespace lockstep::dist {
 namespace {
@@ -77,7 +77,7 @@ bool GradientReducer::overlaps_now() const {
   return options_.overlap == "true" || overlap_is_faster_;
 }
 
-void GradientReducer::begin_backward(const StepWishes& wishes) {
+void GradientReducer::prepare_for_backward(const StepRequests& wishes) {
   check(!is_armed_, "begin_backward() twice without finish()");
   wishes_ = wishes;
   follow_buffers();
@@ -115,7 +115,7 @@ void GradientReducer::send_beside(std::optional<int64_t> divisor) {
   }
 }
 
-StepTotals GradientReducer::finish(const StepShare& share) {
+GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   check(is_armed_, "finish() without begin_backward()");
   check(share.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
   is_armed_ = false;
@@ -126,7 +126,7 @@ StepTotals GradientReducer::finish(const StepShare& share) {
   if (traffic_.scales()) share_V = at::cat({share_V, traffic_.largest()});
   comm_.all_reduce(share_V, ReduceOp::kSum)->wait_on_host();
 
-  StepTotals totals = from_numbers(share_V);
+  GlobalStepStats totals = from_numbers(share_V);
   totals.wait_s = seconds_since(start);
   check(totals.num_samples > 0, "a step without samples on any rank");
   take_means(share.gradient_divisor.value_or(totals.num_samples), &totals);
@@ -138,20 +138,20 @@ StepTotals GradientReducer::finish(const StepShare& share) {
   return totals;
 }
 
-void GradientReducer::take_means(int64_t divisor, StepTotals* totals) {
+void GradientReducer::take_means(int64_t divisor, GlobalStepStats* totals) {
   totals->gradients_finite = traffic_.take_means(divisor);
-  ExactSum squares;
-  if (wishes_.square_sum)
+  Superaccumulator squares;
+  if (wishes_.squared_grad_norm)
     add_gradient_squares(comm_, buffers_, traffic_.owned(), traffic_.row_E_by_param(), &squares);
   if (traffic_.shards()) {
     int64_t num_bad_ranks = totals->gradients_finite ? 0 : 1;
-    if (wishes_.square_sum)
+    if (wishes_.squared_grad_norm)
       join_over_ranks(comm_, &squares, {&num_bad_ranks, 1});
     else
       num_bad_ranks = sum_of(comm_, num_bad_ranks);
     totals->gradients_finite = num_bad_ranks == 0;
   }
-  if (wishes_.square_sum) totals->square_sum = squares.value();
+  if (wishes_.squared_grad_norm) totals->squared_grad_norm = squares.value();
 }
 
 GatherTotals GradientReducer::gather_values() {

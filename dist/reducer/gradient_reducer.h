@@ -13,35 +13,36 @@
 #include "base/tensors/state_list.h"
 #include "dist/communication_thread.h"
 #include "dist/communicator.h"
-#include "dist/reducer/arrivals.h"
+#include "dist/reducer/autotuner.h"
 #include "dist/reducer/gradient_hooks.h"
 #include "dist/reducer/gradient_traffic.h"
-#include "dist/reducer/step_share.h"
-#include "dist/reducer/way_trial.h"
-#include "dist/shard/complete_state.h"
+#include "dist/reducer/ready_tracker.h"
+#include "dist/reducer/step_stats.h"
+#include "dist/shard/consolidate_state.h"
 #include "dist/sync_options.h"
 
 namespace lockstep::dist {
 
 /// What a step is to tell beside the usual; costs time only where asked for.
-struct StepWishes {
-  /// StepTotals::square_sum, for clipping by norm: equal bits on all ranks and, on CPUs, for every
-  /// division into buckets or among ranks, since it is exact over rows (dist/bucket/square_sum.h).
-  bool square_sum = false;
+struct StepRequests {
+  /// GlobalStepStats::squared_grad_norm, for clipping by norm: equal bits on all ranks and, on
+  /// CPUs, for every division into buckets or among ranks, since it is exact over rows
+  /// (dist/bucket/squared_grad_norm.h).
+  bool squared_grad_norm = false;
 };
 
 /// Turns each rank's summed gradients into the mean over all samples of the step.
 ///
-///   reducer.begin_backward();
+///   reducer.prepare_for_backward();
 ///   loss_sum.backward();                    // of the SUM of this rank's losses, not their mean
-///   const StepTotals totals = reducer.finish(share);
+///   const GlobalStepStats totals = reducer.finish(share);
 ///   if (totals.finite()) optimizer.step();  // grads_E: sum over ranks / totals.num_samples
 ///
 /// So an uneven or partial last batch is weighted exactly. Frozen buffers do not travel. All ranks
-/// make all calls in turn; begin_backward() and finish() are collective. Between the two there is
-/// at most one backward pass, on any threads; a second one that reaches the same parameters is a
-/// bug and throws Error(kBug) out of backward(). Micro-batches before the last come before
-/// begin_backward().
+/// make all calls in turn; prepare_for_backward() and finish() are collective. Between the two
+/// there is at most one backward pass, on any threads; a second one that reaches the same
+/// parameters is a bug and throws Error(kBug) out of backward(). Micro-batches before the last come
+/// before prepare_for_backward().
 ///
 /// Buckets (dist/bucket/buckets.h) are reduced one after another, always in the same order, and
 /// then the step's numbers. With overlap a communication thread begins with a bucket as soon as
@@ -53,22 +54,22 @@ struct StepWishes {
 ///
 /// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
 /// they travelled or not. sync.packed and sync.wire: dist/reducer/packing_choice.h,
-/// dist/reducer/gradient_carrier.h, dist/reducer/wire_scale.h. One rank alone rounds nothing.
+/// dist/reducer/bucket_reduction.h, dist/reducer/wire_scale.h. One rank alone rounds nothing.
 ///
 /// Divided among ranks (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///
 ///   for (const Region& region : reducer.owned()) ...    // what the optimizer updates, and keeps
-///   reducer.begin_backward();  backward();  totals = reducer.finish(share);
+///   reducer.prepare_for_backward();  backward();  totals = reducer.finish(share);
 ///   if (totals.finite()) { optimizer.step();  reducer.gather_values(); }
 ///
 /// each rank gets the means of its own regions, bit for bit those of an undivided reduction, and
 /// the rest of the gradients is overwritten and means nothing after finish(). Whether all are
 /// finite is agreed in one more message after the means are there: the step's numbers cannot carry
-/// it, as they tell by what to divide. dist/shard/bucket_pieces.h says how a bucket is divided:
+/// it, as they tell by what to divide. dist/shard/bucket_shards.h says how a bucket is divided:
 /// depending on the buffers and N alone, not on masks.
 ///
 /// `auto` (overlap, packed) is found out by time in the first steps after a change of buffers or
-/// masks (dist/reducer/way_trial.h), by messages after the step's, which no step's bytes count.
+/// masks (dist/reducer/autotuner.h), by messages after the step's, which no step's bytes count.
 ///
 /// Errors: those of the communicator, on whichever thread it came up, out of
 /// finish(), with the bucket's place and first parameter at the end of the text; Error(kBug) for
@@ -91,7 +92,7 @@ class GradientReducer {
 
   /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied;
   /// empty: all. Between steps, at each change of masks and after the buffers were rebuilt, with
-  /// the same bits on all ranks: the next begin_backward() compares them and throws
+  /// the same bits on all ranks: the next prepare_for_backward() compares them and throws
   /// Error(kDisagree).everywhere(). Ignored for a frozen buffer.
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
 
@@ -103,21 +104,21 @@ class GradientReducer {
 
   /// Before the forward or the backward pass whose end completes the gradients: of several
   /// micro-batches, the last one's. The wishes are for this step and equal on all ranks.
-  void begin_backward(const StepWishes& wishes = {});
+  void prepare_for_backward(const StepRequests& wishes = {});
 
-  StepTotals finish(const StepShare& share);
+  GlobalStepStats finish(const LocalStepStats& share);
 
   /// After each rank has updated what it owns, in values_E of the buffers: all values on all ranks,
-  /// the bits of their owners. Collective, blocks; between finish() and the next begin_backward().
-  /// Buckets that packing would send packed in the next step have only their kept values sent; the
-  /// others become +0 where another rank owns them, which they are already where masks are enforced
-  /// (dist/reducer/value_gather.h). Values are never rounded to sync.wire. Undivided: nothing is
-  /// done.
+  /// the bits of their owners. Collective, blocks; between finish() and the next
+  /// prepare_for_backward(). Buckets that packing would send packed in the next step have only
+  /// their kept values sent; the others become +0 where another rank owns them, which they are
+  /// already where masks are enforced (dist/reducer/value_gather.h). Values are never rounded to
+  /// sync.wire. Undivided: nothing is done.
   GatherTotals gather_values();
 
-  /// complete_over_ranks() (dist/shard/complete_state.h) over the reducer's communicator, between
+  /// consolidate_state() (dist/shard/consolidate_state.h) over the reducer's communicator, between
   /// steps.
-  void complete(const StateList& parts) { complete_over_ranks(comm_, parts); }
+  void complete(const StateList& parts) { consolidate_state(comm_, parts); }
 
   /// Returns once all that this rank has begun with its peers is done, the values of
   /// gather_values() on a device too: before the host reads gradients or values there, or a loss
@@ -137,7 +138,7 @@ class GradientReducer {
   void on_gradient(int64_t param);
   void send_all(std::optional<int64_t> divisor);
   void send_beside(std::optional<int64_t> divisor);
-  void take_means(int64_t divisor, StepTotals* totals);
+  void take_means(int64_t divisor, GlobalStepStats* totals);
   void find_bound();
   void name_missing();
   void learn();
@@ -147,20 +148,20 @@ class GradientReducer {
   const ParamTable* params_;  ///< null: no hooks
   const SyncOptions options_;
   GradientTraffic traffic_;
-  WayTrial overlap_trial_;
+  Autotuner overlap_trial_;
   bool overlap_is_faster_ = false;
   std::vector<bool> was_named_;  ///< by parameter
 
   // of the step under way
   bool is_armed_ = false;
-  StepWishes wishes_;
+  StepRequests wishes_;
   bool finds_bound_ = false;
   bool overlaps_ = false;
   Clock::time_point begin_;
   int64_t bytes_before_ = 0;
 
   // Of all that uses the rest, the last: hooks and thread end first.
-  Arrivals arrivals_;
+  ReadyTracker arrivals_;
   std::unique_ptr<GradientHooks> hooks_;
   std::unique_ptr<CommunicationThread> thread_;  ///< made at the first step that overlaps
 };

@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "dist/agree.h"
 #include "dist/bucket/mean_gradient.h"
-#include "dist/bucket/row_borders.h"
-#include "dist/reducer/bucket_carrier.h"
+#include "dist/bucket/shard_alignment.h"
+#include "dist/reducer/all_reduce_bucket.h"
 #include "dist/reducer/value_gather.h"
 
 namespace lockstep::dist {
@@ -100,12 +100,12 @@ std::vector<Bucket> GradientTraffic::cut(const std::vector<FlatBuffer>& buffers)
              : cut_into_buckets(buffers, options_.bucket_bytes);
 }
 
-std::unique_ptr<GradientCarrier> GradientTraffic::make_carrier(const Bucket& bucket,
+std::unique_ptr<BucketReduction> GradientTraffic::make_carrier(const Bucket& bucket,
                                                                const FlatBuffer& buffer) {
   const at::Tensor grads_E = buffer.grads_E.narrow(0, bucket.begin_E, bucket.num_elements());
   const auto wire = wire_type(options_.wire, comm_.world_size());
-  if (!shards_) return std::make_unique<BucketCarrier>(grads_E, wire);
-  auto carrier = std::make_unique<PieceCarrier>(
+  if (!shards_) return std::make_unique<AllReduceBucket>(grads_E, wire);
+  auto carrier = std::make_unique<ReduceScatterBucket>(
       grads_E, cut_into_pieces(bucket, buffer, row_E_by_param_, comm_.world_size()), comm_.rank(),
       wire, room_);
   piece_carriers_.push_back(carrier.get());
@@ -157,7 +157,7 @@ std::vector<Region> GradientTraffic::owned() const {
     const Bucket& bucket = buckets_[i];
     Region own{bucket.buffer, bucket.begin_E, bucket.end_E};
     if (shards_) {
-      const BucketPieces& pieces = piece_carriers_[i]->pieces();
+      const BucketShards& pieces = piece_carriers_[i]->pieces();
       own.begin_E = bucket.begin_E + pieces.begin(comm_.rank());
       own.end_E = own.begin_E + pieces.size(comm_.rank());
     }
@@ -166,7 +166,7 @@ std::vector<Region> GradientTraffic::owned() const {
   return joined(std::move(regions));
 }
 
-uint64_t GradientTraffic::situation() const {
+uint64_t GradientTraffic::fingerprint() const {
   std::string text = fmt::format("{} ranks, wire {}{}", comm_.world_size(), options_.wire,
                                  shards_ ? ", sharded" : "");
   for (size_t i = 0; i < buckets_.size(); ++i) {
@@ -183,7 +183,7 @@ void GradientTraffic::begin_step() {
   all_finite_ = true;
   if (!masks_changed_) return;
   masks_changed_ = false;
-  const uint64_t now = situation();
+  const uint64_t now = fingerprint();
   if (!all_equal(comm_, static_cast<int64_t>(now)))
     throw Error(ExitCode::kDisagree, "dist",
                 "the ranks have different masks for their gradients; nothing was sent")
@@ -271,7 +271,7 @@ bool GradientTraffic::take_means(int64_t divisor) {
   return all_finite(comm_, means);
 }
 
-void GradientTraffic::count(Clock::time_point finish_start, StepTotals* totals) const {
+void GradientTraffic::count(Clock::time_point finish_start, GlobalStepStats* totals) const {
   int64_t gradient_bytes = 0;
   for (size_t i = 0; i < carriers_.size(); ++i) {
     const SendTimes& times = times_[i];
@@ -289,7 +289,7 @@ void GradientTraffic::count(Clock::time_point finish_start, StepTotals* totals) 
 void GradientTraffic::gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals) {
   for (size_t i = 0; i < piece_carriers_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
-    const PieceCarrier& carrier = *piece_carriers_[i];
+    const ReduceScatterBucket& carrier = *piece_carriers_[i];
     const at::Tensor values_E =
         buffers[bucket.buffer].values_E.narrow(0, bucket.begin_E, bucket.num_elements());
     const bool packed = !masks_changed_ && packing_.packs(i);

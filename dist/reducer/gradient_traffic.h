@@ -13,12 +13,12 @@
 #include "base/tensors/region.h"
 #include "base/tensors/state_list.h"
 #include "dist/bucket/buckets.h"
-#include "dist/bucket/staging_room.h"
+#include "dist/bucket/scratch_buffer.h"
 #include "dist/communicator.h"
-#include "dist/reducer/gradient_carrier.h"
+#include "dist/reducer/bucket_reduction.h"
 #include "dist/reducer/packing_choice.h"
-#include "dist/reducer/piece_carrier.h"
-#include "dist/reducer/step_share.h"
+#include "dist/reducer/reduce_scatter_bucket.h"
+#include "dist/reducer/step_stats.h"
 #include "dist/reducer/wire_scale.h"
 #include "dist/sync_options.h"
 
@@ -85,7 +85,7 @@ class GradientTraffic {
   bool take_means(int64_t divisor);
   /// Bytes sent and saved, and seconds of the step; after bytes_reduced. finish_start: from when on
   /// nothing was overlapped.
-  void count(Clock::time_point finish_start, StepTotals* totals) const;
+  void count(Clock::time_point finish_start, GlobalStepStats* totals) const;
   /// Counts the step for what is measured. True if a choice was made.
   bool learn();
 
@@ -103,8 +103,8 @@ class GradientTraffic {
 
   bool is_followed(const std::vector<FlatBuffer>& buffers) const;
   std::vector<Bucket> cut(const std::vector<FlatBuffer>& buffers) const;
-  std::unique_ptr<GradientCarrier> make_carrier(const Bucket& bucket, const FlatBuffer& buffer);
-  uint64_t situation() const;
+  std::unique_ptr<BucketReduction> make_carrier(const Bucket& bucket, const FlatBuffer& buffer);
+  uint64_t fingerprint() const;
   std::string text_of(size_t bucket) const;
   /// Runs a part; an error of it tells what was done with which bucket.
   template <typename Part>
@@ -115,13 +115,13 @@ class GradientTraffic {
   const SyncOptions options_;
   const bool shards_;
   const std::vector<int64_t> row_E_by_param_;
-  StagingRoom room_;  ///< before the carriers, which use it
+  ScratchBuffer room_;  ///< before the carriers, which use it
   bool follows_any_ = false;
   std::vector<at::Tensor> followed_grads_;  ///< by buffer
   std::vector<Bucket> buckets_;
   // by bucket
-  std::vector<std::unique_ptr<GradientCarrier>> carriers_;
-  std::vector<PieceCarrier*> piece_carriers_;  ///< the same ones; empty without shards
+  std::vector<std::unique_ptr<BucketReduction>> carriers_;
+  std::vector<ReduceScatterBucket*> piece_carriers_;  ///< the same ones; empty without shards
   std::vector<SendTimes> times_;
   std::unique_ptr<std::atomic<Load>[]> loads_;
   size_t num_unloaded_ = 0;  ///< in this step: these and none behind them

@@ -10,8 +10,8 @@
 namespace lockstep::dist {
 namespace {
 
-std::string text_of(uint64_t situation, const std::vector<bool>& chosen) {
-  std::string text = fmt::format("{:016x} ", situation);
+std::string text_of(uint64_t fingerprint, const std::vector<bool>& chosen) {
+  std::string text = fmt::format("{:016x} ", fingerprint);
   for (const bool packed : chosen) text += packed ? '1' : '0';
   return text;
 }
@@ -22,9 +22,9 @@ PackingChoice::PackingChoice(std::string mode) : mode_(std::move(mode)) {
   check(mode_ == "auto" || mode_ == "always" || mode_ == "never", "packed: auto, always or never");
 }
 
-void PackingChoice::follow(std::vector<bool> can_pack, uint64_t situation) {
+void PackingChoice::follow(std::vector<bool> can_pack, uint64_t fingerprint) {
   can_pack_ = std::move(can_pack);
-  situation_ = situation;
+  situation_ = fingerprint;
   chosen_.assign(can_pack_.size(), false);
   trial_.start(0);
   if (mode_ == "always") chosen_ = can_pack_;
@@ -34,11 +34,11 @@ void PackingChoice::follow(std::vector<bool> can_pack, uint64_t situation) {
 }
 
 bool PackingChoice::adopt_stored() {
-  const std::string situation = text_of(situation_, {});
-  if (!stored_.starts_with(situation) || stored_.size() != situation.size() + can_pack_.size())
+  const std::string fingerprint = text_of(situation_, {});
+  if (!stored_.starts_with(fingerprint) || stored_.size() != fingerprint.size() + can_pack_.size())
     return false;
   for (size_t i = 0; i < can_pack_.size(); ++i)
-    chosen_[i] = can_pack_[i] && stored_[situation.size() + i] == '1';
+    chosen_[i] = can_pack_[i] && stored_[fingerprint.size() + i] == '1';
   return true;
 }
 

@@ -5,17 +5,17 @@
 #include <vector>
 
 #include "base/tensors/state_list.h"
-#include "dist/reducer/way_trial.h"
+#include "dist/reducer/autotuner.h"
 
 namespace lockstep::dist {
 
-/// Which buckets travel packed (dist/reducer/bucket_carrier.h). Equal on all ranks, as all are told
-/// the same and what is measured is agreed.
+/// Which buckets travel packed (dist/reducer/all_reduce_bucket.h). Equal on all ranks, as all are
+/// told the same and what is measured is agreed.
 ///
-/// `auto` measures both ways for each bucket after each change of masks (dist/reducer/way_trial.h)
+/// `auto` measures both ways for each bucket after each change of masks (dist/reducer/autotuner.h)
 /// and keeps the faster one. The verdict is state of the run, together with a digest of the
-/// situation for which it was found: a run that goes on in that situation repeats the choice and
-/// measures nothing. A trial under way is not saved; it begins anew.
+/// fingerprint for which it was found: a run that goes on in that fingerprint repeats the choice
+/// and measures nothing. A trial under way is not saved; it begins anew.
 class PackingChoice {
  public:
   /// mode: auto, always, never.
@@ -23,7 +23,7 @@ class PackingChoice {
 
   /// New masks or other buckets: which buckets can be packed, and a digest of all that the times
   /// depend on (masks, buckets, ranks, wire type).
-  void follow(std::vector<bool> can_pack, uint64_t situation);
+  void follow(std::vector<bool> can_pack, uint64_t fingerprint);
   /// Whether this bucket travels packed in the step under way.
   bool packs(size_t bucket) const;
   bool is_measuring() const { return trial_.is_running(); }
@@ -42,7 +42,7 @@ class PackingChoice {
   const std::string mode_;
   std::vector<bool> can_pack_, chosen_;
   uint64_t situation_ = 0;
-  WayTrial trial_;
+  Autotuner trial_;
   std::string stored_;
 };
 

@@ -1,12 +1,12 @@
 #include "dist/reducer/value_gather.h"
 
-#include "dist/shard/piece_slots.h"
+#include "dist/shard/shard_slots.h"
 
 namespace lockstep::dist {
 namespace {
 
-int64_t gather_kept(Communicator& comm, const at::Tensor& values_E, const BucketPieces& pieces,
-                    const KeptPieces& kept, StagingRoom& room) {
+int64_t gather_kept(Communicator& comm, const at::Tensor& values_E, const BucketShards& pieces,
+                    const ShardMasks& kept, ScratchBuffer& room) {
   const int num_ranks = pieces.num_pieces();
   const at::Tensor message_NK = room.take(num_ranks * kept.largest(), values_E.options());
   const at::Tensor own_K = slot_of(message_NK, comm.rank(), num_ranks);
@@ -19,13 +19,13 @@ int64_t gather_kept(Communicator& comm, const at::Tensor& values_E, const Bucket
 }
 
 int64_t gather_in_place(Communicator& comm, const at::Tensor& values_E,
-                        const BucketPieces& pieces) {
+                        const BucketShards& pieces) {
   comm.all_gather(values_E, piece_of(values_E, pieces, comm.rank()))->wait();
   return static_cast<int64_t>(values_E.nbytes());
 }
 
-int64_t gather_windows(Communicator& comm, const at::Tensor& values_E, const BucketPieces& pieces,
-                       StagingRoom& room) {
+int64_t gather_windows(Communicator& comm, const at::Tensor& values_E, const BucketShards& pieces,
+                       ScratchBuffer& room) {
   const int num_ranks = pieces.num_pieces();
   const at::Tensor message_NK = room.take(num_ranks * pieces.largest(), values_E.options());
   comm.all_gather(message_NK, window_of(values_E, pieces, comm.rank()))->wait();
@@ -40,8 +40,8 @@ int64_t gather_windows(Communicator& comm, const at::Tensor& values_E, const Buc
 
 }  // namespace
 
-int64_t gather_pieces(Communicator& comm, const at::Tensor& values_E, const BucketPieces& pieces,
-                      const KeptPieces& kept, bool packed, StagingRoom& room) {
+int64_t gather_pieces(Communicator& comm, const at::Tensor& values_E, const BucketShards& pieces,
+                      const ShardMasks& kept, bool packed, ScratchBuffer& room) {
   if (packed) return gather_kept(comm, values_E, pieces, kept, room);
   if (pieces.are_equal()) return gather_in_place(comm, values_E, pieces);
   return gather_windows(comm, values_E, pieces, room);

@@ -4,10 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "dist/bucket/staging_room.h"
+#include "dist/bucket/scratch_buffer.h"
 #include "dist/communicator.h"
-#include "dist/shard/bucket_pieces.h"
-#include "dist/shard/kept_pieces.h"
+#include "dist/shard/bucket_shards.h"
+#include "dist/shard/shard_masks.h"
 
 namespace lockstep::dist {
 
@@ -19,7 +19,7 @@ namespace lockstep::dist {
 /// They are +0 already wherever masks have been enforced (recal/masks/mask_table.h), as an update
 /// keeps them: gradient, moment and decay of a zero whose gradient is zero are zero, for every
 /// optimizer. On the CPU, and not if all are kept. Equal dense pieces are gathered in place.
-int64_t gather_pieces(Communicator& comm, const at::Tensor& values_E, const BucketPieces& pieces,
-                      const KeptPieces& kept, bool packed, StagingRoom& room);
+int64_t gather_pieces(Communicator& comm, const at::Tensor& values_E, const BucketShards& pieces,
+                      const ShardMasks& kept, bool packed, ScratchBuffer& room);
 
 }  // namespace lockstep::dist

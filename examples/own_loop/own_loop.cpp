@@ -32,7 +32,7 @@ void train(const std::string& recipe_file) {
   const torch::Tensor targets = inputs.narrow(1, 0, 3).sum(1, /*keepdim=*/true).tanh();
 
   auto manager = lockstep::recal::ScheduledModifierManager::from_yaml(recipe_file);
-  lockstep::Faults faults;
+  lockstep::Diagnostics faults;
   manager.attach(table_of(*model), {.steps_per_epoch = kStepsPerEpoch, .base_learning_rate = 0.1},
                  &faults);
   faults.throw_if_any("own_loop");

@@ -60,9 +60,9 @@ bool MaskTable::update(Mask* mask) {
   const int64_t num_before =
       std::exchange(mask->num_pruned, num_weights - count_kept(bits, num_weights));
   if (mask->weight.is_cpu() || mask->num_pruned == 0)
-    mask->pruned_there.reset();
+    mask->device_mask.reset();
   else
-    mask->pruned_there =
+    mask->device_mask =
         kept_flags(mask->kept_bits, mask->weight.sizes()).eq(0).to(mask->weight.device());
   return mask->num_pruned != num_before;
 }
@@ -106,29 +106,29 @@ bool MaskTable::release(int64_t param) {
 void MaskTable::enforce() {
   if (dropped_) return;
   for (const Mask& mask : masks_)
-    if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.pruned_there);
+    if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.device_mask);
 }
 
 void MaskTable::enforce(int64_t param) {
   const Mask& mask = find(param);
-  if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.pruned_there);
+  if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.device_mask);
 }
 
 void MaskTable::enforce_gradients() {
   for (const Mask& mask : masks_)
     if (mask.num_pruned > 0 && mask.weight.grad().defined())
-      zero_pruned_values(mask.weight.grad(), mask.kept_bits, mask.pruned_there);
+      zero_pruned_values(mask.weight.grad(), mask.kept_bits, mask.device_mask);
 }
 
 void MaskTable::zero_pruned(int64_t param, const at::Tensor& values) const {
   const Mask& mask = of(param);
-  if (mask.num_pruned > 0) zero_pruned_values(values, mask.kept_bits, mask.pruned_there);
+  if (mask.num_pruned > 0) zero_pruned_values(values, mask.kept_bits, mask.device_mask);
 }
 
 void MaskTable::drop() {
   for (Mask& mask : masks_) {
     mask.kept_bits.reset();
-    mask.pruned_there.reset();
+    mask.device_mask.reset();
   }
   dropped_ = true;
 }

@@ -8,7 +8,7 @@
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 #include "dist/communicator.h"
-#include "recal/masks/mask_division.h"
+#include "recal/masks/distributed_mask_update.h"
 #include "recal/masks/mask_kind.h"
 #include "recal/masks/mask_update.h"
 
@@ -20,9 +20,9 @@ struct Mask {
   std::string name;      ///< dotted
   at::Tensor weight;     ///< the model's own tensor
   at::Tensor kept_bits;  ///< uint8 [num_mask_bytes(n)] on the CPU: base/bits/bit_mask.h, row-major
-  at::Tensor pruned_there;  ///< a device's own copy: bool, the weight's shape, true = pruned;
-                            ///< undefined while nothing is pruned and for weights on the CPU
-  int64_t num_pruned = 0;   ///< zeros of `kept_bits`
+  at::Tensor device_mask;  ///< a device's own copy: bool, the weight's shape, true = pruned;
+                           ///< undefined while nothing is pruned and for weights on the CPU
+  int64_t num_pruned = 0;  ///< zeros of `kept_bits`
 };
 
 /// Masks of the parameters that a recipe prunes; all kept at the start. Weights are only written by

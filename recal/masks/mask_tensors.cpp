@@ -50,20 +50,20 @@ void drop_zeros(const at::Tensor& values, const at::Tensor& kept_bits) {
 }
 
 void zero_pruned_values(const at::Tensor& values, const at::Tensor& kept_bits,
-                        const at::Tensor& pruned_there) {
+                        const at::Tensor& device_mask) {
   if (values.is_cpu() && values.is_contiguous())
     return zero_pruned(values.mutable_data_ptr(), bits_of(kept_bits, values), values.numel(),
                        item_bytes(values));
   const at::NoGradGuard no_grad;
   values.detach().masked_fill_(
-      pruned_there.defined() ? pruned_there
-                             : kept_flags(kept_bits, values.sizes()).eq(0).to(values.device()),
+      device_mask.defined() ? device_mask
+                            : kept_flags(kept_bits, values.sizes()).eq(0).to(values.device()),
       0);
 }
 
 int64_t count_pruned_nonzeros(const at::Tensor& values, const at::Tensor& kept_bits) {
-  const at::Tensor revived = nonzero_bits(values).bitwise_and_(kept_bits.bitwise_not());
-  return count_kept(bits_of(revived, values), values.numel());
+  const at::Tensor regrown = nonzero_bits(values).bitwise_and_(kept_bits.bitwise_not());
+  return count_kept(bits_of(regrown, values), values.numel());
 }
 
 }  // namespace lockstep::recal

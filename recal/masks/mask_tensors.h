@@ -21,10 +21,10 @@ at::Tensor row_major_on_cpu(const at::Tensor& values);
 /// kept_bits &= values that are not zero.
 void drop_zeros(const at::Tensor& values, const at::Tensor& kept_bits);
 
-/// Zeroes the pruned values, in place. `pruned_there` (bool, true = pruned, the values' shape and
+/// Zeroes the pruned values, in place. `device_mask` (bool, true = pruned, the values' shape and
 /// device) is used if defined, else made for values that are not contiguous on the CPU.
 void zero_pruned_values(const at::Tensor& values, const at::Tensor& kept_bits,
-                        const at::Tensor& pruned_there);
+                        const at::Tensor& device_mask);
 
 /// Pruned values that are not zero.
 int64_t count_pruned_nonzeros(const at::Tensor& values, const at::Tensor& kept_bits);

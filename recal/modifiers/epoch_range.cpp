@@ -18,7 +18,7 @@ class EpochRange final : public Modifier {
   Window window() const override { return window_; }
   void place_in(StageSpan* stage) override { stage->place(&window_); }
   std::string summary() const override;
-  void contribute(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override;
 
  private:
   Window window_;
@@ -26,7 +26,7 @@ class EpochRange final : public Modifier {
 
 std::string EpochRange::summary() const { return "trains to " + window_.end->sentence_text(); }
 
-void EpochRange::contribute(TimelineBuilder* builder) const {
+void EpochRange::compile(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(window_);
   if (steps && steps->first > 0)
     builder->note(fmt::format("its start at {} changes nothing: a run begins at step 0",
@@ -35,7 +35,7 @@ void EpochRange::contribute(TimelineBuilder* builder) const {
 
 }  // namespace
 
-Modifiers read_epoch_range(YamlFields* in, const SourceLocation& location) {
+Modifiers read_epoch_range(ConfigReader* in, const SourceLocation& location) {
   Window window;
   read_window(in, &window);
   in->done();

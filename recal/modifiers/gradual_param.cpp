@@ -6,7 +6,7 @@
 
 #include "recal/modifiers/modifier_fields.h"
 #include "recal/params/param_selector.h"
-#include "recal/time/curve.h"
+#include "recal/time/interpolate.h"
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
@@ -18,7 +18,7 @@ struct GradualParamOptions {
   double final_val = 0;
   Window window;
   Period update_frequency;
-  std::string inter_func = "linear";  ///< recal/time/curve.h
+  std::string inter_func = "linear";  ///< recal/time/interpolate.h
   bool params_strict = true;
   ParamLogs logs = ParamLogs::kByDefault;
 };
@@ -33,7 +33,7 @@ class GradualParam final : public Modifier {
   Window window() const override { return options_.window; }
   void place_in(StageSpan* stage) override { stage->place(&options_.window); }
   std::string summary() const override;
-  void contribute(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override;
   ParamLogs param_logs() const override { return options_.logs; }
 
  private:
@@ -46,7 +46,7 @@ std::string GradualParam::summary() const {
                      options_.update_frequency.text());
 }
 
-void GradualParam::contribute(TimelineBuilder* builder) const {
+void GradualParam::compile(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
   if (!steps) return;
   const int param_set = builder->claim_values({options_.params, options_.params_strict},
@@ -64,14 +64,14 @@ void GradualParam::contribute(TimelineBuilder* builder) const {
 
 }  // namespace
 
-Modifiers read_gradual_param(YamlFields* in, const SourceLocation& location) {
+Modifiers read_gradual_param(ConfigReader* in, const SourceLocation& location) {
   GradualParamOptions options;
   options.params.read(in, "params");
   read_param_value(in, "init_val", &options.init_val, "value at the start");
   read_param_value(in, "final_val", &options.final_val, "value from the end on");
   read_window(in, &options.window);
   read_update_frequency(in, &options.update_frequency);
-  in->read_choice("inter_func", &options.inter_func, curve_names(),
+  in->read_choice("inter_func", &options.inter_func, interpolation_names(),
                   "curve from init_val to final_val");
   read_params_strict(in, &options.params_strict);
   read_constant_logging(in);

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "recal/modifiers/lr_scheduler_options.h"
 #include "recal/modifiers/modifier_fields.h"
-#include "recal/modifiers/rate_kwargs.h"
 #include "recal/timeline/timeline.h"
 #include "recal/timeline/timeline_builder.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 struct LearningRateOptions {
   Window window;
-  RateClass rate;
+  LrScheduler rate;
   std::optional<double> init_lr;  ///< nothing: the rate in force at the start
   bool end_is_default = false;    ///< the recipe names none
   ParamGroups groups;
@@ -32,7 +32,7 @@ class LearningRate final : public Modifier {
   Window window() const override { return options_.window; }
   void place_in(StageSpan* stage) override;
   std::string summary() const override;
-  void contribute(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override;
 
  private:
   void add(TimelineBuilder* builder, StepRange steps, double base, const ParamGroups& groups) const;
@@ -67,7 +67,7 @@ std::string LearningRate::summary() const {
                      options_.groups.text());
 }
 
-void LearningRate::contribute(TimelineBuilder* builder) const {
+void LearningRate::compile(TimelineBuilder* builder) const {
   if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
   if (!steps || steps->first == steps->last)
@@ -90,15 +90,15 @@ void LearningRate::add(TimelineBuilder* builder, StepRange steps, double base,
 
 void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double base,
                               const ParamGroups& groups) const {
-  const Calendar& calendar = builder->calendar();
+  const StepConverter& calendar = builder->calendar();
   builder->add_formula(steps.first,
-                       {.shape = RateFormula::Shape::kCosine,
+                       {.shape = LrSchedule::Shape::kCosine,
                         .first = base,
                         .last = options_.rate.lr_min,
                         .begin = calendar.position_of(*options_.window.start),
                         .end = calendar.position_of(*options_.window.end),
                         .last_step = steps.last,
-                        .cycles = rhythm_of(*options_.window.start, options_.rate.period),
+                        .cycles = recurrence_of(*options_.window.start, options_.rate.period),
                         .steps_per_epoch = calendar.steps_per_epoch()},
                        groups);
 }
@@ -112,7 +112,7 @@ void LearningRate::add_periods(TimelineBuilder* builder, StepRange steps, double
 
 void LearningRate::check_milestones(TimelineBuilder* builder, StepRange steps) const {
   for (const Decimal& epoch : options_.rate.milestones) {
-    const int64_t step = builder->step_of(Moment::at_epoch(epoch));
+    const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
     if (step < steps.first || step > steps.last)
       builder->fault(
           fmt::format("{} has a milestone at epoch {} (step {}), outside its steps {} "
@@ -126,7 +126,7 @@ void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, dou
   builder->add_for_groups(steps.first, ActionKind::kSetLearningRate, base, groups);
   int64_t k = 0;
   for (const Decimal& epoch : options_.rate.milestones) {
-    const int64_t step = builder->step_of(Moment::at_epoch(epoch));
+    const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
     const double rate = base * power(options_.rate.gamma, ++k);
     if (step < steps.last)
       builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
@@ -135,7 +135,7 @@ void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, dou
 
 }  // namespace
 
-Modifiers read_learning_rate(YamlFields* in, const SourceLocation& location) {
+Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location) {
   LearningRateOptions options;
   options.end_is_default = lacks_moment(*in, "end");
   const bool window_is_good = read_window(in, &options.window, Bounds::kEndByDefault);

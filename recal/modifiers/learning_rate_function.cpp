@@ -32,7 +32,7 @@ class LearningRateFunction final : public Modifier {
   Window window() const override { return options_.window; }
   void place_in(StageSpan* stage) override { stage->place(&options_.window); }
   std::string summary() const override;
-  void contribute(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override;
 
  private:
   bool is_cyclic() const { return options_.lr_func == "cyclic_linear"; }
@@ -46,28 +46,28 @@ std::string LearningRateFunction::summary() const {
                      options_.groups.text());
 }
 
-void LearningRateFunction::contribute(TimelineBuilder* builder) const {
+void LearningRateFunction::compile(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
   if (!steps || steps->first == steps->last) return;
   builder->claim_learning_rate(options_.groups, *steps);
   if (options_.names_cycle && !is_cyclic())
     builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
-  const Calendar& calendar = builder->calendar();
-  RateFormula formula{.shape = options_.lr_func == "cosine" ? RateFormula::Shape::kCosine
-                                                            : RateFormula::Shape::kLinear,
-                      .first = options_.init_lr,
-                      .last = options_.final_lr,
-                      .begin = calendar.position_of(*options_.window.start),
-                      .end = calendar.position_of(*options_.window.end),
-                      .last_step = steps->last,
-                      .steps_per_epoch = calendar.steps_per_epoch()};
-  if (is_cyclic()) formula.cycles = rhythm_of(*options_.window.start, options_.cycle);
+  const StepConverter& calendar = builder->calendar();
+  LrSchedule formula{.shape = options_.lr_func == "cosine" ? LrSchedule::Shape::kCosine
+                                                           : LrSchedule::Shape::kLinear,
+                     .first = options_.init_lr,
+                     .last = options_.final_lr,
+                     .begin = calendar.position_of(*options_.window.start),
+                     .end = calendar.position_of(*options_.window.end),
+                     .last_step = steps->last,
+                     .steps_per_epoch = calendar.steps_per_epoch()};
+  if (is_cyclic()) formula.cycles = recurrence_of(*options_.window.start, options_.cycle);
   builder->add_formula(steps->first, formula, options_.groups);
 }
 
 }  // namespace
 
-Modifiers read_learning_rate_function(YamlFields* in, const SourceLocation& location) {
+Modifiers read_learning_rate_function(ConfigReader* in, const SourceLocation& location) {
   LearningRateFunctionOptions options;
   read_window(in, &options.window);
   in->require("lr_func");

@@ -15,12 +15,12 @@ bool is_minus_one(const YAML::Node& node) {
   return node.IsScalar() && parse_number(node.Scalar()) == -1.0;
 }
 
-Moment minus_one(MinusOne meaning) {
-  return meaning == MinusOne::kRunEnd ? Moment::run_end() : Moment::at_epoch(Decimal());
+TrainTime minus_one(MinusOne meaning) {
+  return meaning == MinusOne::kRunEnd ? TrainTime::run_end() : TrainTime::at_epoch(Decimal());
 }
 
 /// Both keys are known from here on. True if exactly one of them is there.
-bool choose_twin(YamlFields* in, const std::string& key, const std::string& twin,
+bool choose_twin(ConfigReader* in, const std::string& key, const std::string& twin,
                  bool is_required) {
   const bool has_key = in->take(key).IsDefined();
   const bool has_twin = in->take(twin).IsDefined();
@@ -38,14 +38,14 @@ std::string twin_of_period(std::string_view name) {
   return std::string(ends_so ? name.substr(0, name.size() - kEpochs.size()) : name) + "_steps";
 }
 
-bool is_after(const Moment& end, const Moment& start) {
+bool is_after(const TrainTime& end, const TrainTime& start) {
   if (start.kind != end.kind || end.is_run_end()) return true;  // the timeline compares the rest
-  return end.kind == Moment::Kind::kStep ? start.step < end.step : start.epoch < end.epoch;
+  return end.kind == TrainTime::Kind::kStep ? start.step < end.step : start.epoch < end.epoch;
 }
 
 }  // namespace
 
-bool read_moment(YamlFields* in, const MomentKey& key, std::optional<Moment>* value) {
+bool read_moment(ConfigReader* in, const MomentKey& key, std::optional<TrainTime>* value) {
   const std::string step_key = std::string(key.name) + "_step";
   std::string epoch_key = std::string(key.name) + "_epoch";
   const bool is_short = (key.name == "start" || key.name == "end") && in->has(key.name);
@@ -64,19 +64,19 @@ bool read_moment(YamlFields* in, const MomentKey& key, std::optional<Moment>* va
     *value = minus_one(key.minus_one);
     return true;
   }
-  Moment moment{.kind = in_steps ? Moment::Kind::kStep : Moment::Kind::kEpoch};
+  TrainTime moment{.kind = in_steps ? TrainTime::Kind::kStep : TrainTime::Kind::kEpoch};
   const bool good = in_steps ? in->read(step_key, &moment.step, between(0, kMaxStep), key.help)
                              : in->read(epoch_key, &moment.epoch, between(0, kMaxEpoch), key.help);
   if (good) *value = moment;
   return good;
 }
 
-bool lacks_moment(const YamlFields& in, std::string_view name) {
+bool lacks_moment(const ConfigReader& in, std::string_view name) {
   const std::string text(name);
   return !in.has(text) && !in.has(text + "_epoch") && !in.has(text + "_step");
 }
 
-bool read_window(YamlFields* in, Window* window, Bounds bounds) {
+bool read_window(ConfigReader* in, Window* window, Bounds bounds) {
   const bool has_start = read_moment(in,
                                      {.name = "start",
                                       .help = "first epoch of activity, from 0; fractions allowed",
@@ -102,7 +102,7 @@ bool read_window(YamlFields* in, Window* window, Bounds bounds) {
   return false;
 }
 
-bool read_period(YamlFields* in, std::string_view name, std::string_view help, Period* period,
+bool read_period(ConfigReader* in, std::string_view name, std::string_view help, Period* period,
                  bool is_required) {
   const std::string key(name);
   const std::string twin = twin_of_period(name);
@@ -115,7 +115,7 @@ bool read_period(YamlFields* in, std::string_view name, std::string_view help, P
   return good;
 }
 
-bool read_update_frequency(YamlFields* in, Period* period) {
+bool read_update_frequency(ConfigReader* in, Period* period) {
   constexpr std::string_view kKey = "update_frequency";
   if (is_minus_one(in->take(kKey))) {
     in->take("update_frequency_steps");
@@ -127,30 +127,31 @@ bool read_update_frequency(YamlFields* in, Period* period) {
   return read_period(in, kKey, "from one update to the next; usual: 1.0", period);
 }
 
-void read_minus_one(YamlFields* in, std::string_view key, std::string_view why) {
+void read_minus_one(ConfigReader* in, std::string_view key, std::string_view why) {
   const YAML::Node node = in->take(key);
   if (node.IsDefined() && !is_minus_one(node))
     in->fault(key, fmt::format("'{}.{}' may only be -1: {}", in->path(), key, why));
 }
 
-void read_no_end(YamlFields* in, std::string_view why) {
+void read_no_end(ConfigReader* in, std::string_view why) {
   if (in->has("end")) read_minus_one(in, "end", why);
   read_minus_one(in, "end_epoch", why);
   read_minus_one(in, "end_step", why);
 }
 
-bool read_required(YamlFields* in, std::string_view key, double* value, Range range,
+bool read_required(ConfigReader* in, std::string_view key, double* value, Range range,
                    std::string_view help) {
   in->require(key);
   return in->read(key, value, range, help);
 }
 
-bool read_param_value(YamlFields* in, std::string_view key, double* value, std::string_view help) {
+bool read_param_value(ConfigReader* in, std::string_view key, double* value,
+                      std::string_view help) {
   constexpr double kMost = std::numeric_limits<float>::max();
   return read_required(in, key, value, between(-kMost, kMost), help);
 }
 
-bool read_param_groups(YamlFields* in, ParamGroups* groups) {
+bool read_param_groups(ConfigReader* in, ParamGroups* groups) {
   constexpr std::string_view kKey = "param_groups";
   constexpr double kMostGroups = 1000;
   std::vector<int64_t> numbers;
@@ -169,22 +170,22 @@ bool read_param_groups(YamlFields* in, ParamGroups* groups) {
   return true;
 }
 
-void read_constant_logging(YamlFields* in) {
+void read_constant_logging(ConfigReader* in) {
   bool ignored = false;
   in->read("constant_logging", &ignored, "without effect: summaries always hold the value");
 }
 
-void read_logging(YamlFields* in) {
+void read_logging(ConfigReader* in) {
   ParamLogs ignored = ParamLogs::kByDefault;
   read_constant_logging(in);
   read_log_types(in, &ignored);
 }
 
-void read_params_strict(YamlFields* in, bool* strict) {
+void read_params_strict(ConfigReader* in, bool* strict) {
   in->read("params_strict", strict, "whether an entry of params must select something");
 }
 
-void read_log_types(YamlFields* in, ParamLogs* logs) {
+void read_log_types(ConfigReader* in, ParamLogs* logs) {
   const YAML::Node node = in->take("log_types", "__ALL__, none or a list",
                                    "whether each parameter gets summaries of its own");
   if (!node.IsDefined()) return;

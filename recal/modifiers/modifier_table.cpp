@@ -11,7 +11,7 @@ namespace {
 
 struct TableRow {
   std::string_view tag;
-  Modifiers (*read)(YamlFields* in, const SourceLocation& location);
+  Modifiers (*read)(ConfigReader* in, const SourceLocation& location);
 };
 
 constexpr std::array kTable = {
@@ -29,7 +29,7 @@ constexpr std::array kTable = {
 };
 
 /// Names by which other systems know a modifier. Its reader sees the name as written
-/// (YamlFields::path()).
+/// (ConfigReader::path()).
 struct AliasRow {
   std::string_view alias;
   std::string_view tag;
@@ -103,7 +103,8 @@ std::string unknown_tag_message(const std::string& tag) {
 }  // namespace
 
 std::vector<std::unique_ptr<Modifier>> read_modifier(const YAML::Node& item,
-                                                     const YamlDocument& document, Faults* faults) {
+                                                     const YamlDocument& document,
+                                                     Diagnostics* faults) {
   const auto refuse = [&](std::string message) {
     faults->add(document.fault_at(item, std::move(message)));
     return Modifiers();
@@ -115,14 +116,14 @@ std::vector<std::unique_ptr<Modifier>> read_modifier(const YAML::Node& item,
   if (!item.IsMap())
     return refuse(
         fmt::format("{} has no keys: write them below it, indented deeper than the dash", tag));
-  YamlFields fields(item, tag.substr(1), document, faults);
+  ConfigReader fields(item, tag.substr(1), document, faults);
   return row->read(&fields, location_of(document, item));
 }
 
 std::vector<std::unique_ptr<Modifier>> read_named_modifier(const YAML::Node& name,
                                                            const YAML::Node& body,
                                                            const YamlDocument& document,
-                                                           Faults* faults) {
+                                                           Diagnostics* faults) {
   const auto refuse = [&](std::string message) {
     faults->add(document.fault_at(name, std::move(message)));
     return Modifiers();
@@ -131,7 +132,7 @@ std::vector<std::unique_ptr<Modifier>> read_named_modifier(const YAML::Node& nam
   const TableRow* row = find_row(text);
   if (row == nullptr) return refuse(unknown_tag_message("!" + text));
   if (!body.IsMap()) return refuse(fmt::format("{} has no keys: write them below it", text));
-  YamlFields fields(body, text, document, faults);
+  ConfigReader fields(body, text, document, faults);
   return row->read(&fields, location_of(document, name));
 }
 

@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "recal/timeline/modifier.h"
 
 /// Readers of the modifiers, one a kind, for the table of modifiers (modifier_table.h). Each reads
-/// the keys of one entry of a recipe; `location` is where the entry stands. Faults go to the
+/// the keys of one entry of a recipe; `location` is where the entry stands. Diagnostics go to the
 /// fields'.
 namespace lockstep::recal {
 
@@ -18,22 +18,22 @@ using Modifiers = std::vector<std::unique_ptr<Modifier>>;
 
 /// A modifier of type T alone.
 template <typename T, typename Options>
-Modifiers one_modifier(Options options, const YamlFields& in, const SourceLocation& location) {
+Modifiers one_modifier(Options options, const ConfigReader& in, const SourceLocation& location) {
   Modifiers one;
   one.push_back(std::make_unique<T>(std::move(options), in.path(), location));
   return one;
 }
 
-Modifiers read_constant_ks(YamlFields* in, const SourceLocation& location);
-Modifiers read_epoch_range(YamlFields* in, const SourceLocation& location);
-Modifiers read_gradual_ks(YamlFields* in, const SourceLocation& location);
-Modifiers read_gradual_param(YamlFields* in, const SourceLocation& location);
-Modifiers read_learning_rate(YamlFields* in, const SourceLocation& location);
-Modifiers read_learning_rate_function(YamlFields* in, const SourceLocation& location);
-Modifiers read_quantization(YamlFields* in, const SourceLocation& location);
-Modifiers read_set_learning_rate(YamlFields* in, const SourceLocation& location);
-Modifiers read_set_param(YamlFields* in, const SourceLocation& location);
-Modifiers read_set_weight_decay(YamlFields* in, const SourceLocation& location);
-Modifiers read_trainable_params(YamlFields* in, const SourceLocation& location);
+Modifiers read_constant_ks(ConfigReader* in, const SourceLocation& location);
+Modifiers read_epoch_range(ConfigReader* in, const SourceLocation& location);
+Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location);
+Modifiers read_gradual_param(ConfigReader* in, const SourceLocation& location);
+Modifiers read_learning_rate(ConfigReader* in, const SourceLocation& location);
+Modifiers read_learning_rate_function(ConfigReader* in, const SourceLocation& location);
+Modifiers read_quantization(ConfigReader* in, const SourceLocation& location);
+Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location);
+Modifiers read_set_param(ConfigReader* in, const SourceLocation& location);
+Modifiers read_set_weight_decay(ConfigReader* in, const SourceLocation& location);
+Modifiers read_trainable_params(ConfigReader* in, const SourceLocation& location);
 
 }  // namespace lockstep::recal

@@ -14,11 +14,11 @@ namespace lockstep::recal {
 namespace {
 
 struct QuantizationOptions {
-  std::optional<Moment> start;
+  std::optional<TrainTime> start;
   bool start_is_default = false;
   QuantizedLayers layers;
-  std::optional<Moment> observers_off;      ///< ranges of activations stay from here on
-  std::optional<Moment> batch_norm_frozen;  ///< running statistics stay from here on
+  std::optional<TrainTime> observers_off;      ///< ranges of activations stay from here on
+  std::optional<TrainTime> batch_norm_frozen;  ///< running statistics stay from here on
 };
 
 /// Computes with weights and inputs rounded to what int8 can hold, from its start on; it has no
@@ -31,15 +31,15 @@ class QuantizationModifier final : public Modifier {
   Window window() const override { return {options_.start, std::nullopt}; }
   void place_in(StageSpan* stage) override;
   std::string summary() const override;
-  void contribute(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override;
 
  private:
   QuantizationOptions options_;
 };
 
-void read_later(YamlFields* in, std::string_view name, std::string_view help,
-                std::optional<Moment>* moment) {
-  std::optional<Moment> read;
+void read_later(ConfigReader* in, std::string_view name, std::string_view help,
+                std::optional<TrainTime>* moment) {
+  std::optional<TrainTime> read;
   read_moment(in,
               {.name = name, .help = help, .is_required = false, .minus_one = MinusOne::kRunEnd},
               &read);
@@ -48,14 +48,14 @@ void read_later(YamlFields* in, std::string_view name, std::string_view help,
 
 /// Whether a key is written, be it with the value null. What no reader lists among its keys counts
 /// as known only then.
-bool is_written(const YamlFields& in, std::string_view key) {
+bool is_written(const ConfigReader& in, std::string_view key) {
   const YAML::Node& map = in.node();
   return map.IsMap() && map[std::string(key)].IsDefined();
 }
 
 /// Keys of SparseML that may say what holds here anyway: outputs of layers are never rounded,
 /// inputs and weights are, each layer by itself.
-void read_output_keys(YamlFields* in) {
+void read_output_keys(ConfigReader* in) {
   for (const std::string_view key : {"quantize_conv_activations", "quantize_linear_activations",
                                      "quantize_embedding_activations"}) {
     if (!is_written(*in, key)) continue;
@@ -98,7 +98,7 @@ std::string plain_text(const YAML::Node& node) {
   return text == "None" || text == "none" ? "null" : text;
 }
 
-void read_fixed_keys(YamlFields* in) {
+void read_fixed_keys(ConfigReader* in) {
   for (const auto& [key, value, why] : kFixedKeys) {
     if (!is_written(*in, key)) continue;
     const YAML::Node node = in->take(key);
@@ -115,7 +115,7 @@ void read_fixed_keys(YamlFields* in) {
 
 /// Lists of kinds of modules: those that are never quantized may be excluded, and what is excluded
 /// may be named as quantizable beside.
-void read_module_types(YamlFields* in) {
+void read_module_types(ConfigReader* in) {
   std::vector<std::string> excluded, custom;
   const auto read = [&](std::string_view key, std::vector<std::string>* types) {
     if (is_written(*in, key)) in->read(key, types, "");
@@ -150,13 +150,13 @@ std::string QuantizationModifier::summary() const {
                      options_.layers.per_channel() ? "per channel" : "per tensor");
 }
 
-void QuantizationModifier::contribute(TimelineBuilder* builder) const {
+void QuantizationModifier::compile(TimelineBuilder* builder) const {
   if (options_.start_is_default)
     builder->note_default("start_epoch",
                           "-1, the run's start; input ranges follow the inputs of training, there "
                           "is no calibration before it,");
   const int64_t first = builder->step_of(*options_.start);
-  const auto step_from = [&](std::string_view key, const std::optional<Moment>& moment) {
+  const auto step_from = [&](std::string_view key, const std::optional<TrainTime>& moment) {
     if (!moment) return std::optional<int64_t>();
     const int64_t step = builder->step_of(*moment);
     if (step < first)
@@ -191,7 +191,7 @@ void QuantizationModifier::contribute(TimelineBuilder* builder) const {
 
 }  // namespace
 
-Modifiers read_quantization(YamlFields* in, const SourceLocation& location) {
+Modifiers read_quantization(ConfigReader* in, const SourceLocation& location) {
   QuantizationOptions options;
   options.start_is_default = lacks_moment(*in, "start");
   read_moment(in,

@@ -10,7 +10,7 @@ namespace lockstep::recal {
 namespace {
 
 struct SetLearningRateOptions {
-  std::optional<Moment> start;
+  std::optional<TrainTime> start;
   double learning_rate = 0;
   bool start_is_default = false;  ///< the recipe names none
   ParamGroups groups;
@@ -25,7 +25,7 @@ class SetLearningRate final : public Modifier {
   Window window() const override { return {options_.start, std::nullopt}; }
   void place_in(StageSpan* stage) override { stage->place(&options_.start); }
   std::string summary() const override;
-  void contribute(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override;
 
  private:
   SetLearningRateOptions options_;
@@ -35,7 +35,7 @@ std::string SetLearningRate::summary() const {
   return fmt::format("learning rate {}{}", options_.learning_rate, options_.groups.text());
 }
 
-void SetLearningRate::contribute(TimelineBuilder* builder) const {
+void SetLearningRate::compile(TimelineBuilder* builder) const {
   if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
   const int64_t step = builder->step_of(*options_.start);
   builder->claim_learning_rate(options_.groups, {step, step + 1});
@@ -45,7 +45,7 @@ void SetLearningRate::contribute(TimelineBuilder* builder) const {
 
 }  // namespace
 
-Modifiers read_set_learning_rate(YamlFields* in, const SourceLocation& location) {
+Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& location) {
   SetLearningRateOptions options;
   options.start_is_default = lacks_moment(*in, "start");
   read_moment(in,

@@ -12,7 +12,7 @@ namespace {
 struct SetParamOptions {
   ParamSelector params;
   double val = 0;
-  std::optional<Moment> start;
+  std::optional<TrainTime> start;
   bool start_is_default = false;  ///< the recipe names none
   bool params_strict = true;
   ParamLogs logs = ParamLogs::kByDefault;
@@ -27,7 +27,7 @@ class SetParam final : public Modifier {
   Window window() const override { return {options_.start, std::nullopt}; }
   void place_in(StageSpan* stage) override { stage->place(&options_.start); }
   std::string summary() const override;
-  void contribute(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override;
   ParamLogs param_logs() const override { return options_.logs; }
 
  private:
@@ -38,7 +38,7 @@ std::string SetParam::summary() const {
   return fmt::format("sets {} to {}", options_.params.text(), options_.val);
 }
 
-void SetParam::contribute(TimelineBuilder* builder) const {
+void SetParam::compile(TimelineBuilder* builder) const {
   if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
   const int64_t step = builder->step_of(*options_.start);
   builder->add(step, ActionKind::kSetParam, options_.val,
@@ -47,7 +47,7 @@ void SetParam::contribute(TimelineBuilder* builder) const {
 
 }  // namespace
 
-Modifiers read_set_param(YamlFields* in, const SourceLocation& location) {
+Modifiers read_set_param(ConfigReader* in, const SourceLocation& location) {
   SetParamOptions options;
   options.params.read(in, "params");
   read_param_value(in, "val", &options.val, "the new value of every element");

@@ -11,7 +11,7 @@ namespace lockstep::recal {
 namespace {
 
 struct SetWeightDecayOptions {
-  std::optional<Moment> start;
+  std::optional<TrainTime> start;
   double weight_decay = 0;        ///< L2
   bool start_is_default = false;  ///< the recipe names none
   ParamGroups groups{{kWeightGroup}};
@@ -26,7 +26,7 @@ class SetWeightDecay final : public Modifier {
   Window window() const override { return {options_.start, std::nullopt}; }
   void place_in(StageSpan* stage) override { stage->place(&options_.start); }
   std::string summary() const override;
-  void contribute(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override;
 
  private:
   SetWeightDecayOptions options_;
@@ -38,7 +38,7 @@ std::string SetWeightDecay::summary() const {
                      is_usual ? "" : options_.groups.text());
 }
 
-void SetWeightDecay::contribute(TimelineBuilder* builder) const {
+void SetWeightDecay::compile(TimelineBuilder* builder) const {
   if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
   const int64_t step = builder->step_of(*options_.start);
   builder->claim_weight_decay(options_.groups, step);
@@ -48,7 +48,7 @@ void SetWeightDecay::contribute(TimelineBuilder* builder) const {
 
 }  // namespace
 
-Modifiers read_set_weight_decay(YamlFields* in, const SourceLocation& location) {
+Modifiers read_set_weight_decay(ConfigReader* in, const SourceLocation& location) {
   SetWeightDecayOptions options;
   options.start_is_default = lacks_moment(*in, "start");
   read_moment(in,

@@ -27,7 +27,7 @@ class TrainableParams final : public Modifier {
   Window window() const override { return options_.window; }
   void place_in(StageSpan* stage) override { stage->place_open(&options_.window); }
   std::string summary() const override;
-  void contribute(TimelineBuilder* builder) const override;
+  void compile(TimelineBuilder* builder) const override;
   ParamLogs param_logs() const override { return options_.logs; }
 
  private:
@@ -39,7 +39,7 @@ std::string TrainableParams::summary() const {
                      options_.exclusive ? ", freezes all others" : "");
 }
 
-void TrainableParams::contribute(TimelineBuilder* builder) const {
+void TrainableParams::compile(TimelineBuilder* builder) const {
   const auto& [start, end] = options_.window;
   if (start && end && !builder->steps_of(options_.window)) return;
   const StepRange steps{start ? builder->step_of(*start) : 0,
@@ -51,7 +51,7 @@ void TrainableParams::contribute(TimelineBuilder* builder) const {
 
 }  // namespace
 
-Modifiers read_trainable_params(YamlFields* in, const SourceLocation& location) {
+Modifiers read_trainable_params(ConfigReader* in, const SourceLocation& location) {
   TrainableParamsOptions options;
   options.params.read(in, "params");
   in->read("trainable", &options.trainable, "true: they are trained; false: they are frozen");

@@ -82,7 +82,7 @@ std::string no_layer_message(const NamePattern& pattern, const std::vector<Layer
 
 }  // namespace
 
-bool ParamSelector::read(YamlFields* in, std::string_view key) {
+bool ParamSelector::read(ConfigReader* in, std::string_view key) {
   constexpr std::string_view kParams = "params", kTargets = "targets";
   if (key == kParams && in->has(kTargets)) {
     if (in->has(kParams))
@@ -97,7 +97,7 @@ bool ParamSelector::read(YamlFields* in, std::string_view key) {
   return node.IsDefined() && read_node(in, key, node);
 }
 
-bool ParamSelector::read_node(YamlFields* in, std::string_view key, const YAML::Node& node) {
+bool ParamSelector::read_node(ConfigReader* in, std::string_view key, const YAML::Node& node) {
   const bool is_list_of_one = node.IsSequence() && node.size() == 1;
   const YAML::Node& only = is_list_of_one ? node[0] : node;
   if (is_word_for_all(only)) {
@@ -107,7 +107,7 @@ bool ParamSelector::read_node(YamlFields* in, std::string_view key, const YAML::
   return node.IsScalar() ? add(in, key, node) : read_list(in, key, node);
 }
 
-bool ParamSelector::read_list(YamlFields* in, std::string_view key, const YAML::Node& list) {
+bool ParamSelector::read_list(ConfigReader* in, std::string_view key, const YAML::Node& list) {
   if (!list.IsSequence() || list.size() == 0) {
     in->fault(key, fmt::format("'{}.{}' must be __ALL__ or a list of names and re:patterns{}",
                                in->path(), key, list.IsSequence() ? ", not an empty list" : ""));
@@ -118,7 +118,7 @@ bool ParamSelector::read_list(YamlFields* in, std::string_view key, const YAML::
   return good;
 }
 
-bool ParamSelector::add(YamlFields* in, std::string_view key, const YAML::Node& node) {
+bool ParamSelector::add(ConfigReader* in, std::string_view key, const YAML::Node& node) {
   const auto refuse = [&](std::string message) {
     in->faults()->add(in->document().fault_at(node, std::move(message)));
     return false;
@@ -144,7 +144,7 @@ std::vector<int64_t> ParamSelector::select(
     size_t n, const std::function<bool(size_t)>& is_candidate,
     const std::function<bool(const NamePattern&, size_t)>& is_meant,
     const std::function<std::string(const NamePattern&)>& no_match_message,
-    Faults* unmatched) const {
+    Diagnostics* unmatched) const {
   std::vector<bool> chosen(n, all_ != All::kNo);
   for (const Entry& entry : entries_) {
     bool any = false;
@@ -162,7 +162,7 @@ std::vector<int64_t> ParamSelector::select(
 }
 
 std::vector<int64_t> ParamSelector::resolve_prunable(const std::vector<ParamInfo>& params,
-                                                     Faults* unmatched) const {
+                                                     Diagnostics* unmatched) const {
   return select(
       params.size(), [&](size_t i) { return params[i].prunable; },
       [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i]); },
@@ -170,7 +170,7 @@ std::vector<int64_t> ParamSelector::resolve_prunable(const std::vector<ParamInfo
 }
 
 std::vector<int64_t> ParamSelector::resolve_any(const std::vector<ParamInfo>& params,
-                                                Faults* unmatched) const {
+                                                Diagnostics* unmatched) const {
   return select(
       params.size(), [&](size_t i) { return all_ != All::kPrunable || params[i].prunable; },
       [&](const NamePattern& pattern, size_t i) { return names_param(pattern, params[i]); },
@@ -178,7 +178,7 @@ std::vector<int64_t> ParamSelector::resolve_any(const std::vector<ParamInfo>& pa
 }
 
 std::vector<int64_t> ParamSelector::resolve_layers(const std::vector<LayerInfo>& layers,
-                                                   Faults* unmatched) const {
+                                                   Diagnostics* unmatched) const {
   return select(
       layers.size(), [](size_t) { return true; },
       [&](const NamePattern& pattern, size_t i) {

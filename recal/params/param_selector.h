@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/tensors/layer_info.h"
+#include "base/yaml/config_reader.h"
 #include "base/yaml/source_location.h"
-#include "base/yaml/yaml_fields.h"
 #include "recal/params/name_pattern.h"
 
 namespace lockstep::recal {
@@ -36,18 +36,19 @@ class ParamSelector {
  public:
   /// Reads the required key; wrong forms become faults. `targets` is read as `params`, as newer
   /// recipes of SparseML write it.
-  bool read(YamlFields* in, std::string_view key);
+  bool read(ConfigReader* in, std::string_view key);
   /// The same of a node that belongs to the key.
-  bool read_node(YamlFields* in, std::string_view key, const YAML::Node& node);
+  bool read_node(ConfigReader* in, std::string_view key, const YAML::Node& node);
 
   /// The prunable parameters that are meant; a layer's name means its weight.
   std::vector<int64_t> resolve_prunable(const std::vector<ParamInfo>& params,
-                                        Faults* unmatched) const;
+                                        Diagnostics* unmatched) const;
   /// All parameters that are meant; a layer's name means all of its parameters.
-  std::vector<int64_t> resolve_any(const std::vector<ParamInfo>& params, Faults* unmatched) const;
+  std::vector<int64_t> resolve_any(const std::vector<ParamInfo>& params,
+                                   Diagnostics* unmatched) const;
   /// The layers that are meant; a name means the layer and those below it (blocks: blocks.0.conv).
   std::vector<int64_t> resolve_layers(const std::vector<LayerInfo>& layers,
-                                      Faults* unmatched) const;
+                                      Diagnostics* unmatched) const;
 
   /// True for __ALL__ and __ALL_PRUNABLE__.
   bool means_all() const { return all_ != All::kNo; }
@@ -61,14 +62,14 @@ class ParamSelector {
     SourceLocation location;
   };
 
-  bool read_list(YamlFields* in, std::string_view key, const YAML::Node& list);
-  bool add(YamlFields* in, std::string_view key, const YAML::Node& node);
+  bool read_list(ConfigReader* in, std::string_view key, const YAML::Node& list);
+  bool add(ConfigReader* in, std::string_view key, const YAML::Node& node);
   /// Indexes below n for which `is_candidate` holds and all or some entry selects them.
   std::vector<int64_t> select(
       size_t n, const std::function<bool(size_t)>& is_candidate,
       const std::function<bool(const NamePattern&, size_t)>& is_meant,
       const std::function<std::string(const NamePattern&)>& no_match_message,
-      Faults* unmatched) const;
+      Diagnostics* unmatched) const;
 
   All all_ = All::kNo;
   std::vector<Entry> entries_;

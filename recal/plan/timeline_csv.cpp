@@ -42,7 +42,7 @@ class ActionRows {
         step, fmt::format("{},{:.9g},{},{}\n", step, timeline_.epoch_of(step), middle_, value));
   }
 
-  void add_formula(int64_t first_step, const RateFormula& formula) {
+  void add_formula(int64_t first_step, const LrSchedule& formula) {
     const int64_t num_steps = formula.last_step - first_step;
     const int64_t stride = (num_steps + kMaxFormulaRows - 1) / kMaxFormulaRows;
     for (int64_t step = first_step; step < formula.last_step; step += stride)

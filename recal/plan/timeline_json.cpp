@@ -12,7 +12,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-Json moment_json(const std::optional<Moment>& moment) {
+Json moment_json(const std::optional<TrainTime>& moment) {
   return moment ? Json(moment->sentence_text()) : Json(nullptr);
 }
 
@@ -48,12 +48,12 @@ Json json_of(const Timeline& timeline, const Action& action) {
           {"value", action.value}};
 }
 
-Json span_json(const Action& action, const RateFormula& formula) {
+Json span_json(const Action& action, const LrSchedule& formula) {
   return {{"first_step", action.step},
           {"last_step", formula.last_step},
           {"modifier", action.modifier},
           {"group", group_json(action.group)},
-          {"shape", formula.shape == RateFormula::Shape::kCosine ? "cosine" : "linear"},
+          {"shape", formula.shape == LrSchedule::Shape::kCosine ? "cosine" : "linear"},
           {"first", formula.first},
           {"last", formula.last},
           {"cycle_steps",

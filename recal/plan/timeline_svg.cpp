@@ -68,7 +68,7 @@ chart::Bar bar_of(const Timeline& timeline, size_t modifier) {
 }
 
 /// Points of a rate that changes at every step, up to where it ends or another one begins.
-void add_formula_points(const Timeline& timeline, const RateFormula& formula, int64_t first_step,
+void add_formula_points(const Timeline& timeline, const LrSchedule& formula, int64_t first_step,
                         chart::Curve* curve) {
   const int64_t last_step = std::min(formula.last_step, plotted_steps(timeline));
   const int64_t stride = std::max<int64_t>(1, (last_step - first_step) / kFormulaPoints);

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "plot/text_plot.h"
-#include "recal/timeline/timeline_advice.h"
+#include "recal/timeline/schedule_warnings.h"
 
 namespace lockstep::recal {
 namespace {
@@ -20,9 +20,9 @@ std::string step_text(const std::optional<int64_t>& step) {
 }
 
 /// As written if in epochs; what is written in steps, in epochs too.
-std::string epoch_text(const Timeline& timeline, const std::optional<Moment>& moment,
+std::string epoch_text(const Timeline& timeline, const std::optional<TrainTime>& moment,
                        const std::optional<int64_t>& step) {
-  if (moment && moment->kind == Moment::Kind::kEpoch) return moment->epoch.text();
+  if (moment && moment->kind == TrainTime::Kind::kEpoch) return moment->epoch.text();
   return step ? fmt::format("{:.6g}", timeline.epoch_of(*step)) : "-";
 }
 

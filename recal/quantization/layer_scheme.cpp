@@ -15,7 +15,7 @@ constexpr double kAveragingConstant = 0.01;  // of the moving average of input r
 constexpr std::string_view kWayOut = "; or leave the layers out: ignore";
 
 /// The value of a key, with an explicit null; undefined if the key is absent.
-YAML::Node value_of(const YamlFields& in, std::string_view key) {
+YAML::Node value_of(const ConfigReader& in, std::string_view key) {
   const YAML::Node& map = in.node();
   return map.IsDefined() && map.IsMap() ? map[std::string(key)]
                                         : YAML::Node(YAML::NodeType::Undefined);
@@ -28,7 +28,7 @@ bool says_none(const YAML::Node& node) {
 /// Reader of one of the three parts of a scheme.
 class PartReader {
  public:
-  PartReader(YamlFields in, LayerScheme* scheme) : in_(std::move(in)), scheme_(*scheme) {}
+  PartReader(ConfigReader in, LayerScheme* scheme) : in_(std::move(in)), scheme_(*scheme) {}
 
   void read(SchemeForm form, bool is_weights) {
     bool symmetric = form == SchemeForm::kConfigGroup;
@@ -83,7 +83,7 @@ class PartReader {
       in_.take(key);
       return;
     }
-    YamlFields options = in_.section(key);
+    ConfigReader options = in_.section(key);
     if (!options.node().IsMap()) return;
     for (const auto& pair : options.node()) {
       const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
@@ -97,12 +97,12 @@ class PartReader {
     }
   }
 
-  YamlFields in_;
+  ConfigReader in_;
   LayerScheme& scheme_;
 };
 
 /// True if the part is quantized; what it says goes to the scheme.
-bool read_part(YamlFields* in, std::string_view key, SchemeForm form, LayerScheme* scheme) {
+bool read_part(ConfigReader* in, std::string_view key, SchemeForm form, LayerScheme* scheme) {
   const YAML::Node node = value_of(*in, key);
   in->take(key);
   const bool is_outputs = key == "output_activations", is_weights = key == "weights";
@@ -115,13 +115,13 @@ bool read_part(YamlFields* in, std::string_view key, SchemeForm form, LayerSchem
                           in->path(), key, kWayOut)));
     return true;
   }
-  PartReader(YamlFields(node, in->path() + "." + std::string(key), in->document(), in->faults()),
+  PartReader(ConfigReader(node, in->path() + "." + std::string(key), in->document(), in->faults()),
              scheme)
       .read(form, is_weights);
   return true;
 }
 
-void refuse_half(YamlFields* in, std::string_view missing, LayerScheme* scheme) {
+void refuse_half(ConfigReader* in, std::string_view missing, LayerScheme* scheme) {
   const YAML::Node node = value_of(*in, missing);
   scheme->unsupported.push_back(in->document().fault_at(
       node.IsDefined() ? node : in->node(),
@@ -133,7 +133,7 @@ void refuse_half(YamlFields* in, std::string_view missing, LayerScheme* scheme) 
 
 }  // namespace
 
-LayerScheme read_layer_scheme(YamlFields* in, SchemeForm form) {
+LayerScheme read_layer_scheme(ConfigReader* in, SchemeForm form) {
   LayerScheme scheme;
   const bool weights = read_part(in, "weights", form, &scheme);
   const bool inputs = read_part(in, "input_activations", form, &scheme);
@@ -145,14 +145,14 @@ LayerScheme read_layer_scheme(YamlFields* in, SchemeForm form) {
 }
 
 LayerScheme read_scheme_or_name(const YAML::Node& node, const std::string& path,
-                                const LayerScheme& otherwise, YamlFields* in) {
+                                const LayerScheme& otherwise, ConfigReader* in) {
   if (says_none(node)) return otherwise;
   const auto fault = [&](std::string message) {
     return in->document().fault_at(node, std::move(message));
   };
   LayerScheme scheme;
   if (node.IsMap()) {
-    YamlFields fields(node, path, in->document(), in->faults());
+    ConfigReader fields(node, path, in->document(), in->faults());
     scheme = read_layer_scheme(&fields, SchemeForm::kScheme);
     fields.done();
     return scheme;

@@ -5,7 +5,7 @@
 
 #include <yaml-cpp/node/node.h>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep::recal {
 
@@ -30,11 +30,11 @@ enum class SchemeForm {
 /// Reads a map with `weights`, `input_activations` and `output_activations`, each `null` or a map
 /// of `num_bits`, `symmetric`, `strategy`, ... Wrong types and unknown keys become faults at once.
 /// Does not call in->done(): the caller may have further keys.
-LayerScheme read_layer_scheme(YamlFields* in, SchemeForm form);
+LayerScheme read_layer_scheme(ConfigReader* in, SchemeForm form);
 
 /// Reads `scheme` or one entry of `scheme_overrides`: such a map, or a name: `default` (or null:
 /// `otherwise`), `deepsparse`, `tensorrt`.
 LayerScheme read_scheme_or_name(const YAML::Node& node, const std::string& path,
-                                const LayerScheme& otherwise, YamlFields* in);
+                                const LayerScheme& otherwise, ConfigReader* in);
 
 }  // namespace lockstep::recal

@@ -39,7 +39,7 @@ bool is_fused_class(std::string_view text) {
 
 std::string text_of(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
 
-NamePattern pattern_of(const YAML::Node& node, std::string_view key, YamlFields* in) {
+NamePattern pattern_of(const YAML::Node& node, std::string_view key, ConfigReader* in) {
   const std::string text = text_of(node);
   std::string error;
   NamePattern pattern(text, &error);
@@ -60,7 +60,7 @@ bool names(const NamePattern& pattern, const std::string& name) {
 
 }  // namespace
 
-LayerTarget::LayerTarget(const YAML::Node& node, std::string_view key, YamlFields* in)
+LayerTarget::LayerTarget(const YAML::Node& node, std::string_view key, ConfigReader* in)
     : pattern_(pattern_of(node, key, in)), location_(location_of(in->document(), node)) {}
 
 bool LayerTarget::is_foreign_class() const {
@@ -82,7 +82,7 @@ bool LayerTarget::is_in(const std::vector<LayerInfo>& layers,
                      [&](const ParamInfo& param) { return names(pattern_, param.name); });
 }
 
-std::vector<LayerTarget> read_layer_targets(YamlFields* in, std::string_view key) {
+std::vector<LayerTarget> read_layer_targets(ConfigReader* in, std::string_view key) {
   std::vector<LayerTarget> targets;
   const YAML::Node node = in->take(key);
   if (!node.IsDefined()) return targets;

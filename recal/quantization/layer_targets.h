@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/tensors/layer_info.h"
+#include "base/yaml/config_reader.h"
 #include "base/yaml/source_location.h"
-#include "base/yaml/yaml_fields.h"
 #include "recal/params/name_pattern.h"
 #include "recal/params/param_selector.h"
 
@@ -21,8 +21,8 @@ namespace lockstep::recal {
 ///             (Embedding, SiLU) stands for modules that are never quantized
 class LayerTarget {
  public:
-  /// Faults at the node where it is none of these.
-  LayerTarget(const YAML::Node& node, std::string_view key, YamlFields* in);
+  /// Diagnostics at the node where it is none of these.
+  LayerTarget(const YAML::Node& node, std::string_view key, ConfigReader* in);
 
   const std::string& text() const { return pattern_.text(); }
   const SourceLocation& location() const { return location_; }
@@ -41,6 +41,6 @@ class LayerTarget {
 };
 
 /// Reads a list of them, or a lone one; undefined: none.
-std::vector<LayerTarget> read_layer_targets(YamlFields* in, std::string_view key);
+std::vector<LayerTarget> read_layer_targets(ConfigReader* in, std::string_view key);
 
 }  // namespace lockstep::recal

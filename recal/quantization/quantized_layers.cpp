@@ -40,7 +40,7 @@ std::string no_module_message(const LayerTarget& target, const std::vector<Layer
 }
 
 /// True if both keys are there, which is a fault at the second.
-bool clash(YamlFields* in, std::string_view a, std::string_view b) {
+bool clash(ConfigReader* in, std::string_view a, std::string_view b) {
   if (!in->has(a) || !in->has(b)) return false;
   in->fault(b, fmt::format("'{}.{}' and '{}' both say how layers are quantized: keep one of them",
                            in->path(), b, a));
@@ -49,7 +49,7 @@ bool clash(YamlFields* in, std::string_view a, std::string_view b) {
 
 }  // namespace
 
-void QuantizedLayers::read(YamlFields* in) {
+void QuantizedLayers::read(ConfigReader* in) {
   if (in->has("submodules")) submodules_.emplace().read(in, "submodules");
   in->take("submodules");
   ignore_ = read_layer_targets(in, "ignore");
@@ -64,7 +64,7 @@ void QuantizedLayers::read(YamlFields* in) {
   in->read("strict", &strict_, "whether each name must be in the model");
 }
 
-void QuantizedLayers::read_schemes(YamlFields* in) {
+void QuantizedLayers::read_schemes(ConfigReader* in) {
   constexpr std::string_view kOverrides = "scheme_overrides";
   const YAML::Node scheme = in->take("scheme");
   // Beside schemes an absent one is SparseML's default, a scale a tensor.
@@ -88,7 +88,7 @@ void QuantizedLayers::read_schemes(YamlFields* in) {
   }
 }
 
-void QuantizedLayers::read_groups(YamlFields* in) {
+void QuantizedLayers::read_groups(ConfigReader* in) {
   constexpr std::string_view kGroups = "config_groups";
   has_groups_ = in->has(kGroups);
   const YAML::Node groups = in->take(kGroups);
@@ -99,8 +99,8 @@ void QuantizedLayers::read_groups(YamlFields* in) {
                                           in->path(), kGroups));
   for (const auto& pair : groups) {
     const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "?";
-    YamlFields group(pair.second, fmt::format("{}.{}.{}", in->path(), kGroups, name),
-                     in->document(), in->faults());
+    ConfigReader group(pair.second, fmt::format("{}.{}.{}", in->path(), kGroups, name),
+                       in->document(), in->faults());
     Rule rule;
     group.require("targets");
     rule.targets = read_layer_targets(&group, "targets");

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "recal/params/param_selector.h"
 #include "recal/quantization/layer_scheme.h"
 #include "recal/quantization/layer_targets.h"
@@ -24,15 +24,15 @@ class TimelineBuilder;
 class QuantizedLayers {
  public:
   /// Reads the keys; wrong forms become faults.
-  void read(YamlFields* in);
+  void read(ConfigReader* in);
 
   /// Indexes in TimelineInputs::layers, ascending; none without a model.
   struct Choice {
     std::vector<int64_t> layers;
     bool per_channel = true;
   };
-  /// Faults (to the builder) where a layer has a scheme that cannot be carried out, an entry names
-  /// nothing, or no layer is left. Without a model: where one could have such a scheme.
+  /// Diagnostics (to the builder) where a layer has a scheme that cannot be carried out, an entry
+  /// names nothing, or no layer is left. Without a model: where one could have such a scheme.
   Choice choose(TimelineBuilder* builder) const;
 
   /// __ALL__, or [a, Linear], and what is left out: "__ALL__ except [head]".
@@ -46,8 +46,8 @@ class QuantizedLayers {
     LayerScheme scheme;
   };
 
-  void read_schemes(YamlFields* in);
-  void read_groups(YamlFields* in);
+  void read_schemes(ConfigReader* in);
+  void read_groups(ConfigReader* in);
   /// Null: the layer is not quantized.
   const LayerScheme* scheme_of(const LayerInfo& layer,
                                const std::vector<int64_t>& weight_sizes) const;

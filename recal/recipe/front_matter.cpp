@@ -62,7 +62,7 @@ Fault fault_in(const std::string& file, std::string_view text, size_t at, std::s
 }  // namespace
 
 std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
-                                  Faults* faults) {
+                                  Diagnostics* faults) {
   const std::string_view view = text;
   const auto refuse = [&](size_t at, std::string message) {
     faults->add(fault_in(file, view, at, std::move(message)));

@@ -16,6 +16,7 @@ namespace lockstep::recal {
 /// `.markdown` file and two YAML documents elsewhere.
 ///
 /// Nothing, with a fault, if a comment or the front matter has no end.
-std::optional<TextPart> find_yaml(const std::string& file, const std::string& text, Faults* faults);
+std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
+                                  Diagnostics* faults);
 
 }  // namespace lockstep::recal

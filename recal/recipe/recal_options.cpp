@@ -11,7 +11,7 @@
 namespace lockstep::recal {
 namespace {
 
-Recipe load_named(YamlFields* in, const std::string& name, const std::string& stage) {
+Recipe load_named(ConfigReader* in, const std::string& name, const std::string& stage) {
   const std::filesystem::path beside =
       std::filesystem::path(in->document().file()).parent_path() / name;
   for (const std::filesystem::path& path : {std::filesystem::path(name), beside}) {
@@ -31,7 +31,7 @@ Recipe load_named(YamlFields* in, const std::string& name, const std::string& st
 
 }  // namespace
 
-Recipe read_recipe(YamlFields* in) {
+Recipe read_recipe(ConfigReader* in) {
   std::string name;
   const bool is_named = in->read("recipe", &name, "file with the recipe (docs/recipe.md)");
   std::string stage;

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "recal/timeline/recipe.h"
 
 namespace lockstep::recal {
@@ -11,6 +11,6 @@ namespace lockstep::recal {
 /// `modifiers:` list, at most one; an empty recipe if neither. FILE is tried as given (from the
 /// working directory), then from the run file's folder. `recipe_stage: NAME` takes one stage of the
 /// file. `in` is the run file's top level; a missing file is a fault at its key.
-Recipe read_recipe(YamlFields* in);
+Recipe read_recipe(ConfigReader* in);
 
 }  // namespace lockstep::recal

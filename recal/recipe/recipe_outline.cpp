@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "recal/modifiers/modifier_table.h"
 #include "recal/timeline/modifier.h"
 
@@ -36,7 +36,7 @@ std::optional<std::vector<int64_t>> parse_version(std::string_view text) {
 }
 
 /// What the version is read as, for a note; empty where there is nothing to tell.
-std::string read_version(YamlFields* in) {
+std::string read_version(ConfigReader* in) {
   std::string version;
   if (!in->read("version", &version, "version of the recipe language, 1.0.0"))
     return in->has("version") ? "" : "the recipe names no version: it is read as 1.0.0";
@@ -90,7 +90,7 @@ std::string refusal_of(const std::string& key, const YAML::Node& value) {
 
 /// run_type, enabled and what else describes a stage; true if the key is one of them.
 bool read_stage_key(const std::string& key, const YAML::Node& value, const YamlDocument& document,
-                    RecipeOutline::Stage* stage, Faults* faults) {
+                    RecipeOutline::Stage* stage, Diagnostics* faults) {
   const std::string text = value.IsScalar() ? value.Scalar() : "";
   if (key == "run_type") {
     stage->is_oneshot = text == kOneshot;
@@ -113,7 +113,7 @@ bool read_stage_key(const std::string& key, const YAML::Node& value, const YamlD
 /// `others`.
 void sort_entry(const RecipeOutline::Entry& entry, RecipeOutline::Stage* stage,
                 std::vector<RecipeOutline::Entry>* variables, const YamlDocument& document,
-                Faults* faults) {
+                Diagnostics* faults) {
   if (holds_modifiers(entry.name, entry.node)) return stage->lists.push_back(entry);
   const std::string refusal = refusal_of(entry.name, entry.node);
   if (refusal.empty()) return variables->push_back(entry);
@@ -121,7 +121,7 @@ void sort_entry(const RecipeOutline::Entry& entry, RecipeOutline::Stage* stage,
 }
 
 RecipeOutline::Stage read_stage(const RecipeOutline::Entry& entry, const YamlDocument& document,
-                                Faults* faults) {
+                                Diagnostics* faults) {
   RecipeOutline::Stage stage{.name = entry.name,
                              .key = entry.key,
                              .is_oneshot = entry.name.find(kOneshot) != std::string::npos};
@@ -154,10 +154,10 @@ bool is_stage(const YAML::Node& node) {
          });
 }
 
-RecipeOutline read_outline(const YamlDocument& document, Faults* faults) {
+RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
   RecipeOutline outline;
   RecipeOutline::Stage unnamed;
-  YamlFields in(document.root(), "", document, faults);
+  ConfigReader in(document.root(), "", document, faults);
   if (const std::string note = read_version(&in); !note.empty())
     outline.notes.push_back(fmt::format("{}: {}", document.file(), note));
   for (const auto& pair : document.root()) {
@@ -197,7 +197,7 @@ RecipeOutline outline_of_list(const std::string& name, const YAML::Node& list,
 }
 
 void choose_stages(std::string_view name, const YamlDocument& document, RecipeOutline* outline,
-                   Faults* faults) {
+                   Diagnostics* faults) {
   std::vector<RecipeOutline::Stage> chosen;
   for (const RecipeOutline::Stage& stage : outline->stages) {
     if (!name.empty() && stage.name != name) continue;
@@ -231,7 +231,7 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
 }
 
 bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
-                   Faults* faults) {
+                   Diagnostics* faults) {
   if (entry.node.IsSequence() || is_map_of_modifiers(entry.node)) return true;
   const YAML::Node& place = entry.node.IsNull() ? entry.key : entry.node;  // nothing is further on
   faults->add(document.fault_at(

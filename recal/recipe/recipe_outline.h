@@ -43,7 +43,7 @@ bool is_stage(const YAML::Node& node);
 
 /// Reads the top level, `version` included; what is wrong there becomes a fault. A `version` of
 /// 0.x, or none, is read as 1.0.0 with a note.
-RecipeOutline read_outline(const YamlDocument& document, Faults* faults);
+RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults);
 
 /// The same of a document of which only the list of this name is a recipe's.
 RecipeOutline outline_of_list(const std::string& name, const YAML::Node& list,
@@ -52,9 +52,10 @@ RecipeOutline outline_of_list(const std::string& name, const YAML::Node& list,
 /// Keeps the stage of this name only; all that are enabled if the name is empty. A fault if there
 /// is no such stage, or if one of those kept is one-shot.
 void choose_stages(std::string_view name, const YamlDocument& document, RecipeOutline* outline,
-                   Faults* faults);
+                   Diagnostics* faults);
 
 /// A fault, and false, unless the entry is a list of modifiers, or a map of them by name.
-bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document, Faults* faults);
+bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
+                   Diagnostics* faults);
 
 }  // namespace lockstep::recal

@@ -8,7 +8,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/digest.h"
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "recal/recipe/expression.h"
 #include "recal/recipe/front_matter.h"
 #include "recal/recipe/recipe_outline.h"
@@ -29,7 +29,7 @@ int64_t count_patterns(const YAML::Node& node) {
 }
 
 /// False, with a fault, if compiling the recipe would take long.
-bool size_is_fine(const RecipeOutline& outline, const YamlDocument& document, Faults* faults) {
+bool size_is_fine(const RecipeOutline& outline, const YamlDocument& document, Diagnostics* faults) {
   int64_t num_modifiers = 0;
   int64_t num_patterns = 0;
   for (const RecipeOutline::Stage& stage : outline.stages)
@@ -70,7 +70,7 @@ Places expressions_of(const RecipeOutline::Stage& stage) {
 /// evaluated in one tree, that would have the first stage's value in both. The text is read anew,
 /// as YAML::Clone() would lose the places of faults.
 void separate_stages(const YamlDocument& document, const TextPart& part, RecipeOutline* outline,
-                     Faults* faults) {
+                     Diagnostics* faults) {
   Places seen;
   size_t num_bytes = 0;
   for (RecipeOutline::Stage& stage : outline->stages) {
@@ -86,7 +86,7 @@ void separate_stages(const YamlDocument& document, const TextPart& part, RecipeO
                                     "by aliases: write their lists out"));
       return;
     }
-    Faults known;  // the first reading has told them
+    Diagnostics known;  // the first reading has told them
     const YamlDocument anew =
         YamlDocument::parse_part(document.file(), document.text(), part, &known);
     RecipeOutline copy = read_outline(anew, &known);
@@ -102,7 +102,7 @@ void separate_stages(const YamlDocument& document, const TextPart& part, RecipeO
 /// Evaluates every eval(...): those of the top level, then those of each stage, whose own variables
 /// win. Returns who evaluated, for faults that follow from a failure.
 std::vector<RecipeVariables> substitute(const RecipeOutline& outline, YamlDocument* document,
-                                        Faults* faults) {
+                                        Diagnostics* faults) {
   std::vector<RecipeVariables> all;
   RecipeVariables& shared = all.emplace_back(document, faults);
   for (const auto& [name, value, key] : outline.variables) shared.add(name, value);
@@ -119,12 +119,12 @@ std::vector<RecipeVariables> substitute(const RecipeOutline& outline, YamlDocume
   return all;
 }
 
-Recipe from_outline(const RecipeOutline& outline, YamlDocument* document, Faults* faults) {
+Recipe from_outline(const RecipeOutline& outline, YamlDocument* document, Diagnostics* faults) {
   std::vector<std::string> notes = outline.notes;
   std::vector<std::shared_ptr<const Modifier>> modifiers;
   const std::vector<RecipeVariables> variables = substitute(outline, document, faults);
   if (size_is_fine(outline, *document, faults)) {
-    Faults found;
+    Diagnostics found;
     modifiers = read_stages(outline, *document, &notes, &found);
     for (const Fault& fault : found.list())
       if (std::none_of(variables.begin(), variables.end(), [&](const RecipeVariables& evaluated) {
@@ -137,11 +137,11 @@ Recipe from_outline(const RecipeOutline& outline, YamlDocument* document, Faults
 
 }  // namespace
 
-Recipe load_recipe(const std::string& path, Faults* faults, const std::string& stage) {
+Recipe load_recipe(const std::string& path, Diagnostics* faults, const std::string& stage) {
   return parse_recipe(path, YamlDocument::read_text(path), faults, stage);
 }
 
-Recipe parse_recipe(const std::string& file, const std::string& text, Faults* faults,
+Recipe parse_recipe(const std::string& file, const std::string& text, Diagnostics* faults,
                     const std::string& stage) {
   const std::optional<TextPart> part = find_yaml(file, text, faults);
   if (!part) return {};
@@ -159,7 +159,7 @@ Recipe parse_recipe(const std::string& file, const std::string& text, Faults* fa
 
 bool is_recipe(const std::string& path) {
   const std::string text = YamlDocument::read_text(path);
-  Faults ignored;
+  Diagnostics ignored;
   const std::optional<TextPart> part = find_yaml(path, text, &ignored);
   if (!part || part->begin > 0) return true;  // no run file is Markdown
   const YamlDocument document = YamlDocument::parse_part(path, text, *part, &ignored);
@@ -170,7 +170,8 @@ bool is_recipe(const std::string& path) {
   });
 }
 
-Recipe recipe_of_modifiers(const YAML::Node& list, const YamlDocument& document, Faults* faults) {
+Recipe recipe_of_modifiers(const YAML::Node& list, const YamlDocument& document,
+                           Diagnostics* faults) {
   YamlDocument with_notes = document;
   return from_outline(outline_of_list("modifiers", list, document), &with_notes, faults);
 }

@@ -23,13 +23,14 @@ inline constexpr int64_t kMaxRecipePatterns = 1000;
 
 /// A file of its own; `stage`: only this one, empty: all. A missing file throws
 /// Error(kInputMissing).
-Recipe load_recipe(const std::string& path, Faults* faults, const std::string& stage = "");
-Recipe parse_recipe(const std::string& file, const std::string& text, Faults* faults,
+Recipe load_recipe(const std::string& path, Diagnostics* faults, const std::string& stage = "");
+Recipe parse_recipe(const std::string& file, const std::string& text, Diagnostics* faults,
                     const std::string& stage = "");
 /// True if the file is a recipe and no run file. Errors as load_recipe(); a file that cannot be
 /// read as either is none.
 bool is_recipe(const std::string& path);
 /// The `modifiers:` list of a run file; eval(...) may stand in it, but has no variables.
-Recipe recipe_of_modifiers(const YAML::Node& list, const YamlDocument& document, Faults* faults);
+Recipe recipe_of_modifiers(const YAML::Node& list, const YamlDocument& document,
+                           Diagnostics* faults);
 
 }  // namespace lockstep::recal

@@ -20,7 +20,7 @@ void append(Modifiers more, Modifiers* all) {
 }
 
 Modifiers read_lists(const RecipeOutline::Stage& stage, const YamlDocument& document,
-                     Faults* faults) {
+                     Diagnostics* faults) {
   Modifiers all;
   for (const RecipeOutline::Entry& list : stage.lists) {
     if (faults->full()) break;
@@ -37,26 +37,26 @@ Modifiers read_lists(const RecipeOutline::Stage& stage, const YamlDocument& docu
 
 /// Up to where a modifier makes its stage last: its end, or, where it has none, the first whole
 /// epoch at or after its start. Nothing where that is the stage's end itself or its start.
-std::optional<Moment> reach_of(const Window& window) {
+std::optional<TrainTime> reach_of(const Window& window) {
   if (window.end) return window.end->is_run_end() ? std::nullopt : window.end;
-  if (!window.start || window.start->kind != Moment::Kind::kEpoch) return std::nullopt;
+  if (!window.start || window.start->kind != TrainTime::Kind::kEpoch) return std::nullopt;
   const int64_t epoch = window.start->epoch.ceil_times(1);
   if (epoch == 0) return std::nullopt;
-  return Moment::at_epoch(Decimal(epoch));
+  return TrainTime::at_epoch(Decimal(epoch));
 }
 
-bool is_later(const Moment& a, const Moment& b) {
-  return a.kind == Moment::Kind::kStep ? a.step > b.step : a.epoch > b.epoch;
+bool is_later(const TrainTime& a, const TrainTime& b) {
+  return a.kind == TrainTime::Kind::kStep ? a.step > b.step : a.epoch > b.epoch;
 }
 
 /// Lays stages one behind the other.
 class StageLine {
  public:
-  StageLine(const YamlDocument& document, std::vector<std::string>* notes, Faults* faults)
+  StageLine(const YamlDocument& document, std::vector<std::string>* notes, Diagnostics* faults)
       : document_(document), notes_(*notes), faults_(*faults) {}
 
   void place(const RecipeOutline::Stage& stage, bool is_last, const Modifiers& modifiers) {
-    std::optional<Moment> end = length_of(stage, is_last, modifiers);
+    std::optional<TrainTime> end = length_of(stage, is_last, modifiers);
     if (end) StageSpan(start_, std::nullopt).place(&*end);
     if (!end && !is_last)
       fault(stage.key,
@@ -77,13 +77,13 @@ class StageLine {
  private:
   /// Nothing if no modifier has an end, or if the last stage has ends in epochs and in steps: which
   /// is later is known when the recipe is compiled.
-  std::optional<Moment> length_of(const RecipeOutline::Stage& stage, bool is_last,
-                                  const Modifiers& modifiers) {
-    std::optional<Moment> longest;
+  std::optional<TrainTime> length_of(const RecipeOutline::Stage& stage, bool is_last,
+                                     const Modifiers& modifiers) {
+    std::optional<TrainTime> longest;
     bool names_end = false;
     for (const auto& modifier : modifiers) {
       const Window window = modifier->window();
-      const std::optional<Moment> reach = reach_of(window);
+      const std::optional<TrainTime> reach = reach_of(window);
       if (!reach) continue;
       names_end = names_end || window.end;
       if (longest && longest->kind != reach->kind) {
@@ -104,8 +104,8 @@ class StageLine {
 
   const YamlDocument& document_;
   std::vector<std::string>& notes_;
-  Faults& faults_;
-  Moment start_ = Moment::at_epoch(Decimal());
+  Diagnostics& faults_;
+  TrainTime start_ = TrainTime::at_epoch(Decimal());
 };
 
 }  // namespace
@@ -113,7 +113,7 @@ class StageLine {
 std::vector<std::shared_ptr<const Modifier>> read_stages(const RecipeOutline& outline,
                                                          const YamlDocument& document,
                                                          std::vector<std::string>* notes,
-                                                         Faults* faults) {
+                                                         Diagnostics* faults) {
   std::vector<std::shared_ptr<const Modifier>> all;
   StageLine line(document, notes, faults);
   for (const RecipeOutline::Stage& stage : outline.stages) {

@@ -16,6 +16,6 @@ namespace lockstep::recal {
 std::vector<std::shared_ptr<const Modifier>> read_stages(const RecipeOutline& outline,
                                                          const YamlDocument& document,
                                                          std::vector<std::string>* notes,
-                                                         Faults* faults);
+                                                         Diagnostics* faults);
 
 }  // namespace lockstep::recal

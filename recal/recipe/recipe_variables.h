@@ -23,7 +23,7 @@ namespace lockstep::recal {
 class RecipeVariables {
  public:
   /// Both must outlive this object.
-  RecipeVariables(YamlDocument* document, Faults* faults)
+  RecipeVariables(YamlDocument* document, Diagnostics* faults)
       : document_(*document), faults_(*faults) {}
 
   /// A variable, whose value may itself be eval(...) of others, in any order. Add all before the
@@ -62,7 +62,7 @@ class RecipeVariables {
   std::optional<Rational> number_of(const YAML::Node& scalar) const;
 
   YamlDocument& document_;
-  Faults& faults_;
+  Diagnostics& faults_;
   std::vector<std::string> names_;                    // of the variables, in the order added
   std::vector<YAML::Node> values_;                    // theirs
   std::map<std::string, size_t, std::less<>> index_;  // in names_ and values_

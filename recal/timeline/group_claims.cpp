@@ -7,7 +7,7 @@
 namespace lockstep::recal {
 
 void GroupClaims::add(const Modifier& writer, const ParamGroups& groups, StepRange steps,
-                      Faults* faults) {
+                      Diagnostics* faults) {
   if (groups.all()) {
     add(writer, kAllGroups, steps, faults);
     return;
@@ -16,7 +16,7 @@ void GroupClaims::add(const Modifier& writer, const ParamGroups& groups, StepRan
     if (!add(writer, group, steps, faults)) return;  // one fault says it
 }
 
-bool GroupClaims::add(const Modifier& writer, int group, StepRange steps, Faults* faults) {
+bool GroupClaims::add(const Modifier& writer, int group, StepRange steps, Diagnostics* faults) {
   bool is_free = true;
   for (const Claim& claim : claims_) {
     const bool meets = group == kAllGroups || claim.group == kAllGroups || group == claim.group;

@@ -19,11 +19,11 @@ class GroupClaims {
 
   /// The writer must outlive this. A fault at its place if another writes one of the groups at one
   /// of the steps.
-  void add(const Modifier& writer, const ParamGroups& groups, StepRange steps, Faults* faults);
+  void add(const Modifier& writer, const ParamGroups& groups, StepRange steps, Diagnostics* faults);
 
  private:
   /// False, with a fault, if another writes the group (or all, kAllGroups).
-  bool add(const Modifier& writer, int group, StepRange steps, Faults* faults);
+  bool add(const Modifier& writer, int group, StepRange steps, Diagnostics* faults);
   struct Claim {
     const Modifier* writer;
     int group;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/yaml/source_location.h"
-#include "recal/time/moment.h"
+#include "recal/time/train_time.h"
 
 namespace lockstep::recal {
 
@@ -36,9 +36,9 @@ class Modifier {
   virtual void place_in(StageSpan* stage) = 0;
   /// What it does, in a few words, for `lockstep plan`.
   virtual std::string summary() const = 0;
-  /// Adds its actions. Faults and warnings that need the model or the steps per epoch go to the
-  /// builder as well.
-  virtual void contribute(TimelineBuilder* builder) const = 0;
+  /// Adds its actions. Diagnostics and warnings that need the model or the steps per epoch go to
+  /// the builder as well.
+  virtual void compile(TimelineBuilder* builder) const = 0;
   /// Where each of its parameters gets summaries of its own (`log_types`).
   virtual ParamLogs param_logs() const { return ParamLogs::kByDefault; }
 

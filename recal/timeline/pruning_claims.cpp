@@ -31,7 +31,7 @@ bool PruningClaims::is_held(const std::vector<Entry>& entries, int64_t step) {
 }
 
 bool PruningClaims::add_gradual(const Modifier& pruner, int64_t param, const std::string& name,
-                                const GradualClaim& claim, Faults* faults) {
+                                const GradualClaim& claim, Diagnostics* faults) {
   if (const Entry* other = overlapping(param, claim.steps); other != nullptr) {
     const std::string hint =
         other->is_gradual
@@ -52,7 +52,8 @@ bool PruningClaims::add_gradual(const Modifier& pruner, int64_t param, const std
 
 std::optional<int64_t> PruningClaims::add_constant(const Modifier& pruner, int64_t param,
                                                    const std::string& name, int64_t first,
-                                                   std::optional<int64_t> last, Faults* faults) {
+                                                   std::optional<int64_t> last,
+                                                   Diagnostics* faults) {
   StepRange steps{first, last.value_or(INT64_MAX)};
   while (const Entry* other = overlapping(param, steps)) {
     if (!other->is_gradual) {

@@ -34,12 +34,12 @@ class PruningClaims {
   /// `pruner` must outlive this. False and a fault at its place if another has the parameter at one
   /// of the steps.
   bool add_gradual(const Modifier& pruner, int64_t param, const std::string& name,
-                   const GradualClaim& claim, Faults* faults);
+                   const GradualClaim& claim, Diagnostics* faults);
   /// The step from which the zeros are kept: `first`, or where earlier gradual modifiers end if
   /// that is later. Nothing and a fault as above. `last`: where they are let go.
   std::optional<int64_t> add_constant(const Modifier& pruner, int64_t param,
                                       const std::string& name, int64_t first,
-                                      std::optional<int64_t> last, Faults* faults);
+                                      std::optional<int64_t> last, Diagnostics* faults);
 
   /// Who left this parameter sparser than `claim` begins, and how sparse; nothing if nobody did.
   struct Fall {

@@ -29,7 +29,7 @@ std::string differing_key(const QuantizationClaim& a, const QuantizationClaim& b
 
 }  // namespace
 
-bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Faults* faults) const {
+bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Diagnostics* faults) const {
   for (const QuantizationClaim& other : claims_) {
     std::vector<int64_t> both;
     std::set_intersection(claim.layers.begin(), claim.layers.end(), other.layers.begin(),
@@ -48,13 +48,13 @@ bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Faults* f
   return false;
 }
 
-void QuantizationClaims::add(QuantizationClaim claim, Faults* faults) {
+void QuantizationClaims::add(QuantizationClaim claim, Diagnostics* faults) {
   refuse_second(claim, faults);
   claims_.push_back(std::move(claim));
 }
 
 std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
-    const PruningClaims& pruning, std::optional<int64_t> total_steps, Faults* faults) const {
+    const PruningClaims& pruning, std::optional<int64_t> total_steps, Diagnostics* faults) const {
   std::vector<Warning> warnings;
   for (const QuantizationClaim& claim : claims_) {
     bool has_warned = false;

@@ -31,7 +31,7 @@ class QuantizationClaims {
 
   /// The modifier must outlive this. A fault at its place if another has one of the layers, or has
   /// them quantized another way.
-  void add(QuantizationClaim claim, Faults* faults);
+  void add(QuantizationClaim claim, Diagnostics* faults);
 
   /// Call once every pruning modifier has its claims. A fault where a pruned weight is quantized
   /// and its mask is let go before the run's end (`total_steps`, if known). Returns warnings:
@@ -41,12 +41,12 @@ class QuantizationClaims {
     std::string text;
   };
   std::vector<Warning> check_pruning(const PruningClaims& pruning,
-                                     std::optional<int64_t> total_steps, Faults* faults) const;
+                                     std::optional<int64_t> total_steps, Diagnostics* faults) const;
 
   bool per_channel() const { return claims_.empty() || claims_.front().per_channel; }
 
  private:
-  bool refuse_second(const QuantizationClaim& claim, Faults* faults) const;
+  bool refuse_second(const QuantizationClaim& claim, Diagnostics* faults) const;
 
   const std::vector<LayerInfo>& layers_;
   std::vector<QuantizationClaim> claims_;

@@ -77,7 +77,8 @@ std::string_view name_of(ActionKind kind) {
   return "";
 }
 
-Timeline Timeline::compile(const Recipe& recipe, const TimelineInputs& inputs, Faults* faults) {
+Timeline Timeline::compile(const Recipe& recipe, const TimelineInputs& inputs,
+                           Diagnostics* faults) {
   return TimelineBuilder(recipe, inputs, faults).build();
 }
 

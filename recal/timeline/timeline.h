@@ -11,7 +11,7 @@
 #include "recal/masks/mask_kind.h"
 #include "recal/params/param_groups.h"
 #include "recal/params/param_selector.h"
-#include "recal/timeline/rate_formula.h"
+#include "recal/timeline/lr_schedule.h"
 #include "recal/timeline/recipe.h"
 
 namespace lockstep::recal {
@@ -96,9 +96,9 @@ struct TimelineInputs {
 /// equal on all ranks (compare digest()), so a resumed run cannot differ.
 class Timeline {
  public:
-  /// Faults that need the model or the steps per epoch (no such layer, two writers of one thing) go
-  /// to `faults`; the timeline may only be used if there is none.
-  static Timeline compile(const Recipe& recipe, const TimelineInputs& inputs, Faults* faults);
+  /// Diagnostics that need the model or the steps per epoch (no such layer, two writers of one
+  /// thing) go to `faults`; the timeline may only be used if there is none.
+  static Timeline compile(const Recipe& recipe, const TimelineInputs& inputs, Diagnostics* faults);
 
   /// Sorted by step, then in the order in which they act, then by place in the recipe. Acting
   /// order: rates, decays, values of parameters, masks (prune, release, keep zeros), trainability,
@@ -153,7 +153,7 @@ class Timeline {
   double base_learning_rate() const { return base_learning_rate_; }
   const std::vector<ModifierEntry>& modifiers() const { return modifiers_; }
   const std::vector<ParamSet>& param_sets() const { return param_sets_; }
-  const std::vector<RateFormula>& rate_formulas() const { return rate_formulas_; }
+  const std::vector<LrSchedule>& rate_formulas() const { return rate_formulas_; }
 
   /// What a user should know but may want: `file:line: ...`.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -182,7 +182,7 @@ class Timeline {
   std::vector<ModifierEntry> modifiers_;
   std::vector<ParamSet> param_sets_;
   std::vector<Action> actions_;
-  std::vector<RateFormula> rate_formulas_;
+  std::vector<LrSchedule> rate_formulas_;
   // Those of actions_, for look-up: by group, by group, by modifier, all.
   std::array<std::vector<Action>, kNumParamGroups> learning_rates_, weight_decays_;
   std::vector<std::vector<Action>> prunes_, values_;

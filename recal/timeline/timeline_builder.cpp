@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "recal/timeline/timeline_advice.h"
+#include "recal/timeline/schedule_warnings.h"
 
 namespace lockstep::recal {
 namespace {
@@ -24,7 +24,8 @@ std::vector<Window> windows_of(const Recipe& recipe) {
 
 }  // namespace
 
-TimelineBuilder::TimelineBuilder(const Recipe& recipe, const TimelineInputs& inputs, Faults* faults)
+TimelineBuilder::TimelineBuilder(const Recipe& recipe, const TimelineInputs& inputs,
+                                 Diagnostics* faults)
     : recipe_(recipe),
       inputs_(inputs),
       faults_(faults),
@@ -41,8 +42,8 @@ Timeline TimelineBuilder::build() {
   timeline_.min_epochs_ = calendar_.min_epochs();
   timeline_.max_epochs_ = calendar_.max_epochs();
   timeline_.notes_ = recipe_.notes();
-  contribute_all();
-  contribute_deferred();
+  compile_all();
+  compile_deferred();
   add_trainable_changes();
   check_quantization();
   timeline_.file_actions(inputs_);
@@ -56,7 +57,7 @@ Timeline TimelineBuilder::build() {
   return std::move(timeline_);
 }
 
-void TimelineBuilder::contribute_all() {
+void TimelineBuilder::compile_all() {
   const int num_modifiers = static_cast<int>(recipe_.modifiers().size());
   for (current_ = 0; current_ < num_modifiers; ++current_) {
     const bool is_known = calendar_.knows(now().window());
@@ -66,21 +67,21 @@ void TimelineBuilder::contribute_all() {
                       "!EpochRangeModifier, or train.max_steps to the run file",
                       now().tag()));
     describe_current();
-    if (is_known) now().contribute(this);
+    if (is_known) now().compile(this);
   }
 }
 
-void TimelineBuilder::contribute_deferred() {
+void TimelineBuilder::compile_deferred() {
   std::stable_sort(deferred_.begin(), deferred_.end(),
                    [](const Deferred& a, const Deferred& b) { return a.step < b.step; });
   for (const Deferred& deferred : deferred_) {
     current_ = deferred.modifier;
-    deferred.contribute();
+    deferred.compile();
   }
 }
 
-void TimelineBuilder::defer(int64_t step, std::function<void()> contribute) {
-  deferred_.push_back({step, current_, std::move(contribute)});
+void TimelineBuilder::defer(int64_t step, std::function<void()> compile) {
+  deferred_.push_back({step, current_, std::move(compile)});
 }
 
 double TimelineBuilder::rate_in_force(int64_t step, int group) const {
@@ -109,7 +110,7 @@ std::vector<std::pair<ParamGroups, double>> TimelineBuilder::rates_in_force(
 
 void TimelineBuilder::describe_current() {
   const Window window = now().window();
-  const auto step_or_none = [&](const std::optional<Moment>& moment) {
+  const auto step_or_none = [&](const std::optional<TrainTime>& moment) {
     return moment && calendar_.knows(window) ? std::optional<int64_t>(step_of(*moment))
                                              : std::nullopt;
   };
@@ -158,14 +159,14 @@ std::optional<StepRange> TimelineBuilder::steps_of(const Window& window) {
 
 std::vector<PeriodicUpdate> TimelineBuilder::updates(const Window& window, const Period& period,
                                                      int64_t end_step) {
-  const size_t at_most = Calendar::kMaxUpdates - num_updates_;
+  const size_t at_most = StepConverter::kMaxUpdates - num_updates_;
   if (auto found = calendar_.updates(*window.start, period, end_step, at_most)) {
     num_updates_ += found->size();
     return *found;
   }
   fault(fmt::format(
       "{} has more than {} updates{}: lengthen its period", now().tag(), at_most,
-      num_updates_ > 0 ? fmt::format(" (of {} for a recipe)", Calendar::kMaxUpdates) : ""));
+      num_updates_ > 0 ? fmt::format(" (of {} for a recipe)", StepConverter::kMaxUpdates) : ""));
   return {};
 }
 
@@ -184,7 +185,7 @@ void TimelineBuilder::add_for_groups(int64_t step, ActionKind kind, double value
         {.step = step, .kind = kind, .value = value, .modifier = current_, .group = group});
 }
 
-void TimelineBuilder::add_formula(int64_t first_step, const RateFormula& formula,
+void TimelineBuilder::add_formula(int64_t first_step, const LrSchedule& formula,
                                   const ParamGroups& groups) {
   const size_t first = timeline_.actions_.size();
   add_for_groups(first_step, ActionKind::kSetLearningRate, formula.at(first_step), groups);

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "recal/time/calendar.h"
+#include "recal/time/step_converter.h"
 #include "recal/timeline/group_claims.h"
 #include "recal/timeline/pruning_claims.h"
 #include "recal/timeline/quantization_claims.h"
@@ -35,19 +35,19 @@ struct GradualPruning {
 };
 
 /// What a modifier sees while a timeline is compiled: conversions, claims (who may write what) and
-/// the list of actions. Modifiers contribute in recipe order.
+/// the list of actions. Modifiers compile in recipe order.
 class TimelineBuilder {
  public:
-  TimelineBuilder(const Recipe& recipe, const TimelineInputs& inputs, Faults* faults);
+  TimelineBuilder(const Recipe& recipe, const TimelineInputs& inputs, Diagnostics* faults);
   Timeline build();
 
-  const Calendar& calendar() const { return calendar_; }
+  const StepConverter& calendar() const { return calendar_; }
   const TimelineInputs& inputs() const { return inputs_; }
-  int64_t step_of(const Moment& moment) const { return calendar_.step_of(moment); }
+  int64_t step_of(const TrainTime& moment) const { return calendar_.step_of(moment); }
   /// The steps of a window with both bounds. Nothing and a fault if its end does not come after its
   /// start; first == last where it is shorter than a step.
   std::optional<StepRange> steps_of(const Window& window);
-  /// Calendar::updates; too many are a fault.
+  /// StepConverter::updates; too many are a fault.
   std::vector<PeriodicUpdate> updates(const Window& window, const Period& period, int64_t end_step);
 
   /// The current modifier writes the rate of these groups at these steps; a fault if another does,
@@ -55,9 +55,9 @@ class TimelineBuilder {
   /// only a note.
   void claim_learning_rate(const ParamGroups& groups, StepRange steps);
   void claim_weight_decay(const ParamGroups& groups, int64_t step);
-  /// Calls `contribute` for the current modifier once all have contributed, those of earlier steps
+  /// Calls `compile` for the current modifier once all have contributed, those of earlier steps
   /// first: for what depends on what others do before `step`.
-  void defer(int64_t step, std::function<void()> contribute);
+  void defer(int64_t step, std::function<void()> compile);
   /// The rates that these groups have just before `step`: one entry where they are equal. Only in
   /// what was deferred to `step`.
   std::vector<std::pair<ParamGroups, double>> rates_in_force(int64_t step,
@@ -86,7 +86,7 @@ class TimelineBuilder {
   void add(int64_t step, ActionKind kind, double value, int param_set = -1);
   void add_for_groups(int64_t step, ActionKind kind, double value, const ParamGroups& groups);
   /// A learning rate that changes at every step, from first_step on.
-  void add_formula(int64_t first_step, const RateFormula& formula, const ParamGroups& groups);
+  void add_formula(int64_t first_step, const LrSchedule& formula, const ParamGroups& groups);
   /// A note, warning or fault with the current modifier's place.
   void note(const std::string& message);
   void warn(const std::string& message);
@@ -122,21 +122,21 @@ class TimelineBuilder {
   void warn_of_last_groups(const std::vector<int64_t>& params, const GradualPruning& pruning);
 
   void describe_current();
-  void contribute_all();
-  void contribute_deferred();
+  void compile_all();
+  void compile_deferred();
   void add_trainable_changes();
   void check_quantization();
 
   const Recipe& recipe_;
   const TimelineInputs& inputs_;
-  Faults* faults_;
-  Calendar calendar_;
+  Diagnostics* faults_;
+  StepConverter calendar_;
   size_t num_updates_ = 0;
   int current_ = 0;
   struct Deferred {
     int64_t step;
     int modifier;
-    std::function<void()> contribute;
+    std::function<void()> compile;
   };
   std::vector<Deferred> deferred_;
   std::set<std::string> defaults_noted_;

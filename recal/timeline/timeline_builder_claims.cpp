@@ -31,7 +31,7 @@ const std::string& TimelineBuilder::name_of_param(int64_t param) const {
 
 std::vector<int64_t> TimelineBuilder::resolve(const Selection& selection, Selects what) {
   if (!inputs_.params) return {};
-  Faults unmatched;
+  Diagnostics unmatched;
   const std::vector<int64_t> params =
       what == Selects::kAny ? selection.params.resolve_any(*inputs_.params, &unmatched)
                             : selection.params.resolve_prunable(*inputs_.params, &unmatched);

@@ -32,7 +32,7 @@ bool is_for_group(ActionKind kind) {
   return kind == ActionKind::kSetLearningRate || kind == ActionKind::kSetWeightDecay;
 }
 
-std::string line_of(const Action& action, int param_set, const std::vector<RateFormula>& formulas) {
+std::string line_of(const Action& action, int param_set, const std::vector<LrSchedule>& formulas) {
   const std::string target = is_for_group(action.kind)
                                  ? fmt::format("group {}", group_text(action.group))
                                  : fmt::format("params {}", param_set);

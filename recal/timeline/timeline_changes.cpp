@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep::recal {
 namespace {

@@ -19,7 +19,7 @@ std::string_view word(bool trainable) { return trainable ? "trainable" : "frozen
 }  // namespace
 
 void TrainableClaims::add(const Modifier& modifier, const std::vector<int64_t>& params,
-                          StepRange steps, bool trainable, Faults* faults) {
+                          StepRange steps, bool trainable, Diagnostics* faults) {
   for (const Claim& claim : claims_) {
     const int64_t clash = std::max(steps.first, claim.steps.first);
     if (claim.trainable == trainable || clash >= std::min(steps.last, claim.steps.last)) continue;
@@ -53,7 +53,7 @@ void TrainableClaims::add_ends(std::vector<TrainableChange>* changes) const {
   }
 }
 
-void TrainableClaims::require_some(const TrainableChange& change, Faults* faults) const {
+void TrainableClaims::require_some(const TrainableChange& change, Diagnostics* faults) const {
   for (int64_t param = 0; param < static_cast<int64_t>(names_.size()); ++param)
     if (is_trainable(param, change.step)) return;
   faults->add(change.modifier->location().fault(
@@ -61,7 +61,7 @@ void TrainableClaims::require_some(const TrainableChange& change, Faults* faults
                   change.step, change.modifier->tag())));
 }
 
-std::vector<TrainableChange> TrainableClaims::changes(Faults* faults) const {
+std::vector<TrainableChange> TrainableClaims::changes(Diagnostics* faults) const {
   std::vector<TrainableChange> changes;
   add_ends(&changes);
   for (const Claim& claim : claims_)

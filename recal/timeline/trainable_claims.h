@@ -29,11 +29,11 @@ class TrainableClaims {
   /// `modifier` must outlive this. A fault at its place if another says otherwise of one of the
   /// parameters at one of the steps. steps.last may be INT64_MAX: to the end.
   void add(const Modifier& modifier, const std::vector<int64_t>& params, StepRange steps,
-           bool trainable, Faults* faults);
+           bool trainable, Diagnostics* faults);
 
   /// All changes, by step, ends before beginnings. A fault if at one of them nothing is left to
   /// train.
-  std::vector<TrainableChange> changes(Faults* faults) const;
+  std::vector<TrainableChange> changes(Diagnostics* faults) const;
 
  private:
   struct Claim {
@@ -44,7 +44,7 @@ class TrainableClaims {
   };
   bool is_trainable(int64_t param, int64_t step) const;
   void add_ends(std::vector<TrainableChange>* changes) const;
-  void require_some(const TrainableChange& change, Faults* faults) const;
+  void require_some(const TrainableChange& change, Diagnostics* faults) const;
 
   std::vector<std::string> names_;
   std::vector<int64_t> frozen_at_start_;

@@ -14,7 +14,7 @@
 #include "daemon/exports/onnx.h"
 #include "daemon/exports/saved_network.h"
 #include "daemon/exports/torchscript.h"
-#include "daemon/run/saved_facts.h"
+#include "daemon/run/checkpoint_metadata.h"
 #include "tests/daemon/saved_networks.h"
 #include "tests/support/temporary_folder.h"
 #include "train/summary.h"
@@ -88,10 +88,10 @@ TEST_F(Exports, TheFactsOfARunNameItsNetwork) {
   for (const char* key : {"_lockstep/settings", "_lockstep/data/input_shape",
                           "_lockstep/data/num_classes", "_lockstep/sampler/steps_per_epoch"})
     trained.leave_out(key);
-  SavedFacts facts{.steps_per_epoch = 20,
-                   .num_classes = 10,
-                   .input_shape = "[1, 8, 8]",
-                   .settings = "model.type=digits_net"};
+  CheckpointMetadata facts{.steps_per_epoch = 20,
+                           .num_classes = 10,
+                           .input_shape = "[1, 8, 8]",
+                           .settings = "model.type=digits_net"};
   for (const StateEntry& entry : facts.state({})) trained.state.push_back(entry);
   const SavedModel saved = read_saved_model(save(&trained));
   EXPECT_TRUE(names_its_network(saved));

@@ -186,7 +186,7 @@ class OverrideEquality : public ::testing::Test {
   Outcome outcome_of(const std::string& file, const std::vector<Override>& overrides) {
     const std::string path = (folder_.path() / "run.yaml").string();
     std::ofstream(path) << file;
-    Faults faults;
+    Diagnostics faults;
     const RunConfig config = load_run_config(path, overrides, &faults);
     Outcome outcome;
     for (const Fault& fault : faults.list())  // without the place of an alias

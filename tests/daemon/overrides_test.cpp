@@ -62,7 +62,7 @@ class Overrides : public ::testing::Test {
     files::write_atomically(path, file);
     std::vector<Override> overrides;
     for (const std::string& text : sets) overrides.push_back(parse_set(text));
-    faults_ = Faults();
+    faults_ = Diagnostics();
     return load_run_config(path, overrides, &faults_);
   }
   RunConfig load(const std::vector<std::string>& sets, const std::string& file = kFile) {
@@ -95,7 +95,7 @@ class Overrides : public ::testing::Test {
   }
 
   tests::TemporaryFolder folder_;
-  Faults faults_;
+  Diagnostics faults_;
 };
 
 TEST_F(Overrides, WhatAnAliasNamesStaysAsItIsWhereTheOverrideDoesNotPoint) {

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "daemon/commands.h"
-#include "daemon/run/assembly.h"
-#include "daemon/run/saved_facts.h"
+#include "daemon/run/checkpoint_metadata.h"
+#include "daemon/run/training_context.h"
 #include "dist/self_communicator.h"
 #include "support/temporary_folder.h"
 
@@ -24,7 +24,7 @@ const std::string kDigits = LOCKSTEP_SOURCE_DIR "/configs/digits.yaml";
 RunConfig load(const std::vector<std::string>& sets = {}) {
   std::vector<Override> overrides;
   for (const std::string& text : sets) overrides.push_back(parse_set(text));
-  Faults faults;
+  Diagnostics faults;
   RunConfig config = load_run_config(kDigits, overrides, &faults);
   faults.throw_if_any("test");
   return config;
@@ -54,7 +54,7 @@ TEST(RunConfig, OverridesStandAboveEnvironmentAboveFile) {
 }
 
 std::string faults_with(const std::string& set) {
-  Faults faults;
+  Diagnostics faults;
   (void)load_run_config(kDigits, {parse_set(set)}, &faults);
   return faults.text();
 }
@@ -115,11 +115,11 @@ TEST(RunConfig, EveryKeyIsListedWithItsMeaning) {
   EXPECT_EQ(std::adjacent_find(paths.begin(), paths.end()), paths.end()) << "a key is listed twice";
 }
 
-TEST(Assembly, CapsTheRecipeByStepsAndEpochs) {
+TEST(TrainingContext, CapsTheRecipeByStepsAndEpochs) {
   dist::SelfCommunicator alone;
   const auto total = [&](const std::vector<std::string>& sets) {
     const RunConfig config = load(sets);
-    return Assembly(config, alone, alone, alone).total_steps();
+    return TrainingContext(config, alone, alone, alone).total_steps();
   };
   EXPECT_EQ(total({}), 690);
   EXPECT_EQ(total({"train.max_steps=100"}), 100);
@@ -127,10 +127,10 @@ TEST(Assembly, CapsTheRecipeByStepsAndEpochs) {
   EXPECT_EQ(total({"train.max_steps=10000"}), 690);
 }
 
-TEST(Assembly, ASaveHoldsEveryPartUnderItsName) {
+TEST(TrainingContext, ASaveHoldsEveryPartUnderItsName) {
   dist::SelfCommunicator alone;
   const RunConfig config = load();
-  Assembly assembly(config, alone, alone, alone);
+  TrainingContext assembly(config, alone, alone, alone);
   std::vector<std::string> keys;
   for (const StateEntry& entry : assembly.state()) keys.push_back(entry.key);
   for (const char* key : {"model/blocks/0/conv/weight", "optimizer/blocks/0/conv/weight/momentum",
@@ -139,11 +139,11 @@ TEST(Assembly, ASaveHoldsEveryPartUnderItsName) {
     EXPECT_THAT(keys, Contains(key));
 }
 
-TEST(SavedFacts, NameWhatChangedSinceTheSave) {
-  const SavedFacts before{
+TEST(CheckpointMetadata, NameWhatChangedSinceTheSave) {
+  const CheckpointMetadata before{
       .seed = 17, .global_batch_size = 64, .steps_per_epoch = 23, .data_sha256 = "a"};
   EXPECT_NO_THROW(require_compatible(before, before));
-  SavedFacts after = before;
+  CheckpointMetadata after = before;
   after.global_batch_size = 32;
   after.data_sha256 = "b";
   try {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "dist/bucket/mean_gradient.h"
-#include "dist/bucket/square_sum.h"
+#include "dist/bucket/squared_grad_norm.h"
 #include "dist/self_communicator.h"
 
 namespace lockstep::dist {

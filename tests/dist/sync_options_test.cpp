@@ -12,7 +12,7 @@ using ::testing::SizeIs;
 
 struct Reading {
   SyncOptions options;
-  Faults faults;
+  Diagnostics faults;
   std::vector<FieldDoc> docs;
 };
 
@@ -20,7 +20,7 @@ Reading read(const std::string& text) {
   Reading reading;
   const YamlDocument document = YamlDocument::parse("run.yaml", text, &reading.faults);
   reading.options = read_sync_options(
-      YamlFields(document.root()["sync"], "sync", document, &reading.faults, &reading.docs));
+      ConfigReader(document.root()["sync"], "sync", document, &reading.faults, &reading.docs));
   return reading;
 }
 

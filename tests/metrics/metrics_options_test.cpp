@@ -18,9 +18,9 @@ struct Reading {
 
 Reading read(const std::string& text) {
   Reading result;
-  Faults faults;
+  Diagnostics faults;
   const YamlDocument document = YamlDocument::parse("run.yaml", text, &faults);
-  YamlFields file(document.root(), "", document, &faults, &result.docs);
+  ConfigReader file(document.root(), "", document, &faults, &result.docs);
   result.metrics = read_metrics_options(file.section("metrics"));
   result.summary = read_summary_options(file.section("summary"));
   file.done();

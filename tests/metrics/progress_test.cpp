@@ -70,12 +70,12 @@ TEST(Progress, NobodyWatchesUnderALauncher) {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   };
-  EXPECT_TRUE(person_watches(true, variable));
-  EXPECT_FALSE(person_watches(false, variable));
+  EXPECT_TRUE(is_interactive(true, variable));
+  EXPECT_FALSE(is_interactive(false, variable));
   variables["OMPI_COMM_WORLD_RANK"] = "0";
-  EXPECT_FALSE(person_watches(true, variable));
+  EXPECT_FALSE(is_interactive(true, variable));
   variables = {{"TERM", "dumb"}};
-  EXPECT_FALSE(person_watches(true, variable));
+  EXPECT_FALSE(is_interactive(true, variable));
 }
 
 }  // namespace

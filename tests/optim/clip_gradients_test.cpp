@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "optim/param_arena.h"
+#include "optim/flat_params.h"
 
 namespace lockstep::optim {
 namespace {
@@ -23,11 +23,11 @@ struct Gradients {
               .view(params[p].tensor.sizes()));
   }
   std::optional<double> clip(const ClipOptions& options) {
-    double square_sum = 0;
+    double squared_grad_norm = 0;
     for (const FlatBuffer& buffer : arena.buffers())
       if (!buffer.frozen)
-        square_sum += buffer.grads_E.to(at::kDouble).square().sum().item<double>();
-    return clip_gradients(options, arena.buffers(), square_sum);
+        squared_grad_norm += buffer.grads_E.to(at::kDouble).square().sum().item<double>();
+    return clip_gradients(options, arena.buffers(), squared_grad_norm);
   }
   at::Tensor all() const {
     std::vector<at::Tensor> parts;
@@ -36,7 +36,7 @@ struct Gradients {
   }
 
   ParamTable params;
-  ParamArena arena;
+  FlatParams arena;
 };
 
 const BufferPlan kPlan{{2, 0}, {1}};

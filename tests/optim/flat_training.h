@@ -7,9 +7,9 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include "optim/flat_params.h"
 #include "optim/mask_samples.h"
 #include "optim/optimizer.h"
-#include "optim/param_arena.h"
 
 namespace lockstep::optim {
 
@@ -76,7 +76,7 @@ struct Training {
   }
 
   ParamTable params;
-  ParamArena arena;
+  FlatParams arena;
   std::unique_ptr<Optimizer> optimizer;
   StepRates rates;
   std::vector<uint8_t> bits;

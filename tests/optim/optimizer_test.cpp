@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "optim/param_arena.h"
+#include "optim/flat_params.h"
 
 namespace lockstep::optim {
 namespace {
@@ -34,12 +34,12 @@ struct Fixture {
   }
 
   ParamTable params;
-  ParamArena arena;
+  FlatParams arena;
   std::unique_ptr<Optimizer> optimizer;
   StepRates rates;
 };
 
-TEST(ParamArena, TensorsAndGradientsBecomeViews) {
+TEST(FlatParams, TensorsAndGradientsBecomeViews) {
   Fixture f({.type = "sgd"});
   EXPECT_TRUE(at::equal(f.params[0].tensor.detach(), at::arange(6, at::kFloat).view({2, 3})));
   f.arena.buffers()[0].values_E.fill_(9);
@@ -48,7 +48,7 @@ TEST(ParamArena, TensorsAndGradientsBecomeViews) {
   EXPECT_EQ(f.first_of(1), 1);
 }
 
-TEST(ParamArena, BackwardAddsIntoTheFlatBuffer) {
+TEST(FlatParams, BackwardAddsIntoTheFlatBuffer) {
   Fixture f({.type = "sgd"});
   f.arena.zero_grads();
   for (int i = 0; i < 2; ++i) (f.params[0].tensor.sum() + 3 * f.params[1].tensor.sum()).backward();
@@ -61,14 +61,14 @@ TEST(ParamArena, BackwardAddsIntoTheFlatBuffer) {
   EXPECT_EQ(buffers[1].grads_E.abs().sum().item<float>(), 0);
 }
 
-TEST(ParamArena, APlanThatForgetsAParameterIsRefused) {
+TEST(FlatParams, APlanThatForgetsAParameterIsRefused) {
   ParamTable params{{"a", at::ones({2}).set_requires_grad(true)},
                     {"b", at::ones({2}).set_requires_grad(true)}};
-  EXPECT_THROW(ParamArena(params, {{0}}, at::kCPU), Error);
-  EXPECT_THROW(ParamArena(params, {{0, 0, 1}}, at::kCPU), Error);
+  EXPECT_THROW(FlatParams(params, {{0}}, at::kCPU), Error);
+  EXPECT_THROW(FlatParams(params, {{0, 0, 1}}, at::kCPU), Error);
 }
 
-TEST(ParamArena, FrozenParametersKeepValueAndMomentsUntilTheyThaw) {
+TEST(FlatParams, FrozenParametersKeepValueAndMomentsUntilTheyThaw) {
   for (const char* type : {"momentum", "adam"}) {
     Fixture f({.type = type});
     f.step(0.1, 1.0);
@@ -89,7 +89,7 @@ TEST(ParamArena, FrozenParametersKeepValueAndMomentsUntilTheyThaw) {
   }
 }
 
-TEST(ParamArena, ALayoutChangesNoUpdate) {
+TEST(FlatParams, ALayoutChangesNoUpdate) {
   Fixture one({.type = "adam"}), other({.type = "adam"});
   for (int i = 0; i < 3; ++i) one.step(0.1, 0.3), other.step(0.1, 0.3);
   other.freeze({true, true, true}, {{0}, {1}, {2}});
@@ -98,7 +98,7 @@ TEST(ParamArena, ALayoutChangesNoUpdate) {
     EXPECT_TRUE(at::equal(one.params[i].tensor, other.params[i].tensor)) << i;
 }
 
-TEST(ParamArena, BackwardReachesTheNewBuffers) {
+TEST(FlatParams, BackwardReachesTheNewBuffers) {
   Fixture f({.type = "sgd"});
   f.freeze({true, true, false}, {{0}, {1}, {2}});
   (f.params[0].tensor.sum() + f.params[2].tensor.sum()).backward();

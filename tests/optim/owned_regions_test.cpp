@@ -39,10 +39,10 @@ struct Ranks {
           if (rank != ranks[from]) part(*rank).copy_(part(*ranks[from]));
         }
   }
-  /// What an all-reduce of divided_state() leaves on every rank.
+  /// What an all-reduce of sharded_state() leaves on every rank.
   void complete() {
     std::vector<StateList> lists;
-    for (const auto& rank : ranks) lists.push_back(rank->optimizer->divided_state());
+    for (const auto& rank : ranks) lists.push_back(rank->optimizer->sharded_state());
     for (size_t i = 0; i < lists[0].size(); ++i) {
       at::Tensor sum = at::zeros_like(lists[0][i].tensor);
       for (const StateList& list : lists) sum.add_(list[i].tensor);
@@ -74,7 +74,7 @@ TEST_P(OwnedRegions, NoBitDependsOnHowRegionsAreCut) {
   const StateList of_whole = whole.optimizer->state();
   divided.complete();
   for (const auto& rank : divided.ranks)
-    EXPECT_EQ(rank->optimizer->divided_state().size(), of_whole.size() - 1);
+    EXPECT_EQ(rank->optimizer->sharded_state().size(), of_whole.size() - 1);
 }
 
 TEST_P(OwnedRegions, OwnedPartsMakeUpTheWhole) {
@@ -139,9 +139,9 @@ TEST(Regions, LeaveFrozenBuffersWhole) {
   training.optimizer->own({{0, 0, 100}});
   training.step();
   EXPECT_TRUE(at::equal(training.optimizer->slots_of(2)[0], moment));
-  for (const StateEntry& entry : training.optimizer->divided_state())
+  for (const StateEntry& entry : training.optimizer->sharded_state())
     EXPECT_EQ(entry.key.find("optimizer/b/"), std::string::npos);
-  EXPECT_EQ(training.optimizer->divided_state().size(), 4U);  // a.weight and a.bias, two slots each
+  EXPECT_EQ(training.optimizer->sharded_state().size(), 4U);  // a.weight and a.bias, two slots each
 }
 
 TEST(Regions, ThatOverlapOrLeaveTheirBufferAreBugs) {

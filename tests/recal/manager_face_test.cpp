@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 TEST(Manager, UseInTheWrongOrderIsRefused) {
   dist::SelfCommunicator comm;
   ScheduledModifierManager manager(good_recipe(short_run()));
-  Faults faults;
+  Diagnostics faults;
   EXPECT_THROW(manager.apply_due(0, comm), StateError);
   EXPECT_THROW(manager.attach({}, {}, &faults), StateError);
   EXPECT_THROW(manager.initialize(), StateError);
@@ -156,7 +156,7 @@ TEST(Manager, AValueThatTheParametersTypeCannotHoldIsAFaultOfTheRecipe) {
   const auto faults_of_value = [](at::ScalarType type, const std::string& value) {
     ScheduledModifierManager manager(good_recipe(
         recipe_of({"!SetParamModifier {params: [c], val: " + value + ", start_epoch: 5}"})));
-    Faults faults;
+    Diagnostics faults;
     manager.attach({param("c.weight", at::ones({2, 2}, type), true)}, {.steps_per_epoch = 4},
                    &faults);
     return brief(faults);
@@ -172,7 +172,7 @@ std::vector<std::string> unkept_zeros(int num_zeros, const std::vector<std::stri
   ScheduledModifierManager manager(good_recipe(recipe_of(items)));
   at::Tensor values = at::ones({2, 2});
   values.view(-1).slice(0, 0, num_zeros).zero_();
-  Faults faults;
+  Diagnostics faults;
   manager.attach({param("c.weight", values, true)},
                  {.steps_per_epoch = 4, .layers = {{.name = "c", .weight_param = 0}}}, &faults);
   EXPECT_TRUE(faults.empty()) << faults.text();
@@ -197,7 +197,7 @@ TEST(Manager, FinalizeLeavesTheLayerHookWithItsRangesAsTheyAre) {
   ScheduledModifierManager manager(
       good_recipe(recipe_of({"!QuantizationModifier {start_epoch: 0}",
                              "!EpochRangeModifier {start_epoch: 0, end_epoch: 1}"})));
-  Faults faults;
+  Diagnostics faults;
   manager.attach(params, {.steps_per_epoch = 2, .layers = {{.name = "c", .weight_param = 0}}},
                  &faults);
   const auto forward = [&](float largest) {
@@ -230,7 +230,7 @@ TEST(Manager, AStoppedRunAppliesNothingThatIsDueLater) {
 
 TEST(Manager, FaultsOfTheModelHaveTheRecipesPlace) {
   ScheduledModifierManager manager(good_recipe(short_run()));
-  Faults faults;
+  Diagnostics faults;
   manager.attach({param("c.weight", at::ones({2, 2}), true)}, {.steps_per_epoch = 4}, &faults);
   EXPECT_EQ(brief(faults), "5:34: the model has no layer or parameter 'a'; there are c");
 }
@@ -239,7 +239,7 @@ TEST(Manager, AShapeThatAMaskDoesNotFitIsAFaultOfTheRecipe) {
   ScheduledModifierManager manager(good_recipe(recipe_of(
       {"!GradualKSModifier {params: [c], init_sparsity: 0.1, final_sparsity: 0.5, start_epoch: 0, "
        "end_epoch: 1, update_frequency: 1, mask_type: '2:4'}"})));
-  Faults faults;
+  Diagnostics faults;
   manager.attach({param("c.weight", at::ones({4, 6}), true)}, {.steps_per_epoch = 4}, &faults);
   ASSERT_EQ(faults.list().size(), 1U) << faults.text();
   EXPECT_EQ(faults.list()[0].line, 3);
@@ -267,7 +267,7 @@ TEST(Manager, AnEmptyRecipeKeepsTheOptimizersRate) {
   dist::SelfCommunicator comm;
   const ParamTable params{param("c.weight", at::ones({2, 2}), true)};
   ScheduledModifierManager manager{Recipe()};
-  Faults faults;
+  Diagnostics faults;
   manager.attach(params, {.steps_per_epoch = 4, .base_learning_rate = 0.25}, &faults);
   (void)manager.apply_due(0, comm);
   EXPECT_DOUBLE_EQ(manager.learning_rate_at(0), 0.25);

@@ -281,7 +281,7 @@ TEST(LearningRates, GroupsOfABareRecipeAreOnlyNoted) {
            "init_lr: " +
            first + ", final_lr: 0.01, param_groups: " + groups + "}";
   };
-  Faults faults;
+  Diagnostics faults;
   const Timeline timeline =
       Timeline::compile(good_recipe(recipe_of({item("[0, 1]", "0"), item("[2]", "0.05")})),
                         {.steps_per_epoch = 10, .base_learning_rate = 0.1}, &faults);

@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 
 /// Names of what `params: TEXT` selects.
 std::vector<std::string> selected(const std::string& text, const std::vector<ParamInfo>& params) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = good_recipe(
       "version: 1.0.0\nmodifiers:\n  - !ConstantKSModifier\n    params: " + text + "\n");
   const Timeline timeline = Timeline::compile(
@@ -68,9 +68,9 @@ TEST(ParamSelector, SlashedModelNames) {
 
 /// A selector of `params: TEXT`.
 ParamSelector selector(const std::string& text) {
-  Faults faults;
+  Diagnostics faults;
   const YamlDocument document = YamlDocument::parse("r.yaml", "params: " + text + "\n", &faults);
-  YamlFields in(document.root(), "", document, &faults);
+  ConfigReader in(document.root(), "", document, &faults);
   ParamSelector selector;
   EXPECT_TRUE(selector.read(&in, "params")) << faults.text();
   EXPECT_TRUE(faults.empty()) << faults.text();
@@ -79,7 +79,7 @@ ParamSelector selector(const std::string& text) {
 
 /// Indexes in the small network of what is selected for trainability, and what is not matched.
 std::pair<std::vector<int64_t>, std::string> any_of_small(const std::string& text) {
-  Faults unmatched;
+  Diagnostics unmatched;
   std::vector<int64_t> indexes = selector(text).resolve_any(small_network(), &unmatched);
   return {indexes, brief(unmatched)};
 }
@@ -104,7 +104,7 @@ TEST(ParamSelector, WhatMatchesNothingIsNamedAndTheRestIsKept) {
 }
 
 TEST(ParamSelector, PruningNamesWhatCannotBePruned) {
-  Faults unmatched;
+  Diagnostics unmatched;
   EXPECT_TRUE(selector("[head.bias]").resolve_prunable(small_network(), &unmatched).empty());
   EXPECT_EQ(brief(unmatched),
             "1:10: 'head.bias' names only what cannot be pruned (head.bias): weights of linear and "
@@ -117,7 +117,7 @@ std::pair<std::vector<int64_t>, std::string> layers(const std::string& text) {
                                       {.name = "blocks.0.shortcut"},
                                       {.name = "blocks.10.conv"},
                                       {.name = "head"}};
-  Faults unmatched;
+  Diagnostics unmatched;
   std::vector<int64_t> indexes = selector(text).resolve_layers(layers, &unmatched);
   return {indexes, brief(unmatched)};
 }
@@ -144,7 +144,7 @@ TEST(ParamSelector, LayersThatThereAreNot) {
 }
 
 TEST(ParamSelector, ParamsThatAreNotStrictOnlyWarn) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe =
       good_recipe(recipe_of({"!ConstantKSModifier {params: [head, heads], params_strict: false}"}));
   const Timeline timeline = Timeline::compile(
@@ -165,7 +165,7 @@ TEST(ParamSelector, ParamsThatAreNotStrictOnlyWarn) {
 /// never end.
 TEST(ParamSelector, APatternThatExplodesElsewhereDoesNot) {
   std::vector<ParamInfo> params{{std::string(10'000, 'a').append("b.weight"), true, 1}};
-  Faults unmatched;
+  Diagnostics unmatched;
   EXPECT_THAT(selector("['re:(a+)+$']").resolve_any(params, &unmatched), ::testing::IsEmpty());
   EXPECT_EQ(unmatched.list().size(), 1U);
 }
@@ -174,7 +174,7 @@ TEST(ParamSelector, TwoIdiomsMeanAllNamesWithout) {
   const std::vector<ParamInfo> params{
       {"body.conv.weight", true, 1}, {"head.dfl.weight", true, 1}, {"head.out.weight", true, 1}};
   const auto chosen = [&](const std::string& pattern) {
-    Faults unmatched;
+    Diagnostics unmatched;
     return selector("['re:" + pattern + "']").resolve_prunable(params, &unmatched);
   };
   using ::testing::ElementsAre;

@@ -21,14 +21,14 @@ inline std::string recipe_of(const std::vector<std::string>& items) {
 
 /// The only recipe of a text that must have no fault.
 inline Recipe good_recipe(const std::string& text) {
-  Faults faults;
+  Diagnostics faults;
   Recipe recipe = parse_recipe("r.yaml", text, &faults);
   EXPECT_TRUE(faults.empty()) << faults.text();
   return recipe;
 }
 
 /// `line:col: message` of each fault, one a line.
-inline std::string brief(const Faults& faults) {
+inline std::string brief(const Diagnostics& faults) {
   std::string out;
   for (const Fault& fault : faults.list()) {
     out += out.empty() ? "" : "\n";
@@ -38,7 +38,7 @@ inline std::string brief(const Faults& faults) {
 }
 
 inline std::string faults_of(const std::string& text) {
-  Faults faults;
+  Diagnostics faults;
   parse_recipe("r.yaml", text, &faults);
   return brief(faults);
 }
@@ -52,7 +52,7 @@ inline std::vector<ParamInfo> small_network() {
 
 inline Timeline compiled(const std::string& text, int64_t steps_per_epoch,
                          double base_learning_rate = 0.1) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = good_recipe(text);
   Timeline timeline = Timeline::compile(recipe,
                                         {.steps_per_epoch = steps_per_epoch,
@@ -65,7 +65,7 @@ inline Timeline compiled(const std::string& text, int64_t steps_per_epoch,
 
 inline std::string compile_faults(const std::vector<std::string>& items,
                                   int64_t steps_per_epoch = 10) {
-  Faults faults;
+  Diagnostics faults;
   Timeline::compile(
       good_recipe(recipe_of(items)),
       {.steps_per_epoch = steps_per_epoch, .base_learning_rate = 0.1, .params = small_network()},

@@ -48,7 +48,7 @@ struct Training {
                param("a.bias", random_values(2, {10}), false),
                param("b.weight", random_values(3, {20, 5}), true)},
         manager(good_recipe(recipe)) {
-    Faults faults;
+    Diagnostics faults;
     manager.attach(params,
                    {.steps_per_epoch = kStepsPerEpoch,
                     .base_learning_rate = 0.1,

@@ -20,8 +20,8 @@
 #include "base/error.h"
 #include "dist/self_communicator.h"
 #include "model/digits_net.h"
+#include "optim/flat_params.h"
 #include "optim/optimizer.h"
-#include "optim/param_arena.h"
 #include "recal/scheduled_modifier_manager.h"
 
 namespace {
@@ -47,7 +47,7 @@ class Driver {
   Driver(const std::string& recipe_file, int64_t steps_per_epoch, double learning_rate)
       : manager_(lockstep::recal::ScheduledModifierManager::from_yaml(recipe_file)),
         options_{.type = "momentum", .learning_rate = learning_rate, .momentum = kMomentum} {
-    lockstep::Faults faults;
+    lockstep::Diagnostics faults;
     manager_.attach(net_.params(),
                     {.steps_per_epoch = steps_per_epoch,
                      .base_learning_rate = learning_rate,
@@ -130,7 +130,7 @@ class Driver {
 
   lockstep::dist::SelfCommunicator world_;
   lockstep::model::DigitsNet net_{17};
-  lockstep::optim::ParamArena arena_{
+  lockstep::optim::FlatParams arena_{
       net_.params(), {{0, 2, 4, 6}, {1, 3, 5, 7}}, at::Device(at::kCPU)};
   lockstep::recal::ScheduledModifierManager manager_;
   lockstep::optim::OptimizerOptions options_;

@@ -74,7 +74,7 @@ TEST(DividedOptimizer, MomentsThatAreNotDividedAreComparedAsTheyAre) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     SmallRun run(comm, options_of("momentum", false, "never"));
     run.step();
-    EXPECT_TRUE(run.optimizer->divided_state().empty());
+    EXPECT_TRUE(run.optimizer->sharded_state().empty());
     run.require_equal_ranks();
     if (comm.rank() == 1) run.optimizer->slots_of(0).front().view(-1)[0] += 1;
     EXPECT_THROW(run.require_equal_ranks(), Error);

@@ -79,7 +79,7 @@ struct Rank {
         arena(model->params(), plan_layout(model->params(), all_trainable, kBucketBytes), at::kCPU),
         optimizer(optim::make_optimizer(options, arena.buffers(), model->params())),
         recipe(read_recipe()) {
-    Faults faults;
+    Diagnostics faults;
     recipe.attach(model->params(),
                   {.steps_per_epoch = kStepsPerEpoch,
                    .base_learning_rate = options.learning_rate,
@@ -89,7 +89,7 @@ struct Rank {
   }
 
   static recal::ScheduledModifierManager read_recipe() {
-    Faults faults;
+    Diagnostics faults;
     recal::Recipe recipe = recal::parse_recipe("all.yaml", kEveryModifier, &faults);
     faults.throw_if_any("test");
     return recal::ScheduledModifierManager(std::move(recipe));
@@ -98,7 +98,7 @@ struct Rank {
   /// One step; returns every decision of it as text.
   std::string step() {
     const recal::Applied due = recipe.apply_due(now, comm);
-    follow_recipe(due, recipe, kBucketBytes, arena, *optimizer, comm);
+    apply_recipe_changes(due, recipe, kBucketBytes, arena, *optimizer, comm);
     show_inputs();
     for (size_t i = 0; i < model->params().size(); ++i) {
       at::Tensor grad = model->params()[i].tensor.grad();
@@ -164,7 +164,7 @@ struct Rank {
   optim::OptimizerOptions options;
   std::unique_ptr<model::Model> model;
   std::vector<bool> all_trainable;
-  optim::ParamArena arena;
+  optim::FlatParams arena;
   std::unique_ptr<optim::Optimizer> optimizer;
   recal::ScheduledModifierManager recipe;
   int64_t now = 0;

@@ -88,11 +88,11 @@ struct SavedRun {
 
  private:
   static recal::Recipe no_modifiers() {
-    Faults faults;
+    Diagnostics faults;
     return recal::parse_recipe("test.yaml", "version: 1.0.0\nmodifiers: []\n", &faults);
   }
   const recal::ScheduledModifierManager& attached() {
-    Faults faults;
+    Diagnostics faults;
     recipe.attach(params, {}, &faults);
     return recipe;
   }

@@ -67,7 +67,7 @@ class SmallRun {
     for (const model::Buffer& buffer : model->buffers())
       all.push_back({buffer.name, buffer.tensor, nullptr});
     const StateList moments = optimizer->state();
-    reducer.complete(optimizer->divided_state());
+    reducer.complete(optimizer->sharded_state());
     for (const StateList& part : {moments, loss_scale.state()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
@@ -88,7 +88,7 @@ class SmallRun {
   data::Loader loader;
   StepClock clock;
   const std::unique_ptr<model::Model> model;
-  optim::ParamArena arena;
+  optim::FlatParams arena;
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
   train::LossScale loss_scale;
@@ -98,7 +98,7 @@ class SmallRun {
 
  private:
   recal::ScheduledModifierManager attached() const {
-    Faults faults;
+    Diagnostics faults;
     recal::ScheduledModifierManager manager(
         recal::parse_recipe("test.yaml", options.recipe, &faults));
     faults.throw_if_any("test");

@@ -125,7 +125,7 @@ struct RecordedRank {
   }
 
   recal::ScheduledModifierManager attached() {
-    Faults faults;
+    Diagnostics faults;
     recal::ScheduledModifierManager manager(recal::parse_recipe("test.yaml", kRecipe, &faults));
     manager.attach(model.params(), {.steps_per_epoch = clock.steps_per_epoch}, &faults);
     faults.throw_if_any("test");
@@ -141,7 +141,7 @@ struct RecordedRank {
   data::Loader loader;
   StepClock clock;
   RecordedModel model;
-  optim::ParamArena arena;
+  optim::FlatParams arena;
   dist::GradientReducer reducer;
   RecordedOptimizer optimizer;
   recal::ScheduledModifierManager recipe;

@@ -34,7 +34,7 @@ struct Rank {
   static recal::ScheduledModifierManager attached(const ParamTable& params, int64_t steps_per_epoch,
                                                   double learning_rate) {
     recal::ScheduledModifierManager manager{recal::Recipe()};
-    Faults faults;
+    Diagnostics faults;
     manager.attach(
         params, {.steps_per_epoch = steps_per_epoch, .base_learning_rate = learning_rate}, &faults);
     faults.throw_if_any("test");
@@ -45,7 +45,7 @@ struct Rank {
   data::Sampler sampler;
   data::Loader loader;
   std::unique_ptr<model::Model> model;
-  optim::ParamArena arena;
+  optim::FlatParams arena;
   dist::GradientReducer reducer;
   optim::OptimizerOptions optimizer_options;
   std::unique_ptr<optim::Optimizer> optimizer;

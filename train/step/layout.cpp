@@ -38,16 +38,16 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
   return dist::plan_buckets(planned, bucket_bytes);
 }
 
-void lay_out_for(const std::vector<bool>& trainable, int64_t bucket_bytes, optim::ParamArena& arena,
+void lay_out_for(const std::vector<bool>& trainable, int64_t bucket_bytes, optim::FlatParams& arena,
                  optim::Optimizer& optimizer, dist::Communicator& control) {
   const optim::BufferPlan plan = plan_layout(arena.params(), trainable, bucket_bytes);
   dist::require_equal(control, "the buffer plan", plan_text(plan, trainable));
   optimizer.follow(arena.lay_out(plan, trainable));
 }
 
-void follow_recipe(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
-                   int64_t bucket_bytes, optim::ParamArena& arena, optim::Optimizer& optimizer,
-                   dist::Communicator& control) {
+void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
+                          int64_t bucket_bytes, optim::FlatParams& arena,
+                          optim::Optimizer& optimizer, dist::Communicator& control) {
   const at::NoGradGuard no_grad;
   for (const int64_t param : due.changed_params)
     for (const at::Tensor& slot : optimizer.slots_of(param)) recipe.zero_pruned(param, slot);

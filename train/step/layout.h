@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "dist/communicator.h"
+#include "optim/flat_params.h"
 #include "optim/optimizer.h"
-#include "optim/param_arena.h"
 #include "recal/scheduled_modifier_manager.h"
 
 namespace lockstep::train {
@@ -18,14 +18,14 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
 /// Freezes and thaws: lays parameters, gradients and optimizer slots out for this set of trainable
 /// parameters. Values and slots are kept, of the frozen ones too. Collective: throws
 /// Error(kDisagree).everywhere() if the ranks' plans differ.
-void lay_out_for(const std::vector<bool>& trainable, int64_t bucket_bytes, optim::ParamArena& arena,
+void lay_out_for(const std::vector<bool>& trainable, int64_t bucket_bytes, optim::FlatParams& arena,
                  optim::Optimizer& optimizer, dist::Communicator& control);
 
 /// Brings optimizer and buffers in line with what the recipe changed: pruned weights have no
 /// moments (else these would move them), moments that are to start anew are zeroed, frozen
 /// parameters leave the buffers. Collective.
-void follow_recipe(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
-                   int64_t bucket_bytes, optim::ParamArena& arena, optim::Optimizer& optimizer,
-                   dist::Communicator& control);
+void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
+                          int64_t bucket_bytes, optim::FlatParams& arena,
+                          optim::Optimizer& optimizer, dist::Communicator& control);
 
 }  // namespace lockstep::train

@@ -4,7 +4,7 @@
 
 namespace lockstep::train {
 
-LossScaleOptions read_loss_scale_options(YamlFields in) {
+LossScaleOptions read_loss_scale_options(ConfigReader in) {
   LossScaleOptions options;
   in.read("initial_exponent", &options.initial_exponent,
           between(0, static_cast<double>(LossScale::kMaxExponent)),

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/tensors/state_list.h"
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep::train {
 
@@ -13,7 +13,7 @@ struct LossScaleOptions {
   int64_t growth_steps = 2000;  ///< finite updates in a row after which it doubles
 };
 
-LossScaleOptions read_loss_scale_options(YamlFields in);
+LossScaleOptions read_loss_scale_options(ConfigReader in);
 
 /// The power of two that losses are multiplied by before backward, so that small gradients are not
 /// rounded to 0 in float16. Doubles after many finite updates, halves when a gradient overflowed.

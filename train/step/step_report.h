@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "dist/reducer/step_share.h"
+#include "dist/reducer/step_stats.h"
 #include "metrics/samples.h"
 #include "optim/optimizer.h"
 
@@ -18,9 +18,9 @@ struct StepReport {
   optim::StepRates rates{};  ///< of this update, by parameter group
   double sparsity = 0;       ///< zeros among the prunable weights, 0 to 1
   int64_t global_samples = 0;
-  int64_t rank_samples = 0;     ///< rank
-  dist::GatherTotals gathered;  ///< rank: values, where the optimizer is divided
-  dist::StepTotals totals;      ///< rank: bytes and seconds of the reduction
+  int64_t rank_samples = 0;      ///< rank
+  dist::GatherTotals gathered;   ///< rank: values, where the optimizer is divided
+  dist::GlobalStepStats totals;  ///< rank: bytes and seconds of the reduction
   int64_t num_mask_updates = 0;
   int64_t num_trainable = 0;            ///< elements of parameters that the update may change
   std::optional<double> gradient_norm;  ///< before clipping by norm, if that is asked for

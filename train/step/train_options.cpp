@@ -2,7 +2,7 @@
 
 namespace lockstep::train {
 
-TrainOptions read_train_options(YamlFields in) {
+TrainOptions read_train_options(ConfigReader in) {
   TrainOptions options;
   in.read_choice("loss", &options.loss, {"cross_entropy"},
                  "what is minimised, averaged over all samples of an update");
@@ -28,7 +28,7 @@ TrainOptions read_train_options(YamlFields in) {
   return options;
 }
 
-EvalOptions read_eval_options(YamlFields in) {
+EvalOptions read_eval_options(ConfigReader in) {
   EvalOptions options;
   in.read("every_epochs", &options.every_epochs, count_from(0),
           "epochs from one evaluation to the next; 0: only at the end");

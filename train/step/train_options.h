@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/tensors/name_scopes.h"
-#include "base/yaml/yaml_fields.h"
+#include "base/yaml/config_reader.h"
 #include "train/step/loss_scale.h"
 
 namespace lockstep::train {
@@ -31,7 +31,7 @@ struct EvalOptions {
   int64_t batch_size = 256;  ///< samples of one forward pass on a rank
 };
 
-TrainOptions read_train_options(YamlFields in);
-EvalOptions read_eval_options(YamlFields in);
+TrainOptions read_train_options(ConfigReader in);
+EvalOptions read_eval_options(ConfigReader in);
 
 }  // namespace lockstep::train

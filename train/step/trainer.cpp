@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "train/step/autocast.h"
-#include "train/step/hand_masks.h"
 #include "train/step/layout.h"
 #include "train/step/loss.h"
+#include "train/step/set_masks.h"
 #include "train/step/stopwatch.h"
 
 namespace lockstep::train {
@@ -55,11 +55,12 @@ StepReport Trainer::step(const Votes& votes) {
   const double loss_sum = compute_gradients(batch, &phases);
   (void)watch.lap();
   const int64_t rank_samples = batch.examples.targets_B.size(0);
-  const dist::StepTotals totals = parts_.reducer.finish({.loss_sum = loss_sum,
-                                                         .num_samples = rank_samples,
-                                                         .finite = std::isfinite(loss_sum),
-                                                         .votes = bits_of(votes),
-                                                         .gradient_divisor = report.loss_scale});
+  const dist::GlobalStepStats totals =
+      parts_.reducer.finish({.loss_sum = loss_sum,
+                             .num_samples = rank_samples,
+                             .finite = std::isfinite(loss_sum),
+                             .votes = bits_of(votes),
+                             .gradient_divisor = report.loss_scale});
   phases.allreduce = watch.lap();
   check(totals.num_samples == batch.global_num_samples,
         "the ranks' shares make up the global batch");
@@ -102,7 +103,7 @@ double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecond
         gradients_of(part_of(batch.examples, shard), weight, /*completes=*/false, phases);
     sums_V = shard_tree_->add(parts_.arena.buffers(), statistics_.take_seen_after(loss_sum));
   }
-  parts_.reducer.begin_backward(wishes());  // the sums are there: no backward pass follows
+  parts_.reducer.prepare_for_backward(wishes());  // the sums are there: no backward pass follows
   return statistics_.give_seen_after(sums_V);
 }
 
@@ -117,7 +118,7 @@ double Trainer::gradients_of(const data::Examples& samples, double weight, bool 
   const int64_t num_parts = options_.replicas_to_aggregate;
   for (int64_t part = 0; part < num_parts; ++part) {
     if (completes && part + 1 == num_parts)
-      parts_.reducer.begin_backward(wishes());  // its gradients are the update's last
+      parts_.reducer.prepare_for_backward(wishes());  // its gradients are the update's last
     const data::Share share = data::share_of(targets_B.size(0), part, num_parts);
     if (share.size() == 0 && !statistics_.needs_every_rank()) continue;
     Stopwatch watch;
@@ -129,7 +130,7 @@ double Trainer::gradients_of(const data::Examples& samples, double weight, bool 
     loss.backward(weight_of_loss);
     phases->backward += watch.lap();
   }
-  parts_.arena.settle_grads();
+  parts_.arena.zero_unwritten_grads();
   return loss_sum;
 }
 
@@ -151,17 +152,17 @@ recal::Applied Trainer::close() {
 
 void Trainer::follow(const recal::Applied& due) {
   // What is divided over the ranks now is divided otherwise once buffers are laid out anew.
-  if (due.trainable) parts_.reducer.complete(parts_.optimizer.divided_state());
-  follow_recipe(due, parts_.recipe, parts_.bucket_bytes, parts_.arena, parts_.optimizer,
-                parts_.control);
+  if (due.trainable) parts_.reducer.complete(parts_.optimizer.sharded_state());
+  apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.arena, parts_.optimizer,
+                       parts_.control);
   if (masks_are_handed_ && !due.masks_changed && !due.trainable) return;
   if (parts_.reducer.divides() && (!masks_are_handed_ || due.trainable))
     parts_.optimizer.own(parts_.reducer.owned());
-  hand_masks(parts_.recipe.masks(), parts_.arena.buffers(), parts_.reducer, parts_.optimizer);
+  set_masks(parts_.recipe.masks(), parts_.arena.buffers(), parts_.reducer, parts_.optimizer);
   masks_are_handed_ = true;
 }
 
-void Trainer::judge(const dist::StepTotals& totals, StepReport* report) {
+void Trainer::judge(const dist::GlobalStepStats& totals, StepReport* report) {
   report->skipped = !totals.finite();
   const bool scale_fell =
       parts_.loss_scale != nullptr &&
@@ -182,8 +183,8 @@ void Trainer::judge(const dist::StepTotals& totals, StepReport* report) {
 void Trainer::update(StepReport* report) {
   before_changes();
   if (!report->skipped) {
-    report->gradient_norm =
-        optim::clip_gradients(parts_.clip, parts_.arena.buffers(), report->totals.square_sum);
+    report->gradient_norm = optim::clip_gradients(parts_.clip, parts_.arena.buffers(),
+                                                  report->totals.squared_grad_norm);
     parts_.optimizer.step(report->rates);
     report->gathered = parts_.reducer.gather_values();
   }

@@ -7,8 +7,8 @@
 #include "dist/reducer/gradient_reducer.h"
 #include "model/model.h"
 #include "optim/clip_gradients.h"
+#include "optim/flat_params.h"
 #include "optim/optimizer.h"
-#include "optim/param_arena.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "train/step/batch_statistics.h"
 #include "train/step/elastic.h"
@@ -25,7 +25,7 @@ struct TrainerParts {
   dist::Communicator& control;
   data::Loader& loader;
   model::Model& model;
-  optim::ParamArena& arena;
+  optim::FlatParams& arena;
   dist::GradientReducer& reducer;
   optim::Optimizer& optimizer;
   recal::ScheduledModifierManager& recipe;
@@ -70,8 +70,8 @@ class Trainer {
                       metrics::PhaseSeconds* phases);
   at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_B);
   int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
-  dist::StepWishes wishes() const { return {.square_sum = parts_.clip.norm.has_value()}; }
-  void judge(const dist::StepTotals& totals, StepReport* report);
+  dist::StepRequests wishes() const { return {.squared_grad_norm = parts_.clip.norm.has_value()}; }
+  void judge(const dist::GlobalStepStats& totals, StepReport* report);
   void update(StepReport* report);
   /// Before weights, moments or masks are changed or looked at from the host: they are whole, and
   /// no save still copies them.

@@ -9,8 +9,9 @@
 
 namespace lockstep::dist::mpi {
 
-/// Point-to-point messages between the ranks of one communicator, as MPI has them; what Mail stands
-/// on, so that tests can put another thing there which counts messages or needs no processes.
+/// Point-to-point messages between the ranks of one communicator, as MPI has them; what P2pChannel
+/// stands on, so that tests can put another thing there which counts messages or needs no
+/// processes.
 ///
 /// Order: messages between two ranks with the same tag arrive in the order in which they were sent,
 /// and go to receives in the order in which these were begun. Threads: one caller at a time.

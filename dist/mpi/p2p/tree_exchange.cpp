@@ -35,7 +35,7 @@ TreeExchange::Format TreeExchange::Format::of(const Items& items) {
           items.op};
 }
 
-TreeExchange::TreeExchange(Mail& mail) : mail_(mail) {
+TreeExchange::TreeExchange(P2pChannel& mail) : mail_(mail) {
   const int num = mail_.num_ranks();
   for (int begin = 0; begin < num; begin += blocks_.back().size)
     blocks_.push_back(

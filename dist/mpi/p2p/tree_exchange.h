@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "dist/mpi/p2p/mail.h"
-#include "dist/mpi/peer/call.h"
+#include "dist/mpi/p2p/p2p_channel.h"
+#include "dist/mpi/peer/collective_signature.h"
 
 namespace lockstep::dist::mpi {
 
@@ -21,7 +21,7 @@ namespace lockstep::dist::mpi {
 /// The mail's notes have been sent; nothing here sends any. Each call is done when it returns.
 class TreeExchange {
  public:
-  explicit TreeExchange(Mail& mail);
+  explicit TreeExchange(P2pChannel& mail);
 
   /// In what sums are kept on their way, and what they leave as.
   struct Format {
@@ -76,13 +76,13 @@ class TreeExchange {
   void fold(std::byte* sums, const Format& format);
   void spread(std::byte* items, int64_t item_bytes);
 
-  Mail& mail_;
+  P2pChannel& mail_;
   std::vector<Block> blocks_;
   size_t block_ = 0;             ///< this rank's
   int local_ = 0;                ///< this rank in it
   std::vector<int64_t> begins_;  ///< items, by place; and the end
   // Kept so that a steady step allocates nothing.
-  Mail::Batch batch_;
+  P2pChannel::Batch batch_;
   std::vector<std::byte> scratch_, sums_;
 };
 

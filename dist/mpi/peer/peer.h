@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/mpi/peer/call.h"
+#include "dist/mpi/peer/collective_signature.h"
 #include "dist/mpi/peer/mpi_handles.h"
 
 namespace lockstep::dist::mpi {

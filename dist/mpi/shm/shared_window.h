@@ -10,7 +10,7 @@
 #include <mpi.h>
 
 #include "dist/mpi/peer/mpi_handles.h"
-#include "dist/mpi/shm/host_room.h"
+#include "dist/mpi/shm/shared_memory_group.h"
 
 namespace lockstep::dist::mpi {
 

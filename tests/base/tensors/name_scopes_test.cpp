@@ -11,9 +11,9 @@ namespace {
 using ::testing::HasSubstr;
 
 NameScopes read(const std::string& value, std::string* faults_text) {
-  Faults faults;
+  Diagnostics faults;
   YamlDocument document = YamlDocument::parse("run.yaml", "{scopes: " + value + "}", &faults);
-  YamlFields in(document.root(), "section", document, &faults);
+  ConfigReader in(document.root(), "section", document, &faults);
   NameScopes scopes = NameScopes::read(&in, "scopes", "help");
   *faults_text = faults.empty() ? "" : faults.text();
   return scopes;

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/yaml/config_reader.h"
 #include "base/yaml/yaml_document.h"
-#include "base/yaml/yaml_fields.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 struct Reading {
   explicit Reading(const std::string& text) {
     YamlDocument document = YamlDocument::parse("run.yaml", text, &faults);
-    YamlFields in(document.root(), "", document, &faults);
+    ConfigReader in(document.root(), "", document, &faults);
     in.read("rate", &rate, more_than(0), "a rate");
     in.read("steps", &steps, between(1, 100), "steps");
     in.read("shuffle", &shuffle, "order");
@@ -24,12 +24,12 @@ struct Reading {
     in.read("params", &params, "params");
     in.read("epoch", &epoch, at_least(0), "an epoch");
     in.read_choice("wire", &wire, {"fp32", "bf16"}, "wire");
-    YamlFields nested = in.section("sync");
+    ConfigReader nested = in.section("sync");
     nested.read("bytes", &bytes, at_least(1), "bytes");
     nested.done();
     in.done();
   }
-  Faults faults;
+  Diagnostics faults;
   double rate = 0.5;
   int64_t steps = 10, bytes = 1;
   bool shuffle = false;
@@ -133,10 +133,10 @@ TEST(Yaml, AnAliasBombAndDeepNestingEndQuickly) {
 }
 
 TEST(Yaml, FieldsDescribeThemselves) {
-  Faults faults;
+  Diagnostics faults;
   YamlDocument document = YamlDocument::parse("x", "{}", &faults);
   std::vector<FieldDoc> docs;
-  YamlFields in(document.root(), "sync", document, &faults, &docs);
+  ConfigReader in(document.root(), "sync", document, &faults, &docs);
   int64_t bytes = 25;
   in.read("bytes", &bytes, at_least(1), "bytes that travel together");
   ASSERT_EQ(docs.size(), 1U);
@@ -146,10 +146,10 @@ TEST(Yaml, FieldsDescribeThemselves) {
 }
 
 TEST(Yaml, ARequiredKeyIsListedAsSuch) {
-  Faults faults;
+  Diagnostics faults;
   YamlDocument document = YamlDocument::parse("x", "{}", &faults);
   std::vector<FieldDoc> docs;
-  YamlFields in(document.root(), "", document, &faults, &docs);
+  ConfigReader in(document.root(), "", document, &faults, &docs);
   std::string name;
   in.require("name");
   in.read("name", &name, "a name");
@@ -185,7 +185,7 @@ TEST(Yaml, ThrowsAsAConfigurationError) {
   } catch (const Error& fault) {
     EXPECT_EQ(fault.code(), ExitCode::kConfig);
   }
-  EXPECT_NO_THROW(Faults().throw_if_any("config"));
+  EXPECT_NO_THROW(Diagnostics().throw_if_any("config"));
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ TEST(BitFlips, CutsAtEveryEdgeAreFound) {
     for (const size_t size : sizes) {
       damage.cut(size);
       EXPECT_FALSE(verify(prefix).empty()) << path << " cut to " << size;
-      EXPECT_TRUE(quick_defect(prefix)) << path << " cut to " << size;
+      EXPECT_TRUE(quick_check(prefix)) << path << " cut to " << size;
       damage.mend_cut(std::min(size, damage.num_bytes()));
       ++num_cuts;
     }

@@ -80,7 +80,7 @@ TEST(Damage, EveryCutIsFoundByVerifyAndByTheQuickLook) {
     for (size_t size = 0; size < n; ++size) {
       damage.cut(size);
       ASSERT_THAT(verify(prefix), Not(IsEmpty())) << path << " cut to " << size;
-      ASSERT_TRUE(quick_defect(prefix)) << path << " cut to " << size;
+      ASSERT_TRUE(quick_check(prefix)) << path << " cut to " << size;
       damage.mend_cut(size);
     }
     damage.cut(n + 1);

@@ -146,7 +146,7 @@ TEST(Slices, ErrorsNameFileTensorSliceAndBytes) {
   fault = error_of([&] { BundleReader(folder / "m-1").read("t"); });
   EXPECT_THAT(fault.what(), HasSubstr("slice 4:8,0:4 at byte 0: needs 64 bytes, the file ends at "
                                       "byte 60 (truncated?)"));
-  EXPECT_THAT(quick_defect(folder / "m-1").value_or(""), HasSubstr("truncated"));
+  EXPECT_THAT(quick_check(folder / "m-1").value_or(""), HasSubstr("truncated"));
   EXPECT_THAT(verify(folder / "m-1"), SizeIs(2));
 }
 

@@ -62,7 +62,7 @@ at::Tensor numbers(const std::vector<int64_t>& shape, at::ScalarType type) {
 }
 
 /// One to four dimensions, and each type that TensorFlow reads in slices.
-StateList divided_state(int rank) {
+StateList sharded_state(int rank) {
   StateList state = {{"model/one", numbers({1001}, at::kFloat)},
                      {"model/long", numbers({20'000}, at::kFloat)},  // places of 3 bytes in keys
                      {"model/two", numbers({37, 29}, at::kFloat)},
@@ -84,7 +84,7 @@ StateList divided_state(int rank) {
 int write_slices(const std::string& dir) {
   lockstep::tests::run_ranks(2, [&](lockstep::dist::Communicator& control) {
     lockstep::checkpoint::Saver saver({.prefix = dir + "/model.ckpt", .min_cut_bytes = 1}, control);
-    saver.save(divided_state(control.rank()), 8);
+    saver.save(sharded_state(control.rank()), 8);
   });
   return 0;
 }

@@ -133,7 +133,7 @@ bool read_save(const Save& save, const std::string& index) {
   state[2].held = {{1, 2}, {7, 12}};
   const bool restores = passes([&] { checkpoint::restore(save.prefix(), state); });
   (void)checkpoint::verify(save.prefix());
-  (void)checkpoint::quick_defect(save.prefix());
+  (void)checkpoint::quick_check(save.prefix());
   passes([&] {
     checkpoint::BundleReader reader(save.prefix());
     checkpoint::DenseView view(&reader);

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/inspect/compare.h"
+#include "checkpoint/inspect/tensor_difference.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {

@@ -130,7 +130,7 @@ TEST(DelayedRestore, ObjectsAndModulesMayComeLater) {
 }
 
 /// Keeps one slot a parameter from its first step on, and says so.
-class OwnMomentum : public LateTensors {
+class OwnMomentum : public DeferredVariables {
  public:
   explicit OwnMomentum(at::Tensor param) : param_(std::move(param)) {}
   StateList state() const {

@@ -13,8 +13,8 @@
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/restore/latest_checkpoint.h"
 #include "model/mlp.h"
+#include "optim/flat_params.h"
 #include "optim/optimizer.h"
-#include "optim/param_arena.h"
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
@@ -257,7 +257,7 @@ TEST(Library, RanksSaveTogetherAndOneProcessRestores) {
 TEST(Library, LockstepsOwnModelAndOptimizerHaveTheDaemonsNames) {
   const TemporaryFolder folder;
   model::Mlp network({4, 3, 2}, "tanh", 1), other({4, 3, 2}, "tanh", 2);
-  optim::ParamArena arena(network.params(), {{0, 2}, {1, 3}}, at::kCPU);
+  optim::FlatParams arena(network.params(), {{0, 2}, {1, 3}}, at::kCPU);
   const auto optimizer = optim::make_optimizer({}, arena.buffers(), network.params());
   for (const StateEntry& slot : optimizer->state())
     if (slot.tensor.is_floating_point()) slot.tensor.fill_(0.5);

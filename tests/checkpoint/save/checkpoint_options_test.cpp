@@ -13,10 +13,10 @@ namespace {
 using ::testing::HasSubstr;
 
 CheckpointOptions read(const std::string& text, std::string* faults_text) {
-  Faults faults;
+  Diagnostics faults;
   YamlDocument document = YamlDocument::parse("run.yaml", text, &faults);
   CheckpointOptions options =
-      read_checkpoint_options(YamlFields(document.root(), "checkpoint", document, &faults));
+      read_checkpoint_options(ConfigReader(document.root(), "checkpoint", document, &faults));
   *faults_text = faults.empty() ? "" : faults.text();
   return options;
 }

@@ -9,20 +9,21 @@ namespace {
 
 using testing::ElementsAre;
 
-std::vector<SavePiece> pieces_of(const std::vector<at::Tensor>& tensors) {
+std::vector<StoredTensor> pieces_of(const std::vector<at::Tensor>& tensors) {
   StateList state;
   for (const at::Tensor& tensor : tensors)
     state.push_back({"model/" + std::to_string(state.size()), tensor});
-  std::vector<SavePiece> pieces = save_pieces(state, 1, /*sparse=*/false);
+  std::vector<StoredTensor> pieces = save_pieces(state, 1, /*sparse=*/false);
   pieces.resize(tensors.size());  // without counter and graph
   return pieces;
 }
 
 /// Every element of every piece in the part of exactly one rank, in order.
-void expect_all_once(const std::vector<SavePiece>& pieces, const SavePlan& plan, int world_size) {
+void expect_all_once(const std::vector<StoredTensor>& pieces, const SavePlan& plan,
+                     int world_size) {
   std::vector<int64_t> ends(pieces.size(), 0);
   for (int rank = 0; rank < world_size; ++rank)
-    for (const SavePart& part : plan.parts_of(rank)) {
+    for (const ShardItem& part : plan.parts_of(rank)) {
       EXPECT_EQ(part.range.begin_E, ends[part.piece]) << "piece " << part.piece;
       ends[part.piece] = part.range.end_E;
     }
@@ -33,8 +34,8 @@ TEST(SavePlan, CutsTheBytesIntoEqualRuns) {
   const auto pieces = pieces_of({at::zeros({100, 3}), at::zeros({50}, at::kDouble)});
   const SavePlan plan(pieces, 2, /*min_cut_bytes=*/0);
   // 1,600 bytes: 800 are 66 rows of the first tensor and a bit, which goes to the nearer row
-  EXPECT_THAT(plan.parts_of(0), ElementsAre(SavePart{0, {0, 201}}));
-  EXPECT_THAT(plan.parts_of(1), ElementsAre(SavePart{0, {201, 300}}, SavePart{1, {0, 50}}));
+  EXPECT_THAT(plan.parts_of(0), ElementsAre(ShardItem{0, {0, 201}}));
+  EXPECT_THAT(plan.parts_of(1), ElementsAre(ShardItem{0, {201, 300}}, ShardItem{1, {0, 50}}));
 }
 
 TEST(SavePlan, CutsAtMostOneTensorForEachBorder) {
@@ -52,7 +53,7 @@ TEST(SavePlan, CutsAtMostOneTensorForEachBorder) {
 
 TEST(SavePlan, LeavesSmallTensorsAndTypesThatTensorFlowDoesNotSliceWhole) {
   const auto small = pieces_of({at::zeros({100, 3})});
-  EXPECT_THAT(SavePlan(small, 2).parts_of(0), ElementsAre(SavePart{0, {0, 300}}));
+  EXPECT_THAT(SavePlan(small, 2).parts_of(0), ElementsAre(ShardItem{0, {0, 300}}));
   EXPECT_TRUE(SavePlan(small, 2).parts_of(1).empty());
   const auto halves = pieces_of({at::zeros({100, 3}, at::kHalf)});
   const SavePlan plan(halves, 3, 0);
@@ -77,7 +78,7 @@ TEST(SavePlan, GivesTextsAndEmptyTensorsToOneRank) {
     const SavePlan plan(pieces, world_size, 0);
     std::vector<int> times(pieces.size(), 0);
     for (int rank = 0; rank < world_size; ++rank)
-      for (const SavePart& part : plan.parts_of(rank)) ++times[part.piece];
+      for (const ShardItem& part : plan.parts_of(rank)) ++times[part.piece];
     EXPECT_THAT(times, testing::Each(1));
   }
 }
@@ -87,7 +88,7 @@ TEST(SavePlan, DividedPiecesAreWrittenByWhoHoldsThem) {
   state[0].held = {{2, 5}, {8, 20}};
   const auto pieces = save_pieces(state, 1, false);
   const SavePlan plan(pieces, 2, 0);
-  EXPECT_THAT(plan.parts_of(0), ElementsAre(SavePart{0, {2, 5}}, SavePart{0, {8, 20}}));
+  EXPECT_THAT(plan.parts_of(0), ElementsAre(ShardItem{0, {2, 5}}, ShardItem{0, {8, 20}}));
 }
 
 TEST(SavePlan, SomebodyWritesWhatIsDividedIntoNothing) {
@@ -95,8 +96,8 @@ TEST(SavePlan, SomebodyWritesWhatIsDividedIntoNothing) {
   state[0].held.emplace();
   const auto pieces = save_pieces(state, 1, false);
   const SavePlan plan(pieces, 2, 0);
-  EXPECT_THAT(plan.parts_of(0), testing::Contains(SavePart{0, {0, 0}}));
-  EXPECT_THAT(plan.parts_of(1), testing::Not(testing::Contains(SavePart{0, {0, 0}})));
+  EXPECT_THAT(plan.parts_of(0), testing::Contains(ShardItem{0, {0, 0}}));
+  EXPECT_THAT(plan.parts_of(1), testing::Not(testing::Contains(ShardItem{0, {0, 0}})));
 }
 
 }  // namespace

@@ -9,12 +9,12 @@
 
 #include "base/error.h"
 #include "checkpoint/bundle/bundle_index.h"
-#include "checkpoint/save/save_pieces.h"
 #include "checkpoint/save/save_plan.h"
-#include "checkpoint/save/shard_image.h"
 #include "checkpoint/save/shard_report.h"
-#include "dist/bucket/row_borders.h"
-#include "dist/shard/bucket_pieces.h"
+#include "checkpoint/save/staged_shard.h"
+#include "checkpoint/save/stored_tensors.h"
+#include "dist/bucket/shard_alignment.h"
+#include "dist/shard/bucket_shards.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -88,7 +88,7 @@ class PlannedState {
     return param * static_cast<size_t>(world_size_) + static_cast<size_t>(rank);
   }
   void divide(const dist::Bucket& bucket, const FlatBuffer& buffer,
-              const dist::BucketPieces& pieces) {
+              const dist::BucketShards& pieces) {
     for (int rank = 0; rank < world_size_; ++rank) {
       const int64_t begin_E = bucket.begin_E + pieces.begin(rank);
       const int64_t end_E = begin_E + pieces.size(rank);
@@ -119,12 +119,12 @@ struct Planned {
 /// What the ranks of a save would write and say, one after the other, and the index of it.
 Planned plan(const PlannedState& state, int world_size) {
   Planned result{.smallest_shard = INT64_MAX};
-  KeptMemory memory;  // of which nothing is touched
+  StagingBuffer memory;  // of which nothing is touched
   IndexBuilder builder(world_size);
   for (int rank = 0; rank < world_size; ++rank) {
-    const std::vector<SavePiece> pieces = save_pieces(state.of_rank(rank), 1, /*sparse=*/false);
+    const std::vector<StoredTensor> pieces = save_pieces(state.of_rank(rank), 1, /*sparse=*/false);
     const SavePlan plan(pieces, world_size);
-    const ShardImage image(pieces, plan.parts_of(rank), rank, &memory);
+    const StagedShard image(pieces, plan.parts_of(rank), rank, &memory);
     const std::string report = shard_report(image);
     builder.add(report);
     result.largest_report = std::max(result.largest_report, static_cast<int64_t>(report.size()));
@@ -174,7 +174,7 @@ TEST(Scale, RowsGrowWithTheRanksAndWhatARankTellsDoesNot) {
 }
 
 TEST(Scale, MoreRanksThanFileNamesHaveDigitsForAreRefusedBeforeTheFirstSave) {
-  const std::vector<SavePiece> pieces;
+  const std::vector<StoredTensor> pieces;
   EXPECT_NO_THROW(SavePlan(pieces, 99'999));
   try {
     const SavePlan plan(pieces, 100'000);

@@ -6,8 +6,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "dist/mpi/p2p/message_communicator.h"
-#include "dist/reducer/step_share.h"
+#include "dist/mpi/p2p/p2p_communicator.h"
+#include "dist/reducer/step_stats.h"
 #include "tests/dist/mpi/counted_transport.h"
 
 namespace lockstep::dist::mpi {
@@ -50,7 +50,7 @@ struct WorldCounts {
 tests::CountedTransport::Counts count_rank(int rank, int num_ranks, const Step& step) {
   auto owned = std::make_unique<tests::CountedTransport>(rank, num_ranks);
   const tests::CountedTransport& transport = *owned;
-  MessageCommunicator comm(std::move(owned), {}, {});
+  P2pCommunicator comm(std::move(owned), {}, {});
   take(comm, step);
   return transport.counts();
 }

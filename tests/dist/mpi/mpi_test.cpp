@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "dist/agree.h"
-#include "dist/mpi/p2p/message_communicator.h"
+#include "dist/mpi/p2p/p2p_communicator.h"
 #include "dist/mpi/shm/shared_window.h"
-#include "dist/mpi/shm/window_communicator.h"
+#include "dist/mpi/shm/shm_communicator.h"
 #include "dist/mpi/world.h"
 #include "tests/dist/communicator_contract.h"
 #include "tests/support/mpi_world.h"
@@ -107,9 +107,9 @@ TEST(MpiCommunicator, UsesTheWindowWhereItCan) {
   if (mpi::free_bytes(mpi::window_folder()) < 60 << 20) GTEST_SKIP() << "little shared memory";
   const auto comm = tests::mpi_world().make_communicator();
   const bool is_alone = comm->world_size() == 1;
-  EXPECT_EQ(dynamic_cast<mpi::WindowCommunicator*>(comm.get()) != nullptr, !is_alone);
+  EXPECT_EQ(dynamic_cast<mpi::ShmCommunicator*>(comm.get()) != nullptr, !is_alone);
   const auto messages = tests::mpi_world().make_communicator({.shared_window = false});
-  EXPECT_NE(dynamic_cast<mpi::MessageCommunicator*>(messages.get()), nullptr);
+  EXPECT_NE(dynamic_cast<mpi::P2pCommunicator*>(messages.get()), nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -82,7 +82,7 @@ void run_message_ranks(int num_ranks, const dist::mpi::MessageOptions& options,
   for (int rank = 0; rank < num_ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        dist::mpi::MessageCommunicator comm(
+        dist::mpi::P2pCommunicator comm(
             std::make_unique<ThreadTransport>(post, rank), options,
             [](int, int) -> std::unique_ptr<dist::Communicator> { return nullptr; });
         body(comm);

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "dist/mpi/p2p/message_communicator.h"
+#include "dist/mpi/p2p/p2p_communicator.h"
 #include "dist/mpi/p2p/transport.h"
 
 namespace lockstep::tests {
@@ -62,7 +62,7 @@ class ThreadTransport final : public dist::mpi::Transport {
   std::map<uintptr_t, Due> due_;  ///< in the order in which they were begun
 };
 
-/// Runs `body` on that many ranks, each a thread with its MessageCommunicator over
+/// Runs `body` on that many ranks, each a thread with its P2pCommunicator over
 /// ThreadTransports. If one throws, so does this, once all have ended: the others' waits have a
 /// limit.
 void run_message_ranks(int num_ranks, const dist::mpi::MessageOptions& options,

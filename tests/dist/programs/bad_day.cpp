@@ -77,7 +77,7 @@ void train_without_end(Communicator& comm, const std::string& what, bool is_vict
   const at::Tensor inputs_BX = at::ones({2, 100});
   for (int step = 0;; ++step) {
     model.zero_grads();
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     const at::Tensor loss = model.forward(inputs_BX).sum();
     if (is_victim && step == 3) raise(what.starts_with("stop") ? SIGSTOP : SIGKILL);
     loss.backward();

@@ -58,9 +58,9 @@ TEST_P(Reducer, GivesTheMeanOverUnevenPartsThatOneRankWouldHave) {
     RankModel model;
     GradientReducer reducer(comm, model.buffers);
     const std::vector<double> mine = part_of(samples, comm.rank(), comm.world_size());
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     model.backward(mine);
-    const StepTotals totals = reducer.finish(
+    const GlobalStepStats totals = reducer.finish(
         {.loss_sum = sum_of_samples(mine), .num_samples = static_cast<int64_t>(mine.size())});
     EXPECT_EQ(totals.num_samples, 7);
     EXPECT_EQ(totals.loss_mean, 4.0);
@@ -85,9 +85,9 @@ TEST_P(Reducer, DividesGradientsByWhatIsGivenAndTheLossBySamples) {
                               comm, model.buffers, none,
                               SyncOptions{.bucket_bytes = 16, .overlap = "true", .packed = "never"})
                         : std::make_unique<GradientReducer>(comm, model.buffers);
-        reducer->begin_backward();
+        reducer->prepare_for_backward();
         model.backward({8});
-        const StepTotals totals =
+        const GlobalStepStats totals =
             reducer->finish({.loss_sum = 6, .num_samples = 3, .gradient_divisor = divisor});
         EXPECT_EQ(totals.loss_mean, 2.0);
         const double factor = 8.0 * comm.world_size() / static_cast<double>(divisor);
@@ -103,7 +103,7 @@ TEST_P(Reducer, CountsItsBytesStepByStep) {
     RankModel model;
     GradientReducer reducer(comm, model.buffers);
     for (int step = 0; step < 3; ++step) {
-      reducer.begin_backward();
+      reducer.prepare_for_backward();
       EXPECT_EQ(reducer.finish({.loss_sum = 1, .num_samples = 1}).bytes_reduced,
                 (12 + 3) * 4 + kShareBytes);
     }
@@ -114,7 +114,7 @@ TEST_P(Reducer, CountsVotesOfEachKind) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     RankModel model;
     GradientReducer reducer(comm, model.buffers);
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     const uint32_t mine = 1U << 7 | (comm.rank() == 0 ? 1U << 2 : 0U);
     const auto totals = reducer.finish({.loss_sum = 1, .num_samples = 1, .votes = mine});
     EXPECT_THAT(totals.votes, ElementsAre(0, 0, 1, 0, 0, 0, 0, comm.world_size()));
@@ -126,13 +126,13 @@ TEST_P(Reducer, OneRanksLossThatIsNotFiniteIsEveryRanksVerdict) {
     RankModel model;
     GradientReducer reducer(comm, model.buffers);
     const bool is_last = comm.rank() + 1 == comm.world_size();
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     const auto told = reducer.finish({.loss_sum = 1, .num_samples = 1, .finite = !is_last});
     EXPECT_EQ(told.num_nonfinite_ranks, 1);
     EXPECT_FALSE(told.finite());
     EXPECT_TRUE(told.gradients_finite);
 
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     const double loss = is_last ? std::numeric_limits<double>::quiet_NaN() : 1.0;
     EXPECT_EQ(reducer.finish({.loss_sum = loss, .num_samples = 1}).num_nonfinite_ranks, 1);
   });
@@ -144,9 +144,9 @@ TEST_P(Reducer, OneRanksGradientThatIsNotFiniteIsEveryRanksVerdict) {
     tests::run_ranks(GetParam(), [&](Communicator& comm) {
       RankModel model;
       GradientReducer reducer(comm, model.buffers);
-      reducer.begin_backward();
+      reducer.prepare_for_backward();
       if (comm.rank() == 0) model.weight_grad[2][3] = bad;
-      const StepTotals totals = reducer.finish({.loss_sum = 1, .num_samples = 1});
+      const GlobalStepStats totals = reducer.finish({.loss_sum = 1, .num_samples = 1});
       EXPECT_EQ(totals.num_nonfinite_ranks, 0);
       EXPECT_FALSE(totals.gradients_finite);
       EXPECT_FALSE(totals.finite());
@@ -158,10 +158,10 @@ TEST_P(Reducer, ARankMayHaveNoSamples) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     RankModel model;
     GradientReducer reducer(comm, model.buffers);
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     if (comm.rank() == 0) model.backward({6, 8});
-    const StepTotals totals = reducer.finish(
-        comm.rank() == 0 ? StepShare{.loss_sum = 14, .num_samples = 2} : StepShare{});
+    const GlobalStepStats totals = reducer.finish(
+        comm.rank() == 0 ? LocalStepStats{.loss_sum = 14, .num_samples = 2} : LocalStepStats{});
     EXPECT_EQ(totals.num_samples, 2);
     EXPECT_EQ(totals.loss_mean, 7.0);
     EXPECT_TRUE(model.bias_grad.equal(at::full({3}, -7, at::kFloat)));
@@ -173,7 +173,7 @@ TEST_P(Reducer, SixteenBitBuffersAreDividedInFloat32) {
     std::vector<FlatBuffer> buffers(1);
     buffers[0].grads_E = at::full({5}, 100, at::kBFloat16);
     GradientReducer reducer(comm, buffers);
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     reducer.finish({.loss_sum = 1, .num_samples = 3});
     EXPECT_TRUE(buffers[0].grads_E.equal(at::full({5}, 100.0 / 3, at::kBFloat16)))
         << buffers[0].grads_E;
@@ -187,8 +187,8 @@ TEST(ReducerCalls, OutOfTurnAreBugs) {
     RankModel model;
     GradientReducer reducer(comm, model.buffers);
     EXPECT_THROW(reducer.finish({.loss_sum = 1, .num_samples = 1}), Error);
-    reducer.begin_backward();
-    EXPECT_THROW(reducer.begin_backward(), Error);
+    reducer.prepare_for_backward();
+    EXPECT_THROW(reducer.prepare_for_backward(), Error);
     EXPECT_THROW(reducer.finish({}), Error) << "no samples on any rank";
   });
 }
@@ -197,10 +197,10 @@ TEST(ReducerBuffers, MayBeRebuiltBetweenSteps) {
   tests::run_ranks(2, [](Communicator& comm) {
     RankModel model;
     GradientReducer reducer(comm, model.buffers);
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     reducer.finish({.loss_sum = 1, .num_samples = 1});
     model.buffers.pop_back();  // the biases are frozen
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     EXPECT_EQ(reducer.finish({.loss_sum = 1, .num_samples = 1}).bytes_reduced,
               12 * 4 + kShareBytes);
   });

@@ -9,7 +9,7 @@
 namespace lockstep::dist {
 namespace {
 
-constexpr int kSteps = 2 + 2 * WayTrial::kRounds;
+constexpr int kSteps = 2 + 2 * Autotuner::kRounds;
 /// Packing pays for bucket 0, not for 1; bucket 2 cannot be packed.
 const std::vector<bool> kCanPack{true, true, false};
 

@@ -15,8 +15,8 @@ namespace lockstep::tests {
 namespace {
 
 using dist::Communicator;
+using dist::GlobalStepStats;
 using dist::GradientReducer;
-using dist::StepTotals;
 using dist::SyncOptions;
 
 constexpr int64_t kWidth = 13;  // rows and biases do not divide evenly among 2 to 4 ranks
@@ -33,7 +33,7 @@ struct Trace {
   // by step
   std::vector<at::Tensor> grads;
   std::vector<at::Tensor> values;  ///< after the update
-  std::vector<StepTotals> totals;
+  std::vector<GlobalStepStats> totals;
   bool has_rows;     ///< the reducer knew the parameters
   at::Tensor owned;  ///< bool: what of all this rank updates, as grads
 };
@@ -63,14 +63,15 @@ double backward(const FlatModel& model, const at::Tensor& inputs_BX) {
   return loss.item<double>();
 }
 
-StepTotals one_step(FlatModel* model, GradientReducer* reducer, const Job& job, int rank,
-                    int step) {
+GlobalStepStats one_step(FlatModel* model, GradientReducer* reducer, const Job& job, int rank,
+                         int step) {
   model->zero_grads();
   const int64_t num_samples = samples_of(rank, step);
   const at::Tensor inputs_BX = inputs_of(rank, step, num_samples);
   double loss_sum = 0;
   for (int64_t part = 0; part < job.num_micro_batches; ++part) {
-    if (part + 1 == job.num_micro_batches) reducer->begin_backward({.square_sum = true});
+    if (part + 1 == job.num_micro_batches)
+      reducer->prepare_for_backward({.squared_grad_norm = true});
     const int64_t begin = num_samples * part / job.num_micro_batches;
     const int64_t end = num_samples * (part + 1) / job.num_micro_batches;
     if (begin < end) loss_sum += backward(*model, inputs_BX.narrow(0, begin, end - begin));
@@ -134,10 +135,11 @@ void expect_same(const Trace& found, const Trace& expected, const std::string& w
     EXPECT_EQ(found.totals[step].loss_mean, expected.totals[step].loss_mean) << what;
     EXPECT_EQ(found.totals[step].num_samples, expected.totals[step].num_samples) << what;
     if (expected.has_rows) {
-      EXPECT_EQ(found.totals[step].square_sum, expected.totals[step].square_sum) << what;
+      EXPECT_EQ(found.totals[step].squared_grad_norm, expected.totals[step].squared_grad_norm)
+          << what;
     } else {
-      EXPECT_NEAR(*found.totals[step].square_sum, *expected.totals[step].square_sum,
-                  1e-12 * *expected.totals[step].square_sum)
+      EXPECT_NEAR(*found.totals[step].squared_grad_norm, *expected.totals[step].squared_grad_norm,
+                  1e-12 * *expected.totals[step].squared_grad_norm)
           << what;
     }
   }

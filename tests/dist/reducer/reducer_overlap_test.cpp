@@ -62,12 +62,12 @@ TEST_P(ReducerWays, OverlapSendsWhileBackwardGoesOn) {
     SpyCommunicator spy(comm);
     FlatModel model;
     GradientReducer reducer(spy, model.buffers, model.params, overlapping(kWidth * kWidth * 4));
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     // Backward stands still here: only another thread can have sent the last layers' weights.
     loss_with_guest(model, [&] {
       EXPECT_TRUE(comes_true([&] { return spy.num_reductions == 2; })) << spy.num_reductions;
     }).backward();
-    const StepTotals totals = reducer.finish({.loss_sum = 1, .num_samples = 2});
+    const GlobalStepStats totals = reducer.finish({.loss_sum = 1, .num_samples = 2});
     EXPECT_EQ(spy.num_reductions, 4 + 1 + 1);  // weights by layer, biases, the step's numbers
     EXPECT_GT(totals.overlapped_s, 0);
     EXPECT_GE(totals.reduce_s, totals.overlapped_s);
@@ -83,10 +83,10 @@ TEST_P(ReducerWays, WithoutOverlapNothingIsSentBeforeFinish) {
     FlatModel model;
     GradientReducer reducer(spy, model.buffers, model.params,
                             {.bucket_bytes = 100, .overlap = "false"});
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     loss_with_guest(model, [] {}).backward();
     EXPECT_EQ(spy.num_reductions, 0);
-    const StepTotals totals = reducer.finish({.loss_sum = 1, .num_samples = 2});
+    const GlobalStepStats totals = reducer.finish({.loss_sum = 1, .num_samples = 2});
     EXPECT_EQ(totals.overlapped_s, 0);
     EXPECT_GT(totals.reduce_s, 0);
   });
@@ -97,7 +97,7 @@ TEST_P(ReducerWays, ABucketWaitsForThoseBeforeIt) {
     SpyCommunicator spy(comm);
     FlatModel model;
     GradientReducer reducer(spy, model.buffers, model.params, overlapping(kWidth * kWidth * 4));
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     // The last layer's gradients never come: what is complete behind them stays until finish(),
     // which then sends all itself. (With a divisor it would leave all to the communication thread
     // if that had anything to begin with.)
@@ -128,7 +128,7 @@ TEST(ReducerOverlap, NamesParametersWithoutGradientOnce) {
       comm.barrier();
       if (comm.rank() == 0) ::testing::internal::CaptureStderr();
       comm.barrier();
-      reducer.begin_backward();
+      reducer.prepare_for_backward();
       model.forward(some_inputs()).sum().backward();
       reducer.finish({.loss_sum = 1, .num_samples = 2});
       comm.barrier();
@@ -148,7 +148,7 @@ TEST(ReducerOverlap, ASecondBackwardIsABug) {
   tests::run_ranks(1, [](Communicator& comm) {
     FlatModel model;
     GradientReducer reducer(comm, model.buffers, model.params, overlapping(1000));
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     model.forward(some_inputs()).sum().backward();
     EXPECT_THROW(model.forward(some_inputs()).sum().backward(), Error);
   });
@@ -160,12 +160,12 @@ TEST(ReducerOverlap, GradientsOutsideAStepAreNobodysBusiness) {
     at::Tensor loss_of_then;
     {
       GradientReducer reducer(comm, model.buffers, model.params, overlapping(1000));
-      reducer.begin_backward();
+      reducer.prepare_for_backward();
       reducer.finish({.loss_sum = 1, .num_samples = 1});
       model.forward(some_inputs()).sum().backward();
       model.forward(some_inputs()).sum().backward();
       loss_of_then = model.forward(some_inputs()).sum();
-      reducer.begin_backward();
+      reducer.prepare_for_backward();
     }
     loss_of_then.backward();  // the reducer is gone, and its hooks
   });
@@ -177,7 +177,7 @@ TEST(ReducerOverlap, FrozenBuffersAreLeftOutAndCount) {
     GradientReducer reducer(comm, model.buffers, model.params, overlapping(1000));
     for (int step = 0; step < 2; ++step) {
       model.zero_grads();
-      reducer.begin_backward();
+      reducer.prepare_for_backward();
       model.forward(some_inputs()).sum().backward();
       const int64_t num_bytes =
           reducer.finish({.loss_sum = 1, .num_samples = 2}).bytes_reduced - kShareBytes;
@@ -201,7 +201,7 @@ TEST(ReducerOverlap, AFaultOnTheCommunicationThreadComesOutOfFinish) {
     };
     FlatModel model;
     GradientReducer reducer(spy, model.buffers, model.params, overlapping(kWidth * kWidth * 4));
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     loss_with_guest(model, [&] {
       EXPECT_TRUE(comes_true([&] { return spy.num_reductions == 1; }));
     }).backward();
@@ -226,7 +226,7 @@ TEST(ReducerOverlap, ARankWhoseBackwardThrowsEndsAndItsPeersAreTold) {
         GradientReducer reducer(comm, model.buffers, model.params, overlapping(100));
         for (int step = 0; step < 3; ++step) {
           model.zero_grads();
-          reducer.begin_backward();
+          reducer.prepare_for_backward();
           loss_with_guest(model, [&] {
             if (comm.rank() == 1 && step == 1) throw std::runtime_error("out of luck");
           }).backward();
@@ -282,10 +282,10 @@ std::vector<bool> ways_taken(Communicator& comm, double when_beside_s, double wh
     model.zero_grads();
     sent_beside = false;
     is_first = true;
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     model.forward(inputs).sum().backward();
     // A divisor: with overlap the communication thread sends all that backward left over.
-    const StepTotals totals =
+    const GlobalStepStats totals =
         reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 2});
     EXPECT_EQ(totals.bytes_reduced, 4 * (300 * 300 + 300) * 4 + kShareBytes) << step;
     beside.push_back(sent_beside);

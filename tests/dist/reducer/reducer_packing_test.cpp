@@ -31,9 +31,9 @@ std::vector<uint8_t> mask_with(double sparsity) {
   return bits;
 }
 
-StepTotals one_step(FlatModel* model, GradientReducer* reducer) {
+GlobalStepStats one_step(FlatModel* model, GradientReducer* reducer) {
   model->zero_grads();
-  reducer->begin_backward();
+  reducer->prepare_for_backward();
   model->forward(at::cos(at::arange(3 * kWidth, at::kFloat)).view({3, kWidth})).sum().backward();
   return reducer->finish({.loss_sum = 1, .num_samples = 3});
 }
@@ -48,7 +48,7 @@ TEST_P(ReducerPacking, BytesFallWithTheKeptWeights) {
         GradientReducer reducer(comm, model.buffers, model.params,
                                 {.bucket_bytes = 1000, .overlap = overlap, .packed = "always"});
         reducer.set_kept(0, mask_with(sparsity));
-        const StepTotals totals = one_step(&model, &reducer);
+        const GlobalStepStats totals = one_step(&model, &reducer);
         const double dense_bytes = 4.0 * kWeights, unpruned_bytes = 4.0 * kBiases + kShareBytes;
         EXPECT_LE(static_cast<double>(totals.bytes_reduced),
                   (1 - sparsity) * dense_bytes + unpruned_bytes + 1e-6);
@@ -66,7 +66,7 @@ TEST_P(ReducerPacking, AWireTypeHalvesThem) {
                               {.bucket_bytes = 1000, .packed = "always", .wire = wire});
       EXPECT_EQ(one_step(&model, &reducer).bytes_reduced, 2 * (kWeights + kBiases) + share_bytes);
       reducer.set_kept(0, mask_with(0.75));
-      const StepTotals totals = one_step(&model, &reducer);
+      const GlobalStepStats totals = one_step(&model, &reducer);
       EXPECT_EQ(totals.bytes_reduced, 2 * (kWeights / 4 + kBiases) + share_bytes);
       EXPECT_EQ(totals.bytes_saved, 4 * (kWeights + kBiases) + share_bytes - totals.bytes_reduced);
     }
@@ -118,7 +118,7 @@ TEST(ReducerMasks, ThatDifferBetweenRanksAreFoundBeforeAnythingIsSent) {
     if (comm.rank() == 2) bits[3] ^= 1;
     reducer.set_kept(0, bits);
     try {
-      reducer.begin_backward();
+      reducer.prepare_for_backward();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kDisagree);
       EXPECT_TRUE(error.on_every_rank());
@@ -142,7 +142,7 @@ TEST(ReducerMasks, AreForTheirBuffersOnly) {
     EXPECT_EQ(one_step(&model, &reducer).bytes_saved, 0) << "all kept again";
     reducer.set_kept(0, mask_with(0.9));
     for (size_t i = 0; i < 2; ++i) model.buffers[i].grads_E = other.buffers[i].grads_E;
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     EXPECT_EQ(reducer.finish({.loss_sum = 1, .num_samples = 1}).bytes_saved, 0)
         << "buffers that were rebuilt have no masks";
   });

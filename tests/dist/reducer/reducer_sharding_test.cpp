@@ -41,9 +41,10 @@ std::vector<uint8_t> mask_with(int64_t percent_dropped) {
   return bits;
 }
 
-StepTotals one_step(FlatModel* model, GradientReducer* reducer, const StepWishes& wishes = {}) {
+GlobalStepStats one_step(FlatModel* model, GradientReducer* reducer,
+                         const StepRequests& wishes = {}) {
   model->zero_grads();
-  reducer->begin_backward(wishes);
+  reducer->prepare_for_backward(wishes);
   model->forward(at::cos(at::arange(3 * kWidth, at::kFloat)).view({3, kWidth})).sum().backward();
   return reducer->finish({.loss_sum = 1, .num_samples = 3});
 }
@@ -58,7 +59,7 @@ TEST_P(ReducerSharding, BytesFallWithTheKeptWeightsBothWays) {
         FlatModel model(4, kWidth);
         GradientReducer reducer(comm, model.buffers, model.params, sharded(bucket_bytes, "always"));
         reducer.set_kept(0, mask_with(dropped));
-        const StepTotals totals = one_step(&model, &reducer);
+        const GlobalStepStats totals = one_step(&model, &reducer);
         const GatherTotals gathered = reducer.gather_values();
         const int64_t dense_bytes = 4 * kWeights, unpruned_bytes = 4 * kBiases;
         const int64_t kept_bytes = dense_bytes * (100 - dropped) / 100;
@@ -104,11 +105,11 @@ TEST(ReducerSharding, ALongRowIsDividedToo) {
         GradientReducer whole(comm, whole_buffers, params, options);
         options.shard_optimizer = true;
         GradientReducer reducer(comm, buffers, params, options);
-        whole.begin_backward({.square_sum = true});
-        reducer.begin_backward({.square_sum = true});
+        whole.prepare_for_backward({.squared_grad_norm = true});
+        reducer.prepare_for_backward({.squared_grad_norm = true});
         const auto expected = whole.finish({.loss_sum = 1, .num_samples = 3});
         const auto found = reducer.finish({.loss_sum = 1, .num_samples = 3});
-        EXPECT_EQ(found.square_sum, expected.square_sum);
+        EXPECT_EQ(found.squared_grad_norm, expected.squared_grad_norm);
         EXPECT_LE(reducer.owned().size(), 2U) << "one of each bucket";
         for (const Region& own : reducer.owned()) {
           const auto part = [&](const at::Tensor& flat_E) {
@@ -147,13 +148,13 @@ TEST(ReducerSharding, OneOwnersGradientThatIsNotFiniteIsEveryRanksVerdict) {
           const at::Tensor place =
               at::full({1}, comm.rank() == 1 ? owned[0].begin_E : 0, at::kLong);
           comm.all_reduce(place, ReduceOp::kSum)->wait();
-          reducer.begin_backward({.square_sum = wants_squares});
+          reducer.prepare_for_backward({.squared_grad_norm = wants_squares});
           if (comm.rank() == 0) model.buffers[0].grads_E[place.item<int64_t>()] = bad;
-          const StepTotals totals = reducer.finish({.loss_sum = 1, .num_samples = 3});
+          const GlobalStepStats totals = reducer.finish({.loss_sum = 1, .num_samples = 3});
           EXPECT_FALSE(totals.gradients_finite);
           EXPECT_EQ(totals.num_nonfinite_ranks, 0);
-          EXPECT_EQ(totals.square_sum.has_value(), wants_squares);
-          EXPECT_TRUE(!wants_squares || std::isnan(*totals.square_sum));
+          EXPECT_EQ(totals.squared_grad_norm.has_value(), wants_squares);
+          EXPECT_TRUE(!wants_squares || std::isnan(*totals.squared_grad_norm));
           EXPECT_TRUE(one_step(&model, &reducer).finite()) << "the next step is a new one";
         });
 }
@@ -163,11 +164,12 @@ TEST(ReducerSharding, TheSquareSumIsThatOfTheMeanGradient) {
     FlatModel model(4, kWidth), whole_model(4, kWidth);
     GradientReducer reducer(comm, model.buffers, model.params, sharded(1700));
     GradientReducer whole(comm, whole_model.buffers, whole_model.params, {});
-    EXPECT_FALSE(one_step(&whole_model, &whole).square_sum.has_value());
-    const StepTotals totals = one_step(&model, &reducer, {.square_sum = true});
-    EXPECT_EQ(one_step(&whole_model, &whole, {.square_sum = true}).square_sum, totals.square_sum);
+    EXPECT_FALSE(one_step(&whole_model, &whole).squared_grad_norm.has_value());
+    const GlobalStepStats totals = one_step(&model, &reducer, {.squared_grad_norm = true});
+    EXPECT_EQ(one_step(&whole_model, &whole, {.squared_grad_norm = true}).squared_grad_norm,
+              totals.squared_grad_norm);
     const double expected = whole_model.all_grads().to(at::kDouble).square().sum().item<double>();
-    EXPECT_NEAR(*totals.square_sum / expected, 1, 1e-13);
+    EXPECT_NEAR(*totals.squared_grad_norm / expected, 1, 1e-13);
   });
 }
 
@@ -261,7 +263,7 @@ TEST(ReducerSharding, CallsOutOfTurnAreBugs) {
   tests::run_ranks(1, [](Communicator& comm) {
     FlatModel model(4, kWidth);
     GradientReducer reducer(comm, model.buffers, model.params, sharded(1700));
-    reducer.begin_backward();
+    reducer.prepare_for_backward();
     EXPECT_THROW(reducer.gather_values(), Error);
     EXPECT_THROW(reducer.owned(), Error);
   });

@@ -118,8 +118,8 @@ class Exchange {
     return all;
   }
 
-  StepTotals step(double size) {
-    reducer_.begin_backward();
+  GlobalStepStats step(double size) {
+    reducer_.prepare_for_backward();
     const at::Tensor mine = contribution(comm_.rank(), size).to(at::kFloat);
     int64_t offset = 0;
     for (const FlatBuffer& buffer : model_.buffers) {
@@ -222,7 +222,7 @@ TEST(WireScale, ContributionsThatCancelDoNotOverflow) {
     GradientReducer reducer(comm, model.buffers, model.params,
                             {.overlap = "false", .wire = "fp16"});
     for (int step = 0; step < 4; ++step) {
-      reducer.begin_backward();
+      reducer.prepare_for_backward();
       for (const FlatBuffer& buffer : model.buffers)
         buffer.grads_E.fill_(comm.rank() == 0 ? 4096.0 : -4080.0);
       EXPECT_TRUE(reducer.finish({.loss_sum = 1, .num_samples = 1}).finite()) << step;

@@ -97,7 +97,7 @@ recal::TimelineInputs inputs_of(uint64_t index) {
 }
 
 /// What is wrong with a reading's faults; empty if nothing.
-std::string trouble_in(const Faults& faults, const std::string& text) {
+std::string trouble_in(const Diagnostics& faults, const std::string& text) {
   const auto num_lines = 1 + std::count(text.begin(), text.end(), '\n');
   for (const Fault& fault : faults.list())
     if (fault.message.empty() || fault.line < 0 || fault.line > num_lines || fault.column < 0)
@@ -114,7 +114,7 @@ struct Outcome {
 
 Outcome run(const std::string& text, uint64_t index) {
   Outcome outcome;
-  Faults faults;
+  Diagnostics faults;
   const recal::Recipe recipe =
       recal::parse_recipe(index % 5 == 0 ? "recipe.md" : "recipe.yaml", text, &faults);
   outcome.trouble = trouble_in(faults, text);

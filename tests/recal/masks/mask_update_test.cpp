@@ -73,7 +73,7 @@ TEST(MaskUpdate, WhatIsPrunedStaysPrunedAndComesFirst) {
   EXPECT_THAT(kept_items(weight), ElementsAre(1, 1, 0, 1));
   update_masks({&weight, 1}, 0.5, {});
   EXPECT_THAT(kept_items(weight), ElementsAre(0, 1, 0, 1));
-  update_masks({&weight, 1}, 0.25, {});  // never revived
+  update_masks({&weight, 1}, 0.25, {});  // never regrown
   EXPECT_THAT(kept_items(weight), ElementsAre(0, 1, 0, 1));
 }
 

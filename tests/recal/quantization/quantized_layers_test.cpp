@@ -32,7 +32,7 @@ struct Got {
 
 /// `{start_epoch: 0, KEYS}` compiled with the model, or without one.
 Got quantized(const std::string& keys, bool has_model = true) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = parse_recipe(
       "r.yaml", recipe_of({"!QuantizationModifier {start_epoch: 0, " + keys + "}"}), &faults);
   TimelineInputs given = inputs();

@@ -29,7 +29,7 @@ struct RefusedForm {
 std::ostream& operator<<(std::ostream& out, const Form& form) { return out << form.file; }
 std::ostream& operator<<(std::ostream& out, const RefusedForm& form) { return out << form.file; }
 
-Recipe load(const std::string& file, const std::string& stage, Faults* faults) {
+Recipe load(const std::string& file, const std::string& stage, Diagnostics* faults) {
   return load_recipe(LOCKSTEP_SOURCE_DIR "/tests/recal/recipes/" + file, faults, stage);
 }
 
@@ -37,7 +37,7 @@ class PublishedForms : public ::testing::TestWithParam<Form> {};
 class RefusedForms : public ::testing::TestWithParam<RefusedForm> {};
 
 TEST_P(PublishedForms, Load) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = load(GetParam().file, GetParam().stage, &faults);
   const Timeline timeline =
       Timeline::compile(recipe, {.steps_per_epoch = kSteps, .base_learning_rate = 0.1}, &faults);
@@ -53,7 +53,7 @@ TEST_P(PublishedForms, Load) {
 }
 
 TEST_P(RefusedForms, NameTheWayOut) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = load(GetParam().file, GetParam().stage, &faults);
   TimelineInputs inputs{.steps_per_epoch = kSteps, .base_learning_rate = 0.1, .layers = {}};
   if (GetParam().has_model)
@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
                     .fault = "9:5: the model has no layer to quantize"}));
 
 TEST(Stages, AnExclusionSelectsWhatItDoesNotName) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = load("look_ahead_exclusion.yaml", "", &faults);
   const Timeline timeline =
       Timeline::compile(recipe,
@@ -325,7 +325,7 @@ TEST(Stages, OnlyTheLastStageMayEndInEpochsAndInSteps) {
   EXPECT_THAT(good_recipe("a_stage:\n" + mixed).notes(),
               ::testing::Contains("r.yaml:1: stage 'a_stage' runs from epoch 0 to the run's end"));
   const std::string text = "a_stage:\n" + mixed + "b_stage:\n" + mixed;
-  Faults faults;
+  Diagnostics faults;
   EXPECT_EQ(parse_recipe("r.yaml", text, &faults, "a_stage").modifiers().size(), 2U);
   EXPECT_TRUE(faults.empty()) << faults.text();
   EXPECT_THAT(faults_of(text),

@@ -26,7 +26,7 @@ TimelineInputs classifier() {
 }
 
 Timeline compiled_file(const std::string& name) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = load_recipe(LOCKSTEP_SOURCE_DIR "/tests/recal/recipes/" + name, &faults);
   Timeline timeline = Timeline::compile(recipe, classifier(), &faults);
   EXPECT_TRUE(faults.empty()) << faults.text();

@@ -29,14 +29,14 @@ class RecalOptions : public ::testing::Test {
   Recipe read(const std::string& run_file) {
     const YamlDocument document =
         YamlDocument::parse((folder_ / "run.yaml").string(), run_file, &faults_);
-    YamlFields in(document.root(), "", document, &faults_);
+    ConfigReader in(document.root(), "", document, &faults_);
     Recipe recipe = read_recipe(&in);
     in.done();
     return recipe;
   }
 
   std::filesystem::path folder_;
-  Faults faults_;
+  Diagnostics faults_;
 };
 
 TEST_F(RecalOptions, AFileBesideTheRunFile) {
@@ -108,7 +108,7 @@ TEST_F(RecalOptions, AMissingFileIsNamedWithBothPlaces) {
   read("recipe: recipes/missing.yaml\n");
   EXPECT_EQ(brief(faults_), "1:9: there is no recipe file 'recipes/missing.yaml' (nor '" +
                                 (folder_ / "recipes/missing.yaml").string() + "')");
-  Faults none;
+  Diagnostics none;
   std::swap(faults_, none);
   read("recipe: recipes\n");  // a folder
   EXPECT_THAT(brief(faults_), HasSubstr("there is no recipe file 'recipes'"));

@@ -53,7 +53,7 @@ TEST(RecipeDocs, EveryExampleLoadsAndCompiles) {
     const bool whole = block.starts_with("version:");
     const Recipe recipe = good_recipe(whole ? block : "version: 1.0.0\nmodifiers:\n" + block);
     EXPECT_FALSE(recipe.empty()) << block;
-    Faults faults;
+    Diagnostics faults;
     const Timeline timeline = Timeline::compile(recipe, {.steps_per_epoch = 50}, &faults);
     EXPECT_TRUE(faults.empty()) << faults.text();
     EXPECT_TRUE(timeline.warnings().empty()) << timeline.warnings().front();

@@ -302,10 +302,10 @@ Item with_kwargs(const std::string& lr_class, const std::string& kwargs) {
 std::string kwargs_faults(const std::string& lr_class, const std::string& kwargs) {
   return faults_of(with_kwargs(lr_class, kwargs));
 }
-/// Faults of the kwargs, their columns counted from the kwargs' first character.
+/// Diagnostics of the kwargs, their columns counted from the kwargs' first character.
 std::string inner_faults(const std::string& lr_class, const std::string& kwargs) {
   const size_t column = 5 + with_kwargs(lr_class, kwargs).text().find(kwargs);
-  Faults faults;
+  Diagnostics faults;
   parse_recipe("r.yaml", recipe_of({with_kwargs(lr_class, kwargs).text()}), &faults);
   std::string out;
   for (const Fault& fault : faults.list())
@@ -392,7 +392,7 @@ TEST(RecipeFaults, WhatYamlLetsPass) {
 }
 
 TEST(RecipeFaults, AllInOnePassWithPlaceAndCaret) {
-  Faults faults;
+  Diagnostics faults;
   parse_recipe("r.yaml",
                "version: 3\nmodifiers:\n  - !EpochRangeModifier\n    start_epoch: -2\n    "
                "end_epoch: 5%\n  - !Wrong {}\n",

@@ -20,9 +20,9 @@ std::vector<std::string> tags_of(const Recipe& recipe) {
   return tags;
 }
 
-/// Faults of a text in a file of this name.
+/// Diagnostics of a text in a file of this name.
 std::string faults_in(const std::string& file, const std::string& text) {
-  Faults faults;
+  Diagnostics faults;
   parse_recipe(file, text, &faults);
   return brief(faults);
 }
@@ -305,7 +305,7 @@ TEST(RecipeForms, EvalBombsOverflow) {
 }
 
 TEST(RecipeForms, AnInlinedListHasNoVariables) {
-  Faults faults;
+  Diagnostics faults;
   const YamlDocument document = YamlDocument::parse(
       "run.yaml",
       "n: 3\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: eval(2 * 3)}\n",
@@ -340,7 +340,7 @@ more: of it
 )";
 
 TEST(RecipeForms, FrontMatterOfMarkdown) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = parse_recipe("recipe.md", kMarkdown, &faults);
   EXPECT_TRUE(faults.empty()) << faults.text();
   ASSERT_THAT(tags_of(recipe), ElementsAre("EpochRangeModifier"));
@@ -367,7 +367,7 @@ TEST(RecipeForms, TheNameDecidesWhereTheTextDoesNot) {
 }
 
 TEST(RecipeForms, FaultsInFrontMatterHaveTheirPlaceInTheFile) {
-  Faults faults;
+  Diagnostics faults;
   parse_recipe("recipe.md",
                "<!-- a -->\n\n---\nx_modifiers:\n  - !EpochRangeModifier\n    start_epoch: 0\n    "
                "end_epoch: eval(1 / 0)\n  - !Wrong {}\n---\n",
@@ -431,7 +431,7 @@ TEST(RecipeForms, EpochsOfFractionsFallOnTheRightStep) {
           "version: 1.0.0\nn: " + std::to_string(whole) +
           "\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: eval(n / " +
           std::to_string(parts) + ")}\n";
-      Faults faults;
+      Diagnostics faults;
       const Timeline timeline = Timeline::compile(
           good_recipe(text), {.steps_per_epoch = parts, .base_learning_rate = 0.1}, &faults);
       EXPECT_TRUE(faults.empty()) << faults.text();

@@ -31,7 +31,7 @@ TEST(RecipeTemplate, LoadsWithEverythingThatItOffers) {
   const std::string text = without_comment_signs(recipe_template());
   const Recipe recipe = good_recipe(text);
   EXPECT_EQ(recipe.modifiers().size(), 7U) << text;
-  Faults faults;
+  Diagnostics faults;
   const Timeline timeline =
       Timeline::compile(recipe,
                         {.steps_per_epoch = 10,

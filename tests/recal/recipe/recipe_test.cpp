@@ -68,7 +68,7 @@ TEST(Recipe, AcceptsWhatYamlCallsTheSame) {
 }
 
 TEST(Recipe, RefusesAMissingFile) {
-  Faults faults;
+  Diagnostics faults;
   try {
     load_recipe("/nonexistent/recipe.yaml", &faults);
     FAIL() << "no error";
@@ -79,7 +79,7 @@ TEST(Recipe, RefusesAMissingFile) {
 }
 
 TEST(Recipe, TheShippedOneLoadsAndReachesItsSparsity) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe =
       load_recipe(LOCKSTEP_SOURCE_DIR "/configs/recipes/digits_prune.yaml", &faults);
   ASSERT_TRUE(faults.empty()) << faults.text();

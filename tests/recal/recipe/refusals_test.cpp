@@ -37,7 +37,7 @@ const std::string kModifiers =
 class Refusals : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(Refusals, AreExact) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = parse_recipe("r.yaml", GetParam().text, &faults);
   if (faults.empty())
     Timeline::compile(recipe,

@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenTrace, ::testing::ValuesIn(traces()),
                          [](const auto& row) { return row.param.name; });
 
 TEST(Golden, TheShippedRecipePrunesAllLayersBetweenEpochs5And20) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = load_recipe(LOCKSTEP_SOURCE_DIR "/configs/prune_all.yaml", &faults);
   const Timeline timeline = Timeline::compile(
       recipe, {.steps_per_epoch = 4, .base_learning_rate = 0.1, .params = small_network()},

@@ -65,7 +65,7 @@ TEST(PlanText, ShortRunsStandInFull) {
 }
 
 TEST(PlanText, WorksWithoutAModel) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = good_recipe(two_phases());
   const Timeline timeline =
       Timeline::compile(recipe, {.steps_per_epoch = 23, .base_learning_rate = 0.1}, &faults);
@@ -124,7 +124,7 @@ TEST(PlanSvg, EachPruningModifierHasItsCurve) {
 
 /// Everything that a plan can show.
 Timeline all_kinds() {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = good_recipe(recipe_of(
       {"!EpochRangeModifier {start_epoch: 0, end_epoch: 30}",
        "!LearningRateFunctionModifier {start_epoch: 0, end_epoch: 3, lr_func: linear, init_lr: "
@@ -224,7 +224,7 @@ TEST(PlanCsv, HasARowForEachThingThatChanges) {
 }
 
 TEST(PlanCsv, QuotesWhatHoldsAComma) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = good_recipe(recipe_of({"!ConstantKSModifier {params: [a, 're:\"b']}"}));
   EXPECT_THAT(plan_csv(Timeline::compile(recipe, {.steps_per_epoch = 4}, &faults)),
               HasSubstr("0,0,1:ConstantKSModifier,keep_zeros,\"[a, re:\"\"b]\",0\n"));

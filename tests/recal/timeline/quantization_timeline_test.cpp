@@ -26,7 +26,7 @@ struct Compiled {
 
 Compiled compile(const std::vector<std::string>& items, bool has_batch_norm = true) {
   Compiled done{.recipe = good_recipe(recipe_of(items))};
-  Faults faults;
+  Diagnostics faults;
   done.timeline = Timeline::compile(
       done.recipe,
       {.steps_per_epoch = 10,

@@ -64,7 +64,7 @@ TEST(TimelineFaults, TwoWritersOfOneGroup) {
 
 TEST(TimelineFaults, ARateBesideTheOptimizersOwnDecay) {
   const auto faults = [](const std::string& item, const std::string& decay) {
-    Faults found;
+    Diagnostics found;
     const Recipe recipe = good_recipe(recipe_of({item}));
     Timeline::compile(
         recipe,
@@ -135,7 +135,7 @@ TEST(TimelineFaults, SelectorsThatMatchNothing) {
 }
 
 TEST(TimelineFaults, AllOfNothing) {
-  Faults faults;
+  Diagnostics faults;
   Timeline::compile(good_recipe(recipe_of({constant("__ALL__")})),
                     {.steps_per_epoch = 1,
                      .base_learning_rate = 0.1,
@@ -156,7 +156,7 @@ TEST(TimelineFaults, TooManyUpdates) {
                                              "update_frequency: 1")}),
             "4:5: GradualKSModifier has more than 40000 updates (of 100000 for a recipe): lengthen "
             "its period");
-  Faults faults;
+  Diagnostics faults;
   Timeline::compile(
       good_recipe(recipe_of({pruned("__ALL__", "update_frequency: 0.000001, end_epoch: 1000000")})),
       {.steps_per_epoch = 1000000000, .base_learning_rate = 0.1, .params = small_network()},
@@ -166,7 +166,7 @@ TEST(TimelineFaults, TooManyUpdates) {
 
 std::vector<std::string> warnings_of(const std::vector<std::string>& items,
                                      std::optional<int64_t> max_steps = {}) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = good_recipe(recipe_of(items));
   const TimelineInputs inputs{.steps_per_epoch = 10,
                               .base_learning_rate = 0.1,
@@ -220,7 +220,7 @@ TEST(TimelineWarnings, UnusualValuesOfPruning) {
 
 TEST(TimelineNotes, ARateForAdam) {
   const auto compiled_for = [](const std::string& item, const std::string& type) {
-    Faults faults;
+    Diagnostics faults;
     const Recipe recipe = good_recipe(recipe_of({item}));
     return Timeline::compile(
         recipe, {.steps_per_epoch = 10, .params = small_network(), .optimizer_type = type},
@@ -239,7 +239,7 @@ TEST(TimelineWarnings, AllOfALayer) {
   const auto warnings = [](const std::string& mask_type, std::vector<int64_t> sizes) {
     std::vector<ParamInfo> params = small_network();
     params[4].sizes = std::move(sizes);
-    Faults faults;
+    Diagnostics faults;
     const Timeline timeline = Timeline::compile(
         good_recipe(recipe_of({"!GradualKSModifier {params: [head], init_sparsity: 0.1, "
                                "final_sparsity: 0.95, update_frequency: 1, start_epoch: 0, "

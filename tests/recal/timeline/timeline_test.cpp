@@ -131,7 +131,7 @@ TEST(Timeline, RatesFollowOneAnother) {
 }
 
 TEST(Timeline, AnEmptyRecipeChangesNothing) {
-  Faults faults;
+  Diagnostics faults;
   const Timeline timeline =
       Timeline::compile(Recipe(), {.steps_per_epoch = 3, .base_learning_rate = 0.2}, &faults);
   EXPECT_TRUE(faults.empty());

@@ -88,7 +88,7 @@ TEST(Trainable, SomethingMustBeLeftToTrain) {
 }
 
 TEST(Trainable, WithoutAModelItIsListedAsWritten) {
-  Faults faults;
+  Diagnostics faults;
   const Recipe recipe = good_recipe(
       recipe_of({item("params: [a, b], trainable: false, start_epoch: 1, end_epoch: 2")}));
   const Timeline timeline = Timeline::compile(recipe, {.steps_per_epoch = 10}, &faults);
@@ -101,7 +101,7 @@ TEST(Trainable, WhatIsFrozenAtTheStartStaysSoUntilAModifierSaysOtherwise) {
   TimelineInputs inputs{.steps_per_epoch = 10, .params = small_network()};
   inputs.frozen_at_start = {0, 1, 2, 3};
   const auto compile = [&](const std::string& text) {
-    Faults faults;
+    Diagnostics faults;
     Timeline timeline = Timeline::compile(good_recipe(text), inputs, &faults);
     EXPECT_EQ(faults.empty() ? "" : faults.text(), "");
     return timeline;
@@ -118,7 +118,7 @@ TEST(Trainable, WhatIsFrozenAtTheStartStaysSoUntilAModifierSaysOtherwise) {
 }
 
 TEST(Trainable, AnotherStartIsAnotherTimeline) {
-  Faults faults;
+  Diagnostics faults;
   TimelineInputs inputs{.steps_per_epoch = 10, .params = small_network()};
   const Recipe same = good_recipe(recipe_of({}) + "  []\n");
   const std::string all = Timeline::compile(same, inputs, &faults).canonical_text();

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+/// One fault of a run file, a recipe or an override. Lines and columns count from 1; 0 where the
+/// place is unknown.
+struct Fault {
+  std::string file;  ///< or what else the text came from: "--set run.seed"
+  int64_t line = 0;
+  int64_t column = 0;
+  std::string message;
+  std::string source_line;  ///< text of that line, empty if unknown
+  /// Of the node in its document, from 0, unique over the file and all overrides; -1: none.
+  int mark_line = -1, mark_column = -1;
+};
+
+/// All faults of one reading, so that a user mends them in one pass. Only the first kMaxKept are
+/// kept, with messages of at most kMaxMessageBytes: a file that needs more is hardly meant for this
+/// program.
+class Diagnostics {
+ public:
+  static constexpr size_t kMaxKept = 100;
+  static constexpr size_t kMaxMessageBytes = 2000;
+
+  void add(Fault fault);
+  const std::vector<Fault>& list() const { return list_; }
+  bool empty() const { return list_.empty(); }
+  /// Further reading would find nothing that is shown.
+  bool full() const { return list_.size() == kMaxKept; }
+
+  /// `file:line:col: error: message`, the source line and a caret for each, then the count.
+  std::string text() const;
+  /// Throws Error(kConfig) with text() if there is any fault.
+  void throw_if_any(std::string_view area) const;
+
+ private:
+  std::vector<Fault> list_;
+};
+
+}  // namespace lockstep

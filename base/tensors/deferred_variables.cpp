@@ -1,0 +1,18 @@
+#include "base/tensors/deferred_variables.h"
+
+namespace lockstep {
+
+std::shared_ptr<void> DeferredVariables::watch(TensorWatcher watcher) {
+  std::erase_if(watchers_, [](const auto& each) { return each.expired(); });
+  auto handle = std::make_shared<TensorWatcher>(std::move(watcher));
+  watchers_.push_back(handle);
+  return handle;
+}
+
+void DeferredVariables::announce(const std::string& name, const at::Tensor& tensor) {
+  const auto watchers = watchers_;  // one that is called may watch more, or let go
+  for (const auto& each : watchers)
+    if (const auto watcher = each.lock()) (*watcher)(name, tensor);
+}
+
+}  // namespace lockstep

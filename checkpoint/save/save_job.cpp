@@ -1,0 +1,314 @@
+#include "checkpoint/save/save_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/digest.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "checkpoint/files/rank_faults.h"
+#include "checkpoint/files/save_space.h"
+#include "checkpoint/save/best_save.h"
+#include "checkpoint/save/bundle_writer.h"
+#include "checkpoint/save/retention.h"
+#include "checkpoint/save/shard_report.h"
+#include "dist/agree.h"
+#include "dist/replica/state_check.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+/// Nothing too where it cannot be read: it can be derived again.
+std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
+  std::optional<StateFile> state;
+  (void)fault_of([&] { state = read_state_file(dir); });
+  return state;
+}
+
+bool reads_as(const std::string& path, int64_t num_bytes, uint32_t crc) {
+  const std::string bytes = files::read(path);
+  return static_cast<int64_t>(bytes.size()) == num_bytes && crc32c(bytes) == crc;
+}
+
+}  // namespace
+
+SaveJob::SaveJob(const SaverOptions& options, dist::Communicator& comm, const StateList& state,
+                 int64_t step, StagingBuffer* memory, std::function<void()> staged, Journal journal)
+    : options_(options),
+      comm_(comm),
+      state_(state),
+      number_(step),
+      prefix_(numbered(options.prefix, step)),
+      dir_(std::filesystem::path(options.prefix).parent_path()),
+      shard_path_(checkpoint::shard_path(prefix_, comm.rank(), comm.world_size())),
+      memory_(memory),
+      staged_(std::move(staged)),
+      journal_(journal) {
+  if (journal_.lock != nullptr) left_over_ = journal_.lock->left_over();
+}
+
+SaveJob::~SaveJob() {
+  if (staged_) staged_();
+}
+
+template <typename Body>
+std::optional<Error> SaveJob::on_rank_0(const Body& body) {
+  return shared_fault(comm_, is_first() ? fault_of(body) : std::nullopt);
+}
+
+template <typename Body>
+std::optional<Error> SaveJob::on_every_rank(const Body& body) {
+  return shared_fault(comm_, fault_of(body));
+}
+
+std::optional<Error> SaveJob::run() {
+  pieces_ = save_pieces(state_, number_, options_.sparse);
+  dense_bytes_ = checkpoint::dense_bytes(pieces_);
+  dist::require_equal(comm_, "what is to be saved", summary(pieces_, number_));
+  std::optional<Error> fault = stage();
+  if (!fault) fault = on_every_rank([&] { finish_writing(); });
+  file_.reset();
+  if (!fault) fault = publish();
+  if (fault) remove_own_files();
+  return fault;
+}
+
+/// Until the state may change. The ranks are compared while it may not.
+std::optional<Error> SaveJob::stage() {
+  std::optional<Error> fault = on_every_rank([&] {
+    const SavePlan plan(pieces_, comm_.world_size(), options_.min_cut_bytes);
+    image_.emplace(pieces_, plan.parts_of(comm_.rank()), comm_.rank(), memory_);
+  });
+  const int64_t all_bytes = dist::sum_of(comm_, image_ ? image_->num_bytes() : 0);
+  if (!fault)
+    fault = on_rank_0([&] {
+      remove_interrupted();
+      std::error_code unknown;
+      const std::filesystem::space_info space = std::filesystem::space(dir_, unknown);
+      if (!unknown) require_space(dir_, all_bytes, space);
+      note({});  // from here on files of this number may be there
+    });
+  if (!fault) fault = on_every_rank([&] { begin_writing(); });
+  if (!fault && options_.compare_replicas) {
+    const auto start = std::chrono::steady_clock::now();
+    dist::require_equal_state(comm_, fmt::format("the state to be saved at step {}", number_),
+                              state_);
+    compare_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  std::exchange(staged_, nullptr)();
+  return fault;
+}
+
+/// What interrupted saves have left, unless the file system has no locks: then it may be of a save
+/// that is under way.
+void SaveJob::remove_interrupted() {
+  if (!journal_.lock->is_held()) return;
+  if (const auto fault = fault_of([&] { remove_left_over(options_.prefix, left_over_); }))
+    log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",
+                                           plain_text(*fault)));
+  else
+    left_over_.clear();
+}
+
+/// This save's number, these, and what could not be removed.
+void SaveJob::note(std::set<int64_t> numbers) const {
+  numbers.insert(number_);
+  numbers.insert(left_over_.begin(), left_over_.end());
+  journal_.lock->note(numbers);
+}
+
+void SaveJob::end_journal() const {
+  if (left_over_.empty()) return journal_.lock->done();
+  if (const auto fault = fault_of([&] { journal_.lock->note(left_over_); }))
+    log::warning("checkpoint", plain_text(*fault));  // the journal then names too much, never less
+}
+
+void SaveJob::begin_writing() {
+  file_.emplace(shard_path_ + std::string(kTemporarySuffix), &*image_);
+  image_->fill();
+  reached(SavePhase::kStaged);
+}
+
+void SaveJob::finish_writing() {
+  file_->finish();
+  write_entries();
+  log::debug("checkpoint", fmt::format("wrote {} ({} bytes)", shard_path_, image_->num_bytes()));
+  reached(SavePhase::kShardWritten);
+}
+
+/// All bytes are on disk under temporary names before anything of an older save of this number is
+/// touched.
+std::optional<Error> SaveJob::publish() {
+  std::optional<Error> fault = on_every_rank([&] { reached(SavePhase::kEntriesAgreed); });
+  if (!fault) fault = on_rank_0([&] { write_index(); });
+  if (!fault) fault = on_every_rank([&] { rename_shard(); });
+  if (!fault) fault = on_rank_0([&] { commit(); });
+  bytes_written_ = dist::sum_of(comm_, (image_ ? image_->num_bytes() : 0) + index_bytes_);
+  return fault;
+}
+
+/// For rank 0, through the folder: sent to all ranks, such lists would grow with the square of
+/// their number.
+void SaveJob::write_entries() const {
+  files::Writer file(entries_path(shard_path_));
+  file.append(shard_report(*image_));
+  file.close();
+}
+
+BundleIndex SaveJob::collect_entries() const {
+  IndexBuilder index(comm_.world_size());
+  for (int rank = 0; rank < comm_.world_size(); ++rank)
+    index.add(files::read(entries_path(shard_path(prefix_, rank, comm_.world_size()))));
+  return index.finish(pieces_);
+}
+
+void SaveJob::write_index() {
+  const std::string bytes = encode_index(collect_entries());
+  constexpr size_t kMostToDecode = size_t{256} << 20;
+  if (bytes.size() <= kMostToDecode)
+    (void)decode_index(bytes, index_path(prefix_));  // what no reader takes is no save
+  index_bytes_ = static_cast<int64_t>(bytes.size());
+  index_crc_ = crc32c(bytes);
+  stage_index(prefix_, std::string_view(bytes));
+  reached(SavePhase::kIndexWritten);
+  std::error_code ignored;
+  replaced_ = std::filesystem::exists(index_path(prefix_), ignored);
+  remove_save(prefix_);
+  reached(SavePhase::kOldRemoved);
+}
+
+void SaveJob::rename_shard() {
+  files::rename_file(shard_path_ + std::string(kTemporarySuffix), shard_path_);
+  renamed_ = true;
+  files::sync_folder(dir_);
+  files::remove_file(entries_path(shard_path_));
+  reached(SavePhase::kShardRenamed);
+}
+
+void SaveJob::commit() {
+  files::rename_file(index_path(prefix_) + std::string(kTemporarySuffix), index_path(prefix_));
+  index_renamed_ = true;
+  files::sync_folder(dir_);
+  reached(SavePhase::kCommitted);
+}
+
+/// The save counts already: what fails here is left for the next save. Where saves are to go, every
+/// rank first reads back what it wrote.
+std::optional<Error> SaveJob::tidy() {
+  std::optional<Error> fault = on_rank_0([&] { find_surplus(); });
+  if (!fault) {
+    if (dist::any_of(comm_, !surplus_.empty())) fault = on_every_rank([&] { read_back(); });
+    if (fault && fault->code() == ExitCode::kBadData) {
+      remove_own_files();
+      return fault;
+    }
+    if (fault) keep_surplus();
+    const std::optional<Error> untidy = on_rank_0([&] {
+      note_surplus();
+      write_state();
+      reached(SavePhase::kStateWritten);
+      remove_surplus();
+      end_journal();
+      reached(SavePhase::kDone);
+    });
+    if (!fault) fault = untidy;
+  }
+  if (fault && is_first())
+    log::warning("checkpoint", fmt::format("{} is saved, but: {}", prefix_, plain_text(*fault)));
+  return std::nullopt;
+}
+
+void SaveJob::keep_surplus() {
+  kept_.insert(kept_.end(), surplus_.begin(), surplus_.end());
+  surplus_.clear();
+}
+
+/// Of the saves that are one's own. Those of others, which the state file names, are kept in it.
+void SaveJob::find_surplus() {
+  const std::filesystem::path prefix(options_.prefix);
+  std::set<int64_t> named;
+  if (const std::optional<StateFile> state = readable_state_file(dir_))
+    for (const SaveName& save : named_by(*state, prefix)) named.insert(save.number);
+  std::set<int64_t>& own = *journal_.own_saves;
+  own.insert(number_);
+  std::vector<SaveName> own_saves;
+  for (const SaveName& save : find_saves(dir_, prefix.filename().string())) {
+    if (own.contains(save.number)) own_saves.push_back(save);
+    if (own.contains(save.number) || named.contains(save.number)) kept_.push_back(save);
+  }
+  const std::optional<BestSave> best = read_best(options_.prefix);
+  surplus_ = surplus_saves(own_saves,
+                           {.keep_max = options_.keep_checkpoint_max,
+                            .keep_every = options_.keep_every,
+                            .best = best ? std::optional(best->number) : std::nullopt},
+                           number_);
+  std::erase_if(kept_, [&](const SaveName& save) {
+    return std::any_of(surplus_.begin(), surplus_.end(),
+                       [&](const SaveName& one) { return one.number == save.number; });
+  });
+}
+
+void SaveJob::read_back() {
+  require_written(shard_path_, image_->slots());
+  if (is_first() && !reads_as(index_path(prefix_), index_bytes_, index_crc_))
+    throw Error(ExitCode::kBadData, "checkpoint",
+                index_path(prefix_) + ": does not read back as it was written");
+  reached(SavePhase::kReadBack);
+}
+
+void SaveJob::write_state() const {
+  StateFile state;
+  state.newest = std::filesystem::path(prefix_).filename().string();
+  std::vector<SaveName> kept = kept_;
+  std::sort(kept.begin(), kept.end(),
+            [](const SaveName& one, const SaveName& other) { return one.number < other.number; });
+  for (const SaveName& save : kept)
+    state.all.push_back(std::filesystem::path(save.prefix).filename().string());
+  write_state_file(dir_, state);
+}
+
+/// Before the state file forgets them.
+void SaveJob::note_surplus() {
+  std::set<int64_t> numbers;
+  for (const SaveName& save : surplus_) numbers.insert(save.number);
+  if (!surplus_.empty()) note(std::move(numbers));
+}
+
+void SaveJob::remove_surplus() {
+  for (const SaveName& save : surplus_) {
+    remove_save(save.prefix);
+    journal_.own_saves->erase(save.number);
+  }
+}
+
+/// Takes back what this save has put there, and nothing of an older save of its number. The index
+/// goes first, durably; while it may be there, the shards that it names stay.
+void SaveJob::remove_own_files() {
+  bool is_clean = true;
+  const auto try_to_remove = [&](const std::string& path) {
+    is_clean = !fault_of([&] { files::remove_file(path); }) && is_clean;
+  };
+  const std::optional<Error> index_may_stay = on_rank_0([&] {
+    if (!index_renamed_) return;
+    files::remove_file(index_path(prefix_));
+    files::sync_folder(dir_);
+  });
+  if (is_first()) try_to_remove(index_path(prefix_) + std::string(kTemporarySuffix));
+  try_to_remove(shard_path_ + std::string(kTemporarySuffix));
+  try_to_remove(entries_path(shard_path_));
+  if (renamed_ && !index_may_stay) try_to_remove(shard_path_);
+  if (replaced_)
+    log::warning("checkpoint",
+                 fmt::format("the older save {} had to make room and is gone", prefix_));
+  if (index_may_stay && is_first())
+    log::warning("checkpoint", fmt::format("{} cannot be taken back: {}; it may count as a save",
+                                           prefix_, plain_text(*index_may_stay)));
+  // Others may save under this prefix once every rank has ended here.
+  const bool all_clean = !dist::any_of(comm_, !is_clean || index_may_stay.has_value());
+  if (all_clean && is_first()) end_journal();
+}
+
+}  // namespace lockstep::checkpoint

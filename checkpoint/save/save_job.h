@@ -1,0 +1,106 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+#include "base/tensors/state_list.h"
+#include "checkpoint/bundle/bundle_index.h"
+#include "checkpoint/files/save_files.h"
+#include "checkpoint/files/save_lock.h"
+#include "checkpoint/save/saver.h"
+#include "checkpoint/save/shard_file.h"
+#include "checkpoint/save/staged_shard.h"
+
+namespace lockstep::checkpoint {
+
+/// One save from start to end, on one rank: the order of docs/checkpoint_format.md. Collective; all
+/// of it may run beside training, on a communicator of its own. Local work runs inside fault_of();
+/// collectives stand outside.
+class SaveJob {
+ public:
+  /// Rank 0's; null elsewhere.
+  struct Journal {
+    SaveLock* lock = nullptr;
+    std::set<int64_t>* own_saves = nullptr;  ///< numbers that may go as surplus
+  };
+
+  /// `memory` is this save's alone meanwhile. `staged` is called once, when the state may change
+  /// again, whatever becomes of the save.
+  SaveJob(const SaverOptions& options, dist::Communicator& comm, const StateList& state,
+          int64_t step, StagingBuffer* memory, std::function<void()> staged, Journal journal);
+  ~SaveJob();
+  SaveJob(const SaveJob&) = delete;
+  SaveJob& operator=(const SaveJob&) = delete;
+
+  /// The first fault of any rank, the same on all; nothing if the save is committed.
+  std::optional<Error> run();
+  /// After run() committed: surplus saves go, the state file is written. An Error(kBadData), the
+  /// same on all ranks, if something does not read back as it was written: the save was taken back
+  /// then, no state file names it, and none was removed. Other faults are warned of and left for
+  /// the next save.
+  std::optional<Error> tidy();
+
+  const std::string& prefix() const { return prefix_; }
+  int64_t bytes_written() const { return bytes_written_; }
+  int64_t dense_bytes() const { return dense_bytes_; }
+  double compare_s() const { return compare_s_; }
+
+ private:
+  bool is_first() const { return comm_.rank() == 0; }
+  void reached(SavePhase phase) const {
+    if (options_.at_phase) options_.at_phase(phase);
+  }
+  template <typename Body>
+  std::optional<Error> on_rank_0(const Body& body);
+  template <typename Body>
+  std::optional<Error> on_every_rank(const Body& body);
+
+  std::optional<Error> stage();
+  void remove_interrupted();
+  void note(std::set<int64_t> numbers) const;
+  void end_journal() const;
+  void begin_writing();
+  void finish_writing();
+  std::optional<Error> publish();
+  void write_entries() const;
+  BundleIndex collect_entries() const;
+  void write_index();
+  void rename_shard();
+  void commit();
+  void read_back();
+  void find_surplus();
+  void keep_surplus();
+  void write_state() const;
+  void note_surplus();
+  void remove_surplus();
+  void remove_own_files();
+
+  const SaverOptions& options_;
+  dist::Communicator& comm_;
+  const StateList& state_;
+  const int64_t number_;
+  const std::string prefix_;
+  const std::filesystem::path dir_;
+  const std::string shard_path_;
+  StagingBuffer* memory_;
+  std::function<void()> staged_;
+
+  std::vector<StoredTensor> pieces_;
+  std::optional<StagedShard> image_;
+  std::optional<ShardFile> file_;  // ends before the image that it reads
+  const Journal journal_;
+  std::set<int64_t> left_over_;           ///< rank 0: of earlier saves, not removed yet
+  int64_t index_bytes_ = 0;               ///< rank 0: size of the index,
+  uint32_t index_crc_ = 0;                ///< and its crc32c
+  std::vector<SaveName> kept_, surplus_;  ///< rank 0
+  int64_t bytes_written_ = 0, dense_bytes_ = 0;
+  double compare_s_ = 0;
+  bool replaced_ = false;  ///< rank 0: a save of this number was there
+  bool renamed_ = false, index_renamed_ = false;
+};
+
+}  // namespace lockstep::checkpoint

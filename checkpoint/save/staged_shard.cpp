@@ -1,0 +1,167 @@
+#include "checkpoint/save/staged_shard.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "checkpoint/bundle/string_tensor.h"
+#include "checkpoint/save/mask_index.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
+
+constexpr int64_t kChunkBytes = int64_t{1} << 20;  // copied, then checksummed from the cache
+
+int64_t rounded_up(int64_t num_bytes) {
+  return (num_bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+}
+
+TensorBox whole_box(const std::vector<int64_t>& shape) {
+  return {std::vector<int64_t>(shape.size(), 0), shape};
+}
+
+/// The range's elements as they lie in a file, in memory that is the tensor's own where it can be.
+at::Tensor stored_elements(const at::Tensor& tensor, const ElementRange& range) {
+  return tensor.detach()
+      .reshape({-1})
+      .narrow(0, range.begin_E, range.num_elements())
+      .cpu()
+      .resolve_conj()
+      .resolve_neg()
+      .contiguous();
+}
+
+/// `copied(num_bytes)` is called as it goes on.
+template <typename Copied>
+uint32_t copy_and_sum(const char* from, int64_t num_bytes, char* to, const Copied& copied) {
+  uint32_t crc = 0;
+  for (int64_t at = 0; at < num_bytes; at += kChunkBytes) {
+    const auto size = static_cast<size_t>(std::min(kChunkBytes, num_bytes - at));
+    std::memcpy(to + at, from + at, size);
+    crc = crc32c({to + at, size}, crc);
+    copied(at + static_cast<int64_t>(size));
+  }
+  return crc;
+}
+
+/// The elements of which `stored` are kept, without those that other ranks hold: these are
+/// anything.
+ElementRange held_elements(const StoredTensor& piece, const MaskIndex& kept,
+                           const ElementRange& stored) {
+  const ElementRange all = kept.elements(stored);
+  if (!piece.held_dense) return all;
+  for (const ElementRange& held : *piece.held_dense) {
+    const ElementRange kept_here = kept.stored(held);
+    if (kept_here.begin_E <= stored.begin_E && stored.begin_E < kept_here.end_E)
+      return {std::max(all.begin_E, held.begin_E), std::min(all.end_E, held.end_E)};
+  }
+  return all;
+}
+
+void pack(const StoredTensor& piece, const ElementRange& stored, char* to) {
+  const MaskIndex kept(piece.kept_bits, piece.tensor.numel());
+  const at::Tensor elements = piece.tensor.detach().cpu().contiguous();  // itself where it can be
+  const auto* items = static_cast<const char*>(elements.const_data_ptr());
+  if (!kept.pack(items, held_elements(piece, kept, stored), static_cast<int>(piece.element_bytes),
+                 to))
+    throw Error(
+        ExitCode::kBug, "checkpoint",
+        fmt::format("'{}': an element that its mask prunes is not 0, so a sparse save would "
+                    "lose it; set checkpoint.sparse: false",
+                    piece.name));
+}
+
+}  // namespace
+
+StagedShard::StagedShard(const std::vector<StoredTensor>& pieces,
+                         const std::vector<ShardItem>& parts, int32_t shard,
+                         StagingBuffer* memory) {
+  lay_out(pieces, parts, shard);
+  bytes_ = memory->take(rounded_up(num_bytes_));
+}
+
+int64_t StagedShard::bytes_of(const std::vector<StoredTensor>& pieces,
+                              const std::vector<ShardItem>& parts) {
+  StagedShard image;
+  image.lay_out(pieces, parts, 0);
+  return rounded_up(image.num_bytes_);
+}
+
+void StagedShard::lay_out(const std::vector<StoredTensor>& pieces,
+                          const std::vector<ShardItem>& parts, int32_t shard) {
+  for (const ShardItem& part : parts) add_slots(pieces[part.piece], part.range, shard);
+}
+
+void StagedShard::add_slots(const StoredTensor& piece, const ElementRange& range, int32_t shard) {
+  if (piece.is_text()) {
+    EncodedStrings encoded = encode_strings({piece.text});
+    Slot slot{&piece, range, {{shard, 0, 0, encoded.masked_crc}, {}}, std::move(encoded.bytes)};
+    const auto num_bytes = static_cast<int64_t>(slot.text.size());
+    return add_slot(std::move(slot), num_bytes);
+  }
+  if (piece.num_elements() == 0)
+    return add_slot({&piece, range, {{shard, 0, 0, masked_crc32c(0)}, whole_box(piece.shape)}, {}},
+                    0);
+  int64_t begin_E = range.begin_E;
+  for (TensorBox& box : boxes_of(range, piece.shape)) {
+    const ElementRange elements{begin_E, begin_E + box.num_elements()};
+    begin_E = elements.end_E;
+    add_slot({&piece, elements, {{shard, 0, 0, 0}, std::move(box)}, {}},
+             elements.num_elements() * piece.element_bytes);
+  }
+}
+
+void StagedShard::add_slot(Slot slot, int64_t num_bytes) {
+  slot.slice.offset = num_bytes > 0 ? rounded_up(num_bytes_) : num_bytes_;
+  slot.slice.num_bytes = num_bytes;
+  num_bytes_ = slot.slice.end();
+  slots_.push_back(std::move(slot));
+}
+
+void StagedShard::fill() {
+  try {
+    int64_t end = 0;
+    const auto zeros_to = [&](int64_t offset) {
+      if (offset > end)  // an empty shard has no memory
+        std::memset(bytes_.data() + end, 0, static_cast<size_t>(offset - end));
+    };
+    for (Slot& slot : slots_) {
+      zeros_to(slot.slice.offset);
+      fill_slot(&slot);
+      end = slot.slice.end();
+      level_.raise(end);
+    }
+    zeros_to(static_cast<int64_t>(bytes_.size()));
+    level_.raise(static_cast<int64_t>(bytes_.size()));
+  } catch (...) {
+    level_.give_up();
+    throw;
+  }
+}
+
+void StagedShard::fill_slot(Slot* slot) {
+  const StoredTensor& piece = *slot->piece;
+  char* to = bytes_.data() + slot->slice.offset;
+  if (piece.is_text()) {
+    slot->text.copy(to, slot->text.size());  // its crc is not that of the bytes
+    return;
+  }
+  uint32_t crc = 0;
+  if (piece.kept_bits.defined()) {
+    pack(piece, slot->range, to);
+    crc = crc32c({to, static_cast<size_t>(slot->slice.num_bytes)});
+  } else if (slot->slice.num_bytes > 0) {
+    const at::Tensor elements = stored_elements(piece.tensor, slot->range);
+    crc = copy_and_sum(static_cast<const char*>(elements.const_data_ptr()), slot->slice.num_bytes,
+                       to, [&](int64_t copied) { level_.raise(slot->slice.offset + copied); });
+  }
+  slot->slice.masked_crc = masked_crc32c(crc);
+}
+
+}  // namespace lockstep::checkpoint

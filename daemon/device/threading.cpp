@@ -1,0 +1,78 @@
+#include "daemon/device/threading.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "base/cores.h"
+#include "base/log.h"
+#include "dist/agree.h"
+
+namespace lockstep::daemon {
+namespace {
+
+/// This rank among those of its host that may run on the same cores.
+struct Sharers {
+  int place = 0;
+  int count = 1;
+};
+
+Sharers find_sharers(const std::vector<Core>& cores, const dist::ProcessInfo& process,
+                     dist::Communicator& control) {
+  const std::string mine = fmt::format("{} {}", process.node, cpu_list(cpus_of(cores)));
+  const std::vector<std::string> all = dist::gather_texts(control, mine);
+  const auto self = all.begin() + control.rank();
+  return {.place = static_cast<int>(std::count(all.begin(), self, mine)),
+          .count = static_cast<int>(std::count(all.begin(), all.end(), mine))};
+}
+
+bool binds(const RunOptions& options, const std::vector<Core>& cores, const Sharers& sharers) {
+  if (options.bind_cores != "auto") return options.bind_cores == "true";
+  const bool has_numa = !cores.empty() && cores.front().numa_node != cores.back().numa_node;
+  return has_numa && sharers.count > 1 && static_cast<size_t>(sharers.count) <= cores.size();
+}
+
+int64_t num_threads(const RunOptions& options, const std::vector<Core>& share) {
+  if (options.threads > 0) return options.threads;
+  if (options.is_elastic()) return 1;  // the share differs between world sizes; bits must not
+  return std::max<int64_t>(1, static_cast<int64_t>(share.size()));
+}
+
+}  // namespace
+
+void keep_freed_memory() {
+  setenv("THP_MEM_ALLOC_ENABLE", "1", /*overwrite=*/0);  // LibTorch's: large tensors on huge pages
+  for (const char* name :
+       {"MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"})
+    if (std::getenv(name) != nullptr) return;
+  constexpr int kKeepBytes = 1 << 30;
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, kKeepBytes);
+}
+
+void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process,
+                    dist::Communicator& control) {
+  const std::vector<Core> cores = allowed_cores();
+  const Sharers sharers = find_sharers(cores, process, control);
+  const std::vector<Core> share = share_of_cores(cores, sharers.place, sharers.count);
+  const bool is_bound = binds(options, cores, sharers) && bind_this_thread(cpus_of(share));
+  const int64_t threads = num_threads(options, share);
+  at::set_num_threads(static_cast<int>(threads));
+  at::globalContext().setFlushDenormal(true);  // threads made from here on do the same
+  at::globalContext().setDeterministicAlgorithms(options.deterministic != "false", false);
+  if (process.rank == 0)
+    log::info("start",
+              fmt::format("{} compute thread(s) a rank; {} of {} core(s), which {} rank(s) share",
+                          threads,
+                          is_bound ? fmt::format("bound to cpus {}", cpu_list(cpus_of(share)))
+                                   : std::string("not bound to any"),
+                          cores.size(), sharers.count));
+}
+
+}  // namespace lockstep::daemon

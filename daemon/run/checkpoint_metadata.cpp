@@ -1,0 +1,91 @@
+#include "daemon/run/checkpoint_metadata.h"
+
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "recal/timeline/timeline_changes.h"
+
+namespace lockstep::daemon {
+namespace {
+
+std::map<std::string, std::string> parse_settings(const std::string& text) {
+  std::map<std::string, std::string> settings;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const size_t mark = line.find('=');
+    if (mark != std::string::npos) settings[line.substr(0, mark)] = line.substr(mark + 1);
+  }
+  return settings;
+}
+
+bool concerns_training(const std::string& key) {
+  for (const char* section : {"run.project_dir", "run.name", "run.grace_s", "run.expect",
+                              "metrics.", "summary.", "eval.", "recipe"})
+    if (key.rfind(section, 0) == 0) return false;
+  return true;
+}
+
+}  // namespace
+
+StateList CheckpointMetadata::state(const checkpoint::CheckpointOptions& saved) {
+  StateList all{
+      {"_lockstep/sampler/global_batch_size", view_of(&global_batch_size)},
+      {"_lockstep/sampler/steps_per_epoch", view_of(&steps_per_epoch)},
+      {"_lockstep/sampler/shuffle", view_of(&shuffle)},
+      {"_lockstep/sampler/data_sha256", {}, &data_sha256},
+      {.key = "_lockstep/data/num_classes", .tensor = view_of(&num_classes), .value_if_missing = 0},
+      {.key = "_lockstep/data/input_shape", .text = &input_shape, .value_if_missing = 0},
+      {"_lockstep/timeline", {}, &timeline},
+      {"_lockstep/settings", {}, &settings}};
+  if (saved.includes("random")) all.push_back({"_lockstep/random/seed", view_of(&seed)});
+  return all;
+}
+
+void require_compatible(const CheckpointMetadata& saved, const CheckpointMetadata& now) {
+  std::string faults;
+  const auto compare = [&](const std::string& key, const auto& before, const auto& after,
+                           const std::string& means) {
+    if (before != after)
+      faults += fmt::format("\n  {} was {} and is now {}: {}", key, before, after, means);
+  };
+  compare("run.seed", saved.seed, now.seed, "the sample order would change in mid-epoch");
+  compare("data.shuffle", saved.shuffle, now.shuffle, "the sample order would change in mid-epoch");
+  compare("the global batch", saved.global_batch_size, now.global_batch_size,
+          "steps and epochs would no longer mean the same (with data.batch_size_per_rank, keep the "
+          "world size)");
+  compare("the steps of an epoch", saved.steps_per_epoch, now.steps_per_epoch,
+          "every schedule would shift");
+  compare("the training data's sha256", saved.data_sha256, now.data_sha256,
+          "the data changed since the save");
+  if (!faults.empty())
+    throw Error(ExitCode::kConfig, "resume",
+                "this run cannot go on from the save:" + faults +
+                    "\nset the values back, or start anew in another run.project_dir")
+        .everywhere();
+}
+
+std::vector<std::string> recipe_changes(const CheckpointMetadata& saved,
+                                        const CheckpointMetadata& now, int64_t step) {
+  return recal::timeline_changes(saved.timeline, now.timeline, step);
+}
+
+std::vector<std::string> changes_since(const CheckpointMetadata& saved,
+                                       const CheckpointMetadata& now) {
+  std::vector<std::string> changes;
+  const auto before = parse_settings(saved.settings), after = parse_settings(now.settings);
+  for (const auto& [key, value] : after) {
+    const auto old = before.find(key);
+    const std::string was = old == before.end() ? "not set" : old->second;
+    if (was != value && concerns_training(key))
+      changes.push_back(fmt::format("{} was {}, is {}", key, was, value));
+  }
+  for (const auto& [key, value] : before)
+    if (!after.contains(key) && concerns_training(key))
+      changes.push_back(fmt::format("{} was {}, is not set", key, value));
+  return changes;
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,75 @@
+#include "daemon/run/run_directory.h"
+
+#include <algorithm>
+
+#include <unistd.h>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "checkpoint/files/shared_folder.h"
+#include "dist/agree.h"
+
+namespace lockstep::daemon {
+namespace {
+
+/// The other ranks wait inside a collective while rank 0 looks for another run's heartbeat.
+files::FolderLockTimes lock_times(const RunConfig& config) {
+  return {.heartbeat_patience_s = std::clamp(0.8 * config.sync.timeout_s, 12.0, 30.0)};
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& process,
+                           dist::Communicator& control)
+    : config_(config), process_(process), control_(control) {
+  (void)dist::on_all_ranks(control, [&] {
+    std::error_code ignored;
+    if (process.rank == 0 && std::filesystem::is_directory(config.run.folder(), ignored))
+      lock_.emplace(config.run.folder(), lock_times(config));
+    return true;
+  });
+}
+
+void RunDirectory::open() {
+  (void)dist::on_all_ranks(control_, [&] {
+    if (process_.rank == 0) open_as_first();
+    return true;
+  });
+  if (config_.checkpoint.enabled)
+    checkpoint::require_shared(config_.run.folder() / "checkpoints", process_.node, control_);
+  (void)dist::on_all_ranks(control_, [&] {
+    open_log();
+    return true;
+  });
+}
+
+void RunDirectory::open_as_first() {
+  files::make_folders(config_.run.folder());
+  if (!lock_) {
+    lock_.emplace(config_.run.folder(), lock_times(config_));
+    if (!files::list(config_.run.folder() / "checkpoints").empty())
+      throw Error(ExitCode::kCannotCreate, "start",
+                  config_.run.folder().string() +
+                      " was made and used by another run meanwhile: run again to go on from there");
+  }
+  if (config_.checkpoint.enabled) files::make_folders(config_.run.folder() / "checkpoints");
+  files::remove_file(config_.run.folder() / "summary.json");
+}
+
+void RunDirectory::open_log() const {
+  const std::filesystem::path logs = config_.run.folder() / "logs";
+  files::require_writable(logs);
+  log::configure({.rank = process_.rank,
+                  .world_size = process_.world_size,
+                  .file = (logs / fmt::format("rank{}.log", process_.rank)).string()});
+  log::info("start",
+            fmt::format("rank {} of {} on {} (local rank {}), {} compute thread(s), pid {}",
+                        process_.rank, process_.world_size, process_.node, process_.local_rank,
+                        at::get_num_threads(), ::getpid()));
+}
+
+}  // namespace lockstep::daemon

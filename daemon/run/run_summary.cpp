@@ -1,0 +1,108 @@
+#include "daemon/run/run_summary.h"
+
+#include <fmt/format.h>
+
+#include "base/files/files.h"
+#include "base/log.h"
+#include "train/summary.h"
+
+namespace lockstep::daemon {
+namespace {
+
+struct End {
+  const char* reason;
+  ExitCode code;
+};
+
+End end_of(train::RunEnd end) {
+  switch (end) {
+    case train::RunEnd::kFinished:
+      return {"finished", ExitCode::kDone};
+    case train::RunEnd::kStopped:
+      return {"stopped", ExitCode::kStopped};
+    case train::RunEnd::kEnded:
+      return {"ended", ExitCode::kStopped};
+    case train::RunEnd::kNotSaved:
+      return {"not_saved", ExitCode::kIo};
+  }
+  return {"", ExitCode::kBug};
+}
+
+std::filesystem::path summary_path(const TrainingContext& assembly) {
+  return assembly.config.run.folder() / "summary.json";
+}
+
+/// For a look after the process is gone, or for node exporter's textfile collector. Nobody's run
+/// fails for it.
+void keep_last_page(const Telemetry& watchers, const TrainingContext& assembly) {
+  const auto path =
+      assembly.config.run.folder() / "logs" / fmt::format("rank{}.prom", assembly.control.rank());
+  try {
+    files::write_atomically(path, watchers.page());
+  } catch (const Error& fault) {
+    log::warning("metrics", fault.what());
+  }
+}
+
+void tell(const train::Summary& summary, const std::filesystem::path& path) {
+  const std::string tested = summary.eval ? fmt::format(", test accuracy {:.4f}, test loss {:.4f}",
+                                                        summary.eval->accuracy, summary.eval->loss)
+                                          : "";
+  log::info("run", fmt::format("{} after {} steps ({:.2f} epochs){}, sparsity {:.4f}, {:.0f} "
+                               "samples/s",
+                               summary.exit_reason, summary.steps, summary.epochs, tested,
+                               summary.sparsity, summary.samples_per_second));
+  log::info("run", fmt::format("checkpoint {}, metrics {}, summary {}",
+                               summary.checkpoint.empty() ? "none" : summary.checkpoint,
+                               summary.metrics_address.empty()
+                                   ? "off"
+                                   : "http://" + summary.metrics_address + "/metrics",
+                               path.string()));
+}
+
+}  // namespace
+
+ExitCode conclude(const train::RunResult& result, const TrainingContext& assembly,
+                  const train::Recorder& recorder, const Telemetry& watchers,
+                  const std::optional<Resumed>& resumed) {
+  const End end = end_of(result.end);
+  if (assembly.control.rank() == 0) {
+    const train::Summary summary{
+        .exit_reason = end.reason,
+        .exit_code = static_cast<int>(end.code),
+        .steps = assembly.clock.step,
+        .epochs = assembly.clock.epoch(),
+        .world_size = assembly.control.world_size(),
+        .train_loss = recorder.last_loss(),
+        .eval = result.eval,
+        .sparsity = assembly.recipe.sparsity(),
+        .num_prunable_weights = assembly.num_prunable_weights(),
+        .samples_per_second = recorder.samples_per_second(),
+        .checkpoint = result.checkpoint,
+        .resumed_from_step = resumed ? std::optional(resumed->step) : std::nullopt,
+        .parameters_sha256 = train::parameters_sha256(assembly.model->params()),
+        .metrics_address = watchers.address()};
+    train::write_summary(summary_path(assembly), summary);
+    tell(summary, summary_path(assembly));
+  }
+  keep_last_page(watchers, assembly);
+  return end.code;
+}
+
+void conclude_failed(const std::exception& error, const TrainingContext& assembly) {
+  if (assembly.control.rank() != 0) return;
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const ExitCode code = known != nullptr ? known->code() : ExitCode::kBug;
+  try {
+    train::write_summary(summary_path(assembly), {.exit_reason = "failed",
+                                                  .exit_code = static_cast<int>(code),
+                                                  .error = error.what(),
+                                                  .steps = assembly.clock.step,
+                                                  .epochs = assembly.clock.epoch(),
+                                                  .world_size = assembly.control.world_size()});
+  } catch (const std::exception& fault) {
+    log::warning("run", fault.what());
+  }
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,103 @@
+#include "daemon/run/telemetry.h"
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/config/version.h"
+#include "dist/agree.h"
+
+namespace lockstep::daemon {
+namespace {
+
+std::optional<int64_t> restarts_from_environment() {
+  for (const char* name : {"SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"})
+    if (const char* text = std::getenv(name)) return parse_integer(text);
+  return std::nullopt;
+}
+
+metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& process,
+                            const LibraryVersions& libraries,
+                            const std::vector<std::string>& modifiers) {
+  const VersionFacts facts = version_facts();
+  return {.version = facts.version,
+          .commit = facts.commit,
+          .torch_version = facts.torch,
+          .mpi_version = libraries.mpi.substr(0, libraries.mpi.find(',')),
+          .nccl_version = libraries.nccl,
+          .run_name = config.run.name,
+          .model = config.model.type,
+          .launcher = process.launcher,
+          .config_sha = config.digest().substr(0, 12),
+          .rank = process.rank,
+          .local_rank = process.local_rank,
+          .node = process.node,
+          .world_size = process.world_size,
+          .is_root = process.rank == 0,
+          .modifiers = modifiers,
+          .param_groups = {kParamGroupNames.begin(), kParamGroupNames.end()},
+          .restarts = restarts_from_environment()};
+}
+
+}  // namespace
+
+Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
+                     const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
+                     dist::Communicator& control)
+    : metrics_(run_facts(config, process, libraries, modifiers)),
+      exposition_({.run_name = config.run.name,
+                   .rank = process.rank,
+                   .turn_limit_s = config.metrics.turn_limit_s,
+                   .step_limit_s = config.metrics.step_limit_s},
+                  health_, [this] { return metrics_.page(); }) {
+  (void)dist::on_all_ranks(control, [&] {
+    listen(config, process);
+    return true;
+  });
+}
+
+void Telemetry::note_restoring() {
+  metrics_.set_state(metrics::RunState::kRestoring);
+  health_.note_state(metrics::RunState::kRestoring);
+}
+
+void Telemetry::note_restored() {
+  metrics_.set_state(metrics::RunState::kInitializing);
+  health_.note_restored();
+}
+
+void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo& process,
+                                dist::Communicator& control) {
+  const std::string mine =
+      server_ ? metrics::reachable_address(server_->address(), process.node) + "\n" + process.node
+              : "";
+  const std::vector<std::string> texts = dist::gather_texts(control, mine);
+  if (process.rank != 0) return;
+  std::vector<metrics::Target> targets;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    const size_t mark = texts[rank].find('\n');
+    if (mark == std::string::npos) continue;
+    targets.push_back({texts[rank].substr(0, mark),
+                       {{"run", config.run.name},
+                        {"rank", std::to_string(rank)},
+                        {"node", texts[rank].substr(mark + 1)}}});
+  }
+  if (!targets.empty()) targets_.emplace(config.run.folder() / "targets.json", targets);
+}
+
+void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process) {
+  const std::optional<metrics::ListenAddress> wanted =
+      config.metrics.listen_for(process.rank, process.local_rank);
+  if (!wanted) return;
+  http_metrics_.emplace(metrics_.registry());
+  server_.emplace(
+      metrics::HttpOptions{.listen = *wanted, .fall_back_to_any_port = true},
+      [this](std::string_view target) { return exposition_.handle(target); }, &*http_metrics_);
+  const bool moved = wanted->port != 0 && server_->address().port != wanted->port;
+  log::info("metrics", fmt::format("http://{}/metrics{}", server_->address().text(),
+                                   moved ? fmt::format(" (port {} was taken)", wanted->port) : ""));
+}
+
+}  // namespace lockstep::daemon

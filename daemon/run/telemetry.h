@@ -1,0 +1,57 @@
+#pragma once
+
+#include <optional>
+
+#include "daemon/config/run_config.h"
+#include "dist/communicator.h"
+#include "dist/process_info.h"
+#include "metrics/exposition.h"
+#include "metrics/health.h"
+#include "metrics/http/http_server.h"
+#include "metrics/http_metrics.h"
+#include "metrics/targets_file.h"
+#include "metrics/training_metrics.h"
+
+namespace lockstep::daemon {
+
+struct LibraryVersions {
+  std::string mpi;   ///< empty: not used
+  std::string nccl;  ///< empty: not used
+};
+
+/// What this process shows of itself: its series, its health, its pages and, on rank 0, the run's
+/// targets.json.
+class Telemetry {
+ public:
+  /// Collective. Throws Error (kConfig, kCannotCreate) on every rank if some rank cannot listen.
+  Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
+            const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
+            dist::Communicator& control);
+
+  /// Collective. Rank 0 writes <project_dir>/targets.json, which lives as long as this object.
+  /// Throws Error on rank 0 alone if it cannot.
+  void publish_targets(const RunConfig& config, const dist::ProcessInfo& process,
+                       dist::Communicator& control);
+
+  /// Around the reading of a save: the run's state is restoring meanwhile, and the probes wait.
+  void note_restoring();
+  void note_restored();
+
+  metrics::TrainingMetrics& metrics() { return metrics_; }
+  metrics::Health& health() { return health_; }
+  std::string page() const { return metrics_.page(); }
+  /// "127.0.0.1:9464"; empty where no page is served.
+  std::string address() const { return server_ ? server_->address().text() : ""; }
+
+ private:
+  void listen(const RunConfig& config, const dist::ProcessInfo& process);
+
+  metrics::TrainingMetrics metrics_;
+  metrics::Health health_;
+  metrics::Exposition exposition_;
+  std::optional<metrics::HttpMetrics> http_metrics_;
+  std::optional<metrics::HttpServer> server_;
+  std::optional<metrics::TargetsFile> targets_;
+};
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,180 @@
+#include "daemon/run/training_context.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/run/pruned_state.h"
+#include "train/step/layout.h"
+
+namespace lockstep::daemon {
+namespace {
+
+data::SamplerOptions sampler_options(const RunConfig& config, const data::Dataset& dataset,
+                                     int world_size) {
+  return {.num_samples = dataset.num_samples(),
+          .global_batch_size = config.data.global_batch(world_size),
+          .seed = config.run.seed,
+          .shuffle = config.data.shuffle,
+          .drop_last = config.data.drop_last};
+}
+
+optim::BufferPlan first_plan(const ParamTable& params, int64_t bucket_bytes) {
+  return train::plan_layout(params, std::vector<bool>(params.size(), true), bucket_bytes);
+}
+
+/// The cap that the run file sets, if any.
+std::optional<int64_t> step_limit(const train::TrainOptions& options, int64_t steps_per_epoch) {
+  std::optional<int64_t> limit = options.max_steps;
+  if (options.max_epochs) {
+    const int64_t steps = *options.max_epochs * steps_per_epoch;
+    limit = std::min(limit.value_or(steps), steps);
+  }
+  return limit;
+}
+
+/// The parameters outside the scopes, ascending; none if there are no scopes.
+std::vector<int64_t> frozen_by(const NameScopes& trainable, const ParamTable& params) {
+  if (trainable.empty()) return {};
+  std::vector<std::string> names;
+  std::vector<int64_t> frozen;
+  for (const Param& param : params) {
+    if (!trainable.cover(param.name)) frozen.push_back(static_cast<int64_t>(names.size()));
+    names.push_back(param.name);
+  }
+  trainable.require_matches("train.trainable_scopes", names);
+  return frozen;
+}
+
+recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const model::Model& model,
+                                                int64_t steps_per_epoch) {
+  recal::ScheduledModifierManager manager(config.recipe);
+  Diagnostics faults;
+  manager.attach(model.params(),
+                 {.steps_per_epoch = steps_per_epoch,
+                  .base_learning_rate = config.optimizer.learning_rate,
+                  .optimizer_type = config.optimizer.type,
+                  .learning_rate_decay_type = config.optimizer.decay.type,
+                  .layers = model.layers(),
+                  .max_steps = step_limit(config.train, steps_per_epoch),
+                  .frozen_at_start = frozen_by(config.train.trainable_scopes, model.params()),
+                  .updates_keep_zeros = true},
+                 &faults);
+  faults.throw_if_any("recipe");
+  return manager;
+}
+
+std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config) {
+  if (!config.data.eval) return nullptr;
+  std::unique_ptr<data::Dataset> eval = data::make_dataset(*config.data.eval);
+  if (eval->input_shape() != train.input_shape() || eval->num_classes() != train.num_classes())
+    throw Error(
+        ExitCode::kConfig, "data",
+        fmt::format(
+            "data.eval has inputs [{}] and {} classes, data.train [{}] and {}: they must be alike",
+            fmt::join(eval->input_shape(), ", "), eval->num_classes(),
+            fmt::join(train.input_shape(), ", "), train.num_classes()));
+  return eval;
+}
+
+std::string prefix_of(const RunConfig& config) {
+  return (config.run.folder() / "checkpoints" / config.checkpoint.prefix).string();
+}
+
+checkpoint::SaverOptions saver_options(const RunConfig& config) {
+  return {.prefix = prefix_of(config),
+          .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max,
+          .keep_every = config.checkpoint.keep_every,
+          .sparse = config.checkpoint.sparse,
+          .compare_replicas = true};
+}
+
+void append(const StateList& part, StateList* all) {
+  all->insert(all->end(), part.begin(), part.end());
+}
+
+}  // namespace
+
+std::string model_key(const std::string& param_name) { return "model/" + slashed(param_name); }
+
+TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& control_,
+                                 dist::Communicator& data_comm, dist::Communicator& save_comm)
+    : config(config_),
+      control(control_),
+      train_data(data::make_dataset(config.data.train)),
+      eval_data(eval_data_like(*train_data, config)),
+      sampler(sampler_options(config, *train_data, control.world_size())),
+      loader(*train_data, sampler, control.rank(), control.world_size()),
+      clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
+      model(model::make_model(config.model, train_data->input_shape(), train_data->num_classes(),
+                              config.run.seed)),
+      arena(model->params(), first_plan(model->params(), config.sync.bucket_bytes),
+            data_comm.device()),
+      reducer(data_comm, arena.buffers(), model->params(), config.sync),
+      optimizer(optim::make_optimizer(config.optimizer, arena.buffers(), model->params())),
+      loss_scale(config.train.loss_scale, config.train.precision == "fp16"),
+      recipe(attached_recipe(config, *model, clock.steps_per_epoch)),
+      facts{.seed = config.run.seed,
+            .global_batch_size = config.data.global_batch(control.world_size()),
+            .steps_per_epoch = clock.steps_per_epoch,
+            .shuffle = config.data.shuffle ? 1 : 0,
+            .num_classes = train_data->num_classes(),
+            .input_shape = fmt::format("[{}]", fmt::join(train_data->input_shape(), ", ")),
+            .data_sha256 = train_data->digest(),
+            .timeline = recipe.timeline().canonical_text(),
+            .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
+      saver(saver_options(config), save_comm),
+      schedule(config.checkpoint, control) {
+  model->move_buffers_to(data_comm.device());
+  model->set_layer_hook(recipe.layer_hook());
+}
+
+std::string TrainingContext::save_prefix() const { return prefix_of(config); }
+
+StateList TrainingContext::state() {
+  const checkpoint::CheckpointOptions& saved = config.checkpoint;
+  StateList all;
+  for (const Param& param : model->params())
+    all.push_back({.key = model_key(param.name), .tensor = param.tensor.detach(), .steady = true});
+  for (const model::Buffer& buffer : model->buffers())
+    all.push_back({model_key(buffer.name), buffer.tensor, nullptr});
+  if (saved.includes("optimizer")) {
+    append(optimizer->state(), &all);
+    append(loss_scale.state(), &all);
+  }
+  if (saved.includes("modifiers")) append(recipe.state(), &all);
+  if (saved.includes("modifiers") && saved.sparse) say_what_is_pruned(recipe.masks(), &all);
+  append(facts.state(saved), &all);
+  if (saved.includes("clock")) {
+    append(sampler.state(), &all);
+    append(reducer.state(), &all);
+    all.push_back({"_lockstep/step", view_of(&clock.step), nullptr});
+  }
+  return all;
+}
+
+int64_t TrainingContext::total_steps() const {
+  std::optional<int64_t> steps = recipe.total_steps();
+  if (const std::optional<int64_t> limit = step_limit(config.train, clock.steps_per_epoch))
+    steps = std::min(steps.value_or(*limit), *limit);
+  if (!steps)
+    throw Error(ExitCode::kConfig, "config",
+                "nothing says how long to train: the recipe has no end; give it an "
+                "!EpochRangeModifier, or set train.max_steps or train.max_epochs");
+  return *steps;
+}
+
+int64_t TrainingContext::num_parameters() const {
+  int64_t num_elements = 0;
+  for (const Param& param : model->params()) num_elements += param.tensor.numel();
+  return num_elements;
+}
+
+int64_t TrainingContext::num_prunable_weights() const {
+  int64_t num_weights = 0;
+  for (const Param& param : model->params())
+    if (param.prunable) num_weights += param.tensor.numel();
+  return num_weights;
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/step_clock.h"
+#include "checkpoint/save/saver.h"
+#include "checkpoint/save_schedule.h"
+#include "daemon/config/run_config.h"
+#include "daemon/run/checkpoint_metadata.h"
+#include "data/loader.h"
+#include "dist/process_info.h"
+#include "dist/reducer/gradient_reducer.h"
+#include "optim/flat_params.h"
+#include "recal/scheduled_modifier_manager.h"
+#include "train/step/loss_scale.h"
+
+namespace lockstep::daemon {
+
+/// A parameter's name in a save: blocks.0.conv.weight -> model/blocks/0/conv/weight.
+std::string model_key(const std::string& param_name);
+
+/// Data, model, optimizer, recipe and saver of one rank, built in this order from the run file,
+/// gone in reverse. No message is sent while it is built; a fault is this rank's own.
+class TrainingContext {
+ public:
+  /// `save_comm` is the saver's alone. The communicators must outlive it. Throws Error (kConfig,
+  /// kInputMissing, kBadData).
+  TrainingContext(const RunConfig& config, dist::Communicator& control,
+                  dist::Communicator& data_comm, dist::Communicator& save_comm);
+
+  /// What a save holds: model, optimizer, masks, positions, facts of the run. Live memory of this
+  /// object, until the next step; of an optimizer that is divided (sync.shard_optimizer) what this
+  /// rank owns.
+  StateList state();
+  /// Steps of the whole run: what the recipe says, capped by train.max_steps and max_epochs.
+  int64_t total_steps() const;
+  int64_t num_parameters() const;  ///< elements
+  int64_t num_prunable_weights() const;
+  /// DIR/model.ckpt of the run's own saves.
+  std::string save_prefix() const;
+
+  const RunConfig& config;
+  dist::Communicator& control;
+  const std::unique_ptr<data::Dataset> train_data;
+  const std::unique_ptr<data::Dataset> eval_data;  ///< null: no evaluation
+  data::Sampler sampler;
+  data::Loader loader;
+  StepClock clock;
+  const std::unique_ptr<model::Model> model;
+  optim::FlatParams arena;
+  dist::GradientReducer reducer;
+  const std::unique_ptr<optim::Optimizer> optimizer;
+  train::LossScale loss_scale;
+  recal::ScheduledModifierManager recipe;
+  CheckpointMetadata facts;
+  checkpoint::Saver saver;
+  checkpoint::SaveSchedule schedule;
+};
+
+}  // namespace lockstep::daemon

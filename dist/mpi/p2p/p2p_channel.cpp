@@ -1,0 +1,163 @@
+#include "dist/mpi/p2p/p2p_channel.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace lockstep::dist::mpi {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr int kNoteTag = 0;
+constexpr double kValuesPatience = 1.25;  // of ranks that wait for each other in chains
+constexpr auto kLookForPeers = std::chrono::milliseconds(500);
+
+// A rank that has not come may compute for long: sleep. One that has come is sending, and both
+// sides must keep asking for bytes to move; but a yield would give the turn away for long.
+BackOff for_notes() { return BackOff(microseconds(20)); }
+// Between two questions the buffers of sockets must not run empty: at 10 Gbit/s 50 us are 60 KB.
+BackOff for_values() { return BackOff(microseconds(20), microseconds(50)); }
+
+}  // namespace
+
+P2pChannel::P2pChannel(Transport& transport, int direct_ranks)
+    : transport_(transport),
+      is_direct_(transport.num_ranks() <= direct_ranks),
+      peers_N_(transport.gather_peers()),
+      own_(std::make_unique<Note>()) {
+  for (const Peer& peer : peers_N_) seen_here_N_.push_back(is_running_here(peer));
+  const int num = num_ranks();
+  for (int distance = 1; distance < num; distance = is_direct_ ? distance + 1 : distance * 2) {
+    sources_.push_back((rank() + num - distance) % num);
+    targets_.push_back((rank() + distance) % num);
+  }
+  notes_.resize(sources_.size());
+}
+
+void P2pChannel::send(const std::byte* bytes, int64_t num_bytes, int to, int tag, Batch* batch) {
+  batch->requests_.push_back(transport_.send(bytes, num_bytes, to, tag));
+  batch->ranks_.push_back(to);
+  batch->is_receive_.push_back(false);
+}
+
+void P2pChannel::receive(std::byte* bytes, int64_t num_bytes, int from, int tag, Batch* batch) {
+  batch->requests_.push_back(transport_.receive(bytes, num_bytes, from, tag));
+  batch->ranks_.push_back(from);
+  batch->is_receive_.push_back(true);
+}
+
+void P2pChannel::number(Call call) {
+  finish(&notes_sent_, for_notes());
+  call.number = own_->call.number + 1;
+  own_->call = call;
+}
+
+void P2pChannel::receive_note(size_t source) {
+  receive(reinterpret_cast<std::byte*>(&notes_[source]), sizeof(Note), sources_[source], kNoteTag,
+          &notes_due_);
+}
+
+void P2pChannel::begin(Call call, const std::byte* values, int64_t num_bytes) {
+  check(num_bytes <= (is_direct_ ? kNoteBytes : 0), "a note too large");
+  number(call);
+  if (num_bytes > 0) std::memcpy(own_->values, values, static_cast<size_t>(num_bytes));
+  for (size_t i = 0; i < sources_.size(); ++i) receive_note(i);
+  const auto note_bytes = static_cast<int64_t>(offsetof(Note, values)) + num_bytes;
+  for (const int target : targets_)
+    send(reinterpret_cast<const std::byte*>(own_.get()), note_bytes, target, kNoteTag,
+         &notes_sent_);
+}
+
+void P2pChannel::wait_for_notes() {
+  if (notes_due_.empty()) return;
+  finish(&notes_due_, for_notes());
+  for (size_t i = 0; i < sources_.size(); ++i) compare(i);
+}
+
+/// A note goes out once those before it have come, so it tells of twice as many ranks each time.
+void P2pChannel::meet(Call call) {
+  if (is_direct_) {
+    begin(call);
+    return wait_for_notes();
+  }
+  number(call);
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    receive_note(i);
+    send(reinterpret_cast<const std::byte*>(own_.get()), offsetof(Note, values), targets_[i],
+         kNoteTag, &notes_sent_);
+    finish(&notes_due_, for_notes(), i == 0 ? 1 : kValuesPatience);
+    compare(i);
+  }
+}
+
+void P2pChannel::compare(size_t source) const {
+  require_same_call(own_->call, peers_N_[rank()].world_rank, notes_[source].call,
+                    peers_N_[sources_[source]].world_rank);
+}
+
+const std::byte* P2pChannel::note_values(int r) const {
+  if (r == rank()) return own_->values;
+  return notes_[static_cast<size_t>((rank() + num_ranks() - r) % num_ranks() - 1)].values;
+}
+
+void P2pChannel::wait(Batch* batch) {
+  wait_for_notes();
+  finish(batch, for_values(), is_direct_ ? 1 : kValuesPatience);
+}
+
+bool P2pChannel::are_done(Batch* batch) const {
+  try {
+    return transport_.test_all(batch->requests_);
+  } catch (Error& error) {
+    error.append(fmt::format(" (a message of {} failed)", text_of(own_->call)));
+    throw;
+  }
+}
+
+void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
+  BackOff::Clock::duration next_look = kLookForPeers;
+  bool seen_gone = false;
+  while (!batch->empty() && !are_done(batch)) {
+    back_off.pause();
+    if (back_off.waited() < next_look) continue;
+    look_after(batch, std::chrono::duration<double>(back_off.waited()).count(), patience,
+               &seen_gone);
+    next_look = back_off.waited() + kLookForPeers;
+  }
+  batch->requests_.clear();
+  batch->ranks_.clear();
+  batch->is_receive_.clear();
+}
+
+/// What a rank sent before it ended still arrives, so it must be seen gone twice.
+void P2pChannel::look_after(Batch* batch, double waited_s, double patience, bool* seen_gone) const {
+  const std::vector<Missing> missing = missing_in(batch);
+  if (missing.empty()) return;
+  const bool any_gone =
+      std::any_of(missing.begin(), missing.end(), [](const Missing& one) { return one.is_gone; });
+  if (waited_s >= timeout_s_ * patience || (any_gone && *seen_gone))
+    throw_missing(own_->call, missing, waited_s, in_chains_);
+  *seen_gone = any_gone;
+}
+
+std::vector<Missing> P2pChannel::missing_in(Batch* batch) const {
+  std::vector<bool> waits_for_N(num_ranks());
+  for (const bool is_receive : {true, false}) {  // who sends nothing, else who takes nothing
+    for (size_t i = 0; i < batch->requests_.size(); ++i)
+      if (batch->is_receive_[i] == is_receive && !transport_.test(&batch->requests_[i]))
+        waits_for_N[batch->ranks_[i]] = true;
+    if (std::find(waits_for_N.begin(), waits_for_N.end(), true) != waits_for_N.end()) break;
+  }
+  std::vector<Missing> missing;
+  for (int r = 0; r < num_ranks(); ++r)
+    if (waits_for_N[r])
+      missing.push_back({peers_N_[r], seen_here_N_[r] && !is_running_here(peers_N_[r])});
+  return missing;
+}
+
+}  // namespace lockstep::dist::mpi

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dist/communicator.h"
+#include "dist/mpi/p2p/chunked_all_reduce.h"
+#include "dist/mpi/p2p/p2p_channel.h"
+#include "dist/mpi/p2p/transport.h"
+#include "dist/mpi/p2p/tree_exchange.h"
+
+namespace lockstep::dist::mpi {
+
+/// How a P2pCommunicator exchanges.
+struct MessageOptions {
+  double timeout_s = 300;
+  int direct_ranks = P2pChannel::kDirectRanks;  ///< up to so many ranks send to all others
+};
+
+/// Collectives over messages between CPUs. Every call is done when it returns.
+///
+/// More than `direct_ranks` ranks: dist/mpi/p2p/tree_exchange.h, about 2 log2 N messages a rank for
+/// each collective, and log2 N notes (dist/mpi/p2p/p2p_channel.h). Up to there each rank sends to
+/// each other, which is N squared messages but one or two stages. Cost of all_reduce of S bytes
+/// then, sent by each rank: small tensors (S <= 4 KiB, N * S <= 64 KiB) go whole to every rank with
+/// its note, S * (N - 1); larger ones 2 * S * (N - 1) / N: piece r goes to rank r, which adds the N
+/// pieces, and back to all. MPI's own reductions choose their order by size and rank count, so
+/// their bits would depend on both. Tensors travel in chunks, several at a time, which bounds the
+/// scratch memory and keeps both directions of a link busy.
+class P2pCommunicator final : public Communicator {
+ public:
+  /// Makes the children, after all ranks have come; collective over the transport's ranks.
+  using Split = std::function<std::unique_ptr<Communicator>(int color, int key)>;
+
+  /// Collective.
+  P2pCommunicator(std::unique_ptr<Transport> transport, const MessageOptions& options, Split split);
+
+  int rank() const override { return mail_.rank(); }
+  int world_size() const override { return mail_.num_ranks(); }
+  at::Device device() const override { return at::kCPU; }
+
+  [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
+  [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
+                                                     at::Tensor values_NK) override;
+  [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override;
+  void broadcast(at::Tensor values_K, int root) override;
+  void barrier() override;
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  int64_t bytes_reduced() const override { return bytes_reduced_; }
+
+  /// For a communicator that has other ways too, so that every call begins with notes.
+  P2pChannel& mail() { return mail_; }
+
+ private:
+  void reduce_notes(std::byte* values, int64_t num_items, const Items& items);
+  void reduce_by_pieces(std::byte* values, int64_t num_items, const Items& items);
+
+  std::unique_ptr<Transport> transport_;
+  P2pChannel mail_;
+  ChunkedAllReduce pieces_;
+  TreeExchange tree_;
+  Split split_;
+  int64_t bytes_reduced_ = 0;
+  // Kept so that a steady step allocates nothing.
+  std::vector<const std::byte*> runs_N_;
+  std::array<std::vector<std::byte>, 2> scratch_;
+  std::array<P2pChannel::Batch, 2> batches_;
+};
+
+}  // namespace lockstep::dist::mpi

@@ -1,0 +1,126 @@
+#include "dist/mpi/shm/shared_memory_group.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+#include "base/error.h"
+
+namespace lockstep::dist::mpi {
+namespace {
+
+using Clock = SequenceCounter::Clock;
+
+constexpr int64_t kPageBytes = 4096;
+constexpr auto kLookForPeers = std::chrono::milliseconds(500);  // while waiting
+
+double seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
+
+}  // namespace
+
+int64_t RoomLayout::segment_bytes(int member) const {
+  return kPageBytes + num_slots * slot_bytes * (member == 0 ? 1 + num_extra : 1);
+}
+
+int64_t RoomLayout::total_bytes() const {
+  return segment_bytes(0) + (num_members - 1) * segment_bytes(1);
+}
+
+/// Calls of odd and even number lie apart: nobody announces call n + 2 before all have read n, as
+/// each call waits for the first step of all members.
+struct SharedMemoryGroup::Head {
+  SequenceCounter ticks;
+  std::array<Call, 2> calls;
+};
+
+SharedMemoryGroup::SharedMemoryGroup(std::vector<std::byte*> segments_M, int self,
+                                     RoomLayout layout, std::vector<Peer> peers_M)
+    : segments_M_(std::move(segments_M)),
+      self_(self),
+      layout_(layout),
+      peers_M_(std::move(peers_M)),
+      free_after_(layout.num_slots) {
+  static_assert(sizeof(Head) <= kPageBytes);
+  check(layout_.slot_bytes % kPageBytes == 0, "slots of whole pages");
+  for (const std::byte* segment : segments_M_)
+    check(reinterpret_cast<uintptr_t>(segment) % kPageBytes == 0, "segments from a page's begin");
+  for (const Peer& peer : peers_M_) seen_here_M_.push_back(is_running_here(peer));
+  new (segments_M_[self_]) Head;
+}
+
+SharedMemoryGroup::Head& SharedMemoryGroup::head(int member) const {
+  return *std::launder(reinterpret_cast<Head*>(segments_M_[member]));
+}
+
+std::byte* SharedMemoryGroup::slot(int member, int index) const {
+  return segments_M_[member] + kPageBytes + index * layout_.slot_bytes;
+}
+
+std::byte* SharedMemoryGroup::extra_slot(int extra, int index) const {
+  return slot(0, layout_.num_slots * (1 + extra) + index);
+}
+
+void SharedMemoryGroup::begin(Call call) {
+  call.number = call_.number + 1;
+  call_ = call;
+  head(self_).calls[call.number % 2] = call;
+  first_tick_ = num_ticks_ + 1;
+  calls_compared_ = false;
+}
+
+uint64_t SharedMemoryGroup::tick() {
+  head(self_).ticks.raise(++num_ticks_);
+  return num_ticks_;
+}
+
+void SharedMemoryGroup::wait_for_all(uint64_t count) {
+  check(count <= num_ticks_, "a wait for a step that needs this rank too");
+  for (int m = 0; m < num_members(); ++m)
+    if (m != self_) wait_for(m, count, 1);
+  if (!calls_compared_ && count >= first_tick_) compare_calls();
+}
+
+void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
+  if (head(member).ticks.value() >= count) return;
+  const Clock::time_point start = Clock::now();
+  const auto limit = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(timeout_s_ * patience));
+  for (;;) {
+    const bool seen_here = seen_here_M_[member];
+    const bool gone = seen_here && !is_running_here(peers_M_[member]);
+    const Clock::time_point now = Clock::now();
+    const auto rest = std::min<Clock::duration>(start + limit - now, kLookForPeers);
+    if (head(member).ticks.wait_for(count, gone ? now : now + rest)) return;
+    if (gone || Clock::now() - start >= limit) fail(count, seconds(Clock::now() - start));
+  }
+}
+
+/// Of the members that are behind, some may themselves wait: those furthest behind are missing.
+void SharedMemoryGroup::fail(uint64_t count, double waited_s) const {
+  uint64_t least = count;
+  for (int m = 0; m < num_members(); ++m) least = std::min(least, head(m).ticks.value());
+  std::vector<Missing> missing;
+  for (int m = 0; m < num_members(); ++m)
+    if (m != self_ && head(m).ticks.value() <= least)
+      missing.push_back({peers_M_[m], seen_here_M_[m] && !is_running_here(peers_M_[m])});
+  throw_missing(call_, missing, waited_s, in_chains_);
+}
+
+void SharedMemoryGroup::compare_calls() {
+  calls_compared_ = true;
+  for (int m = 0; m < num_members(); ++m)
+    require_same_call(call_, peers_M_[self_].world_rank, head(m).calls[call_.number % 2],
+                      peers_M_[m].world_rank);
+}
+
+int SharedMemoryGroup::take_slot() {
+  const int index = next_slot_;
+  next_slot_ = (next_slot_ + 1) % layout_.num_slots;
+  wait_for_all(free_after_[index]);
+  return index;
+}
+
+}  // namespace lockstep::dist::mpi

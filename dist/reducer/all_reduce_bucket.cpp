@@ -1,0 +1,103 @@
+#include "dist/reducer/all_reduce_bucket.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+
+#include "base/bits/bit_mask.h"
+#include "base/bits/kept_bits.h"
+#include "base/error.h"
+#include "dist/bucket/mean_gradient.h"
+#include "dist/bucket/wire_rounding.h"
+#include "dist/shard/shard_slots.h"
+
+namespace lockstep::dist {
+namespace {
+
+/// The first items of `room`, which is made anew if it is too small.
+at::Tensor first_items(at::Tensor* room, int64_t num_items, const at::TensorOptions& options) {
+  if (!room->defined() || room->numel() < num_items) *room = at::empty({num_items}, options);
+  return room->narrow(0, 0, num_items);
+}
+
+}  // namespace
+
+AllReduceBucket::AllReduceBucket(at::Tensor grads_E, std::optional<at::ScalarType> wire)
+    : grads_E_(std::move(grads_E)), num_kept_(grads_E_.numel()) {
+  check(grads_E_.dim() == 1 && grads_E_.is_contiguous(), "a bucket is a run of elements");
+  if (wire && c10::elementSize(*wire) < grads_E_.itemsize()) wire_ = wire;
+}
+
+void AllReduceBucket::set_kept(const uint8_t* bits, int64_t first_item) {
+  keep_all();
+  std::vector<uint8_t> kept(static_cast<size_t>(num_mask_bytes(num_elements())));
+  copy_bits(bits, first_item, num_elements(), kept.data(), 0);
+  const int64_t num_kept = count_kept(kept.data(), num_elements());
+  if (num_kept == num_elements()) return;
+  kept_bits_ = std::move(kept);
+  num_kept_ = num_kept;
+  if (grads_E_.is_cpu()) return;
+  dropped_there_E_ = dropped_items(kept_bits_.data(), num_elements()).to(grads_E_.device());
+}
+
+void AllReduceBucket::keep_all() {
+  kept_bits_.clear();
+  num_kept_ = num_elements();
+  dropped_there_E_ = payload_ = packed_room_K_ = wire_room_ = at::Tensor();
+}
+
+at::Tensor AllReduceBucket::packed_K() {
+  return first_items(&packed_room_K_, num_kept_, grads_E_.options());
+}
+
+at::Tensor AllReduceBucket::find_largest() {
+  if (grads_E_.is_cpu()) zero_dropped();
+  return largest_magnitude(grads_E_);
+}
+
+at::Tensor AllReduceBucket::load(bool packed, double scale) {
+  check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
+  is_packed_ = packed;
+  scale_ = scale;
+  payload_ = grads_E_;
+  if (wire_ && !packed && grads_E_.is_cpu()) zero_dropped();  // largest() is as when packed
+  if (packed) {
+    payload_ = packed_K();
+    pack_kept(grads_E_.const_data_ptr(), kept_bits_.data(), num_elements(),
+              static_cast<int>(grads_E_.itemsize()), payload_.mutable_data_ptr());
+  }
+  if (wire_) {
+    const at::Tensor rounded =
+        first_items(&wire_room_, payload_.numel(), grads_E_.options().dtype(*wire_));
+    largest_ = round_to_wire(payload_, scale, rounded);
+    payload_ = rounded;
+  }
+  return payload_;
+}
+
+std::unique_ptr<Work> AllReduceBucket::send(Communicator& comm) {
+  return comm.all_reduce(payload_, ReduceOp::kSum);
+}
+
+bool AllReduceBucket::unload(int64_t num_samples) {
+  const at::Tensor sums = is_packed_ ? packed_K() : grads_E_;
+  if (wire_) widen_from_wire(payload_, scale_, sums);
+  if (!is_packed_) zero_dropped();
+  const bool finite = divide_and_check(sums, num_samples);
+  if (is_packed_)
+    unpack_kept(sums.const_data_ptr(), kept_bits_.data(), num_elements(),
+                static_cast<int>(grads_E_.itemsize()), grads_E_.mutable_data_ptr());
+  return finite;
+}
+
+void AllReduceBucket::zero_dropped() {
+  if (kept_bits_.empty()) return;
+  if (grads_E_.is_cpu())
+    zero_pruned(grads_E_.mutable_data_ptr(), kept_bits_.data(), num_elements(),
+                static_cast<int>(grads_E_.itemsize()));
+  else
+    grads_E_.masked_fill_(dropped_there_E_, 0);
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "dist/reducer/bucket_reduction.h"
+
+namespace lockstep::dist {
+
+/// The whole bucket on every rank: an all_reduce in place. Symbols: [E] = elements of the bucket,
+/// [K] = kept ones.
+class AllReduceBucket final : public BucketReduction {
+ public:
+  /// grads_E: part of a flat buffer, contiguous, whose memory stays. `wire`: nothing, or a float
+  /// type; one that is not narrower than the gradients' is taken as nothing.
+  AllReduceBucket(at::Tensor grads_E, std::optional<at::ScalarType> wire);
+
+  void set_kept(const uint8_t* bits, int64_t first_item) override;
+  void keep_all() override;
+  const std::vector<uint8_t>& kept_bits() const override { return kept_bits_; }
+  bool can_pack() const override { return !kept_bits_.empty() && grads_E_.is_cpu(); }
+
+  int64_t num_elements() const { return grads_E_.numel(); }
+  int64_t dense_bytes() const override { return static_cast<int64_t>(grads_E_.nbytes()); }
+  int64_t travelling_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
+
+  at::Tensor load(bool packed, double scale = 1) override;
+  const at::Tensor& largest() const override { return largest_; }
+  at::Tensor find_largest() override;
+  std::unique_ptr<Work> send(Communicator& comm) override;
+  bool unload(int64_t num_samples) override;
+  at::Tensor means_E() const override { return grads_E_; }
+
+ private:
+  at::Tensor packed_K();
+  void zero_dropped();
+
+  at::Tensor grads_E_;
+  std::optional<at::ScalarType> wire_;
+  std::vector<uint8_t> kept_bits_;
+  int64_t num_kept_;
+  at::Tensor dropped_there_E_;  ///< bool, on a device; undefined on the CPU and while all are kept
+  // of the last load()
+  bool is_packed_ = false;
+  double scale_ = 1;
+  at::Tensor largest_;
+  at::Tensor payload_;
+  // room, made at first need
+  at::Tensor packed_room_K_, wire_room_;
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "dist/bucket/scratch_buffer.h"
+#include "dist/reducer/bucket_reduction.h"
+#include "dist/shard/bucket_shards.h"
+#include "dist/shard/shard_masks.h"
+
+namespace lockstep::dist {
+
+/// Of a bucket that is divided among the ranks, each rank gets its own piece: a reduce_scatter. The
+/// gradients of all other pieces are overwritten and mean nothing afterwards.
+///
+/// Symbols: N = ranks, [K] = the items of the largest piece, dense or packed: the communicator's
+/// slots are of one size, so a message has up to N * K - E items more than it needs. Equal pieces
+/// travel from the gradients' own memory, others by way of `room`, which all carriers share.
+///
+/// send() orders all that follows on the stream (on the CPU: the caller) after the reduction, so
+/// that the room is free again.
+class ReduceScatterBucket final : public BucketReduction {
+ public:
+  /// grads_E: part of a flat buffer, contiguous, whose memory stays. `wire`: nothing, or a float
+  /// type; one that is not narrower than the gradients' is taken as nothing. The room must outlive
+  /// this.
+  ReduceScatterBucket(at::Tensor grads_E, BucketShards pieces, int rank,
+                      std::optional<at::ScalarType> wire, ScratchBuffer& room);
+
+  void set_kept(const uint8_t* bits, int64_t first_item) override;
+  void keep_all() override;
+  const std::vector<uint8_t>& kept_bits() const override { return kept_.all_bits(); }
+  bool can_pack() const override { return !kept_.are_all() && grads_E_.is_cpu(); }
+
+  /// N * K of the gradients' type.
+  int64_t dense_bytes() const override;
+  int64_t travelling_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
+
+  at::Tensor load(bool packed, double scale = 1) override;
+  const at::Tensor& largest() const override { return largest_; }
+  at::Tensor find_largest() override;
+  std::unique_ptr<Work> send(Communicator& comm) override;
+  bool unload(int64_t num_samples) override;
+  at::Tensor means_E() const override { return own_E_; }
+
+  const BucketShards& pieces() const { return pieces_; }
+  const ShardMasks& kept() const { return kept_; }
+
+ private:
+  at::Tensor slot(const at::Tensor& message_NK, int piece) const;
+  bool travels_in_place() const { return !is_packed_ && !wire_ && pieces_.are_equal(); }
+  /// Where the own sums arrive.
+  at::Tensor arrival_K() const;
+  void load_windows();
+  void load_kept();
+  void take();
+  void zero_dropped();
+  void zero_all_dropped();
+
+  at::Tensor grads_E_;
+  BucketShards pieces_;
+  int rank_;
+  std::optional<at::ScalarType> wire_;
+  ScratchBuffer& room_;
+  ShardMasks kept_;
+  at::Tensor own_E_, own_window_K_;  ///< parts of grads_E_
+  at::Tensor dropped_there_;         ///< bool, of own_E_: on a device, while not all are kept
+  // of the last load()
+  bool is_packed_ = false;
+  double scale_ = 1;
+  at::Tensor largest_;
+  at::Tensor payload_;  ///< [N * K]
+};
+
+}  // namespace lockstep::dist

@@ -1,0 +1,42 @@
+#include "dist/reducer/step_stats.h"
+
+#include <cmath>
+
+#include <ATen/ops/empty.h>
+
+namespace lockstep::dist {
+namespace {
+
+// Places in the tensor of one step's numbers. Counts are exact in float64 up to 2^53.
+enum : int64_t {
+  kLossSum,
+  kNumSamples,
+  kNonFinite,
+  kFirstVote,
+  kNumShareItems = kFirstVote + kNumVotes
+};
+
+}  // namespace
+
+at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
+  const at::Tensor share_V = at::empty({kNumShareItems}, at::kDouble);
+  double* items = share_V.mutable_data_ptr<double>();
+  items[kLossSum] = share.loss_sum;
+  items[kNumSamples] = static_cast<double>(share.num_samples);
+  items[kNonFinite] = share.finite && std::isfinite(share.loss_sum) ? 0 : 1;
+  for (int i = 0; i < kNumVotes; ++i) items[kFirstVote + i] = (share.votes >> i) & 1U;
+  return share_V.to(device);
+}
+
+GlobalStepStats from_numbers(const at::Tensor& sums_V) {
+  const at::Tensor host_V = sums_V.cpu();
+  const double* items = host_V.const_data_ptr<double>();
+  GlobalStepStats totals;
+  totals.num_samples = static_cast<int64_t>(items[kNumSamples]);
+  totals.loss_mean = items[kLossSum] / items[kNumSamples];
+  totals.num_nonfinite_ranks = static_cast<int64_t>(items[kNonFinite]);
+  for (int i = 0; i < kNumVotes; ++i) totals.votes[i] = static_cast<int64_t>(items[kFirstVote + i]);
+  return totals;
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep::dist {
+
+/// Requests that any rank may raise and all ranks count: bit i of LocalStepStats::votes. Their
+/// meaning is the caller's.
+constexpr int kNumVotes = 8;
+
+/// What one rank brings to a step.
+struct LocalStepStats {
+  double loss_sum = 0;      ///< over this rank's samples
+  int64_t num_samples = 0;  ///< may be 0, but not on all ranks
+  bool finite = true;       ///< false: this rank's loss is not finite, and the step must not count
+  uint32_t votes = 0;       ///< bits 0 to kNumVotes - 1
+  /// What the ranks' sums of gradients are divided by, equal on all ranks; nothing: the samples of
+  /// all ranks. 1 where losses were weighted by 1 / samples before backward: that saves a pass.
+  std::optional<int64_t> gradient_divisor = std::nullopt;
+};
+
+/// What the step was over all ranks; equal on every rank, but for seconds.
+struct GlobalStepStats {
+  double loss_mean = 0;  ///< sum of losses / num_samples
+  int64_t num_samples = 0;
+  int64_t num_nonfinite_ranks = 0;  ///< ranks whose own loss was not finite
+  bool gradients_finite = true;     ///< all items of the mean gradient
+  /// Of the mean gradient over all parameters that are not frozen, if it was asked for; NaN unless
+  /// gradients_finite.
+  std::optional<double> squared_grad_norm;
+  std::array<int64_t, kNumVotes> votes{};  ///< ranks that raised each bit
+
+  int64_t bytes_reduced = 0;  ///< payload that this rank handed over for this step
+  int64_t bytes_saved = 0;    ///< by packing and narrower types: what dense gradients would add
+  /// What a rank must send at least to reduce that payload, whatever the transport: 2 (N - 1) / N
+  /// of it, and half as much for gradients of which each rank gets its share only. Over reduce_s it
+  /// is the bus bandwidth.
+  int64_t bytes_sent = 0;
+  double reduce_s = 0;      ///< this rank's time inside the reductions of gradients
+  double overlapped_s = 0;  ///< the part of reduce_s before finish(), hidden behind backward
+  double wait_s = 0;        ///< this rank's time in finish() until all gradients were there; beside
+                            ///< a communication thread also what it did meanwhile
+
+  /// Whether to update; one decision for all ranks.
+  bool finite() const { return num_nonfinite_ranks == 0 && gradients_finite; }
+};
+
+/// What it took to give every rank all values.
+struct GatherTotals {
+  int64_t bytes_gathered = 0;  ///< payload of all ranks together; each sends 1 / N of it to all
+  int64_t bytes_saved = 0;     ///< by packing: what dense values would add
+  double gather_s = 0;         ///< this rank's time
+};
+
+/// The share as numbers whose sums over ranks make the totals: float64 [V] on `device`.
+at::Tensor to_numbers(const LocalStepStats& share, at::Device device);
+
+/// The totals that the summed numbers hold; bytes and seconds are left 0.
+GlobalStepStats from_numbers(const at::Tensor& sums_V);
+
+}  // namespace lockstep::dist

@@ -1,0 +1,225 @@
+#include "optim/optimizer_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "base/bits/bit_mask.h"
+#include "base/error.h"
+#include "optim/flat_params.h"
+
+namespace lockstep::optim {
+namespace {
+
+bool can_pack(const FlatBuffer& buffer) {
+  return buffer.values_E.is_cpu() && buffer.values_E.scalar_type() == at::kFloat;
+}
+
+bool packs(const FlatBuffer& buffer, std::span<const uint8_t> bits) {
+  if (bits.empty() || !can_pack(buffer)) return false;
+  const int64_t num_elements = buffer.values_E.numel();
+  const int64_t num_kept = count_kept(bits.data(), num_elements);
+  return static_cast<double>(num_kept) <=
+         OptimizerState::kPackBelow * static_cast<double>(num_elements);
+}
+
+bool is_whole(const std::vector<SlotPart>& parts, int64_t num_elements) {
+  return parts.size() == 1 && !parts.front().is_packed() &&
+         parts.front().region.num_elements() == num_elements;
+}
+
+/// Parts of a slot put together. A whole part is the result itself.
+at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts, size_t slot) {
+  if (is_whole(parts, buffer.values_E.numel())) return parts.front().slots[slot];
+  at::Tensor whole_E = at::zeros_like(buffer.values_E);
+  for (const SlotPart& part : parts) {
+    const at::Tensor dense_R = part.of(whole_E);
+    if (part.is_packed())
+      part.kept.unpack(part.slots[slot], dense_R);
+    else
+      dense_R.copy_(part.slots[slot]);
+  }
+  return whole_E;
+}
+
+at::Tensor taken_from(const at::Tensor& whole_E, const SlotPart& part) {
+  const at::Tensor dense_R = part.of(whole_E);
+  if (part.is_packed()) return part.kept.pack(dense_R);
+  return dense_R.numel() == whole_E.numel() ? whole_E : dense_R.clone();
+}
+
+at::Tensor absent(const FlatBuffer& buffer, const SlotPart& part) {
+  return at::zeros({part.is_packed() ? part.kept.num_kept() : part.region.num_elements()},
+                   buffer.values_E.options());
+}
+
+void zero_pruned_anywhere(const at::Tensor& whole_E, std::span<const uint8_t> bits) {
+  const at::Tensor there = whole_E.cpu();  // the same tensor if it lives there
+  zero_pruned(there.mutable_data_ptr(), bits.data(), there.numel(),
+              static_cast<int>(there.element_size()));
+  if (!whole_E.is_cpu()) whole_E.copy_(there);
+}
+
+void zero_foreign_and_pruned(const at::Tensor& whole_E, const std::vector<SlotPart>& parts) {
+  int64_t done_E = 0;
+  for (const SlotPart& part : parts) {
+    whole_E.narrow(0, done_E, part.region.begin_E - done_E).zero_();
+    if (part.is_packed()) part.kept.zero_pruned(part.of(whole_E));
+    done_E = part.region.end_E;
+  }
+  whole_E.narrow(0, done_E, whole_E.numel() - done_E).zero_();
+}
+
+void require_apart(const std::vector<SlotPart>& parts, int64_t num_elements) {
+  int64_t done_E = 0;
+  for (const SlotPart& part : parts) {
+    check(part.region.begin_E >= done_E && part.region.num_elements() > 0,
+          "regions of a buffer do not overlap");
+    done_E = part.region.end_E;
+  }
+  check(done_E <= num_elements, "a region lies inside its buffer");
+}
+
+}  // namespace
+
+OptimizerState::OptimizerState(std::vector<FlatBuffer>& buffers, const ParamTable& params)
+    : buffers_(buffers), params_(params) {
+  own_all();
+}
+
+void OptimizerState::own_all() {
+  is_divided_ = false;
+  stores_.clear();
+  for (size_t b = 0; b < buffers_.size(); ++b)
+    stores_.push_back({.parts = {{.region = {b, 0, buffers_[b].values_E.numel()}}}});
+}
+
+void OptimizerState::own(const std::vector<Region>& regions) {
+  const at::NoGradGuard no_grad;
+  is_divided_ = true;
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    if (buffers_[b].frozen) continue;
+    BufferStore& store = stores_[b];
+    const bool is_absent = store.is_absent();
+    if (!is_absent) expand(b);
+    store.parts.clear();
+    for (const Region& region : regions)
+      if (region.buffer == b && region.num_elements() != 0) store.parts.push_back({region});
+    std::sort(store.parts.begin(), store.parts.end(), [](const auto& one, const auto& other) {
+      return one.region.begin_E < other.region.begin_E;
+    });
+    require_apart(store.parts, buffers_[b].values_E.numel());
+    if (!is_absent) take_back(b);
+  }
+}
+
+std::vector<ElementRange> OptimizerState::owned_of(size_t buffer, const FlatSlice& slice) const {
+  std::vector<ElementRange> owned;
+  for (const SlotPart& part : stores_[buffer].parts) {
+    const int64_t begin_E = std::max(part.region.begin_E - slice.offset_E, int64_t{0});
+    const int64_t end_E = std::min(part.region.end_E - slice.offset_E, slice.num_elements);
+    if (begin_E < end_E) owned.push_back({begin_E, end_E});
+  }
+  return owned;
+}
+
+void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
+  const at::NoGradGuard no_grad;
+  const FlatBuffer& flat = buffers_.at(buffer);
+  if (flat.frozen || names_.empty()) return;
+  check(bits.empty() || static_cast<int64_t>(bits.size()) == num_mask_bytes(flat.values_E.numel()),
+        "a mask has a bit for each element of its buffer");
+  BufferStore& store = stores_[buffer];
+  const bool is_absent = store.is_absent();
+  if (!is_absent) expand(buffer);
+  const bool packs_now = packs(flat, bits);
+  for (SlotPart& part : store.parts)
+    part.kept = packs_now ? PackedMask(bits, part.region.begin_E, part.region.num_elements())
+                          : PackedMask();
+  if (is_absent) return;
+  if (!bits.empty() && !packs_now)
+    for (const at::Tensor& whole_E : store.whole) zero_pruned_anywhere(whole_E, bits);
+  take_back(buffer);
+}
+
+void OptimizerState::follow(const std::vector<FlatBuffer>& buffers_before) {
+  const at::NoGradGuard no_grad;
+  std::vector<BufferStore> before = std::exchange(stores_, {});
+  own_all();
+  if (std::all_of(before.begin(), before.end(), [](const auto& one) { return one.is_absent(); }))
+    return;
+  for (size_t b = 0; b < before.size(); ++b) expand(buffers_before[b], &before[b]);
+  for (size_t slot = 0; slot < names_.size(); ++slot) {
+    std::vector<at::Tensor> by_param(params_.size());
+    for (size_t b = 0; b < before.size(); ++b) {
+      const at::Tensor whole_E = std::exchange(before[b].whole[slot], {});
+      for (const FlatSlice& slice : buffers_before[b].slices)
+        by_param[static_cast<size_t>(slice.param)] = view_of_slice(whole_E, slice, params_);
+    }
+    for (size_t b = 0; b < buffers_.size(); ++b) {
+      at::Tensor whole_E = at::zeros_like(buffers_[b].values_E);
+      for (const FlatSlice& slice : buffers_[b].slices)
+        view_of_slice(whole_E, slice, params_).copy_(by_param[static_cast<size_t>(slice.param)]);
+      stores_[b].whole.push_back(whole_E);
+    }
+  }
+}
+
+const std::vector<at::Tensor>& OptimizerState::expand(size_t buffer) {
+  const at::NoGradGuard no_grad;
+  return expand(buffers_.at(buffer), &stores_[buffer]);
+}
+
+const std::vector<at::Tensor>& OptimizerState::expand(const FlatBuffer& buffer,
+                                                      BufferStore* store) const {
+  if (!store->whole.empty()) return store->whole;
+  for (size_t slot = 0; slot < names_.size(); ++slot) {
+    store->whole.push_back(store->is_in_parts ? joined(buffer, store->parts, slot)
+                                              : at::zeros_like(buffer.values_E));
+    if (!store->is_in_parts) continue;
+    for (SlotPart& part : store->parts) part.slots[slot] = at::Tensor();
+  }
+  store->is_in_parts = false;
+  return store->whole;
+}
+
+const std::vector<at::Tensor>& OptimizerState::expand_clean(size_t buffer) {
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& whole_E : stores_.at(buffer).whole)
+    zero_foreign_and_pruned(whole_E, stores_[buffer].parts);
+  return expand(buffer);
+}
+
+void OptimizerState::take_back() {
+  for (size_t b = 0; b < stores_.size(); ++b) take_back(b);
+}
+
+void OptimizerState::take_back(size_t buffer) {
+  BufferStore& store = stores_[buffer];
+  if (store.is_in_parts) return;
+  for (SlotPart& part : store.parts) part.slots.resize(names_.size());
+  for (size_t slot = 0; slot < names_.size(); ++slot) {
+    for (SlotPart& part : store.parts)
+      part.slots[slot] = store.whole.empty() ? absent(buffers_[buffer], part)
+                                             : taken_from(store.whole[slot], part);
+    if (!store.whole.empty()) store.whole[slot] = at::Tensor();  // before the next one needs memory
+  }
+  store.whole.clear();
+  store.is_in_parts = true;
+}
+
+int64_t OptimizerState::num_bytes() const {
+  size_t num_bytes = 0;
+  for (const BufferStore& store : stores_) {
+    for (const at::Tensor& whole_E : store.whole) num_bytes += whole_E.nbytes();
+    if (!store.is_in_parts) continue;
+    for (const SlotPart& part : store.parts)
+      for (const at::Tensor& slot : part.slots) num_bytes += slot.nbytes();
+  }
+  return static_cast<int64_t>(num_bytes);
+}
+
+}  // namespace lockstep::optim

@@ -1,0 +1,272 @@
+#include "recal/modifiers/modifiers.h"
+
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "recal/masks/mask_kind.h"
+#include "recal/modifiers/modifier_fields.h"
+#include "recal/params/param_selector.h"
+#include "recal/time/interpolate.h"
+#include "recal/timeline/timeline_builder.h"
+
+namespace lockstep::recal {
+namespace {
+
+/// The name that asks for one threshold over all parameters.
+constexpr std::string_view kGlobalTag = "GlobalMagnitudePruningModifier";
+
+/// Sparsity is the pruned fraction of one parameter's weights, or of all of them together where the
+/// mask rule is global, in [0, 1).
+struct GradualMagnitudePruningOptions {
+  ParamSelector params;
+  double init_sparsity = 0;   ///< in force from the window's start
+  double final_sparsity = 0;  ///< in force from its end
+  Window window;
+  Period update_frequency;           ///< from one mask to the next
+  std::string inter_func = "cubic";  ///< recal/time/interpolate.h
+  bool leave_enabled = true;         ///< masks are kept after the end
+  MaskRule mask_rule;
+  std::string score_type = "magnitude";  ///< the only one
+  bool momentum_buffer_reset = false;    ///< moments become 0 with each new mask
+  bool params_strict = true;
+  ParamLogs logs = ParamLogs::kByDefault;
+};
+
+/// Prunes the smallest weights of each named parameter, more at each update. Update k falls on the
+/// first step at or after start + k * update_frequency and takes the curve's value there, so that
+/// the values of a window in epochs do not depend on the batch size; the last one falls on the end.
+class GradualMagnitudePruning final : public Modifier {
+ public:
+  GradualMagnitudePruning(GradualMagnitudePruningOptions options, std::string tag,
+                          SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  Window window() const override { return options_.window; }
+  void place_in(StageSpan* stage) override { stage->place(&options_.window); }
+  std::string summary() const override;
+  void compile(TimelineBuilder* builder) const override;
+  ParamLogs param_logs() const override { return options_.logs; }
+
+ private:
+  void warn_of_unusual_values(TimelineBuilder* builder, size_t num_masks) const;
+
+  GradualMagnitudePruningOptions options_;
+};
+
+// The recipe language's own advice.
+constexpr double kUsefulSparsity = 0.4;  // below, the zeros bring no speed
+constexpr double kUsualFinalFrom = 0.6, kUsualFinalTo = 0.95;
+constexpr double kUsualInitTo = 0.2;
+constexpr size_t kFewMasks = 3;
+
+/// A final sparsity and the parameters that it is for.
+struct Target {
+  double final_sparsity = 0;
+  ParamSelector params;
+};
+
+std::string falls_message(const ConfigReader& in, double final_sparsity, double init_sparsity) {
+  return fmt::format("'{}.final_sparsity' is {}, it must not be less than init_sparsity ({})",
+                     in.path(), final_sparsity, init_sparsity);
+}
+
+/// {0.8: [names], 0.9: [names]}: a target an entry.
+std::vector<Target> read_targets(ConfigReader* in, const YAML::Node& map, double init_sparsity) {
+  constexpr std::string_view kKey = "final_sparsity";
+  std::vector<Target> targets;
+  const auto refuse = [&](const YAML::Node& node, std::string message) {
+    in->faults()->add(in->document().fault_at(node, std::move(message)));
+  };
+  for (const auto& pair : map) {
+    const YAML::Node key = pair.first;
+    Target target;
+    const auto number = key.IsScalar() ? parse_number(key.Scalar()) : std::nullopt;
+    if (!number || !half_open(0, 1).holds(*number)) {
+      refuse(key, fmt::format("'{}.{}' is a map: its keys must be sparsities, >= 0 and < 1",
+                              in->path(), kKey));
+      continue;
+    }
+    target.final_sparsity = *number;
+    if (*number < init_sparsity) refuse(key, falls_message(*in, *number, init_sparsity));
+    if (target.params.read_node(in, kKey, pair.second)) targets.push_back(std::move(target));
+  }
+  if (map.size() == 0) in->fault(kKey, fmt::format("'{}.{}' names nothing", in->path(), kKey));
+  const YAML::Node params = in->take("params");
+  if (params.IsDefined() && !(params.IsSequence() && params.size() == 0))
+    in->fault("params", fmt::format("'{}.params' must be [] or left out, as final_sparsity names "
+                                    "the parameters",
+                                    in->path()));
+  return targets;
+}
+
+std::vector<Target> read_sparsities(ConfigReader* in, GradualMagnitudePruningOptions* options) {
+  const bool is_map = in->has("final_sparsity") && in->node()["final_sparsity"].IsMap();
+  Target one;
+  if (!is_map) one.params.read(in, "params");
+  const bool has_init = read_required(in, "init_sparsity", &options->init_sparsity, half_open(0, 1),
+                                      "pruned fraction at the start; usual: 0.05");
+  if (is_map) return read_targets(in, in->take("final_sparsity"), options->init_sparsity);
+  const bool has_final = read_required(in, "final_sparsity", &one.final_sparsity, half_open(0, 1),
+                                       "pruned fraction from the end on; usual: 0.6 to 0.95");
+  if (has_init && has_final && one.final_sparsity < options->init_sparsity)
+    in->fault("final_sparsity", falls_message(*in, one.final_sparsity, options->init_sparsity));
+  return {std::move(one)};
+}
+
+/// [1, 4] is written as a YAML list.
+std::string mask_text(const YAML::Node& node) {
+  if (node.IsScalar()) return node.Scalar();
+  std::vector<std::string> items;
+  if (node.IsSequence())
+    for (const YAML::Node& item : node) items.push_back(item.IsScalar() ? item.Scalar() : "?");
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
+void read_mask_kind(ConfigReader* in, GradualMagnitudePruningOptions* options) {
+  const YAML::Node node = in->take("mask_type", "unstructured, block4, N:M, filter or channel",
+                                   "which weights are pruned together");
+  if (!node.IsDefined()) return;
+  const std::string text = mask_text(node);
+  const std::optional<MaskKind> kind = MaskKind::parse(text);
+  if (kind) {
+    options->mask_rule.kind = *kind;
+    return;
+  }
+  in->fault(
+      "mask_type",
+      fmt::format("'{}.mask_type' must be unstructured, block4 (or [1, N]: blocks of N inputs "
+                  "of one output, N <= 64), N:M such as 2:4 with 0 < N < M <= 64, filter or "
+                  "channel, not '{}'",
+                  in->path(), text));
+}
+
+/// N:M prunes M - N of M weights and no more.
+void check_reach(ConfigReader* in, const MaskKind& kind, const std::vector<Target>& targets) {
+  if (kind.pattern != MaskPattern::kNofM) return;
+  const double most = 1.0 - static_cast<double>(kind.n) / static_cast<double>(kind.m);
+  for (const Target& target : targets)
+    if (target.final_sparsity > most + kRoundingOfSparsity)
+      in->fault("final_sparsity",
+                fmt::format("'{}.final_sparsity' is {}: mask_type {} prunes {} of {} weights, "
+                            "which is at most {:.6g}",
+                            in->path(), target.final_sparsity, kind.text(), kind.m - kind.n, kind.m,
+                            most));
+}
+
+void read_mask_rule(ConfigReader* in, GradualMagnitudePruningOptions* options) {
+  read_mask_kind(in, options);
+  const bool is_global = in->path() == kGlobalTag;
+  options->mask_rule.global = is_global;
+  in->read("global_sparsity", &options->mask_rule.global,
+           "one threshold over all parameters, not one each");
+  if (is_global && !options->mask_rule.global)
+    in->fault("global_sparsity",
+              fmt::format("'{}.global_sparsity' is false: for one threshold a parameter use "
+                          "!GradualKSModifier",
+                          in->path()));
+  in->read_choice("score_type", &options->score_type, {"magnitude"}, "what the smallest is of");
+  bool phased = false;
+  in->read("phased", &phased, "false: SparseML's old key for its ACDCPruningModifier");
+  if (phased)
+    in->fault("phased", fmt::format("'{}.phased' is true: alternating compressed and dense phases "
+                                    "(!ACDCPruningModifier) are not supported; write false, or "
+                                    "leave it out",
+                                    in->path()));
+}
+
+std::string GradualMagnitudePruning::summary() const {
+  const MaskRule& rule = options_.mask_rule;
+  return fmt::format("prunes {} from {} to {} ({}), every {}{}{}{}", options_.params.text(),
+                     options_.init_sparsity, options_.final_sparsity, options_.inter_func,
+                     options_.update_frequency.text(),
+                     rule.kind == MaskKind() ? "" : ", " + rule.kind.text(),
+                     rule.global ? ", one threshold over all" : "",
+                     options_.leave_enabled ? "" : ", then lets go");
+}
+
+void GradualMagnitudePruning::compile(TimelineBuilder* builder) const {
+  const std::optional<StepRange> steps = builder->steps_of(options_.window);
+  if (!steps) return;
+  const int param_set =
+      builder->claim_gradual_pruning({options_.params, options_.params_strict},
+                                     {.steps = *steps,
+                                      .init_sparsity = options_.init_sparsity,
+                                      .final_sparsity = options_.final_sparsity,
+                                      .leave_enabled = options_.leave_enabled,
+                                      .mask_rule = options_.mask_rule,
+                                      .momentum_buffer_reset = options_.momentum_buffer_reset});
+  const std::vector<PeriodicUpdate> updates =
+      builder->updates(options_.window, options_.update_frequency, steps->last);
+  const double span = options_.final_sparsity - options_.init_sparsity;
+  for (const auto& [k, step] : updates) {
+    const double done =
+        builder->calendar().fraction_done(k, options_.window, options_.update_frequency);
+    builder->add(step, ActionKind::kPrune,
+                 options_.init_sparsity + span * curve(options_.inter_func, done), param_set);
+  }
+  builder->add(steps->last, ActionKind::kPrune, options_.final_sparsity, param_set);
+  if (!options_.leave_enabled) builder->add(steps->last, ActionKind::kRelease, 0, param_set);
+  warn_of_unusual_values(builder, updates.size() + 1);
+}
+
+void GradualMagnitudePruning::warn_of_unusual_values(TimelineBuilder* builder,
+                                                     size_t num_masks) const {
+  const double init = options_.init_sparsity;
+  const double last = options_.final_sparsity;
+  if (init <= 0 || init > kUsualInitTo)
+    builder->warn(fmt::format("init_sparsity {} is far from the usual 0.05", init));
+  // N:M sets its own limit.
+  const bool is_free = options_.mask_rule.kind.pattern != MaskPattern::kNofM;
+  if (is_free && last < kUsefulSparsity) {
+    builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros bring no speed", last,
+                              kUsefulSparsity));
+  } else if (is_free && (last < kUsualFinalFrom || last > kUsualFinalTo)) {
+    builder->warn(fmt::format("final_sparsity {} is outside the usual {} to {}", last,
+                              kUsualFinalFrom, kUsualFinalTo));
+  }
+  if (options_.update_frequency.epochs > Decimal(1))
+    builder->warn(
+        fmt::format("update_frequency {} is longer than the usual 1 epoch: each mask takes away "
+                    "more at once",
+                    options_.update_frequency.epochs.text()));
+  if (num_masks < kFewMasks)
+    builder->warn(
+        fmt::format("makes only {} mask{} between its start and its end: shorten "
+                    "update_frequency, so that each takes away less",
+                    num_masks, num_masks == 1 ? "" : "s"));
+}
+
+}  // namespace
+
+Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location) {
+  GradualMagnitudePruningOptions options;
+  std::vector<Target> targets = read_sparsities(in, &options);
+  read_window(in, &options.window);
+  read_update_frequency(in, &options.update_frequency);
+  in->read_choice("inter_func", &options.inter_func, interpolation_names(),
+                  "curve from init_sparsity to final_sparsity");
+  in->read("leave_enabled", &options.leave_enabled, "whether masks are kept after the end");
+  read_mask_rule(in, &options);
+  check_reach(in, options.mask_rule.kind, targets);
+  if (targets.size() > 1 && options.mask_rule.global)
+    in->fault("final_sparsity", fmt::format("'{}.final_sparsity' names several sparsities, but "
+                                            "global_sparsity has one threshold for all",
+                                            in->path()));
+  in->read("momentum_buffer_reset", &options.momentum_buffer_reset,
+           "whether the optimizer's moments become 0 with each new mask");
+  read_params_strict(in, &options.params_strict);
+  read_log_types(in, &options.logs);
+  in->done();
+  Modifiers modifiers;
+  for (Target& target : targets) {
+    options.params = std::move(target.params);
+    options.final_sparsity = target.final_sparsity;
+    modifiers.push_back(std::make_unique<GradualMagnitudePruning>(options, in->path(), location));
+  }
+  return modifiers;
+}
+
+}  // namespace lockstep::recal

@@ -1,0 +1,85 @@
+#include "recal/timeline/schedule_warnings.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace lockstep::recal {
+namespace {
+
+/// The modifier that only says how long to train.
+constexpr std::string_view kEpochRangeTag = "EpochRangeModifier";
+
+std::vector<const Action*> actions_of(const Timeline& timeline, size_t modifier) {
+  std::vector<const Action*> own;
+  for (const Action& action : timeline.actions())
+    if (action.modifier == static_cast<int>(modifier)) own.push_back(&action);
+  return own;
+}
+
+/// Why a modifier does not do all that it says; empty if it does.
+std::string idleness(const Timeline& timeline, size_t modifier, std::optional<int64_t> last_step) {
+  const ModifierEntry& entry = timeline.modifiers()[modifier];
+  const std::vector<const Action*> actions = actions_of(timeline, modifier);
+  if (actions.empty()) return "never fires: its window is shorter than one step";
+  if (!last_step) return "";
+  if (!is_reached(*actions.front(), *last_step))
+    return fmt::format("never fires: it starts at step {}, the run has {} steps",
+                       actions.front()->step, *last_step);
+  if (entry.end_step && *entry.end_step > *last_step)
+    return fmt::format("never reaches its end: that is step {}, the run has {} steps",
+                       *entry.end_step, *last_step);
+  const bool freezes = actions.back()->kind == ActionKind::kFreezeObservers ||
+                       actions.back()->kind == ActionKind::kFreezeBatchNorm;
+  if (freezes && !is_reached(*actions.back(), *last_step))
+    return fmt::format("never comes to {} at step {}, the run has {} steps",
+                       name_of(actions.back()->kind), actions.back()->step, *last_step);
+  return "";
+}
+
+}  // namespace
+
+bool is_reached(const Action& action, int64_t last_step) {
+  const bool acts_at_closing =
+      action.kind == ActionKind::kPrune || action.kind == ActionKind::kKeepZeros ||
+      action.kind == ActionKind::kRelease || action.kind == ActionKind::kSetParam;
+  return action.step < last_step || (action.step == last_step && acts_at_closing);
+}
+
+std::vector<std::string> widening_notes(const Timeline& timeline) {
+  const ModifierEntry* range = nullptr;
+  for (const ModifierEntry& entry : timeline.modifiers())
+    if (entry.tag == kEpochRangeTag && entry.end_step &&
+        (!range || *entry.end_step > *range->end_step))
+      range = &entry;
+  std::vector<std::string> notes;
+  if (range == nullptr) return notes;
+  const auto note = [&](const ModifierEntry& entry, std::string_view what, const TrainTime& own,
+                        const TrainTime& of_range) {
+    notes.push_back(
+        fmt::format("{}: {} lengthens the run: it {} at {}, EpochRangeModifier ends at {}",
+                    entry.place, entry.tag, what, own.sentence_text(), of_range.text()));
+  };
+  for (const ModifierEntry& entry : timeline.modifiers()) {
+    if (entry.end_step && *entry.end_step > *range->end_step)
+      note(entry, "ends", *entry.window.end, *range->window.end);
+    if (!entry.window.end && entry.start_step && *entry.start_step > *range->end_step)
+      note(entry, "starts", *entry.window.start, *range->window.end);
+  }
+  return notes;
+}
+
+std::vector<std::string> idle_warnings(const Timeline& timeline, std::optional<int64_t> max_steps) {
+  std::optional<int64_t> last_step = timeline.total_steps();
+  if (max_steps) last_step = std::min(last_step.value_or(*max_steps), *max_steps);
+  std::vector<std::string> warnings;
+  for (size_t i = 0; i < timeline.modifiers().size(); ++i) {
+    const ModifierEntry& entry = timeline.modifiers()[i];
+    if (entry.tag == kEpochRangeTag) continue;
+    const std::string why = idleness(timeline, i, last_step);
+    if (!why.empty()) warnings.push_back(fmt::format("{}: {}: {}", entry.place, entry.tag, why));
+  }
+  return warnings;
+}
+
+}  // namespace lockstep::recal

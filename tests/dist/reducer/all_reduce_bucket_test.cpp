@@ -1,0 +1,148 @@
+#include "dist/reducer/all_reduce_bucket.h"
+
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/bits/bit_mask.h"
+#include "base/error.h"
+
+namespace lockstep::dist {
+namespace {
+
+constexpr int64_t kElements = 77;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+/// Of `num_items` items, every third is kept.
+std::vector<uint8_t> every_third(int64_t num_items) {
+  std::vector<uint8_t> bits(static_cast<size_t>(num_mask_bytes(num_items)));
+  keep_all(bits.data(), num_items);
+  for (int64_t i = 0; i < num_items; ++i)
+    if (i % 3 != 0) drop(bits.data(), i);
+  return bits;
+}
+
+at::Tensor numbers(at::ScalarType dtype = at::kFloat) {
+  return at::sin(at::arange(kElements, at::kFloat) + 1).mul(5).to(dtype);
+}
+
+/// What a world of `num_ranks` ranks with equal gradients would make of them.
+bool carry(AllReduceBucket* carrier, bool packed, int64_t num_samples, int num_ranks = 1) {
+  const at::Tensor travelling = carrier->load(packed);
+  travelling.copy_(travelling.to(at::kFloat) * num_ranks);
+  return carrier->unload(num_samples);
+}
+
+TEST(AllReduceBucket, DenseGradientsTravelThemselves) {
+  at::Tensor grads = numbers();
+  const at::Tensor expected = grads * 2 / 3;
+  AllReduceBucket carrier(grads, {});
+  EXPECT_FALSE(carrier.can_pack());
+  EXPECT_EQ(carrier.load(false).data_ptr(), grads.data_ptr());
+  EXPECT_EQ(carrier.travelling_bytes(), kElements * 4);
+  EXPECT_TRUE(carry(&carrier, false, 3, 2));
+  EXPECT_TRUE(grads.equal(expected));
+  EXPECT_THROW(carrier.load(true), Error) << "nothing to leave out";
+}
+
+TEST(AllReduceBucket, PackedGradientsAreTheKeptOnesInOrder) {
+  at::Tensor grads = numbers();
+  const at::Tensor kept = grads.slice(0, 0, kElements, 3).clone();
+  AllReduceBucket carrier(grads, {});
+  carrier.set_kept(every_third(kElements).data(), 0);
+  EXPECT_TRUE(carrier.can_pack());
+  EXPECT_TRUE(carrier.load(true).equal(kept));
+  EXPECT_EQ(carrier.travelling_bytes(), 26 * 4);
+  EXPECT_TRUE(carry(&carrier, true, 4));
+  at::Tensor expected = at::zeros({kElements});
+  expected.slice(0, 0, kElements, 3).copy_(kept / 4);
+  EXPECT_TRUE(grads.equal(expected)) << grads;
+}
+
+/// All ways, types and wires: the same bits packed and dense.
+TEST(AllReduceBucket, PackedIsDenseBitForBit) {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf})
+    for (const std::optional<at::ScalarType> wire :
+         {std::optional<at::ScalarType>(), std::optional(at::kBFloat16), std::optional(at::kHalf)})
+      for (const int64_t first_item : {0, 5, 64}) {
+        const std::vector<uint8_t> bits = every_third(first_item + kElements);
+        at::Tensor dense = numbers(dtype), packed = numbers(dtype);
+        AllReduceBucket dense_carrier(dense, wire), packed_carrier(packed, wire);
+        dense_carrier.set_kept(bits.data(), first_item);
+        packed_carrier.set_kept(bits.data(), first_item);
+        EXPECT_TRUE(carry(&dense_carrier, false, 7, 3));
+        EXPECT_TRUE(carry(&packed_carrier, true, 7, 3));
+        EXPECT_TRUE(packed.equal(dense)) << packed << dense;
+        EXPECT_LT(packed_carrier.travelling_bytes() * 2, dense_carrier.travelling_bytes());
+        for (int64_t i = 0; i < kElements; ++i) {
+          const double value = packed[i].item<double>();
+          if ((first_item + i) % 3 != 0)
+            EXPECT_TRUE(value == 0 && !std::signbit(value)) << i;
+          else
+            EXPECT_NE(value, 0) << i;
+        }
+      }
+}
+
+TEST(AllReduceBucket, OnlyNarrowerTypesAreWires) {
+  AllReduceBucket carrier(numbers(at::kBFloat16), at::kHalf);
+  EXPECT_EQ(carrier.load(false).scalar_type(), at::kBFloat16);
+  AllReduceBucket narrowed(numbers(), at::kHalf);
+  EXPECT_EQ(narrowed.load(false).scalar_type(), at::kHalf);
+  EXPECT_EQ(narrowed.travelling_bytes(), kElements * 2);
+}
+
+TEST(AllReduceBucket, AWireRoundsToNearestBeforeAndAfterTheSum) {
+  at::Tensor grads = at::tensor({1.0F + 3 * 0x1p-9F, 1.0F + 0x1p-9F, -2.0F});
+  AllReduceBucket carrier(grads, at::kBFloat16);  // 8 bits of significand
+  EXPECT_TRUE(carry(&carrier, false, 1, 3));
+  // 1 + 2^-7 tripled and rounded; halfway goes to even; exact.
+  EXPECT_TRUE(grads.equal(at::tensor({3.03125F, 3.0F, -6.0F}))) << grads;
+}
+
+TEST(AllReduceBucket, AnOverflowOfTheWireIsNotFinite) {
+  for (const double value : {65520.0, 40000.0}) {  // as an addend, and as a sum of two
+    at::Tensor grads = at::full({5}, value, at::kFloat);
+    AllReduceBucket half(grads, at::kHalf);
+    EXPECT_FALSE(carry(&half, false, 2, 2)) << value;
+  }
+  at::Tensor grads = at::full({5}, 1e30, at::kFloat);
+  AllReduceBucket bfloat(grads, at::kBFloat16);
+  EXPECT_TRUE(carry(&bfloat, false, 2, 2));
+}
+
+TEST(AllReduceBucket, OnlyKeptGradientsHaveToBeFinite) {
+  for (const bool packed : {false, true}) {
+    at::Tensor grads = numbers();
+    grads[1] = kNan;
+    AllReduceBucket carrier(grads, {});
+    carrier.set_kept(every_third(kElements).data(), 0);
+    EXPECT_TRUE(carry(&carrier, packed, 2));
+    EXPECT_EQ(grads[1].item<float>(), 0);
+    grads[3] = kNan;
+    EXPECT_FALSE(carry(&carrier, packed, 2));
+  }
+}
+
+TEST(AllReduceBucket, MasksComeAndGo) {
+  at::Tensor grads = at::ones({16});
+  AllReduceBucket carrier(grads, {});
+  const std::vector<uint8_t> all{0xff, 0xff}, none{0, 0};
+  carrier.set_kept(all.data(), 0);
+  EXPECT_FALSE(carrier.can_pack());
+  carrier.set_kept(none.data(), 0);
+  EXPECT_TRUE(carrier.can_pack());
+  EXPECT_EQ(carrier.load(true).numel(), 0);
+  EXPECT_TRUE(carrier.unload(1));
+  EXPECT_TRUE(grads.equal(at::zeros({16})));
+  carrier.keep_all();
+  grads.fill_(6);
+  EXPECT_TRUE(carry(&carrier, false, 2));
+  EXPECT_TRUE(grads.equal(at::full({16}, 3.0F)));
+}
+
+}  // namespace
+}  // namespace lockstep::dist

@@ -1,0 +1,35 @@
+#include "train/step/set_masks.h"
+
+#include "base/bits/bit_mask.h"
+#include "base/bits/kept_bits.h"
+
+namespace lockstep::train {
+
+std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTable& masks) {
+  std::vector<uint8_t> bits;
+  for (const FlatSlice& slice : buffer.slices) {
+    if (!masks.covers(slice.param)) continue;
+    const recal::Mask& mask = masks.of(slice.param);
+    if (mask.num_pruned == 0) continue;
+    if (bits.empty()) {
+      const int64_t num_elements = buffer.values_E.numel();
+      bits.resize(static_cast<size_t>(num_mask_bytes(num_elements)));
+      keep_all(bits.data(), num_elements);
+    }
+    copy_bits(mask.kept_bits.const_data_ptr<uint8_t>(), 0, slice.num_elements, bits.data(),
+              slice.offset_E);
+  }
+  return bits;
+}
+
+void set_masks(const recal::MaskTable& masks, const std::vector<FlatBuffer>& buffers,
+               dist::GradientReducer& reducer, optim::Optimizer& optimizer) {
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i].frozen) continue;
+    const std::vector<uint8_t> bits = kept_bits_of(buffers[i], masks);
+    reducer.set_kept(i, bits);
+    optimizer.set_kept(i, bits);
+  }
+}
+
+}  // namespace lockstep::train
