@@ -24,7 +24,7 @@ namespace {
 struct Checked {
   RunConfig config;
   dist::SelfCommunicator alone;
-  std::unique_ptr<TrainingContext> assembly;
+  std::unique_ptr<TrainingContext> context;
 };
 
 /// A tool is a world of one; batches are counted for the world that the run file expects.
@@ -48,8 +48,8 @@ std::unique_ptr<Checked> check_all(const std::string& config_file,
   checked->config = load_run_config(config_file, overrides, &faults);
   faults.throw_if_any("config");
   take_expected_world(&checked->config);
-  checked->assembly = std::make_unique<TrainingContext>(checked->config, checked->alone,
-                                                        checked->alone, checked->alone);
+  checked->context = std::make_unique<TrainingContext>(checked->config, checked->alone,
+                                                       checked->alone, checked->alone);
   return checked;
 }
 
@@ -79,17 +79,17 @@ recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
 CommandResult check_command(const std::string& config_file,
                             const std::vector<Override>& overrides) {
   const std::unique_ptr<Checked> checked = check_all(config_file, overrides);
-  const TrainingContext& assembly = *checked->assembly;
+  const TrainingContext& context = *checked->context;
   std::string text = fmt::format(
       "{}: ok\n  run {} in {}: {} on {} training samples, {} steps an epoch, {} steps in all\n",
       config_file, checked->config.run.name, checked->config.run.project_dir,
-      checked->config.model.type, assembly.train_data->num_samples(),
-      assembly.clock.steps_per_epoch, assembly.total_steps());
+      checked->config.model.type, context.train_data->num_samples(), context.clock.steps_per_epoch,
+      context.total_steps());
   for (const std::string& warning : checked->config.warnings)
     text += "  warning: " + warning + "\n";
-  for (const std::string& warning : assembly.recipe.timeline().warnings())
+  for (const std::string& warning : context.recipe.timeline().warnings())
     text += "  warning: " + warning + "\n";
-  for (const std::string& note : assembly.recipe.timeline().notes())
+  for (const std::string& note : context.recipe.timeline().notes())
     text += "  note: " + note + "\n";
   text += note_on_world(checked->config);
   return {text, 0};
@@ -111,7 +111,7 @@ CommandResult plan_command(const PlanOptions& options) {
                 options.file + " is a run file: it names a stage itself (recipe_stage)");
   if (!bare) checked = check_all(options.file, options.overrides);
   const recal::Timeline timeline =
-      bare ? timeline_of_bare_recipe(options) : checked->assembly->recipe.timeline();
+      bare ? timeline_of_bare_recipe(options) : checked->context->recipe.timeline();
   if (!options.svg_file.empty())
     files::write_atomically(
         options.svg_file,

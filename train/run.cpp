@@ -137,7 +137,8 @@ RunResult Run::finish() {
   parts_.training.reducer.settle();
   parts_.saves.settle();
   const recal::Applied closing = parts_.trainer.close();
-  parts_.recorder.closing(clock.step, closing, parts_.training.arena.num_trainable_elements());
+  parts_.recorder.closing(clock.step, closing,
+                          parts_.training.flat_params.num_trainable_elements());
   const bool is_new = closing.masks_changed || parts_.saves.last_saved_step() != clock.step;
   const bool must_save = is_new && (parts_.save_at_end || save_is_due_);
   RunResult result;

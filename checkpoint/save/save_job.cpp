@@ -80,9 +80,9 @@ std::optional<Error> SaveJob::run() {
 std::optional<Error> SaveJob::stage() {
   std::optional<Error> fault = on_every_rank([&] {
     const SavePlan plan(pieces_, comm_.world_size(), options_.min_cut_bytes);
-    image_.emplace(pieces_, plan.parts_of(comm_.rank()), comm_.rank(), memory_);
+    staged_.emplace(pieces_, plan.parts_of(comm_.rank()), comm_.rank(), memory_);
   });
-  const int64_t all_bytes = dist::sum_of(comm_, image_ ? image_->num_bytes() : 0);
+  const int64_t all_bytes = dist::sum_of(comm_, staged_ ? staged_->num_bytes() : 0);
   if (!fault)
     fault = on_rank_0([&] {
       remove_interrupted();
@@ -127,15 +127,15 @@ void SaveJob::end_journal() const {
 }
 
 void SaveJob::begin_writing() {
-  file_.emplace(shard_path_ + std::string(kTemporarySuffix), &*image_);
-  image_->fill();
+  file_.emplace(shard_path_ + std::string(kTemporarySuffix), &*staged_);
+  staged_->fill();
   reached(SavePhase::kStaged);
 }
 
 void SaveJob::finish_writing() {
   file_->finish();
   write_entries();
-  log::debug("checkpoint", fmt::format("wrote {} ({} bytes)", shard_path_, image_->num_bytes()));
+  log::debug("checkpoint", fmt::format("wrote {} ({} bytes)", shard_path_, staged_->num_bytes()));
   reached(SavePhase::kShardWritten);
 }
 
@@ -146,7 +146,7 @@ std::optional<Error> SaveJob::publish() {
   if (!fault) fault = on_rank_0([&] { write_index(); });
   if (!fault) fault = on_every_rank([&] { rename_shard(); });
   if (!fault) fault = on_rank_0([&] { commit(); });
-  bytes_written_ = dist::sum_of(comm_, (image_ ? image_->num_bytes() : 0) + index_bytes_);
+  bytes_written_ = dist::sum_of(comm_, (staged_ ? staged_->num_bytes() : 0) + index_bytes_);
   return fault;
 }
 
@@ -154,7 +154,7 @@ std::optional<Error> SaveJob::publish() {
 /// their number.
 void SaveJob::write_entries() const {
   files::Writer file(entries_path(shard_path_));
-  file.append(shard_report(*image_));
+  file.append(shard_report(*staged_));
   file.close();
 }
 
@@ -252,7 +252,7 @@ void SaveJob::find_surplus() {
 }
 
 void SaveJob::read_back() {
-  require_written(shard_path_, image_->slots());
+  require_written(shard_path_, staged_->slots());
   if (is_first() && !reads_as(index_path(prefix_), index_bytes_, index_crc_))
     throw Error(ExitCode::kBadData, "checkpoint",
                 index_path(prefix_) + ": does not read back as it was written");

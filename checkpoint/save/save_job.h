@@ -90,7 +90,7 @@ class SaveJob {
   std::function<void()> staged_;
 
   std::vector<StoredTensor> pieces_;
-  std::optional<StagedShard> image_;
+  std::optional<StagedShard> staged_;
   std::optional<ShardFile> file_;  // ends before the image that it reads
   const Journal journal_;
   std::set<int64_t> left_over_;           ///< rank 0: of earlier saves, not removed yet

@@ -18,10 +18,10 @@ constexpr int kNumThreads = 2;  // one prepares the next write while the disk wo
 
 }  // namespace
 
-ShardFile::ShardFile(const std::filesystem::path& path, StagedShard* image)
-    : image_(image), file_(path, image->num_bytes()) {
+ShardFile::ShardFile(const std::filesystem::path& path, StagedShard* staged)
+    : staged_(staged), file_(path, staged->num_bytes()) {
   const auto num_chunks =
-      (static_cast<int64_t>(image->padded_bytes().size()) + kChunkBytes - 1) / kChunkBytes;
+      (static_cast<int64_t>(staged->padded_bytes().size()) + kChunkBytes - 1) / kChunkBytes;
   try {
     for (int64_t i = 0; i < std::min<int64_t>(kNumThreads, num_chunks); ++i)
       threads_.emplace_back([this] { write_chunks(); });
@@ -31,7 +31,7 @@ ShardFile::ShardFile(const std::filesystem::path& path, StagedShard* image)
 
 ShardFile::~ShardFile() {
   stopped_ = true;
-  image_->level().give_up();
+  staged_->level().give_up();
   join();
 }
 
@@ -41,14 +41,14 @@ void ShardFile::join() {
 }
 
 void ShardFile::write_chunks() {
-  const std::span<const char> bytes = image_->padded_bytes();
+  const std::span<const char> bytes = staged_->padded_bytes();
   const auto num_bytes = static_cast<int64_t>(bytes.size());
   try {
     while (!stopped_) {
       const int64_t begin = next_.fetch_add(kChunkBytes);
       if (begin >= num_bytes) return;
       const int64_t end = std::min(begin + kChunkBytes, num_bytes);
-      if (!image_->level().wait_for(end)) return;
+      if (!staged_->level().wait_for(end)) return;
       file_.write(begin,
                   bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
     }

@@ -18,7 +18,7 @@ class ShardFile {
  public:
   /// Makes the file and begins to write what image->level() gives free. The image must outlive it.
   /// Errors as files::DirectWriter.
-  ShardFile(const std::filesystem::path& path, StagedShard* image);
+  ShardFile(const std::filesystem::path& path, StagedShard* staged);
   /// Without finish(): gives up; the file stays as it is.
   ~ShardFile();
   ShardFile(const ShardFile&) = delete;
@@ -33,7 +33,7 @@ class ShardFile {
   void write_chunks();
   void join();
 
-  StagedShard* image_;
+  StagedShard* staged_;
   files::DirectWriter file_;
   std::atomic<int64_t> next_ = 0;  ///< first byte that no thread has taken
   std::atomic<bool> stopped_ = false;

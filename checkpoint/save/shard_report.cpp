@@ -39,10 +39,10 @@ void require_complete(const StoredTensor& piece, BundleIndex* index) {
 
 }  // namespace
 
-std::string shard_report(const StagedShard& image) {
+std::string shard_report(const StagedShard& staged) {
   pb::ShardReport report;
-  report.set_shard_bytes(image.num_bytes());
-  for (const StagedShard::Slot& slot : image.slots()) {
+  report.set_shard_bytes(staged.num_bytes());
+  for (const StagedShard::Slot& slot : staged.slots()) {
     auto* item = report.add_items();
     item->set_name(slot.piece->name);
     *item->mutable_entry() = to_proto(slot.piece->dtype, slot.slice);

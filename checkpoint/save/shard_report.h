@@ -10,7 +10,7 @@
 namespace lockstep::checkpoint {
 
 /// This rank's slots, filled, as bytes of a message.
-std::string shard_report(const StagedShard& image);
+std::string shard_report(const StagedShard& staged);
 
 /// Puts the index of all ranks' shards together from their reports, one after the other.
 class IndexBuilder {

@@ -88,9 +88,9 @@ StagedShard::StagedShard(const std::vector<StoredTensor>& pieces,
 
 int64_t StagedShard::bytes_of(const std::vector<StoredTensor>& pieces,
                               const std::vector<ShardItem>& parts) {
-  StagedShard image;
-  image.lay_out(pieces, parts, 0);
-  return rounded_up(image.num_bytes_);
+  StagedShard staged;
+  staged.lay_out(pieces, parts, 0);
+  return rounded_up(staged.num_bytes_);
 }
 
 void StagedShard::lay_out(const std::vector<StoredTensor>& pieces,
@@ -135,12 +135,12 @@ void StagedShard::fill() {
       zeros_to(slot.slice.offset);
       fill_slot(&slot);
       end = slot.slice.end();
-      level_.raise(end);
+      watermark_.raise(end);
     }
     zeros_to(static_cast<int64_t>(bytes_.size()));
-    level_.raise(static_cast<int64_t>(bytes_.size()));
+    watermark_.raise(static_cast<int64_t>(bytes_.size()));
   } catch (...) {
-    level_.give_up();
+    watermark_.give_up();
     throw;
   }
 }
@@ -159,7 +159,7 @@ void StagedShard::fill_slot(Slot* slot) {
   } else if (slot->slice.num_bytes > 0) {
     const at::Tensor elements = stored_elements(piece.tensor, slot->range);
     crc = copy_and_sum(static_cast<const char*>(elements.const_data_ptr()), slot->slice.num_bytes,
-                       to, [&](int64_t copied) { level_.raise(slot->slice.offset + copied); });
+                       to, [&](int64_t copied) { watermark_.raise(slot->slice.offset + copied); });
   }
   slot->slice.masked_crc = masked_crc32c(crc);
 }

@@ -42,7 +42,7 @@ class StagedShard {
   /// the bytes are in the cache. level() rises meanwhile, and is given up if this throws:
   /// Error(kBug) if a pruned element of a piece with kept_bits is not +0.
   void fill();
-  Watermark& level() { return level_; }
+  Watermark& level() { return watermark_; }
 
   const std::vector<Slot>& slots() const { return slots_; }
   /// Of the file. The memory goes on with zeros up to the next multiple of kTensorAlignment.
@@ -60,7 +60,7 @@ class StagedShard {
   std::vector<Slot> slots_;
   int64_t num_bytes_ = 0;
   std::span<char> bytes_;
-  Watermark level_;
+  Watermark watermark_;
 };
 
 }  // namespace lockstep::checkpoint

@@ -80,15 +80,15 @@ void check_equal_programs(const RunConfig& config, const std::string& mpi_versio
   require_equal_lines(control, "settings", config.settings);
 }
 
-void check_equal_models(const TrainingContext& assembly) {
+void check_equal_models(const TrainingContext& context) {
   std::vector<std::string> lines;
-  for (const Param& param : assembly.model->params())
+  for (const Param& param : context.model->params())
     lines.push_back(
         fmt::format("parameter {} [{}]", param.name, fmt::join(param.tensor.sizes(), ", ")));
-  lines.push_back("training data sha256 " + assembly.facts.data_sha256);
-  if (assembly.eval_data) lines.push_back("evaluation data sha256 " + assembly.eval_data->digest());
-  require_equal_lines(assembly.control, "models or data", lines);
-  dist::require_equal(assembly.control, "the recipe's timeline", assembly.facts.timeline);
+  lines.push_back("training data sha256 " + context.facts.data_sha256);
+  if (context.eval_data) lines.push_back("evaluation data sha256 " + context.eval_data->digest());
+  require_equal_lines(context.control, "models or data", lines);
+  dist::require_equal(context.control, "the recipe's timeline", context.facts.timeline);
 }
 
 }  // namespace lockstep::daemon

@@ -19,6 +19,6 @@ void check_equal_programs(const RunConfig& config, const std::string& mpi_versio
 
 /// Throws Error(kDisagree) unless parameter names and shapes, the data sets and the timeline are
 /// equal.
-void check_equal_models(const TrainingContext& assembly);
+void check_equal_models(const TrainingContext& context);
 
 }  // namespace lockstep::daemon

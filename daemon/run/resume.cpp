@@ -12,8 +12,8 @@
 namespace lockstep::daemon {
 namespace {
 
-std::filesystem::path saves_folder(const TrainingContext& assembly) {
-  return assembly.config.run.folder() / "checkpoints";
+std::filesystem::path saves_folder(const TrainingContext& context) {
+  return context.config.run.folder() / "checkpoints";
 }
 
 /// Rank 0 looks; if it has an objection, all ranks throw it.
@@ -81,25 +81,25 @@ std::string objection_to_newer_saves(const std::filesystem::path& folder, const 
       wanted, folder.string(), names_of(saves));
 }
 
-std::optional<checkpoint::RestoreReport> load(const std::string& wanted, TrainingContext& assembly,
+std::optional<checkpoint::RestoreReport> load(const std::string& wanted, TrainingContext& context,
                                               const StateList& state) {
-  const std::filesystem::path folder = saves_folder(assembly);
-  const std::string& prefix = assembly.config.checkpoint.prefix;
-  if (!assembly.config.checkpoint.includes("clock")) {
-    refuse_if(assembly.control, [&] { return objection_to_lost_clock(folder, wanted); });
+  const std::filesystem::path folder = saves_folder(context);
+  const std::string& prefix = context.config.checkpoint.prefix;
+  if (!context.config.checkpoint.includes("clock")) {
+    refuse_if(context.control, [&] { return objection_to_lost_clock(folder, wanted); });
     return std::nullopt;
   }
   if (wanted == "never") {
-    refuse_if(assembly.control, [&] { return objection_to_any_save(folder); });
+    refuse_if(context.control, [&] { return objection_to_any_save(folder); });
     return std::nullopt;
   }
   if (wanted != "auto") {
-    refuse_if(assembly.control, [&] { return objection_to_newer_saves(folder, prefix, wanted); });
-    return checkpoint::restore_on_all(wanted, state, assembly.control);
+    refuse_if(context.control, [&] { return objection_to_newer_saves(folder, prefix, wanted); });
+    return checkpoint::restore_on_all(wanted, state, context.control);
   }
-  auto report = checkpoint::restore_latest(folder, prefix, state, assembly.control);
+  auto report = checkpoint::restore_latest(folder, prefix, state, context.control);
   if (!report)
-    refuse_if(assembly.control, [&] { return objection_to_other_prefixes(folder, prefix); });
+    refuse_if(context.control, [&] { return objection_to_other_prefixes(folder, prefix); });
   return report;
 }
 
@@ -112,11 +112,10 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
       .everywhere();
 }
 
-void tell(const TrainingContext& assembly, const checkpoint::RestoreReport& report,
+void tell(const TrainingContext& context, const checkpoint::RestoreReport& report,
           const CheckpointMetadata& saved, const std::vector<std::string>& changes) {
-  if (assembly.control.rank() != 0) return;
-  log::info("resume",
-            fmt::format("resuming from step {} ({})", assembly.clock.step, report.prefix));
+  if (context.control.rank() != 0) return;
+  log::info("resume", fmt::format("resuming from step {} ({})", context.clock.step, report.prefix));
   for (const std::string& change : changes) log::info("resume", "the recipe changed: " + change);
   if (!changes.empty())
     log::warning(
@@ -124,7 +123,7 @@ void tell(const TrainingContext& assembly, const checkpoint::RestoreReport& repo
         "masks and values stay as the save left them: entries before this step that prune, "
         "keep, let go or set do not act again; rates, decays, trainability and "
         "quantization follow the new recipe");
-  for (const std::string& change : changes_since(saved, assembly.facts))
+  for (const std::string& change : changes_since(saved, context.facts))
     log::info("resume", "changed since the save: " + change);
   if (!report.unused.empty())
     log::warning("resume",
@@ -135,9 +134,9 @@ void tell(const TrainingContext& assembly, const checkpoint::RestoreReport& repo
 
 }  // namespace
 
-std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& assembly) {
+std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& context) {
   train::Stopwatch watch;
-  if (!assembly.config.checkpoint.enabled) {
+  if (!context.config.checkpoint.enabled) {
     if (options.wanted != "auto" && options.wanted != "never")
       throw Error(ExitCode::kConfig, "resume",
                   fmt::format("--resume {} cannot be with checkpoint: off, which neither saves nor "
@@ -146,18 +145,18 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& ass
           .everywhere();
     return std::nullopt;
   }
-  const CheckpointMetadata now = assembly.facts;
-  const auto report = load(options.wanted, assembly, assembly.state());
+  const CheckpointMetadata now = context.facts;
+  const auto report = load(options.wanted, context, context.state());
   if (!report) return std::nullopt;
-  const CheckpointMetadata saved = std::exchange(assembly.facts, now);
+  const CheckpointMetadata saved = std::exchange(context.facts, now);
   require_compatible(saved, now);
-  const std::vector<std::string> changes = recipe_changes(saved, now, assembly.clock.step);
+  const std::vector<std::string> changes = recipe_changes(saved, now, context.clock.step);
   if (!changes.empty() && !options.accept_recipe_change) refuse_changed_recipe(changes);
-  assembly.recipe.restored(assembly.control);
-  tell(assembly, *report, saved, changes);
+  context.recipe.restored(context.control);
+  tell(context, *report, saved, changes);
   const std::string own = checkpoint::numbered(
-      (saves_folder(assembly) / assembly.config.checkpoint.prefix).string(), assembly.clock.step);
-  return Resumed{assembly.clock.step, report->prefix, same_save(own, report->prefix), watch.lap()};
+      (saves_folder(context) / context.config.checkpoint.prefix).string(), context.clock.step);
+  return Resumed{context.clock.step, report->prefix, same_save(own, report->prefix), watch.lap()};
 }
 
 }  // namespace lockstep::daemon

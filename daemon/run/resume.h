@@ -31,6 +31,6 @@ struct Resumed {
 /// Throws on every rank: Error(kConfig) if the choice does not fit the folder or the save not the
 /// run, Error(kBadData) if saves exist and none can be read, Error(kInputMissing) for a prefix that
 /// names none.
-std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& assembly);
+std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& context);
 
 }  // namespace lockstep::daemon

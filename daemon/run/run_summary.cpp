@@ -28,17 +28,17 @@ End end_of(train::RunEnd end) {
   return {"", ExitCode::kBug};
 }
 
-std::filesystem::path summary_path(const TrainingContext& assembly) {
-  return assembly.config.run.folder() / "summary.json";
+std::filesystem::path summary_path(const TrainingContext& context) {
+  return context.config.run.folder() / "summary.json";
 }
 
 /// For a look after the process is gone, or for node exporter's textfile collector. Nobody's run
 /// fails for it.
-void keep_last_page(const Telemetry& watchers, const TrainingContext& assembly) {
+void keep_last_page(const Telemetry& telemetry, const TrainingContext& context) {
   const auto path =
-      assembly.config.run.folder() / "logs" / fmt::format("rank{}.prom", assembly.control.rank());
+      context.config.run.folder() / "logs" / fmt::format("rank{}.prom", context.control.rank());
   try {
-    files::write_atomically(path, watchers.page());
+    files::write_atomically(path, telemetry.page());
   } catch (const Error& fault) {
     log::warning("metrics", fault.what());
   }
@@ -62,44 +62,44 @@ void tell(const train::Summary& summary, const std::filesystem::path& path) {
 
 }  // namespace
 
-ExitCode conclude(const train::RunResult& result, const TrainingContext& assembly,
-                  const train::Recorder& recorder, const Telemetry& watchers,
+ExitCode conclude(const train::RunResult& result, const TrainingContext& context,
+                  const train::Recorder& recorder, const Telemetry& telemetry,
                   const std::optional<Resumed>& resumed) {
   const End end = end_of(result.end);
-  if (assembly.control.rank() == 0) {
+  if (context.control.rank() == 0) {
     const train::Summary summary{
         .exit_reason = end.reason,
         .exit_code = static_cast<int>(end.code),
-        .steps = assembly.clock.step,
-        .epochs = assembly.clock.epoch(),
-        .world_size = assembly.control.world_size(),
+        .steps = context.clock.step,
+        .epochs = context.clock.epoch(),
+        .world_size = context.control.world_size(),
         .train_loss = recorder.last_loss(),
         .eval = result.eval,
-        .sparsity = assembly.recipe.sparsity(),
-        .num_prunable_weights = assembly.num_prunable_weights(),
+        .sparsity = context.recipe.sparsity(),
+        .num_prunable_weights = context.num_prunable_weights(),
         .samples_per_second = recorder.samples_per_second(),
         .checkpoint = result.checkpoint,
         .resumed_from_step = resumed ? std::optional(resumed->step) : std::nullopt,
-        .parameters_sha256 = train::parameters_sha256(assembly.model->params()),
-        .metrics_address = watchers.address()};
-    train::write_summary(summary_path(assembly), summary);
-    tell(summary, summary_path(assembly));
+        .parameters_sha256 = train::parameters_sha256(context.model->params()),
+        .metrics_address = telemetry.address()};
+    train::write_summary(summary_path(context), summary);
+    tell(summary, summary_path(context));
   }
-  keep_last_page(watchers, assembly);
+  keep_last_page(telemetry, context);
   return end.code;
 }
 
-void conclude_failed(const std::exception& error, const TrainingContext& assembly) {
-  if (assembly.control.rank() != 0) return;
+void conclude_failed(const std::exception& error, const TrainingContext& context) {
+  if (context.control.rank() != 0) return;
   const auto* known = dynamic_cast<const Error*>(&error);
   const ExitCode code = known != nullptr ? known->code() : ExitCode::kBug;
   try {
-    train::write_summary(summary_path(assembly), {.exit_reason = "failed",
-                                                  .exit_code = static_cast<int>(code),
-                                                  .error = error.what(),
-                                                  .steps = assembly.clock.step,
-                                                  .epochs = assembly.clock.epoch(),
-                                                  .world_size = assembly.control.world_size()});
+    train::write_summary(summary_path(context), {.exit_reason = "failed",
+                                                 .exit_code = static_cast<int>(code),
+                                                 .error = error.what(),
+                                                 .steps = context.clock.step,
+                                                 .epochs = context.clock.epoch(),
+                                                 .world_size = context.control.world_size()});
   } catch (const std::exception& fault) {
     log::warning("run", fault.what());
   }

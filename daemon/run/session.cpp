@@ -49,7 +49,7 @@ std::unique_ptr<dist::Communicator> make_save_communicator(const RunConfig& conf
   return world.make_cpu_communicator(sync);
 }
 
-void announce(const TrainingContext& assembly, const dist::ProcessInfo& process,
+void announce(const TrainingContext& context, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
   if (process.rank != 0) return;
   if (resumed)  // said before the log file was open; here for its readers
@@ -59,14 +59,14 @@ void announce(const TrainingContext& assembly, const dist::ProcessInfo& process,
       fmt::format(
           "run {}: {} with {} parameters in {} bucket(s), {} training samples, {} steps an epoch, "
           "{} steps in all, {} rank(s) on {} host(s)",
-          assembly.config.run.name, assembly.config.model.type, assembly.num_parameters(),
-          assembly.arena.num_buffers(), assembly.train_data->num_samples(),
-          assembly.clock.steps_per_epoch, assembly.total_steps(), process.world_size,
+          context.config.run.name, context.config.model.type, context.num_parameters(),
+          context.arena.num_buffers(), context.train_data->num_samples(),
+          context.clock.steps_per_epoch, context.total_steps(), process.world_size,
           process.num_nodes));
-  for (const std::string& warning : assembly.config.warnings) log::warning("config", warning);
-  for (const std::string& warning : assembly.recipe.timeline().warnings())
+  for (const std::string& warning : context.config.warnings) log::warning("config", warning);
+  for (const std::string& warning : context.recipe.timeline().warnings())
     log::warning("recipe", warning);
-  for (const std::string& note : assembly.recipe.timeline().notes()) log::info("recipe", note);
+  for (const std::string& note : context.recipe.timeline().notes()) log::info("recipe", note);
 }
 
 std::vector<int> pruning_modifiers(const recal::Timeline& timeline) {
@@ -82,57 +82,57 @@ std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& optio
       options.save_checkpoints_secs.value_or(checkpoint::CheckpointOptions::kDefaultSecs));
 }
 
-train::Recorder make_recorder(const TrainingContext& assembly, Telemetry& watchers,
+train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemetry,
                               const dist::ProcessInfo& process, std::optional<int64_t> resumed_from,
                               bool is_interactive) {
-  return train::Recorder({.summary = assembly.config.summary,
-                          .project_dir = assembly.config.run.folder(),
+  return train::Recorder({.summary = context.config.summary,
+                          .project_dir = context.config.run.folder(),
                           .node = process.node,
                           .is_root = process.rank == 0,
-                          .total_steps = assembly.total_steps(),
+                          .total_steps = context.total_steps(),
                           .is_interactive = is_interactive,
                           .resumed_from_step = resumed_from,
-                          .pruning_modifiers = pruning_modifiers(assembly.recipe.timeline()),
-                          .num_parameters = assembly.num_parameters(),
-                          .num_prunable_weights = assembly.num_prunable_weights(),
-                          .save_interval_s = save_interval_s(assembly.config.checkpoint)},
-                         assembly.recipe, watchers.metrics(), watchers.health());
+                          .pruning_modifiers = pruning_modifiers(context.recipe.timeline()),
+                          .num_parameters = context.num_parameters(),
+                          .num_prunable_weights = context.num_prunable_weights(),
+                          .save_interval_s = save_interval_s(context.config.checkpoint)},
+                         context.recipe, telemetry.metrics(), telemetry.health());
 }
 
 /// Everything of the loop, from the recorder to the last step.
-ExitCode train_to_the_end(TrainingContext& assembly, Telemetry& watchers, const SessionWorld& world,
+ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const SessionWorld& world,
                           train::Agreement& agreement, const std::optional<Resumed>& resumed) {
-  const RunConfig& config = assembly.config;
+  const RunConfig& config = context.config;
   const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
   train::Recorder recorder =
-      make_recorder(assembly, watchers, world.process, resumed_from, world.is_interactive);
-  assembly.saver.set_at_phase(world.at_save_phase);
-  assembly.saver.set_on_lost(world.abort);
-  const train::RateSchedule rates(config.optimizer, assembly.recipe.timeline(),
-                                  assembly.total_steps());
-  train::RunSaves saves({.saver = assembly.saver,
-                         .schedule = assembly.schedule,
+      make_recorder(context, telemetry, world.process, resumed_from, world.is_interactive);
+  context.saver.set_at_phase(world.at_save_phase);
+  context.saver.set_on_lost(world.abort);
+  const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
+                                  context.total_steps());
+  train::RunSaves saves({.saver = context.saver,
+                         .schedule = context.schedule,
                          .options = config.checkpoint,
                          .agreement = agreement,
-                         .state = [&] { return assembly.state(); },
-                         .prefix = assembly.save_prefix(),
+                         .state = [&] { return context.state(); },
+                         .prefix = context.save_prefix(),
                          .recorder = recorder,
-                         .control = assembly.control,
-                         .clock = assembly.clock,
+                         .control = context.control,
+                         .clock = context.clock,
                          .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
                          .last_commit = resumed ? resumed->prefix : ""});
-  train::TrainerParts training{assembly.control,
-                               assembly.loader,
-                               *assembly.model,
-                               assembly.arena,
-                               assembly.reducer,
-                               *assembly.optimizer,
-                               assembly.recipe,
+  train::TrainerParts training{context.control,
+                               context.loader,
+                               *context.model,
+                               context.arena,
+                               context.reducer,
+                               *context.optimizer,
+                               context.recipe,
                                rates,
-                               assembly.clock,
+                               context.clock,
                                config.sync.bucket_bytes,
                                config.optimizer.clip,
-                               &assembly.loss_scale,
+                               &context.loss_scale,
                                [&] { saves.wait_until_staged(); },
                                config.run.is_elastic()};
   train::Trainer trainer(training, config.train);
@@ -140,16 +140,16 @@ ExitCode train_to_the_end(TrainingContext& assembly, Telemetry& watchers, const 
                   .training = training,
                   .saves = saves,
                   .agreement = agreement,
-                  .eval_data = assembly.eval_data.get(),
+                  .eval_data = context.eval_data.get(),
                   .eval = config.eval,
                   .recorder = recorder,
                   .stop = world.stop,
                   .grace_s = config.run.grace_s,
-                  .total_steps = assembly.total_steps(),
+                  .total_steps = context.total_steps(),
                   .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
                   .on_step = world.on_step});
   const train::RunResult result = run.go();
-  return conclude(result, assembly, recorder, watchers, resumed);
+  return conclude(result, context, recorder, telemetry, resumed);
 }
 
 }  // namespace
@@ -171,46 +171,47 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
-  const auto assembly = dist::on_all_ranks(control, [&] {
+  const auto context = dist::on_all_ranks(control, [&] {
     return std::make_unique<TrainingContext>(config, control, *gradients, *saves);
   });
-  (void)dist::on_all_ranks(control, [&] { return assembly->total_steps(); });
-  check_equal_models(*assembly);
-  RunDirectory workplace(config, world.process, control);
+  (void)dist::on_all_ranks(control, [&] { return context->total_steps(); });
+  check_equal_models(*context);
+  RunDirectory run_directory(config, world.process, control);
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
-  Telemetry watchers(config, world.process, libraries,
-                     recal::modifier_names(assembly->recipe.timeline()), control);
-  watchers.note_restoring();
-  const std::optional<Resumed> resumed = resume(options.resume, *assembly);
-  warm_start(*assembly, resumed.has_value());
-  watchers.note_restored();
+  Telemetry telemetry(config, world.process, libraries,
+                      recal::modifier_names(context->recipe.timeline()), control);
+  telemetry.note_restoring();
+  const std::optional<Resumed> resumed = resume(options.resume, *context);
+  warm_start(*context, resumed.has_value());
+  telemetry.note_restored();
   train::Agreement agreement(
-      control, [&] { return assembly->state(); }, config.sync.agree_every);
+      control, [&] { return context->state(); }, config.sync.agree_every);
   agreement.require(resumed ? "after the restore" : "at the start");
-  if (config.checkpoint.enabled) assembly->saver.prepare(assembly->state());
+  if (config.checkpoint.enabled) context->saver.prepare(context->state());
 
   // From here on the run's folder is written to.
-  workplace.open();
+  run_directory.open();
   try {
-    watchers.publish_targets(config, world.process, control);
-    watchers.health().note_world_formed();
-    announce(*assembly, world.process, resumed);
+    telemetry.publish_targets(config, world.process, control);
+    telemetry.health().note_world_formed();
+    announce(*context, world.process, resumed);
     if (resumed)
-      watchers.metrics().record_restore({.step = resumed->step, .duration_s = resumed->duration_s});
-    const ExitCode code = train_to_the_end(*assembly, watchers, world, agreement, resumed);
-    assembly->saver.join();
+      telemetry.metrics().record_restore(
+          {.step = resumed->step, .duration_s = resumed->duration_s});
+    const ExitCode code = train_to_the_end(*context, telemetry, world, agreement, resumed);
+    context->saver.join();
     control.barrier();  // no rank writes any more when rank 0 gives the folder free
     return code;
   } catch (const std::exception& error) {
-    watchers.metrics().set_state(metrics::RunState::kFailed);
-    watchers.health().note_state(metrics::RunState::kFailed);
-    conclude_failed(error, *assembly);
+    telemetry.metrics().set_state(metrics::RunState::kFailed);
+    telemetry.health().note_state(metrics::RunState::kFailed);
+    conclude_failed(error, *context);
     const auto* known = dynamic_cast<const Error*>(&error);
     const bool is_shared = known != nullptr && known->on_every_rank();
     // The saver's thread may wait for a rank that hangs, as long as saves may take.
-    if (!is_shared && assembly->saver.is_under_way() && world.abort)
+    if (!is_shared && context->saver.is_under_way() && world.abort)
       world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
-    assembly->saver.join();  // before the folder is given free
+    context->saver.join();  // before the folder is given free
     throw;
   }
 }

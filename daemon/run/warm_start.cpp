@@ -64,9 +64,9 @@ at::Tensor as_tensorflow_kernel(const at::Tensor& tensor) {
 
 class WarmStart {
  public:
-  WarmStart(const TrainingContext& assembly, const std::string& prefix)
-      : options_(assembly.config.checkpoint.warm_start),
-        variables_(variables_of(*assembly.model)),
+  WarmStart(const TrainingContext& context, const std::string& prefix)
+      : options_(context.config.checkpoint.warm_start),
+        variables_(variables_of(*context.model)),
         saved_(prefix) {}
 
   /// Nothing is written before everything is checked.
@@ -174,21 +174,21 @@ class WarmStart {
 
 }  // namespace
 
-void warm_start(TrainingContext& assembly, bool is_resumed) {
-  const std::string& named = assembly.config.checkpoint.warm_start.warm_start_ckpt;
+void warm_start(TrainingContext& context, bool is_resumed) {
+  const std::string& named = context.config.checkpoint.warm_start.warm_start_ckpt;
   if (named.empty()) return;
   if (is_resumed) {
-    if (assembly.control.rank() == 0)
+    if (context.control.rank() == 0)
       log::info("warm start", "the run goes on from a save of its own: " + named + " is not read");
     return;
   }
-  const std::string prefix = found_save(named, assembly.control);
-  const auto start = dist::on_all_ranks(assembly.control, [&] {
-    auto work = std::make_unique<WarmStart>(assembly, prefix);
+  const std::string prefix = found_save(named, context.control);
+  const auto start = dist::on_all_ranks(context.control, [&] {
+    auto work = std::make_unique<WarmStart>(context, prefix);
     work->load();
     return work;
   });
-  if (assembly.control.rank() == 0) start->tell();
+  if (context.control.rank() == 0) start->tell();
 }
 
 }  // namespace lockstep::daemon

@@ -18,6 +18,6 @@ namespace lockstep::daemon {
 /// Throws on every rank: Error(kInputMissing, kUsage) if there is no such checkpoint, kConfig for a
 /// scope that names nothing, for variables that it lacks or holds in another form, kBadData for
 /// damage.
-void warm_start(TrainingContext& assembly, bool is_resumed);
+void warm_start(TrainingContext& context, bool is_resumed);
 
 }  // namespace lockstep::daemon

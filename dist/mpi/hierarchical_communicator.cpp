@@ -43,11 +43,11 @@ RoomLayout HierarchicalCommunicator::layout_for(const std::vector<int>& hosts_N,
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<P2pCommunicator> flat,
                                                    SharedMemoryGroup room, Hosts hosts,
                                                    const MessageOptions& options)
-    : room_(std::move(room)),
+    : group_(std::move(room)),
       hosts_(std::move(hosts)),
       tree_(TreeParts::of_hosts(hosts_.hosts_N)),
       flat_(std::move(flat)) {
-  room_.expect_chains();
+  group_.expect_chains();
   const int host = hosts_.hosts_N[rank()];
   int next_member = 0;
   for (const int i : tree_.parts_of(host)) {
@@ -59,7 +59,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<P2pCommunicat
     part.first_ranks.push_back(tree_.first_ranks[i + 1]);
     parts_.push_back(std::move(part));
   }
-  check(next_member == room_.num_members(), "a host's ranks and its parts of the tree");
+  check(next_member == group_.num_members(), "a host's ranks and its parts of the tree");
   if (hosts_.leaders == nullptr) return;
   leader_transport_ = std::make_unique<MpiTransport>(std::move(*hosts_.leaders));
   leader_mail_ = std::make_unique<P2pChannel>(*leader_transport_, options.direct_ranks);
@@ -72,43 +72,43 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<P2pCommunicat
 }
 
 std::byte* HierarchicalCommunicator::result(const Chunk& chunk) const {
-  return room_.extra_slot(static_cast<int>(parts_.size()), chunk.slot);
+  return group_.extra_slot(static_cast<int>(parts_.size()), chunk.slot);
 }
 
 void HierarchicalCommunicator::bring(Chunk& chunk) {
-  chunk.slot = room_.take_slot();
-  std::byte* slot = room_.slot(room_.self(), chunk.slot);
+  chunk.slot = group_.take_slot();
+  std::byte* slot = group_.slot(group_.self(), chunk.slot);
   const int64_t b = format_.out_bytes, end = chunk.num_items * b;
-  const int64_t own_begin = share_begin(chunk.num_items, room_.self(), room_.num_members()) * b;
-  const int64_t own_end = share_begin(chunk.num_items, room_.self() + 1, room_.num_members()) * b;
+  const int64_t own_begin = share_begin(chunk.num_items, group_.self(), group_.num_members()) * b;
+  const int64_t own_end = share_begin(chunk.num_items, group_.self() + 1, group_.num_members()) * b;
   std::memcpy(slot, chunk.values, static_cast<size_t>(own_begin));
   std::memcpy(slot + own_end, chunk.values + own_end, static_cast<size_t>(end - own_end));
-  chunk.brought = room_.tick();
+  chunk.brought = group_.tick();
 }
 
 void HierarchicalCommunicator::add_up(Chunk& chunk) {
-  room_.wait_for_all(chunk.brought);
-  const int64_t begin = share_begin(chunk.num_items, room_.self(), room_.num_members());
-  const int64_t end = share_begin(chunk.num_items, room_.self() + 1, room_.num_members());
+  group_.wait_for_all(chunk.brought);
+  const int64_t begin = share_begin(chunk.num_items, group_.self(), group_.num_members());
+  const int64_t end = share_begin(chunk.num_items, group_.self() + 1, group_.num_members());
   for (size_t p = 0; p < parts_.size(); ++p) {
     inputs_.clear();
     for (const int m : parts_[p].members)
-      inputs_.push_back((m == room_.self() ? chunk.values : room_.slot(m, chunk.slot)) +
+      inputs_.push_back((m == group_.self() ? chunk.values : group_.slot(m, chunk.slot)) +
                         begin * format_.out_bytes);
     reduce_parts({inputs_, parts_[p].first_ranks},
-                 room_.extra_slot(static_cast<int>(p), chunk.slot) + begin * format_.in_bytes,
+                 group_.extra_slot(static_cast<int>(p), chunk.slot) + begin * format_.in_bytes,
                  end - begin, format_.out, format_.in, format_.op);
   }
-  chunk.added_up = room_.tick();
+  chunk.added_up = group_.tick();
 }
 
 void HierarchicalCommunicator::start_scatter(Chunk& chunk) {
   if (!is_leader()) return;
-  room_.wait_for_all(chunk.added_up);
+  group_.wait_for_all(chunk.added_up);
   if (exchange_ == nullptr) return;
   inputs_.clear();
   for (size_t p = 0; p < parts_.size(); ++p)
-    inputs_.push_back(room_.extra_slot(static_cast<int>(p), chunk.slot));
+    inputs_.push_back(group_.extra_slot(static_cast<int>(p), chunk.slot));
   exchange_->start_scatter(chunk.lane, inputs_, chunk.num_items, format_);
 }
 
@@ -116,7 +116,7 @@ void HierarchicalCommunicator::finish_scatter(Chunk& chunk) {
   if (!is_leader()) return;
   if (tree_exchange_ != nullptr)
     return tree_exchange_->all_reduce(
-        room_.extra_slot(0, chunk.slot), result(chunk), chunk.num_items,
+        group_.extra_slot(0, chunk.slot), result(chunk), chunk.num_items,
         {format_.in, format_.out, format_.in_bytes, format_.out_bytes, format_.op});
   exchange_->finish_scatter(chunk.lane, result(chunk));
   exchange_->start_gather(chunk.lane);
@@ -124,18 +124,18 @@ void HierarchicalCommunicator::finish_scatter(Chunk& chunk) {
 
 void HierarchicalCommunicator::finish_gather(Chunk& chunk) {
   if (exchange_ != nullptr) exchange_->finish_gather(chunk.lane);
-  chunk.reduced = room_.tick();
+  chunk.reduced = group_.tick();
 }
 
 void HierarchicalCommunicator::take(const Chunk& chunk) {
-  room_.wait_for(0, chunk.reduced, kResultPatience);
+  group_.wait_for(0, chunk.reduced, kResultPatience);
   std::memcpy(chunk.values, result(chunk),
               static_cast<size_t>(chunk.num_items * format_.out_bytes));
-  room_.release_slot(chunk.slot, room_.num_ticks() + 1);
+  group_.release_slot(chunk.slot, group_.num_ticks() + 1);
 }
 
 void HierarchicalCommunicator::reduce(std::byte* values, int64_t num_items, const Items& items) {
-  const int64_t chunk_items = room_.layout().slot_bytes / format_.in_bytes;
+  const int64_t chunk_items = group_.layout().slot_bytes / format_.in_bytes;
   const int64_t num_chunks = (num_items + chunk_items - 1) / chunk_items;
   std::array<Chunk, kStages> under_way;
   const auto in_stage = [&](int64_t i, int stage) -> Chunk* {
@@ -151,7 +151,7 @@ void HierarchicalCommunicator::reduce(std::byte* values, int64_t num_items, cons
       bring(*chunk);
     }
     if (Chunk* chunk = in_stage(i, 1)) add_up(*chunk);
-    if (i == 2) flat_->mail().wait_for_notes();
+    if (i == 2) flat_->channel().wait_for_notes();
     if (Chunk* chunk = in_stage(i, 2)) start_scatter(*chunk);
     if (Chunk* chunk = in_stage(i, 3)) finish_scatter(*chunk);
     if (Chunk* chunk = in_stage(i, 4)) finish_gather(*chunk);
@@ -167,8 +167,8 @@ std::unique_ptr<Work> HierarchicalCommunicator::all_reduce(at::Tensor values_K, 
   const at::ScalarType wide = accumulator_of(items.dtype);
   format_ = {wide, items.dtype, static_cast<int64_t>(c10::elementSize(wide)), items.item_bytes, op};
   const Call call = call_of(CallKind::kAllReduce, values_K, static_cast<int>(op));
-  room_.begin(call);
-  flat_->mail().begin(call);  // a rank that does something else may do it by any way
+  group_.begin(call);
+  flat_->channel().begin(call);  // a rank that does something else may do it by any way
   if (is_leader()) leader_mail_->begin(call);
   reduce(bytes_of(values_K), values_K.numel(), items);
   return std::make_unique<DoneWork>();

@@ -82,7 +82,7 @@ class HierarchicalCommunicator final : public Communicator {
   bool is_leader() const { return leader_mail_ != nullptr; }
   std::byte* result(const Chunk& chunk) const;
 
-  SharedMemoryGroup room_;
+  SharedMemoryGroup group_;
   Hosts hosts_;
   TreeParts tree_;
   std::vector<Part> parts_;

@@ -45,7 +45,7 @@ GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& bu
 
 void GradientReducer::follow_buffers() {
   if (!traffic_.follow(buffers_)) return;
-  arrivals_.follow(traffic_.buckets());
+  ready_tracker_.follow(traffic_.buckets());
   hooks_.reset();
   if (params_ != nullptr)
     hooks_ = std::make_unique<GradientHooks>(*params_, [this](int64_t i) { on_gradient(i); });
@@ -77,12 +77,12 @@ bool GradientReducer::overlaps_now() const {
   return options_.overlap == "true" || overlap_is_faster_;
 }
 
-void GradientReducer::prepare_for_backward(const StepRequests& wishes) {
+void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   check(!is_armed_, "begin_backward() twice without finish()");
-  wishes_ = wishes;
+  requests_ = requests;
   follow_buffers();
   traffic_.begin_step();
-  arrivals_.begin();
+  ready_tracker_.begin();
   finds_bound_ = traffic_.lacks_bound();  // then nothing can be sent before all is complete
   overlaps_ = overlaps_now() && !finds_bound_;
   if (overlaps_ && thread_ == nullptr)
@@ -94,11 +94,13 @@ void GradientReducer::prepare_for_backward(const StepRequests& wishes) {
 }
 
 void GradientReducer::on_gradient(int64_t param) {
-  if (is_armed_ && arrivals_.arrive(param) && overlaps_) thread_->release(arrivals_.num_complete());
+  if (is_armed_ && ready_tracker_.arrive(param) && overlaps_)
+    thread_->release(ready_tracker_.num_complete());
 }
 
 void GradientReducer::send_all(std::optional<int64_t> divisor) {
-  if (overlaps_ && traffic_.can_prepare() && arrivals_.num_complete() > 0) send_beside(divisor);
+  if (overlaps_ && traffic_.can_prepare() && ready_tracker_.num_complete() > 0)
+    send_beside(divisor);
   for (size_t bucket = overlaps_ ? thread_->end() : 0; bucket < traffic_.buckets().size(); ++bucket)
     traffic_.send(bucket);
   traffic_.wait();
@@ -141,17 +143,17 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
 void GradientReducer::take_means(int64_t divisor, GlobalStepStats* totals) {
   totals->gradients_finite = traffic_.take_means(divisor);
   Superaccumulator squares;
-  if (wishes_.squared_grad_norm)
+  if (requests_.squared_grad_norm)
     add_gradient_squares(comm_, buffers_, traffic_.owned(), traffic_.row_E_by_param(), &squares);
   if (traffic_.shards()) {
     int64_t num_bad_ranks = totals->gradients_finite ? 0 : 1;
-    if (wishes_.squared_grad_norm)
+    if (requests_.squared_grad_norm)
       join_over_ranks(comm_, &squares, {&num_bad_ranks, 1});
     else
       num_bad_ranks = sum_of(comm_, num_bad_ranks);
     totals->gradients_finite = num_bad_ranks == 0;
   }
-  if (wishes_.squared_grad_norm) totals->squared_grad_norm = squares.value();
+  if (requests_.squared_grad_norm) totals->squared_grad_norm = squares.value();
 }
 
 GatherTotals GradientReducer::gather_values() {
@@ -182,9 +184,9 @@ void GradientReducer::learn() {
 }
 
 void GradientReducer::name_missing() {
-  if (hooks_ == nullptr || comm_.rank() != 0 || !arrivals_.any()) return;
+  if (hooks_ == nullptr || comm_.rank() != 0 || !ready_tracker_.any()) return;
   std::vector<std::string> names;
-  for (const int64_t param : arrivals_.missing()) {
+  for (const int64_t param : ready_tracker_.missing()) {
     const auto i = static_cast<size_t>(param);
     if (!was_named_.at(i)) names.push_back((*params_)[i].name);
     was_named_[i] = true;

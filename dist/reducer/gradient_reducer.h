@@ -104,7 +104,7 @@ class GradientReducer {
 
   /// Before the forward or the backward pass whose end completes the gradients: of several
   /// micro-batches, the last one's. The wishes are for this step and equal on all ranks.
-  void prepare_for_backward(const StepRequests& wishes = {});
+  void prepare_for_backward(const StepRequests& requests = {});
 
   GlobalStepStats finish(const LocalStepStats& share);
 
@@ -154,14 +154,14 @@ class GradientReducer {
 
   // of the step under way
   bool is_armed_ = false;
-  StepRequests wishes_;
+  StepRequests requests_;
   bool finds_bound_ = false;
   bool overlaps_ = false;
   Clock::time_point begin_;
   int64_t bytes_before_ = 0;
 
   // Of all that uses the rest, the last: hooks and thread end first.
-  ReadyTracker arrivals_;
+  ReadyTracker ready_tracker_;
   std::unique_ptr<GradientHooks> hooks_;
   std::unique_ptr<CommunicationThread> thread_;  ///< made at the first step that overlaps
 };

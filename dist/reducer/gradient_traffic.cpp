@@ -105,11 +105,11 @@ std::unique_ptr<BucketReduction> GradientTraffic::make_carrier(const Bucket& buc
   const at::Tensor grads_E = buffer.grads_E.narrow(0, bucket.begin_E, bucket.num_elements());
   const auto wire = wire_type(options_.wire, comm_.world_size());
   if (!shards_) return std::make_unique<AllReduceBucket>(grads_E, wire);
-  auto carrier = std::make_unique<ReduceScatterBucket>(
+  auto reduction = std::make_unique<ReduceScatterBucket>(
       grads_E, cut_into_pieces(bucket, buffer, row_E_by_param_, comm_.world_size()), comm_.rank(),
-      wire, room_);
-  piece_carriers_.push_back(carrier.get());
-  return carrier;
+      wire, group_);
+  piece_carriers_.push_back(reduction.get());
+  return reduction;
 }
 
 bool GradientTraffic::follow(const std::vector<FlatBuffer>& buffers) {
@@ -119,9 +119,9 @@ bool GradientTraffic::follow(const std::vector<FlatBuffer>& buffers) {
   for (const FlatBuffer& buffer : buffers) followed_grads_.push_back(buffer.grads_E);
   buckets_ = cut(buffers);
   piece_carriers_.clear();
-  carriers_.clear();
+  bucket_reductions_.clear();
   for (const Bucket& bucket : buckets_)
-    carriers_.push_back(make_carrier(bucket, buffers[bucket.buffer]));
+    bucket_reductions_.push_back(make_carrier(bucket, buffers[bucket.buffer]));
   times_.assign(buckets_.size(), {});
   loads_ = std::make_unique<std::atomic<Load>[]>(buckets_.size());
   masks_changed_ = false;
@@ -138,16 +138,16 @@ void GradientTraffic::set_kept(const std::vector<FlatBuffer>& buffers, size_t bu
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (buckets_[i].buffer != buffer) continue;
     if (bits.empty())
-      carriers_[i]->keep_all();
+      bucket_reductions_[i]->keep_all();
     else
-      carriers_[i]->set_kept(bits.data(), buckets_[i].begin_E);
+      bucket_reductions_[i]->set_kept(bits.data(), buckets_[i].begin_E);
   }
   masks_changed_ = true;
 }
 
 int64_t GradientTraffic::dense_bytes() const {
   int64_t num_bytes = 0;
-  for (const auto& carrier : carriers_) num_bytes += carrier->dense_bytes();
+  for (const auto& reduction : bucket_reductions_) num_bytes += reduction->dense_bytes();
   return num_bytes;
 }
 
@@ -171,7 +171,7 @@ uint64_t GradientTraffic::fingerprint() const {
                                  shards_ ? ", sharded" : "");
   for (size_t i = 0; i < buckets_.size(); ++i) {
     text += fmt::format(";{} {} {} ", buckets_[i].buffer, buckets_[i].begin_E, buckets_[i].end_E);
-    const std::vector<uint8_t>& bits = carriers_[i]->kept_bits();
+    const std::vector<uint8_t>& bits = bucket_reductions_[i]->kept_bits();
     text.append(bits.begin(), bits.end());
   }
   return static_cast<uint64_t>(fnv1a64(text));
@@ -189,8 +189,8 @@ void GradientTraffic::begin_step() {
                 "the ranks have different masks for their gradients; nothing was sent")
         .everywhere();
   std::vector<bool> can_pack;
-  for (const auto& carrier : carriers_)
-    can_pack.push_back(carrier->can_pack() && comm_.world_size() > 1);
+  for (const auto& reduction : bucket_reductions_)
+    can_pack.push_back(reduction->can_pack() && comm_.world_size() > 1);
   packing_.follow(std::move(can_pack), now);
 }
 
@@ -204,7 +204,7 @@ void GradientTraffic::prepare(size_t bucket) {
   }
   times_[bucket].start = Clock::now();
   try {
-    carriers_[bucket]->load(packing_.packs(bucket), scale_.value());
+    bucket_reductions_[bucket]->load(packing_.packs(bucket), scale_.value());
     load = Load::kDone;
   } catch (...) {
     load = Load::kFailed;
@@ -220,7 +220,7 @@ void GradientTraffic::send(size_t bucket) {
   SendTimes& times = times_[bucket];
   times.sent = Clock::now();
   with_bucket("reducing", bucket, [&] {
-    std::unique_ptr<Work> work = carriers_[bucket]->send(comm_);
+    std::unique_ptr<Work> work = bucket_reductions_[bucket]->send(comm_);
     if (comm_.is_asynchronous())
       under_way_.push_back(std::move(work));
     else
@@ -231,15 +231,16 @@ void GradientTraffic::send(size_t bucket) {
 
 void GradientTraffic::find_bound() {
   at::Tensor bound = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
-  for (const auto& carrier : carriers_) bound = at::maximum(bound, carrier->find_largest());
+  for (const auto& reduction : bucket_reductions_)
+    bound = at::maximum(bound, reduction->find_largest());
   comm_.all_reduce(bound, ReduceOp::kSum)->wait_on_host();
   scale_.follow(bound.item<double>());
 }
 
 at::Tensor GradientTraffic::largest() const {
   at::Tensor largest = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
-  for (const auto& carrier : carriers_)
-    if (carrier->largest().defined()) largest = at::maximum(largest, carrier->largest());
+  for (const auto& reduction : bucket_reductions_)
+    if (reduction->largest().defined()) largest = at::maximum(largest, reduction->largest());
   return largest;
 }
 
@@ -258,25 +259,26 @@ void GradientTraffic::wait() {
 void GradientTraffic::unload(size_t bucket, int64_t divisor) {
   check(bucket == num_unloaded_, "buckets are unloaded in turn");
   const auto start = Clock::now();
-  all_finite_ = carriers_[bucket]->unload(divisor) && all_finite_;
+  all_finite_ = bucket_reductions_[bucket]->unload(divisor) && all_finite_;
   times_[bucket].unload_s = seconds_between(start, Clock::now());
   ++num_unloaded_;
 }
 
 bool GradientTraffic::take_means(int64_t divisor) {
-  while (num_unloaded_ < carriers_.size()) unload(num_unloaded_, divisor);
+  while (num_unloaded_ < bucket_reductions_.size()) unload(num_unloaded_, divisor);
   if (comm_.device().is_cpu()) return all_finite_;
   std::vector<at::Tensor> means;
-  for (const auto& carrier : carriers_) means.push_back(carrier->means_E());
+  for (const auto& reduction : bucket_reductions_) means.push_back(reduction->means_E());
   return all_finite(comm_, means);
 }
 
 void GradientTraffic::count(Clock::time_point finish_start, GlobalStepStats* totals) const {
   int64_t gradient_bytes = 0;
-  for (size_t i = 0; i < carriers_.size(); ++i) {
+  for (size_t i = 0; i < bucket_reductions_.size(); ++i) {
     const SendTimes& times = times_[i];
-    gradient_bytes += carriers_[i]->travelling_bytes();
-    totals->bytes_saved += carriers_[i]->dense_bytes() - carriers_[i]->travelling_bytes();
+    gradient_bytes += bucket_reductions_[i]->travelling_bytes();
+    totals->bytes_saved +=
+        bucket_reductions_[i]->dense_bytes() - bucket_reductions_[i]->travelling_bytes();
     totals->reduce_s += seconds_between(times.sent, times.reduced);
     totals->overlapped_s +=
         std::max(0.0, seconds_between(times.sent, std::min(times.reduced, finish_start)));
@@ -289,15 +291,15 @@ void GradientTraffic::count(Clock::time_point finish_start, GlobalStepStats* tot
 void GradientTraffic::gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals) {
   for (size_t i = 0; i < piece_carriers_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
-    const ReduceScatterBucket& carrier = *piece_carriers_[i];
+    const ReduceScatterBucket& reduction = *piece_carriers_[i];
     const at::Tensor values_E =
         buffers[bucket.buffer].values_E.narrow(0, bucket.begin_E, bucket.num_elements());
     const bool packed = !masks_changed_ && packing_.packs(i);
     with_bucket("gathering the values of", i, [&] {
       const int64_t num_bytes =
-          gather_pieces(comm_, values_E, carrier.pieces(), carrier.kept(), packed, room_);
+          gather_pieces(comm_, values_E, reduction.pieces(), reduction.kept(), packed, group_);
       totals->bytes_gathered += num_bytes;
-      totals->bytes_saved += carrier.dense_bytes() - num_bytes;
+      totals->bytes_saved += reduction.dense_bytes() - num_bytes;
     });
   }
 }

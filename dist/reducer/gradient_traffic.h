@@ -115,12 +115,12 @@ class GradientTraffic {
   const SyncOptions options_;
   const bool shards_;
   const std::vector<int64_t> row_E_by_param_;
-  ScratchBuffer room_;  ///< before the carriers, which use it
+  ScratchBuffer group_;  ///< before the carriers, which use it
   bool follows_any_ = false;
   std::vector<at::Tensor> followed_grads_;  ///< by buffer
   std::vector<Bucket> buckets_;
   // by bucket
-  std::vector<std::unique_ptr<BucketReduction>> carriers_;
+  std::vector<std::unique_ptr<BucketReduction>> bucket_reductions_;
   std::vector<ReduceScatterBucket*> piece_carriers_;  ///< the same ones; empty without shards
   std::vector<SendTimes> times_;
   std::unique_ptr<std::atomic<Load>[]> loads_;

@@ -26,11 +26,11 @@ void PackingChoice::follow(std::vector<bool> can_pack, uint64_t fingerprint) {
   can_pack_ = std::move(can_pack);
   situation_ = fingerprint;
   chosen_.assign(can_pack_.size(), false);
-  trial_.start(0);
+  autotuner_.start(0);
   if (mode_ == "always") chosen_ = can_pack_;
   if (mode_ != "auto" || std::find(can_pack_.begin(), can_pack_.end(), true) == can_pack_.end())
     return;
-  if (!adopt_stored()) trial_.start(can_pack_.size());
+  if (!adopt_stored()) autotuner_.start(can_pack_.size());
 }
 
 bool PackingChoice::adopt_stored() {
@@ -43,12 +43,13 @@ bool PackingChoice::adopt_stored() {
 }
 
 bool PackingChoice::packs(size_t bucket) const {
-  return trial_.is_running() ? trial_.takes_second() && can_pack_.at(bucket) : chosen_.at(bucket);
+  return autotuner_.is_running() ? autotuner_.takes_second() && can_pack_.at(bucket)
+                                 : chosen_.at(bucket);
 }
 
 bool PackingChoice::add_step(const std::vector<ItemSeconds>& buckets, Communicator& comm) {
-  if (!trial_.is_running()) return false;
-  const auto second_is_faster = trial_.add_step(buckets, comm);
+  if (!autotuner_.is_running()) return false;
+  const auto second_is_faster = autotuner_.add_step(buckets, comm);
   if (!second_is_faster) return false;
   for (size_t i = 0; i < can_pack_.size(); ++i) chosen_[i] = can_pack_[i] && (*second_is_faster)[i];
   stored_ = text_of(situation_, chosen_);

@@ -26,7 +26,7 @@ class PackingChoice {
   void follow(std::vector<bool> can_pack, uint64_t fingerprint);
   /// Whether this bucket travels packed in the step under way.
   bool packs(size_t bucket) const;
-  bool is_measuring() const { return trial_.is_running(); }
+  bool is_measuring() const { return autotuner_.is_running(); }
 
   /// The step's times, by bucket. Collective at the end of a trial. True if the choice may have
   /// changed.
@@ -42,7 +42,7 @@ class PackingChoice {
   const std::string mode_;
   std::vector<bool> can_pack_, chosen_;
   uint64_t situation_ = 0;
-  Autotuner trial_;
+  Autotuner autotuner_;
   std::string stored_;
 };
 

@@ -65,7 +65,7 @@ class ReduceScatterBucket final : public BucketReduction {
   BucketShards pieces_;
   int rank_;
   std::optional<at::ScalarType> wire_;
-  ScratchBuffer& room_;
+  ScratchBuffer& group_;
   ShardMasks kept_;
   at::Tensor own_E_, own_window_K_;  ///< parts of grads_E_
   at::Tensor dropped_there_;         ///< bool, of own_E_: on a device, while not all are kept

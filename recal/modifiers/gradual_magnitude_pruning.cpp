@@ -203,7 +203,7 @@ void GradualMagnitudePruning::compile(TimelineBuilder* builder) const {
   const double span = options_.final_sparsity - options_.init_sparsity;
   for (const auto& [k, step] : updates) {
     const double done =
-        builder->calendar().fraction_done(k, options_.window, options_.update_frequency);
+        builder->converter().fraction_done(k, options_.window, options_.update_frequency);
     builder->add(step, ActionKind::kPrune,
                  options_.init_sparsity + span * curve(options_.inter_func, done), param_set);
   }

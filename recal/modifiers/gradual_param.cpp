@@ -55,7 +55,7 @@ void GradualParam::compile(TimelineBuilder* builder) const {
   for (const auto& [k, step] :
        builder->updates(options_.window, options_.update_frequency, steps->last)) {
     const double done =
-        builder->calendar().fraction_done(k, options_.window, options_.update_frequency);
+        builder->converter().fraction_done(k, options_.window, options_.update_frequency);
     builder->add(step, ActionKind::kSetParam,
                  options_.init_val + span * curve(options_.inter_func, done), param_set);
   }

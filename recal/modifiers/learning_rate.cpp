@@ -90,16 +90,16 @@ void LearningRate::add(TimelineBuilder* builder, StepRange steps, double base,
 
 void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double base,
                               const ParamGroups& groups) const {
-  const StepConverter& calendar = builder->calendar();
+  const StepConverter& converter = builder->converter();
   builder->add_formula(steps.first,
                        {.shape = LrSchedule::Shape::kCosine,
                         .first = base,
                         .last = options_.rate.lr_min,
-                        .begin = calendar.position_of(*options_.window.start),
-                        .end = calendar.position_of(*options_.window.end),
+                        .begin = converter.position_of(*options_.window.start),
+                        .end = converter.position_of(*options_.window.end),
                         .last_step = steps.last,
                         .cycles = recurrence_of(*options_.window.start, options_.rate.period),
-                        .steps_per_epoch = calendar.steps_per_epoch()},
+                        .steps_per_epoch = converter.steps_per_epoch()},
                        groups);
 }
 

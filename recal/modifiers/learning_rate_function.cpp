@@ -52,15 +52,15 @@ void LearningRateFunction::compile(TimelineBuilder* builder) const {
   builder->claim_learning_rate(options_.groups, *steps);
   if (options_.names_cycle && !is_cyclic())
     builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
-  const StepConverter& calendar = builder->calendar();
+  const StepConverter& converter = builder->converter();
   LrSchedule formula{.shape = options_.lr_func == "cosine" ? LrSchedule::Shape::kCosine
                                                            : LrSchedule::Shape::kLinear,
                      .first = options_.init_lr,
                      .last = options_.final_lr,
-                     .begin = calendar.position_of(*options_.window.start),
-                     .end = calendar.position_of(*options_.window.end),
+                     .begin = converter.position_of(*options_.window.start),
+                     .end = converter.position_of(*options_.window.end),
                      .last_step = steps->last,
-                     .steps_per_epoch = calendar.steps_per_epoch()};
+                     .steps_per_epoch = converter.steps_per_epoch()};
   if (is_cyclic()) formula.cycles = recurrence_of(*options_.window.start, options_.cycle);
   builder->add_formula(steps->first, formula, options_.groups);
 }

@@ -29,7 +29,7 @@ TimelineBuilder::TimelineBuilder(const Recipe& recipe, const TimelineInputs& inp
     : recipe_(recipe),
       inputs_(inputs),
       faults_(faults),
-      calendar_(windows_of(recipe), inputs.steps_per_epoch, inputs.max_steps),
+      converter_(windows_of(recipe), inputs.steps_per_epoch, inputs.max_steps),
       rates_("the learning rate", inputs.steps_per_epoch),
       decays_("the weight decay", inputs.steps_per_epoch),
       trainable_(names_of(inputs), inputs.frozen_at_start),
@@ -38,9 +38,9 @@ TimelineBuilder::TimelineBuilder(const Recipe& recipe, const TimelineInputs& inp
 Timeline TimelineBuilder::build() {
   timeline_.steps_per_epoch_ = inputs_.steps_per_epoch;
   timeline_.base_learning_rate_ = inputs_.base_learning_rate;
-  timeline_.total_steps_ = calendar_.total_steps();
-  timeline_.min_epochs_ = calendar_.min_epochs();
-  timeline_.max_epochs_ = calendar_.max_epochs();
+  timeline_.total_steps_ = converter_.total_steps();
+  timeline_.min_epochs_ = converter_.min_epochs();
+  timeline_.max_epochs_ = converter_.max_epochs();
   timeline_.notes_ = recipe_.notes();
   compile_all();
   compile_deferred();
@@ -60,7 +60,7 @@ Timeline TimelineBuilder::build() {
 void TimelineBuilder::compile_all() {
   const int num_modifiers = static_cast<int>(recipe_.modifiers().size());
   for (current_ = 0; current_ < num_modifiers; ++current_) {
-    const bool is_known = calendar_.knows(now().window());
+    const bool is_known = converter_.knows(now().window());
     if (!is_known)
       fault(
           fmt::format("{} lasts to the run's end (-1), and nothing says where that is: add an "
@@ -111,8 +111,8 @@ std::vector<std::pair<ParamGroups, double>> TimelineBuilder::rates_in_force(
 void TimelineBuilder::describe_current() {
   const Window window = now().window();
   const auto step_or_none = [&](const std::optional<TrainTime>& moment) {
-    return moment && calendar_.knows(window) ? std::optional<int64_t>(step_of(*moment))
-                                             : std::nullopt;
+    return moment && converter_.knows(window) ? std::optional<int64_t>(step_of(*moment))
+                                              : std::nullopt;
   };
   timeline_.modifiers_.push_back({.tag = now().tag(),
                                   .summary = now().summary(),
@@ -140,7 +140,7 @@ void TimelineBuilder::add_trainable_changes() {
 
 void TimelineBuilder::check_quantization() {
   for (const auto& [modifier, text] :
-       quantization_.check_pruning(pruning_, calendar_.total_steps(), faults_)) {
+       quantization_.check_pruning(pruning_, converter_.total_steps(), faults_)) {
     current_ = index_of(modifier);
     warn(text);
   }
@@ -160,7 +160,7 @@ std::optional<StepRange> TimelineBuilder::steps_of(const Window& window) {
 std::vector<PeriodicUpdate> TimelineBuilder::updates(const Window& window, const Period& period,
                                                      int64_t end_step) {
   const size_t at_most = StepConverter::kMaxUpdates - num_updates_;
-  if (auto found = calendar_.updates(*window.start, period, end_step, at_most)) {
+  if (auto found = converter_.updates(*window.start, period, end_step, at_most)) {
     num_updates_ += found->size();
     return *found;
   }

@@ -41,9 +41,9 @@ class TimelineBuilder {
   TimelineBuilder(const Recipe& recipe, const TimelineInputs& inputs, Diagnostics* faults);
   Timeline build();
 
-  const StepConverter& calendar() const { return calendar_; }
+  const StepConverter& converter() const { return converter_; }
   const TimelineInputs& inputs() const { return inputs_; }
-  int64_t step_of(const TrainTime& moment) const { return calendar_.step_of(moment); }
+  int64_t step_of(const TrainTime& moment) const { return converter_.step_of(moment); }
   /// The steps of a window with both bounds. Nothing and a fault if its end does not come after its
   /// start; first == last where it is shorter than a step.
   std::optional<StepRange> steps_of(const Window& window);
@@ -130,7 +130,7 @@ class TimelineBuilder {
   const Recipe& recipe_;
   const TimelineInputs& inputs_;
   Diagnostics* faults_;
-  StepConverter calendar_;
+  StepConverter converter_;
   size_t num_updates_ = 0;
   int current_ = 0;
   struct Deferred {

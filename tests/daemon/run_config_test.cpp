@@ -130,9 +130,9 @@ TEST(TrainingContext, CapsTheRecipeByStepsAndEpochs) {
 TEST(TrainingContext, ASaveHoldsEveryPartUnderItsName) {
   dist::SelfCommunicator alone;
   const RunConfig config = load();
-  TrainingContext assembly(config, alone, alone, alone);
+  TrainingContext context(config, alone, alone, alone);
   std::vector<std::string> keys;
-  for (const StateEntry& entry : assembly.state()) keys.push_back(entry.key);
+  for (const StateEntry& entry : context.state()) keys.push_back(entry.key);
   for (const char* key : {"model/blocks/0/conv/weight", "optimizer/blocks/0/conv/weight/momentum",
                           "optimizer/iterations", "_lockstep/masks/blocks/0/conv/weight",
                           "_lockstep/step", "_lockstep/sampler/position", "_lockstep/random/seed"})

@@ -20,9 +20,9 @@ TEST(Layout, ABufferHoldsParametersOfOneType) {
                        parameter("c", at::kFloat), parameter("d", at::kDouble)};
   const optim::BufferPlan plan = plan_layout(params, {true, true, true, true}, 1 << 20);
   EXPECT_THAT(plan, ElementsAre(ElementsAre(3, 1), ElementsAre(2, 0)));
-  optim::FlatParams arena(params, plan, at::kCPU);
-  EXPECT_EQ(arena.buffers()[0].grads_E.scalar_type(), at::kDouble);
-  EXPECT_EQ(arena.buffers()[1].grads_E.scalar_type(), at::kFloat);
+  optim::FlatParams flat_params(params, plan, at::kCPU);
+  EXPECT_EQ(flat_params.buffers()[0].grads_E.scalar_type(), at::kDouble);
+  EXPECT_EQ(flat_params.buffers()[1].grads_E.scalar_type(), at::kFloat);
 }
 
 TEST(Layout, TrainableAndFrozenOnesAreApart) {

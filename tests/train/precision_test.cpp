@@ -138,9 +138,11 @@ TEST(Precision, TheScaleLeavesNoTraceInTheGradients) {
       EXPECT_EQ(report.loss_scale, 1024);
       EXPECT_EQ(report.loss, plain.step().loss);
     }
-    for (size_t b = 0; b < plain.arena.buffers().size(); ++b) {
-      EXPECT_TRUE(at::equal(plain.arena.buffers()[b].grads_E, scaled.arena.buffers()[b].grads_E));
-      EXPECT_TRUE(at::equal(plain.arena.buffers()[b].values_E, scaled.arena.buffers()[b].values_E));
+    for (size_t b = 0; b < plain.flat_params.buffers().size(); ++b) {
+      EXPECT_TRUE(at::equal(plain.flat_params.buffers()[b].grads_E,
+                            scaled.flat_params.buffers()[b].grads_E));
+      EXPECT_TRUE(at::equal(plain.flat_params.buffers()[b].values_E,
+                            scaled.flat_params.buffers()[b].values_E));
     }
   });
 }
@@ -153,7 +155,7 @@ TEST(Precision, OverflowLowersTheScaleUntilUpdatesCount) {
     options.train.loss_scale.initial_exponent = 24;
     options.train.max_nonfinite_steps = 1;
     SmallRun run(comm, options);
-    const at::Tensor before = run.arena.buffers()[0].values_E.clone();
+    const at::Tensor before = run.flat_params.buffers()[0].values_E.clone();
     int num_skipped = 0;
     int64_t scale = 1 << 24;
     for (; num_skipped < 24; ++num_skipped) {
@@ -162,12 +164,12 @@ TEST(Precision, OverflowLowersTheScaleUntilUpdatesCount) {
       EXPECT_TRUE(std::isfinite(report.loss));
       run.require_equal_ranks();
       if (!report.skipped) break;
-      EXPECT_TRUE(at::equal(run.arena.buffers()[0].values_E, before));
+      EXPECT_TRUE(at::equal(run.flat_params.buffers()[0].values_E, before));
       scale /= 2;
     }
     EXPECT_GE(num_skipped, 2);
     EXPECT_LT(num_skipped, 15);
-    EXPECT_FALSE(at::equal(run.arena.buffers()[0].values_E, before));
+    EXPECT_FALSE(at::equal(run.flat_params.buffers()[0].values_E, before));
   });
 }
 

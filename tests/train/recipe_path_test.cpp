@@ -76,8 +76,9 @@ struct Rank {
         model(model::make_model({.type = "mlp", .layers = {8, 8, 4, 4}, .activation = "tanh"}, {8},
                                 4, 17)),
         all_trainable(model->params().size(), true),
-        arena(model->params(), plan_layout(model->params(), all_trainable, kBucketBytes), at::kCPU),
-        optimizer(optim::make_optimizer(options, arena.buffers(), model->params())),
+        flat_params(model->params(), plan_layout(model->params(), all_trainable, kBucketBytes),
+                    at::kCPU),
+        optimizer(optim::make_optimizer(options, flat_params.buffers(), model->params())),
         recipe(read_recipe()) {
     Diagnostics faults;
     recipe.attach(model->params(),
@@ -98,7 +99,7 @@ struct Rank {
   /// One step; returns every decision of it as text.
   std::string step() {
     const recal::Applied due = recipe.apply_due(now, comm);
-    apply_recipe_changes(due, recipe, kBucketBytes, arena, *optimizer, comm);
+    apply_recipe_changes(due, recipe, kBucketBytes, flat_params, *optimizer, comm);
     show_inputs();
     for (size_t i = 0; i < model->params().size(); ++i) {
       at::Tensor grad = model->params()[i].tensor.grad();
@@ -164,7 +165,7 @@ struct Rank {
   optim::OptimizerOptions options;
   std::unique_ptr<model::Model> model;
   std::vector<bool> all_trainable;
-  optim::FlatParams arena;
+  optim::FlatParams flat_params;
   std::unique_ptr<optim::Optimizer> optimizer;
   recal::ScheduledModifierManager recipe;
   int64_t now = 0;

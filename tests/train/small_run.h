@@ -42,17 +42,17 @@ class SmallRun {
         loader(dataset, sampler, comm.rank(), comm.world_size()),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
         model(model::make_model(options.model, options.shape, options.num_classes, 17)),
-        arena(model->params(),
-              train::plan_layout(model->params(), std::vector<bool>(model->params().size(), true),
-                                 4096),
-              at::kCPU),
-        reducer(*gradients, arena.buffers(), model->params(), options.sync),
-        optimizer(optim::make_optimizer(options.optimizer, arena.buffers(), model->params())),
+        flat_params(model->params(),
+                    train::plan_layout(model->params(),
+                                       std::vector<bool>(model->params().size(), true), 4096),
+                    at::kCPU),
+        reducer(*gradients, flat_params.buffers(), model->params(), options.sync),
+        optimizer(optim::make_optimizer(options.optimizer, flat_params.buffers(), model->params())),
         loss_scale(options.train.loss_scale, options.train.precision == "fp16"),
         recipe(attached()),
         rates(options.optimizer, recipe.timeline(), 100),
-        trainer({control, loader, *model, arena, reducer, *optimizer, recipe, rates, clock, 4096,
-                 options.optimizer.clip, &loss_scale},
+        trainer({control, loader, *model, flat_params, reducer, *optimizer, recipe, rates, clock,
+                 4096, options.optimizer.clip, &loss_scale},
                 options.train) {
     model->set_layer_hook(recipe.layer_hook());
   }
@@ -88,7 +88,7 @@ class SmallRun {
   data::Loader loader;
   StepClock clock;
   const std::unique_ptr<model::Model> model;
-  optim::FlatParams arena;
+  optim::FlatParams flat_params;
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
   train::LossScale loss_scale;

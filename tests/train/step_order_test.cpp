@@ -97,15 +97,15 @@ struct RecordedRank {
         loader(data, sampler, comm.rank(), comm.world_size()),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
         model(record),
-        arena(model.params(), {{0}}, at::kCPU),
-        reducer(gradients, arena.buffers(), model.params(), sync),
-        optimizer(arena.buffers(), model.params(), record),
+        flat_params(model.params(), {{0}}, at::kCPU),
+        reducer(gradients, flat_params.buffers(), model.params(), sync),
+        optimizer(flat_params.buffers(), model.params(), record),
         recipe(attached()),
         rates(options, recipe.timeline(), 100),
         trainer({.control = control,
                  .loader = loader,
                  .model = model,
-                 .arena = arena,
+                 .flat_params = flat_params,
                  .reducer = reducer,
                  .optimizer = optimizer,
                  .recipe = recipe,
@@ -141,7 +141,7 @@ struct RecordedRank {
   data::Loader loader;
   StepClock clock;
   RecordedModel model;
-  optim::FlatParams arena;
+  optim::FlatParams flat_params;
   dist::GradientReducer reducer;
   RecordedOptimizer optimizer;
   recal::ScheduledModifierManager recipe;

@@ -21,15 +21,15 @@ struct Rank {
         loader(dataset, sampler, comm.rank(), comm.world_size()),
         model(model::make_model({.type = "mlp", .layers = {3, 5, 4}, .activation = "tanh"}, {3}, 4,
                                 17)),
-        arena(model->params(), {{2, 0}, {3, 1}}, at::kCPU),
-        reducer(comm, arena.buffers()),
+        flat_params(model->params(), {{2, 0}, {3, 1}}, at::kCPU),
+        reducer(comm, flat_params.buffers()),
         optimizer_options{.type = "sgd", .learning_rate = learning_rate},
-        optimizer(optim::make_optimizer(optimizer_options, arena.buffers(), model->params())),
+        optimizer(optim::make_optimizer(optimizer_options, flat_params.buffers(), model->params())),
         recipe(attached(model->params(), sampler.steps_per_epoch(), learning_rate)),
         rates(optimizer_options, recipe.timeline(), 100),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
-        trainer({comm, loader, *model, arena, reducer, *optimizer, recipe, rates, clock}, options) {
-  }
+        trainer({comm, loader, *model, flat_params, reducer, *optimizer, recipe, rates, clock},
+                options) {}
 
   static recal::ScheduledModifierManager attached(const ParamTable& params, int64_t steps_per_epoch,
                                                   double learning_rate) {
@@ -45,7 +45,7 @@ struct Rank {
   data::Sampler sampler;
   data::Loader loader;
   std::unique_ptr<model::Model> model;
-  optim::FlatParams arena;
+  optim::FlatParams flat_params;
   dist::GradientReducer reducer;
   optim::OptimizerOptions optimizer_options;
   std::unique_ptr<optim::Optimizer> optimizer;
@@ -130,10 +130,11 @@ TEST(Trainer, ANonFiniteRankMakesAllSkipAndInTheEndStop) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     Rank rank(comm, {.max_nonfinite_steps = 3});
     if (comm.rank() == 1) rank.model->params()[1].tensor.detach()[0].fill_(std::nan(""));
-    const at::Tensor before = rank.arena.buffers()[0].values_E.clone();  // the weights
+    const at::Tensor before = rank.flat_params.buffers()[0].values_E.clone();  // the weights
     EXPECT_TRUE(rank.trainer.step({}).skipped);
     EXPECT_TRUE(rank.trainer.step({}).skipped);
-    EXPECT_TRUE(at::allclose(rank.arena.buffers()[0].values_E, before, 0, 0, /*equal_nan=*/true));
+    EXPECT_TRUE(
+        at::allclose(rank.flat_params.buffers()[0].values_E, before, 0, 0, /*equal_nan=*/true));
     try {
       (void)rank.trainer.step({});
       ADD_FAILURE() << "the third must stop";

@@ -18,14 +18,15 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
 /// Freezes and thaws: lays parameters, gradients and optimizer slots out for this set of trainable
 /// parameters. Values and slots are kept, of the frozen ones too. Collective: throws
 /// Error(kDisagree).everywhere() if the ranks' plans differ.
-void lay_out_for(const std::vector<bool>& trainable, int64_t bucket_bytes, optim::FlatParams& arena,
-                 optim::Optimizer& optimizer, dist::Communicator& control);
+void lay_out_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
+                 optim::FlatParams& flat_params, optim::Optimizer& optimizer,
+                 dist::Communicator& control);
 
 /// Brings optimizer and buffers in line with what the recipe changed: pruned weights have no
 /// moments (else these would move them), moments that are to start anew are zeroed, frozen
 /// parameters leave the buffers. Collective.
 void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
-                          int64_t bucket_bytes, optim::FlatParams& arena,
+                          int64_t bucket_bytes, optim::FlatParams& flat_params,
                           optim::Optimizer& optimizer, dist::Communicator& control);
 
 }  // namespace lockstep::train

@@ -79,7 +79,7 @@ StepReport Trainer::step(const Votes& votes) {
   report.global_samples = totals.num_samples;
   report.rank_samples = rank_samples;
   report.num_mask_updates = due.num_mask_updates;
-  report.num_trainable = parts_.arena.num_trainable_elements();
+  report.num_trainable = parts_.flat_params.num_trainable_elements();
   report.wants_save = totals.votes[kSaveBit] > 0;
   report.wants_stop = totals.votes[kStopBit] > 0;
   report.save_is_done = totals.votes[kSaveDoneBit] == parts_.control.world_size();
@@ -101,16 +101,16 @@ double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecond
        elastic_shards(batch.global_num_samples, control.rank(), control.world_size())) {
     const double loss_sum =
         gradients_of(part_of(batch.examples, shard), weight, /*completes=*/false, phases);
-    sums_V = shard_tree_->add(parts_.arena.buffers(), statistics_.take_seen_after(loss_sum));
+    sums_V = shard_tree_->add(parts_.flat_params.buffers(), statistics_.take_seen_after(loss_sum));
   }
-  parts_.reducer.prepare_for_backward(wishes());  // the sums are there: no backward pass follows
+  parts_.reducer.prepare_for_backward(requests());  // the sums are there: no backward pass follows
   return statistics_.give_seen_after(sums_V);
 }
 
 double Trainer::gradients_of(const data::Examples& samples, double weight, bool completes,
                              metrics::PhaseSeconds* phases) {
-  parts_.arena.zero_grads();
-  const at::Device device = parts_.arena.device();  // on the CPU, `to` gives the same tensor
+  parts_.flat_params.zero_grads();
+  const at::Device device = parts_.flat_params.device();  // on the CPU, `to` gives the same tensor
   const at::Tensor inputs_BX = samples.inputs_BX.to(device);
   const at::Tensor targets_B = samples.targets_B.to(device);
   const at::Tensor weight_of_loss = at::full({}, weight, at::TensorOptions(device));
@@ -118,7 +118,7 @@ double Trainer::gradients_of(const data::Examples& samples, double weight, bool 
   const int64_t num_parts = options_.replicas_to_aggregate;
   for (int64_t part = 0; part < num_parts; ++part) {
     if (completes && part + 1 == num_parts)
-      parts_.reducer.prepare_for_backward(wishes());  // its gradients are the update's last
+      parts_.reducer.prepare_for_backward(requests());  // its gradients are the update's last
     const data::Share share = data::share_of(targets_B.size(0), part, num_parts);
     if (share.size() == 0 && !statistics_.needs_every_rank()) continue;
     Stopwatch watch;
@@ -130,7 +130,7 @@ double Trainer::gradients_of(const data::Examples& samples, double weight, bool 
     loss.backward(weight_of_loss);
     phases->backward += watch.lap();
   }
-  parts_.arena.zero_unwritten_grads();
+  parts_.flat_params.zero_unwritten_grads();
   return loss_sum;
 }
 
@@ -153,12 +153,12 @@ recal::Applied Trainer::close() {
 void Trainer::follow(const recal::Applied& due) {
   // What is divided over the ranks now is divided otherwise once buffers are laid out anew.
   if (due.trainable) parts_.reducer.complete(parts_.optimizer.sharded_state());
-  apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.arena, parts_.optimizer,
-                       parts_.control);
+  apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.flat_params,
+                       parts_.optimizer, parts_.control);
   if (masks_are_handed_ && !due.masks_changed && !due.trainable) return;
   if (parts_.reducer.divides() && (!masks_are_handed_ || due.trainable))
     parts_.optimizer.own(parts_.reducer.owned());
-  set_masks(parts_.recipe.masks(), parts_.arena.buffers(), parts_.reducer, parts_.optimizer);
+  set_masks(parts_.recipe.masks(), parts_.flat_params.buffers(), parts_.reducer, parts_.optimizer);
   masks_are_handed_ = true;
 }
 
@@ -183,7 +183,7 @@ void Trainer::judge(const dist::GlobalStepStats& totals, StepReport* report) {
 void Trainer::update(StepReport* report) {
   before_changes();
   if (!report->skipped) {
-    report->gradient_norm = optim::clip_gradients(parts_.clip, parts_.arena.buffers(),
+    report->gradient_norm = optim::clip_gradients(parts_.clip, parts_.flat_params.buffers(),
                                                   report->totals.squared_grad_norm);
     parts_.optimizer.step(report->rates);
     report->gathered = parts_.reducer.gather_values();

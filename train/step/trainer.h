@@ -25,7 +25,7 @@ struct TrainerParts {
   dist::Communicator& control;
   data::Loader& loader;
   model::Model& model;
-  optim::FlatParams& arena;
+  optim::FlatParams& flat_params;
   dist::GradientReducer& reducer;
   optim::Optimizer& optimizer;
   recal::ScheduledModifierManager& recipe;
@@ -70,7 +70,9 @@ class Trainer {
                       metrics::PhaseSeconds* phases);
   at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_B);
   int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
-  dist::StepRequests wishes() const { return {.squared_grad_norm = parts_.clip.norm.has_value()}; }
+  dist::StepRequests requests() const {
+    return {.squared_grad_norm = parts_.clip.norm.has_value()};
+  }
   void judge(const dist::GlobalStepStats& totals, StepReport* report);
   void update(StepReport* report);
   /// Before weights, moments or masks are changed or looked at from the host: they are whole, and

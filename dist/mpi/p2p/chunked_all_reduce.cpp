@@ -64,14 +64,14 @@ std::vector<int> TreeParts::parts_of(int member) const {
   return found;
 }
 
-ChunkedAllReduce::ChunkedAllReduce(P2pChannel& mail, TreeParts parts)
-    : mail_(mail),
+ChunkedAllReduce::ChunkedAllReduce(P2pChannel& channel, TreeParts parts)
+    : channel_(channel),
       parts_(std::move(parts)),
-      own_parts_(parts_.parts_of(mail.rank())),
+      own_parts_(parts_.parts_of(channel.rank())),
       inputs_(parts_.owners.size()) {}
 
 int64_t ChunkedAllReduce::piece_begin(const Lane& lane, int member) const {
-  return lane.num_items * member / mail_.num_ranks();
+  return lane.num_items * member / channel_.num_ranks();
 }
 
 void ChunkedAllReduce::start_scatter(int lane_index, std::span<const std::byte* const> sources,
@@ -80,35 +80,35 @@ void ChunkedAllReduce::start_scatter(int lane_index, std::span<const std::byte* 
   lane.format = format;
   lane.num_items = num_items;
   lane.own_sources.assign(sources.begin(), sources.end());
-  const int self = mail_.rank();
+  const int self = channel_.rank();
   const int64_t own_bytes =
       (piece_begin(lane, self + 1) - piece_begin(lane, self)) * format.in_bytes;
   const size_t needed = static_cast<size_t>(own_bytes) * parts_.owners.size();
   if (lane.received.size() < needed) lane.received.resize(needed);
   for (size_t i = 0; i < parts_.owners.size(); ++i)
     if (parts_.owners[i] != self)
-      mail_.receive(lane.received.data() + own_bytes * static_cast<int64_t>(i), own_bytes,
-                    parts_.owners[i], kScatterTag, &lane.batch);
-  for (int step = 1; step < mail_.num_ranks(); ++step) {
-    const int to = (self + step) % mail_.num_ranks();
+      channel_.receive(lane.received.data() + own_bytes * static_cast<int64_t>(i), own_bytes,
+                       parts_.owners[i], kScatterTag, &lane.batch);
+  for (int step = 1; step < channel_.num_ranks(); ++step) {
+    const int to = (self + step) % channel_.num_ranks();
     const int64_t begin = piece_begin(lane, to);
     for (const std::byte* source : sources)
-      mail_.send(source + begin * format.in_bytes,
-                 (piece_begin(lane, to + 1) - begin) * format.in_bytes, to, kScatterTag,
-                 &lane.batch);
+      channel_.send(source + begin * format.in_bytes,
+                    (piece_begin(lane, to + 1) - begin) * format.in_bytes, to, kScatterTag,
+                    &lane.batch);
   }
 }
 
 void ChunkedAllReduce::finish_scatter(int lane_index, std::byte* out) {
   Lane& lane = lanes_[lane_index];
-  mail_.wait(&lane.batch);
+  channel_.wait(&lane.batch);
   lane.out = out;
   const Format& format = lane.format;
-  const int64_t begin = piece_begin(lane, mail_.rank());
-  const int64_t num_items = piece_begin(lane, mail_.rank() + 1) - begin;
+  const int64_t begin = piece_begin(lane, channel_.rank());
+  const int64_t num_items = piece_begin(lane, channel_.rank() + 1) - begin;
   size_t own = 0;
   for (size_t i = 0; i < parts_.owners.size(); ++i)
-    inputs_[i] = parts_.owners[i] == mail_.rank()
+    inputs_[i] = parts_.owners[i] == channel_.rank()
                      ? lane.own_sources[own++] + begin * format.in_bytes
                      : lane.received.data() + static_cast<int64_t>(i) * num_items * format.in_bytes;
   reduce_parts({inputs_, parts_.first_ranks}, out + begin * format.out_bytes, num_items, format.in,
@@ -122,16 +122,17 @@ void ChunkedAllReduce::start_gather(int lane_index) {
     return std::pair(lane.out + begin * lane.format.out_bytes,
                      (piece_begin(lane, member + 1) - begin) * lane.format.out_bytes);
   };
-  for (int step = 1; step < mail_.num_ranks(); ++step) {
-    const int from = (mail_.rank() + mail_.num_ranks() - step) % mail_.num_ranks();
-    mail_.receive(piece(from).first, piece(from).second, from, kGatherTag, &lane.batch);
+  for (int step = 1; step < channel_.num_ranks(); ++step) {
+    const int from = (channel_.rank() + channel_.num_ranks() - step) % channel_.num_ranks();
+    channel_.receive(piece(from).first, piece(from).second, from, kGatherTag, &lane.batch);
   }
-  for (int step = 1; step < mail_.num_ranks(); ++step) {
-    const int to = (mail_.rank() + step) % mail_.num_ranks();
-    mail_.send(piece(mail_.rank()).first, piece(mail_.rank()).second, to, kGatherTag, &lane.batch);
+  for (int step = 1; step < channel_.num_ranks(); ++step) {
+    const int to = (channel_.rank() + step) % channel_.num_ranks();
+    channel_.send(piece(channel_.rank()).first, piece(channel_.rank()).second, to, kGatherTag,
+                  &lane.batch);
   }
 }
 
-void ChunkedAllReduce::finish_gather(int lane_index) { mail_.wait(&lanes_[lane_index].batch); }
+void ChunkedAllReduce::finish_gather(int lane_index) { channel_.wait(&lanes_[lane_index].batch); }
 
 }  // namespace lockstep::dist::mpi

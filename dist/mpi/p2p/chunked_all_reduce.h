@@ -38,7 +38,7 @@ class ChunkedAllReduce {
  public:
   static constexpr int kLanes = 3;
 
-  ChunkedAllReduce(P2pChannel& mail, TreeParts parts);
+  ChunkedAllReduce(P2pChannel& channel, TreeParts parts);
 
   /// In what the parts come, and what the sum leaves as.
   struct Format {
@@ -69,7 +69,7 @@ class ChunkedAllReduce {
 
   int64_t piece_begin(const Lane& lane, int member) const;  ///< items
 
-  P2pChannel& mail_;
+  P2pChannel& channel_;
   TreeParts parts_;
   std::vector<int> own_parts_;
   std::array<Lane, kLanes> lanes_;

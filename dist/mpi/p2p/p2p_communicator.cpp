@@ -40,17 +40,17 @@ void in_two_lanes(int64_t num_items, int64_t run_items, const Start& start, cons
 P2pCommunicator::P2pCommunicator(std::unique_ptr<Transport> transport,
                                  const MessageOptions& options, Split split)
     : transport_(std::move(transport)),
-      mail_(*transport_, options.direct_ranks),
-      pieces_(mail_, TreeParts::of_ranks(mail_.num_ranks())),
-      tree_(mail_),
+      channel_(*transport_, options.direct_ranks),
+      pieces_(channel_, TreeParts::of_ranks(channel_.num_ranks())),
+      tree_(channel_),
       split_(std::move(split)),
-      runs_N_(mail_.num_ranks()) {
-  mail_.set_timeout_s(options.timeout_s);
+      runs_N_(channel_.num_ranks()) {
+  channel_.set_timeout_s(options.timeout_s);
 }
 
 void P2pCommunicator::reduce_notes(std::byte* values, int64_t num_items, const Items& items) {
-  mail_.wait_for_notes();
-  for (int r = 0; r < world_size(); ++r) runs_N_[r] = mail_.note_values(r);
+  channel_.wait_for_notes();
+  for (int r = 0; r < world_size(); ++r) runs_N_[r] = channel_.note_values(r);
   reduce_in_rank_order(runs_N_, values, num_items, items.dtype, items.op);
 }
 
@@ -80,16 +80,16 @@ std::unique_ptr<Work> P2pCommunicator::all_reduce(at::Tensor values_K, ReduceOp 
   bytes_reduced_ += num_bytes;
   const Call call = call_of(CallKind::kAllReduce, values_K, static_cast<int>(op));
   std::byte* values = bytes_of(values_K);
-  if (!mail_.is_direct()) {
-    mail_.begin(call);
+  if (!channel_.is_direct()) {
+    channel_.begin(call);
     tree_.all_reduce_narrow(values, values_K.numel(),
                             TreeExchange::Format::of(items_of(values_K, op)));
-    mail_.wait_for_notes();
+    channel_.wait_for_notes();
   } else if (num_bytes <= std::min(P2pChannel::kNoteBytes, kWholeBytes / world_size())) {
-    mail_.begin(call, values, num_bytes);
+    channel_.begin(call, values, num_bytes);
     reduce_notes(values, values_K.numel(), items_of(values_K, op));
   } else {
-    mail_.begin(call);
+    channel_.begin(call);
     reduce_by_pieces(values, values_K.numel(), items_of(values_K, op));
   }
   return std::make_unique<DoneWork>();
@@ -98,12 +98,12 @@ std::unique_ptr<Work> P2pCommunicator::all_reduce(at::Tensor values_K, ReduceOp 
 std::unique_ptr<Work> P2pCommunicator::reduce_scatter(at::Tensor out_K, at::Tensor values_NK) {
   check_pieces(out_K, values_NK, world_size(), device());
   bytes_reduced_ += payload_bytes(values_NK);
-  mail_.begin(call_of(CallKind::kReduceScatter, out_K));
+  channel_.begin(call_of(CallKind::kReduceScatter, out_K));
   const Items items = items_of(out_K, ReduceOp::kSum);
-  if (!mail_.is_direct()) {
+  if (!channel_.is_direct()) {
     tree_.reduce_scatter(bytes_of(values_NK), bytes_of(out_K), out_K.numel(),
                          TreeExchange::Format::of(items));
-    mail_.wait_for_notes();
+    channel_.wait_for_notes();
     return std::make_unique<DoneWork>();
   }
   const int64_t b = items.item_bytes, whole_bytes = payload_bytes(out_K);
@@ -113,48 +113,48 @@ std::unique_ptr<Work> P2pCommunicator::reduce_scatter(at::Tensor out_K, at::Tens
   const auto start = [&](int64_t begin, int64_t num_items, int lane) {
     for (int r = 0; r < world_size(); ++r) {
       if (r == rank()) continue;
-      mail_.receive(scratch_[lane].data() + r * num_items * b, num_items * b, r, kScatterTag,
+      channel_.receive(scratch_[lane].data() + r * num_items * b, num_items * b, r, kScatterTag,
+                       &batches_[lane]);
+      channel_.send(values + r * whole_bytes + begin * b, num_items * b, r, kScatterTag,
                     &batches_[lane]);
-      mail_.send(values + r * whole_bytes + begin * b, num_items * b, r, kScatterTag,
-                 &batches_[lane]);
     }
   };
   const auto finish = [&](int64_t begin, int64_t num_items, int lane) {
-    mail_.wait(&batches_[lane]);
+    channel_.wait(&batches_[lane]);
     for (int r = 0; r < world_size(); ++r)
       runs_N_[r] = r == rank() ? values + r * whole_bytes + begin * b
                                : scratch_[lane].data() + r * num_items * b;
     reduce_in_rank_order(runs_N_, bytes_of(out_K) + begin * b, num_items, items.dtype, items.op);
   };
   in_two_lanes(out_K.numel(), run_items, start, finish);
-  mail_.wait_for_notes();
+  channel_.wait_for_notes();
   return std::make_unique<DoneWork>();
 }
 
 std::unique_ptr<Work> P2pCommunicator::all_gather(at::Tensor out_NK, at::Tensor values_K) {
   check_pieces(values_K, out_NK, world_size(), device());
-  mail_.begin(call_of(CallKind::kAllGather, values_K));
+  channel_.begin(call_of(CallKind::kAllGather, values_K));
   const int64_t b = static_cast<int64_t>(values_K.itemsize()),
                 whole_bytes = payload_bytes(values_K);
   const std::byte* values = bytes_of(values_K);
-  if (!mail_.is_direct()) {
+  if (!channel_.is_direct()) {
     tree_.all_gather(bytes_of(out_NK), values, values_K.numel(), b);
-    mail_.wait_for_notes();
+    channel_.wait_for_notes();
     return std::make_unique<DoneWork>();
   }
   const auto start = [&](int64_t begin, int64_t num_items, int lane) {
     for (int r = 0; r < world_size(); ++r) {
       if (r == rank()) continue;
-      mail_.receive(bytes_of(out_NK) + r * whole_bytes + begin * b, num_items * b, r, kGatherTag,
-                    &batches_[lane]);
-      mail_.send(values + begin * b, num_items * b, r, kGatherTag, &batches_[lane]);
+      channel_.receive(bytes_of(out_NK) + r * whole_bytes + begin * b, num_items * b, r, kGatherTag,
+                       &batches_[lane]);
+      channel_.send(values + begin * b, num_items * b, r, kGatherTag, &batches_[lane]);
     }
   };
-  const auto finish = [&](int64_t, int64_t, int lane) { mail_.wait(&batches_[lane]); };
+  const auto finish = [&](int64_t, int64_t, int lane) { channel_.wait(&batches_[lane]); };
   std::byte* own = bytes_of(out_NK) + rank() * whole_bytes;
   if (whole_bytes > 0 && own != values) std::memcpy(own, values, static_cast<size_t>(whole_bytes));
   in_two_lanes(values_K.numel(), piece_bytes(world_size()) / b, start, finish);
-  mail_.wait_for_notes();
+  channel_.wait_for_notes();
   return std::make_unique<DoneWork>();
 }
 
@@ -163,46 +163,47 @@ std::unique_ptr<Work> P2pCommunicator::all_gather(at::Tensor out_NK, at::Tensor 
 void P2pCommunicator::broadcast(at::Tensor values_K, int root) {
   check_values(values_K, device());
   check(root >= 0 && root < world_size(), "broadcast from a rank that does not exist");
-  mail_.begin(call_of(CallKind::kBroadcast, values_K, root));
+  channel_.begin(call_of(CallKind::kBroadcast, values_K, root));
   const int64_t b = static_cast<int64_t>(values_K.itemsize());
   std::byte* values = bytes_of(values_K);
-  if (!mail_.is_direct()) {
+  if (!channel_.is_direct()) {
     tree_.broadcast(values, payload_bytes(values_K), root);
-    return mail_.wait_for_notes();
+    return channel_.wait_for_notes();
   }
   const auto start = [&](int64_t begin, int64_t num_items, int lane) {
     const auto piece_begin = [&](int r) { return (begin + num_items * r / world_size()) * b; };
     const auto piece_size = [&](int r) { return piece_begin(r + 1) - piece_begin(r); };
     if (rank() != root)
-      mail_.receive(values + piece_begin(rank()), piece_size(rank()), root, kScatterTag,
-                    &batches_[lane]);
+      channel_.receive(values + piece_begin(rank()), piece_size(rank()), root, kScatterTag,
+                       &batches_[lane]);
     for (int r = 0; rank() == root && r < world_size(); ++r)
       if (r != root)
-        mail_.send(values + piece_begin(r), piece_size(r), r, kScatterTag, &batches_[lane]);
+        channel_.send(values + piece_begin(r), piece_size(r), r, kScatterTag, &batches_[lane]);
   };
   const auto finish = [&](int64_t begin, int64_t num_items, int lane) {
     const auto piece_begin = [&](int r) { return (begin + num_items * r / world_size()) * b; };
     const auto piece_size = [&](int r) { return piece_begin(r + 1) - piece_begin(r); };
-    mail_.wait(&batches_[lane]);
+    channel_.wait(&batches_[lane]);
     for (int r = 0; r < world_size(); ++r) {
       if (r == rank()) continue;
       if (rank() != root)
-        mail_.receive(values + piece_begin(r), piece_size(r), r, kGatherTag, &batches_[lane]);
+        channel_.receive(values + piece_begin(r), piece_size(r), r, kGatherTag, &batches_[lane]);
       if (r != root)
-        mail_.send(values + piece_begin(rank()), piece_size(rank()), r, kGatherTag,
-                   &batches_[lane]);
+        channel_.send(values + piece_begin(rank()), piece_size(rank()), r, kGatherTag,
+                      &batches_[lane]);
     }
-    mail_.wait(&batches_[lane]);
+    channel_.wait(&batches_[lane]);
   };
   in_two_lanes(values_K.numel(), piece_bytes(world_size()) * world_size() / b, start, finish);
-  mail_.wait_for_notes();
+  channel_.wait_for_notes();
 }
 
-void P2pCommunicator::barrier() { mail_.meet({.kind = CallKind::kBarrier}); }
+void P2pCommunicator::barrier() { channel_.meet({.kind = CallKind::kBarrier}); }
 
 std::unique_ptr<Communicator> P2pCommunicator::split(int color, int key) {
   check(color >= 0, "split needs a color >= 0");
-  mail_.meet({.kind = CallKind::kSplit});  // names a rank that is missing; MPI would wait for ever
+  channel_.meet(
+      {.kind = CallKind::kSplit});  // names a rank that is missing; MPI would wait for ever
   return split_(color, key);
 }
 

@@ -36,8 +36,8 @@ class P2pCommunicator final : public Communicator {
   /// Collective.
   P2pCommunicator(std::unique_ptr<Transport> transport, const MessageOptions& options, Split split);
 
-  int rank() const override { return mail_.rank(); }
-  int world_size() const override { return mail_.num_ranks(); }
+  int rank() const override { return channel_.rank(); }
+  int world_size() const override { return channel_.num_ranks(); }
   at::Device device() const override { return at::kCPU; }
 
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
@@ -50,14 +50,14 @@ class P2pCommunicator final : public Communicator {
   int64_t bytes_reduced() const override { return bytes_reduced_; }
 
   /// For a communicator that has other ways too, so that every call begins with notes.
-  P2pChannel& mail() { return mail_; }
+  P2pChannel& channel() { return channel_; }
 
  private:
   void reduce_notes(std::byte* values, int64_t num_items, const Items& items);
   void reduce_by_pieces(std::byte* values, int64_t num_items, const Items& items);
 
   std::unique_ptr<Transport> transport_;
-  P2pChannel mail_;
+  P2pChannel channel_;
   ChunkedAllReduce pieces_;
   TreeExchange tree_;
   Split split_;

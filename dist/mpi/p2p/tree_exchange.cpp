@@ -35,13 +35,13 @@ TreeExchange::Format TreeExchange::Format::of(const Items& items) {
           items.op};
 }
 
-TreeExchange::TreeExchange(P2pChannel& mail) : mail_(mail) {
-  const int num = mail_.num_ranks();
+TreeExchange::TreeExchange(P2pChannel& channel) : channel_(channel) {
+  const int num = channel_.num_ranks();
   for (int begin = 0; begin < num; begin += blocks_.back().size)
     blocks_.push_back(
         {begin, static_cast<int>(std::bit_floor(static_cast<unsigned>(num - begin)))});
-  while (mail_.rank() >= blocks_[block_].begin + blocks_[block_].size) ++block_;
-  local_ = mail_.rank() - blocks_[block_].begin;
+  while (channel_.rank() >= blocks_[block_].begin + blocks_[block_].size) ++block_;
+  local_ = channel_.rank() - blocks_[block_].begin;
 }
 
 /// What rank `local` of a block holds once the block has halved: each bit, from the lowest on,
@@ -73,7 +73,7 @@ void TreeExchange::cut_by_pieces(int64_t piece_items) {
   const int num_places = blocks_.front().size;
   begins_.assign(1, 0);
   for (int place = 0; place < num_places; ++place) {
-    const int num_pieces = slot_of(place) + num_places < mail_.num_ranks() ? 2 : 1;
+    const int num_pieces = slot_of(place) + num_places < channel_.num_ranks() ? 2 : 1;
     begins_.push_back(begins_.back() + piece_items * num_pieces);
   }
 }
@@ -81,19 +81,20 @@ void TreeExchange::cut_by_pieces(int64_t piece_items) {
 void TreeExchange::send(const std::byte* items, const Range& range, int64_t item_bytes, int to) {
   const int64_t num_bytes = num_items_of(range) * item_bytes;
   if (num_bytes > 0)  // the receiver knows, too
-    mail_.send(items + begin_of(range.first) * item_bytes, num_bytes, to, kTreeTag, &batch_);
+    channel_.send(items + begin_of(range.first) * item_bytes, num_bytes, to, kTreeTag, &batch_);
 }
 
 void TreeExchange::receive(std::byte* items, const Range& range, int64_t item_bytes, int from) {
   const int64_t num_bytes = num_items_of(range) * item_bytes;
   if (num_bytes > 0)
-    mail_.receive(items + begin_of(range.first) * item_bytes, num_bytes, from, kTreeTag, &batch_);
+    channel_.receive(items + begin_of(range.first) * item_bytes, num_bytes, from, kTreeTag,
+                     &batch_);
 }
 
 void TreeExchange::receive_to_scratch(const Range& range, int64_t item_bytes, int from) {
   const int64_t num_bytes = num_items_of(range) * item_bytes;
   std::byte* room = first_bytes(&scratch_, num_bytes);
-  if (num_bytes > 0) mail_.receive(room, num_bytes, from, kTreeTag, &batch_);
+  if (num_bytes > 0) channel_.receive(room, num_bytes, from, kTreeTag, &batch_);
 }
 
 /// The own sums of a range and those in the scratch memory, into the own.
@@ -114,7 +115,7 @@ void TreeExchange::halve(std::byte* sums, const Format& format) {
     const int partner = block.begin + (local_ ^ bit);
     receive_to_scratch(kept, format.wide_bytes, partner);
     send(sums, given, format.wide_bytes, partner);
-    mail_.wait(&batch_);
+    channel_.wait(&batch_);
     combine(sums, kept, format, (local_ & bit) != 0);
   }
 }
@@ -126,14 +127,14 @@ void TreeExchange::fold(std::byte* sums, const Format& format) {
     const Block& next = blocks_[block_ + 1];
     const Range own = held(local_, block.size);
     receive_to_scratch(own, format.wide_bytes, next.begin + (local_ & (next.size - 1)));
-    mail_.wait(&batch_);
+    channel_.wait(&batch_);
     combine(sums, own, format, /*received_is_left=*/false);
   }
   if (is_first_block()) return;
   const Block& before = blocks_[block_ - 1];
   for (int i = local_; i < before.size; i += block.size)
     send(sums, held(i, before.size), format.wide_bytes, before.begin + i);
-  mail_.wait(&batch_);
+  channel_.wait(&batch_);
 }
 
 /// What each rank of the first block holds goes to all ranks.
@@ -143,7 +144,7 @@ void TreeExchange::spread(std::byte* items, int64_t item_bytes) {
     const Block& before = blocks_[block_ - 1];
     for (int i = local_; i < before.size; i += block.size)
       receive(items, held(i, before.size), item_bytes, before.begin + i);
-    mail_.wait(&batch_);
+    channel_.wait(&batch_);
   }
   if (block_ + 1 < blocks_.size()) {
     const Block& next = blocks_[block_ + 1];
@@ -153,9 +154,9 @@ void TreeExchange::spread(std::byte* items, int64_t item_bytes) {
     const int partner = block.begin + (local_ ^ bit);
     receive(items, held(local_ ^ bit, bit * 2), item_bytes, partner);
     send(items, held(local_, bit * 2), item_bytes, partner);
-    mail_.wait(&batch_);
+    channel_.wait(&batch_);
   }
-  mail_.wait(&batch_);
+  channel_.wait(&batch_);
 }
 
 void TreeExchange::all_reduce(std::byte* sums, std::byte* out, int64_t num_items,
@@ -191,7 +192,7 @@ void TreeExchange::all_reduce_narrow(std::byte* values, int64_t num_items, const
 
 void TreeExchange::reduce_scatter(const std::byte* values, std::byte* out, int64_t num_items,
                                   const Format& format) {
-  const int num_places = blocks_.front().size, num = mail_.num_ranks(), rank = mail_.rank();
+  const int num_places = blocks_.front().size, num = channel_.num_ranks(), rank = channel_.rank();
   const int64_t run_items = std::max<int64_t>(1, kChunkBytes / format.wide_bytes / num);
   for (int64_t begin = 0; begin < num_items; begin += run_items) {
     const int64_t num_here = std::min(run_items, num_items - begin);
@@ -209,22 +210,23 @@ void TreeExchange::reduce_scatter(const std::byte* values, std::byte* out, int64
     std::byte* own = out + begin * format.out_bytes;
     const int64_t num_bytes = num_here * format.out_bytes;
     if (!is_first_block()) {
-      if (rank >= num_places) mail_.receive(own, num_bytes, rank - num_places, kTreeTag, &batch_);
+      if (rank >= num_places)
+        channel_.receive(own, num_bytes, rank - num_places, kTreeTag, &batch_);
     } else {
       convert(place_of(rank), own, num_here, format.wide, format.out);
       if (rank + num_places < num) {
         std::byte* further = first_bytes(&scratch_, num_bytes);
         convert(place_of(rank + num_places), further, num_here, format.wide, format.out);
-        mail_.send(further, num_bytes, rank + num_places, kTreeTag, &batch_);
+        channel_.send(further, num_bytes, rank + num_places, kTreeTag, &batch_);
       }
     }
-    mail_.wait(&batch_);
+    channel_.wait(&batch_);
   }
 }
 
 void TreeExchange::all_gather(std::byte* out, const std::byte* values, int64_t num_items,
                               int64_t item_bytes) {
-  const int num_places = blocks_.front().size, num = mail_.num_ranks(), rank = mail_.rank();
+  const int num_places = blocks_.front().size, num = channel_.num_ranks(), rank = channel_.rank();
   const int64_t run_items = std::max<int64_t>(1, kChunkBytes / item_bytes / num);
   for (int64_t begin = 0; begin < num_items; begin += run_items) {
     const int64_t num_here = std::min(run_items, num_items - begin);
@@ -237,13 +239,14 @@ void TreeExchange::all_gather(std::byte* out, const std::byte* values, int64_t n
     };
     const std::byte* own = values + begin * item_bytes;
     if (!is_first_block()) {
-      mail_.send(own, num_bytes, rank - num_places, kTreeTag, &batch_);
+      channel_.send(own, num_bytes, rank - num_places, kTreeTag, &batch_);
     } else {
       std::memcpy(place_of(rank), own, static_cast<size_t>(num_bytes));
       if (rank + num_places < num)
-        mail_.receive(place_of(rank + num_places), num_bytes, rank + num_places, kTreeTag, &batch_);
+        channel_.receive(place_of(rank + num_places), num_bytes, rank + num_places, kTreeTag,
+                         &batch_);
     }
-    mail_.wait(&batch_);
+    channel_.wait(&batch_);
     spread(all, item_bytes);
     for (int piece = 0; piece < num; ++piece)
       std::memcpy(out + (piece * num_items + begin) * item_bytes, place_of(piece),
@@ -254,20 +257,20 @@ void TreeExchange::all_gather(std::byte* out, const std::byte* values, int64_t n
 /// Along a binomial tree: the rank at distance d from the root gets it from the one whose distance
 /// lacks the lowest bit of d.
 void TreeExchange::broadcast(std::byte* values, int64_t num_bytes, int root) {
-  const int num = mail_.num_ranks(), distance = (mail_.rank() - root + num) % num;
+  const int num = channel_.num_ranks(), distance = (channel_.rank() - root + num) % num;
   const auto rank_at = [&](int far) { return (root + far) % num; };
   int lowest_bit = 1;
   while (lowest_bit < num && (distance & lowest_bit) == 0) lowest_bit *= 2;
   for (int64_t begin = 0; begin < num_bytes; begin += kChunkBytes) {
     const int64_t num_here = std::min(kChunkBytes, num_bytes - begin);
     if (distance != 0) {
-      mail_.receive(values + begin, num_here, rank_at(distance - lowest_bit), kTreeTag, &batch_);
-      mail_.wait(&batch_);
+      channel_.receive(values + begin, num_here, rank_at(distance - lowest_bit), kTreeTag, &batch_);
+      channel_.wait(&batch_);
     }
     for (int bit = lowest_bit / 2; bit > 0; bit /= 2)
       if (distance + bit < num)
-        mail_.send(values + begin, num_here, rank_at(distance + bit), kTreeTag, &batch_);
-    mail_.wait(&batch_);
+        channel_.send(values + begin, num_here, rank_at(distance + bit), kTreeTag, &batch_);
+    channel_.wait(&batch_);
   }
 }
 

@@ -21,7 +21,7 @@ namespace lockstep::dist::mpi {
 /// The mail's notes have been sent; nothing here sends any. Each call is done when it returns.
 class TreeExchange {
  public:
-  explicit TreeExchange(P2pChannel& mail);
+  explicit TreeExchange(P2pChannel& channel);
 
   /// In what sums are kept on their way, and what they leave as.
   struct Format {
@@ -76,7 +76,7 @@ class TreeExchange {
   void fold(std::byte* sums, const Format& format);
   void spread(std::byte* items, int64_t item_bytes);
 
-  P2pChannel& mail_;
+  P2pChannel& channel_;
   std::vector<Block> blocks_;
   size_t block_ = 0;             ///< this rank's
   int local_ = 0;                ///< this rank in it

@@ -36,12 +36,12 @@ struct ShmCommunicator::Chunk {
 
 ShmCommunicator::ShmCommunicator(OwnedComm comm, SharedMemoryGroup room, MakeCommunicator make)
     : comm_(std::move(comm)),
-      room_(std::move(room)),
+      group_(std::move(room)),
       make_(std::move(make)),
-      runs_M_(room_.num_members()) {}
+      runs_M_(group_.num_members()) {}
 
 void ShmCommunicator::begin(CallKind kind, const at::Tensor& values_K, int argument) {
-  room_.begin(call_of(kind, values_K, argument));
+  group_.begin(call_of(kind, values_K, argument));
 }
 
 template <typename Bring, typename Read>
@@ -50,12 +50,12 @@ void ShmCommunicator::exchange(int64_t num_items, int64_t chunk_items, const Bri
   int64_t begin = 0;
   do {
     const int64_t num_here = std::min(chunk_items, num_items - begin);
-    const int slot = room_.take_slot();
-    bring(begin, num_here, room_.slot(rank(), slot));
-    const uint64_t brought = room_.tick();
-    room_.wait_for_all(brought);
+    const int slot = group_.take_slot();
+    bring(begin, num_here, group_.slot(rank(), slot));
+    const uint64_t brought = group_.tick();
+    group_.wait_for_all(brought);
     read(begin, num_here, slot);
-    room_.release_slot(slot, brought + 1);
+    group_.release_slot(slot, brought + 1);
     begin += num_here;
   } while (begin < num_items);
 }
@@ -64,7 +64,7 @@ void ShmCommunicator::reduce_slots(int slot, int64_t offset_bytes, const std::by
                                    std::byte* out, std::byte* also_out, int64_t num_items,
                                    const Items& items) {
   for (int m = 0; m < world_size(); ++m)
-    runs_M_[m] = m == rank() ? own : room_.slot(m, slot) + offset_bytes;
+    runs_M_[m] = m == rank() ? own : group_.slot(m, slot) + offset_bytes;
   reduce_in_rank_order(runs_M_, out, num_items, items.dtype, items.op, also_out);
 }
 
@@ -79,42 +79,42 @@ void ShmCommunicator::reduce_whole(std::byte* values, int64_t num_items, const I
 }
 
 std::byte* ShmCommunicator::result_slot(int m, int slot) const {
-  return room_.slot(m == 0 ? 1 : 0, slot);
+  return group_.slot(m == 0 ? 1 : 0, slot);
 }
 
 void ShmCommunicator::bring_shares(Chunk& chunk) {
-  chunk.slot = room_.take_slot();
-  std::byte* slot = room_.slot(rank(), chunk.slot);
+  chunk.slot = group_.take_slot();
+  std::byte* slot = group_.slot(rank(), chunk.slot);
   const int64_t own_begin = chunk.share_begin(rank(), world_size());
   const int64_t own_end = chunk.share_begin(rank() + 1, world_size());
   copy_bytes(slot, chunk.values, own_begin);
   copy_bytes(slot + own_end, chunk.values + own_end, chunk.num_bytes - own_end);
-  chunk.brought = room_.tick();
+  chunk.brought = group_.tick();
 }
 
 void ShmCommunicator::reduce_share(Chunk& chunk, const Items& items) {
   const int64_t begin = chunk.share_begin(rank(), world_size());
   const int64_t num_bytes = chunk.share_begin(rank() + 1, world_size()) - begin;
-  room_.wait_for_all(chunk.brought);
+  group_.wait_for_all(chunk.brought);
   std::byte* own = chunk.values + begin;
   reduce_slots(chunk.slot, begin, own, own, result_slot(rank(), chunk.slot) + begin,
                num_bytes / items.item_bytes, items);
-  chunk.reduced = room_.tick();
+  chunk.reduced = group_.tick();
 }
 
 void ShmCommunicator::take_shares(const Chunk& chunk) {
-  room_.wait_for_all(chunk.reduced);
+  group_.wait_for_all(chunk.reduced);
   for (int m = 0; m < world_size(); ++m) {
     if (m == rank()) continue;
     const int64_t begin = chunk.share_begin(m, world_size());
     copy_bytes(chunk.values + begin, result_slot(m, chunk.slot) + begin,
                chunk.share_begin(m + 1, world_size()) - begin);
   }
-  room_.release_slot(chunk.slot, room_.num_ticks() + 1);
+  group_.release_slot(chunk.slot, group_.num_ticks() + 1);
 }
 
 void ShmCommunicator::reduce_by_shares(std::byte* values, int64_t num_items, const Items& items) {
-  const int64_t num_bytes = num_items * items.item_bytes, chunk_bytes = room_.layout().slot_bytes;
+  const int64_t num_bytes = num_items * items.item_bytes, chunk_bytes = group_.layout().slot_bytes;
   const int64_t num_chunks = (num_bytes + chunk_bytes - 1) / chunk_bytes;
   std::array<Chunk, 3> under_way;  // one in each stage
   for (int64_t i = 0; i < num_chunks + 2; ++i) {
@@ -133,7 +133,7 @@ std::unique_ptr<Work> ShmCommunicator::all_reduce(at::Tensor values_K, ReduceOp 
   const int64_t num_bytes = payload_bytes(values_K);
   bytes_reduced_ += num_bytes;
   begin(CallKind::kAllReduce, values_K, static_cast<int>(op));
-  const int64_t whole_bytes = std::min(kWholeBytes / world_size(), room_.layout().slot_bytes);
+  const int64_t whole_bytes = std::min(kWholeBytes / world_size(), group_.layout().slot_bytes);
   num_bytes <= whole_bytes
       ? reduce_whole(bytes_of(values_K), values_K.numel(), items_of(values_K, op))
       : reduce_by_shares(bytes_of(values_K), values_K.numel(), items_of(values_K, op));
@@ -148,7 +148,7 @@ std::unique_ptr<Work> ShmCommunicator::reduce_scatter(at::Tensor out_K, at::Tens
   const int64_t b = items.item_bytes, piece_bytes = payload_bytes(out_K);
   const std::byte* values = bytes_of(values_NK);
   exchange(
-      out_K.numel(), room_.layout().slot_bytes / world_size() / b,
+      out_K.numel(), group_.layout().slot_bytes / world_size() / b,
       [&](int64_t begin, int64_t num_items, std::byte* slot) {
         for (int m = 0; m < world_size(); ++m)
           if (m != rank())
@@ -170,14 +170,14 @@ std::unique_ptr<Work> ShmCommunicator::all_gather(at::Tensor out_NK, at::Tensor 
   const std::byte* values = bytes_of(values_K);
   std::byte* out = bytes_of(out_NK);
   exchange(
-      values_K.numel(), room_.layout().slot_bytes / b,
+      values_K.numel(), group_.layout().slot_bytes / b,
       [&](int64_t begin, int64_t num_items, std::byte* slot) {
         copy_bytes(slot, values + begin * b, num_items * b);
       },
       [&](int64_t begin, int64_t num_items, int slot) {
         for (int m = 0; m < world_size(); ++m)
           copy_bytes(out + m * piece_bytes + begin * b,
-                     m == rank() ? values + begin * b : room_.slot(m, slot), num_items * b);
+                     m == rank() ? values + begin * b : group_.slot(m, slot), num_items * b);
       });
   return std::make_unique<DoneWork>();
 }
@@ -189,24 +189,24 @@ void ShmCommunicator::broadcast(at::Tensor values_K, int root) {
   const int64_t b = static_cast<int64_t>(values_K.itemsize());
   std::byte* values = bytes_of(values_K);
   exchange(
-      values_K.numel(), room_.layout().slot_bytes / b,
+      values_K.numel(), group_.layout().slot_bytes / b,
       [&](int64_t begin, int64_t num_items, std::byte* slot) {
         if (rank() == root) copy_bytes(slot, values + begin * b, num_items * b);
       },
       [&](int64_t begin, int64_t num_items, int slot) {
-        if (rank() != root) copy_bytes(values + begin * b, room_.slot(root, slot), num_items * b);
+        if (rank() != root) copy_bytes(values + begin * b, group_.slot(root, slot), num_items * b);
       });
 }
 
 void ShmCommunicator::barrier() {
-  room_.begin({.kind = CallKind::kBarrier});
-  room_.wait_for_all(room_.tick());
+  group_.begin({.kind = CallKind::kBarrier});
+  group_.wait_for_all(group_.tick());
 }
 
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key) {
   check(color >= 0, "split needs a color >= 0");
-  room_.begin({.kind = CallKind::kSplit});
-  room_.wait_for_all(room_.tick());  // names a rank that is missing; MPI would wait for ever
+  group_.begin({.kind = CallKind::kSplit});
+  group_.wait_for_all(group_.tick());  // names a rank that is missing; MPI would wait for ever
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm_.get(), color, key, &part), "MPI_Comm_split");
   return make_(OwnedComm(part));

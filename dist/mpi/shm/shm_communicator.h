@@ -25,8 +25,8 @@ class ShmCommunicator final : public Communicator {
  public:
   ShmCommunicator(OwnedComm comm, SharedMemoryGroup room, MakeCommunicator make);
 
-  int rank() const override { return room_.self(); }
-  int world_size() const override { return room_.num_members(); }
+  int rank() const override { return group_.self(); }
+  int world_size() const override { return group_.num_members(); }
   at::Device device() const override { return at::kCPU; }
 
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
@@ -60,7 +60,7 @@ class ShmCommunicator final : public Communicator {
                     std::byte* also_out, int64_t num_items, const Items& items);
 
   OwnedComm comm_;
-  SharedMemoryGroup room_;
+  SharedMemoryGroup group_;
   MakeCommunicator make_;
   int64_t bytes_reduced_ = 0;
   std::vector<const std::byte*> runs_M_;  ///< kept so that a steady step allocates nothing

@@ -124,12 +124,12 @@ Planned plan(const PlannedState& state, int world_size) {
   for (int rank = 0; rank < world_size; ++rank) {
     const std::vector<StoredTensor> pieces = save_pieces(state.of_rank(rank), 1, /*sparse=*/false);
     const SavePlan plan(pieces, world_size);
-    const StagedShard image(pieces, plan.parts_of(rank), rank, &memory);
-    const std::string report = shard_report(image);
+    const StagedShard staged(pieces, plan.parts_of(rank), rank, &memory);
+    const std::string report = shard_report(staged);
     builder.add(report);
     result.largest_report = std::max(result.largest_report, static_cast<int64_t>(report.size()));
-    result.smallest_shard = std::min(result.smallest_shard, image.num_bytes());
-    result.largest_shard = std::max(result.largest_shard, image.num_bytes());
+    result.smallest_shard = std::min(result.smallest_shard, staged.num_bytes());
+    result.largest_shard = std::max(result.largest_shard, staged.num_bytes());
   }
   const BundleIndex index = builder.finish(save_pieces(state.of_rank(0), 1, false));
   for (const auto& [name, entry] : index.entries)

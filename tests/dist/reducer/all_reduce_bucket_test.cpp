@@ -30,33 +30,33 @@ at::Tensor numbers(at::ScalarType dtype = at::kFloat) {
 }
 
 /// What a world of `num_ranks` ranks with equal gradients would make of them.
-bool carry(AllReduceBucket* carrier, bool packed, int64_t num_samples, int num_ranks = 1) {
-  const at::Tensor travelling = carrier->load(packed);
+bool carry(AllReduceBucket* bucket, bool packed, int64_t num_samples, int num_ranks = 1) {
+  const at::Tensor travelling = bucket->load(packed);
   travelling.copy_(travelling.to(at::kFloat) * num_ranks);
-  return carrier->unload(num_samples);
+  return bucket->unload(num_samples);
 }
 
 TEST(AllReduceBucket, DenseGradientsTravelThemselves) {
   at::Tensor grads = numbers();
   const at::Tensor expected = grads * 2 / 3;
-  AllReduceBucket carrier(grads, {});
-  EXPECT_FALSE(carrier.can_pack());
-  EXPECT_EQ(carrier.load(false).data_ptr(), grads.data_ptr());
-  EXPECT_EQ(carrier.travelling_bytes(), kElements * 4);
-  EXPECT_TRUE(carry(&carrier, false, 3, 2));
+  AllReduceBucket bucket(grads, {});
+  EXPECT_FALSE(bucket.can_pack());
+  EXPECT_EQ(bucket.load(false).data_ptr(), grads.data_ptr());
+  EXPECT_EQ(bucket.travelling_bytes(), kElements * 4);
+  EXPECT_TRUE(carry(&bucket, false, 3, 2));
   EXPECT_TRUE(grads.equal(expected));
-  EXPECT_THROW(carrier.load(true), Error) << "nothing to leave out";
+  EXPECT_THROW(bucket.load(true), Error) << "nothing to leave out";
 }
 
 TEST(AllReduceBucket, PackedGradientsAreTheKeptOnesInOrder) {
   at::Tensor grads = numbers();
   const at::Tensor kept = grads.slice(0, 0, kElements, 3).clone();
-  AllReduceBucket carrier(grads, {});
-  carrier.set_kept(every_third(kElements).data(), 0);
-  EXPECT_TRUE(carrier.can_pack());
-  EXPECT_TRUE(carrier.load(true).equal(kept));
-  EXPECT_EQ(carrier.travelling_bytes(), 26 * 4);
-  EXPECT_TRUE(carry(&carrier, true, 4));
+  AllReduceBucket bucket(grads, {});
+  bucket.set_kept(every_third(kElements).data(), 0);
+  EXPECT_TRUE(bucket.can_pack());
+  EXPECT_TRUE(bucket.load(true).equal(kept));
+  EXPECT_EQ(bucket.travelling_bytes(), 26 * 4);
+  EXPECT_TRUE(carry(&bucket, true, 4));
   at::Tensor expected = at::zeros({kElements});
   expected.slice(0, 0, kElements, 3).copy_(kept / 4);
   EXPECT_TRUE(grads.equal(expected)) << grads;
@@ -88,8 +88,8 @@ TEST(AllReduceBucket, PackedIsDenseBitForBit) {
 }
 
 TEST(AllReduceBucket, OnlyNarrowerTypesAreWires) {
-  AllReduceBucket carrier(numbers(at::kBFloat16), at::kHalf);
-  EXPECT_EQ(carrier.load(false).scalar_type(), at::kBFloat16);
+  AllReduceBucket bucket(numbers(at::kBFloat16), at::kHalf);
+  EXPECT_EQ(bucket.load(false).scalar_type(), at::kBFloat16);
   AllReduceBucket narrowed(numbers(), at::kHalf);
   EXPECT_EQ(narrowed.load(false).scalar_type(), at::kHalf);
   EXPECT_EQ(narrowed.travelling_bytes(), kElements * 2);
@@ -97,8 +97,8 @@ TEST(AllReduceBucket, OnlyNarrowerTypesAreWires) {
 
 TEST(AllReduceBucket, AWireRoundsToNearestBeforeAndAfterTheSum) {
   at::Tensor grads = at::tensor({1.0F + 3 * 0x1p-9F, 1.0F + 0x1p-9F, -2.0F});
-  AllReduceBucket carrier(grads, at::kBFloat16);  // 8 bits of significand
-  EXPECT_TRUE(carry(&carrier, false, 1, 3));
+  AllReduceBucket bucket(grads, at::kBFloat16);  // 8 bits of significand
+  EXPECT_TRUE(carry(&bucket, false, 1, 3));
   // 1 + 2^-7 tripled and rounded; halfway goes to even; exact.
   EXPECT_TRUE(grads.equal(at::tensor({3.03125F, 3.0F, -6.0F}))) << grads;
 }
@@ -118,29 +118,29 @@ TEST(AllReduceBucket, OnlyKeptGradientsHaveToBeFinite) {
   for (const bool packed : {false, true}) {
     at::Tensor grads = numbers();
     grads[1] = kNan;
-    AllReduceBucket carrier(grads, {});
-    carrier.set_kept(every_third(kElements).data(), 0);
-    EXPECT_TRUE(carry(&carrier, packed, 2));
+    AllReduceBucket bucket(grads, {});
+    bucket.set_kept(every_third(kElements).data(), 0);
+    EXPECT_TRUE(carry(&bucket, packed, 2));
     EXPECT_EQ(grads[1].item<float>(), 0);
     grads[3] = kNan;
-    EXPECT_FALSE(carry(&carrier, packed, 2));
+    EXPECT_FALSE(carry(&bucket, packed, 2));
   }
 }
 
 TEST(AllReduceBucket, MasksComeAndGo) {
   at::Tensor grads = at::ones({16});
-  AllReduceBucket carrier(grads, {});
+  AllReduceBucket bucket(grads, {});
   const std::vector<uint8_t> all{0xff, 0xff}, none{0, 0};
-  carrier.set_kept(all.data(), 0);
-  EXPECT_FALSE(carrier.can_pack());
-  carrier.set_kept(none.data(), 0);
-  EXPECT_TRUE(carrier.can_pack());
-  EXPECT_EQ(carrier.load(true).numel(), 0);
-  EXPECT_TRUE(carrier.unload(1));
+  bucket.set_kept(all.data(), 0);
+  EXPECT_FALSE(bucket.can_pack());
+  bucket.set_kept(none.data(), 0);
+  EXPECT_TRUE(bucket.can_pack());
+  EXPECT_EQ(bucket.load(true).numel(), 0);
+  EXPECT_TRUE(bucket.unload(1));
   EXPECT_TRUE(grads.equal(at::zeros({16})));
-  carrier.keep_all();
+  bucket.keep_all();
   grads.fill_(6);
-  EXPECT_TRUE(carry(&carrier, false, 2));
+  EXPECT_TRUE(carry(&bucket, false, 2));
   EXPECT_TRUE(grads.equal(at::full({16}, 3.0F)));
 }
 

@@ -42,9 +42,9 @@ std::vector<uint8_t> mask_with(int64_t percent_dropped) {
 }
 
 GlobalStepStats one_step(FlatModel* model, GradientReducer* reducer,
-                         const StepRequests& wishes = {}) {
+                         const StepRequests& requests = {}) {
   model->zero_grads();
-  reducer->prepare_for_backward(wishes);
+  reducer->prepare_for_backward(requests);
   model->forward(at::cos(at::arange(3 * kWidth, at::kFloat)).view({3, kWidth})).sum().backward();
   return reducer->finish({.loss_sum = 1, .num_samples = 3});
 }
