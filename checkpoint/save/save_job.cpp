@@ -45,13 +45,13 @@ SaveJob::SaveJob(const SaverOptions& options, dist::Communicator& comm, const St
       dir_(std::filesystem::path(options.prefix).parent_path()),
       shard_path_(checkpoint::shard_path(prefix_, comm.rank(), comm.world_size())),
       memory_(memory),
-      staged_(std::move(staged)),
+      on_staged_(std::move(staged)),
       journal_(journal) {
   if (journal_.lock != nullptr) left_over_ = journal_.lock->left_over();
 }
 
 SaveJob::~SaveJob() {
-  if (staged_) staged_();
+  if (on_staged_) on_staged_();
 }
 
 template <typename Body>
@@ -98,7 +98,7 @@ std::optional<Error> SaveJob::stage() {
                               state_);
     compare_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  std::exchange(staged_, nullptr)();
+  std::exchange(on_staged_, nullptr)();
   return fault;
 }
 

@@ -87,7 +87,7 @@ class SaveJob {
   const std::filesystem::path dir_;
   const std::string shard_path_;
   StagingBuffer* memory_;
-  std::function<void()> staged_;
+  std::function<void()> on_staged_;
 
   std::vector<StoredTensor> pieces_;
   std::optional<StagedShard> staged_;
