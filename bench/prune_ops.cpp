@@ -172,7 +172,8 @@ void time_digest(const Weights& weights) {
     for (const Param& param : params) digest ^= dist::tensor_digest(param.tensor);
   });
   fmt::print(
-      "{:<32}{:>8.2f} ms   {:.1f} GB/s (agreement of all weights, every agree_every steps)\n",
+      "{:<32}{:>8.2f} ms   {:.1f} GB/s (agreement of all weights, every replica_check_every "
+      "steps)\n",
       "digest of 20 M parameters", ms, 4e-6 * static_cast<double>(kNumWeights) / ms);
 }
 

@@ -11,10 +11,10 @@ SyncOptions read_sync_options(ConfigReader in) {
       "whether gradients travel while backward goes on; auto: where that is faster (never on "
       "GPUs, which refuse true)");
   in.read_choice(
-      "packed", &options.packed, {"auto", "always", "never"},
+      "sparse_allreduce", &options.sparse_allreduce, {"auto", "always", "never"},
       "whether only the gradients of kept weights travel; auto: where that is faster, by bucket");
   in.read_choice(
-      "wire", &options.wire, {"fp32", "bf16", "fp16"},
+      "comm_dtype", &options.comm_dtype, {"fp32", "bf16", "fp16"},
       "number format of gradients in messages; bf16, fp16: rounded to it, added in fp32");
   in.read("shard_optimizer", &options.shard_optimizer,
           "each rank keeps only a share of the optimizer's state");
@@ -27,7 +27,7 @@ SyncOptions read_sync_options(ConfigReader in) {
   in.read("check_collectives", &options.check_collectives,
           "for a search: ranks compare each exchange of gradients before they begin it, so that a "
           "rank that makes another one, hangs or is lost is named on GPUs too; a message each");
-  in.read("agree_every", &options.agree_every, between(0, 1e9),
+  in.read("replica_check_every", &options.replica_check_every, between(0, 1e9),
           "steps from one comparison of the ranks' whole state to the next (also made at each save "
           "and load); 0: only there");
   in.done();

@@ -13,13 +13,13 @@ struct SyncOptions {
   /// Whether buckets travel while backward goes on: true, false, auto (what was measured faster).
   std::string overlap = "auto";
   /// Whether only kept gradients travel: always, never, auto (what was measured faster, by bucket).
-  std::string packed = "auto";
-  std::string wire = "fp32";       ///< number format in messages: fp32 (as they are), bf16, fp16
-  bool shard_optimizer = false;    ///< each rank keeps a share of the optimizer's state
-  bool shared_window = true;       ///< ranks of one host exchange through shared memory
-  double timeout_s = 300;          ///< longest wait for a peer inside a collective
-  bool check_collectives = false;  ///< ranks compare each call before they make it
-  int64_t agree_every = 500;       ///< steps between comparisons of the ranks' state; 0: never
+  std::string sparse_allreduce = "auto";
+  std::string comm_dtype = "fp32";    ///< number format in messages: fp32 (as they are), bf16, fp16
+  bool shard_optimizer = false;       ///< each rank keeps a share of the optimizer's state
+  bool shared_window = true;          ///< ranks of one host exchange through shared memory
+  double timeout_s = 300;             ///< longest wait for a peer inside a collective
+  bool check_collectives = false;     ///< ranks compare each call before they make it
+  int64_t replica_check_every = 500;  ///< steps between comparisons of the ranks' state; 0: never
 };
 
 /// Reads the section; faults go where `in` sends them.

@@ -6,6 +6,7 @@
 
 #include "base/digest.h"
 #include "daemon/config/key_names.h"
+#include "daemon/config/renamed_keys.h"
 #include "recal/recipe/recal_options.h"
 
 namespace lockstep::daemon {
@@ -91,6 +92,10 @@ std::vector<FieldDoc> collect_fields() {
   return docs;
 }
 
+void append(std::vector<std::string> more, std::vector<std::string>* list) {
+  std::move(more.begin(), more.end(), std::back_inserter(*list));
+}
+
 std::vector<std::string> field_paths() {
   std::vector<std::string> paths;
   for (const FieldDoc& field : run_file_fields()) paths.push_back(field.path);
@@ -114,7 +119,8 @@ void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
   };
   refuse(config.run.device == "cuda", "run.device: cuda",
          "on GPUs sums over ranks are in NCCL's order; use cpu");
-  refuse(config.sync.wire != "fp32", "sync.wire", "one rank alone rounds nothing; use fp32");
+  refuse(config.sync.comm_dtype != "fp32", "sync.comm_dtype",
+         "one rank alone rounds nothing; use fp32");
   refuse(config.sync.shard_optimizer, "sync.shard_optimizer", "set it to false");
   refuse(config.train.batch_norm != "average", "train.batch_norm",
          "only average takes all ranks' samples, shard by shard");
@@ -130,15 +136,21 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   if (faults->empty() && !document.root().IsMap())
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
   if (!faults->empty()) return {};  // no tree to read
-  EnvironmentOverrides all = overrides_from_environment(process_environment(), field_paths());
+  std::vector<std::string> warnings = rename_keys(&document, faults);
+  std::vector<std::string> names = field_paths();
+  for (const std::string& former : former_names()) names.push_back(former);
+  EnvironmentOverrides all = overrides_from_environment(process_environment(), names);
   all.list.insert(all.list.end(), overrides.begin(), overrides.end());
+  append(rename_keys(&all.list), &all.warnings);
   apply_overrides(all.list, field_paths(), &document, faults);
+  append(rename_keys(&document, faults), &all.warnings);  // in maps that overrides gave
+  append(std::move(all.warnings), &warnings);
 
   ConfigReader in(document.root(), "", document, faults);
   RunConfig config = read_sections(&in);
   in.done();
   config.file = path;
-  config.warnings = std::move(all.warnings);
+  config.warnings = std::move(warnings);
   if (faults->empty() && !has_an_end(config))
     in.fault("train",
              "nothing says how long to train: give a recipe, train.max_steps or train.max_epochs");

@@ -1,4 +1,5 @@
 #include "daemon/run/checkpoint_metadata.h"
+#include "daemon/config/renamed_keys.h"
 
 #include <map>
 #include <sstream>
@@ -15,6 +16,7 @@ std::map<std::string, std::string> parse_settings(const std::string& text) {
   std::map<std::string, std::string> settings;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
+    line = with_new_names(line);
     const size_t mark = line.find('=');
     if (mark != std::string::npos) settings[line.substr(0, mark)] = line.substr(mark + 1);
   }

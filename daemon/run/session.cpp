@@ -185,7 +185,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   warm_start(*context, resumed.has_value());
   telemetry.note_restored();
   train::Agreement agreement(
-      control, [&] { return context->state(); }, config.sync.agree_every);
+      control, [&] { return context->state(); }, config.sync.replica_check_every);
   agreement.require(resumed ? "after the restore" : "at the start");
   if (config.checkpoint.enabled) context->saver.prepare(context->state());
 

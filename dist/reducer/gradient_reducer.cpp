@@ -18,8 +18,9 @@ namespace {
 /// Below this, in all, waking a thread costs more than it could hide: `auto` does not even try.
 constexpr int64_t kLeastOverlapBytes = 1 << 20;
 
-const SyncOptions kWholeBuffers{
-    .bucket_bytes = std::numeric_limits<int64_t>::max(), .overlap = "false", .packed = "never"};
+const SyncOptions kWholeBuffers{.bucket_bytes = std::numeric_limits<int64_t>::max(),
+                                .overlap = "false",
+                                .sparse_allreduce = "never"};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -53,7 +53,7 @@ struct StepRequests {
 /// there before; it is reduced in finish(), and rank 0 names such parameters once.
 ///
 /// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
-/// they travelled or not. sync.packed and sync.wire: dist/reducer/packing_choice.h,
+/// they travelled or not. sync.sparse_allreduce and sync.comm_dtype: dist/reducer/packing_choice.h,
 /// dist/reducer/bucket_reduction.h, dist/reducer/wire_scale.h. One rank alone rounds nothing.
 ///
 /// Divided among ranks (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
@@ -113,7 +113,7 @@ class GradientReducer {
   /// prepare_for_backward(). Buckets that packing would send packed in the next step have only
   /// their kept values sent; the others become +0 where another rank owns them, which they are
   /// already where masks are enforced (dist/reducer/value_gather.h). Values are never rounded to
-  /// sync.wire. Undivided: nothing is done.
+  /// sync.comm_dtype. Undivided: nothing is done.
   GatherTotals gather_values();
 
   /// consolidate_state() (dist/shard/consolidate_state.h) over the reducer's communicator, between

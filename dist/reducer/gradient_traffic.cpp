@@ -56,11 +56,11 @@ GradientTraffic::GradientTraffic(Communicator& comm, const ParamTable* params,
       options_(options),
       shards_(options.shard_optimizer && params != nullptr && comm.world_size() > 1),
       row_E_by_param_(params == nullptr ? std::vector<int64_t>() : row_elements(*params)),
-      packing_(options.packed),
-      scale_(wire_type(options.wire, comm.world_size()) == at::kHalf) {
-  if (options.packed == "always" && !comm.device().is_cpu())
+      packing_(options.sparse_allreduce),
+      scale_(wire_type(options.comm_dtype, comm.world_size()) == at::kHalf) {
+  if (options.sparse_allreduce == "always" && !comm.device().is_cpu())
     throw Error(ExitCode::kConfig, "dist",
-                "sync.packed: always needs gradients on the CPU; use auto or never");
+                "sync.sparse_allreduce: always needs gradients on the CPU; use auto or never");
   if (options.overlap == "true" && !comm.device().is_cpu())
     throw Error(ExitCode::kConfig, "dist",
                 "sync.overlap: true needs gradients on the CPU: on GPUs the reductions begin after "
@@ -103,7 +103,7 @@ std::vector<Bucket> GradientTraffic::cut(const std::vector<FlatBuffer>& buffers)
 std::unique_ptr<BucketReduction> GradientTraffic::make_carrier(const Bucket& bucket,
                                                                const FlatBuffer& buffer) {
   const at::Tensor grads_E = buffer.grads_E.narrow(0, bucket.begin_E, bucket.num_elements());
-  const auto wire = wire_type(options_.wire, comm_.world_size());
+  const auto wire = wire_type(options_.comm_dtype, comm_.world_size());
   if (!shards_) return std::make_unique<AllReduceBucket>(grads_E, wire);
   auto reduction = std::make_unique<ReduceScatterBucket>(
       grads_E, cut_into_pieces(bucket, buffer, row_E_by_param_, comm_.world_size()), comm_.rank(),
@@ -167,7 +167,7 @@ std::vector<Region> GradientTraffic::owned() const {
 }
 
 uint64_t GradientTraffic::fingerprint() const {
-  std::string text = fmt::format("{} ranks, wire {}{}", comm_.world_size(), options_.wire,
+  std::string text = fmt::format("{} ranks, wire {}{}", comm_.world_size(), options_.comm_dtype,
                                  shards_ ? ", sharded" : "");
   for (size_t i = 0; i < buckets_.size(); ++i) {
     text += fmt::format(";{} {} {} ", buckets_[i].buffer, buckets_[i].begin_E, buckets_[i].end_E);

@@ -29,10 +29,10 @@ TEST(SyncOptions, DefaultsStandWhereNothingIsSaid) {
   EXPECT_TRUE(reading.faults.empty());
   EXPECT_EQ(reading.options.bucket_bytes, 4194304);
   EXPECT_EQ(reading.options.overlap, "auto");
-  EXPECT_EQ(reading.options.packed, "auto");
-  EXPECT_EQ(reading.options.wire, "fp32");
+  EXPECT_EQ(reading.options.sparse_allreduce, "auto");
+  EXPECT_EQ(reading.options.comm_dtype, "fp32");
   EXPECT_FALSE(reading.options.shard_optimizer);
-  EXPECT_EQ(reading.options.agree_every, 500);
+  EXPECT_EQ(reading.options.replica_check_every, 500);
 }
 
 TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
@@ -42,8 +42,8 @@ TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
   EXPECT_TRUE(reading.faults.empty()) << reading.faults.text();
   EXPECT_EQ(reading.options.bucket_bytes, 1024);
   EXPECT_EQ(reading.options.overlap, "true");
-  EXPECT_EQ(reading.options.packed, "always");
-  EXPECT_EQ(reading.options.wire, "bf16");
+  EXPECT_EQ(reading.options.sparse_allreduce, "always");
+  EXPECT_EQ(reading.options.comm_dtype, "bf16");
 }
 
 TEST(SyncOptions, EveryKeyIsDocumented) {

@@ -23,18 +23,18 @@ class Divergence(LockstepTest):
             self.assertEqual(run.log.count(" E rank"), 1, run.log)  # and one of them speaks
 
     def test_a_weight_that_no_mask_covers_stops_all_at_the_next_comparison(self):
-        """Without a recipe nothing but the comparison every agree_every steps, or the one before a save, can see it."""
+        """Without a recipe nothing but the comparison every replica_check_every steps, or the one before a save, can see it."""
         no_recipe = [self.recipe("version: 1.0.0\nmodifiers: []\n"), "train.max_steps=40", "eval.every_epochs=0"]
         for every, save_steps, when in ((5, 1000, "at step 15"), (0, 20, "to be saved at step 20")):
             run = self.start_faulty("alter", rank=1, step=12, ranks=2, run=f"every{every}", sets=[
-                *no_recipe, f"sync.agree_every={every}", f"checkpoint.save_checkpoints_steps={save_steps}"]).wait()
+                *no_recipe, f"sync.replica_check_every={every}", f"checkpoint.save_checkpoints_steps={save_steps}"]).wait()
             self.assertEqual(run.code, 76, run.log)
             self.assertRegex(run.log, rf"the state {when} of model/\S+ differs: rank 1 from rank 0; "
                              r"first at item \d+ \[[\d, ]+\]: rank 0: \S+; rank 1: \S+ \(\d+ of \d+ tensors differ")
             self.assertFalse(list(run.folder.glob("checkpoints/*.index")))  # what differs is not saved
 
     def test_comparisons_are_counted(self):
-        run = self.train(2, sets=["train.max_steps=23", "sync.agree_every=5", "checkpoint.save_checkpoints_steps=1000"])
+        run = self.train(2, sets=["train.max_steps=23", "sync.replica_check_every=5", "checkpoint.save_checkpoints_steps=1000"])
         page = run.last_page(1)
         self.assertIn("\nlockstep_agreement_checks_total 6\n", page)  # the start, steps 5, 10, 15, 20, the last save
 

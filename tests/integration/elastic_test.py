@@ -34,8 +34,8 @@ class Elastic(LockstepTest):
     def test_what_cannot_be_elastic_is_refused(self):
         refused = self.train(3, sets=SETS, expect=78)
         self.assertIn("1, 2, 4 or 8 ranks, the world has 3", refused.log)
-        refused = self.train(2, sets=[*SETS, "sync.wire=bf16"], expect=78)
-        self.assertIn("cannot be with sync.wire", refused.log)
+        refused = self.train(2, sets=[*SETS, "sync.comm_dtype=bf16"], expect=78)
+        self.assertIn("cannot be with sync.comm_dtype", refused.log)
         refused = self.train(2, sets=[*SETS, "run.device=cuda"], expect=78)
         self.assertIn("cannot be with run.device: cuda: on GPUs sums over ranks are in NCCL's order", refused.log)
 

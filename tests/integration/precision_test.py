@@ -8,7 +8,7 @@ from harness import LockstepTest, metric
 CNN = "model={type: cnn, channels: [6, 8], hidden: 16, batch_norm: true}"
 STEPS = 14  # 3 epochs of 4 batches of 359 and one of 2
 SETS = [CNN, "data.global_batch_size=359", f"train.max_steps={STEPS}", "checkpoint.save_checkpoints_steps=6", "eval.every_epochs=1",
-        "sync.agree_every=1", "sync.overlap='true'", "sync.bucket_bytes=2000", "optimizer.clip_norm=1.0"]
+        "sync.replica_check_every=1", "sync.overlap='true'", "sync.bucket_bytes=2000", "optimizer.clip_norm=1.0"]
 RECIPE = """version: 1.0.0
 modifiers:
   - !EpochRangeModifier {start_epoch: 0, end_epoch: 100}

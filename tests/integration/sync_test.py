@@ -20,12 +20,12 @@ SHARE_BYTES = 11 * 8
 class Sync(LockstepTest):
     def test_every_way_gives_the_same_bits(self):
         ways = {
-            "plain": ["sync.overlap=false", "sync.packed=never"],
+            "plain": ["sync.overlap=false", "sync.sparse_allreduce=never"],
             "auto": [],
-            "packed": ["sync.overlap=true", "sync.packed=always", "sync.bucket_bytes=20000"],
+            "packed": ["sync.overlap=true", "sync.sparse_allreduce=always", "sync.bucket_bytes=20000"],
             "messages": ["sync.shared_window=false"],
             "divided": ["sync.shard_optimizer=true"],
-            "divided_packed": ["sync.shard_optimizer=true", "sync.packed=always", "sync.bucket_bytes=30000"],
+            "divided_packed": ["sync.shard_optimizer=true", "sync.sparse_allreduce=always", "sync.bucket_bytes=30000"],
         }
         for ranks in (2, 3):
             runs = {name: self.train(ranks, run=f"{name}{ranks}", sets=SETS + sets) for name, sets in ways.items()}
@@ -34,7 +34,7 @@ class Sync(LockstepTest):
                 self.assertEqual(run.summary()["parameters_sha256"], plain, f"{name}, {ranks} ranks")
 
     def test_packed_gradients_need_what_is_kept(self):
-        run = self.train(2, sets=["train.max_steps=40", "eval.every_epochs=0", "sync.packed=always", self.recipe(PRUNED)])
+        run = self.train(2, sets=["train.max_steps=40", "eval.every_epochs=0", "sync.sparse_allreduce=always", self.recipe(PRUNED)])
         page = run.last_page(0)
         reduced = metric(page, "lockstep_allreduce_bytes_total") / 40
         dense = 4 * (WEIGHTS + BIASES)
@@ -56,7 +56,7 @@ class Sync(LockstepTest):
         self.assertGreater(metric(unbroken.last_page(0), "lockstep_gather_bytes_total"), 0)
 
     def test_float16_messages_go_on_from_a_stop_with_the_same_scale(self):
-        half = [*SETS, "sync.wire=fp16"]
+        half = [*SETS, "sync.comm_dtype=fp16"]
         unbroken = self.train(2, run="unbroken", sets=half)
         stopped = self.start_faulty("usr1", rank=1, step=60, run="stopped", sets=half).wait()
         self.assertEqual(stopped.code, 75, stopped.log)

@@ -30,7 +30,7 @@ SmallRunOptions options_of(const std::string& optimizer, bool divided, const std
   options.optimizer.type = optimizer;
   options.optimizer.clip.norm = 0.5;
   options.sync.shard_optimizer = divided;
-  options.sync.packed = packed;
+  options.sync.sparse_allreduce = packed;
   options.recipe = kRecipe;
   return options;
 }

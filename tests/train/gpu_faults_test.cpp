@@ -45,8 +45,8 @@ std::vector<Setting> settings() {
     const bool is_pruned = name.ends_with("pruned");
     setting.options.sync = {.bucket_bytes = 64,
                             .overlap = "false",
-                            .packed = is_pruned ? "always" : "never",
-                            .wire = name == "pruned" ? "bf16" : "fp32",
+                            .sparse_allreduce = is_pruned ? "always" : "never",
+                            .comm_dtype = name == "pruned" ? "bf16" : "fp32",
                             .shard_optimizer = name.starts_with("sharded")};
     setting.options.optimizer.type = "momentum";
     if (name == "sharded") setting.options.optimizer.clip.norm = 0.5;

@@ -152,7 +152,7 @@ struct RecordedRank {
 
 TEST(StepOrder, WhatIsDueComesFirstAndTheUpdateLast) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
-    RecordedRank rank(comm, {.overlap = "false", .packed = "never"});
+    RecordedRank rank(comm, {.overlap = "false", .sparse_allreduce = "never"});
     // The recipe begins, and the reducer hears of its masks for the first time: they are compared.
     EXPECT_THAT(rank.step(),
                 ElementsAre("before changes", "data", "reduce", "forward with 0 pruned", "backward",
@@ -168,7 +168,8 @@ TEST(StepOrder, WhatIsDueComesFirstAndTheUpdateLast) {
 
 TEST(StepOrder, DividedUpdatesAreGatheredLast) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
-    RecordedRank rank(comm, {.overlap = "false", .packed = "never", .shard_optimizer = true});
+    RecordedRank rank(comm,
+                      {.overlap = "false", .sparse_allreduce = "never", .shard_optimizer = true});
     (void)rank.step();
     (void)rank.step();
     EXPECT_THAT(rank.step(), ElementsAre("data", "forward with 6 pruned", "backward", "reduce",

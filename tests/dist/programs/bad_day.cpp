@@ -72,7 +72,7 @@ void train_without_end(Communicator& comm, const std::string& what, bool is_vict
   dist::GradientReducer reducer(comm, model.buffers, model.params,
                                 {.bucket_bytes = 40'000,
                                  .overlap = "true",
-                                 .packed = "never",
+                                 .sparse_allreduce = "never",
                                  .shard_optimizer = what.ends_with("-share")});
   const at::Tensor inputs_BX = at::ones({2, 100});
   for (int step = 0;; ++step) {

@@ -39,7 +39,7 @@ class DdpIsTheJudge(unittest.TestCase):
         self.assertLessEqual(self.follow(SMOOTH, "tuned", ("sync.overlap='true'", "sync.bucket_bytes=2048")), TOLERANCE)
 
     def test_losses_with_fixed_masks(self):
-        self.assertLessEqual(self.follow(SPARSE, "default", ("sync.packed=always",)), TOLERANCE)
+        self.assertLessEqual(self.follow(SPARSE, "default", ("sync.sparse_allreduce=always",)), TOLERANCE)
         self.assertLessEqual(self.follow(SPARSE, "packed"), TOLERANCE)
 
     def test_another_learning_rate_is_seen(self):

@@ -81,10 +81,12 @@ TEST_P(Reducer, DividesGradientsByWhatIsGivenAndTheLossBySamples) {
         RankModel model;
         const ParamTable none;
         const auto reducer =
-            with_params ? std::make_unique<GradientReducer>(
-                              comm, model.buffers, none,
-                              SyncOptions{.bucket_bytes = 16, .overlap = "true", .packed = "never"})
-                        : std::make_unique<GradientReducer>(comm, model.buffers);
+            with_params
+                ? std::make_unique<GradientReducer>(
+                      comm, model.buffers, none,
+                      SyncOptions{
+                          .bucket_bytes = 16, .overlap = "true", .sparse_allreduce = "never"})
+                : std::make_unique<GradientReducer>(comm, model.buffers);
         reducer->prepare_for_backward();
         model.backward({8});
         const GlobalStepStats totals =

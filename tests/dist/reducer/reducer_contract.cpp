@@ -147,7 +147,7 @@ void expect_same(const Trace& found, const Trace& expected, const std::string& w
 
 void expect_all_ways_alike(Communicator& comm, const Job& job, const std::string& what) {
   const Trace plain = train(comm, job, nullptr);
-  const SyncOptions undivided{.overlap = "false", .packed = "never"};
+  const SyncOptions undivided{.overlap = "false", .sparse_allreduce = "never"};
   const Trace expected = train(comm, job, &undivided);
   expect_same(expected, plain, what);
   for (const bool shard : {false, true})
@@ -157,7 +157,7 @@ void expect_all_ways_alike(Communicator& comm, const Job& job, const std::string
           if (shard && (overlap[0] == 't') != (bucket_bytes == 200)) continue;  // time
           const SyncOptions options{.bucket_bytes = bucket_bytes,
                                     .overlap = overlap,
-                                    .packed = packed,
+                                    .sparse_allreduce = packed,
                                     .shard_optimizer = shard};
           expect_same(train(comm, job, &options), expected,
                       fmt::format("{}: overlap {}, packed {}, buckets of {}, {}", what, overlap,
@@ -182,7 +182,7 @@ void expect_wire_types_agree(Communicator& comm) {
   const Job job{.masked = true};
   const Trace exact = train(comm, job, nullptr);
   for (const char* wire : {"bf16", "fp16"}) {
-    const SyncOptions plain{.overlap = "false", .packed = "never", .wire = wire};
+    const SyncOptions plain{.overlap = "false", .sparse_allreduce = "never", .comm_dtype = wire};
     const Trace expected = train(comm, job, &plain);
     if (comm.world_size() == 1) expect_same(expected, exact, wire);
     EXPECT_TRUE(at::allclose(expected.grads[0], exact.grads[0], 0.05, 0.02)) << wire;
@@ -190,8 +190,8 @@ void expect_wire_types_agree(Communicator& comm) {
       for (const char* packed : {"never", "always"}) {
         const SyncOptions options{.bucket_bytes = 200,
                                   .overlap = "true",
-                                  .packed = packed,
-                                  .wire = wire,
+                                  .sparse_allreduce = packed,
+                                  .comm_dtype = wire,
                                   .shard_optimizer = shard};
         expect_same(train(comm, job, &options), expected,
                     fmt::format("{}, {}, shard {}", wire, packed, shard));

@@ -26,7 +26,7 @@ constexpr int64_t kWidth = 12;
 constexpr int64_t kShareBytes = 8 * (3 + kNumVotes);
 
 SyncOptions overlapping(int64_t bucket_bytes) {
-  return {.bucket_bytes = bucket_bytes, .overlap = "true", .packed = "never"};
+  return {.bucket_bytes = bucket_bytes, .overlap = "true", .sparse_allreduce = "never"};
 }
 
 at::Tensor some_inputs() { return at::cos(at::arange(2 * kWidth, at::kFloat)).view({2, kWidth}); }
@@ -256,7 +256,8 @@ TEST(ReducerOverlap, WhatAGpuCannotDoIsRefused) {
       return "";
     };
     EXPECT_THAT(refusal({.overlap = "true"}), HasSubstr("sync.overlap: true needs"));
-    EXPECT_THAT(refusal({.packed = "always"}), HasSubstr("sync.packed: always needs"));
+    EXPECT_THAT(refusal({.sparse_allreduce = "always"}),
+                HasSubstr("sync.sparse_allreduce: always needs"));
     EXPECT_EQ(refusal({}), "") << "auto does what can be done";
   });
 }

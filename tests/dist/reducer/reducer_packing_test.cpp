@@ -45,8 +45,9 @@ TEST_P(ReducerPacking, BytesFallWithTheKeptWeights) {
     for (const double sparsity : {0.0, 0.5, 0.9, 0.99, 1.0})
       tests::run_ranks(GetParam(), [&](Communicator& comm) {
         FlatModel model(4, kWidth);
-        GradientReducer reducer(comm, model.buffers, model.params,
-                                {.bucket_bytes = 1000, .overlap = overlap, .packed = "always"});
+        GradientReducer reducer(
+            comm, model.buffers, model.params,
+            {.bucket_bytes = 1000, .overlap = overlap, .sparse_allreduce = "always"});
         reducer.set_kept(0, mask_with(sparsity));
         const GlobalStepStats totals = one_step(&model, &reducer);
         const double dense_bytes = 4.0 * kWeights, unpruned_bytes = 4.0 * kBiases + kShareBytes;
@@ -62,8 +63,9 @@ TEST_P(ReducerPacking, AWireTypeHalvesThem) {
       FlatModel model(4, kWidth);
       const int64_t bound_bytes = std::string_view(wire) == "fp16" ? 8 : 0;  // with the numbers
       const int64_t share_bytes = kShareBytes + bound_bytes;
-      GradientReducer reducer(comm, model.buffers, model.params,
-                              {.bucket_bytes = 1000, .packed = "always", .wire = wire});
+      GradientReducer reducer(
+          comm, model.buffers, model.params,
+          {.bucket_bytes = 1000, .sparse_allreduce = "always", .comm_dtype = wire});
       EXPECT_EQ(one_step(&model, &reducer).bytes_reduced, 2 * (kWeights + kBiases) + share_bytes);
       reducer.set_kept(0, mask_with(0.75));
       const GlobalStepStats totals = one_step(&model, &reducer);
@@ -79,7 +81,7 @@ TEST_P(ReducerPacking, AutoTriesBothWaysAndStoresOneVerdict) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     FlatModel model(4, kWidth), dense_model(4, kWidth);
     GradientReducer reducer(comm, model.buffers, model.params,
-                            {.bucket_bytes = 1000, .overlap = "true", .packed = "auto"});
+                            {.bucket_bytes = 1000, .overlap = "true", .sparse_allreduce = "auto"});
     GradientReducer dense(comm, dense_model.buffers);
     reducer.set_kept(0, mask_with(0.9));
     dense.set_kept(0, mask_with(0.9));
@@ -98,7 +100,7 @@ TEST_P(ReducerPacking, AutoTriesBothWaysAndStoresOneVerdict) {
 
     FlatModel again_model(4, kWidth);
     GradientReducer again(comm, again_model.buffers, again_model.params,
-                          {.bucket_bytes = 1000, .overlap = "true", .packed = "auto"});
+                          {.bucket_bytes = 1000, .overlap = "true", .sparse_allreduce = "auto"});
     *again.state().at(0).text = verdict;
     again.set_kept(0, mask_with(0.9));
     EXPECT_EQ(one_step(&again_model, &again).bytes_saved, bytes_saved[14])
@@ -113,7 +115,7 @@ TEST(ReducerMasks, ThatDifferBetweenRanksAreFoundBeforeAnythingIsSent) {
   tests::run_ranks(3, [&](Communicator& comm) {
     tests::SpyCommunicator spy(comm);
     FlatModel model(4, kWidth);
-    GradientReducer reducer(spy, model.buffers, model.params, {.packed = "always"});
+    GradientReducer reducer(spy, model.buffers, model.params, {.sparse_allreduce = "always"});
     std::vector<uint8_t> bits = mask_with(0.9);
     if (comm.rank() == 2) bits[3] ^= 1;
     reducer.set_kept(0, bits);
@@ -133,7 +135,7 @@ TEST(ReducerMasks, ThatDifferBetweenRanksAreFoundBeforeAnythingIsSent) {
 TEST(ReducerMasks, AreForTheirBuffersOnly) {
   tests::run_ranks(2, [](Communicator& comm) {
     FlatModel model(4, kWidth), other(4, kWidth);
-    GradientReducer reducer(comm, model.buffers, model.params, {.packed = "always"});
+    GradientReducer reducer(comm, model.buffers, model.params, {.sparse_allreduce = "always"});
     EXPECT_THROW(reducer.set_kept(0, std::vector<uint8_t>(3)), Error);
     EXPECT_THROW(reducer.set_kept(2, {}), std::out_of_range);
     reducer.set_kept(0, mask_with(0.9));

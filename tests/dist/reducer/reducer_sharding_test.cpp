@@ -29,7 +29,7 @@ constexpr int64_t kShareBytes = 8 * (3 + kNumVotes);
 constexpr int64_t kVerdictBytes = 8;
 
 SyncOptions sharded(int64_t bucket_bytes, const char* packed = "never") {
-  return {.bucket_bytes = bucket_bytes, .packed = packed, .shard_optimizer = true};
+  return {.bucket_bytes = bucket_bytes, .sparse_allreduce = packed, .shard_optimizer = true};
 }
 
 /// Drops so many of each 100 weights.
@@ -101,7 +101,8 @@ TEST(ReducerSharding, ALongRowIsDividedToo) {
             buffers{{.values_E = values_E.clone(),
                      .grads_E = grads_E.clone(),
                      .slices = {{0, 0, 5'000}}}};
-        SyncOptions options{.bucket_bytes = 12'000, .packed = "never", .wire = wire};
+        SyncOptions options{
+            .bucket_bytes = 12'000, .sparse_allreduce = "never", .comm_dtype = wire};
         GradientReducer whole(comm, whole_buffers, params, options);
         options.shard_optimizer = true;
         GradientReducer reducer(comm, buffers, params, options);
@@ -127,7 +128,7 @@ TEST(ReducerSharding, AWireTypeHalvesGradientsOnly) {
   tests::run_ranks(2, [](Communicator& comm) {
     FlatModel model(4, kWidth);
     SyncOptions options = sharded(1700);
-    options.wire = "bf16";
+    options.comm_dtype = "bf16";
     GradientReducer reducer(comm, model.buffers, model.params, options);
     EXPECT_EQ(one_step(&model, &reducer).bytes_reduced,
               2 * (kWeights + kBiases) + kShareBytes + kVerdictBytes);
@@ -292,7 +293,7 @@ TEST(ReducerErrors, NameTheBucket) {
         GradientReducer reducer(spy, model.buffers, model.params,
                                 {.bucket_bytes = 1700,
                                  .overlap = overlap,
-                                 .packed = "never",
+                                 .sparse_allreduce = "never",
                                  .shard_optimizer = shard});
         EXPECT_EQ(text_thrown([&] { one_step(&model, &reducer); }),
                   "[test] the wire is cut (while reducing bucket 2 of 5: layers.2.weight)");

@@ -96,8 +96,8 @@ class Exchange {
         reducer_(comm, model_.buffers, model_.params,
                  {.bucket_bytes = way.bucket_bytes,
                   .overlap = "false",
-                  .packed = way.packed ? "always" : "never",
-                  .wire = "fp16",
+                  .sparse_allreduce = way.packed ? "always" : "never",
+                  .comm_dtype = "fp16",
                   .shard_optimizer = way.shard}) {
     if (!masked) return;
     const int64_t num_elements = model_.buffers[0].grads_E.numel();
@@ -220,7 +220,7 @@ TEST(WireScale, ContributionsThatCancelDoNotOverflow) {
   tests::run_ranks(2, [](Communicator& comm) {
     FlatModel model(2, 4);
     GradientReducer reducer(comm, model.buffers, model.params,
-                            {.overlap = "false", .wire = "fp16"});
+                            {.overlap = "false", .comm_dtype = "fp16"});
     for (int step = 0; step < 4; ++step) {
       reducer.prepare_for_backward();
       for (const FlatBuffer& buffer : model.buffers)

@@ -1,0 +1,96 @@
+#include "daemon/config/renamed_keys.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+namespace lockstep::daemon {
+namespace {
+
+struct RenamedKey {
+  std::string_view section, former, now;
+
+  std::string former_path() const { return fmt::format("{}.{}", section, former); }
+  std::string path() const { return fmt::format("{}.{}", section, now); }
+};
+
+constexpr std::array kRenamed = {
+    RenamedKey{"sync", "wire", "comm_dtype"},
+    RenamedKey{"sync", "packed", "sparse_allreduce"},
+    RenamedKey{"sync", "agree_every", "replica_check_every"},
+};
+
+/// The key in a map, not its value; undefined where it is not there.
+YAML::Node find_key(const YAML::Node& map, std::string_view name) {
+  for (const auto& pair : map)
+    if (pair.first.IsScalar() && pair.first.Scalar() == name) return pair.first;
+  return YAML::Node(YAML::NodeType::Undefined);
+}
+
+std::string warning_of(const RenamedKey& key, const std::string& place) {
+  return fmt::format("{}: '{}' is now '{}'; the old name is read for one more version", place,
+                     key.former_path(), key.path());
+}
+
+void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::string>* warnings,
+                Diagnostics* faults) {
+  const YAML::Node& root = document->root();
+  const YAML::Node section =
+      root.IsMap() ? root[std::string(key.section)] : YAML::Node(YAML::NodeType::Undefined);
+  if (!section.IsDefined() || !section.IsMap()) return;
+  YAML::Node former = find_key(section, key.former);
+  if (!former.IsDefined()) return;
+  const Fault place = document->fault_at(former, "");
+  const YAML::Node now = find_key(section, key.now);
+  if (now.IsDefined()) {
+    faults->add(document->fault_at(
+        former, fmt::format("'{}' is the former name of '{}', which {} gives too: keep the new one",
+                            key.former_path(), key.path(), document->place_text(now.Mark()))));
+    return;
+  }
+  warnings->push_back(warning_of(
+      key, place.line > 0 ? fmt::format("{}:{}", place.file, place.line) : place.file));
+  former = std::string(key.now);  // the key itself, where it stands: faults keep its place
+}
+
+}  // namespace
+
+std::optional<std::string> new_name_of(std::string_view path) {
+  for (const RenamedKey& key : kRenamed)
+    if (key.former_path() == path) return key.path();
+  return std::nullopt;
+}
+
+std::vector<std::string> former_names() {
+  std::vector<std::string> names;
+  for (const RenamedKey& key : kRenamed) names.push_back(key.former_path());
+  return names;
+}
+
+std::vector<std::string> rename_keys(YamlDocument* document, Diagnostics* faults) {
+  std::vector<std::string> warnings;
+  for (const RenamedKey& key : kRenamed) rename_key(key, document, &warnings, faults);
+  return warnings;
+}
+
+std::vector<std::string> rename_keys(std::vector<Override>* overrides) {
+  std::vector<std::string> warnings;
+  for (Override& one : *overrides)
+    for (const RenamedKey& key : kRenamed)
+      if (one.path == key.former_path()) {
+        one.path = key.path();
+        warnings.push_back(warning_of(key, one.origin));
+      }
+  return warnings;
+}
+
+std::string with_new_names(const std::string& settings_line) {
+  for (const RenamedKey& key : kRenamed)
+    if (settings_line.starts_with(key.former_path() + "="))
+      return key.path() + settings_line.substr(key.former_path().size());
+  return settings_line;
+}
+
+}  // namespace lockstep::daemon

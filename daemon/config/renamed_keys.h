@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/yaml/yaml_document.h"
+#include "daemon/config/overrides.h"
+
+/// Deprecated keys: former names of keys of the run file, which are read for one more version.
+namespace lockstep::daemon {
+
+/// The key's name today (sync.comm_dtype for sync.wire); nothing where it was never renamed.
+std::optional<std::string> new_name_of(std::string_view path);
+
+/// The former names, dotted.
+std::vector<std::string> former_names();
+
+/// Gives every renamed key of the document its new name, and a warning with the place of each. A
+/// key that stands there under both names is a fault, which names both places.
+std::vector<std::string> rename_keys(YamlDocument* document, Diagnostics* faults);
+
+/// The same of overrides: their paths, not their values.
+std::vector<std::string> rename_keys(std::vector<Override>* overrides);
+
+/// The same of the lines "path=value" that a checkpoint of an earlier version keeps; no warnings.
+std::string with_new_names(const std::string& settings_line);
+
+}  // namespace lockstep::daemon
