@@ -37,7 +37,8 @@ TEST(SyncOptions, DefaultsStandWhereNothingIsSaid) {
 
 TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
   const Reading reading = read(
-      "sync: {bucket_bytes: 1024, overlap: true, packed: always, wire: bf16, shard_optimizer: "
+      "sync: {bucket_bytes: 1024, overlap: true, sparse_allreduce: always, comm_dtype: bf16, "
+      "shard_optimizer: "
       "true, shared_window: false, timeout_s: 20}");
   EXPECT_TRUE(reading.faults.empty()) << reading.faults.text();
   EXPECT_EQ(reading.options.bucket_bytes, 1024);
@@ -54,8 +55,8 @@ TEST(SyncOptions, EveryKeyIsDocumented) {
 
 TEST(SyncOptions, NonsenseIsAFault) {
   for (const std::string key :
-       {"bucket_bytes: 0", "bucket_bytes: 1.5", "overlap: often", "packed: sometimes", "wire: fp8",
-        "shard_optimizer: 2", "bucket_byte: 7"})
+       {"bucket_bytes: 0", "bucket_bytes: 1.5", "overlap: often", "sparse_allreduce: sometimes",
+        "comm_dtype: fp8", "shard_optimizer: 2", "bucket_byte: 7"})
     EXPECT_THAT(read("sync: {" + key + "}").faults.list(), SizeIs(1)) << key;
 }
 

@@ -1,0 +1,99 @@
+#include "daemon/config/renamed_keys.h"
+
+#include <cstdlib>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/files/files.h"
+#include "daemon/config/run_config.h"
+#include "daemon/run/checkpoint_metadata.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep::daemon {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RenamedKeys : public ::testing::Test {
+ protected:
+  /// A run file with this section `sync`; line 4 is its first key.
+  RunConfig load(const std::string& sync, const std::vector<std::string>& sets = {}) {
+    files::write_atomically(folder_ / "run.yaml",
+                            "run: {name: r}\ndata: {type: digits, global_batch_size: 8}\nsync:\n" +
+                                sync + "\nmodel: {type: digits_net}\ntrain: {max_steps: 1}\n");
+    std::vector<Override> overrides;
+    for (const std::string& text : sets) overrides.push_back(parse_set(text));
+    faults_ = {};
+    return load_run_config((folder_ / "run.yaml").string(), overrides, &faults_);
+  }
+
+  tests::TemporaryFolder folder_;
+  Diagnostics faults_;
+};
+
+TEST_F(RenamedKeys, OldNamesAreReadAndSayTheNewOne) {
+  const RunConfig old = load("  wire: bf16\n  packed: never\n  agree_every: 7");
+  EXPECT_TRUE(faults_.empty()) << faults_.text();
+  EXPECT_EQ(old.sync.comm_dtype, "bf16");
+  EXPECT_EQ(old.sync.sparse_allreduce, "never");
+  EXPECT_EQ(old.sync.replica_check_every, 7);
+  const std::string file = (folder_ / "run.yaml").string();
+  EXPECT_THAT(
+      old.warnings,
+      ElementsAre(AllOf(HasSubstr(file + ":4: 'sync.wire'"), HasSubstr("comm_dtype")),
+                  AllOf(HasSubstr(file + ":5: 'sync.packed'"), HasSubstr("sparse_")),
+                  AllOf(HasSubstr(file + ":6: "), HasSubstr("'sync.replica_check_every'"))));
+  const RunConfig now =
+      load("  comm_dtype: bf16\n  sparse_allreduce: never\n  replica_check_every: 7");
+  EXPECT_THAT(now.warnings, IsEmpty());
+  EXPECT_EQ(now.settings, old.settings) << "a rank with the old name agrees with one with the new";
+}
+
+TEST_F(RenamedKeys, BothNamesAreAFaultWithBothPlaces) {
+  load("  comm_dtype: bf16\n  wire: fp16");
+  EXPECT_THAT(faults_.text(), AllOf(HasSubstr("run.yaml:5:3"), HasSubstr("'sync.wire'"),
+                                    HasSubstr("line 4"), HasSubstr("keep the new one")));
+}
+
+TEST_F(RenamedKeys, AFaultOfTheValueKeepsItsPlaceAndHasTheNewName) {
+  load("  wire: fp8");
+  EXPECT_THAT(faults_.text(), AllOf(HasSubstr("run.yaml:4:9"), HasSubstr("sync.comm_dtype")));
+}
+
+TEST_F(RenamedKeys, OverridesMayUseOldNamesOverEither) {
+  for (const char* file : {"  wire: bf16", "  comm_dtype: bf16", "  overlap: false"})
+    for (const char* name : {"sync.wire", "sync.comm_dtype"}) {
+      const RunConfig config = load(file, {std::string(name) + "=fp16"});
+      EXPECT_TRUE(faults_.empty()) << file << ", " << name << ": " << faults_.text();
+      EXPECT_EQ(config.sync.comm_dtype, "fp16") << file << ", " << name;
+    }
+  const RunConfig whole = load("  overlap: false", {"sync={wire: fp16}"});
+  EXPECT_EQ(whole.sync.comm_dtype, "fp16");
+  EXPECT_THAT(whole.warnings, ElementsAre(HasSubstr("--set sync")));
+  EXPECT_THAT(load("  overlap: false", {"sync.wire=bf16"}).warnings,
+              ElementsAre(HasSubstr("--set sync.wire: 'sync.wire' is now 'sync.comm_dtype'")));
+}
+
+TEST_F(RenamedKeys, SoMayTheEnvironment) {
+  ::setenv("LOCKSTEP_SYNC_WIRE", "bf16", 1);
+  const RunConfig config = load("  overlap: false");
+  ::unsetenv("LOCKSTEP_SYNC_WIRE");
+  EXPECT_EQ(config.sync.comm_dtype, "bf16");
+  EXPECT_THAT(config.warnings, ElementsAre(HasSubstr("environment LOCKSTEP_SYNC_WIRE")));
+}
+
+TEST(RenamedKeysOfCheckpoints, AreNoChangeOfTheSettings) {
+  CheckpointMetadata saved, now;
+  saved.settings = "sync.packed=never\nsync.wire=bf16";
+  now.settings = "sync.comm_dtype=bf16\nsync.sparse_allreduce=never";
+  EXPECT_THAT(changes_since(saved, now), IsEmpty());
+  now.settings = "sync.comm_dtype=fp32\nsync.sparse_allreduce=never";
+  EXPECT_THAT(changes_since(saved, now), ElementsAre("sync.comm_dtype was bf16, is fp32"));
+}
+
+}  // namespace
+}  // namespace lockstep::daemon
