@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,7 +8,6 @@
 
 #include "base/tensors/layer_hook.h"
 #include "base/tensors/params.h"
-#include "base/yaml/config_reader.h"
 #include "model/layers.h"
 #include "model/network.h"
 
@@ -57,22 +55,5 @@ class Model {
  protected:
   LayerTable table_;
 };
-
-/// Section `model` of the run file.
-struct ModelOptions {
-  std::string type = "digits_net";
-  std::vector<int64_t> layers;                         ///< mlp: widths from input to classes
-  std::string activation = "gelu";                     ///< mlp: gelu | tanh | relu
-  std::vector<int64_t> channels = {64, 64, 128, 128};  ///< cnn: outputs of each convolution
-  int64_t hidden = 240;                                ///< cnn: width before the classes
-  bool batch_norm = false;                             ///< cnn: between convolution and ReLU
-};
-
-ModelOptions read_model_options(ConfigReader in);
-
-/// Throws Error(kConfig) if the data's shape or number of classes does not fit the model.
-std::unique_ptr<Model> make_model(const ModelOptions& options,
-                                  const std::vector<int64_t>& input_shape, int64_t num_classes,
-                                  int64_t seed);
 
 }  // namespace lockstep::model

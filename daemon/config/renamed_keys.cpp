@@ -50,8 +50,8 @@ void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::
                             key.former_path(), key.path(), document->place_text(now.Mark()))));
     return;
   }
-  warnings->push_back(warning_of(
-      key, place.line > 0 ? fmt::format("{}:{}", place.file, place.line) : place.file));
+  warnings->push_back(
+      warning_of(key, place.line > 0 ? fmt::format("{}:{}", place.file, place.line) : place.file));
   former = std::string(key.now);  // the key itself, where it stands: faults keep its place
 }
 

@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "daemon/config/key_names.h"
 #include "daemon/config/renamed_keys.h"
+#include "model/networks/model_table.h"
 #include "recal/recipe/recal_options.h"
 
 namespace lockstep::daemon {

@@ -10,6 +10,7 @@
 #include "dist/sync_options.h"
 #include "metrics/metrics_options.h"
 #include "model/model.h"
+#include "model/networks/model_table.h"
 #include "optim/optimizer.h"
 #include "recal/timeline/recipe.h"
 #include "train/step/train_options.h"

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/yaml/yaml_document.h"
+#include "model/networks/model_table.h"
 
 namespace lockstep::daemon {
 namespace {

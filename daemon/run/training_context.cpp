@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "daemon/run/pruned_state.h"
+#include "model/networks/model_table.h"
 #include "train/step/layout.h"
 
 namespace lockstep::daemon {

@@ -10,7 +10,7 @@
 #include "base/files/files.h"
 #include "checkpoint/save/saver.h"
 #include "dist/self_communicator.h"
-#include "model/digits_net.h"
+#include "model/networks/digits_net.h"
 #include "recal/quantization/fake_quantizer.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_folder.h"

@@ -22,13 +22,13 @@ class RenamedKeys : public ::testing::Test {
  protected:
   /// A run file with this section `sync`; line 4 is its first key.
   RunConfig load(const std::string& sync, const std::vector<std::string>& sets = {}) {
-    files::write_atomically(folder_ / "run.yaml",
+    files::write_atomically(folder_.path() / "run.yaml",
                             "run: {name: r}\ndata: {type: digits, global_batch_size: 8}\nsync:\n" +
                                 sync + "\nmodel: {type: digits_net}\ntrain: {max_steps: 1}\n");
     std::vector<Override> overrides;
     for (const std::string& text : sets) overrides.push_back(parse_set(text));
     faults_ = {};
-    return load_run_config((folder_ / "run.yaml").string(), overrides, &faults_);
+    return load_run_config((folder_.path() / "run.yaml").string(), overrides, &faults_);
   }
 
   tests::TemporaryFolder folder_;
@@ -41,7 +41,7 @@ TEST_F(RenamedKeys, OldNamesAreReadAndSayTheNewOne) {
   EXPECT_EQ(old.sync.comm_dtype, "bf16");
   EXPECT_EQ(old.sync.sparse_allreduce, "never");
   EXPECT_EQ(old.sync.replica_check_every, 7);
-  const std::string file = (folder_ / "run.yaml").string();
+  const std::string file = (folder_.path() / "run.yaml").string();
   EXPECT_THAT(
       old.warnings,
       ElementsAre(AllOf(HasSubstr(file + ":4: 'sync.wire'"), HasSubstr("comm_dtype")),

@@ -50,7 +50,8 @@ TEST(RunConfig, OverridesStandAboveEnvironmentAboveFile) {
   ::unsetenv("LOCKSTEP_OPTIMIZER_LEARNING_RATE");
   EXPECT_EQ(config.run.seed, 5);
   EXPECT_EQ(config.optimizer.learning_rate, 0.25);
-  EXPECT_EQ(config.model.layers, (std::vector<int64_t>{64, 10}));
+  const auto net = config.model.make({{64}, 10, 1});
+  EXPECT_EQ(net->params()[0].tensor.sizes(), (std::vector<int64_t>{10, 64}));
 }
 
 std::string faults_with(const std::string& set) {

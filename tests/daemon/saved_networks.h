@@ -13,6 +13,10 @@
 #include "checkpoint/save/saver.h"
 #include "dist/self_communicator.h"
 #include "model/model.h"
+#include "model/networks/cnn.h"
+#include "model/networks/digits_net.h"
+#include "model/networks/mlp.h"
+#include "model/networks/model_table.h"
 #include "recal/quantization/fake_quantizer.h"
 
 namespace lockstep::tests {
@@ -29,17 +33,20 @@ struct NetworkCase {
 /// All types of networks and what they can be made of.
 inline std::vector<NetworkCase> network_cases() {
   return {
-      {"digits_net", {"data.train.type=digits", "model.type=digits_net"}, {}, {1, 8, 8}},
-      {"by_default", {"run.name=x"}, {}, {1, 8, 8}},
+      {"digits_net",
+       {"data.train.type=digits", "model.type=digits_net"},
+       model::digits_net(),
+       {1, 8, 8}},
+      {"by_default", {"run.name=x"}, model::digits_net(), {1, 8, 8}},
       {"mlp_gelu",
        {"model.layers[0]=6", "model.layers[1]=5", "model.layers[2]=3", "model.type=mlp"},
-       {.type = "mlp", .layers = {6, 5, 3}},
+       model::mlp({.layers = {6, 5, 3}}),
        {2, 3},
        3},
       {"mlp_tanh",
        {"model.activation=tanh", "model.layers[0]=6", "model.layers[1]=5", "model.layers[2]=3",
         "model.type=mlp"},
-       {.type = "mlp", .layers = {6, 5, 3}, .activation = "tanh"},
+       model::mlp({.layers = {6, 5, 3}, .activation = "tanh"}),
        {6},
        3},
       {"mlp_deep",  // item 10 stands before item 2 where lines are sorted
@@ -47,19 +54,19 @@ inline std::vector<NetworkCase> network_cases() {
         "model.layers[2]=6", "model.layers[3]=7", "model.layers[4]=8", "model.layers[5]=9",
         "model.layers[6]=8", "model.layers[7]=7", "model.layers[8]=6", "model.layers[9]=5",
         "model.type=mlp"},
-       {.type = "mlp", .layers = {4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 3}, .activation = "relu"},
+       model::mlp({.layers = {4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 3}, .activation = "relu"}),
        {4},
        3},
       {"cnn",
        {"model.channels[0]=4", "model.channels[1]=5", "model.channels[2]=6", "model.hidden=7",
         "model.type=cnn"},
-       {.type = "cnn", .channels = {4, 5, 6}, .hidden = 7},
+       model::cnn({.channels = {4, 5, 6}, .hidden = 7}),
        {2, 7, 9},
        4},
       {"cnn_batch_norm",
        {"model.batch_norm=true", "model.channels[0]=4", "model.channels[1]=5", "model.hidden=7",
         "model.type=cnn"},
-       {.type = "cnn", .channels = {4, 5}, .hidden = 7, .batch_norm = true},
+       model::cnn({.channels = {4, 5}, .hidden = 7, .batch_norm = true}),
        {2, 7, 9},
        4},
   };

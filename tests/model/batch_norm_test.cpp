@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "model/model.h"
+#include "model/networks/cnn.h"
+#include "model/networks/model_table.h"
 #include "model/sync_batch_norm.h"
 #include "support/thread_world.h"
 
@@ -197,8 +199,8 @@ INSTANTIATE_TEST_SUITE_P(Shares, SyncBatchNorm,
                                            std::vector<int64_t>{1, 0, 1, 0}));
 
 TEST(Cnn, NormalisesBetweenConvolutionAndReLU) {
-  const auto net = make_model({.type = "cnn", .channels = {3, 4}, .hidden = 5, .batch_norm = true},
-                              {1, 4, 4}, 2, 17);
+  const auto net =
+      make_model(cnn({.channels = {3, 4}, .hidden = 5, .batch_norm = true}), {1, 4, 4}, 2, 17);
   std::vector<std::string> names;
   for (const Param& param : net->params()) {
     names.push_back(param.name);

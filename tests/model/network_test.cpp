@@ -7,6 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "model/model.h"
+#include "model/networks/cnn.h"
+#include "model/networks/digits_net.h"
+#include "model/networks/mlp.h"
+#include "model/networks/model_table.h"
 
 namespace lockstep::model {
 namespace {
@@ -22,14 +26,14 @@ struct Case {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
-      {"digits_net", {}, {1, 8, 8}, 10},
-      {"mlp_gelu", {.type = "mlp", .layers = {6, 5, 4, 3}}, {2, 3}, 3},
-      {"mlp_relu", {.type = "mlp", .layers = {6, 5, 3}, .activation = "relu"}, {6}, 3},
-      {"mlp_tanh", {.type = "mlp", .layers = {6, 5, 3}, .activation = "tanh"}, {6}, 3},
-      {"one_layer", {.type = "mlp", .layers = {6, 3}}, {6}, 3},
-      {"cnn", {.type = "cnn", .channels = {3, 4, 5}, .hidden = 6}, {2, 5, 7}, 3},
+      {"digits_net", digits_net(), {1, 8, 8}, 10},
+      {"mlp_gelu", mlp({.layers = {6, 5, 4, 3}}), {2, 3}, 3},
+      {"mlp_relu", mlp({.layers = {6, 5, 3}, .activation = "relu"}), {6}, 3},
+      {"mlp_tanh", mlp({.layers = {6, 5, 3}, .activation = "tanh"}), {6}, 3},
+      {"one_layer", mlp({.layers = {6, 3}}), {6}, 3},
+      {"cnn", cnn({.channels = {3, 4, 5}, .hidden = 6}), {2, 5, 7}, 3},
       {"cnn_with_batch_norm",
-       {.type = "cnn", .channels = {3, 4}, .hidden = 6, .batch_norm = true},
+       cnn({.channels = {3, 4}, .hidden = 6, .batch_norm = true}),
        {2, 5, 7},
        3}};
   return all;

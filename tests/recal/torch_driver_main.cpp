@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 #include "dist/self_communicator.h"
-#include "model/digits_net.h"
+#include "model/networks/digits_net.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 #include "recal/scheduled_modifier_manager.h"

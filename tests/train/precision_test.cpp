@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "model/networks/cnn.h"
+#include "model/networks/digits_net.h"
+#include "model/networks/model_table.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
 #include "train/step/autocast.h"
@@ -105,11 +108,12 @@ TEST(Precision, NarrowerTypesTrainNearlyAsFloat32) {
 }
 
 TEST(Precision, EveryNetworkTrainsInIt) {
-  const model::ModelOptions cnn{.type = "cnn", .channels = {4, 6}, .hidden = 8, .batch_norm = true};
+  const model::ModelOptions small =
+      model::cnn({.channels = {4, 6}, .hidden = 8, .batch_norm = true});
   for (const auto& [precision, tolerance] : {std::pair{"bf16", 2e-2}, std::pair{"fp16", 3e-3}})
     for (const char* batch_norm : {"broadcast", "average", "sync"}) {
       SmallRunOptions options = with_precision(precision);
-      options.model = cnn;
+      options.model = small;
       options.shape = {2, 4, 4};
       options.train.batch_norm = batch_norm;
       const std::vector<double> losses = losses_of(options, 4, 6);  // the third batch is of 2
@@ -121,7 +125,7 @@ TEST(Precision, EveryNetworkTrainsInIt) {
       EXPECT_NE(losses, wide) << precision << ", " << batch_norm;
     }
   SmallRunOptions digits = with_precision("bf16");
-  digits.model = {};
+  digits.model = model::digits_net();
   digits.shape = {1, 8, 8};
   digits.num_classes = 10;
   EXPECT_EQ(losses_of(digits, 4, 3).size(), 3U);
@@ -190,7 +194,7 @@ TEST(Precision, AResumedRunIsTheSame) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     SmallRunOptions options = with_precision("fp16");
     options.train.loss_scale = {.initial_exponent = 18, .growth_steps = 2};
-    options.model = {.type = "cnn", .channels = {4}, .hidden = 8, .batch_norm = true};
+    options.model = model::cnn({.channels = {4}, .hidden = 8, .batch_norm = true});
     options.shape = {1, 4, 4};
     options.num_samples = 4;  // one batch an epoch, so positions need no restore
     options.train.batch_norm = "sync";

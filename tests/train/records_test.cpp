@@ -8,6 +8,8 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "data/digits_dataset.h"
+#include "model/networks/digits_net.h"
+#include "model/networks/model_table.h"
 #include "support/temporary_folder.h"
 #include "support/thread_world.h"
 #include "train/evaluator.h"
@@ -135,7 +137,7 @@ TEST(Evaluator, EveryWorldSizeSeesEachSampleOnce) {
   std::vector<EvalResult> results;
   for (const int world_size : {1, 2, 3}) {
     tests::run_ranks(world_size, [&](dist::Communicator& comm) {
-      const auto net = model::make_model({}, {1, 8, 8}, 10, 17);
+      const auto net = model::make_model(model::digits_net(), {1, 8, 8}, 10, 17);
       const EvalResult result = evaluate(*net, test, {.batch_size = 50}, comm);
       EXPECT_EQ(result.num_samples, 359);
       if (comm.rank() == 0) results.push_back(result);

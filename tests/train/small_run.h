@@ -8,6 +8,8 @@
 #include "data/random_dataset.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "dist/replica/replica_check.h"
+#include "model/networks/mlp.h"
+#include "model/networks/model_table.h"
 #include "recal/recipe/recipe_reader.h"
 #include "train/step/layout.h"
 #include "train/step/trainer.h"
@@ -15,8 +17,7 @@
 namespace lockstep::tests {
 
 struct SmallRunOptions {
-  model::ModelOptions model{
-      .type = "mlp", .layers = {3, 5, 4}, .activation = "tanh", .channels = {}};
+  model::ModelOptions model = model::mlp({.layers = {3, 5, 4}, .activation = "tanh"});
   std::vector<int64_t> shape = {3};
   int64_t num_classes = 4, num_samples = 10, global_batch = 4;
   train::TrainOptions train;

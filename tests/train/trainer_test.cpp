@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "data/random_dataset.h"
 #include "dist/bucket/bucket_plan.h"
+#include "model/networks/mlp.h"
+#include "model/networks/model_table.h"
 #include "support/thread_world.h"
 
 namespace lockstep::train {
@@ -19,8 +21,8 @@ struct Rank {
       : dataset({3}, 4, 10, 1),
         sampler({.num_samples = 10, .global_batch_size = 4, .seed = 2}),
         loader(dataset, sampler, comm.rank(), comm.world_size()),
-        model(model::make_model({.type = "mlp", .layers = {3, 5, 4}, .activation = "tanh"}, {3}, 4,
-                                17)),
+        model(
+            model::make_model(model::mlp({.layers = {3, 5, 4}, .activation = "tanh"}), {3}, 4, 17)),
         flat_params(model->params(), {{2, 0}, {3, 1}}, at::kCPU),
         reducer(comm, flat_params.buffers()),
         optimizer_options{.type = "sgd", .learning_rate = learning_rate},

@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "model/networks/cnn.h"
+#include "model/networks/mlp.h"
+#include "model/networks/model_table.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
 
@@ -24,12 +27,12 @@ struct Network {
 };
 
 model::ModelOptions small_cnn(bool batch_norm) {
-  return {.type = "cnn", .channels = {4, 4, 6}, .hidden = 8, .batch_norm = batch_norm};
+  return model::cnn({.channels = {4, 4, 6}, .hidden = 8, .batch_norm = batch_norm});
 }
 
 const std::vector<Network> kNetworks{
     {"digits_net", true, {}, {1, 8, 8}},
-    {"mlp", true, {.type = "mlp", .layers = {6, 5, 10}, .activation = "tanh"}, {6}},
+    {"mlp", true, model::mlp({.layers = {6, 5, 10}, .activation = "tanh"}), {6}},
     {"cnn", true, small_cnn(false), {1, 6, 6}},
     {"cnn_broadcast", false, small_cnn(true), {1, 6, 6}, "broadcast"},
     {"cnn_average", false, small_cnn(true), {1, 6, 6}, "average"},

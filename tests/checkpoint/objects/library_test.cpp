@@ -12,7 +12,7 @@
 #include "checkpoint/objects/torch_objects.h"
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/restore/latest_checkpoint.h"
-#include "model/mlp.h"
+#include "model/networks/mlp.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 #include "tests/checkpoint/save_fixture.h"

@@ -2,6 +2,7 @@
 
 #include "model/layers.h"
 #include "model/model.h"
+#include "model/networks/model_table.h"
 
 namespace lockstep::model {
 
@@ -22,5 +23,8 @@ class DigitsNet final : public Model {
   Conv3x3 conv2_;
   Linear classifier_;
 };
+
+ModelOptions digits_net();
+ModelType digits_net_type();
 
 }  // namespace lockstep::model

@@ -1,4 +1,4 @@
-#include "model/digits_net.h"
+#include "model/networks/digits_net.h"
 
 #include <ATen/ops/gelu.h>
 
@@ -21,6 +21,18 @@ Network DigitsNet::network() const {
   return {conv0_.description(),          {.kind = LayerKind::kGelu}, conv1_.description(),
           {.kind = LayerKind::kGelu},    conv2_.description(),       {.kind = LayerKind::kGelu},
           {.kind = LayerKind::kFlatten}, classifier_.description()};
+}
+
+ModelOptions digits_net() {
+  return {"digits_net", [](const ModelInputs& data) {
+            require_fit(data.input_shape == std::vector<int64_t>{1, 8, 8} && data.num_classes == 10,
+                        "digits_net", "inputs [1, 8, 8] and 10 classes", data);
+            return std::make_unique<DigitsNet>(data.seed);
+          }};
+}
+
+ModelType digits_net_type() {
+  return {"digits_net", [](ConfigReader*) { return digits_net().make; }};
 }
 
 }  // namespace lockstep::model

@@ -1,4 +1,6 @@
-#include "model/cnn.h"
+#include "model/networks/cnn.h"
+
+#include <algorithm>
 
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
@@ -19,21 +21,20 @@ bool Cnn::fits(const std::vector<int64_t>& input_shape, const std::vector<int64_
          pooled(input_shape[1], channels.size()) > 0 && pooled(input_shape[2], channels.size()) > 0;
 }
 
-Cnn::Cnn(const std::vector<int64_t>& image, const ModelOptions& options, int64_t num_classes,
-         int64_t seed) {
-  const std::vector<int64_t>& channels = options.channels;
+Cnn::Cnn(const CnnOptions& options, const ModelInputs& data) {
+  const std::vector<int64_t>&image = data.input_shape, &channels = options.channels;
   int64_t num_inputs = image[0];
   for (size_t i = 0; i < channels.size(); ++i) {
     convs_.emplace_back(fmt::format("blocks.{}.conv", i), num_inputs, channels[i], /*stride=*/1,
-                        seed, &table_);
+                        data.seed, &table_);
     if (options.batch_norm)
       norms_.emplace_back(fmt::format("blocks.{}.norm", i), channels[i], &table_);
     num_inputs = channels[i];
   }
   const int64_t num_features =
       num_inputs * pooled(image[1], channels.size()) * pooled(image[2], channels.size());
-  hidden_.emplace("hidden", num_features, options.hidden, seed, &table_);
-  classifier_.emplace("classifier", options.hidden, num_classes, seed, &table_);
+  hidden_.emplace("hidden", num_features, options.hidden, data.seed, &table_);
+  classifier_.emplace("classifier", options.hidden, data.num_classes, data.seed, &table_);
 }
 
 at::Tensor Cnn::forward(const at::Tensor& inputs_BCHW) {
@@ -61,6 +62,34 @@ Network Cnn::network() const {
   all.push_back({.kind = LayerKind::kRelu});
   all.push_back(classifier_->description());
   return all;
+}
+
+ModelOptions cnn(const CnnOptions& options) {
+  return {"cnn", [options](const ModelInputs& data) {
+            const size_t num_poolings = std::min<size_t>(options.channels.size() / 2, 62);
+            require_fit(Cnn::fits(data.input_shape, options.channels), "cnn",
+                        fmt::format("images [channels, rows, columns] of at least {0}x{0}",
+                                    int64_t{1} << num_poolings),
+                        data);
+            return std::make_unique<Cnn>(options, data);
+          }};
+}
+
+ModelType cnn_type() {
+  return {"cnn", [](ConfigReader* in) {
+            CnnOptions options;
+            in->read("channels", &options.channels, between(1, 1e6),
+                     "cnn: outputs of each 3x3 convolution; after every second one the image is "
+                     "halved");
+            in->read("hidden", &options.hidden, between(1, 1e6),
+                     "cnn: width of the linear layer before the classes");
+            in->read("batch_norm", &options.batch_norm,
+                     "cnn: normalise what each convolution gives; train.batch_norm says over which "
+                     "samples");
+            if (options.channels.empty())
+              in->fault("channels", "'model.channels' needs at least one convolution");
+            return cnn(options).make;
+          }};
 }
 
 }  // namespace lockstep::model

@@ -4,15 +4,20 @@
 
 #include "model/layers.h"
 #include "model/model.h"
+#include "model/networks/model_table.h"
 
 namespace lockstep::model {
+
+struct MlpOptions {
+  std::vector<int64_t> layers;      ///< widths: inputs, hidden layers, classes; at least two
+  std::string activation = "gelu";  ///< gelu | tanh | relu
+};
 
 /// Linear layers layers.0, layers.1, ... of the given widths with an activation between; inputs are
 /// flattened.
 class Mlp final : public Model {
  public:
-  /// widths: inputs, hidden layers, classes. activation: gelu | tanh | relu.
-  Mlp(const std::vector<int64_t>& widths, const std::string& activation, int64_t seed);
+  Mlp(const MlpOptions& options, int64_t seed);
   at::Tensor forward(const at::Tensor& inputs_BX) override;
   Network network() const override;
 
@@ -21,5 +26,8 @@ class Mlp final : public Model {
   at::Tensor (*activation_)(const at::Tensor&);
   LayerKind activation_kind_;
 };
+
+ModelOptions mlp(const MlpOptions& options);
+ModelType mlp_type();
 
 }  // namespace lockstep::model

@@ -6,8 +6,16 @@
 #include "model/batch_norm.h"
 #include "model/layers.h"
 #include "model/model.h"
+#include "model/networks/model_table.h"
 
 namespace lockstep::model {
+
+struct CnnOptions {
+  std::vector<int64_t> channels = {64, 64, 128,
+                                   128};  ///< outputs of each convolution; >= 1 of them
+  int64_t hidden = 240;                   ///< width before the classes
+  bool batch_norm = false;                ///< between convolution and ReLU
+};
 
 /// Convolutions for images, [B, C, H, W] -> [B, classes]:
 ///   blocks.<i>.conv   3×3, ReLU; after every second one the largest of each 2×2
@@ -16,9 +24,8 @@ namespace lockstep::model {
 ///   classifier        linear
 class Cnn final : public Model {
  public:
-  /// image: C, H, W; see fits().
-  Cnn(const std::vector<int64_t>& image, const ModelOptions& options, int64_t num_classes,
-      int64_t seed);
+  /// data.input_shape: C, H, W; see fits().
+  Cnn(const CnnOptions& options, const ModelInputs& data);
   at::Tensor forward(const at::Tensor& inputs_BCHW) override;
   Network network() const override;
 
@@ -28,7 +35,10 @@ class Cnn final : public Model {
  private:
   std::vector<Conv3x3> convs_;
   std::vector<BatchNorm> norms_;               // empty, or one a convolution
-  std::optional<Linear> hidden_, classifier_;  // made behind the convolutions
+  std::optional<Linear> hidden_, classifier_;  // made after the convolutions
 };
+
+ModelOptions cnn(const CnnOptions& options = {});
+ModelType cnn_type();
 
 }  // namespace lockstep::model

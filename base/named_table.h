@@ -1,0 +1,64 @@
+#pragma once
+
+#include <deque>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+/// Table of what can be chosen by name in one place of a run file or recipe: networks, data sets,
+/// modifiers. A program that embeds Lockstep adds rows of its own before it reads the file:
+///
+///   model::model_types().add({.name = "my_net", .read = read_my_net});
+///
+/// Rows stay for the life of the process. Not thread-safe: add rows before the first run begins.
+/// `Row` has a member `name`.
+template <typename Row>
+class NamedTable {
+ public:
+  /// `kind`: for messages, "network".
+  explicit NamedTable(std::string kind) : kind_(std::move(kind)) {}
+
+  /// Throws Error(kConfig), which names both origins, if the table has a row of this name.
+  void add(Row row, std::source_location origin = std::source_location::current()) {
+    std::string from = fmt::format("{}:{}", origin.file_name(), origin.line());
+    for (const Entry& other : entries_)
+      if (other.row.name == row.name)
+        throw Error(ExitCode::kConfig, kind_,
+                    fmt::format("two are called '{}': one of {}, one of {}; give one of them "
+                                "another name",
+                                row.name, other.origin, from));
+    entries_.push_back({std::move(row), std::move(from)});
+  }
+
+  /// Null where there is none.
+  const Row* find(std::string_view name) const {
+    for (const Entry& entry : entries_)
+      if (entry.row.name == name) return &entry.row;
+    return nullptr;
+  }
+
+  /// In the order in which they were added.
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const Entry& entry : entries_) all.emplace_back(entry.row.name);
+    return all;
+  }
+
+ private:
+  struct Entry {
+    Row row;
+    std::string origin;  ///< file:line
+  };
+  std::string kind_;
+  std::deque<Entry> entries_;  // rows stay where they are
+};
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+#include "model/networks/model_table.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "model/networks/cnn.h"
+#include "model/networks/digits_net.h"
+#include "model/networks/mlp.h"
+
+namespace lockstep::model {
+
+int64_t ModelInputs::input_size() const {
+  int64_t size = 1;
+  for (const int64_t extent : input_shape) size *= extent;
+  return size;
+}
+
+NamedTable<ModelType>& model_types() {
+  static NamedTable<ModelType> types = [] {
+    NamedTable<ModelType> own("model.type");
+    own.add(digits_net_type());
+    own.add(mlp_type());
+    own.add(cnn_type());
+    return own;
+  }();
+  return types;
+}
+
+ModelOptions read_model_options(ConfigReader in) {
+  ModelOptions options = digits_net();
+  in.read_choice("type", &options.type, model_types().names(), "which network");
+  if (const ModelType* type = model_types().find(options.type)) options.make = type->read(&in);
+  in.done();
+  return options;
+}
+
+std::unique_ptr<Model> make_model(const ModelOptions& options,
+                                  const std::vector<int64_t>& input_shape, int64_t num_classes,
+                                  int64_t seed) {
+  return options.make({input_shape, num_classes, seed});
+}
+
+void require_fit(bool fits, const std::string& type, const std::string& wanted,
+                 const ModelInputs& data) {
+  if (!fits)
+    throw Error(ExitCode::kConfig, "model",
+                fmt::format("{} takes {}; the data has inputs [{}] and {} classes: choose another "
+                            "model or data set",
+                            type, wanted, fmt::join(data.input_shape, ", "), data.num_classes));
+}
+
+}  // namespace lockstep::model
