@@ -7,11 +7,9 @@ namespace lockstep::data {
 DataOptions read_data_options(ConfigReader in) {
   DataOptions options;
   in.require("train");
-  options.train = read_dataset_options(in.section("train"), options.train);
-  DatasetOptions eval;
-  eval.split = "test";
+  options.train = read_dataset_options(in.section("train"), DatasetUse::kTraining);
   const bool has_eval = in.has("eval") && !in.node()["eval"].IsNull();
-  eval = read_dataset_options(in.section("eval"), eval);
+  const DatasetOptions eval = read_dataset_options(in.section("eval"), DatasetUse::kEvaluation);
   if (has_eval) options.eval = eval;
   in.read("global_batch_size", &options.global_batch_size, count_from(1),
           "samples of one update over all ranks (recommended)");

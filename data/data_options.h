@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "data/dataset.h"
+#include "data/datasets/dataset_table.h"
 
 namespace lockstep::data {
 

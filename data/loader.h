@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "data/dataset.h"
+#include "data/datasets/dataset.h"
 #include "data/sampler.h"
 
 namespace lockstep::data {

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "data/dataset.h"
+#include "data/datasets/dataset.h"
 #include "dist/communicator.h"
 #include "model/model.h"
 #include "train/step/train_options.h"

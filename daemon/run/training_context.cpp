@@ -67,7 +67,7 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
 
 std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config) {
   if (!config.data.eval) return nullptr;
-  std::unique_ptr<data::Dataset> eval = data::make_dataset(*config.data.eval);
+  std::unique_ptr<data::Dataset> eval = config.data.eval->make();
   if (eval->input_shape() != train.input_shape() || eval->num_classes() != train.num_classes())
     throw Error(
         ExitCode::kConfig, "data",
@@ -102,7 +102,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
                                  dist::Communicator& data_comm, dist::Communicator& save_comm)
     : config(config_),
       control(control_),
-      train_data(data::make_dataset(config.data.train)),
+      train_data(config.data.train.make()),
       eval_data(eval_data_like(*train_data, config)),
       sampler(sampler_options(config, *train_data, control.world_size())),
       loader(*train_data, sampler, control.rank(), control.world_size()),

@@ -18,7 +18,8 @@
 #include "checkpoint/objects/checkpoint.h"
 #include "checkpoint/objects/torch_objects.h"
 #include "checkpoint/restore/latest_checkpoint.h"
-#include "data/dataset.h"
+#include "data/datasets/dataset.h"
+#include "data/datasets/digits_dataset.h"
 #include "model/lazy_layers.h"
 
 namespace {
@@ -39,7 +40,7 @@ struct MlpImpl : torch::nn::Module {
 TORCH_MODULE(Mlp);
 
 lockstep::data::Examples all_of(const std::string& split) {
-  const auto dataset = lockstep::data::make_dataset({.type = "digits", .split = split});
+  const auto dataset = std::make_unique<lockstep::data::DigitsDataset>(split, "");
   std::vector<int64_t> indices(static_cast<size_t>(dataset->num_samples()));
   std::iota(indices.begin(), indices.end(), 0);
   return dataset->get(indices);

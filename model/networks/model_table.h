@@ -22,8 +22,8 @@ struct ModelInputs {
   int64_t input_size() const;  ///< product of X
 };
 
-/// Makes a network with the options that were read for it. Throws Error(kConfig) if the data's shape
-/// or number of classes does not fit it, see require_fit().
+/// Makes a network with the options that were read for it. Throws Error(kConfig) if the data's
+/// shape or number of classes does not fit it, see require_fit().
 using MakeModel = std::function<std::unique_ptr<Model>(const ModelInputs& data)>;
 
 /// Section `model` of the run file, read: a network and its options.

@@ -1,4 +1,4 @@
-#include "data/digits_dataset.h"
+#include "data/datasets/digits_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

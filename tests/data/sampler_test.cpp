@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "data/datasets/random_dataset.h"
 #include "data/loader.h"
-#include "data/random_dataset.h"
 
 namespace lockstep::data {
 namespace {

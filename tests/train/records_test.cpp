@@ -7,7 +7,7 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
-#include "data/digits_dataset.h"
+#include "data/datasets/digits_dataset.h"
 #include "model/networks/digits_net.h"
 #include "model/networks/model_table.h"
 #include "support/temporary_folder.h"

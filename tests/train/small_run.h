@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/random_dataset.h"
+#include "data/datasets/random_dataset.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "dist/replica/replica_check.h"
 #include "model/networks/mlp.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/random_dataset.h"
+#include "data/datasets/random_dataset.h"
 #include "dist/bucket/bucket_plan.h"
 #include "model/networks/mlp.h"
 #include "model/networks/model_table.h"

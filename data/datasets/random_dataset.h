@@ -1,8 +1,16 @@
 #pragma once
 
-#include "data/memory_dataset.h"
+#include "data/datasets/dataset_table.h"
+#include "data/datasets/memory_dataset.h"
 
 namespace lockstep::data {
+
+struct RandomOptions {
+  std::vector<int64_t> shape = {784};  ///< of one input
+  int64_t classes = 10;
+  int64_t samples = 4096;
+  int64_t seed = 0;  ///< which numbers
+};
 
 /// Uniform noise in [-1, 1) with random labels: for benchmarks, where only shapes matter. The
 /// numbers are a pure function of (seed, sample, position).
@@ -11,5 +19,7 @@ class RandomDataset final : public MemoryDataset {
   RandomDataset(const std::vector<int64_t>& shape, int64_t num_classes, int64_t num_samples,
                 int64_t seed);
 };
+
+DatasetType random_type();
 
 }  // namespace lockstep::data

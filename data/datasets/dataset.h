@@ -1,14 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include "base/yaml/config_reader.h"
 
 namespace lockstep::data {
 
@@ -32,22 +29,5 @@ class Dataset {
   /// Tells data sets of different content apart: SHA-256 in hex.
   virtual std::string digest() const = 0;
 };
-
-/// One data set of the run file (data.train, data.eval).
-struct DatasetOptions {
-  std::string type = "digits";         ///< digits | random
-  std::string split = "train";         ///< digits: train | test
-  std::string path;                    ///< digits: a CSV file instead of the built-in copy
-  std::vector<int64_t> shape = {784};  ///< random: shape of one input
-  int64_t classes = 10;                ///< random
-  int64_t samples = 4096;              ///< random
-  int64_t seed = 0;                    ///< random: which numbers
-};
-
-DatasetOptions read_dataset_options(ConfigReader in, DatasetOptions defaults);
-
-/// Throws Error(kInputMissing or kBadData) if a file is missing or malformed; the text names file
-/// and line.
-std::unique_ptr<Dataset> make_dataset(const DatasetOptions& options);
 
 }  // namespace lockstep::data

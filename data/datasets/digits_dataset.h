@@ -1,6 +1,7 @@
 #pragma once
 
-#include "data/memory_dataset.h"
+#include "data/datasets/dataset_table.h"
+#include "data/datasets/memory_dataset.h"
 
 namespace lockstep::data {
 
@@ -12,5 +13,7 @@ class DigitsDataset final : public MemoryDataset {
   /// malformed.
   DigitsDataset(const std::string& split, const std::string& path);
 };
+
+DatasetType digits_type();
 
 }  // namespace lockstep::data

@@ -1,4 +1,4 @@
-#include "data/memory_dataset.h"
+#include "data/datasets/memory_dataset.h"
 
 #include <ATen/ops/tensor.h>
 

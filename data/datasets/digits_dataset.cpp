@@ -1,4 +1,4 @@
-#include "data/digits_dataset.h"
+#include "data/datasets/digits_dataset.h"
 
 #include <charconv>
 
@@ -101,5 +101,18 @@ MemoryDataset as_dataset(const Examples& all) {
 
 DigitsDataset::DigitsDataset(const std::string& split, const std::string& path)
     : MemoryDataset(as_dataset(load(split, path))) {}
+
+DatasetType digits_type() {
+  return {
+      "digits", [](ConfigReader* in, DatasetUse use) {
+        std::string split = use == DatasetUse::kTraining ? "train" : "test";
+        std::string path;
+        in->read_choice("split", &split, {"train", "test"}, "digits: which fixed part of the data");
+        in->read("path", &path,
+                 "digits: a CSV file of 64 pixels and a label a line, instead of the built-in "
+                 "copy");
+        return [split, path] { return std::make_unique<DigitsDataset>(split, path); };
+      }};
+}
 
 }  // namespace lockstep::data

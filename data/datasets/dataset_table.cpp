@@ -1,0 +1,27 @@
+#include "data/datasets/dataset_table.h"
+
+#include "data/datasets/digits_dataset.h"
+#include "data/datasets/random_dataset.h"
+
+namespace lockstep::data {
+
+NamedTable<DatasetType>& dataset_types() {
+  static NamedTable<DatasetType> types = [] {
+    NamedTable<DatasetType> own("data.type");
+    own.add(digits_type());
+    own.add(random_type());
+    return own;
+  }();
+  return types;
+}
+
+DatasetOptions read_dataset_options(ConfigReader in, DatasetUse use) {
+  DatasetOptions options{"digits", {}};
+  in.read_choice("type", &options.type, dataset_types().names(), "which data set");
+  if (const DatasetType* type = dataset_types().find(options.type))
+    options.make = type->read(&in, use);
+  in.done();
+  return options;
+}
+
+}  // namespace lockstep::data

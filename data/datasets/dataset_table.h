@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/named_table.h"
+#include "base/yaml/config_reader.h"
+#include "data/datasets/dataset.h"
+
+/// Table of the data sets that `data.train.type` and `data.eval.type` of a run file may name.
+namespace lockstep::data {
+
+/// Opens a data set with the options that were read for it. Throws Error(kInputMissing or kBadData)
+/// if a file is missing or malformed; the text names file and line.
+using MakeDataset = std::function<std::unique_ptr<Dataset>()>;
+
+/// Section `data.train` or `data.eval` of the run file, read: a data set and its options.
+struct DatasetOptions {
+  std::string type;
+  MakeDataset make;
+};
+
+enum class DatasetUse { kTraining, kEvaluation };
+
+/// One row. To add a data set: a class derived from Dataset, its row, and
+///
+///   dataset_types().add({.name = "my_set", .read = [](ConfigReader* in, DatasetUse) -> MakeDataset
+///   {
+///     std::string path;
+///     in->read("path", &path, "my_set: the file");
+///     return [path] { return std::make_unique<MySet>(path); };
+///   }});
+struct DatasetType {
+  std::string name;
+  /// Reads the keys of the section that are this data set's, each `help` beginning with its name.
+  std::function<MakeDataset(ConfigReader* in, DatasetUse use)> read;
+};
+
+/// The table; Lockstep's own data sets are its first rows.
+NamedTable<DatasetType>& dataset_types();
+
+/// Reads the section; without a `type`, the digits. Faults go where `in` sends them.
+DatasetOptions read_dataset_options(ConfigReader in, DatasetUse use);
+
+}  // namespace lockstep::data
