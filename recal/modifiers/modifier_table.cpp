@@ -9,25 +9,6 @@
 namespace lockstep::recal {
 namespace {
 
-struct TableRow {
-  std::string_view tag;
-  Modifiers (*read)(ConfigReader* in, const SourceLocation& location);
-};
-
-constexpr std::array kTable = {
-    TableRow{"EpochRangeModifier", read_epoch_range},
-    TableRow{"ConstantKSModifier", read_constant_ks},
-    TableRow{"GradualKSModifier", read_gradual_ks},
-    TableRow{Set "LearningRateModifier", read_one<SetLearningRate>},
-    TableRow{"LearningRateModifier", read_learning_rate},
-    TableRow{"LearningRateFunctionModifier", read_learning_rate_function},
-    TableRow{"SetWeightDecayModifier", read_set_weight_decay},
-    TableRow{"TrainableParamsModifier", read_trainable_params},
-    TableRow{"QuantizationModifier", read_quantization},
-    TableRow{"SetParamModifier", read_set_param},
-    TableRow{"GradualParamModifier", read_gradual_param},
-};
-
 /// Names by which other systems know a modifier. Its reader sees the name as written
 /// (ConfigReader::path()).
 struct AliasRow {
@@ -45,8 +26,7 @@ constexpr std::array kAliases = {
 
 /// Every name that a tag may have.
 std::vector<std::string> names() {
-  std::vector<std::string> names;
-  for (const TableRow& row : kTable) names.emplace_back(row.tag);
+  std::vector<std::string> names = modifier_kinds().names();
   for (const AliasRow& row : kAliases) names.emplace_back(row.alias);
   return names;
 }
@@ -66,7 +46,7 @@ std::string nearest_name(const std::string& name) {
 std::string name_list() {
   std::string tags;
   std::string aliases;
-  for (const TableRow& row : kTable) tags += fmt::format(", !{}", row.tag);
+  for (const std::string& name : modifier_kinds().names()) tags += fmt::format(", !{}", name);
   for (const AliasRow& row : kAliases)
     aliases += fmt::format(", !{} (= !{}{})", row.alias, row.tag, row.addition);
   return tags.substr(2) + "; other names: " + aliases.substr(2);
@@ -75,18 +55,16 @@ std::string name_list() {
 /// yaml-cpp gives "?" or nothing to plain nodes and "!" to quoted texts.
 bool has_tag(const std::string& tag) { return tag.size() > 1; }
 
-const TableRow* find_row(std::string_view name) {
+const ModifierKind* find_kind(std::string_view name) {
   for (const AliasRow& alias : kAliases)
     if (alias.alias == name) name = alias.tag;
-  const auto row =
-      std::find_if(kTable.begin(), kTable.end(), [&](const TableRow& r) { return r.tag == name; });
-  return row == kTable.end() ? nullptr : row;
+  return modifier_kinds().find(name);
 }
 
 std::string no_tag_message(const YAML::Node& item) {
   if (item.IsMap() && item.size() > 0 && item.begin()->first.IsScalar()) {
     const std::string& key = item.begin()->first.Scalar();
-    if (find_row(key) != nullptr)
+    if (find_kind(key) != nullptr)
       return fmt::format("a modifier is named by a tag: write '- !{}' without a colon", key);
   }
   return "an item of 'modifiers' needs a tag that names it, such as !GradualKSModifier; there "
@@ -102,38 +80,53 @@ std::string unknown_tag_message(const std::string& tag) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Modifier>> read_modifier(const YAML::Node& item,
-                                                     const YamlDocument& document,
-                                                     Diagnostics* faults) {
+NamedTable<ModifierKind>& modifier_kinds() {
+  static NamedTable<ModifierKind> kinds = [] {
+    NamedTable<ModifierKind> own("modifier");
+    own.add({"EpochRangeModifier", read_epoch_range});
+    own.add({"ConstantKSModifier", read_constant_ks});
+    own.add({"GradualKSModifier", read_gradual_ks});
+    own.add({"SetLearningRateModifier", read_set_learning_rate});
+    own.add({"LearningRateModifier", read_learning_rate});
+    own.add({"LearningRateFunctionModifier", read_learning_rate_function});
+    own.add({"SetWeightDecayModifier", read_set_weight_decay});
+    own.add({"TrainableParamsModifier", read_trainable_params});
+    own.add({"QuantizationModifier", read_quantization});
+    own.add({"SetParamModifier", read_set_param});
+    own.add({"GradualParamModifier", read_gradual_param});
+    return own;
+  }();
+  return kinds;
+}
+
+Modifiers read_modifier(const YAML::Node& item, const YamlDocument& document, Diagnostics* faults) {
   const auto refuse = [&](std::string message) {
     faults->add(document.fault_at(item, std::move(message)));
     return Modifiers();
   };
   const std::string tag = item.Tag();
   if (!has_tag(tag)) return refuse(no_tag_message(item));
-  const TableRow* row = tag.front() == '!' ? find_row(tag.substr(1)) : nullptr;
-  if (row == nullptr) return refuse(unknown_tag_message(tag));
+  const ModifierKind* kind = tag.front() == '!' ? find_kind(tag.substr(1)) : nullptr;
+  if (kind == nullptr) return refuse(unknown_tag_message(tag));
   if (!item.IsMap())
     return refuse(
         fmt::format("{} has no keys: write them below it, indented deeper than the dash", tag));
   ConfigReader fields(item, tag.substr(1), document, faults);
-  return row->read(&fields, location_of(document, item));
+  return kind->read(&fields, location_of(document, item));
 }
 
-std::vector<std::unique_ptr<Modifier>> read_named_modifier(const YAML::Node& name,
-                                                           const YAML::Node& body,
-                                                           const YamlDocument& document,
-                                                           Diagnostics* faults) {
+Modifiers read_named_modifier(const YAML::Node& name, const YAML::Node& body,
+                              const YamlDocument& document, Diagnostics* faults) {
   const auto refuse = [&](std::string message) {
     faults->add(document.fault_at(name, std::move(message)));
     return Modifiers();
   };
   const std::string text = name.IsScalar() ? name.Scalar() : "";
-  const TableRow* row = find_row(text);
-  if (row == nullptr) return refuse(unknown_tag_message("!" + text));
+  const ModifierKind* kind = find_kind(text);
+  if (kind == nullptr) return refuse(unknown_tag_message("!" + text));
   if (!body.IsMap()) return refuse(fmt::format("{} has no keys: write them below it", text));
   ConfigReader fields(body, text, document, faults);
-  return row->read(&fields, location_of(document, name));
+  return kind->read(&fields, location_of(document, name));
 }
 
 bool is_modifier_name(std::string_view text) { return text.ends_with("Modifier"); }

@@ -12,7 +12,7 @@ import check_rules  # noqa: E402
 GOOD = {
     "base/error.h": "enum class ExitCode : int {\n  kDone = 0,\n  kUsage = 64,  ///< wrong command line\n};\n",
     "docs/exit_codes.md": "| 0 | `kDone` | done |\n| 64 | `kUsage` | wrong |\n",
-    "recal/modifiers/modifier_table.cpp": 'constexpr std::array kTable = {\n    TableRow{"PruningModifier", read_pruning},\n};\n',
+    "recal/modifiers/modifier_table.cpp": 'own.add({"PruningModifier", read_pruning});\n',
     "docs/recipe.md": "### `!PruningModifier`: prune\n\nSee [codes](exit_codes.md#table), [the web](https://example.org).\n",
     "tests/base/CMakeLists.txt": "lockstep_test(base_tests SOURCES text_test.cpp)\n",
     "tests/base/text_test.cpp": "// a test\n",
