@@ -72,16 +72,16 @@ optim::BufferPlan plan_of(const Shape& shape) {
 struct Flat {
   Flat(const Shape& shape, const std::string& type)
       : params(params_of(shape)),
-        arena(params, plan_of(shape), at::kCPU),
-        optimizer(optim::make_optimizer(options_of(type), arena.buffers(), params)),
+        flat_params(params, plan_of(shape), at::kCPU),
+        optimizer(optim::make_optimizer(options_of(type), flat_params.buffers(), params)),
         rates(optim::initial_rates(options_of(type))) {
-    for (FlatBuffer& buffer : arena.buffers()) buffer.grads_E.normal_();
+    for (FlatBuffer& buffer : flat_params.buffers()) buffer.grads_E.normal_();
   }
 
   void prune() {
     const at::NoGradGuard no_grad;
-    for (size_t b = 0; b < arena.buffers().size(); ++b) {
-      FlatBuffer& buffer = arena.buffers()[b];
+    for (size_t b = 0; b < flat_params.buffers().size(); ++b) {
+      FlatBuffer& buffer = flat_params.buffers()[b];
       const at::Tensor kept = at::rand_like(buffer.values_E).lt(kKept);
       buffer.values_E.mul_(kept);
       buffer.grads_E.mul_(kept);
@@ -94,7 +94,7 @@ struct Flat {
   void step() { optimizer->step(rates); }
 
   ParamTable params;
-  optim::FlatParams arena;
+  optim::FlatParams flat_params;
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::StepRates rates;
 };

@@ -60,7 +60,7 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
           "run {}: {} with {} parameters in {} bucket(s), {} training samples, {} steps an epoch, "
           "{} steps in all, {} rank(s) on {} host(s)",
           context.config.run.name, context.config.model.type, context.num_parameters(),
-          context.arena.num_buffers(), context.train_data->num_samples(),
+          context.flat_params.num_buffers(), context.train_data->num_samples(),
           context.clock.steps_per_epoch, context.total_steps(), process.world_size,
           process.num_nodes));
   for (const std::string& warning : context.config.warnings) log::warning("config", warning);
@@ -124,7 +124,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
   train::TrainerParts training{context.control,
                                context.loader,
                                *context.model,
-                               context.arena,
+                               context.flat_params,
                                context.reducer,
                                *context.optimizer,
                                context.recipe,

@@ -49,7 +49,7 @@ class TrainingContext {
   data::Loader loader;
   StepClock clock;
   const std::unique_ptr<model::Model> model;
-  optim::FlatParams arena;
+  optim::FlatParams flat_params;
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
   train::LossScale loss_scale;
