@@ -1,4 +1,5 @@
 #include "base/cores.h"
+#include "base/proc.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -13,13 +14,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string first_line(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
 
 std::vector<int> allowed_cpus() {
   cpu_set_t set;

@@ -13,7 +13,7 @@ constexpr int kMaxDigits = 18;
 
 __extension__ using Wide = __int128;  // 18 digits times 18 digits fit
 
-Wide power_of_ten(int exponent) {
+Wide wide_power_of_ten(int exponent) {
   Wide power = 1;
   for (int i = 0; i < exponent; ++i) power *= 10;
   return power;
@@ -58,20 +58,21 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
     if (!is_digit(c)) return std::nullopt;
     digits = digits * 10 + (c - '0');
     scale += after_point ? 1 : 0;
-    if (digits >= power_of_ten(kMaxDigits)) return std::nullopt;
+    if (digits >= wide_power_of_ten(kMaxDigits)) return std::nullopt;
   }
   for (; scale > 0 && digits % 10 == 0; --scale) digits /= 10;
-  for (; scale < 0 && digits < power_of_ten(kMaxDigits); ++scale) digits *= 10;
-  if (scale < 0 || scale > kMaxDigits || digits >= power_of_ten(kMaxDigits)) return std::nullopt;
+  for (; scale < 0 && digits < wide_power_of_ten(kMaxDigits); ++scale) digits *= 10;
+  if (scale < 0 || scale > kMaxDigits || digits >= wide_power_of_ten(kMaxDigits))
+    return std::nullopt;
   if (digits == 0) scale = 0;
   return Decimal(static_cast<int64_t>(negative ? -digits : digits), scale);
 }
 
 int64_t Decimal::ceil_times(int64_t count, const Decimal& period, int64_t factor) const {
   const int scale = std::max(scale_, period.scale_);
-  const Wide sum = Wide{digits_} * power_of_ten(scale - scale_) +
-                   Wide{count} * period.digits_ * power_of_ten(scale - period.scale_);
-  const Wide unit = power_of_ten(scale);
+  const Wide sum = Wide{digits_} * wide_power_of_ten(scale - scale_) +
+                   Wide{count} * period.digits_ * wide_power_of_ten(scale - period.scale_);
+  const Wide unit = wide_power_of_ten(scale);
   Wide product = 0;
   check(!__builtin_mul_overflow(sum, Wide{factor}, &product),
         "a schedule's step number is out of range");
@@ -82,15 +83,16 @@ int64_t Decimal::ceil_times(int64_t count, const Decimal& period, int64_t factor
 
 std::optional<Decimal> Decimal::plus(const Decimal& other) const {
   int scale = std::max(scale_, other.scale_);
-  Wide sum = Wide{digits_} * power_of_ten(scale - scale_) +
-             Wide{other.digits_} * power_of_ten(scale - other.scale_);
+  Wide sum = Wide{digits_} * wide_power_of_ten(scale - scale_) +
+             Wide{other.digits_} * wide_power_of_ten(scale - other.scale_);
   for (; scale > 0 && sum % 10 == 0; --scale) sum /= 10;
-  if (sum >= power_of_ten(kMaxDigits) || sum <= -power_of_ten(kMaxDigits)) return std::nullopt;
+  if (sum >= wide_power_of_ten(kMaxDigits) || sum <= -wide_power_of_ten(kMaxDigits))
+    return std::nullopt;
   return Decimal(static_cast<int64_t>(sum), scale);
 }
 
 double Decimal::to_double() const {
-  return static_cast<double>(digits_) / static_cast<double>(power_of_ten(scale_));
+  return static_cast<double>(digits_) / static_cast<double>(wide_power_of_ten(scale_));
 }
 
 std::string Decimal::text() const {
@@ -104,8 +106,8 @@ std::string Decimal::text() const {
 }
 
 int compare(const Decimal& a, const Decimal& b) {
-  const Wide left = Wide{a.digits_} * power_of_ten(b.scale_);
-  const Wide right = Wide{b.digits_} * power_of_ten(a.scale_);
+  const Wide left = Wide{a.digits_} * wide_power_of_ten(b.scale_);
+  const Wide right = Wide{b.digits_} * wide_power_of_ten(a.scale_);
   return left < right ? -1 : left > right ? 1 : 0;
 }
 

@@ -22,7 +22,7 @@ constexpr uint32_t kMaskDelta = 0xa282ead8;
 /// a * x modulo the polynomial.
 constexpr uint32_t times_x(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
 
-constexpr uint32_t product(uint32_t a, uint32_t b) {
+constexpr uint32_t polynomial_product(uint32_t a, uint32_t b) {
   uint32_t sum = 0;
   for (; a != 0; a <<= 1, b = times_x(b))
     if ((a & kOne) != 0) sum ^= b;
@@ -33,7 +33,8 @@ constexpr uint32_t product(uint32_t a, uint32_t b) {
 constexpr std::array<uint32_t, 63> powers_of_bytes() {
   std::array<uint32_t, 63> powers{};
   powers[0] = kOne >> 8;
-  for (size_t i = 1; i < powers.size(); ++i) powers[i] = product(powers[i - 1], powers[i - 1]);
+  for (size_t i = 1; i < powers.size(); ++i)
+    powers[i] = polynomial_product(powers[i - 1], powers[i - 1]);
   return powers;
 }
 
@@ -76,7 +77,7 @@ uint32_t crc32c(std::string_view bytes, uint32_t crc) {
 uint32_t crc32c_joined(uint32_t first, uint32_t second, int64_t second_num_bytes) {
   static constexpr auto kPowers = powers_of_bytes();
   for (size_t i = 0; (second_num_bytes >> i) != 0; ++i)
-    if (((second_num_bytes >> i) & 1) != 0) first = product(kPowers[i], first);
+    if (((second_num_bytes >> i) & 1) != 0) first = polynomial_product(kPowers[i], first);
   return first ^ second;
 }
 

@@ -1,4 +1,5 @@
 #include "base/files/lock_holder.h"
+#include "base/proc.h"
 
 #include <array>
 #include <charconv>
@@ -19,13 +20,6 @@ std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 std::string pid_space_of_self() {

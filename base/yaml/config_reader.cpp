@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string number_text(double value) { return fmt::format("{}", value); }
 
@@ -50,7 +50,7 @@ std::optional<double> parse_number(std::string_view text) {
   const std::string_view unsigned_text = text.substr(has_sign ? 1 : 0);
   if (text.starts_with('+')) text = unsigned_text;                    // from_chars takes no plus
   const size_t first_digit = unsigned_text.starts_with('.') ? 1 : 0;  // .5, but not .inf
-  if (unsigned_text.size() <= first_digit || !is_digit(unsigned_text[first_digit]))
+  if (unsigned_text.size() <= first_digit || !is_decimal_digit(unsigned_text[first_digit]))
     return std::nullopt;
   double value = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);

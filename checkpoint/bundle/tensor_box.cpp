@@ -62,4 +62,8 @@ std::string box_text(const TensorBox& box) {
   return text;
 }
 
+TensorBox whole_box(const std::vector<int64_t>& shape) {
+  return {std::vector<int64_t>(shape.size(), 0), shape};
+}
+
 }  // namespace lockstep::checkpoint

@@ -22,6 +22,8 @@ struct TensorBox {
 /// the whole can be taken.
 std::vector<TensorBox> boxes_of(const ElementRange& range, const std::vector<int64_t>& shape);
 
+TensorBox whole_box(const std::vector<int64_t>& shape);
+
 /// "64:128,0:32": first index and end by dimension.
 std::string box_text(const TensorBox& box);
 

@@ -86,7 +86,7 @@ class SaveLocks {
   std::vector<std::unique_ptr<SaveLock>> locks_;
 };
 
-std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
+std::optional<StateFile> state_file_or_warning(const std::filesystem::path& dir) {
   try {
     return read_state_file(dir);
   } catch (const Error& fault) {
@@ -113,7 +113,7 @@ void rewrite_state(const std::filesystem::path& dir, const std::vector<Garbage>&
   std::set<std::string> gone;
   for (const Garbage& one : garbage)
     if (one.name.ends_with(".index")) gone.insert(one.name.substr(0, one.name.size() - 6));
-  const std::optional<StateFile> before = readable_state_file(dir);
+  const std::optional<StateFile> before = state_file_or_warning(dir);
   if (!before) return;
   StateFile state = *before;
   name_newest(dir, &state);

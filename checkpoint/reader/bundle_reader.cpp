@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "checkpoint/bundle/tensor_box.h"
 #include "checkpoint/bundle/tensor_runs.h"
 #include "checkpoint/bundle/tensor_type.h"
 #include "checkpoint/files/rank_faults.h"
@@ -46,10 +47,6 @@ bool has_common(const std::vector<ElementRange>& held, const ElementRange& range
   bool found = false;
   for_each_common(held, range.begin_E, range.end_E, [&](int64_t, int64_t) { found = true; });
   return found;
-}
-
-TensorBox whole_box(const std::vector<int64_t>& shape) {
-  return {std::vector<int64_t>(shape.size(), 0), shape};
 }
 
 /// Calls use(place, box) for each place of a tensor: its slices, or the whole.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kFolder = "_lockstep/sparse/";
 constexpr std::string_view kForm = "/form";
-constexpr size_t kMaxDimensions = 64;
+constexpr size_t kMaxSparseDimensions = 64;
 
 /// Numbers of "64, 128"; nothing if there is anything else or they have too many elements.
 std::optional<std::vector<int64_t>> parse_shape(std::string_view text) {
@@ -25,7 +25,8 @@ std::optional<std::vector<int64_t>> parse_shape(std::string_view text) {
   while (at != end) {
     int64_t dim = 0;
     const auto [behind, fault] = std::from_chars(at, end, dim);
-    if (fault != std::errc() || dim < 0 || shape.size() == kMaxDimensions) return std::nullopt;
+    if (fault != std::errc() || dim < 0 || shape.size() == kMaxSparseDimensions)
+      return std::nullopt;
     if (__builtin_mul_overflow(num_elements, std::max<int64_t>(dim, 1), &num_elements) ||
         num_elements >= int64_t{1} << 60)
       return std::nullopt;

@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "checkpoint/bundle/string_tensor.h"
+#include "checkpoint/bundle/tensor_box.h"
 #include "checkpoint/save/mask_index.h"
 
 namespace lockstep::checkpoint {
@@ -16,14 +17,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
-constexpr int64_t kChunkBytes = int64_t{1} << 20;  // copied, then checksummed from the cache
+constexpr int64_t kCopyChunkBytes = int64_t{1} << 20;  // copied, then checksummed from the cache
 
 int64_t rounded_up(int64_t num_bytes) {
   return (num_bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
-}
-
-TensorBox whole_box(const std::vector<int64_t>& shape) {
-  return {std::vector<int64_t>(shape.size(), 0), shape};
 }
 
 /// The range's elements as they lie in a file, in memory that is the tensor's own where it can be.
@@ -41,8 +38,8 @@ at::Tensor stored_elements(const at::Tensor& tensor, const ElementRange& range) 
 template <typename Copied>
 uint32_t copy_and_sum(const char* from, int64_t num_bytes, char* to, const Copied& copied) {
   uint32_t crc = 0;
-  for (int64_t at = 0; at < num_bytes; at += kChunkBytes) {
-    const auto size = static_cast<size_t>(std::min(kChunkBytes, num_bytes - at));
+  for (int64_t at = 0; at < num_bytes; at += kCopyChunkBytes) {
+    const auto size = static_cast<size_t>(std::min(kCopyChunkBytes, num_bytes - at));
     std::memcpy(to + at, from + at, size);
     crc = crc32c({to + at, size}, crc);
     copied(at + static_cast<int64_t>(size));

@@ -60,12 +60,12 @@ bool is_listed(const std::vector<FieldDoc>& docs, const std::string& path) {
                      [&](const FieldDoc& other) { return other.path == path; });
 }
 
-std::string section_of(const std::string& path) { return path.substr(0, path.rfind('.') + 1); }
+std::string section_prefix(const std::string& path) { return path.substr(0, path.rfind('.') + 1); }
 
 /// Behind the last key of its section.
 void insert(const FieldDoc& field, std::vector<FieldDoc>* docs) {
   const auto last = std::find_if(docs->rbegin(), docs->rend(), [&](const FieldDoc& other) {
-    return section_of(other.path) == section_of(field.path);
+    return section_prefix(other.path) == section_prefix(field.path);
   });
   docs->insert(last == docs->rend() ? docs->end() : last.base(), field);
 }

@@ -17,7 +17,7 @@ namespace {
 
 using checkpoint::DenseView;
 
-constexpr std::string_view kModel = "model/";
+constexpr std::string_view kModelPrefix = "model/";
 constexpr std::string_view kStep = "_lockstep/step";
 
 std::filesystem::path folder_of(const std::string& prefix) {
@@ -45,7 +45,7 @@ class Content {
     for (const std::string& name : view_.names()) {
       const std::string key = checkpoint::state_key(name).value_or("");
       if (is_added(name, key)) continue;
-      if (key.starts_with(kModel) || all) add(name, key);
+      if (key.starts_with(kModelPrefix) || all) add(name, key);
     }
     step_ = view_.read(std::string(kStep)).item<int64_t>();
   }

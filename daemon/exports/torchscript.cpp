@@ -15,7 +15,7 @@ namespace {
 using model::LayerKind;
 
 /// blocks.0.conv.weight -> blocks, 0, conv, weight.
-std::vector<std::string> parts_of(const std::string& name) {
+std::vector<std::string> names_in(const std::string& name) {
   std::vector<std::string> parts(1);
   for (const char letter : name) {
     if (letter == '.') {
@@ -32,7 +32,7 @@ std::vector<std::string> parts_of(const std::string& name) {
 /// A number is no attribute that source text can name with a dot.
 std::string expression(const std::string& name) {
   std::string text = "self";
-  for (const std::string& part : parts_of(name))
+  for (const std::string& part : names_in(name))
     text = std::isdigit(static_cast<unsigned char>(part.front())) != 0
                ? fmt::format("getattr({}, \"{}\")", text, part)
                : fmt::format("{}.{}", text, part);
@@ -101,7 +101,7 @@ class ModuleTree {
   ModuleTree() : root_(new_module("Network")) {}
 
   void add(const std::string& name, const at::Tensor& tensor, bool is_buffer) {
-    const std::vector<std::string> parts = parts_of(name);
+    const std::vector<std::string> parts = names_in(name);
     torch::jit::Module at = root_;
     std::string path;
     for (size_t i = 0; i + 1 < parts.size(); ++i) at = child(at, parts[i], &path);

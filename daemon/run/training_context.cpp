@@ -110,7 +110,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       model(model::make_model(config.model, train_data->input_shape(), train_data->num_classes(),
                               config.run.seed)),
       flat_params(model->params(), first_plan(model->params(), config.sync.bucket_bytes),
-            data_comm.device()),
+                  data_comm.device()),
       reducer(data_comm, flat_params.buffers(), model->params(), config.sync),
       optimizer(optim::make_optimizer(config.optimizer, flat_params.buffers(), model->params())),
       loss_scale(config.train.loss_scale, config.train.precision == "fp16"),

@@ -12,7 +12,7 @@
 namespace lockstep::recal {
 namespace {
 
-constexpr int64_t kMaxNeighbours = 64;
+constexpr int64_t kMaxGroup = 64;
 
 /// The bits of the first num_first of m items in the order (key, place), without those of key -1,
 /// which are pruned. kM: the most that m can be; loops are unrolled, for then places are constants
@@ -52,7 +52,7 @@ struct Walk {
   template <int kM>
   void add_group(int64_t first_item, Prunable* out) const {
     const int64_t num_neighbours = kM > 0 ? kM : m;
-    constexpr int kMost = kM == 0 ? static_cast<int>(kMaxNeighbours) : kM;
+    constexpr int kMost = kM == 0 ? static_cast<int>(kMaxGroup) : kM;
     std::array<Key, kMost> keys;
     int64_t num_kept = 0;
 #pragma GCC unroll 8
@@ -105,7 +105,7 @@ void add_all(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept
 }  // namespace
 
 Prunable prunable_n_of_m(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept) {
-  check(kind.m <= kMaxNeighbours, "N:M has at most 64 neighbours");
+  check(kind.m <= kMaxGroup, "N:M has at most 64 neighbours");
   Prunable result;
   result.bits.resize(static_cast<size_t>(num_mask_bytes(weight.numel())));
   if (weight.element_size() == 2) add_all<uint16_t>(kind, weight, kept, &result);

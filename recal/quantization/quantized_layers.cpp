@@ -11,12 +11,12 @@
 namespace lockstep::recal {
 namespace {
 
-constexpr size_t kMaxNamesShown = 8;
+constexpr size_t kMaxLayersShown = 8;
 constexpr std::string_view kNothing =
     "no layer is quantized: every linear layer and convolution is ignored or has no scheme";
 
 std::string list_of(const std::vector<std::string>& texts) {
-  const size_t shown = std::min(texts.size(), kMaxNamesShown);
+  const size_t shown = std::min(texts.size(), kMaxLayersShown);
   const std::string list = fmt::format(
       "{}", fmt::join(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   return shown == texts.size() ? list : fmt::format("{} and {} more", list, texts.size() - shown);

@@ -11,7 +11,7 @@ namespace lockstep::recal {
 namespace {
 
 constexpr size_t kMaxChain = 64;
-constexpr size_t kMaxNamesShown = 20;
+constexpr size_t kMaxVariablesShown = 20;
 
 /// Thrown for what has its fault already, elsewhere.
 struct AlreadyFaulty {};
@@ -177,7 +177,7 @@ std::string RecipeVariables::unknown_message(std::string_view name) const {
         name);
   std::string hint = did_you_mean(name, names_);
   if (hint.empty()) {
-    const size_t shown = std::min(names_.size(), kMaxNamesShown);
+    const size_t shown = std::min(names_.size(), kMaxVariablesShown);
     hint = fmt::format(
         "; there are {}{}",
         fmt::join(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(shown), ", "),

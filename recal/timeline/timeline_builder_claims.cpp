@@ -12,7 +12,7 @@
 namespace lockstep::recal {
 namespace {
 
-constexpr std::string_view kAll = "__ALL__";
+constexpr std::string_view kAllText = "__ALL__";
 
 /// The opposite choice out of n.
 std::vector<int64_t> others(const std::vector<int64_t>& chosen, size_t n) {
@@ -37,7 +37,7 @@ std::vector<int64_t> TimelineBuilder::resolve(const Selection& selection, Select
                             : selection.params.resolve_prunable(*inputs_.params, &unmatched);
   for (const Fault& missing : unmatched.list())
     selection.strict ? faults_->add(missing) : warn(missing.message);
-  if (params.empty() && what == Selects::kPrunable && selection.params.text() == kAll)
+  if (params.empty() && what == Selects::kPrunable && selection.params.text() == kAllText)
     fault("the model has nothing to prune: no weight of a linear or convolution layer");
   note_selected(selection, params, what);
   return params;
@@ -52,7 +52,7 @@ void TimelineBuilder::note_selected(const Selection& selection, const std::vecto
   for (size_t i = 0; i < std::min(params.size(), kMaxShown); ++i)
     names += (i == 0 ? "" : ", ") + name_of_param(params[i]);
   if (params.size() > kMaxShown) names += fmt::format(" and {} more", params.size() - kMaxShown);
-  const bool only_weights = what == Selects::kPrunable || selection.params.text() != kAll;
+  const bool only_weights = what == Selects::kPrunable || selection.params.text() != kAllText;
   note(fmt::format("{} selects {} of {} parameters, {}: {}", selection.params.text(), params.size(),
                    inputs_.params->size(),
                    only_weights ? "the weights of linear and convolution layers" : "every one",

@@ -10,8 +10,8 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-constexpr int kScatterTag = 1;
-constexpr int kGatherTag = 2;
+constexpr int kChunkScatterTag = 1;
+constexpr int kChunkGatherTag = 2;
 
 /// Appends the largest nodes of the tree under ranks [begin, end) that lie on one host each.
 void add_parts(const std::vector<int>& hosts_N, int begin, int end, TreeParts* parts) {
@@ -88,13 +88,13 @@ void ChunkedAllReduce::start_scatter(int lane_index, std::span<const std::byte* 
   for (size_t i = 0; i < parts_.owners.size(); ++i)
     if (parts_.owners[i] != self)
       channel_.receive(lane.received.data() + own_bytes * static_cast<int64_t>(i), own_bytes,
-                       parts_.owners[i], kScatterTag, &lane.batch);
+                       parts_.owners[i], kChunkScatterTag, &lane.batch);
   for (int step = 1; step < channel_.num_ranks(); ++step) {
     const int to = (self + step) % channel_.num_ranks();
     const int64_t begin = piece_begin(lane, to);
     for (const std::byte* source : sources)
       channel_.send(source + begin * format.in_bytes,
-                    (piece_begin(lane, to + 1) - begin) * format.in_bytes, to, kScatterTag,
+                    (piece_begin(lane, to + 1) - begin) * format.in_bytes, to, kChunkScatterTag,
                     &lane.batch);
   }
 }
@@ -124,11 +124,11 @@ void ChunkedAllReduce::start_gather(int lane_index) {
   };
   for (int step = 1; step < channel_.num_ranks(); ++step) {
     const int from = (channel_.rank() + channel_.num_ranks() - step) % channel_.num_ranks();
-    channel_.receive(piece(from).first, piece(from).second, from, kGatherTag, &lane.batch);
+    channel_.receive(piece(from).first, piece(from).second, from, kChunkGatherTag, &lane.batch);
   }
   for (int step = 1; step < channel_.num_ranks(); ++step) {
     const int to = (channel_.rank() + step) % channel_.num_ranks();
-    channel_.send(piece(channel_.rank()).first, piece(channel_.rank()).second, to, kGatherTag,
+    channel_.send(piece(channel_.rank()).first, piece(channel_.rank()).second, to, kChunkGatherTag,
                   &lane.batch);
   }
 }

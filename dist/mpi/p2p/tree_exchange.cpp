@@ -12,7 +12,7 @@ namespace lockstep::dist::mpi {
 namespace {
 
 constexpr int kTreeTag = 5;
-constexpr int64_t kChunkBytes = 32 << 20;  // that travel together: bounds the scratch memory
+constexpr int64_t kTreeChunkBytes = 32 << 20;  // that travel together: bounds the scratch memory
 
 std::byte* first_bytes(std::vector<std::byte>* room, int64_t num_bytes) {
   if (static_cast<int64_t>(room->size()) < num_bytes) room->resize(static_cast<size_t>(num_bytes));
@@ -161,7 +161,7 @@ void TreeExchange::spread(std::byte* items, int64_t item_bytes) {
 
 void TreeExchange::all_reduce(std::byte* sums, std::byte* out, int64_t num_items,
                               const Format& format) {
-  const int64_t chunk_items = kChunkBytes / format.wide_bytes;
+  const int64_t chunk_items = kTreeChunkBytes / format.wide_bytes;
   for (int64_t begin = 0; begin < num_items; begin += chunk_items) {
     std::byte* from = sums + begin * format.wide_bytes;
     std::byte* to = out + begin * format.out_bytes;
@@ -180,7 +180,7 @@ void TreeExchange::all_reduce(std::byte* sums, std::byte* out, int64_t num_items
 
 void TreeExchange::all_reduce_narrow(std::byte* values, int64_t num_items, const Format& format) {
   if (format.wide == format.out) return all_reduce(values, values, num_items, format);
-  const int64_t chunk_items = kChunkBytes / format.wide_bytes;
+  const int64_t chunk_items = kTreeChunkBytes / format.wide_bytes;
   for (int64_t begin = 0; begin < num_items; begin += chunk_items) {
     const int64_t num_here = std::min(chunk_items, num_items - begin);
     std::byte* here = values + begin * format.out_bytes;
@@ -193,7 +193,7 @@ void TreeExchange::all_reduce_narrow(std::byte* values, int64_t num_items, const
 void TreeExchange::reduce_scatter(const std::byte* values, std::byte* out, int64_t num_items,
                                   const Format& format) {
   const int num_places = blocks_.front().size, num = channel_.num_ranks(), rank = channel_.rank();
-  const int64_t run_items = std::max<int64_t>(1, kChunkBytes / format.wide_bytes / num);
+  const int64_t run_items = std::max<int64_t>(1, kTreeChunkBytes / format.wide_bytes / num);
   for (int64_t begin = 0; begin < num_items; begin += run_items) {
     const int64_t num_here = std::min(run_items, num_items - begin);
     cut_by_pieces(num_here);
@@ -227,7 +227,7 @@ void TreeExchange::reduce_scatter(const std::byte* values, std::byte* out, int64
 void TreeExchange::all_gather(std::byte* out, const std::byte* values, int64_t num_items,
                               int64_t item_bytes) {
   const int num_places = blocks_.front().size, num = channel_.num_ranks(), rank = channel_.rank();
-  const int64_t run_items = std::max<int64_t>(1, kChunkBytes / item_bytes / num);
+  const int64_t run_items = std::max<int64_t>(1, kTreeChunkBytes / item_bytes / num);
   for (int64_t begin = 0; begin < num_items; begin += run_items) {
     const int64_t num_here = std::min(run_items, num_items - begin);
     const int64_t num_bytes = num_here * item_bytes;
@@ -261,8 +261,8 @@ void TreeExchange::broadcast(std::byte* values, int64_t num_bytes, int root) {
   const auto rank_at = [&](int far) { return (root + far) % num; };
   int lowest_bit = 1;
   while (lowest_bit < num && (distance & lowest_bit) == 0) lowest_bit *= 2;
-  for (int64_t begin = 0; begin < num_bytes; begin += kChunkBytes) {
-    const int64_t num_here = std::min(kChunkBytes, num_bytes - begin);
+  for (int64_t begin = 0; begin < num_bytes; begin += kTreeChunkBytes) {
+    const int64_t num_here = std::min(kTreeChunkBytes, num_bytes - begin);
     if (distance != 0) {
       channel_.receive(values + begin, num_here, rank_at(distance - lowest_bit), kTreeTag, &batch_);
       channel_.wait(&batch_);

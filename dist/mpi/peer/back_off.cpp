@@ -8,14 +8,14 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-constexpr auto kSpin = std::chrono::microseconds(20);
+constexpr auto kSpinBeforeSleep = std::chrono::microseconds(20);
 constexpr BackOff::Clock::duration kShortestSleep = std::chrono::microseconds(20);
 
 }  // namespace
 
 void BackOff::pause() const {
   const Clock::duration so_far = waited();
-  if (so_far < kSpin) return;
+  if (so_far < kSpinBeforeSleep) return;
   if (so_far < yield_for_)
     sched_yield();
   else

@@ -15,7 +15,7 @@ namespace {
 using Clock = SequenceCounter::Clock;
 
 constexpr int64_t kPageBytes = 4096;
-constexpr auto kLookForPeers = std::chrono::milliseconds(500);  // while waiting
+constexpr auto kLookForMembers = std::chrono::milliseconds(500);  // while waiting
 
 double seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
 
@@ -92,7 +92,7 @@ void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
     const bool seen_here = seen_here_M_[member];
     const bool gone = seen_here && !is_running_here(peers_M_[member]);
     const Clock::time_point now = Clock::now();
-    const auto rest = std::min<Clock::duration>(start + limit - now, kLookForPeers);
+    const auto rest = std::min<Clock::duration>(start + limit - now, kLookForMembers);
     if (head(member).ticks.wait_for(count, gone ? now : now + rest)) return;
     if (gone || Clock::now() - start >= limit) fail(count, seconds(Clock::now() - start));
   }

@@ -20,7 +20,7 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kWindowPageBytes = 4096;
 constexpr int64_t kSmallestSlotBytes = 32 << 10;
 constexpr int64_t kMessageBytes = 5 << 20;  // of a rank: Open MPI's segment has 4 MiB
 
@@ -47,7 +47,7 @@ MPI_Win make_window(const OwnedComm& comm, int64_t num_bytes) {
   void* own = nullptr;
   MPI_Win window = MPI_WIN_NULL;
   const int code =
-      MPI_Win_allocate_shared(num_bytes + kPageBytes, 1, info, comm.get(), &own, &window);
+      MPI_Win_allocate_shared(num_bytes + kWindowPageBytes, 1, info, comm.get(), &own, &window);
   static_cast<void>(MPI_Info_free(&info));
   check_mpi(code, "MPI_Win_allocate_shared");
   return window;
@@ -58,7 +58,7 @@ MPI_Win make_window(const OwnedComm& comm, int64_t num_bytes) {
 /// are of whole pages.
 std::byte* begin_of_page(void* at) {
   const auto address = reinterpret_cast<uintptr_t>(at);
-  const auto page = static_cast<uintptr_t>(kPageBytes);
+  const auto page = static_cast<uintptr_t>(kWindowPageBytes);
   return static_cast<std::byte*>(at) + (page - address % page) % page;
 }
 

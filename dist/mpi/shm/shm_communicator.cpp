@@ -12,8 +12,8 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-constexpr int64_t kWholeBytes = 64 << 10;  // over all ranks: up to here one stage beats three
-constexpr int64_t kLineBytes = 64;         // shares begin at whole cache lines of a slot
+constexpr int64_t kOneStageBytes = 64 << 10;  // over all ranks: up to here one stage beats three
+constexpr int64_t kLineBytes = 64;            // shares begin at whole cache lines of a slot
 
 void copy_bytes(std::byte* to, const std::byte* from, int64_t num_bytes) {
   if (num_bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(num_bytes));
@@ -133,7 +133,7 @@ std::unique_ptr<Work> ShmCommunicator::all_reduce(at::Tensor values_K, ReduceOp 
   const int64_t num_bytes = payload_bytes(values_K);
   bytes_reduced_ += num_bytes;
   begin(CallKind::kAllReduce, values_K, static_cast<int>(op));
-  const int64_t whole_bytes = std::min(kWholeBytes / world_size(), group_.layout().slot_bytes);
+  const int64_t whole_bytes = std::min(kOneStageBytes / world_size(), group_.layout().slot_bytes);
   num_bytes <= whole_bytes
       ? reduce_whole(bytes_of(values_K), values_K.numel(), items_of(values_K, op))
       : reduce_by_shares(bytes_of(values_K), values_K.numel(), items_of(values_K, op));
