@@ -42,6 +42,10 @@ const char* state_name(RunState state);
 /// Where the seconds of one step went on this rank.
 struct PhaseSeconds {
   double data = 0, forward = 0, backward = 0, allreduce = 0, optimizer = 0, modifier = 0, other = 0;
+
+  double sum() const {
+    return data + forward + backward + allreduce + optimizer + modifier + other;
+  }
 };
 
 /// One optimizer update, seen from one rank. Seconds are of a steady clock.

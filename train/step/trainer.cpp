@@ -42,52 +42,65 @@ StepReport Trainer::step(const Votes& votes) {
   StepReport report;
   metrics::PhaseSeconds& phases = report.phases;
 
-  if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
-  const recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
-  follow(due);
-  statistics_.follow(parts_.recipe.timeline(), parts_.clock.step);
+  report.num_mask_updates = apply_recipe().num_mask_updates;
   phases.modifier = watch.lap();
   const data::Batch batch = parts_.loader.next();
   phases.data = watch.lap();
 
   report.loss_scale = loss_scale();
-  report.scales_losses = parts_.loss_scale != nullptr && parts_.loss_scale->is_dynamic();
-  const double loss_sum = compute_gradients(batch, &phases);
-  (void)watch.lap();
-  const int64_t rank_samples = batch.examples.targets_B.size(0);
-  const dist::GlobalStepStats totals =
-      parts_.reducer.finish({.loss_sum = loss_sum,
-                             .num_samples = rank_samples,
-                             .finite = std::isfinite(loss_sum),
-                             .votes = bits_of(votes),
-                             .gradient_divisor = report.loss_scale});
-  phases.allreduce = watch.lap();
-  check(totals.num_samples == batch.global_num_samples,
-        "the ranks' shares make up the global batch");
-
-  report.totals = totals;
   report.rates = parts_.rates.at(parts_.clock.step);
-  judge(totals, &report);
+  const double loss_sum = compute_gradients(batch, &phases);
+  (void)watch.lap();  // of forward and backward, which are in the phases
+  report.totals = reduce_gradients(batch, loss_sum, votes);
+  phases.allreduce = watch.lap();
+
+  check_finite(&report);
   update(&report);
+  ++parts_.clock.step;
   phases.optimizer = watch.lap();
 
-  report.step = ++parts_.clock.step;
-  report.epoch = parts_.clock.epoch();
-  report.ends_epoch = parts_.clock.step_in_epoch() == 0;
-  report.loss = totals.loss_mean;
-  report.sparsity = parts_.recipe.sparsity();
-  report.global_samples = totals.num_samples;
-  report.rank_samples = rank_samples;
-  report.num_mask_updates = due.num_mask_updates;
-  report.num_trainable = parts_.flat_params.num_trainable_elements();
-  report.wants_save = totals.votes[kSaveBit] > 0;
-  report.wants_stop = totals.votes[kStopBit] > 0;
-  report.save_is_done = totals.votes[kSaveDoneBit] == parts_.control.world_size();
-  report.must_end = totals.votes[kEndBit] > 0;
+  complete_report(batch, &report);
   report.duration_s = whole.lap();
-  phases.other = std::max(0.0, report.duration_s - phases.modifier - phases.data - phases.forward -
-                                   phases.backward - phases.allreduce - phases.optimizer);
+  phases.other = std::max(0.0, report.duration_s - phases.sum());
   return report;
+}
+
+recal::Applied Trainer::apply_recipe() {
+  if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
+  recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
+  follow(due);
+  statistics_.follow(parts_.recipe.timeline(), parts_.clock.step);
+  return due;
+}
+
+dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double loss_sum,
+                                                const Votes& votes) {
+  dist::GlobalStepStats totals =
+      parts_.reducer.finish({.loss_sum = loss_sum,
+                             .num_samples = batch.examples.targets_B.size(0),
+                             .finite = std::isfinite(loss_sum),
+                             .votes = bits_of(votes),
+                             .gradient_divisor = loss_scale()});
+  check(totals.num_samples == batch.global_num_samples,
+        "the ranks' shares make up the global batch");
+  return totals;
+}
+
+void Trainer::complete_report(const data::Batch& batch, StepReport* report) const {
+  const dist::GlobalStepStats& totals = report->totals;
+  report->step = parts_.clock.step;
+  report->epoch = parts_.clock.epoch();
+  report->ends_epoch = parts_.clock.step_in_epoch() == 0;
+  report->loss = totals.loss_mean;
+  report->sparsity = parts_.recipe.sparsity();
+  report->global_samples = totals.num_samples;
+  report->rank_samples = batch.examples.targets_B.size(0);
+  report->num_trainable = parts_.flat_params.num_trainable_elements();
+  report->scales_losses = parts_.loss_scale != nullptr && parts_.loss_scale->is_dynamic();
+  report->wants_save = totals.votes[kSaveBit] > 0;
+  report->wants_stop = totals.votes[kStopBit] > 0;
+  report->save_is_done = totals.votes[kSaveDoneBit] == parts_.control.world_size();
+  report->must_end = totals.votes[kEndBit] > 0;
 }
 
 double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases) {
@@ -162,7 +175,8 @@ void Trainer::follow(const recal::Applied& due) {
   masks_are_handed_ = true;
 }
 
-void Trainer::judge(const dist::GlobalStepStats& totals, StepReport* report) {
+void Trainer::check_finite(StepReport* report) {
+  const dist::GlobalStepStats& totals = report->totals;
   report->skipped = !totals.finite();
   const bool scale_fell =
       parts_.loss_scale != nullptr &&

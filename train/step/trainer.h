@@ -73,8 +73,15 @@ class Trainer {
   dist::StepRequests requests() const {
     return {.squared_grad_norm = parts_.clip.norm.has_value()};
   }
-  void judge(const dist::GlobalStepStats& totals, StepReport* report);
+  /// Makes what the recipe changes at this step, before the forward pass.
+  recal::Applied apply_recipe();
+  /// Waits for the mean gradients of all ranks, and what came with them.
+  dist::GlobalStepStats reduce_gradients(const data::Batch& batch, double loss_sum,
+                                         const Votes& votes);
+  /// Whether the update counts; throws where too many in a row did not.
+  void check_finite(StepReport* report);
   void update(StepReport* report);
+  void complete_report(const data::Batch& batch, StepReport* report) const;
   /// Before weights, moments or masks are changed or looked at from the host: they are whole, and
   /// no save still copies them.
   void before_changes() {
