@@ -56,7 +56,6 @@ class RunSaves {
 
   int64_t last_saved_step() const { return last_saved_step_; }     ///< committed
   const std::string& last_commit() const { return last_commit_; }  ///< empty: none
-  bool last_ok() const { return last_ok_; }
   /// Whether a save begun now would end within that time: twice the longest save of this process;
   /// before the first one, what a slow disk would need.
   bool fits(double grace_s) const;

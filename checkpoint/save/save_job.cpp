@@ -12,7 +12,6 @@
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_space.h"
 #include "checkpoint/save/best_save.h"
-#include "checkpoint/save/bundle_writer.h"
 #include "checkpoint/save/retention.h"
 #include "checkpoint/save/shard_report.h"
 #include "dist/agree.h"
@@ -26,6 +25,14 @@ std::optional<StateFile> readable_state_file(const std::filesystem::path& dir) {
   std::optional<StateFile> state;
   (void)fault_of([&] { state = read_state_file(dir); });
   return state;
+}
+
+/// Writes the bytes of an index under its temporary name; they are on disk when it returns.
+void stage_index(const std::string& prefix, std::string_view bytes) {
+  files::Writer file(index_path(prefix) + std::string(kTemporarySuffix));
+  file.append(bytes);
+  file.sync();
+  file.close();
 }
 
 bool reads_as(const std::string& path, int64_t num_bytes, uint32_t crc) {
@@ -172,7 +179,7 @@ void SaveJob::write_index() {
     (void)decode_index(bytes, index_path(prefix_));  // what no reader takes is no save
   index_bytes_ = static_cast<int64_t>(bytes.size());
   index_crc_ = crc32c(bytes);
-  stage_index(prefix_, std::string_view(bytes));
+  stage_index(prefix_, bytes);
   reached(SavePhase::kIndexWritten);
   std::error_code ignored;
   replaced_ = std::filesystem::exists(index_path(prefix_), ignored);

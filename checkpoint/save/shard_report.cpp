@@ -41,7 +41,6 @@ void require_complete(const StoredTensor& piece, BundleIndex* index) {
 
 std::string shard_report(const StagedShard& staged) {
   pb::ShardReport report;
-  report.set_shard_bytes(staged.num_bytes());
   for (const StagedShard::Slot& slot : staged.slots()) {
     auto* item = report.add_items();
     item->set_name(slot.piece->name);

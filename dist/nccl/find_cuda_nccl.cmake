@@ -1,6 +1,5 @@
 # Looks for the headers and libraries that the NCCL module needs: in the NVIDIA wheels beside LibTorch and in .venv first
 # (their NCCL is LibTorch's own, and a process can hold only one), then in a CUDA toolkit.
-#   LOCKSTEP_CUDA_PARTS     list of: include folders, libraries
 #   LOCKSTEP_CUDA_MISSING   what was not found; empty: all is there
 #   LOCKSTEP_CUDA_FOUND_IN  where, for the status line
 set(LOCKSTEP_CUDA_TOOLKIT /usr/local/cuda CACHE PATH "folder of a CUDA toolkit with NCCL (holds include and lib or lib64)")
@@ -51,5 +50,4 @@ if(NOT EXISTS "${LibTorch_ROOT_DIR}/lib/libc10_cuda.so" OR NOT EXISTS "${LibTorc
   list(APPEND LOCKSTEP_CUDA_MISSING "a LibTorch with CUDA (libc10_cuda.so)")
 endif()
 list(JOIN LOCKSTEP_CUDA_MISSING ", " LOCKSTEP_CUDA_MISSING)
-set(LOCKSTEP_CUDA_PARTS "${cudart_INCLUDE}" "${nccl_INCLUDE}")
 set(LOCKSTEP_CUDA_FOUND_IN "CUDA in ${cudart_INCLUDE}, NCCL in ${nccl_INCLUDE}")

@@ -42,8 +42,4 @@ at::Tensor quantize_weight(const at::Tensor& weight_OX, const at::Tensor& scales
       .to(at::kChar);
 }
 
-at::Tensor dequantize_weight(const at::Tensor& quantized_OX, const at::Tensor& scales) {
-  return quantized_OX.to(at::kFloat).mul_(beside(scales, quantized_OX));
-}
-
 }  // namespace lockstep::recal

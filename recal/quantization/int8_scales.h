@@ -40,7 +40,4 @@ at::Tensor weight_scales(const at::Tensor& weight_OX, bool per_output);
 /// q of each weight, int8 [O, X]. `scales` as weight_scales() gives them.
 at::Tensor quantize_weight(const at::Tensor& weight_OX, const at::Tensor& scales);
 
-/// scale * q, float32 [O, X]: bit-equal to what training computed with.
-at::Tensor dequantize_weight(const at::Tensor& quantized_OX, const at::Tensor& scales);
-
 }  // namespace lockstep::recal

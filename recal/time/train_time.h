@@ -17,7 +17,6 @@ struct TrainTime {
   int64_t step = 0;  ///< kStep
 
   static TrainTime at_epoch(const Decimal& epoch) { return {Kind::kEpoch, epoch, 0}; }
-  static TrainTime at_step(int64_t step) { return {Kind::kStep, Decimal(), step}; }
   static TrainTime run_end() { return {Kind::kRunEnd, Decimal(), 0}; }
 
   bool is_run_end() const { return kind == Kind::kRunEnd; }

@@ -47,8 +47,6 @@ class ChunkedAllReduce {
     ReduceOp op;
   };
 
-  int num_own_parts() const { return static_cast<int>(own_parts_.size()); }
-
   /// sources: this member's parts, num_items of Format::in each.
   void start_scatter(int lane, std::span<const std::byte* const> sources, int64_t num_items,
                      const Format& format);

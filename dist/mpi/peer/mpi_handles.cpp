@@ -46,17 +46,4 @@ int OwnedComm::num_ranks() const {
   return num_ranks;
 }
 
-OwnedPieceType::OwnedPieceType(int num_bytes, MPI_Aint stride_bytes) {
-  MPI_Datatype run = MPI_DATATYPE_NULL;
-  check_mpi(MPI_Type_contiguous(num_bytes, MPI_BYTE, &run), "MPI_Type_contiguous");
-  const int resized = MPI_Type_create_resized(run, 0, stride_bytes, &type_);
-  check_mpi(MPI_Type_free(&run), "MPI_Type_free");
-  check_mpi(resized, "MPI_Type_create_resized");
-  check_mpi(MPI_Type_commit(&type_), "MPI_Type_commit");
-}
-
-OwnedPieceType::~OwnedPieceType() {
-  if (type_ != MPI_DATATYPE_NULL) static_cast<void>(MPI_Type_free(&type_));
-}
-
 }  // namespace lockstep::dist::mpi

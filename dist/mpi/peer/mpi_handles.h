@@ -26,19 +26,4 @@ class OwnedComm {
   MPI_Comm comm_;
 };
 
-/// A run of bytes whose successor in a message lies `stride_bytes` later: one piece of a larger
-/// tensor. Strides are 64-bit, so that no count or displacement has to be.
-class OwnedPieceType {
- public:
-  OwnedPieceType(int num_bytes, MPI_Aint stride_bytes);
-  OwnedPieceType(const OwnedPieceType&) = delete;
-  OwnedPieceType& operator=(const OwnedPieceType&) = delete;
-  ~OwnedPieceType();
-
-  MPI_Datatype get() const { return type_; }
-
- private:
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
-};
-
 }  // namespace lockstep::dist::mpi

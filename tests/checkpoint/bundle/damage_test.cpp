@@ -1,5 +1,9 @@
 // Every byte of a save, changed or cut: verify finds it, and a restore never takes wrong values for
 // right.
+#include <map>
+#include <stdexcept>
+
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +13,8 @@
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/reader/verify.h"
 #include "checkpoint/restore/restore.h"
-#include "checkpoint/save/bundle_writer.h"
+#include "checkpoint/save/saver.h"
+#include "dist/self_communicator.h"
 #include "tests/checkpoint/bundle/file_damage.h"
 
 namespace lockstep::checkpoint {
@@ -173,23 +178,37 @@ TEST(Damage, ATensorBeyondTheFileIsRefusedBeforeMemoryIsTaken) {
   }
 }
 
+/// The first gap between two tensors of shard 0: its first and last byte, end exclusive.
+std::pair<int64_t, int64_t> first_gap(const std::string& prefix) {
+  const BundleIndex index = decode_index(tests::bytes_of(index_path(prefix)), prefix);
+  std::map<int64_t, int64_t> ends;  // by offset
+  for (const auto& [name, entry] : index.entries)
+    if (entry.shard == 0 && entry.num_bytes > 0) ends[entry.offset] = entry.end();
+  int64_t end = 0;
+  for (const auto& [offset, next_end] : ends) {
+    if (offset > end) return {end, offset};
+    end = next_end;
+  }
+  throw std::runtime_error("no gap in " + prefix);
+}
+
 TEST(Damage, BytesInAGapAreFound) {
   TemporaryFolder folder;
-  ShardWriter writer(shard_path(folder / "m-1", 0, 1), 0);
-  writer.append("a", at::ones({1}));
-  writer.append("b", at::ones({1}));
-  writer.finish();
-  writer.publish();
-  stage_index(folder / "m-1", {1, writer.entries()});
-  publish_index(folder / "m-1");
-  ASSERT_THAT(verify(folder / "m-1"), IsEmpty());
-  const std::string path = shard_path(folder / "m-1", 0, 1);
-  std::string bytes = tests::bytes_of(path);
-  ASSERT_EQ(bytes.size(), 4096U + 4);
-  bytes[2000] = 1;
-  tests::put_bytes(path, bytes);
-  EXPECT_THAT(verify(folder / "m-1"),
-              ElementsAre(HasSubstr("bytes 4 to 4096 between tensors are not zero")));
+  dist::SelfCommunicator alone;
+  const StateList state = {{"model/a", at::ones({1})}, {"model/b", at::ones({1})}};
+  ASSERT_TRUE(Saver({.prefix = folder.prefix()}, alone).save(state, 1).ok);
+  const std::string prefix = folder.prefix() + "-1", path = shard_path(prefix, 0, 1);
+  const auto [begin, end] = first_gap(prefix);
+  ASSERT_THAT(verify(prefix), IsEmpty());
+  for (const int64_t at : {begin, (begin + end) / 2, end - 1}) {
+    const std::string sound = tests::bytes_of(path);
+    std::string bytes = sound;
+    bytes[static_cast<size_t>(at)] = 1;
+    tests::put_bytes(path, bytes);
+    EXPECT_THAT(verify(prefix), ElementsAre(HasSubstr(fmt::format(
+                                    "bytes {} to {} between tensors are not zero", begin, end))));
+    tests::put_bytes(path, sound);
+  }
 }
 
 }  // namespace
