@@ -16,9 +16,10 @@ namespace lockstep::dist {
 namespace {
 
 /// The first items of `room`, which is made anew if it is too small.
-at::Tensor first_items(at::Tensor* room, int64_t num_items, const at::TensorOptions& options) {
-  if (!room->defined() || room->numel() < num_items) *room = at::empty({num_items}, options);
-  return room->narrow(0, 0, num_items);
+at::Tensor first_items(at::Tensor* scratch, int64_t num_items, const at::TensorOptions& options) {
+  if (!scratch->defined() || scratch->numel() < num_items)
+    *scratch = at::empty({num_items}, options);
+  return scratch->narrow(0, 0, num_items);
 }
 
 }  // namespace
@@ -44,11 +45,11 @@ void AllReduceBucket::set_kept(const uint8_t* bits, int64_t first_item) {
 void AllReduceBucket::keep_all() {
   kept_bits_.clear();
   num_kept_ = num_elements();
-  dropped_there_E_ = payload_ = packed_room_K_ = wire_room_ = at::Tensor();
+  dropped_there_E_ = payload_ = packed_scratch_K_ = wire_scratch_ = at::Tensor();
 }
 
 at::Tensor AllReduceBucket::packed_K() {
-  return first_items(&packed_room_K_, num_kept_, grads_E_.options());
+  return first_items(&packed_scratch_K_, num_kept_, grads_E_.options());
 }
 
 at::Tensor AllReduceBucket::find_largest() {
@@ -56,7 +57,7 @@ at::Tensor AllReduceBucket::find_largest() {
   return largest_magnitude(grads_E_);
 }
 
-at::Tensor AllReduceBucket::load(bool packed, double scale) {
+at::Tensor AllReduceBucket::pack(bool packed, double scale) {
   check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
   is_packed_ = packed;
   scale_ = scale;
@@ -69,18 +70,18 @@ at::Tensor AllReduceBucket::load(bool packed, double scale) {
   }
   if (wire_) {
     const at::Tensor rounded =
-        first_items(&wire_room_, payload_.numel(), grads_E_.options().dtype(*wire_));
+        first_items(&wire_scratch_, payload_.numel(), grads_E_.options().dtype(*wire_));
     largest_ = round_to_wire(payload_, scale, rounded);
     payload_ = rounded;
   }
   return payload_;
 }
 
-std::unique_ptr<Work> AllReduceBucket::send(Communicator& comm) {
+std::unique_ptr<Work> AllReduceBucket::launch(Communicator& comm) {
   return comm.all_reduce(payload_, ReduceOp::kSum);
 }
 
-bool AllReduceBucket::unload(int64_t num_samples) {
+bool AllReduceBucket::unpack(int64_t num_samples) {
   const at::Tensor sums = is_packed_ ? packed_K() : grads_E_;
   if (wire_) widen_from_wire(payload_, scale_, sums);
   if (!is_packed_) zero_dropped();

@@ -26,13 +26,13 @@ class AllReduceBucket final : public BucketReduction {
 
   int64_t num_elements() const { return grads_E_.numel(); }
   int64_t dense_bytes() const override { return static_cast<int64_t>(grads_E_.nbytes()); }
-  int64_t travelling_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
+  int64_t payload_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
 
-  at::Tensor load(bool packed, double scale = 1) override;
+  at::Tensor pack(bool packed, double scale = 1) override;
   const at::Tensor& largest() const override { return largest_; }
   at::Tensor find_largest() override;
-  std::unique_ptr<Work> send(Communicator& comm) override;
-  bool unload(int64_t num_samples) override;
+  std::unique_ptr<Work> launch(Communicator& comm) override;
+  bool unpack(int64_t num_samples) override;
   at::Tensor means_E() const override { return grads_E_; }
 
  private:
@@ -44,13 +44,13 @@ class AllReduceBucket final : public BucketReduction {
   std::vector<uint8_t> kept_bits_;
   int64_t num_kept_;
   at::Tensor dropped_there_E_;  ///< bool, on a device; undefined on the CPU and while all are kept
-  // of the last load()
+  // of the last pack()
   bool is_packed_ = false;
   double scale_ = 1;
   at::Tensor largest_;
   at::Tensor payload_;
   // room, made at first need
-  at::Tensor packed_room_K_, wire_room_;
+  at::Tensor packed_scratch_K_, wire_scratch_;
 };
 
 }  // namespace lockstep::dist

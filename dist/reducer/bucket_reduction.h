@@ -12,8 +12,8 @@ namespace lockstep::dist {
 
 /// Carries one bucket's gradients to the reduction and back:
 ///
-///   carrier.load(packed, scale);  work = carrier.send(comm);  work->wait();
-///   finite = carrier.unload(num_samples);
+///   reduction.pack(packed, scale);  work = reduction.launch(comm);  work->wait();
+///   finite = reduction.unpack(num_samples);
 ///
 /// Symbols: [E] = elements of the bucket. Afterwards the gradients that concern this rank are sum
 /// over ranks / num_samples where kept, and +0 elsewhere; with one wire type all carriers and ways
@@ -27,7 +27,7 @@ namespace lockstep::dist {
 ///           without cancellation: 2 roundings, 2^-7 for bfloat16, 2^-10 for float16 (whose scaled
 ///           sums beyond 65504 are infinite, so that the step does not count).
 ///
-/// load(), send() and unload() in turn, one thread at a time.
+/// pack(), launch() and unpack() in turn, one thread at a time.
 class BucketReduction {
  public:
   virtual ~BucketReduction() = default;
@@ -43,25 +43,25 @@ class BucketReduction {
 
   /// Bytes that travel if all gradients do, as they are.
   virtual int64_t dense_bytes() const = 0;
-  /// Bytes of what the last load() gave.
-  virtual int64_t travelling_bytes() const = 0;
+  /// Bytes of what the last pack() gave.
+  virtual int64_t payload_bytes() const = 0;
 
   /// What is to be reduced. packed: only if can_pack(). scale: a power of two, equal on all ranks
   /// (dist/reducer/wire_scale.h); without a wire type it has no effect.
-  virtual at::Tensor load(bool packed, double scale = 1) = 0;
-  /// The largest magnitude of the gradients of the last load(), 0-dimensional float64 on their
+  virtual at::Tensor pack(bool packed, double scale = 1) = 0;
+  /// The largest magnitude of the gradients of the last pack(), 0-dimensional float64 on their
   /// device, not scaled; infinite if one did not fit. Only with a wire type. On the CPU gradients
   /// that are not kept do not count.
   virtual const at::Tensor& largest() const = 0;
   /// The same of what stands in the gradients now, whose dropped elements become 0 on the CPU.
   virtual at::Tensor find_largest() = 0;
-  /// Starts the reduction of what load() gave. Collective.
-  virtual std::unique_ptr<Work> send(Communicator& comm) = 0;
+  /// Starts the reduction of what pack() gave. Collective.
+  virtual std::unique_ptr<Work> launch(Communicator& comm) = 0;
   /// After the reduction: the means into the gradients. False if a kept one that concerns this rank
   /// is not finite; on a device always true, as the host would wait for the answer: all_finite()
   /// (dist/bucket/mean_gradient.h) of all carriers' means_E() tells.
-  virtual bool unload(int64_t num_samples) = 0;
-  /// The gradients that concern this rank, which unload() makes means.
+  virtual bool unpack(int64_t num_samples) = 0;
+  /// The gradients that concern this rank, which unpack() makes means.
   virtual at::Tensor means_E() const = 0;
 };
 

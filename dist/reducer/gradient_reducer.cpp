@@ -45,8 +45,8 @@ GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& bu
       was_named_(params.size(), false) {}
 
 void GradientReducer::follow_buffers() {
-  if (!traffic_.follow(buffers_)) return;
-  ready_tracker_.follow(traffic_.buckets());
+  if (!traffic_.rebuild(buffers_)) return;
+  ready_tracker_.rebuild(traffic_.buckets());
   hooks_.reset();
   if (params_ != nullptr)
     hooks_ = std::make_unique<GradientHooks>(*params_, [this](int64_t i) { on_gradient(i); });
@@ -87,7 +87,7 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   finds_bound_ = traffic_.lacks_bound();  // then nothing can be sent before all is complete
   overlaps_ = overlaps_now() && !finds_bound_;
   if (overlaps_ && thread_ == nullptr)
-    thread_ = std::make_unique<CommunicationThread>([this](size_t i) { traffic_.send(i); });
+    thread_ = std::make_unique<CommunicationThread>([this](size_t i) { traffic_.launch(i); });
   begin_ = Clock::now();
   bytes_before_ = comm_.bytes_reduced();
   if (overlaps_) thread_->begin();
@@ -95,26 +95,26 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
 }
 
 void GradientReducer::on_gradient(int64_t param) {
-  if (is_armed_ && ready_tracker_.arrive(param) && overlaps_)
+  if (is_armed_ && ready_tracker_.mark_ready(param) && overlaps_)
     thread_->release(ready_tracker_.num_complete());
 }
 
-void GradientReducer::send_all(std::optional<int64_t> divisor) {
-  if (overlaps_ && traffic_.can_prepare() && ready_tracker_.num_complete() > 0)
-    send_beside(divisor);
+void GradientReducer::launch_all(std::optional<int64_t> divisor) {
+  if (overlaps_ && traffic_.can_pack_beside() && ready_tracker_.num_complete() > 0)
+    launch_beside(divisor);
   for (size_t bucket = overlaps_ ? thread_->end() : 0; bucket < traffic_.buckets().size(); ++bucket)
-    traffic_.send(bucket);
+    traffic_.launch(bucket);
   traffic_.wait();
 }
 
-/// While the thread sends the rest, this one prepares what it will send and unloads what it sent.
-void GradientReducer::send_beside(std::optional<int64_t> divisor) {
+/// While the thread sends the rest, this one prepares what it will send and unpacks what it sent.
+void GradientReducer::launch_beside(std::optional<int64_t> divisor) {
   const size_t num_buckets = traffic_.buckets().size();
   thread_->release(num_buckets);
-  for (size_t bucket = 0; bucket < num_buckets; ++bucket) traffic_.prepare(bucket);
+  for (size_t bucket = 0; bucket < num_buckets; ++bucket) traffic_.pack(bucket);
   for (size_t bucket = 0; bucket < num_buckets; ++bucket) {
     if (!thread_->wait_for(bucket + 1)) return;  // end() tells why
-    if (divisor) traffic_.unload(bucket, *divisor);
+    if (divisor) traffic_.unpack(bucket, *divisor);
   }
 }
 
@@ -124,7 +124,7 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   is_armed_ = false;
   const auto start = Clock::now();
   if (finds_bound_) find_bound();
-  send_all(share.gradient_divisor);
+  launch_all(share.gradient_divisor);
   at::Tensor share_V = to_numbers(share, comm_.device());
   if (traffic_.scales()) share_V = at::cat({share_V, traffic_.largest()});
   comm_.all_reduce(share_V, ReduceOp::kSum)->wait_on_host();

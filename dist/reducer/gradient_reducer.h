@@ -136,8 +136,8 @@ class GradientReducer {
   bool may_overlap() const;
   bool overlaps_now() const;
   void on_gradient(int64_t param);
-  void send_all(std::optional<int64_t> divisor);
-  void send_beside(std::optional<int64_t> divisor);
+  void launch_all(std::optional<int64_t> divisor);
+  void launch_beside(std::optional<int64_t> divisor);
   void take_means(int64_t divisor, GlobalStepStats* totals);
   void find_bound();
   void name_missing();

@@ -100,30 +100,30 @@ std::vector<Bucket> GradientTraffic::cut(const std::vector<FlatBuffer>& buffers)
              : cut_into_buckets(buffers, options_.bucket_bytes);
 }
 
-std::unique_ptr<BucketReduction> GradientTraffic::make_carrier(const Bucket& bucket,
-                                                               const FlatBuffer& buffer) {
+std::unique_ptr<BucketReduction> GradientTraffic::make_reduction(const Bucket& bucket,
+                                                                 const FlatBuffer& buffer) {
   const at::Tensor grads_E = buffer.grads_E.narrow(0, bucket.begin_E, bucket.num_elements());
   const auto wire = wire_type(options_.comm_dtype, comm_.world_size());
   if (!shards_) return std::make_unique<AllReduceBucket>(grads_E, wire);
   auto reduction = std::make_unique<ReduceScatterBucket>(
       grads_E, cut_into_pieces(bucket, buffer, row_E_by_param_, comm_.world_size()), comm_.rank(),
       wire, group_);
-  piece_carriers_.push_back(reduction.get());
+  reduce_scatters_.push_back(reduction.get());
   return reduction;
 }
 
-bool GradientTraffic::follow(const std::vector<FlatBuffer>& buffers) {
+bool GradientTraffic::rebuild(const std::vector<FlatBuffer>& buffers) {
   if (is_followed(buffers)) return false;
   follows_any_ = true;
   followed_grads_.clear();
   for (const FlatBuffer& buffer : buffers) followed_grads_.push_back(buffer.grads_E);
   buckets_ = cut(buffers);
-  piece_carriers_.clear();
+  reduce_scatters_.clear();
   bucket_reductions_.clear();
   for (const Bucket& bucket : buckets_)
-    bucket_reductions_.push_back(make_carrier(bucket, buffers[bucket.buffer]));
+    bucket_reductions_.push_back(make_reduction(bucket, buffers[bucket.buffer]));
   times_.assign(buckets_.size(), {});
-  loads_ = std::make_unique<std::atomic<Load>[]>(buckets_.size());
+  pack_states_ = std::make_unique<std::atomic<PackState>[]>(buckets_.size());
   masks_changed_ = false;
   packing_.follow(std::vector<bool>(buckets_.size(), false), 0);
   return true;
@@ -157,7 +157,7 @@ std::vector<Region> GradientTraffic::owned() const {
     const Bucket& bucket = buckets_[i];
     Region own{bucket.buffer, bucket.begin_E, bucket.end_E};
     if (shards_) {
-      const BucketShards& pieces = piece_carriers_[i]->pieces();
+      const BucketShards& pieces = reduce_scatters_[i]->pieces();
       own.begin_E = bucket.begin_E + pieces.begin(comm_.rank());
       own.end_E = own.begin_E + pieces.size(comm_.rank());
     }
@@ -178,8 +178,8 @@ uint64_t GradientTraffic::fingerprint() const {
 }
 
 void GradientTraffic::begin_step() {
-  for (size_t i = 0; i < buckets_.size(); ++i) loads_[i].store(Load::kNone);
-  num_unloaded_ = 0;
+  for (size_t i = 0; i < buckets_.size(); ++i) pack_states_[i].store(PackState::kNone);
+  num_unpacked_ = 0;
   all_finite_ = true;
   if (!masks_changed_) return;
   masks_changed_ = false;
@@ -194,33 +194,33 @@ void GradientTraffic::begin_step() {
   packing_.follow(std::move(can_pack), now);
 }
 
-void GradientTraffic::prepare(size_t bucket) {
-  std::atomic<Load>& load = loads_[bucket];
-  Load before = Load::kNone;
-  if (!load.compare_exchange_strong(before, Load::kUnderWay)) {
-    load.wait(Load::kUnderWay);
-    check(load == Load::kDone, "another thread could not prepare a bucket");
+void GradientTraffic::pack(size_t bucket) {
+  std::atomic<PackState>& state = pack_states_[bucket];
+  PackState before = PackState::kNone;
+  if (!state.compare_exchange_strong(before, PackState::kUnderWay)) {
+    state.wait(PackState::kUnderWay);
+    check(state == PackState::kDone, "another thread could not prepare a bucket");
     return;
   }
   times_[bucket].start = Clock::now();
   try {
-    bucket_reductions_[bucket]->load(packing_.packs(bucket), scale_.value());
-    load = Load::kDone;
+    bucket_reductions_[bucket]->pack(packing_.packs(bucket), scale_.value());
+    state = PackState::kDone;
   } catch (...) {
-    load = Load::kFailed;
-    load.notify_all();
+    state = PackState::kFailed;
+    state.notify_all();
     throw;
   }
-  times_[bucket].loaded = Clock::now();
-  load.notify_all();
+  times_[bucket].packed = Clock::now();
+  state.notify_all();
 }
 
-void GradientTraffic::send(size_t bucket) {
-  prepare(bucket);
-  SendTimes& times = times_[bucket];
-  times.sent = Clock::now();
+void GradientTraffic::launch(size_t bucket) {
+  pack(bucket);
+  BucketTimes& times = times_[bucket];
+  times.launched = Clock::now();
   with_bucket("reducing", bucket, [&] {
-    std::unique_ptr<Work> work = bucket_reductions_[bucket]->send(comm_);
+    std::unique_ptr<Work> work = bucket_reductions_[bucket]->launch(comm_);
     if (comm_.is_asynchronous())
       under_way_.push_back(std::move(work));
     else
@@ -256,16 +256,16 @@ void GradientTraffic::wait() {
   under_way_.clear();
 }
 
-void GradientTraffic::unload(size_t bucket, int64_t divisor) {
-  check(bucket == num_unloaded_, "buckets are unloaded in turn");
+void GradientTraffic::unpack(size_t bucket, int64_t divisor) {
+  check(bucket == num_unpacked_, "buckets are unpacked in turn");
   const auto start = Clock::now();
-  all_finite_ = bucket_reductions_[bucket]->unload(divisor) && all_finite_;
-  times_[bucket].unload_s = seconds_between(start, Clock::now());
-  ++num_unloaded_;
+  all_finite_ = bucket_reductions_[bucket]->unpack(divisor) && all_finite_;
+  times_[bucket].unpack_s = seconds_between(start, Clock::now());
+  ++num_unpacked_;
 }
 
 bool GradientTraffic::take_means(int64_t divisor) {
-  while (num_unloaded_ < bucket_reductions_.size()) unload(num_unloaded_, divisor);
+  while (num_unpacked_ < bucket_reductions_.size()) unpack(num_unpacked_, divisor);
   if (comm_.device().is_cpu()) return all_finite_;
   std::vector<at::Tensor> means;
   for (const auto& reduction : bucket_reductions_) means.push_back(reduction->means_E());
@@ -275,13 +275,13 @@ bool GradientTraffic::take_means(int64_t divisor) {
 void GradientTraffic::count(Clock::time_point finish_start, GlobalStepStats* totals) const {
   int64_t gradient_bytes = 0;
   for (size_t i = 0; i < bucket_reductions_.size(); ++i) {
-    const SendTimes& times = times_[i];
-    gradient_bytes += bucket_reductions_[i]->travelling_bytes();
+    const BucketTimes& times = times_[i];
+    gradient_bytes += bucket_reductions_[i]->payload_bytes();
     totals->bytes_saved +=
-        bucket_reductions_[i]->dense_bytes() - bucket_reductions_[i]->travelling_bytes();
-    totals->reduce_s += seconds_between(times.sent, times.reduced);
+        bucket_reductions_[i]->dense_bytes() - bucket_reductions_[i]->payload_bytes();
+    totals->reduce_s += seconds_between(times.launched, times.reduced);
     totals->overlapped_s +=
-        std::max(0.0, seconds_between(times.sent, std::min(times.reduced, finish_start)));
+        std::max(0.0, seconds_between(times.launched, std::min(times.reduced, finish_start)));
   }
   // A reduce_scatter is half of an all_reduce.
   const int64_t twice_sent = 2 * totals->bytes_reduced - (shards_ ? gradient_bytes : 0);
@@ -289,9 +289,9 @@ void GradientTraffic::count(Clock::time_point finish_start, GlobalStepStats* tot
 }
 
 void GradientTraffic::gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals) {
-  for (size_t i = 0; i < piece_carriers_.size(); ++i) {
+  for (size_t i = 0; i < reduce_scatters_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
-    const ReduceScatterBucket& reduction = *piece_carriers_[i];
+    const ReduceScatterBucket& reduction = *reduce_scatters_[i];
     const at::Tensor values_E =
         buffers[bucket.buffer].values_E.narrow(0, bucket.begin_E, bucket.num_elements());
     const bool packed = !masks_changed_ && packing_.packs(i);
@@ -307,9 +307,9 @@ void GradientTraffic::gather(const std::vector<FlatBuffer>& buffers, GatherTotal
 bool GradientTraffic::learn() {
   if (!packing_.is_measuring()) return false;
   std::vector<ItemSeconds> seconds;
-  for (const SendTimes& times : times_)
-    seconds.push_back({.alone_s = seconds_between(times.start, times.loaded) + times.unload_s,
-                       .together_s = seconds_between(times.sent, times.reduced)});
+  for (const BucketTimes& times : times_)
+    seconds.push_back({.alone_s = seconds_between(times.start, times.packed) + times.unpack_s,
+                       .together_s = seconds_between(times.launched, times.reduced)});
   return packing_.add_step(seconds, comm_);
 }
 

@@ -27,11 +27,11 @@ namespace lockstep::dist {
 /// The gradients of all buffers on their way to the mean and back: what travels, in which buckets
 /// and in which form. GradientReducer says when.
 ///
-///   begin_step();  send(0);  send(1);  ...  wait();  take_means(n);  count(...);  learn();
+///   begin_step();  launch(0);  launch(1);  ...  wait();  take_means(n);  count(...);  learn();
 ///
-/// Collective: begin_step() (after new masks), send(), learn() (at the end of a trial). One thread
-/// at a time; but while another one sends, this one may prepare() buckets that are complete, and
-/// unload() those that were sent.
+/// Collective: begin_step() (after new masks), launch(), learn() (at the end of a trial). One
+/// thread at a time; but while another one sends, this one may pack() buckets that are complete,
+/// and unpack() those that were sent.
 class GradientTraffic {
  public:
   using Clock = std::chrono::steady_clock;
@@ -41,7 +41,7 @@ class GradientTraffic {
   GradientTraffic(Communicator& comm, const ParamTable* params, const SyncOptions& options);
 
   /// Takes these buffers, if they are others than before: new buckets, without masks. True if so.
-  bool follow(const std::vector<FlatBuffer>& buffers);
+  bool rebuild(const std::vector<FlatBuffer>& buffers);
   /// GradientReducer::set_kept(), after follow().
   void set_kept(const std::vector<FlatBuffer>& buffers, size_t buffer,
                 std::span<const uint8_t> bits);
@@ -61,7 +61,7 @@ class GradientTraffic {
   void begin_step();
   /// Whether gradients are scaled on their way (dist/reducer/wire_scale.h).
   bool scales() const { return scale_.is_used(); }
-  /// Whether find_bound() comes before the first send() of this step.
+  /// Whether find_bound() comes before the first launch() of this step.
   bool lacks_bound() const { return scale_.lacks_bound(); }
   /// Asks all ranks for this step's bound, once the gradients are complete. Collective.
   void find_bound();
@@ -69,16 +69,16 @@ class GradientTraffic {
   /// sum over ranks is the bound that follow_bound() takes after take_means().
   at::Tensor largest() const;
   void follow_bound(double bound) { scale_.follow(bound); }
-  /// Whether prepare() may be ahead of send(): each bucket has room of its own.
-  bool can_prepare() const { return comm_.device().is_cpu() && !shards_; }
+  /// Whether pack() may be ahead of launch(): each bucket has room of its own.
+  bool can_pack_beside() const { return comm_.device().is_cpu() && !shards_; }
   /// Packs and rounds one complete bucket, unless another thread has done or does so.
-  void prepare(size_t bucket);
+  void pack(size_t bucket);
   /// Starts the reduction of one bucket, prepared if need be, and waits for it unless the
   /// communicator is asynchronous. Errors name the bucket, as those of wait() and gather().
-  void send(size_t bucket);
+  void launch(size_t bucket);
   /// Makes means of one bucket's sums, as take_means() does, which leaves it out then.
-  void unload(size_t bucket, int64_t divisor);
-  /// Waits for what send() only started.
+  void unpack(size_t bucket, int64_t divisor);
+  /// Waits for what launch() only started.
   void wait();
   /// Sums become means over num_samples (or are divided by what else is given), zero where dropped.
   /// False if one is not finite, of those that this rank gets.
@@ -95,15 +95,15 @@ class GradientTraffic {
   StateList state();
 
  private:
-  struct SendTimes {
-    Clock::time_point start, loaded, sent, reduced;
-    double unload_s = 0;
+  struct BucketTimes {
+    Clock::time_point start, packed, launched, reduced;
+    double unpack_s = 0;
   };
-  enum class Load { kNone, kUnderWay, kDone, kFailed };
+  enum class PackState { kNone, kUnderWay, kDone, kFailed };
 
   bool is_followed(const std::vector<FlatBuffer>& buffers) const;
   std::vector<Bucket> cut(const std::vector<FlatBuffer>& buffers) const;
-  std::unique_ptr<BucketReduction> make_carrier(const Bucket& bucket, const FlatBuffer& buffer);
+  std::unique_ptr<BucketReduction> make_reduction(const Bucket& bucket, const FlatBuffer& buffer);
   uint64_t fingerprint() const;
   std::string text_of(size_t bucket) const;
   /// Runs a part; an error of it tells what was done with which bucket.
@@ -121,11 +121,11 @@ class GradientTraffic {
   std::vector<Bucket> buckets_;
   // by bucket
   std::vector<std::unique_ptr<BucketReduction>> bucket_reductions_;
-  std::vector<ReduceScatterBucket*> piece_carriers_;  ///< the same ones; empty without shards
-  std::vector<SendTimes> times_;
-  std::unique_ptr<std::atomic<Load>[]> loads_;
-  size_t num_unloaded_ = 0;  ///< in this step: these and none behind them
-  bool all_finite_ = true;   ///< of the unloaded ones
+  std::vector<ReduceScatterBucket*> reduce_scatters_;  ///< the same ones; empty without shards
+  std::vector<BucketTimes> times_;
+  std::unique_ptr<std::atomic<PackState>[]> pack_states_;
+  size_t num_unpacked_ = 0;  ///< in this step: these and none behind them
+  bool all_finite_ = true;   ///< of the unpacked ones
   bool masks_changed_ = false;
   PackingChoice packing_;
   WireScale scale_;

@@ -8,7 +8,7 @@
 
 namespace lockstep::dist {
 
-void ReadyTracker::follow(const std::vector<Bucket>& buckets) {
+void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
   int64_t last_param = -1;
   for (const Bucket& bucket : buckets)
     for (const int64_t param : bucket.params) last_param = std::max(last_param, param);
@@ -32,7 +32,7 @@ void ReadyTracker::begin() {
   num_complete_ = 0;
 }
 
-bool ReadyTracker::arrive(int64_t param) {
+bool ReadyTracker::mark_ready(int64_t param) {
   if (param < 0 || static_cast<size_t>(param) >= num_params_) return false;
   Param& arrived = params_[static_cast<size_t>(param)];
   if (arrived.buckets.empty()) return false;

@@ -13,18 +13,19 @@ namespace lockstep::dist {
 
 /// Which gradients of the backward pass under way are there, and so which buckets are complete.
 ///
-/// follow() and begin() while no backward runs; arrive() from any of its threads; the rest from any
-/// thread. What a thread wrote before arrive() is visible to whoever sees the bucket as complete.
+/// rebuild() and begin() while no backward runs; mark_ready() from any of its threads; the rest
+/// from any thread. What a thread wrote before mark_ready() is visible to whoever sees the bucket
+/// as complete.
 class ReadyTracker {
  public:
   /// Other buckets from now on, in the order in which they will be sent.
-  void follow(const std::vector<Bucket>& buckets);
+  void rebuild(const std::vector<Bucket>& buckets);
   /// No gradient is there.
   void begin();
 
   /// The gradient of this parameter is there. True if num_complete() grew. A parameter in no bucket
   /// does not count. Throws Error(kBug) if it was there already: then its bucket may be on its way.
-  bool arrive(int64_t param);
+  bool mark_ready(int64_t param);
 
   /// Buckets 0 to this one, exclusive, are complete: those behind a gap wait for it.
   size_t num_complete() const;

@@ -80,7 +80,7 @@ at::Tensor ReduceScatterBucket::find_largest() {
   return largest_magnitude(grads_E_);
 }
 
-at::Tensor ReduceScatterBucket::load(bool packed, double scale) {
+at::Tensor ReduceScatterBucket::pack(bool packed, double scale) {
   check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
   is_packed_ = packed;
   scale_ = scale;
@@ -97,7 +97,7 @@ at::Tensor ReduceScatterBucket::arrival_K() const {
   return is_packed_ || wire_ ? slot(payload_, rank_) : own_window_K_;
 }
 
-std::unique_ptr<Work> ReduceScatterBucket::send(Communicator& comm) {
+std::unique_ptr<Work> ReduceScatterBucket::launch(Communicator& comm) {
   comm.reduce_scatter(arrival_K(), payload_)->wait();
   take();
   return std::make_unique<DoneWork>();
@@ -140,7 +140,7 @@ void ReduceScatterBucket::zero_dropped() {
     own_E_.masked_fill_(dropped_there_, 0);
 }
 
-bool ReduceScatterBucket::unload(int64_t num_samples) {
+bool ReduceScatterBucket::unpack(int64_t num_samples) {
   return divide_and_check(own_E_, num_samples);
 }
 

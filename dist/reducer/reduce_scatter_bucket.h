@@ -21,7 +21,7 @@ namespace lockstep::dist {
 /// slots are of one size, so a message has up to N * K - E items more than it needs. Equal pieces
 /// travel from the gradients' own memory, others by way of `room`, which all carriers share.
 ///
-/// send() orders all that follows on the stream (on the CPU: the caller) after the reduction, so
+/// launch() orders all that follows on the stream (on the CPU: the caller) after the reduction, so
 /// that the room is free again.
 class ReduceScatterBucket final : public BucketReduction {
  public:
@@ -38,13 +38,13 @@ class ReduceScatterBucket final : public BucketReduction {
 
   /// N * K of the gradients' type.
   int64_t dense_bytes() const override;
-  int64_t travelling_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
+  int64_t payload_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
 
-  at::Tensor load(bool packed, double scale = 1) override;
+  at::Tensor pack(bool packed, double scale = 1) override;
   const at::Tensor& largest() const override { return largest_; }
   at::Tensor find_largest() override;
-  std::unique_ptr<Work> send(Communicator& comm) override;
-  bool unload(int64_t num_samples) override;
+  std::unique_ptr<Work> launch(Communicator& comm) override;
+  bool unpack(int64_t num_samples) override;
   at::Tensor means_E() const override { return own_E_; }
 
   const BucketShards& pieces() const { return pieces_; }
@@ -69,7 +69,7 @@ class ReduceScatterBucket final : public BucketReduction {
   ShardMasks kept_;
   at::Tensor own_E_, own_window_K_;  ///< parts of grads_E_
   at::Tensor dropped_there_;         ///< bool, of own_E_: on a device, while not all are kept
-  // of the last load()
+  // of the last pack()
   bool is_packed_ = false;
   double scale_ = 1;
   at::Tensor largest_;

@@ -31,9 +31,9 @@ at::Tensor numbers(at::ScalarType dtype = at::kFloat) {
 
 /// What a world of `num_ranks` ranks with equal gradients would make of them.
 bool carry(AllReduceBucket* bucket, bool packed, int64_t num_samples, int num_ranks = 1) {
-  const at::Tensor travelling = bucket->load(packed);
+  const at::Tensor travelling = bucket->pack(packed);
   travelling.copy_(travelling.to(at::kFloat) * num_ranks);
-  return bucket->unload(num_samples);
+  return bucket->unpack(num_samples);
 }
 
 TEST(AllReduceBucket, DenseGradientsTravelThemselves) {
@@ -41,11 +41,11 @@ TEST(AllReduceBucket, DenseGradientsTravelThemselves) {
   const at::Tensor expected = grads * 2 / 3;
   AllReduceBucket bucket(grads, {});
   EXPECT_FALSE(bucket.can_pack());
-  EXPECT_EQ(bucket.load(false).data_ptr(), grads.data_ptr());
-  EXPECT_EQ(bucket.travelling_bytes(), kElements * 4);
+  EXPECT_EQ(bucket.pack(false).data_ptr(), grads.data_ptr());
+  EXPECT_EQ(bucket.payload_bytes(), kElements * 4);
   EXPECT_TRUE(carry(&bucket, false, 3, 2));
   EXPECT_TRUE(grads.equal(expected));
-  EXPECT_THROW(bucket.load(true), Error) << "nothing to leave out";
+  EXPECT_THROW(bucket.pack(true), Error) << "nothing to leave out";
 }
 
 TEST(AllReduceBucket, PackedGradientsAreTheKeptOnesInOrder) {
@@ -54,8 +54,8 @@ TEST(AllReduceBucket, PackedGradientsAreTheKeptOnesInOrder) {
   AllReduceBucket bucket(grads, {});
   bucket.set_kept(every_third(kElements).data(), 0);
   EXPECT_TRUE(bucket.can_pack());
-  EXPECT_TRUE(bucket.load(true).equal(kept));
-  EXPECT_EQ(bucket.travelling_bytes(), 26 * 4);
+  EXPECT_TRUE(bucket.pack(true).equal(kept));
+  EXPECT_EQ(bucket.payload_bytes(), 26 * 4);
   EXPECT_TRUE(carry(&bucket, true, 4));
   at::Tensor expected = at::zeros({kElements});
   expected.slice(0, 0, kElements, 3).copy_(kept / 4);
@@ -71,12 +71,12 @@ TEST(AllReduceBucket, PackedIsDenseBitForBit) {
         const std::vector<uint8_t> bits = every_third(first_item + kElements);
         at::Tensor dense = numbers(dtype), packed = numbers(dtype);
         AllReduceBucket dense_carrier(dense, wire), packed_carrier(packed, wire);
-        dense_carrier.set_kept(bits.data(), first_item);
-        packed_carrier.set_kept(bits.data(), first_item);
+        dense_reduction.set_kept(bits.data(), first_item);
+        packed_reduction.set_kept(bits.data(), first_item);
         EXPECT_TRUE(carry(&dense_carrier, false, 7, 3));
         EXPECT_TRUE(carry(&packed_carrier, true, 7, 3));
         EXPECT_TRUE(packed.equal(dense)) << packed << dense;
-        EXPECT_LT(packed_carrier.travelling_bytes() * 2, dense_carrier.travelling_bytes());
+        EXPECT_LT(packed_reduction.payload_bytes() * 2, dense_reduction.payload_bytes());
         for (int64_t i = 0; i < kElements; ++i) {
           const double value = packed[i].item<double>();
           if ((first_item + i) % 3 != 0)
@@ -89,10 +89,10 @@ TEST(AllReduceBucket, PackedIsDenseBitForBit) {
 
 TEST(AllReduceBucket, OnlyNarrowerTypesAreWires) {
   AllReduceBucket bucket(numbers(at::kBFloat16), at::kHalf);
-  EXPECT_EQ(bucket.load(false).scalar_type(), at::kBFloat16);
+  EXPECT_EQ(bucket.pack(false).scalar_type(), at::kBFloat16);
   AllReduceBucket narrowed(numbers(), at::kHalf);
   EXPECT_EQ(narrowed.load(false).scalar_type(), at::kHalf);
-  EXPECT_EQ(narrowed.travelling_bytes(), kElements * 2);
+  EXPECT_EQ(narrowed.payload_bytes(), kElements * 2);
 }
 
 TEST(AllReduceBucket, AWireRoundsToNearestBeforeAndAfterTheSum) {
@@ -135,8 +135,8 @@ TEST(AllReduceBucket, MasksComeAndGo) {
   EXPECT_FALSE(bucket.can_pack());
   bucket.set_kept(none.data(), 0);
   EXPECT_TRUE(bucket.can_pack());
-  EXPECT_EQ(bucket.load(true).numel(), 0);
-  EXPECT_TRUE(bucket.unload(1));
+  EXPECT_EQ(bucket.pack(true).numel(), 0);
+  EXPECT_TRUE(bucket.unpack(1));
   EXPECT_TRUE(grads.equal(at::zeros({16})));
   bucket.keep_all();
   grads.fill_(6);

@@ -22,76 +22,76 @@ std::vector<Bucket> buckets_with(const std::vector<std::vector<int64_t>>& params
 
 TEST(ReadyTracker, ABucketIsCompleteWithItsLastParameter) {
   ReadyTracker arrivals;
-  arrivals.follow(buckets_with({{3, 2}, {1, 0}}));
+  arrivals.rebuild(buckets_with({{3, 2}, {1, 0}}));
   EXPECT_FALSE(arrivals.any());
-  EXPECT_FALSE(arrivals.arrive(3));
+  EXPECT_FALSE(arrivals.mark_ready(3));
   EXPECT_TRUE(arrivals.any());
   EXPECT_EQ(arrivals.num_complete(), 0U);
-  EXPECT_TRUE(arrivals.arrive(2));
+  EXPECT_TRUE(arrivals.mark_ready(2));
   EXPECT_EQ(arrivals.num_complete(), 1U);
   EXPECT_THAT(arrivals.missing(), ElementsAre(0, 1));
 }
 
 TEST(ReadyTracker, BucketsBehindAGapWait) {
   ReadyTracker arrivals;
-  arrivals.follow(buckets_with({{2}, {1}, {0}}));
-  EXPECT_FALSE(arrivals.arrive(0));
-  EXPECT_FALSE(arrivals.arrive(1));
+  arrivals.rebuild(buckets_with({{2}, {1}, {0}}));
+  EXPECT_FALSE(arrivals.mark_ready(0));
+  EXPECT_FALSE(arrivals.mark_ready(1));
   EXPECT_EQ(arrivals.num_complete(), 0U);
-  EXPECT_TRUE(arrivals.arrive(2));
+  EXPECT_TRUE(arrivals.mark_ready(2));
   EXPECT_EQ(arrivals.num_complete(), 3U);
   EXPECT_THAT(arrivals.missing(), IsEmpty());
 }
 
 TEST(ReadyTracker, OneParameterMayCompleteSeveralBuckets) {
   ReadyTracker arrivals;
-  arrivals.follow(buckets_with({{1}, {1}, {1, 0}}));
-  EXPECT_TRUE(arrivals.arrive(1));
+  arrivals.rebuild(buckets_with({{1}, {1}, {1, 0}}));
+  EXPECT_TRUE(arrivals.mark_ready(1));
   EXPECT_EQ(arrivals.num_complete(), 2U);
 }
 
 TEST(ReadyTracker, BucketsWithoutParametersAreNeverComplete) {
   ReadyTracker arrivals;
-  arrivals.follow(buckets_with({{0}, {}, {1}}));
-  arrivals.arrive(0);
-  arrivals.arrive(1);
+  arrivals.rebuild(buckets_with({{0}, {}, {1}}));
+  arrivals.mark_ready(0);
+  arrivals.mark_ready(1);
   EXPECT_EQ(arrivals.num_complete(), 1U);
 }
 
 TEST(ReadyTracker, ParametersInNoBucketDoNotCount) {
   ReadyTracker arrivals;
-  arrivals.follow(buckets_with({{2}}));
-  EXPECT_FALSE(arrivals.arrive(1));
-  EXPECT_FALSE(arrivals.arrive(1));
-  EXPECT_FALSE(arrivals.arrive(7));
+  arrivals.rebuild(buckets_with({{2}}));
+  EXPECT_FALSE(arrivals.mark_ready(1));
+  EXPECT_FALSE(arrivals.mark_ready(1));
+  EXPECT_FALSE(arrivals.mark_ready(7));
   EXPECT_FALSE(arrivals.any());
 }
 
 TEST(ReadyTracker, BeginAgainEachStep) {
   ReadyTracker arrivals;
-  arrivals.follow(buckets_with({{0}}));
-  EXPECT_TRUE(arrivals.arrive(0));
-  EXPECT_THROW(arrivals.arrive(0), Error) << "twice in a step";
+  arrivals.rebuild(buckets_with({{0}}));
+  EXPECT_TRUE(arrivals.mark_ready(0));
+  EXPECT_THROW(arrivals.mark_ready(0), Error) << "twice in a step";
   arrivals.begin();
   EXPECT_EQ(arrivals.num_complete(), 0U);
-  EXPECT_TRUE(arrivals.arrive(0));
+  EXPECT_TRUE(arrivals.mark_ready(0));
 }
 
 TEST(ReadyTracker, ComeFromSeveralThreads) {
   std::vector<std::vector<int64_t>> params(50);
   for (int64_t i = 0; i < 400; ++i) params[static_cast<size_t>(i % 50)].push_back(i);
   ReadyTracker arrivals;
-  arrivals.follow(buckets_with(params));
+  arrivals.rebuild(buckets_with(params));
   for (int round = 0; round < 20; ++round) {
     arrivals.begin();
-    std::vector<int> written(400, 0);  // as gradients are: by the thread that lets them arrive
+    std::vector<int> written(400, 0);  // as gradients are: by the thread that lets them mark_ready
     std::atomic<size_t> most = 0;
     std::vector<std::thread> threads;
     for (int64_t t = 0; t < 4; ++t)
       threads.emplace_back([&, t] {
         for (int64_t i = t; i < 400; i += 4) {
           written[static_cast<size_t>(i)] = 1;
-          if (arrivals.arrive(i)) most = std::max(most.load(), arrivals.num_complete());
+          if (arrivals.mark_ready(i)) most = std::max(most.load(), arrivals.num_complete());
         }
       });
     std::thread reader([&] {
