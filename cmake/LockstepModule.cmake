@@ -63,7 +63,7 @@ function(lockstep_module folder)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${arg_FOLDERS})
 endfunction()
 
-# lockstep_test(<name> SOURCES ... [LINKS ...])  one GoogleTest program, one CTest case per TEST.
+# lockstep_test(<name> SOURCES ... [LINKS ...])  one GoogleTest program, one CTest case per test suite.
 function(lockstep_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
   add_executable(${name} ${arg_SOURCES})
@@ -72,14 +72,21 @@ function(lockstep_test name)
   target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   lockstep_target(${name})
   set(environment "")
-  set(timeout 120)
+  set(timeout 300)
   if(LOCKSTEP_SANITIZE)
-    set(timeout 600)
+    set(timeout 1200)
   endif()
   if(LOCKSTEP_SANITIZE MATCHES "thread")  # LibTorch's OpenMP threads synchronise where the sanitizer cannot see it
-    set(environment ENVIRONMENT OMP_NUM_THREADS=1)
+    set(environment OMP_NUM_THREADS=1)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS unit TIMEOUT ${timeout} ${environment})
+  set(suites "${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake")
+  add_custom_command(TARGET ${name} POST_BUILD
+    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}> -DOUTPUT=${suites} -DLABELS=unit -DTIMEOUT=${timeout}
+      -DENVIRONMENT=${environment} -P "${PROJECT_SOURCE_DIR}/cmake/list_suites.cmake"
+    BYPRODUCTS "${suites}")
+  file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake" @ONLY
+    CONTENT "if(EXISTS [=[@suites@]=])\n  include([=[@suites@]=])\nelse()\n  add_test(@name@_is_not_built @name@_is_not_built)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake")
 endfunction()
 
 # lockstep_rank_test(<name> SOURCES ... [LINKS ...] RANKS 1 2 4)  the same program under mpirun -n N.

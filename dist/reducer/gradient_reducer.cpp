@@ -1,6 +1,5 @@
 #include "dist/reducer/gradient_reducer.h"
 
-#include <limits>
 #include <string>
 
 #include <ATen/ops/cat.h>
@@ -18,28 +17,17 @@ namespace {
 /// Below this, in all, waking a thread costs more than it could hide: `auto` does not even try.
 constexpr int64_t kLeastOverlapBytes = 1 << 20;
 
-const SyncOptions kWholeBuffers{.bucket_bytes = std::numeric_limits<int64_t>::max(),
-                                .overlap = "false",
-                                .sparse_allreduce = "never"};
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
 
-GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers)
-    : comm_(comm),
-      buffers_(buffers),
-      params_(nullptr),
-      options_(kWholeBuffers),
-      traffic_(comm, params_, options_) {}
-
 GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers,
                                  const ParamTable& params, const SyncOptions& options)
     : comm_(comm),
       buffers_(buffers),
-      params_(&params),
+      params_(params),
       options_(options),
       traffic_(comm, params_, options_),
       was_named_(params.size(), false) {}
@@ -48,8 +36,7 @@ void GradientReducer::follow_buffers() {
   if (!traffic_.rebuild(buffers_)) return;
   ready_tracker_.rebuild(traffic_.buckets());
   hooks_.reset();
-  if (params_ != nullptr)
-    hooks_ = std::make_unique<GradientHooks>(*params_, [this](int64_t i) { on_gradient(i); });
+  hooks_ = std::make_unique<GradientHooks>(params_, [this](int64_t i) { on_gradient(i); });
   overlap_is_faster_ = false;
   overlap_trial_.start(may_overlap() && options_.overlap == "auto" ? 1 : 0);
 }
@@ -189,7 +176,7 @@ void GradientReducer::name_missing() {
   std::vector<std::string> names;
   for (const int64_t param : ready_tracker_.missing()) {
     const auto i = static_cast<size_t>(param);
-    if (!was_named_.at(i)) names.push_back((*params_)[i].name);
+    if (!was_named_.at(i)) names.push_back(params_[i].name);
     was_named_[i] = true;
   }
   if (!names.empty())

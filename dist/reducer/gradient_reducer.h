@@ -79,12 +79,9 @@ struct StepRequests {
 /// rank is gone.
 class GradientReducer {
  public:
-  /// Reduces buffers whole, in finish(). All must outlive the reducer. Before each step the buffers
-  /// may be rebuilt, equally on all ranks; masks are gone then. They live on comm.device().
-  GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers);
-
-  /// As the options say. `params` is the table that the buffers' slices index, and must outlive the
-  /// reducer. `comm` is used by the reducer alone.
+  /// `params` is the table that the buffers' slices index; `comm` is used by the reducer alone. All
+  /// must outlive the reducer. Before each step the buffers may be rebuilt, equally on all ranks;
+  /// masks are gone then. They live on comm.device().
   GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers, const ParamTable& params,
                   const SyncOptions& options);
   GradientReducer(const GradientReducer&) = delete;
@@ -145,7 +142,7 @@ class GradientReducer {
 
   Communicator& comm_;
   std::vector<FlatBuffer>& buffers_;
-  const ParamTable* params_;  ///< null: no hooks
+  const ParamTable& params_;
   const SyncOptions options_;
   GradientTraffic traffic_;
   Autotuner overlap_trial_;

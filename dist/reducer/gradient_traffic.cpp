@@ -49,13 +49,13 @@ std::vector<Region> joined(std::vector<Region> regions) {
 
 }  // namespace
 
-GradientTraffic::GradientTraffic(Communicator& comm, const ParamTable* params,
+GradientTraffic::GradientTraffic(Communicator& comm, const ParamTable& params,
                                  const SyncOptions& options)
     : comm_(comm),
       params_(params),
       options_(options),
-      shards_(options.shard_optimizer && params != nullptr && comm.world_size() > 1),
-      row_E_by_param_(params == nullptr ? std::vector<int64_t>() : row_elements(*params)),
+      shards_(options.shard_optimizer && comm.world_size() > 1),
+      row_E_by_param_(row_elements(params)),
       packing_(options.sparse_allreduce),
       scale_(wire_type(options.comm_dtype, comm.world_size()) == at::kHalf) {
   if (options.sparse_allreduce == "always" && !comm.device().is_cpu())
@@ -80,9 +80,9 @@ void GradientTraffic::with_bucket(const char* doing, size_t bucket, const Part& 
 std::string GradientTraffic::text_of(size_t bucket) const {
   const Bucket& named = buckets_[bucket];
   const std::string first =
-      params_ == nullptr || named.params.empty()
+      named.params.empty()
           ? fmt::format("elements {} to {} of buffer {}", named.begin_E, named.end_E, named.buffer)
-          : params_->at(static_cast<size_t>(named.params.front())).name;
+          : params_.at(static_cast<size_t>(named.params.front())).name;
   return fmt::format("bucket {} of {}: {}", bucket + 1, buckets_.size(), first);
 }
 

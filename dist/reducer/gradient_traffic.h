@@ -36,9 +36,9 @@ class GradientTraffic {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// params: null where nothing is known of them; then nothing is sharded. Throws Error(kConfig)
+  /// Throws Error(kConfig)
   /// for packed: always or overlap: true on a device.
-  GradientTraffic(Communicator& comm, const ParamTable* params, const SyncOptions& options);
+  GradientTraffic(Communicator& comm, const ParamTable& params, const SyncOptions& options);
 
   /// Takes these buffers, if they are others than before: new buckets, without masks. True if so.
   bool rebuild(const std::vector<FlatBuffer>& buffers);
@@ -50,7 +50,7 @@ class GradientTraffic {
   int64_t dense_bytes() const;
   /// Whether buckets are divided among ranks.
   bool shards() const { return shards_; }
-  /// row_elements() of the table; empty where nothing is known of parameters.
+  /// row_elements() of the table.
   const std::vector<int64_t>& row_E_by_param() const { return row_E_by_param_; }
   /// The elements whose means this rank gets, by buffer and place; neighbours are one region.
   std::vector<Region> owned() const;
@@ -111,7 +111,7 @@ class GradientTraffic {
   void with_bucket(const char* doing, size_t bucket, const Part& part) const;
 
   Communicator& comm_;
-  const ParamTable* params_;
+  const ParamTable& params_;
   const SyncOptions options_;
   const bool shards_;
   const std::vector<int64_t> row_E_by_param_;

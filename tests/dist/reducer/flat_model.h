@@ -2,14 +2,21 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "base/tensors/params.h"
+#include "dist/sync_options.h"
 
 namespace lockstep::tests {
+
+/// One bucket a buffer, reduced whole in finish().
+inline const dist::SyncOptions kWholeBuffers{.bucket_bytes = std::numeric_limits<int64_t>::max(),
+                                             .overlap = "false",
+                                             .sparse_allreduce = "never"};
 
 /// A network of tanh layers with `width` numbers in and out, whose parameters and gradients are
 /// views of two flat buffers, as in training: weights, and biases. In memory the last layer comes

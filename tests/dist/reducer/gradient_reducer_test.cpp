@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tests/dist/reducer/flat_model.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
@@ -34,6 +35,7 @@ struct RankModel {
     }
   }
 
+  ParamTable params;  ///< empty: the buffers have no slices
   std::vector<FlatBuffer> buffers;
   at::Tensor weight_grad, bias_grad;
 };
@@ -56,7 +58,7 @@ TEST_P(Reducer, GivesTheMeanOverUnevenPartsThatOneRankWouldHave) {
   const std::vector<double> samples{1, 2, 3, 4, 5, 6, 7};  // mean 4; all sums are exact
   tests::run_ranks(GetParam(), [&](Communicator& comm) {
     RankModel model;
-    GradientReducer reducer(comm, model.buffers);
+    GradientReducer reducer(comm, model.buffers, model.params, tests::kWholeBuffers);
     const std::vector<double> mine = part_of(samples, comm.rank(), comm.world_size());
     reducer.prepare_for_backward();
     model.backward(mine);
@@ -103,7 +105,7 @@ TEST_P(Reducer, DividesGradientsByWhatIsGivenAndTheLossBySamples) {
 TEST_P(Reducer, CountsItsBytesStepByStep) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     RankModel model;
-    GradientReducer reducer(comm, model.buffers);
+    GradientReducer reducer(comm, model.buffers, model.params, tests::kWholeBuffers);
     for (int step = 0; step < 3; ++step) {
       reducer.prepare_for_backward();
       EXPECT_EQ(reducer.finish({.loss_sum = 1, .num_samples = 1}).bytes_reduced,
@@ -115,7 +117,7 @@ TEST_P(Reducer, CountsItsBytesStepByStep) {
 TEST_P(Reducer, CountsVotesOfEachKind) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     RankModel model;
-    GradientReducer reducer(comm, model.buffers);
+    GradientReducer reducer(comm, model.buffers, model.params, tests::kWholeBuffers);
     reducer.prepare_for_backward();
     const uint32_t mine = 1U << 7 | (comm.rank() == 0 ? 1U << 2 : 0U);
     const auto totals = reducer.finish({.loss_sum = 1, .num_samples = 1, .votes = mine});
@@ -126,7 +128,7 @@ TEST_P(Reducer, CountsVotesOfEachKind) {
 TEST_P(Reducer, OneRanksLossThatIsNotFiniteIsEveryRanksVerdict) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     RankModel model;
-    GradientReducer reducer(comm, model.buffers);
+    GradientReducer reducer(comm, model.buffers, model.params, tests::kWholeBuffers);
     const bool is_last = comm.rank() + 1 == comm.world_size();
     reducer.prepare_for_backward();
     const auto told = reducer.finish({.loss_sum = 1, .num_samples = 1, .finite = !is_last});
@@ -145,7 +147,7 @@ TEST_P(Reducer, OneRanksGradientThatIsNotFiniteIsEveryRanksVerdict) {
        {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
     tests::run_ranks(GetParam(), [&](Communicator& comm) {
       RankModel model;
-      GradientReducer reducer(comm, model.buffers);
+      GradientReducer reducer(comm, model.buffers, model.params, tests::kWholeBuffers);
       reducer.prepare_for_backward();
       if (comm.rank() == 0) model.weight_grad[2][3] = bad;
       const GlobalStepStats totals = reducer.finish({.loss_sum = 1, .num_samples = 1});
@@ -159,7 +161,7 @@ TEST_P(Reducer, OneRanksGradientThatIsNotFiniteIsEveryRanksVerdict) {
 TEST_P(Reducer, ARankMayHaveNoSamples) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     RankModel model;
-    GradientReducer reducer(comm, model.buffers);
+    GradientReducer reducer(comm, model.buffers, model.params, tests::kWholeBuffers);
     reducer.prepare_for_backward();
     if (comm.rank() == 0) model.backward({6, 8});
     const GlobalStepStats totals = reducer.finish(
@@ -174,7 +176,8 @@ TEST_P(Reducer, SixteenBitBuffersAreDividedInFloat32) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     std::vector<FlatBuffer> buffers(1);
     buffers[0].grads_E = at::full({5}, 100, at::kBFloat16);
-    GradientReducer reducer(comm, buffers);
+    const ParamTable no_params;
+    GradientReducer reducer(comm, buffers, no_params, tests::kWholeBuffers);
     reducer.prepare_for_backward();
     reducer.finish({.loss_sum = 1, .num_samples = 3});
     EXPECT_TRUE(buffers[0].grads_E.equal(at::full({5}, 100.0 / 3, at::kBFloat16)))
@@ -187,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Reducer, ::testing::Values(1, 2, 4));
 TEST(ReducerCalls, OutOfTurnAreBugs) {
   tests::run_ranks(2, [](Communicator& comm) {
     RankModel model;
-    GradientReducer reducer(comm, model.buffers);
+    GradientReducer reducer(comm, model.buffers, model.params, tests::kWholeBuffers);
     EXPECT_THROW(reducer.finish({.loss_sum = 1, .num_samples = 1}), Error);
     reducer.prepare_for_backward();
     EXPECT_THROW(reducer.prepare_for_backward(), Error);
@@ -198,7 +201,7 @@ TEST(ReducerCalls, OutOfTurnAreBugs) {
 TEST(ReducerBuffers, MayBeRebuiltBetweenSteps) {
   tests::run_ranks(2, [](Communicator& comm) {
     RankModel model;
-    GradientReducer reducer(comm, model.buffers);
+    GradientReducer reducer(comm, model.buffers, model.params, tests::kWholeBuffers);
     reducer.prepare_for_backward();
     reducer.finish({.loss_sum = 1, .num_samples = 1});
     model.buffers.pop_back();  // the biases are frozen

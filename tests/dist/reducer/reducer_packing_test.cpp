@@ -82,7 +82,7 @@ TEST_P(ReducerPacking, AutoTriesBothWaysAndStoresOneVerdict) {
     FlatModel model(4, kWidth), dense_model(4, kWidth);
     GradientReducer reducer(comm, model.buffers, model.params,
                             {.bucket_bytes = 1000, .overlap = "true", .sparse_allreduce = "auto"});
-    GradientReducer dense(comm, dense_model.buffers);
+    GradientReducer dense(comm, dense_model.buffers, dense_model.params, tests::kWholeBuffers);
     reducer.set_kept(0, mask_with(0.9));
     dense.set_kept(0, mask_with(0.9));
     std::vector<int64_t> bytes_saved;

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Finds functions of modules that nothing but tests calls: tools/check_unused.py BUILD_DIR. Prints them; exit 1 if any.
+
+A function counts as used if an object file that is no test's refers to it, its own included (calls go through symbols, as objects are
+position-independent). Templates and functions that stand in headers only are not seen. ALLOWED names what may stay, and why.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
+}
+MODULES = ("base", "plot", "dist", "data", "model", "optim", "metrics", "recal", "checkpoint", "train", "daemon")
+TESTS = ("tests/",)
+DEFINED = re.compile(r"^[0-9a-f]+ T (_ZNK?8lockstep\w+)$")
+REFERRED = re.compile(r"\b(_ZNK?8lockstep\w+)")
+
+
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def symbols(objects, tool, pattern):
+    found = set()
+    for begin in range(0, len(objects), 50):
+        for line in output(*tool, *objects[begin:begin + 50]).splitlines():
+            found.update(pattern.findall(line))
+    return found
+
+
+def readable(names):
+    """As people write them: the variants of a constructor are one, and generated code is left out."""
+    shown = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
+    return {name for name in shown if "::pb::" not in name}
+
+
+def without_arguments(name):
+    return re.sub(r"(\[abi:\w+\])?\(.*", "", name)
+
+
+def main():
+    build = pathlib.Path(sys.argv[1])
+    objects = [path.relative_to(build).as_posix() for path in build.rglob("*.o")]
+    own = [str(build / path) for path in objects if path.startswith(tuple(f"{module}/" for module in MODULES))]
+    others = [str(build / path) for path in objects if not path.startswith(TESTS)]
+    if not own:
+        sys.exit(f"{build} holds no objects: build it first")
+    defined = readable(symbols(own, ["nm", "--defined-only"], DEFINED))
+    unused = sorted(defined - readable(symbols(others, ["readelf", "-rW"], REFERRED)))
+    faults = [name for name in unused if without_arguments(name) not in ALLOWED]
+    print("\n".join(f"only tests call, or nothing: {fault}" for fault in faults)
+          or f"every function of {len(own)} objects is called")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
