@@ -128,8 +128,8 @@ std::vector<Summary> ScheduledModifierManager::summaries(int64_t step) const {
   return all;
 }
 
-Extras ScheduledModifierManager::extras(int64_t step) const {
-  Extras all{.summaries = summaries(step), .learning_rates = {}};
+StepInfo ScheduledModifierManager::step_info(int64_t step) const {
+  StepInfo all{.summaries = summaries(step), .learning_rates = {}};
   for (int group = 0; group < kNumParamGroups; ++group)
     all.learning_rates[static_cast<size_t>(group)] = learning_rate_at(step, group);
   return all;

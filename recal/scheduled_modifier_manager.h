@@ -68,7 +68,7 @@ struct Summary {
 };
 
 /// What a program around the recipe may want of it at a step.
-struct Extras {
+struct StepInfo {
   std::vector<Summary> summaries;                        ///< of every modifier
   std::array<double, kNumParamGroups> learning_rates{};  ///< for the update, by parameter group
 };
@@ -186,7 +186,7 @@ class ScheduledModifierManager {
   /// that training would bring the zeros back: a warning for each modifier that quantizes such. One
   /// pass over these weights; apply_due() logs it at the run's first step, on rank 0.
   std::vector<std::string> unkept_zeros() const;
-  Extras extras(int64_t step) const;
+  StepInfo step_info(int64_t step) const;
 
   int64_t num_mask_updates() const { return num_mask_updates_; }
   /// Pruned weights that an update moved away from zero; looked for at every kReviveCheckSteps-th

@@ -117,8 +117,8 @@ TEST(Manager, SummariesTellWhatEveryModifierDoes) {
   EXPECT_DOUBLE_EQ(values.at("3:GradualKSModifier/a.weight/sparsity"), 0.8);
   EXPECT_DOUBLE_EQ(values.at("sparsity"), 0.4);
   EXPECT_EQ(values.at("mask_updates"), 5);
-  EXPECT_EQ(run.manager.extras(23).learning_rates, (std::array<double, 2>{0.05, 0.05}));
-  EXPECT_EQ(run.manager.extras(23).summaries.size(), values.size());
+  EXPECT_EQ(run.manager.step_info(23).learning_rates, (std::array<double, 2>{0.05, 0.05}));
+  EXPECT_EQ(run.manager.step_info(23).summaries.size(), values.size());
   EXPECT_EQ(values.at("revived_weights"), run.manager.num_revived());
   ASSERT_EQ(run.manager.layer_sparsities(true).size(), 1U);
   EXPECT_EQ(run.manager.layer_sparsities(true)[0].name, "a.weight");
