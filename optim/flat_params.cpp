@@ -19,8 +19,8 @@ void require_each_once(const BufferPlan& plan, size_t num_params) {
         "a plan names each parameter once");
 }
 
-std::vector<FlatSlice> lay_out_slices(const ParamTable& params, const std::vector<int64_t>& members,
-                                      const std::vector<bool>& trainable) {
+std::vector<FlatSlice> flat_slices(const ParamTable& params, const std::vector<int64_t>& members,
+                                   const std::vector<bool>& trainable) {
   std::vector<FlatSlice> slices;
   int64_t offset_E = 0;
   const auto first = static_cast<size_t>(members.at(0));
@@ -48,7 +48,7 @@ void move_in(const FlatBuffer& buffer, const FlatSlice& slice, ParamTable& param
 
 FlatBuffer make_buffer(ParamTable& params, const std::vector<int64_t>& members,
                        const std::vector<bool>& trainable, at::Device device) {
-  FlatBuffer buffer{.slices = lay_out_slices(params, members, trainable)};
+  FlatBuffer buffer{.slices = flat_slices(params, members, trainable)};
   const Param& first = params[static_cast<size_t>(members.front())];
   buffer.group = group_of(first);
   buffer.frozen = !trainable[static_cast<size_t>(members.front())];
@@ -76,7 +76,7 @@ FlatParams::FlatParams(ParamTable& params, const BufferPlan& plan, at::Device de
   for (const auto& members : plan) buffers_.push_back(make_buffer(params_, members, all, device));
 }
 
-std::vector<FlatBuffer> FlatParams::lay_out(const BufferPlan& plan,
+std::vector<FlatBuffer> FlatParams::flatten(const BufferPlan& plan,
                                             const std::vector<bool>& trainable) {
   const at::NoGradGuard no_grad;
   require_each_once(plan, params_.size());

@@ -15,7 +15,7 @@ using BufferPlan = std::vector<std::vector<int64_t>>;
 class FlatParams {
  public:
   /// All parameters trainable. The buffers, and so the model, live on `device`. The plan is as for
-  /// lay_out().
+  /// flatten().
   FlatParams(ParamTable& params, const BufferPlan& plan, at::Device device);
 
   /// Lays everything out anew. Each parameter stands in exactly one buffer of the plan; all of a
@@ -23,7 +23,7 @@ class FlatParams {
   /// parameters stop to require a gradient and have none. Tensors that were views of the buffers
   /// before (detached parameters) no longer are: take them anew. Returns the buffers before, for
   /// who keeps tensors beside them (Optimizer::follow).
-  std::vector<FlatBuffer> lay_out(const BufferPlan& plan, const std::vector<bool>& trainable);
+  std::vector<FlatBuffer> flatten(const BufferPlan& plan, const std::vector<bool>& trainable);
 
   std::vector<FlatBuffer>& buffers() { return buffers_; }
   at::Device device() const { return buffers_.at(0).values_E.device(); }

@@ -66,7 +66,7 @@ bool GradientReducer::overlaps_now() const {
 }
 
 void GradientReducer::prepare_for_backward(const StepRequests& requests) {
-  check(!is_armed_, "begin_backward() twice without finish()");
+  check(!is_armed_, "prepare_for_backward() twice without finish()");
   requests_ = requests;
   follow_buffers();
   traffic_.begin_step();
@@ -106,7 +106,7 @@ void GradientReducer::launch_beside(std::optional<int64_t> divisor) {
 }
 
 GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
-  check(is_armed_, "finish() without begin_backward()");
+  check(is_armed_, "finish() without prepare_for_backward()");
   check(share.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
   is_armed_ = false;
   const auto start = Clock::now();

@@ -36,9 +36,10 @@ bool ReadyTracker::mark_ready(int64_t param) {
   if (param < 0 || static_cast<size_t>(param) >= num_params_) return false;
   Param& arrived = params_[static_cast<size_t>(param)];
   if (arrived.buckets.empty()) return false;
-  check(!arrived.is_there.exchange(true),
-        "a second gradient of one parameter in a step: begin_backward() comes before the last "
-        "backward pass");
+  check(
+      !arrived.is_there.exchange(true),
+      "a second gradient of one parameter in a step: prepare_for_backward() comes before the last "
+      "backward pass");
   bool completed = false;
   for (const size_t b : arrived.buckets)
     completed = num_missing_[b].fetch_sub(1, std::memory_order_acq_rel) == 1 || completed;

@@ -16,7 +16,7 @@ struct Gradients {
       : params{{"a.weight", at::zeros({7, 9}).set_requires_grad(true), true, true},
                {"a.bias", at::zeros({5}).set_requires_grad(true), false, false},
                {"b.weight", at::zeros({100}).set_requires_grad(true), true, true}},
-        arena(params, plan, at::kCPU) {
+        flat_params(params, plan, at::kCPU) {
     for (size_t p = 0; p < params.size(); ++p)
       params[p].tensor.mutable_grad().copy_(
           at::sin(at::arange(params[p].tensor.numel()).mul(1.3 + static_cast<double>(p)))
@@ -24,10 +24,10 @@ struct Gradients {
   }
   std::optional<double> clip(const ClipOptions& options) {
     double squared_grad_norm = 0;
-    for (const FlatBuffer& buffer : arena.buffers())
+    for (const FlatBuffer& buffer : flat_params.buffers())
       if (!buffer.frozen)
         squared_grad_norm += buffer.grads_E.to(at::kDouble).square().sum().item<double>();
-    return clip_gradients(options, arena.buffers(), squared_grad_norm);
+    return clip_gradients(options, flat_params.buffers(), squared_grad_norm);
   }
   at::Tensor all() const {
     std::vector<at::Tensor> parts;
@@ -36,7 +36,7 @@ struct Gradients {
   }
 
   ParamTable params;
-  FlatParams arena;
+  FlatParams flat_params;
 };
 
 const BufferPlan kPlan{{2, 0}, {1}};
@@ -85,7 +85,7 @@ TEST(ClipGradients, WithoutLimitsNothingHappens) {
 TEST(ClipGradients, FrozenParametersDoNotCount) {
   Gradients gradients(kPlan);
   const double whole = gradients.clip({.value = {}, .norm = 1e9}).value();
-  gradients.arena.lay_out({{2}, {0}, {1}}, {false, true, true});
+  gradients.flat_params.flatten({{2}, {0}, {1}}, {false, true, true});
   gradients.params[1].tensor.mutable_grad().fill_(3);
   gradients.params[2].tensor.mutable_grad().fill_(4);
   const std::optional<double> norm = gradients.clip({.value = {}, .norm = 1e9});
@@ -95,7 +95,8 @@ TEST(ClipGradients, FrozenParametersDoNotCount) {
 
 TEST(ClipGradients, WithoutTheSumOfSquaresThereIsNoNorm) {
   Gradients gradients(kPlan);
-  EXPECT_THROW(clip_gradients({.value = {}, .norm = 1.0}, gradients.arena.buffers(), {}), Error);
+  EXPECT_THROW(clip_gradients({.value = {}, .norm = 1.0}, gradients.flat_params.buffers(), {}),
+               Error);
 }
 
 }  // namespace

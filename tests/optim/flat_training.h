@@ -24,24 +24,24 @@ struct Training {
                {"a.bias", at::ones({19}).set_requires_grad(true), false, false},
                {"b.weight", numbers(64 * 40, 2).view({64, 40}).set_requires_grad(true), true,
                 true}},
-        arena(params, {{2, 0}, {1}}, at::kCPU),
-        optimizer(make_optimizer(options, arena.buffers(), params)),
+        flat_params(params, {{2, 0}, {1}}, at::kCPU),
+        optimizer(make_optimizer(options, flat_params.buffers(), params)),
         rates(initial_rates(options)) {}
 
-  int64_t num_elements() { return arena.buffers()[0].values_E.numel(); }
+  int64_t num_elements() { return flat_params.buffers()[0].values_E.numel(); }
 
   /// As the recipe does at a mask change; `packs`: the optimizer is told, else its slots are zeroed
   /// from outside.
   void prune(double kept_share, bool packs) {
     const at::NoGradGuard no_grad;
-    bits = random_bits(arena.buffers()[0].values_E.numel(), kept_share, 17);
-    zero_pruned_of(arena.buffers()[0].values_E);
+    bits = random_bits(flat_params.buffers()[0].values_E.numel(), kept_share, 17);
+    zero_pruned_of(flat_params.buffers()[0].values_E);
     if (packs) {
       optimizer->set_kept(0, bits);
       return;
     }
     const at::Tensor mask = kept_floats();
-    for (const FlatSlice& slice : arena.buffers()[0].slices)
+    for (const FlatSlice& slice : flat_params.buffers()[0].slices)
       for (const at::Tensor& slot : optimizer->slots_of(slice.param))
         slot.mul_(view_of_slice(mask, slice, params));
   }
@@ -52,8 +52,8 @@ struct Training {
   }
 
   void step() {
-    for (size_t b = 0; b < arena.buffers().size(); ++b) {
-      FlatBuffer& buffer = arena.buffers()[b];
+    for (size_t b = 0; b < flat_params.buffers().size(); ++b) {
+      FlatBuffer& buffer = flat_params.buffers()[b];
       if (buffer.frozen) continue;
       buffer.grads_E.copy_(
           numbers(buffer.grads_E.numel(), 100 * num_steps + static_cast<int64_t>(b)));
@@ -76,7 +76,7 @@ struct Training {
   }
 
   ParamTable params;
-  FlatParams arena;
+  FlatParams flat_params;
   std::unique_ptr<Optimizer> optimizer;
   StepRates rates;
   std::vector<uint8_t> bits;
@@ -107,8 +107,8 @@ inline void copy_state(const StateList& from, const StateList& to) {
 }
 
 inline void copy_values(Training& from, Training* to) {
-  for (size_t b = 0; b < from.arena.buffers().size(); ++b)
-    to->arena.buffers()[b].values_E.copy_(from.arena.buffers()[b].values_E);
+  for (size_t b = 0; b < from.flat_params.buffers().size(); ++b)
+    to->flat_params.buffers()[b].values_E.copy_(from.flat_params.buffers()[b].values_E);
 }
 
 }  // namespace lockstep::optim

@@ -15,26 +15,26 @@ struct Fixture {
                 true},
                {"a.bias", at::ones({2}).set_requires_grad(true), false, false},
                {"b.weight", at::full({4}, 2.0F).set_requires_grad(true), true, true}},
-        arena(params, {{2, 0}, {1}}, at::kCPU),
-        optimizer(make_optimizer(options, arena.buffers(), params)),
+        flat_params(params, {{2, 0}, {1}}, at::kCPU),
+        optimizer(make_optimizer(options, flat_params.buffers(), params)),
         rates(initial_rates(options)) {}
 
   void step(double learning_rate, double grad) {
-    for (FlatBuffer& buffer : arena.buffers())
+    for (FlatBuffer& buffer : flat_params.buffers())
       if (!buffer.frozen) buffer.grads_E.fill_(grad);
     StepRates now = rates;
     for (GroupRates& group : now) group.learning_rate = learning_rate;
     optimizer->step(now);
   }
   void freeze(const std::vector<bool>& trainable, const BufferPlan& plan) {
-    optimizer->follow(arena.lay_out(plan, trainable));
+    optimizer->follow(flat_params.flatten(plan, trainable));
   }
   double first_of(size_t param) {
     return params[param].tensor.detach().flatten()[0].item<double>();
   }
 
   ParamTable params;
-  FlatParams arena;
+  FlatParams flat_params;
   std::unique_ptr<Optimizer> optimizer;
   StepRates rates;
 };
@@ -42,7 +42,7 @@ struct Fixture {
 TEST(FlatParams, TensorsAndGradientsBecomeViews) {
   Fixture f({.type = "sgd"});
   EXPECT_TRUE(at::equal(f.params[0].tensor.detach(), at::arange(6, at::kFloat).view({2, 3})));
-  f.arena.buffers()[0].values_E.fill_(9);
+  f.flat_params.buffers()[0].values_E.fill_(9);
   EXPECT_EQ(f.first_of(0), 9);
   EXPECT_EQ(f.first_of(2), 9);
   EXPECT_EQ(f.first_of(1), 1);
@@ -50,14 +50,14 @@ TEST(FlatParams, TensorsAndGradientsBecomeViews) {
 
 TEST(FlatParams, BackwardAddsIntoTheFlatBuffer) {
   Fixture f({.type = "sgd"});
-  f.arena.zero_grads();
+  f.flat_params.zero_grads();
   for (int i = 0; i < 2; ++i) (f.params[0].tensor.sum() + 3 * f.params[1].tensor.sum()).backward();
-  const std::vector<FlatBuffer>& buffers = f.arena.buffers();
+  const std::vector<FlatBuffer>& buffers = f.flat_params.buffers();
   EXPECT_TRUE(at::equal(buffers[0].grads_E.narrow(0, 4, 6),
                         at::full({6}, 2.0F)));  // a.weight stands behind b.weight
   EXPECT_TRUE(at::equal(buffers[0].grads_E.narrow(0, 0, 4), at::zeros({4})));
   EXPECT_TRUE(at::equal(buffers[1].grads_E, at::full({2}, 6.0F)));
-  f.arena.zero_grads();
+  f.flat_params.zero_grads();
   EXPECT_EQ(buffers[1].grads_E.abs().sum().item<float>(), 0);
 }
 
@@ -77,7 +77,7 @@ TEST(FlatParams, FrozenParametersKeepValueAndMomentsUntilTheyThaw) {
     EXPECT_EQ(f.first_of(0), before);
     EXPECT_FALSE(f.params[0].tensor.requires_grad());
     EXPECT_FALSE(f.params[0].tensor.grad().defined());
-    EXPECT_EQ(f.arena.num_trainable_elements(), 6);
+    EXPECT_EQ(f.flat_params.num_trainable_elements(), 6);
     const double moving = f.first_of(2);
     f.step(0.1, 1.0);
     EXPECT_EQ(f.first_of(0), before);
@@ -102,13 +102,13 @@ TEST(FlatParams, BackwardReachesTheNewBuffers) {
   Fixture f({.type = "sgd"});
   f.freeze({true, true, false}, {{0}, {1}, {2}});
   (f.params[0].tensor.sum() + f.params[2].tensor.sum()).backward();
-  EXPECT_TRUE(at::equal(f.arena.buffers()[0].grads_E, at::ones({6})));
-  EXPECT_FALSE(f.arena.buffers()[2].grads_E.defined());
+  EXPECT_TRUE(at::equal(f.flat_params.buffers()[0].grads_E, at::ones({6})));
+  EXPECT_FALSE(f.flat_params.buffers()[2].grads_E.defined());
 }
 
 TEST(Groups, HaveRatesOfTheirOwn) {
   Fixture f({.type = "sgd", .weight_decay = 0.5});
-  for (FlatBuffer& buffer : f.arena.buffers()) buffer.grads_E.fill_(1);
+  for (FlatBuffer& buffer : f.flat_params.buffers()) buffer.grads_E.fill_(1);
   f.optimizer->step({GroupRates{0.1, 0.0}, GroupRates{0.2, 1.0}});
   EXPECT_FLOAT_EQ(f.first_of(2), 2 - 0.1);
   EXPECT_FLOAT_EQ(f.first_of(1), 1 - 0.2 * (1 + 1));
@@ -194,11 +194,11 @@ TEST(Optimizer, RestoredStateGoesOnBitForBit) {
     StateList from = unbroken.optimizer->state(), to = resumed.optimizer->state();
     for (size_t i = 0; i < from.size(); ++i) to[i].tensor.copy_(from[i].tensor);
     for (size_t i = 0; i < 2; ++i)
-      resumed.arena.buffers()[i].values_E.copy_(unbroken.arena.buffers()[i].values_E);
+      resumed.flat_params.buffers()[i].values_E.copy_(unbroken.flat_params.buffers()[i].values_E);
     unbroken.step(0.05, 0.3);
     resumed.step(0.05, 0.3);
-    EXPECT_TRUE(
-        at::equal(unbroken.arena.buffers()[0].values_E, resumed.arena.buffers()[0].values_E))
+    EXPECT_TRUE(at::equal(unbroken.flat_params.buffers()[0].values_E,
+                          resumed.flat_params.buffers()[0].values_E))
         << type;
   }
 }

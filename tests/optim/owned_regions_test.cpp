@@ -33,8 +33,8 @@ struct Ranks {
       for (const Region& region : owned[from])
         for (const auto& rank : ranks) {
           const auto part = [&](Training& one) {
-            return one.arena.buffers()[region.buffer].values_E.narrow(0, region.begin_E,
-                                                                      region.num_elements());
+            return one.flat_params.buffers()[region.buffer].values_E.narrow(0, region.begin_E,
+                                                                            region.num_elements());
           };
           if (rank != ranks[from]) part(*rank).copy_(part(*ranks[from]));
         }
@@ -123,8 +123,8 @@ TEST(Regions, DescentWithoutSlotsUpdatesOnlyThem) {
     one->prune(0.3, true);
     one->steps(2);
   }
-  const at::Tensor values = part.arena.buffers()[0].values_E;
-  const at::Tensor updated = whole.arena.buffers()[0].values_E;
+  const at::Tensor values = part.flat_params.buffers()[0].values_E;
+  const at::Tensor updated = whole.flat_params.buffers()[0].values_E;
   EXPECT_TRUE(at::equal(values.narrow(0, 37, 963), updated.narrow(0, 37, 963)));
   EXPECT_FALSE(at::equal(values.narrow(0, 0, 37), updated.narrow(0, 0, 37)));
   EXPECT_TRUE(at::equal(part.params[1].tensor, at::ones({19})));
@@ -135,7 +135,7 @@ TEST(Regions, LeaveFrozenBuffersWhole) {
   Training training(kAdam);
   training.steps(2);
   const at::Tensor moment = training.optimizer->slots_of(2)[0].clone();
-  training.optimizer->follow(training.arena.lay_out({{0}, {2}, {1}}, {true, true, false}));
+  training.optimizer->follow(training.flat_params.flatten({{0}, {2}, {1}}, {true, true, false}));
   training.optimizer->own({{0, 0, 100}});
   training.step();
   EXPECT_TRUE(at::equal(training.optimizer->slots_of(2)[0], moment));

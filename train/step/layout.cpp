@@ -38,12 +38,12 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
   return dist::plan_buckets(planned, bucket_bytes);
 }
 
-void lay_out_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
+void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
                  optim::FlatParams& flat_params, optim::Optimizer& optimizer,
                  dist::Communicator& control) {
   const optim::BufferPlan plan = plan_layout(flat_params.params(), trainable, bucket_bytes);
   dist::require_equal(control, "the buffer plan", plan_text(plan, trainable));
-  optimizer.follow(flat_params.lay_out(plan, trainable));
+  optimizer.follow(flat_params.flatten(plan, trainable));
 }
 
 void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
@@ -54,7 +54,7 @@ void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModif
     for (const at::Tensor& slot : optimizer.slots_of(param)) recipe.zero_pruned(param, slot);
   for (const int64_t param : due.reset_params)
     for (const at::Tensor& slot : optimizer.slots_of(param)) slot.zero_();
-  if (due.trainable) lay_out_for(*due.trainable, bucket_bytes, flat_params, optimizer, control);
+  if (due.trainable) flatten_for(*due.trainable, bucket_bytes, flat_params, optimizer, control);
 }
 
 }  // namespace lockstep::train

@@ -18,7 +18,7 @@ optim::BufferPlan plan_layout(const ParamTable& params, const std::vector<bool>&
 /// Freezes and thaws: lays parameters, gradients and optimizer slots out for this set of trainable
 /// parameters. Values and slots are kept, of the frozen ones too. Collective: throws
 /// Error(kDisagree).everywhere() if the ranks' plans differ.
-void lay_out_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
+void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
                  optim::FlatParams& flat_params, optim::Optimizer& optimizer,
                  dist::Communicator& control);
 

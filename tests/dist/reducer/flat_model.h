@@ -32,8 +32,8 @@ class FlatModel {
       add(name + ".bias", {width}, false);
       if (unused) add(name + ".unused", {3}, false);
     }
-    buffers.push_back(lay_out(kWeightGroup));
-    buffers.push_back(lay_out(kOtherGroup));
+    buffers.push_back(flatten(kWeightGroup));
+    buffers.push_back(flatten(kOtherGroup));
   }
 
   at::Tensor forward(at::Tensor x_BX) const {
@@ -74,7 +74,7 @@ class FlatModel {
     params.push_back({name, tensor, decayed, decayed});
   }
 
-  FlatBuffer lay_out(int group) {
+  FlatBuffer flatten(int group) {
     FlatBuffer buffer{.group = group};
     int64_t offset_E = 0;
     for (auto i = static_cast<int64_t>(params.size()) - 1; i >= 0; --i) {
