@@ -9,7 +9,7 @@ namespace lockstep::data {
 
 /// This rank's part of one global batch.
 struct Batch {
-  Examples examples;               ///< may hold 0 samples in an epoch's last batch
+  Samples samples;                 ///< may hold 0 samples in an epoch's last batch
   int64_t global_num_samples = 0;  ///< over all ranks
 };
 

@@ -14,7 +14,7 @@ constexpr int64_t kOrderStream = 3;
 
 }  // namespace
 
-Share share_of(int64_t count, int64_t part, int64_t num_parts) {
+Shard shard_of(int64_t count, int64_t part, int64_t num_parts) {
   return {count * part / num_parts, count * (part + 1) / num_parts};
 }
 

@@ -23,12 +23,12 @@ struct GlobalBatch {
 
 /// Contiguous share of `count` items that belongs to part p of num_parts: sizes differ by at most
 /// one.
-struct Share {
+struct Shard {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t size() const { return end - begin; }
 };
-Share share_of(int64_t count, int64_t part, int64_t num_parts);
+Shard shard_of(int64_t count, int64_t part, int64_t num_parts);
 
 /// The order of samples. It depends on (seed, epoch, global position) and on nothing else: not on
 /// the world size, not on what was trained before. Each sample occurs once an epoch.

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "base/tensors/param_shard.h"
 #include "base/tensors/params.h"
-#include "base/tensors/region.h"
 #include "optim/packed_update.h"
 
 namespace lockstep::optim {
@@ -11,7 +11,7 @@ namespace lockstep::optim {
 inline float* floats_of(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
 
 /// Where a region's values and gradients stand. Of float32 buffers on the CPU.
-inline RegionData data_of(const FlatBuffer& buffer, const Region& region) {
+inline RegionData data_of(const FlatBuffer& buffer, const ParamShard& region) {
   return {.values_R = floats_of(buffer.values_E) + region.begin_E,
           .grads_R = buffer.grads_E.const_data_ptr<float>() + region.begin_E};
 }
@@ -22,7 +22,7 @@ inline RegionData data_of(const FlatBuffer& buffer, const Region& region) {
 struct DenseSplit {
   static constexpr int64_t kVector = 16;  ///< floats; a multiple of every x86-64 path's
 
-  DenseSplit(const FlatBuffer& buffer, const Region& region_)
+  DenseSplit(const FlatBuffer& buffer, const ParamShard& region_)
       : region(region_),
         num_rest(buffer.values_E.is_cpu() && buffer.values_E.scalar_type() == at::kFloat
                      ? region_.num_elements() % kVector
@@ -36,7 +36,7 @@ struct DenseSplit {
     return data_of(buffer, {region.buffer, region.begin_E + num_even, region.end_E});
   }
 
-  Region region;
+  ParamShard region;
   int64_t num_rest, num_even;
 };
 

@@ -44,14 +44,14 @@ StepRates initial_rates(const OptimizerOptions& options) {
   return rates;
 }
 
-void Optimizer::own(const std::vector<Region>& regions) { slots_.own(regions); }
+void Optimizer::set_shards(const std::vector<ParamShard>& regions) { slots_.set_shards(regions); }
 
 void Optimizer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   slots_.set_kept(buffer, bits);
 }
 
-void Optimizer::follow(const std::vector<FlatBuffer>& buffers_before) {
-  slots_.follow(buffers_before);
+void Optimizer::rebuild(const std::vector<FlatBuffer>& buffers_before) {
+  slots_.rebuild(buffers_before);
 }
 
 void Optimizer::step(const StepRates& rates) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/tensors/param_shard.h"
 #include "base/tensors/params.h"
-#include "base/tensors/region.h"
 #include "base/tensors/state_list.h"
 #include "base/yaml/config_reader.h"
 #include "optim/clip_gradients.h"
@@ -65,7 +65,7 @@ class Optimizer {
   /// region none. Regions of frozen buffers are passed over: their slots stay whole on every rank.
   /// Masks are forgotten: set_kept() comes after. What was not owned before starts at 0, unless
   /// sharded_state() was completed right before.
-  void own(const std::vector<Region>& regions);
+  void set_shards(const std::vector<ParamShard>& regions);
 
   /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied;
   /// empty: all. At each change of masks, with the same bits on all ranks. Slots of weights that
@@ -80,16 +80,16 @@ class Optimizer {
 
   /// Slots by parameter in its shape, `optimizer/<name>/<slot>`, and the number of updates: for
   /// saves and restores. Values that this rank owns, zeros where it does not and where packing left
-  /// none. Live memory until step(), own(), set_kept() or follow(), which take back what then
-  /// stands there; calling again gives the same memory, with those zeros restored.
+  /// none. Live memory until step(), set_shards(), set_kept() or rebuild(), which take back what
+  /// then stands there; calling again gives the same memory, with those zeros restored.
   ///
   /// Until then the slots take the room of dense ones of all parameters, on each rank, at the peak
   /// and one packed tensor more. Expanding takes about as long as three packed updates, packing
   /// again in the next step about as long as one. Where no mask
   /// packs and all is owned, nothing moves and nothing is copied.
   StateList state();
-  /// The entries of state() whose values are divided over the ranks by own(): summed over the
-  /// ranks they are whole. Equal names on all ranks. The same memory as state()'s.
+  /// The entries of state() whose values are divided over the ranks by set_shards(): summed over
+  /// the ranks they are whole. Equal names on all ranks. The same memory as state()'s.
   StateList sharded_state();
   /// Slots of one parameter in its shape, on the terms of state() but for the zeros.
   std::vector<at::Tensor> slots_of(int64_t param);
@@ -97,7 +97,7 @@ class Optimizer {
   /// Call after the buffers were laid out anew: slots are laid out like them, with their values,
   /// dense until the next step() or set_kept(). All is owned and nothing is pruned until told. On
   /// ranks that owned parts, complete sharded_state() before the buffers are laid out.
-  void follow(const std::vector<FlatBuffer>& buffers_before);
+  void rebuild(const std::vector<FlatBuffer>& buffers_before);
 
   /// Memory that the slots take now.
   int64_t slot_bytes() const { return slots_.num_bytes(); }

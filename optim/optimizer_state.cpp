@@ -97,7 +97,7 @@ void OptimizerState::own_all() {
     stores_.push_back({.parts = {{.region = {b, 0, buffers_[b].values_E.numel()}}}});
 }
 
-void OptimizerState::own(const std::vector<Region>& regions) {
+void OptimizerState::set_shards(const std::vector<ParamShard>& regions) {
   const at::NoGradGuard no_grad;
   is_divided_ = true;
   for (size_t b = 0; b < buffers_.size(); ++b) {
@@ -106,7 +106,7 @@ void OptimizerState::own(const std::vector<Region>& regions) {
     const bool is_absent = store.is_absent();
     if (!is_absent) expand(b);
     store.parts.clear();
-    for (const Region& region : regions)
+    for (const ParamShard& region : regions)
       if (region.buffer == b && region.num_elements() != 0) store.parts.push_back({region});
     std::sort(store.parts.begin(), store.parts.end(), [](const auto& one, const auto& other) {
       return one.region.begin_E < other.region.begin_E;
@@ -145,7 +145,7 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   take_back(buffer);
 }
 
-void OptimizerState::follow(const std::vector<FlatBuffer>& buffers_before) {
+void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   const at::NoGradGuard no_grad;
   std::vector<BufferStore> before = std::exchange(stores_, {});
   own_all();

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/tensors/param_shard.h"
 #include "base/tensors/params.h"
-#include "base/tensors/region.h"
 #include "base/tensors/state_list.h"
 #include "optim/packed_mask.h"
 
@@ -14,7 +14,7 @@ namespace lockstep::optim {
 
 /// One region's slots. Symbols: [R] = elements of the region, [K] = kept ones among them.
 struct SlotPart {
-  Region region;
+  ParamShard region;
   PackedMask kept;                ///< empty: the slots are dense
   std::vector<at::Tensor> slots;  ///< by slot: [R], or [K] in the region's order where packed
 
@@ -50,11 +50,12 @@ class OptimizerState {
   const std::vector<std::string>& names() const { return names_; }
 
   /// As Optimizer's functions of these names.
-  void own(const std::vector<Region>& regions);
+  void set_shards(const std::vector<ParamShard>& regions);
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
-  void follow(const std::vector<FlatBuffer>& buffers_before);
+  void rebuild(const std::vector<FlatBuffer>& buffers_before);
 
-  /// Whether the buffer's slots are divided over ranks: own() was called, and it is not frozen.
+  /// Whether the buffer's slots are divided over ranks: set_shards() was called, and it is not
+  /// frozen.
   bool is_divided(size_t buffer) const { return is_divided_ && !buffers_[buffer].frozen; }
 
   /// Which elements of a parameter of that buffer this rank owns, counted in the parameter.

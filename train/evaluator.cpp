@@ -32,18 +32,18 @@ EvalResult evaluate(model::Model& model, const data::Dataset& dataset, const Eva
                     dist::Communicator& control, const std::function<void()>& on_batch) {
   const at::NoGradGuard no_grad;
   const Evaluating evaluating(model);
-  const data::Share mine =
-      data::share_of(dataset.num_samples(), control.rank(), control.world_size());
+  const data::Shard mine =
+      data::shard_of(dataset.num_samples(), control.rank(), control.world_size());
   double loss_sum = 0;
   int64_t correct = 0;
   for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
     std::vector<int64_t> indices(
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
     std::iota(indices.begin(), indices.end(), begin);
-    const data::Examples examples = dataset.get(indices);
+    const data::Samples samples = dataset.get(indices);
     const at::Device device = model.params().at(0).tensor.device();
-    const at::Tensor targets_B = examples.targets_B.to(device);
-    const at::Tensor logits_BC = model.forward(examples.inputs_BX.to(device));
+    const at::Tensor targets_B = samples.targets_B.to(device);
+    const at::Tensor logits_BC = model.forward(samples.inputs_BX.to(device));
     loss_sum += cross_entropy_sum(logits_BC, targets_B).item<double>();
     correct += num_correct(logits_BC, targets_B);
     if (on_batch) on_batch();

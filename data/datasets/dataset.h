@@ -10,7 +10,7 @@
 namespace lockstep::data {
 
 /// Some samples, in the order asked for. Symbols: B = samples, X = the shape of one input.
-struct Examples {
+struct Samples {
   at::Tensor inputs_BX;  ///< float32, CPU
   at::Tensor targets_B;  ///< int64 class numbers, CPU
 };
@@ -25,7 +25,7 @@ class Dataset {
   /// Shape X of one input.
   virtual std::vector<int64_t> input_shape() const = 0;
   /// Each index in [0, num_samples()).
-  virtual Examples get(std::span<const int64_t> indices_B) const = 0;
+  virtual Samples get(std::span<const int64_t> indices_B) const = 0;
   /// Tells data sets of different content apart: SHA-256 in hex.
   virtual std::string digest() const = 0;
 };

@@ -75,7 +75,7 @@ bool belongs_to(const std::string& split, size_t row) {
   return (row % 5 == 4) == (split == "test");
 }
 
-Examples load(const std::string& split, const std::string& path) {
+Samples load(const std::string& split, const std::string& path) {
   const std::string file_text = path.empty() ? "" : files::read(path, int64_t{64} << 20);
   const std::vector<Row> rows =
       parse_rows(path.empty() ? built_in_csv() : file_text, path.empty() ? "digits.csv" : path);
@@ -84,7 +84,7 @@ Examples load(const std::string& split, const std::string& path) {
     if (belongs_to(split, i)) chosen.push_back(&rows[i]);
 
   const auto num_chosen = static_cast<int64_t>(chosen.size());
-  Examples all{at::empty({num_chosen, 1, 8, 8}, at::kFloat), at::empty({num_chosen}, at::kLong)};
+  Samples all{at::empty({num_chosen, 1, 8, 8}, at::kFloat), at::empty({num_chosen}, at::kLong)};
   for (size_t i = 0; i < chosen.size(); ++i) {
     std::copy(chosen[i]->pixels.begin(), chosen[i]->pixels.end(),
               all.inputs_BX.mutable_data_ptr<float>() + i * kNumPixels);
@@ -93,9 +93,7 @@ Examples load(const std::string& split, const std::string& path) {
   return all;
 }
 
-MemoryDataset as_dataset(const Examples& all) {
-  return {all.inputs_BX, all.targets_B, kNumClasses};
-}
+MemoryDataset as_dataset(const Samples& all) { return {all.inputs_BX, all.targets_B, kNumClasses}; }
 
 }  // namespace
 

@@ -11,7 +11,7 @@ MemoryDataset::MemoryDataset(at::Tensor inputs_SX, at::Tensor targets_S, int64_t
       targets_S_(std::move(targets_S)),
       num_classes_(num_classes) {}
 
-Examples MemoryDataset::get(std::span<const int64_t> indices_B) const {
+Samples MemoryDataset::get(std::span<const int64_t> indices_B) const {
   const at::Tensor rows_B =
       at::tensor(at::ArrayRef<int64_t>(indices_B.data(), indices_B.size()), at::kLong);
   return {inputs_SX_.index_select(0, rows_B), targets_S_.index_select(0, rows_B)};

@@ -13,7 +13,7 @@ class MemoryDataset : public Dataset {
   int64_t num_samples() const override { return targets_S_.size(0); }
   int64_t num_classes() const override { return num_classes_; }
   std::vector<int64_t> input_shape() const override { return inputs_SX_.sizes().slice(1).vec(); }
-  Examples get(std::span<const int64_t> indices_B) const override;
+  Samples get(std::span<const int64_t> indices_B) const override;
   std::string digest() const override;
 
  private:

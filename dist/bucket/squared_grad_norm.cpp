@@ -71,7 +71,7 @@ void add_units(const at::Tensor& values_E, const FlatSlice& slice, int64_t row_E
 
 }  // namespace
 
-void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const Region& region,
+void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const ParamShard& region,
                  const std::vector<int64_t>& row_E_by_param, Superaccumulator* sum) {
   if (region.begin_E >= region.end_E) return;
   if (buffer.slices.empty() || row_E_by_param.empty())
@@ -83,9 +83,9 @@ void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const Reg
 }
 
 at::Tensor gradient_norms(const std::vector<FlatBuffer>& buffers,
-                          const std::vector<Region>& regions) {
+                          const std::vector<ParamShard>& regions) {
   std::vector<at::Tensor> norms;
-  for (const Region& region : regions) {
+  for (const ParamShard& region : regions) {
     const at::Tensor part_E =
         buffers[region.buffer].grads_E.narrow(0, region.begin_E, region.end_E - region.begin_E);
     norms.push_back(at::linalg_vector_norm(part_E, 2, c10::nullopt, false, at::kDouble));
@@ -94,10 +94,10 @@ at::Tensor gradient_norms(const std::vector<FlatBuffer>& buffers,
 }
 
 void add_gradient_squares(Communicator& comm, const std::vector<FlatBuffer>& buffers,
-                          const std::vector<Region>& regions,
+                          const std::vector<ParamShard>& regions,
                           const std::vector<int64_t>& row_E_by_param, Superaccumulator* sum) {
   if (comm.device().is_cpu()) {
-    for (const Region& region : regions)
+    for (const ParamShard& region : regions)
       add_squares(buffers[region.buffer].grads_E, buffers[region.buffer], region, row_E_by_param,
                   sum);
     return;

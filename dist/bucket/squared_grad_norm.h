@@ -6,8 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/tensors/param_shard.h"
 #include "base/tensors/params.h"
-#include "base/tensors/region.h"
 #include "dist/bucket/superaccumulator.h"
 #include "dist/communicator.h"
 
@@ -24,18 +24,18 @@ namespace lockstep::dist {
 /// Adds the squares of values_E within the region, which begins and ends between units of the
 /// buffer's slices. row_E_by_param: row_elements(); empty: the unit is kCutElements of the buffer.
 /// On the CPU.
-void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const Region& region,
+void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const ParamShard& region,
                  const std::vector<int64_t>& row_E_by_param, Superaccumulator* sum);
 
 /// Adds the squares of the gradients within the regions, on the CPU or, with one wait of the host
 /// for all of them, on comm.device(). Not collective.
 void add_gradient_squares(Communicator& comm, const std::vector<FlatBuffer>& buffers,
-                          const std::vector<Region>& regions,
+                          const std::vector<ParamShard>& regions,
                           const std::vector<int64_t>& row_E_by_param, Superaccumulator* sum);
 
 /// The lengths of the gradients within the regions as vectors: float64 [R], where they are.
 at::Tensor gradient_norms(const std::vector<FlatBuffer>& buffers,
-                          const std::vector<Region>& regions);
+                          const std::vector<ParamShard>& regions);
 
 /// Sums over the ranks. Collective, one all_reduce of 544 bytes: `flags` (each 0 or more) become
 /// their sums over the ranks in the same message.

@@ -47,10 +47,10 @@ void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   traffic_.set_kept(buffers_, buffer, bits);
 }
 
-std::vector<Region> GradientReducer::owned() {
+std::vector<ParamShard> GradientReducer::local_shards() {
   check(!is_armed_, "owned() while gradients are under way");
   follow_buffers();
-  return traffic_.owned();
+  return traffic_.local_shards();
 }
 
 bool GradientReducer::may_overlap() const {
@@ -132,8 +132,9 @@ void GradientReducer::take_means(int64_t divisor, GlobalStepStats* totals) {
   totals->gradients_finite = traffic_.take_means(divisor);
   Superaccumulator squares;
   if (requests_.squared_grad_norm)
-    add_gradient_squares(comm_, buffers_, traffic_.owned(), traffic_.row_E_by_param(), &squares);
-  if (traffic_.shards()) {
+    add_gradient_squares(comm_, buffers_, traffic_.local_shards(), traffic_.row_E_by_param(),
+                         &squares);
+  if (traffic_.is_sharded()) {
     int64_t num_bad_ranks = totals->gradients_finite ? 0 : 1;
     if (requests_.squared_grad_norm)
       join_over_ranks(comm_, &squares, {&num_bad_ranks, 1});

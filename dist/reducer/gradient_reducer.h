@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "base/tensors/param_shard.h"
 #include "base/tensors/params.h"
-#include "base/tensors/region.h"
 #include "base/tensors/state_list.h"
 #include "dist/communication_thread.h"
 #include "dist/communicator.h"
@@ -58,9 +58,9 @@ struct StepRequests {
 ///
 /// Divided among ranks (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///
-///   for (const Region& region : reducer.owned()) ...    // what the optimizer updates, and keeps
-///   reducer.prepare_for_backward();  backward();  totals = reducer.finish(share);
-///   if (totals.finite()) { optimizer.step();  reducer.gather_values(); }
+///   for (const ParamShard& region : reducer.local_shards()) ...    // what the optimizer updates,
+///   and keeps reducer.prepare_for_backward();  backward();  totals = reducer.finish(share); if
+///   (totals.finite()) { optimizer.step();  reducer.gather_values(); }
 ///
 /// each rank gets the means of its own regions, bit for bit those of an undivided reduction, and
 /// the rest of the gradients is overwritten and means nothing after finish(). Whether all are
@@ -94,10 +94,10 @@ class GradientReducer {
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
 
   /// Whether each rank updates its own part only: options.shard_optimizer, on several ranks.
-  bool divides() const { return traffic_.shards(); }
+  bool is_sharded() const { return traffic_.is_sharded(); }
   /// The parts of the buffers that this rank updates, ascending, until the buffers are rebuilt: all
   /// that is not frozen, unless divided. A rank may own none.
-  std::vector<Region> owned();
+  std::vector<ParamShard> local_shards();
 
   /// Before the forward or the backward pass whose end completes the gradients: of several
   /// micro-batches, the last one's. The wishes are for this step and equal on all ranks.

@@ -33,12 +33,12 @@ double seconds_between(GradientTraffic::Clock::time_point from,
 }
 
 /// By buffer and place; regions that touch are one.
-std::vector<Region> joined(std::vector<Region> regions) {
-  std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) {
+std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
+  std::sort(regions.begin(), regions.end(), [](const ParamShard& a, const ParamShard& b) {
     return std::pair(a.buffer, a.begin_E) < std::pair(b.buffer, b.begin_E);
   });
-  std::vector<Region> all;
-  for (const Region& region : regions) {
+  std::vector<ParamShard> all;
+  for (const ParamShard& region : regions) {
     if (!all.empty() && all.back().buffer == region.buffer && all.back().end_E == region.begin_E)
       all.back().end_E = region.end_E;
     else
@@ -151,11 +151,11 @@ int64_t GradientTraffic::dense_bytes() const {
   return num_bytes;
 }
 
-std::vector<Region> GradientTraffic::owned() const {
-  std::vector<Region> regions;
+std::vector<ParamShard> GradientTraffic::local_shards() const {
+  std::vector<ParamShard> regions;
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
-    Region own{bucket.buffer, bucket.begin_E, bucket.end_E};
+    ParamShard own{bucket.buffer, bucket.begin_E, bucket.end_E};
     if (shards_) {
       const BucketShards& pieces = reduce_scatters_[i]->pieces();
       own.begin_E = bucket.begin_E + pieces.begin(comm_.rank());

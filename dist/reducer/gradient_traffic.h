@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/tensors/param_shard.h"
 #include "base/tensors/params.h"
-#include "base/tensors/region.h"
 #include "base/tensors/state_list.h"
 #include "dist/bucket/buckets.h"
 #include "dist/bucket/scratch_buffer.h"
@@ -49,11 +49,11 @@ class GradientTraffic {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t dense_bytes() const;
   /// Whether buckets are divided among ranks.
-  bool shards() const { return shards_; }
+  bool is_sharded() const { return shards_; }
   /// row_elements() of the table.
   const std::vector<int64_t>& row_E_by_param() const { return row_E_by_param_; }
   /// The elements whose means this rank gets, by buffer and place; neighbours are one region.
-  std::vector<Region> owned() const;
+  std::vector<ParamShard> local_shards() const;
   /// Whether this step's seconds are used to choose how buckets travel.
   bool is_measuring() const { return packing_.is_measuring(); }
 

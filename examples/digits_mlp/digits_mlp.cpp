@@ -39,7 +39,7 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
-lockstep::data::Examples all_of(const std::string& split) {
+lockstep::data::Samples all_of(const std::string& split) {
   const auto dataset = std::make_unique<lockstep::data::DigitsDataset>(split, "");
   std::vector<int64_t> indices(static_cast<size_t>(dataset->num_samples()));
   std::iota(indices.begin(), indices.end(), 0);
@@ -48,7 +48,7 @@ lockstep::data::Examples all_of(const std::string& split) {
 
 void train(const std::string& folder, int64_t num_batches) {
   torch::manual_seed(17);
-  const lockstep::data::Examples data = all_of("train");
+  const lockstep::data::Samples data = all_of("train");
   Mlp model;
   at::Tensor batch = at::zeros({}, at::kLong);  // how many there were, over all starts
   Checkpoint checkpoint({{"model", model}, {"batch", batch}}, {.keep_checkpoint_max = 5});
@@ -79,7 +79,7 @@ void test(const std::string& folder) {
     throw lockstep::Error(lockstep::ExitCode::kInputMissing, "digits_mlp",
                           folder + " holds no save: run `digits_mlp train` first");
   const torch::NoGradGuard no_grad;
-  const lockstep::data::Examples data = all_of("test");
+  const lockstep::data::Samples data = all_of("test");
   Mlp model;
   Checkpoint checkpoint({{"model", model}});
   const auto status = checkpoint.restore(*newest).expect_partial();  // no optimizer here

@@ -64,7 +64,7 @@ TEST(Sampler, SharesCoverABatchExactly) {
     for (int64_t parts : {1, 2, 3, 4, 8}) {
       int64_t end = 0;
       for (int64_t p = 0; p < parts; ++p) {
-        const Share share = share_of(count, p, parts);
+        const Shard share = shard_of(count, p, parts);
         EXPECT_EQ(share.begin, end);
         EXPECT_LE(std::abs(share.size() * parts - count), parts);
         end = share.end;
@@ -84,9 +84,9 @@ TEST(Loader, RanksTogetherLoadTheGlobalBatch) {
     for (int rank = 0; rank < 3; ++rank) {
       const Batch batch = Loader(dataset, samplers[static_cast<size_t>(rank)], rank, 3).next();
       EXPECT_EQ(batch.global_num_samples, expected.global_num_samples);
-      parts.push_back(batch.examples.inputs_BX);
+      parts.push_back(batch.samples.inputs_BX);
     }
-    EXPECT_TRUE(at::equal(at::cat(parts), expected.examples.inputs_BX));
+    EXPECT_TRUE(at::equal(at::cat(parts), expected.samples.inputs_BX));
   }
 }
 

@@ -27,7 +27,7 @@ struct Fixture {
     optimizer->step(now);
   }
   void freeze(const std::vector<bool>& trainable, const BufferPlan& plan) {
-    optimizer->follow(flat_params.flatten(plan, trainable));
+    optimizer->rebuild(flat_params.flatten(plan, trainable));
   }
   double first_of(size_t param) {
     return params[param].tensor.detach().flatten()[0].item<double>();

@@ -108,7 +108,7 @@ TEST_P(PackedState, FollowsANewLayout) {
   for (const std::vector<bool>& trainable :
        {std::vector<bool>{true, true, false}, std::vector<bool>{true, true, true}}) {
     const BufferPlan plan = trainable[2] ? BufferPlan{{2, 0}, {1}} : BufferPlan{{0}, {2}, {1}};
-    moved.optimizer->follow(moved.flat_params.flatten(plan, trainable));
+    moved.optimizer->rebuild(moved.flat_params.flatten(plan, trainable));
   }
   moved.optimizer->set_kept(0, moved.bits);
   for (Training* one : {&moved, &stayed}) one->steps(2);

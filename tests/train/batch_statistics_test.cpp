@@ -35,11 +35,11 @@ int64_t num_batches(const SmallRun& run) { return run.model->buffers()[2].tensor
 at::Tensor first_outputs(dist::Communicator& comm, const SmallRunOptions& options, int rank) {
   SmallRun fresh(comm, options);
   const std::vector<int64_t> order = fresh.sampler.next().indices;
-  const data::Share share = data::share_of(5, rank, comm.world_size());
-  const data::Examples examples = fresh.dataset.get(std::span(order).subspan(
+  const data::Shard share = data::shard_of(5, rank, comm.world_size());
+  const data::Samples samples = fresh.dataset.get(std::span(order).subspan(
       static_cast<size_t>(share.begin), static_cast<size_t>(share.size())));
   const ParamTable& params = fresh.model->params();
-  return at::conv2d(examples.inputs_BX, params[0].tensor, params[1].tensor, 1, 1).detach();
+  return at::conv2d(samples.inputs_BX, params[0].tensor, params[1].tensor, 1, 1).detach();
 }
 
 struct Statistics {

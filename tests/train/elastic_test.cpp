@@ -16,13 +16,13 @@ namespace {
 
 TEST(ElasticShards, MakeUpEachRanksShareAtEveryWorldSize) {
   for (const int64_t num_samples : {0, 1, 7, 8, 30, 64}) {
-    std::vector<data::Share> alone = elastic_shards(num_samples, 0, 1);
+    std::vector<data::Shard> alone = elastic_shards(num_samples, 0, 1);
     ASSERT_EQ(alone.size(), 8U);
     for (const int world_size : {2, 4, 8}) {
       size_t next = 0;
       for (int rank = 0; rank < world_size; ++rank) {
-        const int64_t begin = data::share_of(num_samples, rank, world_size).begin;
-        for (const data::Share& shard : elastic_shards(num_samples, rank, world_size)) {
+        const int64_t begin = data::shard_of(num_samples, rank, world_size).begin;
+        for (const data::Shard& shard : elastic_shards(num_samples, rank, world_size)) {
           EXPECT_EQ(begin + shard.begin, alone[next].begin);
           EXPECT_EQ(begin + shard.end, alone[next].end);
           ++next;

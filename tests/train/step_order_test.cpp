@@ -38,7 +38,7 @@ class RecordedData final : public data::Dataset {
   int64_t num_samples() const override { return data_.num_samples(); }
   int64_t num_classes() const override { return data_.num_classes(); }
   std::vector<int64_t> input_shape() const override { return data_.input_shape(); }
-  data::Examples get(std::span<const int64_t> indices_B) const override {
+  data::Samples get(std::span<const int64_t> indices_B) const override {
     record_.add("data");
     return data_.get(indices_B);
   }

@@ -101,7 +101,7 @@ TEST(Trainer, TheUpdateIsTheGradientOfTheMeanLoss) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     Rank rank(comm), reference(comm);
     (void)rank.trainer.step({});
-    const data::Examples batch = reference.dataset.get(
+    const data::Samples batch = reference.dataset.get(
         data::Sampler({.num_samples = 10, .global_batch_size = 4, .seed = 2}).next().indices);
     const at::Tensor loss =
         at::cross_entropy_loss(reference.model->forward(batch.inputs_BX), batch.targets_B);

@@ -13,14 +13,14 @@ bool is_elastic_world_size(int world_size) {
   return world_size >= 1 && world_size <= kElasticShards && kElasticShards % world_size == 0;
 }
 
-std::vector<data::Share> elastic_shards(int64_t global_num_samples, int rank, int world_size) {
+std::vector<data::Shard> elastic_shards(int64_t global_num_samples, int rank, int world_size) {
   check(is_elastic_world_size(world_size), "elastic worlds have 1, 2, 4 or 8 ranks");
   const int num_shards = kElasticShards / world_size;
-  const data::Share mine = data::share_of(global_num_samples, rank, world_size);
-  std::vector<data::Share> shards;
+  const data::Shard mine = data::shard_of(global_num_samples, rank, world_size);
+  std::vector<data::Shard> shards;
   for (int i = 0; i < num_shards; ++i) {
-    const data::Share shard =
-        data::share_of(global_num_samples, rank * num_shards + i, kElasticShards);
+    const data::Shard shard =
+        data::shard_of(global_num_samples, rank * num_shards + i, kElasticShards);
     shards.push_back({shard.begin - mine.begin, shard.end - mine.begin});
   }
   return shards;

@@ -20,7 +20,7 @@ bool is_elastic_world_size(int world_size);
 
 /// The shards of one rank as places in that rank's share of the global batch, in order. Shards of a
 /// small batch may be empty.
-std::vector<data::Share> elastic_shards(int64_t global_num_samples, int rank, int world_size);
+std::vector<data::Shard> elastic_shards(int64_t global_num_samples, int rank, int world_size);
 
 /// Adds up what the shards of one rank gave, along the part of the tree below this rank:
 /// ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)) on one rank alone. The tree above is the

@@ -43,7 +43,7 @@ void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
                  dist::Communicator& control) {
   const optim::BufferPlan plan = plan_layout(flat_params.params(), trainable, bucket_bytes);
   dist::require_equal(control, "the buffer plan", plan_text(plan, trainable));
-  optimizer.follow(flat_params.flatten(plan, trainable));
+  optimizer.rebuild(flat_params.flatten(plan, trainable));
 }
 
 void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,

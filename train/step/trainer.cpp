@@ -23,7 +23,7 @@ uint32_t bits_of(const Votes& votes) {
 }
 
 /// In memory of its own: kernels may compute otherwise where samples are aligned otherwise.
-data::Examples part_of(const data::Examples& all, const data::Share& share) {
+data::Samples part_of(const data::Samples& all, const data::Shard& share) {
   return {all.inputs_BX.narrow(0, share.begin, share.size()).clone(),
           all.targets_B.narrow(0, share.begin, share.size()).clone()};
 }
@@ -68,7 +68,7 @@ StepReport Trainer::step(const Votes& votes) {
 recal::Applied Trainer::apply_recipe() {
   if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
   recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
-  follow(due);
+  apply_changes(due);
   statistics_.follow(parts_.recipe.timeline(), parts_.clock.step);
   return due;
 }
@@ -77,7 +77,7 @@ dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double
                                                 const Votes& votes) {
   dist::GlobalStepStats totals =
       parts_.reducer.finish({.loss_sum = loss_sum,
-                             .num_samples = batch.examples.targets_B.size(0),
+                             .num_samples = batch.samples.targets_B.size(0),
                              .finite = std::isfinite(loss_sum),
                              .votes = bits_of(votes),
                              .gradient_divisor = loss_scale()});
@@ -94,7 +94,7 @@ void Trainer::complete_report(const data::Batch& batch, StepReport* report) cons
   report->loss = totals.loss_mean;
   report->sparsity = parts_.recipe.sparsity();
   report->global_samples = totals.num_samples;
-  report->rank_samples = batch.examples.targets_B.size(0);
+  report->rank_samples = batch.samples.targets_B.size(0);
   report->num_trainable = parts_.flat_params.num_trainable_elements();
   report->scales_losses = parts_.loss_scale != nullptr && parts_.loss_scale->is_dynamic();
   report->wants_save = totals.votes[kSaveBit] > 0;
@@ -107,20 +107,20 @@ double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecond
   // Gradients of the mean loss: summed over the ranks they are complete, with no pass to divide.
   const double weight =
       static_cast<double>(loss_scale()) / static_cast<double>(batch.global_num_samples);
-  if (!shard_tree_) return gradients_of(batch.examples, weight, /*completes=*/true, phases);
+  if (!shard_tree_) return gradients_of(batch.samples, weight, /*completes=*/true, phases);
   at::Tensor sums_V;  // of losses, then what batch normalisation saw
   const dist::Communicator& control = parts_.control;
-  for (const data::Share& shard :
+  for (const data::Shard& shard :
        elastic_shards(batch.global_num_samples, control.rank(), control.world_size())) {
     const double loss_sum =
-        gradients_of(part_of(batch.examples, shard), weight, /*completes=*/false, phases);
+        gradients_of(part_of(batch.samples, shard), weight, /*completes=*/false, phases);
     sums_V = shard_tree_->add(parts_.flat_params.buffers(), statistics_.take_seen_after(loss_sum));
   }
   parts_.reducer.prepare_for_backward(requests());  // the sums are there: no backward pass follows
   return statistics_.give_seen_after(sums_V);
 }
 
-double Trainer::gradients_of(const data::Examples& samples, double weight, bool completes,
+double Trainer::gradients_of(const data::Samples& samples, double weight, bool completes,
                              metrics::PhaseSeconds* phases) {
   parts_.flat_params.zero_grads();
   const at::Device device = parts_.flat_params.device();  // on the CPU, `to` gives the same tensor
@@ -132,7 +132,7 @@ double Trainer::gradients_of(const data::Examples& samples, double weight, bool 
   for (int64_t part = 0; part < num_parts; ++part) {
     if (completes && part + 1 == num_parts)
       parts_.reducer.prepare_for_backward(requests());  // its gradients are the update's last
-    const data::Share share = data::share_of(targets_B.size(0), part, num_parts);
+    const data::Shard share = data::shard_of(targets_B.size(0), part, num_parts);
     if (share.size() == 0 && !statistics_.needs_every_rank()) continue;
     Stopwatch watch;
     const at::Tensor loss = sum_of_losses(inputs_BX.narrow(0, share.begin, share.size()),
@@ -159,18 +159,18 @@ at::Tensor Trainer::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor&
 recal::Applied Trainer::close() {
   before_changes();
   const recal::Applied closing = parts_.recipe.apply_closing(parts_.clock.step, parts_.control);
-  follow(closing);
+  apply_changes(closing);
   return closing;
 }
 
-void Trainer::follow(const recal::Applied& due) {
+void Trainer::apply_changes(const recal::Applied& due) {
   // What is divided over the ranks now is divided otherwise once buffers are laid out anew.
   if (due.trainable) parts_.reducer.complete(parts_.optimizer.sharded_state());
   apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.flat_params,
                        parts_.optimizer, parts_.control);
   if (masks_are_handed_ && !due.masks_changed && !due.trainable) return;
-  if (parts_.reducer.divides() && (!masks_are_handed_ || due.trainable))
-    parts_.optimizer.own(parts_.reducer.owned());
+  if (parts_.reducer.is_sharded() && (!masks_are_handed_ || due.trainable))
+    parts_.optimizer.set_shards(parts_.reducer.local_shards());
   set_masks(parts_.recipe.masks(), parts_.flat_params.buffers(), parts_.reducer, parts_.optimizer);
   masks_are_handed_ = true;
 }

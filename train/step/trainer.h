@@ -61,12 +61,12 @@ class Trainer {
 
  private:
   /// Brings optimizer, buffers and reducer in line with what the recipe changed.
-  void follow(const recal::Applied& due);
+  void apply_changes(const recal::Applied& due);
   /// Forward and backward of this rank's samples; returns the sum of their losses.
   double compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
   /// Gradients of these samples, by micro-batch, and the sum of their losses. `weight`: what each
   /// loss is multiplied by before backward. `completes`: these are all of this rank's.
-  double gradients_of(const data::Examples& samples, double weight, bool completes,
+  double gradients_of(const data::Samples& samples, double weight, bool completes,
                       metrics::PhaseSeconds* phases);
   at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_B);
   int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }

@@ -76,10 +76,10 @@ FlatBuffer buffer_of(const std::vector<int64_t>& sizes, at::ScalarType dtype = a
   return buffer;
 }
 
-double squares_of(const FlatBuffer& buffer, const std::vector<Region>& regions,
+double squares_of(const FlatBuffer& buffer, const std::vector<ParamShard>& regions,
                   const std::vector<int64_t>& rows) {
   Superaccumulator sum;
-  for (const Region& region : regions) add_squares(buffer.grads_E, buffer, region, rows, &sum);
+  for (const ParamShard& region : regions) add_squares(buffer.grads_E, buffer, region, rows, &sum);
   return sum.value();
 }
 

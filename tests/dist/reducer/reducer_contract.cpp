@@ -82,14 +82,14 @@ at::Tensor owned_elements(const FlatModel& model, GradientReducer* reducer) {
   std::vector<at::Tensor> by_buffer;
   for (const FlatBuffer& buffer : model.buffers)
     by_buffer.push_back(at::zeros({buffer.values_E.numel()}, at::kBool));
-  for (const Region& own : reducer->owned())
+  for (const ParamShard& own : reducer->local_shards())
     by_buffer[own.buffer].slice(0, own.begin_E, own.end_E).fill_(true);
   return at::cat(by_buffer);
 }
 
 /// Gradient descent, by each rank where it is its turn.
 void update(FlatModel* model, GradientReducer* reducer) {
-  for (const Region& own : reducer->owned()) {
+  for (const ParamShard& own : reducer->local_shards()) {
     const FlatBuffer& buffer = model->buffers[own.buffer];
     buffer.values_E.slice(0, own.begin_E, own.end_E)
         .sub_(buffer.grads_E.slice(0, own.begin_E, own.end_E), 0.1);

@@ -111,8 +111,8 @@ TEST(ReducerSharding, ALongRowIsDividedToo) {
         const auto expected = whole.finish({.loss_sum = 1, .num_samples = 3});
         const auto found = reducer.finish({.loss_sum = 1, .num_samples = 3});
         EXPECT_EQ(found.squared_grad_norm, expected.squared_grad_norm);
-        EXPECT_LE(reducer.owned().size(), 2U) << "one of each bucket";
-        for (const Region& own : reducer.owned()) {
+        EXPECT_LE(reducer.local_shards().size(), 2U) << "one of each bucket";
+        for (const ParamShard& own : reducer.local_shards()) {
           const auto part = [&](const at::Tensor& flat_E) {
             return flat_E.slice(0, own.begin_E, own.end_E);
           };
@@ -145,7 +145,7 @@ TEST(ReducerSharding, OneOwnersGradientThatIsNotFiniteIsEveryRanksVerdict) {
         tests::run_ranks(num_ranks, [&](Communicator& comm) {
           FlatModel model(4, kWidth);
           GradientReducer reducer(comm, model.buffers, model.params, sharded(1700));
-          const std::vector<Region> owned = reducer.owned();
+          const std::vector<ParamShard> owned = reducer.local_shards();
           const at::Tensor place =
               at::full({1}, comm.rank() == 1 ? owned[0].begin_E : 0, at::kLong);
           comm.all_reduce(place, ReduceOp::kSum)->wait();
@@ -179,15 +179,17 @@ TEST(ReducerSharding, OwnedRegionsAreRowsAndFollowTheBuffers) {
     FlatModel model(4, kWidth);
     GradientReducer reducer(comm, model.buffers, model.params, sharded(1 << 20));
     const int64_t r = comm.rank();
-    EXPECT_EQ(reducer.owned(), (std::vector<Region>{{0, r * kWeights / 2, (r + 1) * kWeights / 2},
-                                                    {1, r * kBiases / 2, (r + 1) * kBiases / 2}}));
+    EXPECT_EQ(reducer.local_shards(),
+              (std::vector<ParamShard>{{0, r * kWeights / 2, (r + 1) * kWeights / 2},
+                                       {1, r * kBiases / 2, (r + 1) * kBiases / 2}}));
     model.buffers[0].frozen = true;
     model.buffers[0].grads_E = at::Tensor();
-    EXPECT_EQ(reducer.owned(), (std::vector<Region>{{1, r * kBiases / 2, (r + 1) * kBiases / 2}}));
+    EXPECT_EQ(reducer.local_shards(),
+              (std::vector<ParamShard>{{1, r * kBiases / 2, (r + 1) * kBiases / 2}}));
 
     FlatModel whole_model(4, kWidth);
     GradientReducer whole(comm, whole_model.buffers, whole_model.params, {.bucket_bytes = 1700});
-    EXPECT_EQ(whole.owned(), (std::vector<Region>{{0, 0, kWeights}, {1, 0, kBiases}}))
+    EXPECT_EQ(whole.local_shards(), (std::vector<ParamShard>{{0, 0, kWeights}, {1, 0, kBiases}}))
         << "buckets of one region";
   });
 }
@@ -214,7 +216,7 @@ TEST(ReducerSharding, OneRankOwnsAllAndSendsNothing) {
   tests::run_ranks(1, [](Communicator& comm) {
     FlatModel model(4, kWidth);
     GradientReducer reducer(comm, model.buffers, model.params, sharded(1700));
-    EXPECT_EQ(reducer.owned(), (std::vector<Region>{{0, 0, kWeights}, {1, 0, kBiases}}));
+    EXPECT_EQ(reducer.local_shards(), (std::vector<ParamShard>{{0, 0, kWeights}, {1, 0, kBiases}}));
     EXPECT_EQ(one_step(&model, &reducer).bytes_reduced, 4 * (kWeights + kBiases) + kShareBytes);
     EXPECT_EQ(reducer.gather_values().bytes_gathered, 0);
   });
@@ -230,7 +232,7 @@ TEST(ReducerSharding, PackedValuesAreZeroWhereTheyArePruned) {
     reducer.set_kept(0, bits);
     one_step(&model, &reducer);
     const at::Tensor expected_E = values_E + comm.world_size();
-    for (const Region& own : reducer.owned())
+    for (const ParamShard& own : reducer.local_shards())
       if (own.buffer == 0) values_E.slice(0, own.begin_E, own.end_E).add_(comm.world_size());
     zero_pruned(values_E.mutable_data_ptr(), bits.data(), kWeights, 4);
     reducer.gather_values();
@@ -266,7 +268,7 @@ TEST(ReducerSharding, CallsOutOfTurnAreBugs) {
     GradientReducer reducer(comm, model.buffers, model.params, sharded(1700));
     reducer.prepare_for_backward();
     EXPECT_THROW(reducer.gather_values(), Error);
-    EXPECT_THROW(reducer.owned(), Error);
+    EXPECT_THROW(reducer.local_shards(), Error);
   });
 }
 

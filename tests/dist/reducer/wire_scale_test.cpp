@@ -141,12 +141,12 @@ class Exchange {
   /// The gradients of all owners; without shards, this rank's.
   at::Tensor means() {
     at::Tensor all = at::zeros_like(model_.all_grads());
-    for (const Region& own : reducer_.owned()) {
+    for (const ParamShard& own : reducer_.local_shards()) {
       const int64_t begin = own.begin_E + (own.buffer == 0 ? 0 : model_.buffers[0].grads_E.numel());
       all.narrow(0, begin, own.end_E - own.begin_E)
           .copy_(model_.buffers[own.buffer].grads_E.slice(0, own.begin_E, own.end_E));
     }
-    if (reducer_.divides()) comm_.all_reduce(all, ReduceOp::kSum)->wait();
+    if (reducer_.is_sharded()) comm_.all_reduce(all, ReduceOp::kSum)->wait();
     return all;
   }
 

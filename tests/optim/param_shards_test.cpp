@@ -19,18 +19,18 @@ struct Ranks {
       own(r, cuts);
     }
   }
-  void own(size_t rank, const std::vector<int64_t>& cuts) {
-    std::vector<Region> regions{{0, cuts[rank], cuts[rank + 1]}};
+  void set_shards(size_t rank, const std::vector<int64_t>& cuts) {
+    std::vector<ParamShard> regions{{0, cuts[rank], cuts[rank + 1]}};
     if (rank == 0) regions.push_back({1, 0, 19});
     if (cuts[rank] == cuts[rank + 1]) regions.erase(regions.begin());
     owned.resize(std::max(owned.size(), rank + 1));
     owned[rank] = regions;
-    ranks[rank]->optimizer->own(regions);
+    ranks[rank]->optimizer->set_shards(regions);
   }
   void step() {
     for (const auto& rank : ranks) rank->step();
     for (size_t from = 0; from < ranks.size(); ++from)
-      for (const Region& region : owned[from])
+      for (const ParamShard& region : owned[from])
         for (const auto& rank : ranks) {
           const auto part = [&](Training& one) {
             return one.flat_params.buffers()[region.buffer].values_E.narrow(0, region.begin_E,
@@ -51,7 +51,7 @@ struct Ranks {
   }
 
   std::vector<std::unique_ptr<Training>> ranks;
-  std::vector<std::vector<Region>> owned;
+  std::vector<std::vector<ParamShard>> owned;
 };
 
 const std::vector<int64_t> kThree{0, 1003, 1003, 4210};
@@ -107,7 +107,7 @@ TEST_P(OwnedRegions, GoesOnWithOtherCuts) {
   divided.ranks.pop_back();
   divided.owned.pop_back();
   for (size_t rank = 0; rank < 2; ++rank) {
-    divided.own(rank, kTwo);
+    divided.set_shards(rank, kTwo);
     divided.ranks[rank]->prune(0.3, true);
   }
   for (int i = 0; i < 2; ++i) whole.step(), divided.step();
@@ -118,7 +118,7 @@ TEST_P(OwnedRegions, GoesOnWithOtherCuts) {
 
 TEST(Regions, DescentWithoutSlotsUpdatesOnlyThem) {
   Training part({.type = "sgd"}), whole({.type = "sgd"});
-  part.optimizer->own({{0, 37, 1000}});
+  part.optimizer->set_shards({{0, 37, 1000}});
   for (Training* one : {&part, &whole}) {
     one->prune(0.3, true);
     one->steps(2);
@@ -135,8 +135,8 @@ TEST(Regions, LeaveFrozenBuffersWhole) {
   Training training(kAdam);
   training.steps(2);
   const at::Tensor moment = training.optimizer->slots_of(2)[0].clone();
-  training.optimizer->follow(training.flat_params.flatten({{0}, {2}, {1}}, {true, true, false}));
-  training.optimizer->own({{0, 0, 100}});
+  training.optimizer->rebuild(training.flat_params.flatten({{0}, {2}, {1}}, {true, true, false}));
+  training.optimizer->set_shards({{0, 0, 100}});
   training.step();
   EXPECT_TRUE(at::equal(training.optimizer->slots_of(2)[0], moment));
   for (const StateEntry& entry : training.optimizer->sharded_state())
@@ -146,8 +146,8 @@ TEST(Regions, LeaveFrozenBuffersWhole) {
 
 TEST(Regions, ThatOverlapOrLeaveTheirBufferAreBugs) {
   Training training(kAdam);
-  EXPECT_THROW(training.optimizer->own({{0, 0, 10}, {0, 9, 20}}), Error);
-  EXPECT_THROW(training.optimizer->own({{0, 0, 1 << 20}}), Error);
+  EXPECT_THROW(training.optimizer->set_shards({{0, 0, 10}, {0, 9, 20}}), Error);
+  EXPECT_THROW(training.optimizer->set_shards({{0, 0, 1 << 20}}), Error);
 }
 
 }  // namespace

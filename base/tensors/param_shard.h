@@ -7,12 +7,12 @@ namespace lockstep {
 
 /// Elements begin_E to end_E (not included) of one flat buffer, such as the part of it that one
 /// rank updates.
-struct Region {
+struct ParamShard {
   size_t buffer = 0;
   int64_t begin_E = 0, end_E = 0;
 
   int64_t num_elements() const { return end_E - begin_E; }
-  friend bool operator==(const Region&, const Region&) = default;
+  friend bool operator==(const ParamShard&, const ParamShard&) = default;
 };
 
 }  // namespace lockstep
