@@ -16,7 +16,7 @@ struct Ranks {
   Ranks(const OptimizerOptions& options, const std::vector<int64_t>& cuts) {
     for (size_t r = 0; r + 1 < cuts.size(); ++r) {
       ranks.push_back(std::make_unique<Training>(options));
-      own(r, cuts);
+      set_shards(r, cuts);
     }
   }
   void set_shards(size_t rank, const std::vector<int64_t>& cuts) {
