@@ -18,21 +18,11 @@
 namespace lockstep::recal {
 namespace {
 
-bool works_on_masks(ActionKind kind) {
-  return kind == ActionKind::kPrune || kind == ActionKind::kKeepZeros ||
-         kind == ActionKind::kRelease;
-}
-
-bool switches_quantization(ActionKind kind) {
-  return kind == ActionKind::kQuantize || kind == ActionKind::kFreezeObservers ||
-         kind == ActionKind::kFreezeBatchNorm;
-}
-
 /// Parameters that some action prunes, ascending.
 std::vector<int64_t> covered_params(const Timeline& timeline) {
   std::set<int64_t> covered;
   for (const Action& action : timeline.actions()) {
-    if (!works_on_masks(action.kind)) continue;
+    if (!traits_of(action.kind).is_on_masks) continue;
     const ParamSet& set = timeline.param_sets()[static_cast<size_t>(action.param_set)];
     covered.insert(set.params.begin(), set.params.end());
   }
@@ -40,8 +30,9 @@ std::vector<int64_t> covered_params(const Timeline& timeline) {
 }
 
 bool quantizes(const Timeline& timeline) {
-  return std::any_of(timeline.actions().begin(), timeline.actions().end(),
-                     [](const Action& action) { return switches_quantization(action.kind); });
+  return std::any_of(
+      timeline.actions().begin(), timeline.actions().end(),
+      [](const Action& action) { return traits_of(action.kind).is_on_quantization; });
 }
 
 double largest_value(at::ScalarType type) {
@@ -185,7 +176,7 @@ Applied ScheduledModifierManager::apply_at(int64_t step, bool closing,
     if (closing && action.kind == ActionKind::kRelease) continue;
     apply(action, control, &applied);
     trainability = trainability || action.kind == ActionKind::kSetTrainable;
-    quantization = quantization || switches_quantization(action.kind);
+    quantization = quantization || traits_of(action.kind).is_on_quantization;
   }
   if (trainability) follow_trainable(step, &applied);
   if (quantization) follow_quantization(step);
@@ -200,8 +191,8 @@ void ScheduledModifierManager::apply(const Action& action, dist::Communicator& c
                                      Applied* applied) {
   if (action.param_set < 0) return;
   const ParamSet& set = timeline_->param_sets()[static_cast<size_t>(action.param_set)];
-  if (works_on_masks(action.kind)) apply_to_masks(action, set, control, applied);
-  if (action.kind == ActionKind::kSetParam) set_values(set, action.value);
+  if (traits_of(action.kind).is_on_masks) apply_to_masks(action, set, control, applied);
+  if (traits_of(action.kind).is_on_values) change_values(action, set);
 }
 
 void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamSet& set,
@@ -225,10 +216,14 @@ void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamS
   applied->num_mask_updates += static_cast<int64_t>(set.params.size());
 }
 
-void ScheduledModifierManager::set_values(const ParamSet& set, double value) {
+void ScheduledModifierManager::change_values(const Action& action, const ParamSet& set) {
   const at::NoGradGuard no_grad;
   for (const int64_t param : set.params) {
-    params_[static_cast<size_t>(param)].tensor.detach().fill_(value);
+    at::Tensor values = params_[static_cast<size_t>(param)].tensor.detach();
+    if (action.kind == ActionKind::kTransform)
+      timeline_->transforms()[static_cast<size_t>(action.transform)].apply(values, action.step);
+    else
+      values.fill_(action.value);
     if (masks_.covers(param)) masks_.enforce(param);
   }
 }

@@ -209,7 +209,7 @@ class ScheduledModifierManager {
   void apply(const Action& action, dist::Communicator& control, Applied* applied);
   void apply_to_masks(const Action& action, const ParamSet& set, dist::Communicator& control,
                       Applied* applied);
-  void set_values(const ParamSet& set, double value);
+  void change_values(const Action& action, const ParamSet& set);
   void follow_trainable(int64_t step, Applied* applied);
   void follow_quantization(int64_t step);
 

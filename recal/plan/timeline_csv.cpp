@@ -35,7 +35,7 @@ class ActionRows {
             "{},{},{}",
             quoted(fmt::format("{}:{}", action.modifier + 1,
                                timeline.modifiers()[static_cast<size_t>(action.modifier)].tag)),
-            name_of(action.kind), quoted(params_text(timeline, action)))) {}
+            traits_of(action.kind).name, quoted(params_text(timeline, action)))) {}
 
   void add(int64_t step, double value) {
     rows_.emplace_back(

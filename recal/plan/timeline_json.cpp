@@ -41,7 +41,7 @@ Json json_of(const Timeline& timeline, const Action& action) {
   const bool has_set = action.param_set >= 0;
   return {{"step", action.step},
           {"epoch", timeline.epoch_of(action.step)},
-          {"event", name_of(action.kind)},
+          {"event", traits_of(action.kind).name},
           {"modifier", action.modifier},
           {"params", has_set ? Json(action.param_set) : Json(nullptr)},
           {"group", has_set ? Json(nullptr) : group_json(action.group)},

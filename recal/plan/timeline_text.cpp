@@ -135,6 +135,10 @@ std::string describe(const Timeline& timeline, const Action& action) {
       return (action.value != 0 ? "train " : "freeze ") + names_text(timeline, action);
     case ActionKind::kSetParam:
       return fmt::format("set {} to {:.6g}", names_text(timeline, action), action.value);
+    case ActionKind::kTransform:
+      return fmt::format("{} of {}",
+                         timeline.transforms()[static_cast<size_t>(action.transform)].name,
+                         names_text(timeline, action));
     case ActionKind::kQuantize:
       return "quantize " + names_text(timeline, action);
     case ActionKind::kFreezeObservers:

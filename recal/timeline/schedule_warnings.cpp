@@ -33,16 +33,15 @@ std::string idleness(const Timeline& timeline, size_t modifier, std::optional<in
                        actions.back()->kind == ActionKind::kFreezeBatchNorm;
   if (freezes && !is_reached(*actions.back(), *last_step))
     return fmt::format("never comes to {} at step {}, the run has {} steps",
-                       name_of(actions.back()->kind), actions.back()->step, *last_step);
+                       traits_of(actions.back()->kind).name, actions.back()->step, *last_step);
   return "";
 }
 
 }  // namespace
 
 bool is_reached(const Action& action, int64_t last_step) {
-  const bool acts_at_closing =
-      action.kind == ActionKind::kPrune || action.kind == ActionKind::kKeepZeros ||
-      action.kind == ActionKind::kRelease || action.kind == ActionKind::kSetParam;
+  const ActionTraits& traits = traits_of(action.kind);
+  const bool acts_at_closing = traits.is_on_masks || traits.is_on_values;
   return action.step < last_step || (action.step == last_step && acts_at_closing);
 }
 

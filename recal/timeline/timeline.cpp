@@ -22,60 +22,7 @@ const Action* last_until(const std::vector<Action>& actions, int64_t step) {
   return next == actions.begin() ? nullptr : &*std::prev(next);
 }
 
-/// In which order actions of one step act: values before the masks that are computed from them, a
-/// release before the mask that takes over.
-int order_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kSetLearningRate:
-      return 0;
-    case ActionKind::kSetWeightDecay:
-      return 1;
-    case ActionKind::kSetParam:
-      return 2;
-    case ActionKind::kPrune:
-    case ActionKind::kRelease:  // together, by modifier: see precedes()
-      return 3;
-    case ActionKind::kKeepZeros:
-      return 4;
-    case ActionKind::kSetTrainable:
-      return 5;
-    case ActionKind::kQuantize:
-      return 6;
-    case ActionKind::kFreezeObservers:
-      return 7;
-    case ActionKind::kFreezeBatchNorm:
-      return 8;
-  }
-  return 9;
-}
-
 }  // namespace
-
-std::string_view name_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kSetLearningRate:
-      return "learning_rate";
-    case ActionKind::kSetWeightDecay:
-      return "weight_decay";
-    case ActionKind::kPrune:
-      return "prune";
-    case ActionKind::kKeepZeros:
-      return "keep_zeros";
-    case ActionKind::kRelease:
-      return "release";
-    case ActionKind::kSetTrainable:
-      return "trainable";
-    case ActionKind::kSetParam:
-      return "set_param";
-    case ActionKind::kQuantize:
-      return "quantize";
-    case ActionKind::kFreezeObservers:
-      return "freeze_observers";
-    case ActionKind::kFreezeBatchNorm:
-      return "freeze_batch_norm";
-  }
-  return "";
-}
 
 Timeline Timeline::compile(const Recipe& recipe, const TimelineInputs& inputs,
                            Diagnostics* faults) {
@@ -97,12 +44,12 @@ void Timeline::file_actions(const TimelineInputs& inputs) {
   // Of two modifiers that prune one after another, what the earlier one closes comes before what
   // the later one begins, wherever they stand in the recipe.
   const auto begins = [&](const Action& action) {
-    const bool is_on_masks = order_of(action.kind) == order_of(ActionKind::kPrune);
+    const bool is_on_masks = traits_of(action.kind).order == traits_of(ActionKind::kPrune).order;
     return is_on_masks ? modifiers_[static_cast<size_t>(action.modifier)].start_step.value_or(0)
                        : 0;
   };
   const auto key = [&](const Action& action) {
-    return std::tuple(action.step, order_of(action.kind), begins(action), action.modifier,
+    return std::tuple(action.step, traits_of(action.kind).order, begins(action), action.modifier,
                       action.kind == ActionKind::kRelease);
   };
   std::stable_sort(actions_.begin(), actions_.end(),
@@ -155,7 +102,7 @@ void Timeline::file(const Action& action) {
   entry.works_on_masks = entry.works_on_masks || action.kind == ActionKind::kPrune ||
                          action.kind == ActionKind::kKeepZeros;
   entry.sets_trainable = entry.sets_trainable || action.kind == ActionKind::kSetTrainable;
-  entry.sets_values = entry.sets_values || action.kind == ActionKind::kSetParam;
+  entry.sets_values = entry.sets_values || traits_of(action.kind).is_on_values;
   const auto each_group = [&](std::array<std::vector<Action>, kNumParamGroups>* groups) {
     for (int group = 0; group < kNumParamGroups; ++group)
       if (action.group == kAllGroups || action.group == group)
@@ -178,6 +125,7 @@ void Timeline::file(const Action& action) {
       return values_[static_cast<size_t>(action.modifier)].push_back(action);
     case ActionKind::kKeepZeros:
     case ActionKind::kRelease:
+    case ActionKind::kTransform:
       return;
   }
 }

@@ -11,37 +11,11 @@
 #include "recal/masks/mask_kind.h"
 #include "recal/params/param_groups.h"
 #include "recal/params/param_selector.h"
+#include "recal/timeline/action.h"
 #include "recal/timeline/lr_schedule.h"
 #include "recal/timeline/recipe.h"
 
 namespace lockstep::recal {
-
-enum class ActionKind {
-  kSetLearningRate,  ///< value: the group's rate from this step on; a span's first one
-  kSetWeightDecay,   ///< value: the group's decay from this step on
-  kPrune,            ///< value: sparsity of each parameter of the set from this step on
-  kKeepZeros,        ///< masks of the set are taken from the weights' zeros
-  kRelease,          ///< masks of the set are no longer enforced
-  kSetTrainable,     ///< value 1: the set is trained from this step on; 0: it is not
-  kSetParam,         ///< value: of every element of the set, once, before this step
-  kQuantize,         ///< the layers with these weights are fake-quantized from this step on
-  kFreezeObservers,  ///< quantization ranges stay as they are
-  kFreezeBatchNorm,  ///< running statistics of batch normalisation stay as they are
-};
-std::string_view name_of(ActionKind kind);
-
-/// What happens before the forward pass of `step` (0-based; the first training step is step 0).
-struct Action {
-  int64_t step = 0;
-  ActionKind kind = ActionKind::kSetLearningRate;
-  double value = 0;
-  int modifier = 0;        ///< index in Timeline::modifiers()
-  int param_set = -1;      ///< index in Timeline::param_sets(); -1: none
-  int group = kAllGroups;  ///< rates and decays: kWeightGroup, kOtherGroup (base/tensors/params.h)
-                           ///< or all; without a model also groups that no run has
-  int formula = -1;  ///< index in Timeline::rate_formulas(): the rate then follows it at every
-                     ///< step, from `value` on; -1: `value` holds
-};
 
 /// One modifier as compiled, for people.
 struct ModifierEntry {
@@ -154,6 +128,7 @@ class Timeline {
   const std::vector<ModifierEntry>& modifiers() const { return modifiers_; }
   const std::vector<ParamSet>& param_sets() const { return param_sets_; }
   const std::vector<LrSchedule>& rate_formulas() const { return rate_formulas_; }
+  const std::vector<ParamTransform>& transforms() const { return transforms_; }
 
   /// What a user should know but may want: `file:line: ...`.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -183,6 +158,7 @@ class Timeline {
   std::vector<ParamSet> param_sets_;
   std::vector<Action> actions_;
   std::vector<LrSchedule> rate_formulas_;
+  std::vector<ParamTransform> transforms_;
   // Those of actions_, for look-up: by group, by group, by modifier, all.
   std::array<std::vector<Action>, kNumParamGroups> learning_rates_, weight_decays_;
   std::vector<std::vector<Action>> prunes_, values_;

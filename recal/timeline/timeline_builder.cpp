@@ -194,6 +194,12 @@ void TimelineBuilder::add_formula(int64_t first_step, const LrSchedule& formula,
   timeline_.rate_formulas_.push_back(formula);
 }
 
+void TimelineBuilder::add_transform(int64_t step, int param_set, ParamTransform transform) {
+  add(step, ActionKind::kTransform, 0, param_set);
+  timeline_.actions_.back().transform = static_cast<int>(timeline_.transforms_.size());
+  timeline_.transforms_.push_back(std::move(transform));
+}
+
 void TimelineBuilder::note(const std::string& message) {
   timeline_.notes_.push_back(
       fmt::format("{}: {}: {}", now().location().text(), now().tag(), message));

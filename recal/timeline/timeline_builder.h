@@ -87,6 +87,8 @@ class TimelineBuilder {
   void add_for_groups(int64_t step, ActionKind kind, double value, const ParamGroups& groups);
   /// A learning rate that changes at every step, from first_step on.
   void add_formula(int64_t first_step, const LrSchedule& formula, const ParamGroups& groups);
+  /// A change of values that the modifier brings along; the set is claim_values()'s.
+  void add_transform(int64_t step, int param_set, ParamTransform transform);
   /// A note, warning or fault with the current modifier's place.
   void note(const std::string& message);
   void warn(const std::string& message);

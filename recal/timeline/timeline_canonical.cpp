@@ -32,14 +32,19 @@ bool is_for_group(ActionKind kind) {
   return kind == ActionKind::kSetLearningRate || kind == ActionKind::kSetWeightDecay;
 }
 
-std::string line_of(const Action& action, int param_set, const std::vector<LrSchedule>& formulas) {
+std::string line_of(const Action& action, int param_set, const std::vector<LrSchedule>& formulas,
+                    const std::vector<ParamTransform>& transforms) {
   const std::string target = is_for_group(action.kind)
                                  ? fmt::format("group {}", group_text(action.group))
                                  : fmt::format("params {}", param_set);
+  if (action.transform >= 0)
+    return fmt::format("step {} {} {}: {}\n", action.step, traits_of(action.kind).name, target,
+                       transforms[static_cast<size_t>(action.transform)].name);
   const std::string value = action.formula < 0
                                 ? fmt::format("{}", action.value)
                                 : formulas[static_cast<size_t>(action.formula)].canonical_text();
-  return fmt::format("step {} {} {}: {}\n", action.step, name_of(action.kind), target, value);
+  return fmt::format("step {} {} {}: {}\n", action.step, traits_of(action.kind).name, target,
+                     value);
 }
 
 }  // namespace
@@ -60,7 +65,7 @@ std::string Timeline::canonical_text() const {
   for (const Action& action : actions_) {
     const int set =
         action.param_set < 0 ? -1 : number_of_set[static_cast<size_t>(action.param_set)];
-    lines.emplace_back(action.step, line_of(action, set, rate_formulas_));
+    lines.emplace_back(action.step, line_of(action, set, rate_formulas_, transforms_));
   }
   std::sort(lines.begin(), lines.end());
   for (const auto& [step, line] : lines) out += line;
