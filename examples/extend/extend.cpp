@@ -1,0 +1,117 @@
+// lockstepd with a network, a data set and a modifier of its own: each is a class and a row of a
+// table, added before lockstepd reads the run file.
+//   launch/mpirun.sh 2 build/default/examples/extend/extend --config examples/extend/run.yaml
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
+#include <fmt/format.h>
+
+#include "base/random.h"
+#include "daemon/lockstepd.h"
+#include "data/datasets/dataset_table.h"
+#include "data/datasets/memory_dataset.h"
+#include "model/layers.h"
+#include "model/networks/model_table.h"
+#include "recal/modifiers/modifier_fields.h"
+#include "recal/modifiers/modifier_table.h"
+#include "recal/params/param_selector.h"
+#include "recal/timeline/timeline_builder.h"
+
+namespace {
+
+using lockstep::ConfigReader;
+
+// --- A network: two linear layers, with a way around the first.
+
+class ResidualMlp final : public lockstep::model::Model {
+ public:
+  ResidualMlp(const lockstep::model::ModelInputs& data)
+      : block_("block", data.input_size(), data.input_size(), data.seed, &table_),
+        classifier_("classifier", data.input_size(), data.num_classes, data.seed, &table_) {}
+
+  at::Tensor forward(const at::Tensor& inputs_BX) override {
+    const at::Tensor values = inputs_BX.flatten(1);
+    return classifier_(values + at::gelu(block_(values)));
+  }
+
+ private:
+  lockstep::model::Linear block_, classifier_;
+};
+
+lockstep::model::MakeModel read_residual_mlp(ConfigReader*) {
+  return
+      [](const lockstep::model::ModelInputs& data) { return std::make_unique<ResidualMlp>(data); };
+}
+
+// --- A data set: points of a plane, and on which side of a line they lie.
+
+at::Tensor points(int64_t num_samples) {
+  at::Tensor points_S2 = at::empty({num_samples, 2}, at::kFloat);
+  const lockstep::CounterRandom random{/*seed=*/1, /*stream=*/1};
+  float* values = points_S2.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < points_S2.numel(); ++i)
+    values[i] = static_cast<float>(2 * random.uniform(i) - 1);
+  return points_S2;
+}
+
+lockstep::data::MakeDataset read_half_planes(ConfigReader* in, lockstep::data::DatasetUse) {
+  int64_t samples = 1024;
+  in->read("samples", &samples, lockstep::count_from(1), "half_planes: number of points");
+  return [samples] {
+    const at::Tensor points_S2 = points(samples);
+    const at::Tensor sides_S = points_S2.sum(1).gt(0).to(at::kLong);
+    return std::make_unique<lockstep::data::MemoryDataset>(points_S2, sides_S, /*num_classes=*/2);
+  };
+}
+
+// --- A modifier: multiplies weights once, at its start.
+
+class Scale final : public lockstep::recal::Modifier {
+ public:
+  struct Options {
+    lockstep::recal::ParamSelector params;
+    double factor = 1;
+    std::optional<lockstep::recal::TrainTime> start;
+  };
+
+  Scale(Options options, std::string tag, lockstep::SourceLocation location)
+      : Modifier(std::move(tag), std::move(location)), options_(std::move(options)) {}
+
+  lockstep::recal::Window window() const override { return {options_.start, std::nullopt}; }
+  void place_in(lockstep::recal::StageSpan* stage) override { stage->place(&options_.start); }
+  std::string summary() const override {
+    return fmt::format("scales {} by {}", options_.params.text(), options_.factor);
+  }
+
+  void compile(lockstep::recal::TimelineBuilder* builder) const override {
+    const int64_t step = builder->step_of(*options_.start);
+    const int params = builder->claim_values({options_.params}, {step, step + 1});
+    const double factor = options_.factor;
+    builder->add_transform(
+        step, params,
+        {.name = fmt::format("scale by {}", factor),
+         .apply = [factor](at::Tensor& values, int64_t) { values.mul_(factor); }});
+  }
+
+ private:
+  Options options_;
+};
+
+lockstep::recal::Modifiers read_scale(ConfigReader* in, const lockstep::SourceLocation& location) {
+  Scale::Options options;
+  options.params.read(in, "params");
+  in->require("factor");
+  in->read("factor", &options.factor, lockstep::between(0, 1000), "what weights are multiplied by");
+  lockstep::recal::read_moment(in, {.name = "start", .help = "when"}, &options.start);
+  in->done();
+  return lockstep::recal::one_modifier<Scale>(std::move(options), *in, location);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  lockstep::model::model_types().add({.name = "residual_mlp", .read = read_residual_mlp});
+  lockstep::data::dataset_types().add({.name = "half_planes", .read = read_half_planes});
+  lockstep::recal::modifier_kinds().add({.name = "ScaleModifier", .read = read_scale});
+  return lockstep::daemon::lockstepd_main(argc, argv);
+}
