@@ -39,7 +39,7 @@ TEST(NamedTable, TwoRowsOfOneNameAreRefusedWithBothOrigins) {
     EXPECT_EQ(fault.code(), ExitCode::kConfig);
     EXPECT_THAT(fault.what(), AllOf(HasSubstr("network"), HasSubstr("'mlp'"),
                                     HasSubstr(":" + std::to_string(line) + ";"),
-                                    HasSubstr(":" + std::to_string(line - 4) + ",")));
+                                    HasSubstr(":" + std::to_string(line - 3) + ",")));
   }
   EXPECT_EQ(table.find("mlp")->number, 1);
   EXPECT_THAT(table.names(), ElementsAre("mlp"));
