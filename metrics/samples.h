@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-/// Plain numbers that a trainer hands over. This room knows nothing of trainers, tensors or ranks
+/// Plain numbers that a trainer hands over. This module knows nothing of trainers, tensors or ranks
 /// beyond them.
 namespace lockstep::metrics {
 

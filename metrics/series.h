@@ -9,7 +9,7 @@
 #include <prometheus/labels.h>
 #include <prometheus/registry.h>
 
-/// Short forms for building series. Only sources of this room include it.
+/// Short forms for building series. Only sources of this module include it.
 namespace lockstep::metrics {
 
 inline prometheus::Family<prometheus::Gauge>& gauge_family(prometheus::Registry& registry,

@@ -49,7 +49,7 @@ class TrainingMetrics {
   /// What the recipe does; indices are into RunFacts::modifiers and param_groups.
   RecipeMetrics& recipe() { return *recipe_; }
 
-  /// For parts of this room that add series of their own.
+  /// For parts of this module that add series of their own.
   prometheus::Registry& registry() { return *registry_; }
 
   /// All series, with process and log counts, in Prometheus' text format 0.0.4; families sorted by

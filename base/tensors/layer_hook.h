@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// What another room may do to the tensors that a layer computes with, such as fake quantization.
+/// What another module may do to the tensors that a layer computes with, such as fake quantization.
 /// Called in each forward pass, input before weight, layers in the order of the model; `layer` is
 /// an index in the model's list of LayerInfo. What is returned takes part in the gradient.
 class LayerHook {

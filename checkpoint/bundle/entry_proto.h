@@ -5,7 +5,7 @@
 #include "checkpoint/bundle/bundle_index.h"
 #include "checkpoint/proto/bundle.pb.h"
 
-/// Between entries and their wire form. For sources of this room only: it shows protobuf.
+/// Between entries and their wire form. For sources of this module only: it shows protobuf.
 namespace lockstep::checkpoint {
 
 inline constexpr int32_t kMaxShards = 99'999;  ///< five digits in the file name

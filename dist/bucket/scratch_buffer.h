@@ -13,13 +13,14 @@ namespace lockstep::dist {
 class ScratchBuffer {
  public:
   at::Tensor take(int64_t num_items, const at::TensorOptions& options) {
-    at::Tensor& room = rooms_[c10::typeMetaToScalarType(options.dtype())];
-    if (!room.defined() || room.numel() < num_items) room = at::empty({num_items}, options);
-    return room.narrow(0, 0, num_items);
+    at::Tensor& scratch = buffers_[c10::typeMetaToScalarType(options.dtype())];
+    if (!scratch.defined() || scratch.numel() < num_items)
+      scratch = at::empty({num_items}, options);
+    return scratch.narrow(0, 0, num_items);
   }
 
  private:
-  std::map<at::ScalarType, at::Tensor> rooms_;
+  std::map<at::ScalarType, at::Tensor> buffers_;
 };
 
 }  // namespace lockstep::dist

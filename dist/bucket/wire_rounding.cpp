@@ -54,13 +54,13 @@ double value_of_bits(int bits, at::ScalarType dtype) {
 
 at::Tensor round_on_cpu(const at::Tensor& values_K, double scale, const at::Tensor& wire_K) {
   const at::Tensor factor = number_on(at::kCPU, scale);
-  const at::Tensor room =
+  const at::Tensor scratch =
       at::empty({std::min(values_K.numel(), block_items())}, values_K.options());
   int largest = 0;
   in_blocks(values_K.numel(), [&](int64_t begin, int64_t num_items) {
     const at::Tensor to = wire_K.narrow(0, begin, num_items);
     const at::Tensor from = values_K.narrow(0, begin, num_items);
-    at::Tensor scaled = room.narrow(0, 0, num_items);
+    at::Tensor scaled = scratch.narrow(0, 0, num_items);
     to.copy_(scale == 1 ? from : at::mul_out(scaled, from, factor));
     largest = std::max(largest, largest_bits(to));
   });

@@ -41,9 +41,9 @@ RoomLayout HierarchicalCommunicator::layout_for(const std::vector<int>& hosts_N,
 }
 
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<P2pCommunicator> flat,
-                                                   SharedMemoryGroup room, Hosts hosts,
+                                                   SharedMemoryGroup group, Hosts hosts,
                                                    const MessageOptions& options)
-    : group_(std::move(room)),
+    : group_(std::move(group)),
       hosts_(std::move(hosts)),
       tree_(TreeParts::of_hosts(hosts_.hosts_N)),
       flat_(std::move(flat)) {
@@ -83,7 +83,7 @@ void HierarchicalCommunicator::bring(Chunk& chunk) {
   const int64_t own_end = share_begin(chunk.num_items, group_.self() + 1, group_.num_members()) * b;
   std::memcpy(slot, chunk.values, static_cast<size_t>(own_begin));
   std::memcpy(slot + own_end, chunk.values + own_end, static_cast<size_t>(end - own_end));
-  chunk.brought = group_.tick();
+  chunk.brought = group_.advance();
 }
 
 void HierarchicalCommunicator::add_up(Chunk& chunk) {
@@ -99,7 +99,7 @@ void HierarchicalCommunicator::add_up(Chunk& chunk) {
                  group_.extra_slot(static_cast<int>(p), chunk.slot) + begin * format_.in_bytes,
                  end - begin, format_.out, format_.in, format_.op);
   }
-  chunk.added_up = group_.tick();
+  chunk.added_up = group_.advance();
 }
 
 void HierarchicalCommunicator::start_scatter(Chunk& chunk) {
@@ -124,7 +124,7 @@ void HierarchicalCommunicator::finish_scatter(Chunk& chunk) {
 
 void HierarchicalCommunicator::finish_gather(Chunk& chunk) {
   if (exchange_ != nullptr) exchange_->finish_gather(chunk.lane);
-  chunk.reduced = group_.tick();
+  chunk.reduced = group_.advance();
 }
 
 void HierarchicalCommunicator::take(const Chunk& chunk) {

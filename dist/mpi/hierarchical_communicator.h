@@ -35,7 +35,7 @@ struct Hosts {
 /// (the last host may have fewer). Else each leader sends to each other.
 class HierarchicalCommunicator final : public Communicator {
  public:
-  HierarchicalCommunicator(std::unique_ptr<P2pCommunicator> flat, SharedMemoryGroup room,
+  HierarchicalCommunicator(std::unique_ptr<P2pCommunicator> flat, SharedMemoryGroup group,
                            Hosts hosts, const MessageOptions& options);
 
   int rank() const override { return flat_->rank(); }
@@ -59,7 +59,7 @@ class HierarchicalCommunicator final : public Communicator {
   }
   int64_t bytes_reduced() const override { return bytes_reduced_ + flat_->bytes_reduced(); }
 
-  /// What a room needs: slots for chunks in all stages, and rings for this host's partial sums and
+  /// What a group needs: slots for chunks in all stages, and rings for this host's partial sums and
   /// the result.
   static RoomLayout layout_for(const std::vector<int>& hosts_N, int host);
 

@@ -65,12 +65,12 @@ std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const CommunicatorOpt
       std::move(transport), MessageOptions{options.timeout_s, options.direct_ranks}, split_off);
 }
 
-SharedMemoryGroup make_room(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
-                            double timeout_s) {
-  SharedMemoryGroup room(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
-  room.set_timeout_s(timeout_s);
+SharedMemoryGroup make_group(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
+                             double timeout_s) {
+  SharedMemoryGroup group(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
+  group.set_timeout_s(timeout_s);
   check_mpi(MPI_Barrier(all.get()), "MPI_Barrier");  // every member's head is initialised
-  return room;
+  return group;
 }
 
 }  // namespace
@@ -88,16 +88,16 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
   const bool shares = options.shared_window && num_hosts < comm.num_ranks();
   if (shares && num_hosts == 1) {
     if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {
-      SharedMemoryGroup room = make_room(std::move(*made), host, comm, options.timeout_s);
-      return std::make_unique<ShmCommunicator>(std::move(comm), std::move(room), make);
+      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options.timeout_s);
+      return std::make_unique<ShmCommunicator>(std::move(comm), std::move(group), make);
     }
   } else if (shares) {
     const RoomLayout layout =
         HierarchicalCommunicator::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
     if (auto made = make_shared_segments(host, comm, layout, kManyHostsSlotBytes, *keeper)) {
-      SharedMemoryGroup room = make_room(std::move(*made), host, comm, options.timeout_s);
+      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options.timeout_s);
       return std::make_unique<HierarchicalCommunicator>(
-          make_flat(std::move(comm), options, make), std::move(room), std::move(hosts),
+          make_flat(std::move(comm), options, make), std::move(group), std::move(hosts),
           MessageOptions{options.timeout_s, options.direct_ranks});
     }
   }

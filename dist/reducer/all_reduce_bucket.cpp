@@ -15,7 +15,7 @@
 namespace lockstep::dist {
 namespace {
 
-/// The first items of `room`, which is made anew if it is too small.
+/// The first items of `scratch`, which is made anew if it is too small.
 at::Tensor first_items(at::Tensor* scratch, int64_t num_items, const at::TensorOptions& options) {
   if (!scratch->defined() || scratch->numel() < num_items)
     *scratch = at::empty({num_items}, options);

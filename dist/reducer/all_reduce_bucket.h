@@ -49,7 +49,7 @@ class AllReduceBucket final : public BucketReduction {
   double scale_ = 1;
   at::Tensor largest_;
   at::Tensor payload_;
-  // room, made at first need
+  // scratch memory, made at first need
   at::Tensor packed_scratch_K_, wire_scratch_;
 };
 

@@ -107,7 +107,7 @@ std::unique_ptr<BucketReduction> GradientTraffic::make_reduction(const Bucket& b
   if (!shards_) return std::make_unique<AllReduceBucket>(grads_E, wire);
   auto reduction = std::make_unique<ReduceScatterBucket>(
       grads_E, cut_into_pieces(bucket, buffer, row_E_by_param_, comm_.world_size()), comm_.rank(),
-      wire, group_);
+      wire, scratch_);
   reduce_scatters_.push_back(reduction.get());
   return reduction;
 }
@@ -297,7 +297,7 @@ void GradientTraffic::gather(const std::vector<FlatBuffer>& buffers, GatherTotal
     const bool packed = !masks_changed_ && packing_.packs(i);
     with_bucket("gathering the values of", i, [&] {
       const int64_t num_bytes =
-          gather_pieces(comm_, values_E, reduction.pieces(), reduction.kept(), packed, group_);
+          gather_pieces(comm_, values_E, reduction.pieces(), reduction.kept(), packed, scratch_);
       totals->bytes_gathered += num_bytes;
       totals->bytes_saved += reduction.dense_bytes() - num_bytes;
     });

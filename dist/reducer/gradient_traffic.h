@@ -69,7 +69,7 @@ class GradientTraffic {
   /// sum over ranks is the bound that follow_bound() takes after take_means().
   at::Tensor largest() const;
   void follow_bound(double bound) { scale_.follow(bound); }
-  /// Whether pack() may be ahead of launch(): each bucket has room of its own.
+  /// Whether pack() may be ahead of launch(): each bucket has memory of its own.
   bool can_pack_beside() const { return comm_.device().is_cpu() && !shards_; }
   /// Packs and rounds one complete bucket, unless another thread has done or does so.
   void pack(size_t bucket);
@@ -115,7 +115,7 @@ class GradientTraffic {
   const SyncOptions options_;
   const bool shards_;
   const std::vector<int64_t> row_E_by_param_;
-  ScratchBuffer group_;  ///< before the carriers, which use it
+  ScratchBuffer scratch_;  ///< before the carriers, which use it
   bool follows_any_ = false;
   std::vector<at::Tensor> followed_grads_;  ///< by buffer
   std::vector<Bucket> buckets_;

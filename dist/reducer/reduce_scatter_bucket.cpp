@@ -15,11 +15,11 @@
 namespace lockstep::dist {
 
 ReduceScatterBucket::ReduceScatterBucket(at::Tensor grads_E, BucketShards pieces, int rank,
-                                         std::optional<at::ScalarType> wire, ScratchBuffer& room)
+                                         std::optional<at::ScalarType> wire, ScratchBuffer& scratch)
     : grads_E_(std::move(grads_E)),
       pieces_(std::move(pieces)),
       rank_(rank),
-      group_(room),
+      scratch_(scratch),
       kept_(pieces_) {
   check(grads_E_.dim() == 1 && grads_E_.is_contiguous(), "a bucket is a run of elements");
   check(grads_E_.numel() == pieces_.num_elements(), "a bucket and its pieces");
@@ -50,8 +50,8 @@ at::Tensor ReduceScatterBucket::slot(const at::Tensor& message_NK, int piece) co
 
 void ReduceScatterBucket::load_windows() {
   const at::TensorOptions options = grads_E_.options();
-  payload_ = group_.take(pieces_.num_pieces() * pieces_.largest(),
-                         wire_ ? options.dtype(*wire_) : options);
+  payload_ = scratch_.take(pieces_.num_pieces() * pieces_.largest(),
+                           wire_ ? options.dtype(*wire_) : options);
   if (wire_ && grads_E_.is_cpu()) zero_all_dropped();  // largest() is as when packed
   largest_ = at::Tensor();
   for (int piece = 0; piece < pieces_.num_pieces(); ++piece) {
@@ -66,11 +66,11 @@ void ReduceScatterBucket::load_windows() {
 }
 
 void ReduceScatterBucket::load_kept() {
-  payload_ = group_.take(pieces_.num_pieces() * kept_.largest(), grads_E_.options());
+  payload_ = scratch_.take(pieces_.num_pieces() * kept_.largest(), grads_E_.options());
   for (int piece = 0; piece < pieces_.num_pieces(); ++piece)
     pack_piece(grads_E_, pieces_, kept_, piece, slot(payload_, piece));
   if (!wire_) return;
-  const at::Tensor rounded = group_.take(payload_.numel(), grads_E_.options().dtype(*wire_));
+  const at::Tensor rounded = scratch_.take(payload_.numel(), grads_E_.options().dtype(*wire_));
   largest_ = round_to_wire(payload_, scale_, rounded);
   payload_ = rounded;
 }
@@ -107,7 +107,7 @@ void ReduceScatterBucket::take() {
   at::Tensor arrived = arrival_K();
   if (is_packed_) {
     if (wire_) {
-      const at::Tensor wide = group_.take(arrived.numel(), grads_E_.options());
+      const at::Tensor wide = scratch_.take(arrived.numel(), grads_E_.options());
       widen_from_wire(arrived, scale_, wide);
       arrived = wide;
     }

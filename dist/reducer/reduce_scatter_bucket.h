@@ -19,17 +19,17 @@ namespace lockstep::dist {
 ///
 /// Symbols: N = ranks, [K] = the items of the largest piece, dense or packed: the communicator's
 /// slots are of one size, so a message has up to N * K - E items more than it needs. Equal pieces
-/// travel from the gradients' own memory, others by way of `room`, which all carriers share.
+/// travel from the gradients' own memory, others by way of `scratch`, which all carriers share.
 ///
 /// launch() orders all that follows on the stream (on the CPU: the caller) after the reduction, so
-/// that the room is free again.
+/// that the buffer is free again.
 class ReduceScatterBucket final : public BucketReduction {
  public:
   /// grads_E: part of a flat buffer, contiguous, whose memory stays. `wire`: nothing, or a float
-  /// type; one that is not narrower than the gradients' is taken as nothing. The room must outlive
-  /// this.
+  /// type; one that is not narrower than the gradients' is taken as nothing. The buffer must
+  /// outlive this.
   ReduceScatterBucket(at::Tensor grads_E, BucketShards pieces, int rank,
-                      std::optional<at::ScalarType> wire, ScratchBuffer& room);
+                      std::optional<at::ScalarType> wire, ScratchBuffer& scratch);
 
   void set_kept(const uint8_t* bits, int64_t first_item) override;
   void keep_all() override;
@@ -65,7 +65,7 @@ class ReduceScatterBucket final : public BucketReduction {
   BucketShards pieces_;
   int rank_;
   std::optional<at::ScalarType> wire_;
-  ScratchBuffer& group_;
+  ScratchBuffer& scratch_;
   ShardMasks kept_;
   at::Tensor own_E_, own_window_K_;  ///< parts of grads_E_
   at::Tensor dropped_there_;         ///< bool, of own_E_: on a device, while not all are kept

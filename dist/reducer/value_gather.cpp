@@ -6,9 +6,9 @@ namespace lockstep::dist {
 namespace {
 
 int64_t gather_kept(Communicator& comm, const at::Tensor& values_E, const BucketShards& pieces,
-                    const ShardMasks& kept, ScratchBuffer& room) {
+                    const ShardMasks& kept, ScratchBuffer& scratch) {
   const int num_ranks = pieces.num_pieces();
-  const at::Tensor message_NK = room.take(num_ranks * kept.largest(), values_E.options());
+  const at::Tensor message_NK = scratch.take(num_ranks * kept.largest(), values_E.options());
   const at::Tensor own_K = slot_of(message_NK, comm.rank(), num_ranks);
   pack_piece(values_E, pieces, kept, comm.rank(), own_K);
   comm.all_gather(message_NK, own_K)->wait();
@@ -25,9 +25,9 @@ int64_t gather_in_place(Communicator& comm, const at::Tensor& values_E,
 }
 
 int64_t gather_windows(Communicator& comm, const at::Tensor& values_E, const BucketShards& pieces,
-                       ScratchBuffer& room) {
+                       ScratchBuffer& scratch) {
   const int num_ranks = pieces.num_pieces();
-  const at::Tensor message_NK = room.take(num_ranks * pieces.largest(), values_E.options());
+  const at::Tensor message_NK = scratch.take(num_ranks * pieces.largest(), values_E.options());
   comm.all_gather(message_NK, window_of(values_E, pieces, comm.rank()))->wait();
   for (int piece = 0; piece < num_ranks; ++piece) {
     if (piece == comm.rank()) continue;
@@ -41,10 +41,10 @@ int64_t gather_windows(Communicator& comm, const at::Tensor& values_E, const Buc
 }  // namespace
 
 int64_t gather_pieces(Communicator& comm, const at::Tensor& values_E, const BucketShards& pieces,
-                      const ShardMasks& kept, bool packed, ScratchBuffer& room) {
-  if (packed) return gather_kept(comm, values_E, pieces, kept, room);
+                      const ShardMasks& kept, bool packed, ScratchBuffer& scratch) {
+  if (packed) return gather_kept(comm, values_E, pieces, kept, scratch);
   if (pieces.are_equal()) return gather_in_place(comm, values_E, pieces);
-  return gather_windows(comm, values_E, pieces, room);
+  return gather_windows(comm, values_E, pieces, scratch);
 }
 
 }  // namespace lockstep::dist

@@ -20,6 +20,6 @@ namespace lockstep::dist {
 /// keeps them: gradient, moment and decay of a zero whose gradient is zero are zero, for every
 /// optimizer. On the CPU, and not if all are kept. Equal dense pieces are gathered in place.
 int64_t gather_pieces(Communicator& comm, const at::Tensor& values_E, const BucketShards& pieces,
-                      const ShardMasks& kept, bool packed, ScratchBuffer& room);
+                      const ShardMasks& kept, bool packed, ScratchBuffer& scratch);
 
 }  // namespace lockstep::dist

@@ -5,9 +5,11 @@
 #include <string>
 #include <string_view>
 
-#include <ATen/core/Tensor.h>
-
 #include "recal/params/param_groups.h"
+
+namespace at {
+class Tensor;
+}
 
 namespace lockstep::recal {
 

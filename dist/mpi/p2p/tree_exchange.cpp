@@ -14,9 +14,10 @@ namespace {
 constexpr int kTreeTag = 5;
 constexpr int64_t kTreeChunkBytes = 32 << 20;  // that travel together: bounds the scratch memory
 
-std::byte* first_bytes(std::vector<std::byte>* room, int64_t num_bytes) {
-  if (static_cast<int64_t>(room->size()) < num_bytes) room->resize(static_cast<size_t>(num_bytes));
-  return room->data();
+std::byte* first_bytes(std::vector<std::byte>* scratch, int64_t num_bytes) {
+  if (static_cast<int64_t>(scratch->size()) < num_bytes)
+    scratch->resize(static_cast<size_t>(num_bytes));
+  return scratch->data();
 }
 
 /// From one type to another; one of them may be the other's accumulator.
@@ -93,8 +94,8 @@ void TreeExchange::receive(std::byte* items, const Range& range, int64_t item_by
 
 void TreeExchange::receive_to_scratch(const Range& range, int64_t item_bytes, int from) {
   const int64_t num_bytes = num_items_of(range) * item_bytes;
-  std::byte* room = first_bytes(&scratch_, num_bytes);
-  if (num_bytes > 0) channel_.receive(room, num_bytes, from, kTreeTag, &batch_);
+  std::byte* scratch = first_bytes(&scratch_, num_bytes);
+  if (num_bytes > 0) channel_.receive(scratch, num_bytes, from, kTreeTag, &batch_);
 }
 
 /// The own sums of a range and those in the scratch memory, into the own.

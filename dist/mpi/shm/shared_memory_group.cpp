@@ -71,7 +71,7 @@ void SharedMemoryGroup::begin(Call call) {
   calls_compared_ = false;
 }
 
-uint64_t SharedMemoryGroup::tick() {
+uint64_t SharedMemoryGroup::advance() {
   head(self_).ticks.raise(++num_ticks_);
   return num_ticks_;
 }

@@ -25,11 +25,10 @@ struct RoomLayout {
 /// The place where M ranks of one host meet: each has slots that all see, and a count of its steps
 /// that the others wait for. Knows nothing of what lies in the slots.
 ///
-/// Order: all members make the same sequence of begin(), tick(), wait_for_all() and slot calls, so
-/// a step has the same number on all of them. A slot is taken from the ring, filled, announced
-/// by tick(), read by the others after wait_for_all() of that step; release_slot() says after which
-/// step it may be filled again.
-/// Threads: one caller at a time.
+/// Order: all members make the same sequence of begin(), advance(), wait_for_all() and slot calls,
+/// so a step has the same number on all of them. A slot is taken from the ring, filled, announced
+/// by advance(), read by the others after wait_for_all() of that step; release_slot() says after
+/// which step it may be filled again. Threads: one caller at a time.
 class SharedMemoryGroup {
  public:
   /// segments_M[m]: member m's segment, layout.segment_bytes(m) long, where this process sees it,
@@ -54,7 +53,7 @@ class SharedMemoryGroup {
   void begin(Call call);
 
   /// Announces what this rank wrote and read so far; returns the number of the step.
-  uint64_t tick();
+  uint64_t advance();
   uint64_t num_ticks() const { return num_ticks_; }
 
   /// Returns once every member has made step `count`. Throws Error(kWatchdog) if some did not

@@ -42,11 +42,11 @@ std::string window_folder();
 /// Bytes that files in `folder` may still take; 0 if there is no such folder.
 int64_t free_bytes(const std::string& folder);
 
-/// The largest slots, in bytes up to `largest`, with which a room fits into half of `free_bytes` of
-/// shared memory (the other half is for a second room); 0 if not even small ones do.
+/// The largest slots, in bytes up to `largest`, with which a group fits into half of `free_bytes`
+/// of shared memory (the other half is for a second group); 0 if not even small ones do.
 int64_t fitting_slot_bytes(RoomLayout layout, int64_t largest, int64_t free_bytes);
 
-/// The memory of a room.
+/// The memory of a group.
 struct SharedSegments {
   RoomLayout layout;
   std::vector<std::byte*> segments_M;

@@ -21,7 +21,7 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t num_bytes) {
 
 }  // namespace
 
-/// A part of a tensor on its way through the room.
+/// A part of a tensor on its way through the group.
 struct ShmCommunicator::Chunk {
   std::byte* values = nullptr;
   int64_t num_bytes = 0;
@@ -34,9 +34,9 @@ struct ShmCommunicator::Chunk {
   }
 };
 
-ShmCommunicator::ShmCommunicator(OwnedComm comm, SharedMemoryGroup room, MakeCommunicator make)
+ShmCommunicator::ShmCommunicator(OwnedComm comm, SharedMemoryGroup group, MakeCommunicator make)
     : comm_(std::move(comm)),
-      group_(std::move(room)),
+      group_(std::move(group)),
       make_(std::move(make)),
       runs_M_(group_.num_members()) {}
 
@@ -52,7 +52,7 @@ void ShmCommunicator::exchange(int64_t num_items, int64_t chunk_items, const Bri
     const int64_t num_here = std::min(chunk_items, num_items - begin);
     const int slot = group_.take_slot();
     bring(begin, num_here, group_.slot(rank(), slot));
-    const uint64_t brought = group_.tick();
+    const uint64_t brought = group_.advance();
     group_.wait_for_all(brought);
     read(begin, num_here, slot);
     group_.release_slot(slot, brought + 1);
@@ -89,7 +89,7 @@ void ShmCommunicator::bring_shares(Chunk& chunk) {
   const int64_t own_end = chunk.share_begin(rank() + 1, world_size());
   copy_bytes(slot, chunk.values, own_begin);
   copy_bytes(slot + own_end, chunk.values + own_end, chunk.num_bytes - own_end);
-  chunk.brought = group_.tick();
+  chunk.brought = group_.advance();
 }
 
 void ShmCommunicator::reduce_share(Chunk& chunk, const Items& items) {
@@ -99,7 +99,7 @@ void ShmCommunicator::reduce_share(Chunk& chunk, const Items& items) {
   std::byte* own = chunk.values + begin;
   reduce_slots(chunk.slot, begin, own, own, result_slot(rank(), chunk.slot) + begin,
                num_bytes / items.item_bytes, items);
-  chunk.reduced = group_.tick();
+  chunk.reduced = group_.advance();
 }
 
 void ShmCommunicator::take_shares(const Chunk& chunk) {
@@ -200,13 +200,13 @@ void ShmCommunicator::broadcast(at::Tensor values_K, int root) {
 
 void ShmCommunicator::barrier() {
   group_.begin({.kind = CallKind::kBarrier});
-  group_.wait_for_all(group_.tick());
+  group_.wait_for_all(group_.advance());
 }
 
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key) {
   check(color >= 0, "split needs a color >= 0");
   group_.begin({.kind = CallKind::kSplit});
-  group_.wait_for_all(group_.tick());  // names a rank that is missing; MPI would wait for ever
+  group_.wait_for_all(group_.advance());  // names a rank that is missing; MPI would wait for ever
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm_.get(), color, key, &part), "MPI_Comm_split");
   return make_(OwnedComm(part));

@@ -23,7 +23,7 @@ using MakeCommunicator = std::function<std::unique_ptr<Communicator>(OwnedComm c
 /// cache. Of S bytes a rank reads and writes S (1 - 1/M) bytes of shared memory and S of its own.
 class ShmCommunicator final : public Communicator {
  public:
-  ShmCommunicator(OwnedComm comm, SharedMemoryGroup room, MakeCommunicator make);
+  ShmCommunicator(OwnedComm comm, SharedMemoryGroup group, MakeCommunicator make);
 
   int rank() const override { return group_.self(); }
   int world_size() const override { return group_.num_members(); }
