@@ -75,7 +75,7 @@ std::byte* HierarchicalCommunicator::result(const Chunk& chunk) const {
   return group_.extra_slot(static_cast<int>(parts_.size()), chunk.slot);
 }
 
-void HierarchicalCommunicator::bring(Chunk& chunk) {
+void HierarchicalCommunicator::copy_in(Chunk& chunk) {
   chunk.slot = group_.take_slot();
   std::byte* slot = group_.slot(group_.self(), chunk.slot);
   const int64_t b = format_.out_bytes, end = chunk.num_items * b;
@@ -86,7 +86,7 @@ void HierarchicalCommunicator::bring(Chunk& chunk) {
   chunk.brought = group_.advance();
 }
 
-void HierarchicalCommunicator::add_up(Chunk& chunk) {
+void HierarchicalCommunicator::reduce(Chunk& chunk) {
   group_.wait_for_all(chunk.brought);
   const int64_t begin = share_begin(chunk.num_items, group_.self(), group_.num_members());
   const int64_t end = share_begin(chunk.num_items, group_.self() + 1, group_.num_members());
@@ -127,7 +127,7 @@ void HierarchicalCommunicator::finish_gather(Chunk& chunk) {
   chunk.reduced = group_.advance();
 }
 
-void HierarchicalCommunicator::take(const Chunk& chunk) {
+void HierarchicalCommunicator::copy_out(const Chunk& chunk) {
   group_.wait_for(0, chunk.reduced, kResultPatience);
   std::memcpy(chunk.values, result(chunk),
               static_cast<size_t>(chunk.num_items * format_.out_bytes));
@@ -148,14 +148,14 @@ void HierarchicalCommunicator::reduce(std::byte* values, int64_t num_items, cons
       *chunk = {.values = values + begin * items.item_bytes,
                 .num_items = std::min(chunk_items, num_items - begin),
                 .lane = static_cast<int>(i % ChunkedAllReduce::kLanes)};
-      bring(*chunk);
+      copy_in(*chunk);
     }
-    if (Chunk* chunk = in_stage(i, 1)) add_up(*chunk);
+    if (Chunk* chunk = in_stage(i, 1)) reduce(*chunk);
     if (i == 2) flat_->channel().wait_for_notes();
     if (Chunk* chunk = in_stage(i, 2)) start_scatter(*chunk);
     if (Chunk* chunk = in_stage(i, 3)) finish_scatter(*chunk);
     if (Chunk* chunk = in_stage(i, 4)) finish_gather(*chunk);
-    if (Chunk* chunk = in_stage(i, 5)) take(*chunk);
+    if (Chunk* chunk = in_stage(i, 5)) copy_out(*chunk);
   }
 }
 

@@ -73,12 +73,12 @@ class HierarchicalCommunicator final : public Communicator {
   };
 
   void reduce(std::byte* values, int64_t num_items, const Items& items);
-  void bring(Chunk& chunk);
-  void add_up(Chunk& chunk);
+  void copy_in(Chunk& chunk);
+  void reduce(Chunk& chunk);
   void start_scatter(Chunk& chunk);
   void finish_scatter(Chunk& chunk);
   void finish_gather(Chunk& chunk);
-  void take(const Chunk& chunk);
+  void copy_out(const Chunk& chunk);
   bool is_leader() const { return leader_mail_ != nullptr; }
   std::byte* result(const Chunk& chunk) const;
 

@@ -28,7 +28,7 @@ Peer this_process();
 std::vector<Peer> gather_peers(const OwnedComm& comm);
 
 /// True if the peer is seen to run as a process of this host; false if it cannot be seen from here
-/// (another host or container, even one in which an equal pid began at the same advance) or is
+/// (another host or container, even one in which an equal pid began at the same tick) or is
 /// gone.
 bool is_running_here(const Peer& peer);
 

@@ -45,13 +45,13 @@ void ShmCommunicator::begin(CallKind kind, const at::Tensor& values_K, int argum
 }
 
 template <typename Bring, typename Read>
-void ShmCommunicator::exchange(int64_t num_items, int64_t chunk_items, const Bring& bring,
+void ShmCommunicator::exchange(int64_t num_items, int64_t chunk_items, const Bring& copy_in,
                                const Read& read) {
   int64_t begin = 0;
   do {
     const int64_t num_here = std::min(chunk_items, num_items - begin);
     const int slot = group_.take_slot();
-    bring(begin, num_here, group_.slot(rank(), slot));
+    copy_in(begin, num_here, group_.slot(rank(), slot));
     const uint64_t brought = group_.advance();
     group_.wait_for_all(brought);
     read(begin, num_here, slot);

@@ -42,10 +42,10 @@ class ShmCommunicator final : public Communicator {
   struct Chunk;
 
   void begin(CallKind kind, const at::Tensor& values_K, int argument = 0);
-  /// One stage for all: bring(begin, items, slot) fills the own slot, read(begin, items, slot
+  /// One stage for all: copy_in(begin, items, slot) fills the own slot, read(begin, items, slot
   /// index) looks at everyone's. At least once, also for no items.
   template <typename Bring, typename Read>
-  void exchange(int64_t num_items, int64_t chunk_items, const Bring& bring, const Read& read);
+  void exchange(int64_t num_items, int64_t chunk_items, const Bring& copy_in, const Read& read);
 
   void reduce_whole(std::byte* values, int64_t num_items, const Items& items);
   void reduce_by_shares(std::byte* values, int64_t num_items, const Items& items);
