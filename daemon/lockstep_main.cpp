@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/yaml/yaml_document.h"
-#include "checkpoint/inspect/collect.h"
 #include "checkpoint/inspect/diff.h"
+#include "checkpoint/inspect/gc.h"
 #include "checkpoint/inspect/inspect.h"
 #include "daemon/commands.h"
 #include "daemon/config/version.h"
@@ -44,7 +44,7 @@ struct Tool {
   int64_t steps_per_epoch = 0;
   checkpoint::InspectOptions inspect;
   checkpoint::DiffOptions diff;
-  checkpoint::CollectOptions collect;
+  checkpoint::GcOptions collect;
   daemon::ExportOptions to_export;
   std::string export_format = "safetensors";
   std::function<daemon::CommandResult()> command;

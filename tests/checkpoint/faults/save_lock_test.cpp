@@ -16,7 +16,7 @@
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_space.h"
-#include "checkpoint/inspect/collect.h"
+#include "checkpoint/inspect/gc.h"
 #include "checkpoint/objects/checkpoint.h"
 #include "checkpoint/reader/verify.h"
 #include "checkpoint/restore/restore.h"

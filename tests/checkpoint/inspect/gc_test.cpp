@@ -1,4 +1,4 @@
-#include "checkpoint/inspect/collect.h"
+#include "checkpoint/inspect/gc.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -109,8 +109,8 @@ TEST(Collect, RemovesAndTells) {
   const auto size = [&](const char* name) { return std::filesystem::file_size(folder / name); };
   const size_t num_bytes =
       4 + size("model.ckpt-1.index") + size("model.ckpt-1.data-00000-of-00001");
-  const CollectOptions options{.keep = 2, .json = true};
-  CollectOptions dry = options;
+  const GcOptions options{.keep = 2, .json = true};
+  GcOptions dry = options;
   dry.dry_run = true;
   auto would = nlohmann::json::parse(collect_garbage(folder.path(), dry).text);
   EXPECT_THAT(numbers_in(folder), ElementsAre(1, 2, 3));

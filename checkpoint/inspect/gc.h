@@ -6,10 +6,10 @@
 
 #include "checkpoint/inspect/inspect.h"
 
-/// `lockstep ckpt gc`. The saver has its own broom (checkpoint/save/retention.h).
+/// `lockstep ckpt gc`. The saver has its own tidying (checkpoint/save/retention.h).
 namespace lockstep::checkpoint {
 
-struct CollectOptions {
+struct GcOptions {
   std::optional<int64_t> keep;  ///< also saves older than the newest `keep` complete ones; >= 1
   bool dry_run = false;         ///< only says what would go
   bool json = false;
@@ -23,6 +23,6 @@ struct CollectOptions {
 ///
 /// JSON: {"dir", "dry_run", "removed": [{"file", "reason", "bytes"}], "bytes_freed", "saves":
 /// [prefix, ...]}: what is left.
-Answer collect_garbage(const std::string& dir, const CollectOptions& options);
+Answer collect_garbage(const std::string& dir, const GcOptions& options);
 
 }  // namespace lockstep::checkpoint

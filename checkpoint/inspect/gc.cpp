@@ -1,4 +1,4 @@
-#include "checkpoint/inspect/collect.h"
+#include "checkpoint/inspect/gc.h"
 
 #include <algorithm>
 #include <memory>
@@ -176,7 +176,7 @@ std::string as_json(const std::string& dir, const std::vector<Garbage>& garbage,
 
 }  // namespace
 
-Answer collect_garbage(const std::string& dir, const CollectOptions& options) {
+Answer collect_garbage(const std::string& dir, const GcOptions& options) {
   if (!std::filesystem::is_directory(dir))
     throw Error(ExitCode::kInputMissing, "gc", dir + ": is no folder");
   const Locks locks(dir);
