@@ -302,7 +302,7 @@ void TrainingMetrics::set_checkpoint_interval(double interval_s) {
   if (run_) run_->save_interval.set(interval_s);
 }
 
-void TrainingMetrics::set_agreement(int64_t num_checks, double seconds) {
+void TrainingMetrics::set_replica_checks(int64_t num_checks, double seconds) {
   rank_->agreement_checks.Increment(static_cast<double>(num_checks) -
                                     rank_->agreement_checks.Value());
   rank_->agreement_seconds.Increment(seconds - rank_->agreement_seconds.Value());

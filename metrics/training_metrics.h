@@ -40,7 +40,7 @@ class TrainingMetrics {
   /// Seconds expected from one commit to the next.
   void set_checkpoint_interval(double interval_s);
   /// Comparisons of the ranks' state so far, and the seconds they took on this rank.
-  void set_agreement(int64_t num_checks, double seconds);
+  void set_replica_checks(int64_t num_checks, double seconds);
   /// Not to be called from inside a signal handler.
   void record_signal(int signal_number);
   /// EventFile::num_write_errors() so far.

@@ -10,7 +10,7 @@
 #include "metrics/training_metrics.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "train/evaluator.h"
-#include "train/step/agreement.h"
+#include "train/step/replica_check.h"
 #include "train/step/step_report.h"
 #include "train/steps_csv.h"
 
@@ -47,8 +47,8 @@ class Recorder {
   void closing(int64_t step, const recal::Applied& applied, int64_t num_trainable);
   /// A save under way blocked training for stall_s seconds.
   void save(const metrics::SaveSample& sample);
-  void agreement(const Agreement& agreement) {
-    metrics_.set_agreement(agreement.num_checks(), agreement.seconds());
+  void replica_check(const ReplicaCheck& replica_check) {
+    metrics_.set_replica_checks(replica_check.num_checks(), replica_check.seconds());
   }
   void signal(int signal_number) { metrics_.record_signal(signal_number); }
   /// The process lives: call in whatever takes long outside the steps.

@@ -29,7 +29,7 @@ RunResult Run::go() {
     parts_.recorder.step(report);
     count_signals();
     if (report.save_is_done) parts_.saves.settle();
-    if (parts_.agreement.is_due(clock.step)) agree(fmt::format("at step {}", clock.step));
+    if (parts_.replica_check.is_due(clock.step)) agree(fmt::format("at step {}", clock.step));
     const bool is_last =
         clock.step >= parts_.total_steps;  // then it finishes, whoever asks to stop
     // A rank that asks to save and stop goes on asking: after a skipped update the next one stops.
@@ -78,8 +78,8 @@ EvalResult Run::evaluate_now() {
 /// Ranks that have parted must not go on, and must not push good saves out.
 void Run::agree(const std::string& when) {
   parts_.training.reducer.settle();
-  parts_.agreement.require(when);
-  parts_.recorder.agreement(parts_.agreement);
+  parts_.replica_check.require(when);
+  parts_.recorder.replica_check(parts_.replica_check);
 }
 
 /// Whether there is what a save needs: a finite update, time, a folder. Rank 0's clock decides for

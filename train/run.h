@@ -6,7 +6,7 @@
 #include "train/evaluator.h"
 #include "train/recorder.h"
 #include "train/run_saves.h"
-#include "train/step/agreement.h"
+#include "train/step/replica_check.h"
 #include "train/step/stop_request.h"
 #include "train/step/trainer.h"
 
@@ -28,7 +28,7 @@ struct RunParts {
   Trainer& trainer;
   TrainerParts& training;
   RunSaves& saves;
-  Agreement& agreement;            ///< of the ranks' state
+  ReplicaCheck& replica_check;     ///< of the ranks' state
   const data::Dataset* eval_data;  ///< null: no evaluation
   EvalOptions eval;
   Recorder& recorder;

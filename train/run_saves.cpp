@@ -59,8 +59,8 @@ void RunSaves::settle() {
   if (result.ok) {
     last_commit_ = result.prefix;
     last_saved_step_ = result.number;
-    parts_.agreement.count(result.compare_s);
-    parts_.recorder.agreement(parts_.agreement);
+    parts_.replica_check.count(result.compare_s);
+    parts_.recorder.replica_check(parts_.replica_check);
     if (parts_.control.rank() == 0)
       log::info("checkpoint",
                 fmt::format("saved step {}: {} ({} bytes{}, {:.3f} s, training waited {:.3f} s)",

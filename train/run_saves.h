@@ -9,7 +9,7 @@
 #include "checkpoint/save_schedule.h"
 #include "train/evaluator.h"
 #include "train/recorder.h"
-#include "train/step/agreement.h"
+#include "train/step/replica_check.h"
 
 namespace lockstep::train {
 
@@ -18,9 +18,9 @@ struct RunSavesParts {
   checkpoint::Saver& saver;
   checkpoint::SaveSchedule& schedule;
   const checkpoint::CheckpointOptions& options;
-  Agreement& agreement;  ///< counts the comparisons that saves make
-  StateSource state;     ///< what a save holds
-  std::string prefix;    ///< DIR/model.ckpt
+  ReplicaCheck& replica_check;  ///< counts the comparisons that saves make
+  StateSource state;            ///< what a save holds
+  std::string prefix;           ///< DIR/model.ckpt
   Recorder& recorder;
   dist::Communicator& control;
   const StepClock& clock;

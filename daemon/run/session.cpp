@@ -101,7 +101,8 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
 
 /// Everything of the loop, from the recorder to the last step.
 ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const SessionWorld& world,
-                          train::Agreement& agreement, const std::optional<Resumed>& resumed) {
+                          train::ReplicaCheck& replica_check,
+                          const std::optional<Resumed>& resumed) {
   const RunConfig& config = context.config;
   const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
   train::Recorder recorder =
@@ -113,7 +114,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
   train::RunSaves saves({.saver = context.saver,
                          .schedule = context.schedule,
                          .options = config.checkpoint,
-                         .agreement = agreement,
+                         .replica_check = replica_check,
                          .state = [&] { return context.state(); },
                          .prefix = context.save_prefix(),
                          .recorder = recorder,
@@ -139,7 +140,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
   train::Run run({.trainer = trainer,
                   .training = training,
                   .saves = saves,
-                  .agreement = agreement,
+                  .replica_check = replica_check,
                   .eval_data = context.eval_data.get(),
                   .eval = config.eval,
                   .recorder = recorder,
@@ -184,9 +185,9 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::optional<Resumed> resumed = resume(options.resume, *context);
   warm_start(*context, resumed.has_value());
   telemetry.note_restored();
-  train::Agreement agreement(
+  train::ReplicaCheck replica_check(
       control, [&] { return context->state(); }, config.sync.replica_check_every);
-  agreement.require(resumed ? "after the restore" : "at the start");
+  replica_check.require(resumed ? "after the restore" : "at the start");
   if (config.checkpoint.enabled) context->saver.prepare(context->state());
 
   // From here on the run's folder is written to.
@@ -198,7 +199,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     if (resumed)
       telemetry.metrics().record_restore(
           {.step = resumed->step, .duration_s = resumed->duration_s});
-    const ExitCode code = train_to_the_end(*context, telemetry, world, agreement, resumed);
+    const ExitCode code = train_to_the_end(*context, telemetry, world, replica_check, resumed);
     context->saver.join();
     control.barrier();  // no rank writes any more when rank 0 gives the folder free
     return code;

@@ -199,7 +199,7 @@ void GradualMagnitudePruning::compile(TimelineBuilder* builder) const {
                                       .mask_rule = options_.mask_rule,
                                       .momentum_buffer_reset = options_.momentum_buffer_reset});
   const std::vector<PeriodicUpdate> updates =
-      builder->updates(options_.window, options_.update_frequency, steps->last);
+      builder->updates(options_.window, options_.update_frequency, steps->end);
   const double span = options_.final_sparsity - options_.init_sparsity;
   for (const auto& [k, step] : updates) {
     const double done =
@@ -207,8 +207,8 @@ void GradualMagnitudePruning::compile(TimelineBuilder* builder) const {
     builder->add(step, ActionKind::kPrune,
                  options_.init_sparsity + span * curve(options_.inter_func, done), param_set);
   }
-  builder->add(steps->last, ActionKind::kPrune, options_.final_sparsity, param_set);
-  if (!options_.leave_enabled) builder->add(steps->last, ActionKind::kRelease, 0, param_set);
+  builder->add(steps->end, ActionKind::kPrune, options_.final_sparsity, param_set);
+  if (!options_.leave_enabled) builder->add(steps->end, ActionKind::kRelease, 0, param_set);
   warn_of_unusual_values(builder, updates.size() + 1);
 }
 

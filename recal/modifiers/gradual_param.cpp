@@ -50,16 +50,16 @@ void GradualParam::compile(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
   if (!steps) return;
   const int param_set = builder->claim_values({options_.params, options_.params_strict},
-                                              {steps->first, steps->last + 1});
+                                              {steps->first, steps->end + 1});
   const double span = options_.final_val - options_.init_val;
   for (const auto& [k, step] :
-       builder->updates(options_.window, options_.update_frequency, steps->last)) {
+       builder->updates(options_.window, options_.update_frequency, steps->end)) {
     const double done =
         builder->converter().fraction_done(k, options_.window, options_.update_frequency);
     builder->add(step, ActionKind::kSetParam,
                  options_.init_val + span * curve(options_.inter_func, done), param_set);
   }
-  builder->add(steps->last, ActionKind::kSetParam, options_.final_val, param_set);
+  builder->add(steps->end, ActionKind::kSetParam, options_.final_val, param_set);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ std::string LearningRate::summary() const {
 void LearningRate::compile(TimelineBuilder* builder) const {
   if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
-  if (!steps || steps->first == steps->last)
+  if (!steps || steps->first == steps->end)
     return;  // shorter than a step: the timeline warns that it never fires
   builder->claim_learning_rate(options_.groups, *steps);
   if (options_.rate.is_multi_step()) check_milestones(builder, *steps);
@@ -97,7 +97,7 @@ void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double 
                         .last = options_.rate.lr_min,
                         .begin = converter.position_of(*options_.window.start),
                         .end = converter.position_of(*options_.window.end),
-                        .last_step = steps.last,
+                        .last_step = steps.end,
                         .cycles = recurrence_of(*options_.window.start, options_.rate.period),
                         .steps_per_epoch = converter.steps_per_epoch()},
                        groups);
@@ -105,7 +105,7 @@ void LearningRate::add_cycles(TimelineBuilder* builder, StepRange steps, double 
 
 void LearningRate::add_periods(TimelineBuilder* builder, StepRange steps, double base,
                                const ParamGroups& groups) const {
-  for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.last))
+  for (const auto& [k, step] : builder->updates(options_.window, options_.rate.period, steps.end))
     builder->add_for_groups(step, ActionKind::kSetLearningRate,
                             base * power(options_.rate.gamma, k), groups);
 }
@@ -113,11 +113,11 @@ void LearningRate::add_periods(TimelineBuilder* builder, StepRange steps, double
 void LearningRate::check_milestones(TimelineBuilder* builder, StepRange steps) const {
   for (const Decimal& epoch : options_.rate.milestones) {
     const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
-    if (step < steps.first || step > steps.last)
+    if (step < steps.first || step > steps.end)
       builder->fault(
           fmt::format("{} has a milestone at epoch {} (step {}), outside its steps {} "
                       "to {}",
-                      tag(), epoch.text(), step, steps.first, steps.last));
+                      tag(), epoch.text(), step, steps.first, steps.end));
   }
 }
 
@@ -128,8 +128,7 @@ void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, dou
   for (const Decimal& epoch : options_.rate.milestones) {
     const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
     const double rate = base * power(options_.rate.gamma, ++k);
-    if (step < steps.last)
-      builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
+    if (step < steps.end) builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
   }
 }
 

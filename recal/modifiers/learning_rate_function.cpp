@@ -48,7 +48,7 @@ std::string LearningRateFunction::summary() const {
 
 void LearningRateFunction::compile(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
-  if (!steps || steps->first == steps->last) return;
+  if (!steps || steps->first == steps->end) return;
   builder->claim_learning_rate(options_.groups, *steps);
   if (options_.names_cycle && !is_cyclic())
     builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
@@ -59,7 +59,7 @@ void LearningRateFunction::compile(TimelineBuilder* builder) const {
                      .last = options_.final_lr,
                      .begin = converter.position_of(*options_.window.start),
                      .end = converter.position_of(*options_.window.end),
-                     .last_step = steps->last,
+                     .last_step = steps->end,
                      .steps_per_epoch = converter.steps_per_epoch()};
   if (is_cyclic()) formula.cycles = recurrence_of(*options_.window.start, options_.cycle);
   builder->add_formula(steps->first, formula, options_.groups);

@@ -44,7 +44,7 @@ void TrainableParams::compile(TimelineBuilder* builder) const {
   if (start && end && !builder->steps_of(options_.window)) return;
   const StepRange steps{start ? builder->step_of(*start) : 0,
                         end && !end->is_run_end() ? builder->step_of(*end) : INT64_MAX};
-  if (steps.first < steps.last)
+  if (steps.first < steps.end)
     builder->claim_trainable({options_.params, options_.params_strict}, steps, options_.trainable,
                              options_.exclusive);
 }

@@ -70,7 +70,7 @@ class StageSpan {
 /// Steps first, first + 1, ..., last - 1.
 struct StepRange {
   int64_t first = 0;
-  int64_t last = 0;
+  int64_t end = 0;  ///< exclusive
 };
 
 /// Where a moment and what repeats from it on fall, exactly: position = epochs x S + steps, S =

@@ -21,7 +21,7 @@ bool GroupClaims::add(const Modifier& writer, int group, StepRange steps, Diagno
   for (const Claim& claim : claims_) {
     const bool meets = group == kAllGroups || claim.group == kAllGroups || group == claim.group;
     const int64_t clash = std::max(steps.first, claim.steps.first);
-    if (!meets || clash >= std::min(steps.last, claim.steps.last)) continue;
+    if (!meets || clash >= std::min(steps.end, claim.steps.end)) continue;
     if (claim.writer == &writer) continue;
     const int shared = group == kAllGroups ? claim.group : group;
     faults->add(writer.location().fault(fmt::format(

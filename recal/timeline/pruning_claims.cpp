@@ -19,14 +19,14 @@ const PruningClaims::Entry* PruningClaims::overlapping(int64_t param, StepRange 
   const auto entries = claims_.find(param);
   if (entries == claims_.end()) return nullptr;
   for (const Entry& entry : entries->second)
-    if (std::max(entry.steps.first, steps.first) < std::min(entry.steps.last, steps.last))
+    if (std::max(entry.steps.first, steps.first) < std::min(entry.steps.end, steps.end))
       return &entry;
   return nullptr;
 }
 
 bool PruningClaims::is_held(const std::vector<Entry>& entries, int64_t step) {
   return std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
-    return entry.steps.first <= step && step < entry.steps.last;
+    return entry.steps.first <= step && step < entry.steps.end;
   });
 }
 
@@ -46,7 +46,7 @@ bool PruningClaims::add_gradual(const Modifier& pruner, int64_t param, const std
        .is_gradual = true,
        .steps = claim.steps,
        .final_sparsity = claim.final_sparsity,
-       .released = claim.leave_enabled ? std::nullopt : std::optional(claim.steps.last)});
+       .released = claim.leave_enabled ? std::nullopt : std::optional(claim.steps.end)});
   return true;
 }
 
@@ -60,8 +60,8 @@ std::optional<int64_t> PruningClaims::add_constant(const Modifier& pruner, int64
       faults->add(two_pruners(pruner, *other->pruner, name, ""));
       return std::nullopt;
     }
-    steps.first = other->steps.last;
-    if (steps.first >= steps.last)
+    steps.first = other->steps.end;
+    if (steps.first >= steps.end)
       return steps.first;  // it never acts: the gradual ones' word stands
   }
   claims_[param].push_back({.pruner = &pruner, .steps = steps, .released = last});
@@ -73,7 +73,7 @@ std::optional<PruningClaims::Fall> PruningClaims::fall_before(int64_t param,
   const auto entries = claims_.find(param);
   if (entries == claims_.end()) return std::nullopt;
   for (const Entry& entry : entries->second)
-    if (entry.is_gradual && !entry.released && entry.steps.last <= claim.steps.first &&
+    if (entry.is_gradual && !entry.released && entry.steps.end <= claim.steps.first &&
         entry.final_sparsity > claim.init_sparsity)
       return Fall{entry.pruner, entry.final_sparsity};
   return std::nullopt;
@@ -88,7 +88,7 @@ std::optional<PruningClaim> PruningClaims::find(int64_t param) const {
     if (entry.is_gradual) {
       if (!claim.pruning) claim.pruning = entry.steps;
       claim.pruning->first = std::min(claim.pruning->first, entry.steps.first);
-      claim.pruning->last = std::max(claim.pruning->last, entry.steps.last);
+      claim.pruning->end = std::max(claim.pruning->end, entry.steps.end);
     }
     if (!claim.released && entry.steps.first > latest_start) {
       latest_start = entry.steps.first;

@@ -66,12 +66,12 @@ std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
         faults->add(claim.modifier->location().fault(kept_no_longer(claim, layer.name, *pruned)));
         break;  // one fault says it for all its layers
       }
-      const bool still_prunes = pruned->pruning && claim.first_step < pruned->pruning->last;
+      const bool still_prunes = pruned->pruning && claim.first_step < pruned->pruning->end;
       if (!still_prunes || std::exchange(has_warned, true)) continue;
       warnings.push_back(
           {claim.modifier, fmt::format("quantizes '{}' from step {} on, while it is pruned until "
                                        "step {}: pruning first and quantizing then is usual",
-                                       layer.name, claim.first_step, pruned->pruning->last)});
+                                       layer.name, claim.first_step, pruned->pruning->end)});
     }
   }
   return warnings;

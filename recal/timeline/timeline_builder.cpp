@@ -149,10 +149,10 @@ void TimelineBuilder::check_quantization() {
 
 std::optional<StepRange> TimelineBuilder::steps_of(const Window& window) {
   const StepRange steps{step_of(*window.start), step_of(*window.end)};
-  if (steps.first < steps.last) return steps;
-  if (steps.first == steps.last && window.start->kind == window.end->kind) return steps;
+  if (steps.first < steps.end) return steps;
+  if (steps.first == steps.end && window.start->kind == window.end->kind) return steps;
   fault(fmt::format("{} ends at {} (step {}), which is not after its start at {} (step {})",
-                    now().tag(), window.end->sentence_text(), steps.last,
+                    now().tag(), window.end->sentence_text(), steps.end,
                     window.start->sentence_text(), steps.first));
   return std::nullopt;
 }

@@ -188,7 +188,7 @@ void TimelineBuilder::claim_trainable(const Selection& selection, StepRange step
   if (!inputs_.params) {
     const int set = add_param_set({}, selection.params.text());
     add(steps.first, ActionKind::kSetTrainable, trainable ? 1 : 0, set);
-    if (steps.last != INT64_MAX) add(steps.last, ActionKind::kSetTrainable, trainable ? 0 : 1, set);
+    if (steps.end != INT64_MAX) add(steps.end, ActionKind::kSetTrainable, trainable ? 0 : 1, set);
     return;
   }
   trainable_.add(now(), params, steps, trainable, faults_);
@@ -213,7 +213,7 @@ int TimelineBuilder::claim_values(const Selection& selection, StepRange steps) {
     std::set_intersection(params.begin(), params.end(), claim.params.begin(), claim.params.end(),
                           std::back_inserter(both));
     const int64_t clash = std::max(steps.first, claim.steps.first);
-    if (both.empty() || clash >= std::min(steps.last, claim.steps.last)) continue;
+    if (both.empty() || clash >= std::min(steps.end, claim.steps.end)) continue;
     fault(fmt::format("{} and {} ({}) both set the values of '{}' at step {}", now().tag(),
                       claim.modifier->tag(), claim.modifier->location().text(),
                       name_of_param(both.front()), clash));

@@ -22,7 +22,7 @@ void TrainableClaims::add(const Modifier& modifier, const std::vector<int64_t>& 
                           StepRange steps, bool trainable, Diagnostics* faults) {
   for (const Claim& claim : claims_) {
     const int64_t clash = std::max(steps.first, claim.steps.first);
-    if (claim.trainable == trainable || clash >= std::min(steps.last, claim.steps.last)) continue;
+    if (claim.trainable == trainable || clash >= std::min(steps.end, claim.steps.end)) continue;
     const std::vector<int64_t> both = shared(params, claim.params);
     if (both.empty()) continue;
     faults->add(modifier.location().fault(fmt::format(
@@ -35,7 +35,7 @@ void TrainableClaims::add(const Modifier& modifier, const std::vector<int64_t>& 
 
 bool TrainableClaims::is_trainable(int64_t param, int64_t step) const {
   for (const Claim& claim : claims_)
-    if (step >= claim.steps.first && step < claim.steps.last &&
+    if (step >= claim.steps.first && step < claim.steps.end &&
         std::binary_search(claim.params.begin(), claim.params.end(), param))
       return claim.trainable;
   return !std::binary_search(frozen_at_start_.begin(), frozen_at_start_.end(), param);
@@ -43,13 +43,12 @@ bool TrainableClaims::is_trainable(int64_t param, int64_t step) const {
 
 void TrainableClaims::add_ends(std::vector<TrainableChange>* changes) const {
   for (const Claim& claim : claims_) {
-    if (claim.steps.last == INT64_MAX) continue;
+    if (claim.steps.end == INT64_MAX) continue;
     std::vector<int64_t> reverting;
     for (const int64_t param : claim.params)
-      if (is_trainable(param, claim.steps.last) != claim.trainable) reverting.push_back(param);
+      if (is_trainable(param, claim.steps.end) != claim.trainable) reverting.push_back(param);
     if (!reverting.empty())
-      changes->push_back(
-          {claim.steps.last, !claim.trainable, claim.modifier, std::move(reverting)});
+      changes->push_back({claim.steps.end, !claim.trainable, claim.modifier, std::move(reverting)});
   }
 }
 

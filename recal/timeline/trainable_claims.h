@@ -27,7 +27,7 @@ class TrainableClaims {
       : names_(std::move(names)), frozen_at_start_(std::move(frozen_at_start)) {}
 
   /// `modifier` must outlive this. A fault at its place if another says otherwise of one of the
-  /// parameters at one of the steps. steps.last may be INT64_MAX: to the end.
+  /// parameters at one of the steps. steps.end may be INT64_MAX: to the end.
   void add(const Modifier& modifier, const std::vector<int64_t>& params, StepRange steps,
            bool trainable, Diagnostics* faults);
 

@@ -90,8 +90,8 @@ TEST(TrainingMetrics, AStepMovesItsSeries) {
 TEST(RecipeMetrics, ShowWhatARecipeDoes) {
   TrainingMetrics all(some_facts());
   tests::record_recipe(&all.recipe());
-  all.set_agreement(2, 0.5);
-  all.set_agreement(3, 0.75);
+  all.set_replica_checks(2, 0.5);
+  all.set_replica_checks(3, 0.75);
   const Page page = page_of(all);
   EXPECT_EQ(page.value("lockstep_learning_rate{group=\"weights\"}"), 0.1);
   EXPECT_EQ(page.value("lockstep_learning_rate{group=\"other\"}"), 0.2);

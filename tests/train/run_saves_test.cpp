@@ -69,7 +69,7 @@ struct SavedRun {
   checkpoint::SaveSchedule schedule{options, alone};
   const at::Tensor weight = at::ones({3});
   StateSource state = [this] { return StateList{{.key = "model/w", .tensor = weight}}; };
-  Agreement agreement{alone, state, 0};
+  ReplicaCheck replica_check{alone, state, 0};
   ParamTable params{{.name = "w", .tensor = at::zeros({2, 2}).requires_grad_()}};
   recal::ScheduledModifierManager recipe{no_modifiers()};
   metrics::TrainingMetrics metrics{metrics::RunFacts{}};
@@ -79,7 +79,7 @@ struct SavedRun {
   RunSaves saves{{.saver = saver,
                   .schedule = schedule,
                   .options = best_options(),
-                  .agreement = agreement,
+                  .replica_check = replica_check,
                   .state = state,
                   .prefix = prefix,
                   .recorder = recorder,

@@ -11,8 +11,8 @@
 namespace lockstep::train {
 
 /// Keeps the moving statistics of batch normalisation equal on all ranks, bit for bit, at the end
-/// of every step, so that whoever looks at them between steps (evaluation, saves, agreement) has
-/// nothing to do. train.batch_norm says whose samples count:
+/// of every step, so that whoever looks at them between steps (evaluation, saves, replica_check)
+/// has nothing to do. train.batch_norm says whose samples count:
 ///   broadcast  rank 0's; each rank normalises by its own samples
 ///   average    all ranks', weighted by their numbers of samples, added in rank order; each rank
 ///              normalises by its own samples

@@ -15,10 +15,10 @@ using StateSource = std::function<StateList()>;
 /// Proves that the ranks hold the same: parameters, optimizer state, masks, observers, positions
 /// and the timeline, bit for bit. One digest a tensor at memory speed, and one small all-reduce.
 /// Saves are compared by the saver, beside training (SaverOptions::compare_replicas).
-class Agreement {
+class ReplicaCheck {
  public:
   /// `every_steps` 0: only when require() is called. `control` must outlive it.
-  Agreement(dist::Communicator& control, StateSource state, int64_t every_steps)
+  ReplicaCheck(dist::Communicator& control, StateSource state, int64_t every_steps)
       : control_(control), state_(std::move(state)), every_steps_(every_steps) {}
 
   bool is_due(int64_t step) const { return every_steps_ > 0 && step % every_steps_ == 0; }

@@ -1,4 +1,4 @@
-#include "train/step/agreement.h"
+#include "train/step/replica_check.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 namespace lockstep::train {
 
-void Agreement::require(std::string_view when) {
+void ReplicaCheck::require(std::string_view when) {
   Stopwatch watch;
   dist::require_equal_state(control_, fmt::format("the state {}", when), state_());
   ++num_checks_;
