@@ -83,10 +83,9 @@ class Optimizer {
   /// none. Live memory until step(), set_shards(), set_kept() or rebuild(), which take back what
   /// then stands there; calling again gives the same memory, with those zeros restored.
   ///
-  /// Until then the slots take the room of dense ones of all parameters, on each rank, at the peak
-  /// and one packed tensor more. Expanding takes about as long as three packed updates, packing
-  /// again in the next step about as long as one. Where no mask
-  /// packs and all is owned, nothing moves and nothing is copied.
+  /// Until then the slots take as much memory as dense slots of all parameters, on each rank, and
+  /// one packed tensor more at the peak. Time: about three packed updates to expand, one to pack
+  /// again in the next step. Nothing is copied where no slot is packed or sharded.
   StateList state();
   /// The entries of state() whose values are divided over the ranks by set_shards(): summed over
   /// the ranks they are whole. Equal names on all ranks. The same memory as state()'s.
@@ -94,9 +93,9 @@ class Optimizer {
   /// Slots of one parameter in its shape, on the terms of state() but for the zeros.
   std::vector<at::Tensor> slots_of(int64_t param);
 
-  /// Call after the buffers were laid out anew: slots are laid out like them, with their values,
-  /// dense until the next step() or set_kept(). All is owned and nothing is pruned until told. On
-  /// ranks that owned parts, complete sharded_state() before the buffers are laid out.
+  /// Call after the buffers were flattened anew: slots then have the buffers' new order and keep
+  /// their values. They are dense until the next step() or set_kept(), whole until set_shards().
+  /// Where slots are sharded, consolidate sharded_state() before the buffers are flattened.
   void rebuild(const std::vector<FlatBuffer>& buffers_before);
 
   /// Memory that the slots take now.

@@ -28,8 +28,7 @@ namespace {
        path, call + ": " + std::strerror(number));
 }
 
-/// What keeps a file from being opened for reading is, but for faults of the disk, a matter of the
-/// path that was given.
+/// A file that cannot be opened for reading is the fault of its path, unless the disk has failed.
 [[noreturn]] void fail_to_open(const std::filesystem::path& path) {
   const int number = errno;
   const std::string reason = std::strerror(number);

@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-/// Memory that is kept for the next use: touched once, never given back until the end, so that who
-/// fills it again does not wait for the system to find pages. Aligned to 2 MiB, in huge pages where
-/// the system grants them. One caller at a time.
+/// Staging buffer: memory that is kept from one checkpoint to the next, so that only the first copy
+/// into it waits for the system to find pages. Aligned to 2 MiB, in huge pages where the system
+/// grants them. One caller at a time.
 class StagingBuffer {
  public:
   StagingBuffer() = default;

@@ -27,9 +27,9 @@ struct StateEntry {
   /// What a tensor is filled with if a save lacks it (a text becomes empty, whatever stands here);
   /// nothing: it must be there.
   std::optional<double> value_if_missing = std::nullopt;
-  /// What this rank holds of a tensor that is divided over the ranks: ascending, apart, of all
-  /// ranks together the whole tensor, each element once. The others are neither saved from here nor
-  /// restored to here. Nothing: every rank holds all of it.
+  /// Elements of a sharded tensor that this rank owns: ascending ranges that do not touch. Together
+  /// the ranks own each element once. Other elements are neither saved from this rank nor restored
+  /// to it. Nothing: the tensor is not sharded.
   std::optional<std::vector<ElementRange>> held = std::nullopt;
   /// The mask that prunes the tensor: bits as in base/bits/bit_mask.h, the same on all ranks, live
   /// memory of the entry `kept_key` of the same list. Pruned elements are +0. Undefined: there is

@@ -34,7 +34,7 @@ class RestoreStatus {
   /// Throws Error(kBadData) unless every variable that exists has its value; saved ones may wait.
   /// Throws too if there was nothing to restore.
   const RestoreStatus& assert_existing_objects_matched() const;
-  /// Values that stay unused are meant to: no warning when the Checkpoint lets go of the save.
+  /// Unused values are expected: no warning when the Checkpoint closes the file.
   const RestoreStatus& expect_partial() const;
 
   /// Keys of saved values that wait for their variable (and are unused if none comes).

@@ -9,8 +9,9 @@
 
 namespace lockstep::checkpoint {
 
-/// The two countings of a pruned tensor: its n elements, and its K kept ones, which a sparse save
-/// stores close together in order. Over bits that live elsewhere and must outlive it.
+/// Index of a mask: converts between positions among all n elements of a pruned tensor and
+/// positions among its K kept ones, which are all that a sparse checkpoint stores. The bits must
+/// outlive it.
 class MaskIndex {
  public:
   /// `bits`: uint8, contiguous on the CPU, one bit an element (base/bits/bit_mask.h). Throws
@@ -18,10 +19,10 @@ class MaskIndex {
   MaskIndex(const at::Tensor& bits, int64_t num_elements);
 
   int64_t num_kept() const { return num_kept_; }
-  /// Which stored elements are those of a range.
+  /// Positions among the kept elements of the kept elements in a range.
   ElementRange stored(const ElementRange& elements) const;
-  /// A range of elements of which exactly these are stored, with all pruned ones behind the last
-  /// (up to the next kept one); those before the first belong to it if it is the first of all.
+  /// The range of elements whose kept ones are exactly `stored`. Pruned elements after its last
+  /// kept one belong to it; pruned elements before its first do if it starts the tensor.
   ElementRange elements(const ElementRange& stored) const;
 
   /// Packs the kept elements of that range, of `item_bytes` each; false if a pruned one is not +0,

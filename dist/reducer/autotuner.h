@@ -9,15 +9,15 @@
 
 namespace lockstep::dist {
 
-/// What one item (a bucket; a whole step) took of one step on this rank.
+/// Time of one item (a bucket, or a whole step) in one step on this rank.
 struct ItemSeconds {
   double alone_s = 0;     ///< this rank's own work
   double together_s = 0;  ///< inside collectives, waiting for later ranks included
 };
 
-/// Finds out by time which of two ways is faster, for each of several items: steps take the first
-/// and the second way in turn, kRounds times each after one of each that does not count; then the
-/// ranks agree on one verdict.
+/// Autotuner: decides by time which of two ways is faster, for each of several items. Steps take
+/// the first and the second way in turn, kRounds times each, after one step of each that does not
+/// count. Then the ranks agree on one verdict.
 ///
 /// An item's time in a step is the largest alone_s of the ranks plus the smallest together_s: the
 /// rank that comes last to a collective waits for nobody, and only the transfer itself may decide.

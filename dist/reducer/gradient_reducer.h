@@ -23,7 +23,7 @@
 
 namespace lockstep::dist {
 
-/// What a step is to tell beside the usual; costs time only where asked for.
+/// Optional results of a step, which cost time only where they are asked for.
 struct StepRequests {
   /// GlobalStepStats::squared_grad_norm, for clipping by norm: equal bits on all ranks and, on
   /// CPUs, for every division into buckets or among ranks, since it is exact over rows
@@ -73,10 +73,10 @@ struct StepRequests {
 ///
 /// Errors: those of the communicator, on whichever thread it came up, out of
 /// finish(), with the bucket's place and first parameter at the end of the text; Error(kBug) for
-/// calls out of turn or a step without samples. After an error only destruction is allowed. A rank
-/// whose backward throws just destroys the reducer: that waits for the one bucket under way, which
-/// its peers send too, and what its peers send next fails or waits as the communicator says when a
-/// rank is gone.
+/// calls out of turn or a step without samples. After an error only destruction is allowed.
+/// Destruction between prepare_for_backward() and finish() is allowed too, for a rank whose
+/// backward pass has thrown: it waits for the bucket whose reduction has begun. The other ranks'
+/// next reduction then ends as their communicator says of a lost rank.
 class GradientReducer {
  public:
   /// `params` is the table that the buffers' slices index; `comm` is used by the reducer alone. All

@@ -10,12 +10,12 @@
 
 namespace lockstep::dist {
 
-/// A bucket divided among N ranks: rank r owns elements [begin(r), begin(r) + size(r)), counted
-/// from the bucket's first. Some ranks may own none.
+/// Shards of a bucket, one for each of N ranks (ZeRO stage 1): rank r owns the elements [begin(r),
+/// begin(r) + size(r)), counted from the bucket's first. A shard may be empty.
 ///
-/// Pieces travel in messages of N equal slots, K = largest() items each. Slot r holds the window of
-/// K elements of the bucket which has piece r in it, so that a slot can come from the bucket and go
-/// back to it as it is; what a window has beside its piece belongs to others and does not count.
+/// reduce_scatter and all_gather need N slots of one size, K = largest() elements. Slot r is the
+/// window of K elements of the bucket that contains shard r. Neighbouring windows may overlap:
+/// elements of a window outside its shard are ignored.
 class BucketShards {
  public:
   /// borders_E: N + 1 of them, ascending, from 0 to the bucket's number of elements.
@@ -37,11 +37,10 @@ class BucketShards {
   int64_t largest_ = 0;
 };
 
-/// Divides a bucket of `buffer` into num_pieces near-equal pieces: each border is where an even
-/// division would have it, moved to the nearest row border of the parameter there. A piece differs
-/// from an even one by at most one row, the half of one at either end. Only a row longer than an
-/// even piece is cut inside, at multiples of kCutElements from its first element; so no piece is
-/// longer than two even ones (and kCutElements). Where a buffer has no slices, a row is an element.
+/// Divides a bucket of `buffer` into num_pieces near-equal shards. Each border is that of an even
+/// division, moved to the nearest row border of the parameter there, so a shard differs from an
+/// even one by at most one row. A row longer than an even shard is cut inside, at a multiple of
+/// kCutElements from its first element. Where a buffer has no slices, a row is an element.
 ///
 /// row_E_by_param: row_elements(). Pure arithmetic on values that are equal on all ranks.
 BucketShards cut_into_pieces(const Bucket& bucket, const FlatBuffer& buffer,

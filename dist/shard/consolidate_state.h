@@ -5,13 +5,12 @@
 
 namespace lockstep::dist {
 
-/// Makes state whole that is divided among ranks, before it is saved or divided otherwise: on each
-/// rank an element of a tensor has its value or is +0 (all bits 0), and it has the same value
-/// wherever it has one; afterwards it has it on every rank. So tensors that are whole already
-/// (counts, state that no rank divides) may be in the list and stay as they are. Texts are left
-/// alone.
+/// Consolidation of sharded state: afterwards every rank has all elements. Needed before sharded
+/// state is saved, or sharded otherwise.
 ///
-/// The largest of each byte over the ranks is taken: a value keeps its bits, a NaN or -0 too.
+/// Before the call an element is either its value or +0 (all bits 0) on each rank, and the ranks
+/// that have its value have the same one. Tensors that are already whole stay as they are. Texts
+/// are left alone. Method: the largest of each byte over the ranks, so NaN and -0 keep their bits.
 ///
 /// Collective: the same list on all ranks, tensors contiguous and on comm.device(). One all_reduce
 /// a tensor, in place. When it returns, the state is whole on a device too.

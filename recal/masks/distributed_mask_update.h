@@ -9,11 +9,11 @@
 
 namespace lockstep::recal {
 
-/// Who computes the new masks of a set of weights: the same on all ranks, for sizes and world are.
+/// Distribution of the computation of new masks over the ranks; the same on all ranks.
 enum class MaskWork {
-  kBySize,   ///< divided where that takes less time (division_pays)
+  kBySize,   ///< distributed where that takes less time (division_pays)
   kAlone,    ///< every rank computes all
-  kDivided,  ///< each rank computes its share
+  kDivided,  ///< each rank computes some of them
 };
 
 /// The rank of each weight: the largest first, each to the rank that has least so far (of equal

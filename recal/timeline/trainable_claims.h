@@ -9,7 +9,7 @@
 
 namespace lockstep::recal {
 
-/// What becomes of some parameters' trainability where a claim on them begins or ends.
+/// A change of whether some parameters are trained, at the begin or the end of a claim.
 struct TrainableChange {
   int64_t step = 0;
   bool trainable = true;
@@ -17,9 +17,9 @@ struct TrainableChange {
   std::vector<int64_t> params;  ///< ascending, at least one
 };
 
-/// Who says which parameters are trained when. Where nobody does they are, unless they are frozen
-/// at the start; claims on one parameter
-/// may overlap if they say the same.
+/// Conflict check of the modifiers that freeze and thaw parameters. A parameter without a claim is
+/// trained, unless it is frozen at the start. Claims on one parameter may overlap if they say the
+/// same.
 class TrainableClaims {
  public:
   /// `names`: of all parameters of the model. frozen_at_start: indexes, ascending.

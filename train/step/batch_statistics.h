@@ -32,9 +32,10 @@ class BatchStatistics {
   /// Before the forward pass at `step`: statistics stay from where a recipe freezes them on.
   void follow(const recal::Timeline& timeline, int64_t step);
 
-  /// Where parts of a rank's batch are added up elsewhere (train/step/elastic.h): a number, and
-  /// after it what was noted since the last call, float64 [1 + K] on the CPU; and their sums' way
-  /// back, of which the first is returned. Moves nothing.
+  /// Statistics of a part of the batch, for sums that are taken elsewhere (train/step/elastic.h):
+  /// float64 [1 + K] on the CPU, `number` first, then what was recorded since the last call.
+  /// give_seen_after() takes the sums of such tensors and returns the sum of the numbers. Neither
+  /// changes the moving statistics.
   at::Tensor take_seen_after(double number);
   double give_seen_after(const at::Tensor& sums_V);
 

@@ -4,10 +4,10 @@
 
 namespace lockstep::dist::mpi {
 
-/// How a rank waits for what it can only ask for: at once again for some microseconds, then after
-/// yielding its core, then after sleeping an eighth of the time waited so far, up to a limit. So it
-/// finds out with 12 % delay; with a limit of a millisecond it takes hardly any time from who
-/// computes, with a short one some.
+/// Back-off of a rank that polls for a message: it polls again at once for some microseconds, then
+/// after it has yielded its core, then after a sleep of an eighth of the time waited so far, up to
+/// a limit. So it notices an event at most 12 % late. With a limit of a millisecond it takes hardly
+/// any processor time from others.
 class BackOff {
  public:
   using Clock = std::chrono::steady_clock;
