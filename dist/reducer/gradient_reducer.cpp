@@ -29,12 +29,12 @@ GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& bu
       buffers_(buffers),
       params_(params),
       options_(options),
-      traffic_(comm, params_, options_),
+      buckets_(comm, params_, options_),
       was_named_(params.size(), false) {}
 
 void GradientReducer::follow_buffers() {
-  if (!traffic_.rebuild(buffers_)) return;
-  ready_tracker_.rebuild(traffic_.buckets());
+  if (!buckets_.rebuild(buffers_)) return;
+  ready_tracker_.rebuild(buckets_.buckets());
   hooks_.reset();
   hooks_ = std::make_unique<GradientHooks>(params_, [this](int64_t i) { on_gradient(i); });
   overlap_is_faster_ = false;
@@ -44,24 +44,24 @@ void GradientReducer::follow_buffers() {
 void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   check(!is_armed_, "new masks while gradients are under way");
   follow_buffers();
-  traffic_.set_kept(buffers_, buffer, bits);
+  buckets_.set_kept(buffers_, buffer, bits);
 }
 
 std::vector<ParamShard> GradientReducer::local_shards() {
   check(!is_armed_, "owned() while gradients are under way");
   follow_buffers();
-  return traffic_.local_shards();
+  return buckets_.local_shards();
 }
 
 bool GradientReducer::may_overlap() const {
   if (hooks_ == nullptr || options_.overlap == "false" || !comm_.device().is_cpu()) return false;
-  return options_.overlap == "true" || (comm_.world_size() > 1 && traffic_.buckets().size() > 1 &&
-                                        traffic_.dense_bytes() >= kLeastOverlapBytes);
+  return options_.overlap == "true" || (comm_.world_size() > 1 && buckets_.buckets().size() > 1 &&
+                                        buckets_.dense_bytes() >= kLeastOverlapBytes);
 }
 
 bool GradientReducer::overlaps_now() const {
   if (!may_overlap()) return false;
-  if (overlap_trial_.is_running() && !traffic_.is_measuring()) return overlap_trial_.takes_second();
+  if (overlap_trial_.is_running() && !buckets_.is_measuring()) return overlap_trial_.takes_second();
   return options_.overlap == "true" || overlap_is_faster_;
 }
 
@@ -69,12 +69,12 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   check(!is_armed_, "prepare_for_backward() twice without finish()");
   requests_ = requests;
   follow_buffers();
-  traffic_.begin_step();
+  buckets_.begin_step();
   ready_tracker_.begin();
-  finds_bound_ = traffic_.lacks_bound();  // then nothing can be sent before all is complete
+  finds_bound_ = buckets_.lacks_bound();  // then nothing can be sent before all is complete
   overlaps_ = overlaps_now() && !finds_bound_;
   if (overlaps_ && thread_ == nullptr)
-    thread_ = std::make_unique<CommunicationThread>([this](size_t i) { traffic_.launch(i); });
+    thread_ = std::make_unique<CommunicationThread>([this](size_t i) { buckets_.launch(i); });
   begin_ = Clock::now();
   bytes_before_ = comm_.bytes_reduced();
   if (overlaps_) thread_->begin();
@@ -87,21 +87,21 @@ void GradientReducer::on_gradient(int64_t param) {
 }
 
 void GradientReducer::launch_all(std::optional<int64_t> divisor) {
-  if (overlaps_ && traffic_.can_pack_beside() && ready_tracker_.num_complete() > 0)
+  if (overlaps_ && buckets_.can_pack_beside() && ready_tracker_.num_complete() > 0)
     launch_beside(divisor);
-  for (size_t bucket = overlaps_ ? thread_->end() : 0; bucket < traffic_.buckets().size(); ++bucket)
-    traffic_.launch(bucket);
-  traffic_.wait();
+  for (size_t bucket = overlaps_ ? thread_->end() : 0; bucket < buckets_.buckets().size(); ++bucket)
+    buckets_.launch(bucket);
+  buckets_.wait();
 }
 
 /// While the thread sends the rest, this one prepares what it will send and unpacks what it sent.
 void GradientReducer::launch_beside(std::optional<int64_t> divisor) {
-  const size_t num_buckets = traffic_.buckets().size();
+  const size_t num_buckets = buckets_.buckets().size();
   thread_->release(num_buckets);
-  for (size_t bucket = 0; bucket < num_buckets; ++bucket) traffic_.pack(bucket);
+  for (size_t bucket = 0; bucket < num_buckets; ++bucket) buckets_.pack(bucket);
   for (size_t bucket = 0; bucket < num_buckets; ++bucket) {
     if (!thread_->wait_for(bucket + 1)) return;  // end() tells why
-    if (divisor) traffic_.unpack(bucket, *divisor);
+    if (divisor) buckets_.unpack(bucket, *divisor);
   }
 }
 
@@ -113,28 +113,28 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   if (finds_bound_) find_bound();
   launch_all(share.gradient_divisor);
   at::Tensor share_V = to_numbers(share, comm_.device());
-  if (traffic_.scales()) share_V = at::cat({share_V, traffic_.largest()});
+  if (buckets_.scales()) share_V = at::cat({share_V, buckets_.largest()});
   comm_.all_reduce(share_V, ReduceOp::kSum)->wait_on_host();
 
   GlobalStepStats totals = from_numbers(share_V);
   totals.wait_s = seconds_since(start);
   check(totals.num_samples > 0, "a step without samples on any rank");
   take_means(share.gradient_divisor.value_or(totals.num_samples), &totals);
-  if (traffic_.scales()) traffic_.follow_bound(share_V[-1].item<double>());
+  if (buckets_.scales()) buckets_.follow_bound(share_V[-1].item<double>());
   totals.bytes_reduced = comm_.bytes_reduced() - bytes_before_;
-  traffic_.count(start, &totals);
+  buckets_.count(start, &totals);
   name_missing();
   learn();
   return totals;
 }
 
 void GradientReducer::take_means(int64_t divisor, GlobalStepStats* totals) {
-  totals->gradients_finite = traffic_.take_means(divisor);
+  totals->gradients_finite = buckets_.take_means(divisor);
   Superaccumulator squares;
   if (requests_.squared_grad_norm)
-    add_gradient_squares(comm_, buffers_, traffic_.local_shards(), traffic_.row_E_by_param(),
+    add_gradient_squares(comm_, buffers_, buckets_.local_shards(), buckets_.row_E_by_param(),
                          &squares);
-  if (traffic_.is_sharded()) {
+  if (buckets_.is_sharded()) {
     int64_t num_bad_ranks = totals->gradients_finite ? 0 : 1;
     if (requests_.squared_grad_norm)
       join_over_ranks(comm_, &squares, {&num_bad_ranks, 1});
@@ -149,7 +149,7 @@ GatherTotals GradientReducer::gather_values() {
   check(!is_armed_, "gather_values() while gradients are under way");
   const auto start = Clock::now();
   GatherTotals totals;
-  traffic_.gather(buffers_, &totals);
+  buckets_.gather(buffers_, &totals);
   totals.gather_s = seconds_since(start);
   return totals;
 }
@@ -157,15 +157,15 @@ GatherTotals GradientReducer::gather_values() {
 /// In a message that no step's bytes count.
 void GradientReducer::find_bound() {
   const int64_t before = comm_.bytes_reduced();
-  traffic_.find_bound();
+  buckets_.find_bound();
   bytes_before_ += comm_.bytes_reduced() - before;
 }
 
 void GradientReducer::learn() {
   if (finds_bound_) return;  // a step unlike the others
-  if (traffic_.is_measuring()) {
+  if (buckets_.is_measuring()) {
     // Other messages, another balance of waiting and computing: overlap is measured anew.
-    if (traffic_.learn() && may_overlap() && options_.overlap == "auto") overlap_trial_.start(1);
+    if (buckets_.learn() && may_overlap() && options_.overlap == "auto") overlap_trial_.start(1);
   } else if (overlap_trial_.is_running()) {
     const auto verdict = overlap_trial_.add_step({{.alone_s = seconds_since(begin_)}}, comm_);
     if (verdict) overlap_is_faster_ = verdict->front();

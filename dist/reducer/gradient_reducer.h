@@ -14,8 +14,8 @@
 #include "dist/communication_thread.h"
 #include "dist/communicator.h"
 #include "dist/reducer/autotuner.h"
+#include "dist/reducer/bucket_reducer.h"
 #include "dist/reducer/gradient_hooks.h"
-#include "dist/reducer/gradient_traffic.h"
 #include "dist/reducer/ready_tracker.h"
 #include "dist/reducer/step_stats.h"
 #include "dist/shard/consolidate_state.h"
@@ -94,7 +94,7 @@ class GradientReducer {
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
 
   /// Whether each rank updates its own part only: options.shard_optimizer, on several ranks.
-  bool is_sharded() const { return traffic_.is_sharded(); }
+  bool is_sharded() const { return buckets_.is_sharded(); }
   /// The parts of the buffers that this rank updates, ascending, until the buffers are rebuilt: all
   /// that is not frozen, unless divided. A rank may own none.
   std::vector<ParamShard> local_shards();
@@ -124,10 +124,10 @@ class GradientReducer {
 
   /// What a run that goes on repeats: choices found by time (dist/reducer/packing_choice.h), and
   /// what rounding depends on (dist/reducer/wire_scale.h).
-  StateList state() { return traffic_.state(); }
+  StateList state() { return buckets_.state(); }
 
  private:
-  using Clock = GradientTraffic::Clock;
+  using Clock = BucketReducer::Clock;
 
   void follow_buffers();
   bool may_overlap() const;
@@ -144,7 +144,7 @@ class GradientReducer {
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
   const SyncOptions options_;
-  GradientTraffic traffic_;
+  BucketReducer buckets_;
   Autotuner overlap_trial_;
   bool overlap_is_faster_ = false;
   std::vector<bool> was_named_;  ///< by parameter

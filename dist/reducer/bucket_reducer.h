@@ -32,13 +32,13 @@ namespace lockstep::dist {
 /// Collective: begin_step() (after new masks), launch(), learn() (at the end of a trial). One
 /// thread at a time; but while another one sends, this one may pack() buckets that are complete,
 /// and unpack() those that were sent.
-class GradientTraffic {
+class BucketReducer {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Throws Error(kConfig)
   /// for packed: always or overlap: true on a device.
-  GradientTraffic(Communicator& comm, const ParamTable& params, const SyncOptions& options);
+  BucketReducer(Communicator& comm, const ParamTable& params, const SyncOptions& options);
 
   /// Takes these buffers, if they are others than before: new buckets, without masks. True if so.
   bool rebuild(const std::vector<FlatBuffer>& buffers);

@@ -1,4 +1,4 @@
-#include "dist/reducer/gradient_traffic.h"
+#include "dist/reducer/bucket_reducer.h"
 
 #include <algorithm>
 #include <optional>
@@ -27,8 +27,7 @@ std::optional<at::ScalarType> wire_type(const std::string& name, int world_size)
   return name == "bf16" ? at::kBFloat16 : at::kHalf;
 }
 
-double seconds_between(GradientTraffic::Clock::time_point from,
-                       GradientTraffic::Clock::time_point to) {
+double seconds_between(BucketReducer::Clock::time_point from, BucketReducer::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
@@ -49,8 +48,8 @@ std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
 
 }  // namespace
 
-GradientTraffic::GradientTraffic(Communicator& comm, const ParamTable& params,
-                                 const SyncOptions& options)
+BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
+                             const SyncOptions& options)
     : comm_(comm),
       params_(params),
       options_(options),
@@ -68,7 +67,7 @@ GradientTraffic::GradientTraffic(Communicator& comm, const ParamTable& params,
 }
 
 template <typename Part>
-void GradientTraffic::with_bucket(const char* doing, size_t bucket, const Part& part) const {
+void BucketReducer::with_bucket(const char* doing, size_t bucket, const Part& part) const {
   try {
     part();
   } catch (Error& error) {
@@ -77,7 +76,7 @@ void GradientTraffic::with_bucket(const char* doing, size_t bucket, const Part& 
   }
 }
 
-std::string GradientTraffic::text_of(size_t bucket) const {
+std::string BucketReducer::text_of(size_t bucket) const {
   const Bucket& named = buckets_[bucket];
   const std::string first =
       named.params.empty()
@@ -86,7 +85,7 @@ std::string GradientTraffic::text_of(size_t bucket) const {
   return fmt::format("bucket {} of {}: {}", bucket + 1, buckets_.size(), first);
 }
 
-bool GradientTraffic::is_followed(const std::vector<FlatBuffer>& buffers) const {
+bool BucketReducer::is_followed(const std::vector<FlatBuffer>& buffers) const {
   return follows_any_ &&
          std::equal(buffers.begin(), buffers.end(), followed_grads_.begin(), followed_grads_.end(),
                     [](const FlatBuffer& now, const at::Tensor& before) {
@@ -94,14 +93,14 @@ bool GradientTraffic::is_followed(const std::vector<FlatBuffer>& buffers) const 
                     });
 }
 
-std::vector<Bucket> GradientTraffic::cut(const std::vector<FlatBuffer>& buffers) const {
+std::vector<Bucket> BucketReducer::cut(const std::vector<FlatBuffer>& buffers) const {
   return shards_
              ? cut_into_buckets(buffers, options_.bucket_bytes, row_E_by_param_, comm_.world_size())
              : cut_into_buckets(buffers, options_.bucket_bytes);
 }
 
-std::unique_ptr<BucketReduction> GradientTraffic::make_reduction(const Bucket& bucket,
-                                                                 const FlatBuffer& buffer) {
+std::unique_ptr<BucketReduction> BucketReducer::make_reduction(const Bucket& bucket,
+                                                               const FlatBuffer& buffer) {
   const at::Tensor grads_E = buffer.grads_E.narrow(0, bucket.begin_E, bucket.num_elements());
   const auto wire = wire_type(options_.comm_dtype, comm_.world_size());
   if (!shards_) return std::make_unique<AllReduceBucket>(grads_E, wire);
@@ -112,7 +111,7 @@ std::unique_ptr<BucketReduction> GradientTraffic::make_reduction(const Bucket& b
   return reduction;
 }
 
-bool GradientTraffic::rebuild(const std::vector<FlatBuffer>& buffers) {
+bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
   if (is_followed(buffers)) return false;
   follows_any_ = true;
   followed_grads_.clear();
@@ -129,8 +128,8 @@ bool GradientTraffic::rebuild(const std::vector<FlatBuffer>& buffers) {
   return true;
 }
 
-void GradientTraffic::set_kept(const std::vector<FlatBuffer>& buffers, size_t buffer,
-                               std::span<const uint8_t> bits) {
+void BucketReducer::set_kept(const std::vector<FlatBuffer>& buffers, size_t buffer,
+                             std::span<const uint8_t> bits) {
   const FlatBuffer& whole = buffers.at(buffer);
   if (whole.frozen) return;
   check(bits.empty() || static_cast<int64_t>(bits.size()) == num_mask_bytes(whole.grads_E.numel()),
@@ -145,13 +144,13 @@ void GradientTraffic::set_kept(const std::vector<FlatBuffer>& buffers, size_t bu
   masks_changed_ = true;
 }
 
-int64_t GradientTraffic::dense_bytes() const {
+int64_t BucketReducer::dense_bytes() const {
   int64_t num_bytes = 0;
   for (const auto& reduction : bucket_reductions_) num_bytes += reduction->dense_bytes();
   return num_bytes;
 }
 
-std::vector<ParamShard> GradientTraffic::local_shards() const {
+std::vector<ParamShard> BucketReducer::local_shards() const {
   std::vector<ParamShard> regions;
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
@@ -166,7 +165,7 @@ std::vector<ParamShard> GradientTraffic::local_shards() const {
   return joined(std::move(regions));
 }
 
-uint64_t GradientTraffic::fingerprint() const {
+uint64_t BucketReducer::fingerprint() const {
   std::string text = fmt::format("{} ranks, wire {}{}", comm_.world_size(), options_.comm_dtype,
                                  shards_ ? ", sharded" : "");
   for (size_t i = 0; i < buckets_.size(); ++i) {
@@ -177,7 +176,7 @@ uint64_t GradientTraffic::fingerprint() const {
   return static_cast<uint64_t>(fnv1a64(text));
 }
 
-void GradientTraffic::begin_step() {
+void BucketReducer::begin_step() {
   for (size_t i = 0; i < buckets_.size(); ++i) pack_states_[i].store(PackState::kNone);
   num_unpacked_ = 0;
   all_finite_ = true;
@@ -194,7 +193,7 @@ void GradientTraffic::begin_step() {
   packing_.follow(std::move(can_pack), now);
 }
 
-void GradientTraffic::pack(size_t bucket) {
+void BucketReducer::pack(size_t bucket) {
   std::atomic<PackState>& state = pack_states_[bucket];
   PackState before = PackState::kNone;
   if (!state.compare_exchange_strong(before, PackState::kUnderWay)) {
@@ -215,7 +214,7 @@ void GradientTraffic::pack(size_t bucket) {
   state.notify_all();
 }
 
-void GradientTraffic::launch(size_t bucket) {
+void BucketReducer::launch(size_t bucket) {
   pack(bucket);
   BucketTimes& times = times_[bucket];
   times.launched = Clock::now();
@@ -229,7 +228,7 @@ void GradientTraffic::launch(size_t bucket) {
   times.reduced = Clock::now();
 }
 
-void GradientTraffic::find_bound() {
+void BucketReducer::find_bound() {
   at::Tensor bound = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
   for (const auto& reduction : bucket_reductions_)
     bound = at::maximum(bound, reduction->find_largest());
@@ -237,26 +236,26 @@ void GradientTraffic::find_bound() {
   scale_.follow(bound.item<double>());
 }
 
-at::Tensor GradientTraffic::largest() const {
+at::Tensor BucketReducer::largest() const {
   at::Tensor largest = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
   for (const auto& reduction : bucket_reductions_)
     if (reduction->largest().defined()) largest = at::maximum(largest, reduction->largest());
   return largest;
 }
 
-StateList GradientTraffic::state() {
+StateList BucketReducer::state() {
   StateList all = packing_.state();
   for (StateEntry& entry : scale_.state()) all.push_back(std::move(entry));
   return all;
 }
 
-void GradientTraffic::wait() {
+void BucketReducer::wait() {
   for (size_t bucket = 0; bucket < under_way_.size(); ++bucket)
     with_bucket("reducing", bucket, [&] { under_way_[bucket]->wait(); });
   under_way_.clear();
 }
 
-void GradientTraffic::unpack(size_t bucket, int64_t divisor) {
+void BucketReducer::unpack(size_t bucket, int64_t divisor) {
   check(bucket == num_unpacked_, "buckets are unpacked in turn");
   const auto start = Clock::now();
   all_finite_ = bucket_reductions_[bucket]->unpack(divisor) && all_finite_;
@@ -264,7 +263,7 @@ void GradientTraffic::unpack(size_t bucket, int64_t divisor) {
   ++num_unpacked_;
 }
 
-bool GradientTraffic::take_means(int64_t divisor) {
+bool BucketReducer::take_means(int64_t divisor) {
   while (num_unpacked_ < bucket_reductions_.size()) unpack(num_unpacked_, divisor);
   if (comm_.device().is_cpu()) return all_finite_;
   std::vector<at::Tensor> means;
@@ -272,7 +271,7 @@ bool GradientTraffic::take_means(int64_t divisor) {
   return all_finite(comm_, means);
 }
 
-void GradientTraffic::count(Clock::time_point finish_start, GlobalStepStats* totals) const {
+void BucketReducer::count(Clock::time_point finish_start, GlobalStepStats* totals) const {
   int64_t gradient_bytes = 0;
   for (size_t i = 0; i < bucket_reductions_.size(); ++i) {
     const BucketTimes& times = times_[i];
@@ -288,7 +287,7 @@ void GradientTraffic::count(Clock::time_point finish_start, GlobalStepStats* tot
   totals->bytes_sent = (comm_.world_size() - 1) * twice_sent / comm_.world_size();
 }
 
-void GradientTraffic::gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals) {
+void BucketReducer::gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals) {
   for (size_t i = 0; i < reduce_scatters_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
     const ReduceScatterBucket& reduction = *reduce_scatters_[i];
@@ -304,7 +303,7 @@ void GradientTraffic::gather(const std::vector<FlatBuffer>& buffers, GatherTotal
   }
 }
 
-bool GradientTraffic::learn() {
+bool BucketReducer::learn() {
   if (!packing_.is_measuring()) return false;
   std::vector<ItemSeconds> seconds;
   for (const BucketTimes& times : times_)
