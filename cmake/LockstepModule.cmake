@@ -9,7 +9,8 @@ set_property(GLOBAL PROPERTY GLOBAL_DEPENDS_NO_CYCLES ON)  # else CMake accepts 
 
 add_library(lockstep_options INTERFACE)
 target_compile_features(lockstep_options INTERFACE cxx_std_20)
-target_include_directories(lockstep_options INTERFACE "${PROJECT_SOURCE_DIR}")
+target_include_directories(lockstep_options INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/lockstep>)
 find_package(fmt REQUIRED)
 target_link_libraries(lockstep_options INTERFACE fmt::fmt)  # its definitions must be those of the precompiled header
 
@@ -31,7 +32,7 @@ endif()
 
 # Everything of ours that compiles C++ passes here: options, warnings, the precompiled header.
 function(lockstep_target target)
-  target_link_libraries(${target} PRIVATE lockstep_warnings)
+  target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:lockstep_warnings,INTERFACE_COMPILE_OPTIONS>)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL EXECUTABLE)  # CMake would say -fPIE, and the precompiled header was made with -fPIC
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -52,6 +53,8 @@ function(lockstep_library name)
   list(TRANSFORM arg_USES PREPEND lockstep:: OUTPUT_VARIABLE used)
   target_link_libraries(lockstep_${name} PUBLIC lockstep_options LibTorch::cpu ${used} ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
   lockstep_target(lockstep_${name})
+  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LIBRARIES lockstep_${name})
 endfunction()
 
 function(lockstep_module folder)
