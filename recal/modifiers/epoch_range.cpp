@@ -39,7 +39,7 @@ Modifiers read_epoch_range(ConfigReader* in, const SourceLocation& location) {
   Window window;
   read_window(in, &window);
   in->done();
-  return std::make_unique<EpochRange>(window, in->path(), std::move(place));
+  return one_modifier<EpochRange>(window, *in, location);
 }
 
 }  // namespace lockstep::recal

@@ -59,7 +59,7 @@ Modifiers read_set_learning_rate(ConfigReader* in, const SourceLocation& locatio
   read_logging(in);
   read_no_end(in, kActsOnce);
   in->done();
-  return std::make_unique<SetLearningRate>(options, in->path(), std::move(place));
+  return one_modifier<SetLearningRate>(options, *in, location);
 }
 
 }  // namespace lockstep::recal

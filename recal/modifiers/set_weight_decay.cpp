@@ -63,7 +63,7 @@ Modifiers read_set_weight_decay(ConfigReader* in, const SourceLocation& location
   read_logging(in);
   read_no_end(in, kActsOnce);
   in->done();
-  return std::make_unique<SetWeightDecay>(options, in->path(), std::move(place));
+  return one_modifier<SetWeightDecay>(options, *in, location);
 }
 
 }  // namespace lockstep::recal

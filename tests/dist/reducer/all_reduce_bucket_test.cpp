@@ -70,11 +70,11 @@ TEST(AllReduceBucket, PackedIsDenseBitForBit) {
       for (const int64_t first_item : {0, 5, 64}) {
         const std::vector<uint8_t> bits = every_third(first_item + kElements);
         at::Tensor dense = numbers(dtype), packed = numbers(dtype);
-        AllReduceBucket dense_carrier(dense, wire), packed_carrier(packed, wire);
+        AllReduceBucket dense_reduction(dense, wire), packed_reduction(packed, wire);
         dense_reduction.set_kept(bits.data(), first_item);
         packed_reduction.set_kept(bits.data(), first_item);
-        EXPECT_TRUE(carry(&dense_carrier, false, 7, 3));
-        EXPECT_TRUE(carry(&packed_carrier, true, 7, 3));
+        EXPECT_TRUE(carry(&dense_reduction, false, 7, 3));
+        EXPECT_TRUE(carry(&packed_reduction, true, 7, 3));
         EXPECT_TRUE(packed.equal(dense)) << packed << dense;
         EXPECT_LT(packed_reduction.payload_bytes() * 2, dense_reduction.payload_bytes());
         for (int64_t i = 0; i < kElements; ++i) {
@@ -91,7 +91,7 @@ TEST(AllReduceBucket, OnlyNarrowerTypesAreWires) {
   AllReduceBucket bucket(numbers(at::kBFloat16), at::kHalf);
   EXPECT_EQ(bucket.pack(false).scalar_type(), at::kBFloat16);
   AllReduceBucket narrowed(numbers(), at::kHalf);
-  EXPECT_EQ(narrowed.load(false).scalar_type(), at::kHalf);
+  EXPECT_EQ(narrowed.pack(false).scalar_type(), at::kHalf);
   EXPECT_EQ(narrowed.payload_bytes(), kElements * 2);
 }
 

@@ -78,21 +78,16 @@ TEST_P(Reducer, GivesTheMeanOverUnevenPartsThatOneRankWouldHave) {
 /// count of samples stays what the loss is divided by.
 TEST_P(Reducer, DividesGradientsByWhatIsGivenAndTheLossBySamples) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
-    for (const bool with_params : {false, true})
+    const SyncOptions small_buckets{
+        .bucket_bytes = 16, .overlap = "true", .sparse_allreduce = "never"};
+    for (const SyncOptions& options : {tests::kWholeBuffers, small_buckets})
       for (const int64_t divisor : {1, 4, 1 << 16}) {
         RankModel model;
-        const ParamTable none;
-        const auto reducer =
-            with_params
-                ? std::make_unique<GradientReducer>(
-                      comm, model.buffers, none,
-                      SyncOptions{
-                          .bucket_bytes = 16, .overlap = "true", .sparse_allreduce = "never"})
-                : std::make_unique<GradientReducer>(comm, model.buffers);
-        reducer->prepare_for_backward();
+        GradientReducer reducer(comm, model.buffers, model.params, options);
+        reducer.prepare_for_backward();
         model.backward({8});
         const GlobalStepStats totals =
-            reducer->finish({.loss_sum = 6, .num_samples = 3, .gradient_divisor = divisor});
+            reducer.finish({.loss_sum = 6, .num_samples = 3, .gradient_divisor = divisor});
         EXPECT_EQ(totals.loss_mean, 2.0);
         const double factor = 8.0 * comm.world_size() / static_cast<double>(divisor);
         EXPECT_TRUE(model.weight_grad.equal((at::arange(12, at::kFloat) + 1).view({3, 4}) * factor))
