@@ -395,18 +395,18 @@ TEST(RecipeForms, FrontMatterWithoutEnd) {
 TEST(RecipeForms, KnowsARecipeFromARunFile) {
   const std::string path = std::filesystem::temp_directory_path() /
                            ("lockstep_forms_" + std::to_string(getpid()) + ".yaml");
-  const auto is_recipe = [&](const std::string& text) {
+  const auto reads_as_recipe = [&](const std::string& text) {
     files::write_atomically(path, text);
     return is_recipe(path);
   };
-  EXPECT_TRUE(is_recipe("version: 1.0.0\nmodifiers: []\n"));
-  EXPECT_TRUE(is_recipe("pruning_modifiers: []\n"));
-  EXPECT_TRUE(is_recipe(kMarkdown));
-  EXPECT_TRUE(is_recipe("train_stage:\n  pruning_modifiers: []\n"));
-  EXPECT_FALSE(is_recipe("run: {}\nmodifiers: []\n"));
-  EXPECT_FALSE(is_recipe("run: {}\n"));
-  EXPECT_FALSE(is_recipe("modifiers_lr: 0.1\ninfo: {modifiers_used: 3}\n"));
-  EXPECT_FALSE(is_recipe("[1]\n"));
+  EXPECT_TRUE(reads_as_recipe("version: 1.0.0\nmodifiers: []\n"));
+  EXPECT_TRUE(reads_as_recipe("pruning_modifiers: []\n"));
+  EXPECT_TRUE(reads_as_recipe(kMarkdown));
+  EXPECT_TRUE(reads_as_recipe("train_stage:\n  pruning_modifiers: []\n"));
+  EXPECT_FALSE(reads_as_recipe("run: {}\nmodifiers: []\n"));
+  EXPECT_FALSE(reads_as_recipe("run: {}\n"));
+  EXPECT_FALSE(reads_as_recipe("modifiers_lr: 0.1\ninfo: {modifiers_used: 3}\n"));
+  EXPECT_FALSE(reads_as_recipe("[1]\n"));
   std::filesystem::remove(path);
 }
 

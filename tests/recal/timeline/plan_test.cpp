@@ -246,7 +246,7 @@ TEST(PlanJson, HoldsTheWholeTimeline) {
   for (size_t i = 0; i < timeline.actions().size(); ++i) {
     EXPECT_EQ(json["actions"][i]["step"], timeline.actions()[i].step);
     EXPECT_EQ(json["actions"][i]["value"], timeline.actions()[i].value);
-    EXPECT_EQ(json["actions"][i]["event"], name_of(timeline.actions()[i].kind));
+    EXPECT_EQ(json["actions"][i]["event"], traits_of(timeline.actions()[i].kind).name);
   }
   EXPECT_EQ(json["param_sets"][0]["mask_type"], "block4");
   EXPECT_EQ(json["param_sets"][0]["names"],
