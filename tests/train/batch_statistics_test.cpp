@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "model/networks/cnn.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
 #include "train/evaluator.h"
@@ -18,11 +19,10 @@ using tests::SmallRun;
 using tests::SmallRunOptions;
 
 SmallRunOptions normalised_cnn(const std::string& batch_norm) {
-  SmallRunOptions options{
-      .model = {.type = "cnn", .channels = {3}, .hidden = 6, .batch_norm = true},
-      .shape = {1, 4, 4},
-      .num_samples = 5,
-      .global_batch = 5};
+  SmallRunOptions options{.model = model::cnn({.channels = {3}, .hidden = 6, .batch_norm = true}),
+                          .shape = {1, 4, 4},
+                          .num_samples = 5,
+                          .global_batch = 5};
   options.train.batch_norm = batch_norm;
   return options;
 }

@@ -26,7 +26,7 @@ modifiers:
 
 SmallRunOptions options_of(const std::string& optimizer, bool divided, const std::string& packed) {
   SmallRunOptions options;
-  options.model.layers = {3, 17, 9, 4};
+  options.model = model::mlp({.layers = {3, 17, 9, 4}, .activation = "tanh"});
   options.optimizer.type = optimizer;
   options.optimizer.clip.norm = 0.5;
   options.sync.shard_optimizer = divided;

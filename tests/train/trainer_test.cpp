@@ -24,7 +24,8 @@ struct Rank {
         model(
             model::make_model(model::mlp({.layers = {3, 5, 4}, .activation = "tanh"}), {3}, 4, 17)),
         flat_params(model->params(), {{2, 0}, {3, 1}}, at::kCPU),
-        reducer(comm, flat_params.buffers()),
+        reducer(comm, flat_params.buffers(), model->params(),
+                {.overlap = "false", .sparse_allreduce = "never"}),
         optimizer_options{.type = "sgd", .learning_rate = learning_rate},
         optimizer(optim::make_optimizer(optimizer_options, flat_params.buffers(), model->params())),
         recipe(attached(model->params(), sampler.steps_per_epoch(), learning_rate)),

@@ -256,7 +256,8 @@ TEST(Library, RanksSaveTogetherAndOneProcessRestores) {
 
 TEST(Library, LockstepsOwnModelAndOptimizerHaveTheDaemonsNames) {
   const TemporaryFolder folder;
-  model::Mlp network({.layers = {4, 3, 2}, .activation = "tanh"}, 1), other({.layers = {4, 3, 2}, .activation = "tanh"}, 2);
+  model::Mlp network({.layers = {4, 3, 2}, .activation = "tanh"}, 1),
+      other({.layers = {4, 3, 2}, .activation = "tanh"}, 2);
   optim::FlatParams arena(network.params(), {{0, 2}, {1, 3}}, at::kCPU);
   const auto optimizer = optim::make_optimizer({}, arena.buffers(), network.params());
   for (const StateEntry& slot : optimizer->state())
