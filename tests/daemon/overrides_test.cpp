@@ -288,9 +288,11 @@ TEST_F(Overrides, TheEnvironmentIsReadByName) {
                                   {"LOCKSTEP_MODEL_LAYERS", "[64, 10]"}});
   const RunConfig config = load({"run.seed=6"});
   EXPECT_EQ(config.run.seed, 6) << "--set stands above";
-  EXPECT_EQ(config.data.eval->samples, 7);
-  EXPECT_EQ(config.data.eval->classes, 3);
-  EXPECT_EQ(config.model.layers, (std::vector<int64_t>{64, 10}));
+  const auto eval = config.data.eval->make();
+  EXPECT_EQ(eval->num_samples(), 7);
+  EXPECT_EQ(eval->num_classes(), 3);
+  const auto net = config.model.make({{64}, 10, 1});
+  EXPECT_EQ(net->params()[0].tensor.sizes(), (std::vector<int64_t>{10, 64}));
   EXPECT_THAT(config.warnings, IsEmpty());
 }
 
