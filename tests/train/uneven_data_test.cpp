@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "model/networks/cnn.h"
+#include "model/networks/digits_net.h"
 #include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
 #include "support/thread_world.h"
@@ -31,7 +32,7 @@ model::ModelOptions small_cnn(bool batch_norm) {
 }
 
 const std::vector<Network> kNetworks{
-    {"digits_net", true, {}, {1, 8, 8}},
+    {"digits_net", true, model::digits_net(), {1, 8, 8}},
     {"mlp", true, model::mlp({.layers = {6, 5, 10}, .activation = "tanh"}), {6}},
     {"cnn", true, small_cnn(false), {1, 6, 6}},
     {"cnn_broadcast", false, small_cnn(true), {1, 6, 6}, "broadcast"},
