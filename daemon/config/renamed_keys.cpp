@@ -57,12 +57,6 @@ void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::
 
 }  // namespace
 
-std::optional<std::string> new_name_of(std::string_view path) {
-  for (const RenamedKey& key : kRenamed)
-    if (key.former_path() == path) return key.path();
-  return std::nullopt;
-}
-
 std::vector<std::string> former_names() {
   std::vector<std::string> names;
   for (const RenamedKey& key : kRenamed) names.push_back(key.former_path());

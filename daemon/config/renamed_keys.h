@@ -1,8 +1,6 @@
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/yaml/yaml_document.h"
@@ -10,9 +8,6 @@
 
 /// Deprecated keys: former names of keys of the run file, which are read for one more version.
 namespace lockstep::daemon {
-
-/// The key's name today (sync.comm_dtype for sync.wire); nothing where it was never renamed.
-std::optional<std::string> new_name_of(std::string_view path);
 
 /// The former names, dotted.
 std::vector<std::string> former_names();
