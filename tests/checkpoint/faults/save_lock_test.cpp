@@ -22,9 +22,9 @@
 #include "checkpoint/restore/restore.h"
 #include "checkpoint/save/retention.h"
 #include "dist/self_communicator.h"
-#include "support/require_oracle.h"
 #include "tests/checkpoint/faults/file_calls.h"
 #include "tests/checkpoint/save_fixture.h"
+#include "tests/support/require_oracle.h"
 
 namespace lockstep::checkpoint {
 namespace {
