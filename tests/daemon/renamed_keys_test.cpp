@@ -22,9 +22,10 @@ class RenamedKeys : public ::testing::Test {
  protected:
   /// A run file with this section `sync`; line 4 is its first key.
   RunConfig load(const std::string& sync, const std::vector<std::string>& sets = {}) {
-    files::write_atomically(folder_.path() / "run.yaml",
-                            "run: {name: r}\ndata: {train: {type: digits}, global_batch_size: 8}\nsync:\n" +
-                                sync + "\nmodel: {type: digits_net}\ntrain: {max_steps: 1}\n");
+    files::write_atomically(
+        folder_.path() / "run.yaml",
+        "run: {name: r}\ndata: {train: {type: digits}, global_batch_size: 8}\nsync:\n" + sync +
+            "\nmodel: {type: digits_net}\ntrain: {max_steps: 1}\n");
     std::vector<Override> overrides;
     for (const std::string& text : sets) overrides.push_back(parse_set(text));
     faults_ = {};
