@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <ranges>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -46,6 +47,11 @@ class NamedTable {
   }
 
   /// In the order in which they were added.
+  auto rows() const {
+    return entries_ |
+           std::views::transform([](const Entry& entry) -> const Row& { return entry.row; });
+  }
+
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const Entry& entry : entries_) all.emplace_back(entry.row.name);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "metrics/process_metrics.h"
 #include "metrics/series.h"
+#include "metrics/step_metrics.h"
 #include "metrics/unix_time.h"
 
 namespace lockstep::metrics {
@@ -105,33 +106,12 @@ const char* state_name(RunState state) {
 /// What every rank exports.
 struct TrainingMetrics::RankSeries {
   RankSeries(Registry& r, const RunFacts& facts)
-      : steps(counter(r, "lockstep_steps_total", "Optimizer steps done by this process.")),
-        samples(counter(r, "lockstep_samples_total", "Samples this rank trained on.")),
-        last_step(r, "lockstep_last_step_timestamp_seconds",
-                  "When the last step ended, in seconds since 1970."),
-        nonfinite(counter(r, "lockstep_nonfinite_steps_total",
-                          "Steps whose update was skipped for NaN or Inf.")),
+      : followed(r, facts.is_root),
         step_duration(
             histogram_family(r, "lockstep_step_duration_seconds", "Duration of a whole step.")
                 .Add({}, bounds(0.001, 2, 17))),
         phases(counter_family(r, "lockstep_step_phase_seconds_total",
                               "Seconds of steps spent in each phase.")),
-        reduced_bytes(
-            counter(r, "lockstep_allreduce_bytes_total", "Payload handed to all-reduce.")),
-        saved_bytes(counter(r, "lockstep_allreduce_saved_bytes_total",
-                            "Payload left out by packing and narrower types.")),
-        sent_bytes(counter(r, "lockstep_allreduce_sent_bytes_total",
-                           "Least that this rank had to send to reduce its payload.")),
-        reducing(counter(r, "lockstep_allreduce_seconds_total",
-                         "Seconds inside all-reduces of gradients, hidden or not.")),
-        overlapped(counter(r, "lockstep_allreduce_overlapped_seconds_total",
-                           "Seconds inside all-reduces hidden behind backward.")),
-        gathered_bytes(counter(r, "lockstep_gather_bytes_total",
-                               "Values all-gathered after updates, of all ranks together.")),
-        gathering(
-            counter(r, "lockstep_gather_seconds_total", "Seconds inside all-gathers of values.")),
-        exposed(counter(r, "lockstep_allreduce_exposed_seconds_total",
-                        "Seconds waited for all-reduce, not hidden behind backward.")),
         stall(counter(r, "lockstep_checkpoint_stall_seconds_total",
                       "Seconds training stood still for a save.")),
         written_bytes(counter(r, "lockstep_checkpoint_written_bytes_total",
@@ -154,14 +134,9 @@ struct TrainingMetrics::RankSeries {
     for (const auto& [number, name] : kSignals) signals.Add({{"signal", name}});
   }
 
-  Counter &steps, &samples;
-  OptionalGauge last_step;
-  Counter& nonfinite;
+  StepSeries followed;
   Histogram& step_duration;
   PhaseCounters phases;
-  Counter &reduced_bytes, &saved_bytes, &sent_bytes, &reducing, &overlapped;
-  Counter &gathered_bytes, &gathering;
-  Counter& exposed;
   Counter &stall, &written_bytes;
   Counter &agreement_checks, &agreement_seconds;
   Family<Counter>& signals;
@@ -172,10 +147,6 @@ struct TrainingMetrics::RunSeries {
   RunSeries(Registry& r, const RunFacts& facts)
       : step(gauge(r, "lockstep_step", "Global step: updates done, counted on over restarts.")),
         epoch(gauge(r, "lockstep_epoch", "Epochs done, with fraction.")),
-        loss(r, "lockstep_train_loss", "Last logged training loss, mean over ranks."),
-        gradient_norm(r, "lockstep_gradient_norm",
-                      "Length of the last update's mean gradient, before clipping by norm."),
-        loss_scale(r, "lockstep_loss_scale", "What the last step's losses were multiplied by."),
         validation_loss(r, "lockstep_validation_loss", "Loss of the last validation."),
         validation_accuracy(r, "lockstep_validation_accuracy_ratio",
                             "Top-1 accuracy of the last validation."),
@@ -214,7 +185,6 @@ struct TrainingMetrics::RunSeries {
   }
 
   Gauge &step, &epoch;
-  OptionalGauge loss, gradient_norm, loss_scale;
   OptionalGauge validation_loss, validation_accuracy;
   Counter &saves, &save_failures;
   Histogram& save_duration;
@@ -247,26 +217,12 @@ void TrainingMetrics::set_state(RunState state) {
 }
 
 void TrainingMetrics::record_step(const StepSample& sample) {
-  rank_->steps.Increment();
-  rank_->samples.Increment(static_cast<double>(sample.num_samples));
-  rank_->last_step.set(unix_time_s());
+  rank_->followed.record(sample);
   rank_->step_duration.Observe(sample.duration_s);
   rank_->phases.add(sample.phases);
-  rank_->reduced_bytes.Increment(static_cast<double>(sample.bytes_reduced));
-  rank_->saved_bytes.Increment(static_cast<double>(sample.bytes_saved));
-  rank_->sent_bytes.Increment(static_cast<double>(sample.bytes_sent));
-  rank_->reducing.Increment(sample.allreduce_s);
-  rank_->overlapped.Increment(sample.allreduce_overlapped_s);
-  rank_->gathered_bytes.Increment(static_cast<double>(sample.bytes_gathered));
-  rank_->gathering.Increment(sample.gather_s);
-  rank_->exposed.Increment(sample.allreduce_exposed_s);
-  if (sample.nonfinite) rank_->nonfinite.Increment();
   if (!run_) return;
   run_->step.Set(static_cast<double>(sample.step));
   run_->epoch.Set(sample.epoch);
-  if (sample.loss) run_->loss.set(*sample.loss);
-  if (sample.gradient_norm) run_->gradient_norm.set(*sample.gradient_norm);
-  if (sample.loss_scale) run_->loss_scale.set(*sample.loss_scale);
 }
 
 void TrainingMetrics::record_validation(const ValidationSample& sample) {

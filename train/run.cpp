@@ -11,6 +11,12 @@
 
 namespace lockstep::train {
 RunResult Run::go() {
+  RunResult result = train();
+  parts_.callbacks.end();
+  return result;
+}
+
+RunResult Run::train() {
   StepClock& clock = parts_.training.clock;
   if (clock.step >= parts_.total_steps && parts_.training.control.rank() == 0)
     log::info(
@@ -27,6 +33,7 @@ RunResult Run::go() {
     }
     const StepReport report = parts_.trainer.step(votes());
     parts_.recorder.step(report);
+    parts_.callbacks.on_step_end(report);
     count_signals();
     if (report.save_is_done) parts_.saves.settle();
     if (parts_.replica_check.is_due(clock.step)) agree(fmt::format("at step {}", clock.step));
@@ -71,6 +78,7 @@ EvalResult Run::evaluate_now() {
                                      parts_.training.control, [&] { parts_.recorder.turn(); });
   parts_.recorder.evaluation(parts_.training.clock.step, result);
   parts_.saves.evaluated(result);
+  parts_.callbacks.on_evaluation_end(parts_.training.clock.step, result);
   parts_.recorder.state(metrics::RunState::kTraining);
   return result;
 }

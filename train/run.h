@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 
+#include "train/callback.h"
 #include "train/evaluator.h"
 #include "train/recorder.h"
 #include "train/run_saves.h"
@@ -37,6 +38,7 @@ struct RunParts {
   int64_t total_steps = 0;
   bool save_at_end = true;
   StepHook on_step;  ///< may be empty
+  Callbacks& callbacks;
 };
 
 struct RunResult {
@@ -53,6 +55,7 @@ class Run {
   RunResult go();
 
  private:
+  RunResult train();
   RunResult stop(const StepReport& report);
   /// Counts what this rank has received since the last call.
   void count_signals();

@@ -90,6 +90,8 @@ class ConfigReader {
   /// Every key that nobody asked for becomes a fault with the nearest known key. Call last.
   void done();
 
+  /// Whether it is read to list its fields: each section is then asked for as if it were there.
+  bool lists_fields() const { return docs_ != nullptr; }
   const std::string& path() const { return path_; }
   const YAML::Node& node() const { return map_; }
   const YamlDocument& document() const { return document_; }

@@ -39,6 +39,7 @@ RunConfig read_sections(ConfigReader* in) {
   config.eval = train::read_eval_options(in->section("eval"));
   config.metrics = metrics::read_metrics_options(in->section("metrics"));
   config.summary = metrics::read_summary_options(in->section("summary"));
+  config.callbacks = train::read_callbacks(in->section("callbacks"));
   return config;
 }
 

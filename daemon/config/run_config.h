@@ -13,6 +13,7 @@
 #include "model/networks/model_table.h"
 #include "optim/optimizer.h"
 #include "recal/timeline/recipe.h"
+#include "train/callback.h"
 #include "train/step/train_options.h"
 
 namespace lockstep::daemon {
@@ -32,6 +33,7 @@ struct RunConfig {
   checkpoint::CheckpointOptions checkpoint;
   metrics::MetricsOptions metrics;
   metrics::SummaryOptions summary;
+  std::vector<train::MakeCallback> callbacks;
 
   /// Every setting as "path=value", sorted, with the recipe's digest: must be equal on all ranks.
   std::vector<std::string> settings;

@@ -137,6 +137,13 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
                                [&] { saves.wait_until_staged(); },
                                config.run.is_elastic()};
   train::Trainer trainer(training, config.train);
+  train::Callbacks callbacks(config.callbacks);
+  callbacks.begin({.rank = world.process.rank,
+                   .world_size = world.process.world_size,
+                   .project_dir = config.run.folder(),
+                   .total_steps = context.total_steps(),
+                   .model = *context.model,
+                   .metrics = telemetry.metrics()});
   train::Run run({.trainer = trainer,
                   .training = training,
                   .saves = saves,
@@ -148,7 +155,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
                   .grace_s = config.run.grace_s,
                   .total_steps = context.total_steps(),
                   .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
-                  .on_step = world.on_step});
+                  .on_step = world.on_step,
+                  .callbacks = callbacks});
   const train::RunResult result = run.go();
   return conclude(result, context, recorder, telemetry, resumed);
 }

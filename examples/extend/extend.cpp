@@ -1,21 +1,27 @@
-// lockstepd with a network, a data set and a modifier of its own: each is a class and a row of a
-// table, added before lockstepd reads the run file.
+// lockstepd with a network, a data set, a modifier, a metric and a callback of its own: each is a
+// row of a table, added before lockstepd reads the run file.
 //   launch/mpirun.sh 2 build/default/examples/extend/extend --config examples/extend/run.yaml
+
+#include <cmath>
+#include <limits>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "base/random.h"
 #include "daemon/lockstepd.h"
 #include "data/datasets/dataset_table.h"
 #include "data/datasets/memory_dataset.h"
+#include "metrics/step_metrics.h"
 #include "model/layers.h"
 #include "model/networks/model_table.h"
 #include "recal/modifiers/modifier_fields.h"
 #include "recal/modifiers/modifier_table.h"
 #include "recal/params/param_selector.h"
 #include "recal/timeline/timeline_builder.h"
+#include "train/callback.h"
 
 namespace {
 
@@ -107,11 +113,56 @@ lockstep::recal::Modifiers read_scale(ConfigReader* in, const lockstep::SourceLo
   return lockstep::recal::one_modifier<Scale>(std::move(options), *in, location);
 }
 
+// --- A metric: a function of a step's numbers.
+
+lockstep::metrics::StepMetric perplexity() {
+  return {.name = "extend_train_perplexity",
+          .help = "Exponential of the last training loss.",
+          .kind = lockstep::metrics::StepMetric::kGauge,
+          .scope = lockstep::metrics::StepMetric::kRun,
+          .value = [](const lockstep::metrics::StepSample& step) -> std::optional<double> {
+            if (!step.loss) return std::nullopt;
+            return std::exp(*step.loss);
+          }};
+}
+
+// --- A callback: tells the lowest loss, from a step on.
+
+class LowestLoss final : public lockstep::train::Callback {
+ public:
+  explicit LowestLoss(int64_t after_step) : after_step_(after_step) {}
+
+  void begin(const lockstep::train::CallbackContext& run) override { speaks_ = run.rank == 0; }
+  void on_step_end(const lockstep::train::StepReport& report) override {
+    if (report.step <= after_step_ || report.loss >= loss_) return;
+    loss_ = report.loss;
+    step_ = report.step;
+  }
+  void end() override {
+    if (speaks_) lockstep::log::info("lowest_loss", fmt::format("{:.6f} at step {}", loss_, step_));
+  }
+
+ private:
+  int64_t after_step_;
+  bool speaks_ = false;
+  double loss_ = std::numeric_limits<double>::infinity();
+  int64_t step_ = 0;
+};
+
+lockstep::train::MakeCallback read_lowest_loss(ConfigReader* in) {
+  int64_t after_step = 0;
+  in->read("after_step", &after_step, lockstep::count_from(0),
+           "lowest_loss: steps that do not count");
+  return [after_step] { return std::make_unique<LowestLoss>(after_step); };
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   lockstep::model::model_types().add({.name = "residual_mlp", .read = read_residual_mlp});
   lockstep::data::dataset_types().add({.name = "half_planes", .read = read_half_planes});
   lockstep::recal::modifier_kinds().add({.name = "ScaleModifier", .read = read_scale});
+  lockstep::metrics::step_metrics().add(perplexity());
+  lockstep::train::callback_types().add({.name = "lowest_loss", .read = read_lowest_loss});
   return lockstep::daemon::lockstepd_main(argc, argv);
 }

@@ -1,12 +1,14 @@
 """The example trains its own network on its own data under its own modifier; a second row of one name is refused."""
 import json
+import math
 import pathlib
+import re
 import sys
 import unittest
 
 EXAMPLE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(EXAMPLE.parents[1] / "tests" / "integration"))
-from harness import BUILD, LockstepTest  # noqa: E402
+from harness import BUILD, LockstepTest, metric  # noqa: E402
 
 EXTEND = BUILD / "examples" / "extend" / "extend"
 RUN = EXAMPLE / "run.yaml"
@@ -37,9 +39,28 @@ class Extend(LockstepTest):
         resumed = self.train(2, program=EXTEND, config=RUN, run="stopped")
         self.assertEqual(resumed.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
 
+    def test_the_metric_follows_the_loss_on_rank_0(self):
+        run = self.train(2, program=EXTEND, config=RUN)
+        pages = [run.last_page(rank) for rank in (0, 1)]
+        self.assertAlmostEqual(metric(pages[0], "extend_train_perplexity"), math.exp(metric(pages[0], "lockstep_train_loss")))
+        self.assertNotIn("extend_train_perplexity", pages[1])
+
+    def test_the_callback_sees_every_step_that_its_section_asks_for(self):
+        run = self.train(2, program=EXTEND, config=RUN, sets=["callbacks.lowest_loss.after_step=60"])
+        losses = {line["step"]: line["loss"] for line in run.steps() if line["step"] > 60}
+        lowest = min(losses, key=losses.get)
+        told = re.findall(r"lowest_loss: +(\S+) at step (\d+)", run.log) or re.findall(r"lowest_loss.*? (\d\S+) at step (\d+)", run.log)
+        self.assertEqual([(float(loss), int(step)) for loss, step in told], [(round(losses[lowest], 6), lowest)], run.log)
+        self.assertNotIn("at step", self.train(2, program=EXTEND, config=RUN, run="without", sets=["callbacks={}"]).log)
+
+    def test_faults_of_a_callbacks_section_have_their_place(self):
+        refused = self.train(1, program=EXTEND, config=RUN, expect=78, sets=["callbacks.lowest_loss.after_step=-1", "callbacks.lowest_los={}"])
+        self.assertIn("callbacks.lowest_loss.after_step", refused.log)
+        self.assertIn("lowest_los", refused.log)
+
     def test_lockstepd_itself_has_none_of_them(self):
         refused = self.train(1, config=RUN, expect=78)
-        for word in ("residual_mlp", "half_planes", "ScaleModifier"):
+        for word in ("residual_mlp", "half_planes", "ScaleModifier", "lowest_loss"):
             self.assertIn(word, refused.log)
 
 

@@ -1,5 +1,7 @@
 #include "base/named_table.h"
 
+#include <numeric>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,6 +28,10 @@ TEST(NamedTable, FindsRowsByNameInTheOrderInWhichTheyWereAdded) {
   EXPECT_EQ(table.find("row100"), nullptr);
   EXPECT_EQ(table.names().size(), 101U);
   EXPECT_EQ(table.names()[0], "b");
+  std::vector<int> numbers, wanted(101, 1);
+  for (const Row& row : table.rows()) numbers.push_back(row.number);
+  std::iota(wanted.begin() + 1, wanted.end(), 0);
+  EXPECT_EQ(numbers, wanted);
 }
 
 TEST(NamedTable, TwoRowsOfOneNameAreRefusedWithBothOrigins) {
