@@ -3,9 +3,11 @@
 #   lib/                static libraries; targets lockstep::dist, lockstep::recal, lockstep::checkpoint, lockstep::lockstepd, ...
 #   lib/lockstep/       the CUDA module, where it was built
 #   bin/                lockstepd, lockstep
-# LibTorch is not part of it: programs find it where it was when they were built (RPATH), others by LIBTORCH or
-# -DLibTorch_ROOT_DIR (FindLibTorch.cmake, which comes along).
+# LibTorch is not part of an installation: programs find it where it was when they were built (RPATH), others by LIBTORCH or
+# -DLibTorch_ROOT_DIR (FindLibTorch.cmake, which comes along). With LOCKSTEP_BUNDLE_LIBTORCH its libraries are copied into
+# lib/lockstep/, so that the programs run wherever the tree is put: `make package` makes a .deb and an archive of that kind.
 include(GNUInstallDirs)
+option(LOCKSTEP_BUNDLE_LIBTORCH "install LibTorch's libraries beside the programs" OFF)
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep")
 
@@ -13,8 +15,24 @@ get_property(libraries GLOBAL PROPERTY LOCKSTEP_LIBRARIES)
 install(TARGETS ${libraries} lockstep_options lockstep_checkpoint_pb lockstep_onnx_pb EXPORT lockstep
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 install(TARGETS lockstepd_program lockstep_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
+install(PROGRAMS "${PROJECT_SOURCE_DIR}/launch/mpirun.sh" DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/lockstep" COMPONENT runtime)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep" COMPONENT runtime)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
+file(RELATIVE_PATH own_libraries "/${CMAKE_INSTALL_BINDIR}" /lib/lockstep)  # nccl_module_paths() looks there too
+set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${own_libraries}")
+if(LOCKSTEP_BUNDLE_LIBTORCH)
+  set_target_properties(lockstepd_program lockstep_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH OFF)
+  install(CODE "
+    file(GET_RUNTIME_DEPENDENCIES LIBRARIES \"${LibTorch_ROOT_DIR}/lib/libtorch_cpu.so\" RESOLVED_DEPENDENCIES_VAR found
+      UNRESOLVED_DEPENDENCIES_VAR missing PRE_EXCLUDE_REGEXES \"^ld-linux\" POST_EXCLUDE_REGEXES \"^/(usr/)?lib(64)?/\")
+    if(missing)
+      message(FATAL_ERROR \"libtorch_cpu.so needs \${missing}, which is not there\")
+    endif()
+    file(INSTALL \"${LibTorch_ROOT_DIR}/lib/libtorch_cpu.so\" \${found} FOLLOW_SYMLINK_CHAIN
+      DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/lockstep\")" COMPONENT runtime)
+endif()
 if(TARGET lockstep_nccl)
-  install(TARGETS lockstep_nccl LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/lockstep" COMPONENT runtime)
+  install(TARGETS lockstep_nccl LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
 endif()
 
 get_property(layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
@@ -32,3 +50,23 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/LockstepConfigVersion.cm
 install(FILES "${PROJECT_BINARY_DIR}/LockstepConfig.cmake" "${PROJECT_BINARY_DIR}/LockstepConfigVersion.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake" "${CMAKE_CURRENT_LIST_DIR}/python_torch.py"
   DESTINATION "${package_dir}" COMPONENT development)
+
+# `make package`: lockstep_VERSION_ARCH.deb and the same tree as .tar.zst, to be unpacked anywhere on a Debian 12.
+set(CPACK_PACKAGE_VENDOR "Lockstep")
+set(CPACK_PACKAGE_CONTACT "Lockstep's maintainers <noreply@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+set(CPACK_GENERATOR DEB TZST)
+set(CPACK_COMPONENTS_ALL runtime)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
+set(CPACK_ARCHIVE_THREADS 0)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${LibTorch_ROOT_DIR}/lib")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS openmpi-bin)
+include(CPack)
