@@ -5,18 +5,20 @@
 #   make build    build only              make bench    paired timings (bench-recipe: of pruning, bench-sync: of steps,
 #                                                       bench-checkpoint: of saves)
 #                 RESULT=FILE keeps what is printed, BENCH="--rounds 2 --max-load 99" are options of bench/all
+#   make package  a Debian package and an archive, with LibTorch's libraries, in build/default/package/
 #   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less)
 #   make format   clang-format            make style    is it formatted, shellcheck, rules of the repository
 #   make lint     the same, include arrows, clang-tidy (half an hour at first; files that passed are remembered)
 #   make clean    remove build/ (runs/ and the virtual environments stay)
 #
-# PRESET=default|debug|asan|tsan chooses the build; LOCKSTEP_CUDA=on|off|auto the CUDA module.
+# PRESET=default|develop|debug|asan|tsan chooses the build: default compiles sources in batches, develop one by one; LOCKSTEP_CUDA=on|off|auto the CUDA module.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup configure bench bench-recipe bench-sync bench-checkpoint soak format style lint clean plots
+.PHONY: help run test build setup configure bench bench-recipe bench-sync bench-checkpoint package soak format style lint clean plots
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
+TEST_LIMIT_S ?= 1500
 export LOCKSTEP_CUDA
 BUILD := build/$(PRESET)
 OWN_SOURCES = $(shell git ls-files '*.h' '*.cpp')
@@ -42,7 +44,7 @@ test:
 	@tools/setup test
 	@$(MAKE) --no-print-directory configure
 	@cmake --build --preset $(PRESET)
-	@ctest --preset $(PRESET) -j2
+	@tools/run_tests $(PRESET) --limit-s $(TEST_LIMIT_S) -j2
 
 bench: build
 	@tools/setup test
@@ -59,6 +61,9 @@ bench-sync: build
 bench-checkpoint: build
 	@tools/setup test
 	@bench/checkpoint $(BUILD) $(BENCH)
+
+package: build
+	@tools/make_package $(BUILD)
 
 soak: setup configure
 	@tools/setup test
@@ -78,9 +83,9 @@ style:
 
 lint:
 	@tools/setup lint >/dev/null
-	@$(MAKE) --no-print-directory configure
-	@cmake --build --preset $(PRESET) --target lockstep_onnx_pb lockstep_checkpoint_pb build_commit
-	@tools/lint $(BUILD)
+	@$(MAKE) --no-print-directory configure PRESET=develop
+	@cmake --build --preset develop --target lockstep_onnx_pb lockstep_checkpoint_pb build_commit
+	@tools/lint build/develop
 
 clean:
 	rm -rf build

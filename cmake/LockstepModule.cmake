@@ -1,8 +1,9 @@
-# lockstep_module(<folder> SOURCES ... [USES <folder> ...] [LINKS <target> ...] [PRIVATE_LINKS <target> ...]
+# lockstep_module(<folder> [COLD] SOURCES ... [USES <folder> ...] [LINKS <target> ...] [PRIVATE_LINKS <target> ...]
 #                 [FOLDERS "<sub-folder>: <sub-folder> ..." ...])
 # A top-level folder as static library lockstep::<folder>. USES is the only place where a dependency between folders is
 # declared: CMake links by it, and the test `layers` checks every #include against it. FOLDERS says the same of the
-# folders inside it, each with those that it uses, which stand above it; `.` is the folder's own files.
+# folders inside it, each with those that it uses, which stand above it; `.` is the folder's own files. COLD: its code runs a few
+# times a run, and is compiled with -O1, in a quarter less time.
 #
 # lockstep_library(<name> ...) with the same arguments makes a further library inside a folder (dist/mpi).
 set_property(GLOBAL PROPERTY GLOBAL_DEPENDS_NO_CYCLES ON)  # else CMake accepts a cycle of static libraries silently
@@ -22,12 +23,18 @@ if(LOCKSTEP_WARNINGS_AS_ERRORS)
   target_compile_options(lockstep_warnings INTERFACE -Werror)
 endif()
 
-# One precompiled header for all folders: LibTorch's tensor header takes seconds in every file otherwise.
+# Precompiled headers: pch.h for the libraries, test_pch.h for the tests. LibTorch's and GoogleTest's headers take seconds in
+# every file otherwise. lockstep_pch(<name> HEADER <file> [LINKS ...] [OPTIONS ...]); OPTIONS are those of all who use it.
+function(lockstep_pch name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER" "LINKS;OPTIONS")
+  file(WRITE "${CMAKE_BINARY_DIR}/${name}.cpp" "")
+  add_library(${name} OBJECT "${CMAKE_BINARY_DIR}/${name}.cpp")
+  target_link_libraries(${name} PRIVATE lockstep_options LibTorch::cpu ${arg_LINKS})
+  target_compile_options(${name} PRIVATE ${arg_OPTIONS})
+  target_precompile_headers(${name} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/${arg_HEADER}")
+endfunction()
 if(LOCKSTEP_PCH)
-  file(WRITE "${CMAKE_BINARY_DIR}/pch_dummy.cpp" "")
-  add_library(lockstep_pch OBJECT "${CMAKE_BINARY_DIR}/pch_dummy.cpp")
-  target_link_libraries(lockstep_pch PRIVATE lockstep_options LibTorch::cpu)
-  target_precompile_headers(lockstep_pch PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch.h")
+  lockstep_pch(lockstep_pch HEADER pch.h)
 endif()
 
 # Everything of ours that compiles C++ passes here: options, warnings, the precompiled header.
@@ -41,29 +48,57 @@ function(lockstep_target target)
   if(LOCKSTEP_PCH)
     target_precompile_headers(${target} REUSE_FROM lockstep_pch)
   endif()
+  lockstep_unity(${target})
+endfunction()
+
+# Compiles its sources in batches, where the build asks for that: headers and templates are read once a batch.
+function(lockstep_unity target)
   if(LOCKSTEP_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # it takes the sources of a batch for headers
   endif()
 endfunction()
 
 function(lockstep_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COLD" "" "SOURCES;USES;LINKS;PRIVATE_LINKS")
   add_library(lockstep_${name} STATIC ${arg_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   list(TRANSFORM arg_USES PREPEND lockstep:: OUTPUT_VARIABLE used)
   target_link_libraries(lockstep_${name} PUBLIC lockstep_options LibTorch::cpu ${used} ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
   lockstep_target(lockstep_${name})
+  if(arg_COLD)
+    target_compile_options(lockstep_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
   set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LIBRARIES lockstep_${name})
 endfunction()
 
 function(lockstep_module folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;FOLDERS")
-  lockstep_library(${folder} SOURCES ${arg_SOURCES} USES ${arg_USES} LINKS ${arg_LINKS} PRIVATE_LINKS ${arg_PRIVATE_LINKS})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COLD" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;FOLDERS")
+  set(cold "")
+  if(arg_COLD)
+    set(cold COLD)
+  endif()
+  lockstep_library(${folder} ${cold} SOURCES ${arg_SOURCES} USES ${arg_USES} LINKS ${arg_LINKS} PRIVATE_LINKS ${arg_PRIVATE_LINKS})
   list(JOIN arg_USES " " uses)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS "${folder}: ${uses}")
   list(TRANSFORM arg_FOLDERS PREPEND "${folder}/")
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${arg_FOLDERS})
+endfunction()
+
+# Tests are compiled one by one, since each has helpers in a nameless namespace; and with little optimisation, as they run once.
+set(LOCKSTEP_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+if(LOCKSTEP_PCH AND LOCKSTEP_TESTS)
+  find_package(GTest REQUIRED)
+  lockstep_pch(lockstep_test_pch HEADER test_pch.h LINKS GTest::gtest GTest::gmock OPTIONS ${LOCKSTEP_TEST_OPTIONS})
+endif()
+function(lockstep_test_target target)
+  lockstep_target(${target})
+  target_compile_options(${target} PRIVATE ${LOCKSTEP_TEST_OPTIONS})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+  if(LOCKSTEP_PCH)
+    set_target_properties(${target} PROPERTIES PRECOMPILE_HEADERS_REUSE_FROM lockstep_test_pch)
+  endif()
 endfunction()
 
 # lockstep_test(<name> SOURCES ... [LINKS ...])  one GoogleTest program, one CTest case per test suite.
@@ -73,7 +108,7 @@ function(lockstep_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINKS} GTest::gtest_main GTest::gmock)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  lockstep_target(${name})
+  lockstep_test_target(${name})
   set(environment "")
   set(timeout 300)
   if(LOCKSTEP_SANITIZE)
@@ -98,7 +133,7 @@ function(lockstep_rank_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS;RANKS")
   add_executable(${name} ${arg_SOURCES} "${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp")
   target_link_libraries(${name} PRIVATE ${arg_LINKS} lockstep::dist_mpi GTest::gtest GTest::gmock)
-  lockstep_target(${name})
+  lockstep_test_target(${name})
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${name}.n${ranks} COMMAND "${PROJECT_SOURCE_DIR}/launch/mpirun.sh" ${ranks} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ranks TIMEOUT 400 PROCESSORS 2)

@@ -21,8 +21,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PASSED = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "lockstep" / "clang-tidy"
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-# g++'s own flags that clang does not know, the precompiled header, and what starts the compiler.
-GCC_ONLY = re.compile(r"\s-(fpch-preprocess|Winvalid-pch|Wno-restrict)\b|\s-include \S*cmake_pch\.hxx")
+# g++'s own flags that clang does not know, how much is optimised, the precompiled header, and what starts the compiler.
+GCC_ONLY = re.compile(r"\s-(fpch-preprocess|Winvalid-pch|Wno-restrict)\b|\s--param=\S+|\s-O1\b|\s-include \S*cmake_pch\.hxx")
 LAUNCHER = re.compile(r"^.*?(?=\S*/c\+\+ |\S*/g\+\+ )")
 LIBTORCH = re.compile(r"-idirafter (/\S*?/include)(?=\s|$)")  # the first of its two folders, which holds the second
 
