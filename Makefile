@@ -18,7 +18,7 @@ SHELL := /bin/bash
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
-TEST_LIMIT_S ?= 1500
+TEST_LIMIT_S ?= 900
 export LOCKSTEP_CUDA
 BUILD := build/$(PRESET)
 OWN_SOURCES = $(shell git ls-files '*.h' '*.cpp')
@@ -44,7 +44,7 @@ test:
 	@tools/setup test
 	@$(MAKE) --no-print-directory configure
 	@cmake --build --preset $(PRESET)
-	@tools/run_tests $(PRESET) --limit-s $(TEST_LIMIT_S) -j2
+	@tools/run_tests $(PRESET) --limit-s $(TEST_LIMIT_S)
 
 bench: build
 	@tools/setup test

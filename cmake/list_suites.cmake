@@ -15,7 +15,7 @@ foreach(suite IN LISTS suites)
     continue()
   endif()
   string(APPEND tests "add_test([=[${suite}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${suite}.*]=] --gtest_brief=1)\n"
-    "set_tests_properties([=[${suite}]=] PROPERTIES LABELS [=[${LABELS}]=] TIMEOUT ${TIMEOUT} ENVIRONMENT [=[${ENVIRONMENT}]=]\n"
+    "set_tests_properties([=[${suite}]=] PROPERTIES LABELS [=[${LABELS}]=] PROCESSORS 2 TIMEOUT ${TIMEOUT} ENVIRONMENT [=[${ENVIRONMENT}]=]\n"
     "  SKIP_REGULAR_EXPRESSION [=[PASSED  ] 0 tests[.]\n.  SKIPPED . [0-9]+ tests?[.]\n$]=])\n")
 endforeach()
 if(tests STREQUAL "")

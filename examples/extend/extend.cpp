@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <fmt/format.h>

@@ -11,7 +11,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep {
-namespace {
+namespace cores_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -69,5 +69,5 @@ TEST(Cores, ABoundThreadSeesItsCoresOnly) {
   }).join();
 }
 
-}  // namespace
+}  // namespace cores_test
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 #include "base/error.h"
 
 namespace lockstep {
-namespace {
+namespace decimal_test {
 
 Decimal decimal(std::string_view text) {
   const std::optional<Decimal> value = Decimal::parse(text);
@@ -76,5 +76,5 @@ TEST(Decimal, ComparesByValue) {
   EXPECT_GT(decimal("10"), decimal("9.999"));
 }
 
-}  // namespace
+}  // namespace decimal_test
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 #include <ATen/ops/arange.h>
 
 namespace lockstep {
-namespace {
+namespace digest_test {
 
 TEST(Digest, PublishedVectors) {
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -32,5 +32,5 @@ TEST(Digest, TensorBytesDoNotDependOnStrides) {
   EXPECT_NE(Sha256().add(rows).hex(), Sha256().add(rows.t()).hex());
 }
 
-}  // namespace
+}  // namespace digest_test
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep {
-namespace {
+namespace log_test {
 
 int64_t count_lines(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -50,5 +50,5 @@ TEST(Log, EveryLineOfOtherThreadsArrivesWhileTheFileChanges) {
   EXPECT_EQ(found, num_lines);
 }
 
-}  // namespace
+}  // namespace log_test
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep {
-namespace {
+namespace named_table_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -51,5 +51,5 @@ TEST(NamedTable, TwoRowsOfOneNameAreRefusedWithBothOrigins) {
   EXPECT_THAT(table.names(), ElementsAre("mlp"));
 }
 
-}  // namespace
+}  // namespace named_table_test
 }  // namespace lockstep

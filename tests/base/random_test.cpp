@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep {
-namespace {
+namespace random_test {
 
 TEST(CounterRandom, IsAPureFunctionOfKeyAndIndex) {
   EXPECT_EQ(CounterRandom({1, 2}).bits(7), CounterRandom({1, 2}).bits(7));
@@ -36,5 +36,5 @@ TEST(CounterRandom, BelowCoversItsRange) {
   EXPECT_EQ(random.below(3, 1), 0U);
 }
 
-}  // namespace
+}  // namespace random_test
 }  // namespace lockstep

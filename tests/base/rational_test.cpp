@@ -7,7 +7,7 @@
 #include "base/decimal.h"
 
 namespace lockstep {
-namespace {
+namespace rational_test {
 
 Rational number(const char* text) { return Rational::parse(text).value(); }
 std::string quotient(const char* a, const char* b) {
@@ -89,5 +89,5 @@ TEST(Rational, WhatIsTooLargeIsNothing) {
   EXPECT_FALSE(divide(divide(number("1"), value).value(), number("2")));
 }
 
-}  // namespace
+}  // namespace rational_test
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace restore_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -191,5 +191,5 @@ TEST(RestoreOnAll, OneRanksFaultIsEveryRanks) {
   });
 }
 
-}  // namespace
+}  // namespace restore_test
 }  // namespace lockstep::checkpoint

@@ -9,7 +9,7 @@
 #include "train/summary.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace curves_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -168,5 +168,5 @@ TEST(CurvesFaults, ADamagedSummaryIsNamed) {
   }
 }
 
-}  // namespace
+}  // namespace curves_test
 }  // namespace lockstep::daemon

@@ -9,7 +9,7 @@
 #include "daemon/device/device_choice.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace device_test {
 
 using ::testing::AllOf;
 
@@ -138,5 +138,5 @@ TEST(Device, WhatAGpuCannotPromiseIsRefused) {
   EXPECT_EQ(refusal(run_with("true"), at::kCPU), "");
 }
 
-}  // namespace
+}  // namespace device_test
 }  // namespace lockstep::daemon

@@ -16,7 +16,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace export_test {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
@@ -269,5 +269,5 @@ TEST_F(Export, AFolderMeansItsNewestSave) {
   EXPECT_EQ(code_of([&] { quantize(empty.path().string()); }), ExitCode::kInputMissing);
 }
 
-}  // namespace
+}  // namespace export_test
 }  // namespace lockstep::daemon

@@ -20,7 +20,7 @@
 #include "train/summary.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace exports_test {
 
 using ::testing::HasSubstr;
 using tests::NetworkCase;
@@ -318,5 +318,5 @@ TEST_F(Exports, TheManifestTakesFiguresOfTheVerySave) {
   EXPECT_TRUE(manifest()["train_loss"].is_null());
 }
 
-}  // namespace
+}  // namespace exports_test
 }  // namespace lockstep::daemon

@@ -11,7 +11,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace override_equality_test {
 
 constexpr int kNumTexts = 1000;
 
@@ -221,5 +221,5 @@ TEST_F(OverrideEquality, AThousandTextsSayInAnOverrideWhatTheySayInTheFile) {
   EXPECT_GT(num_refused, kNumTexts / 4);
 }
 
-}  // namespace
+}  // namespace override_equality_test
 }  // namespace lockstep::daemon

@@ -13,7 +13,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace overrides_test {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -334,5 +334,5 @@ TEST(KeyNames, TheReferenceHoldsTheKeysOfEveryType) {
     EXPECT_THAT(paths, Contains(path));
 }
 
-}  // namespace
+}  // namespace overrides_test
 }  // namespace lockstep::daemon

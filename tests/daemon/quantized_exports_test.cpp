@@ -13,7 +13,7 @@
 #include "train/summary.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace quantized_exports_test {
 
 using ::testing::HasSubstr;
 using tests::QuantizedCase;
@@ -130,5 +130,5 @@ TEST_F(QuantizedExports, APathThatIsNoUtf8DoesNotEndAnExport) {
   EXPECT_THAT(files::read(folder + "/summary.json"), HasSubstr("run\xEF\xBF\xBD/checkpoints"));
 }
 
-}  // namespace
+}  // namespace quantized_exports_test
 }  // namespace lockstep::daemon

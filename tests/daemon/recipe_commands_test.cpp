@@ -10,7 +10,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace recipe_commands_test {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -92,5 +92,5 @@ TEST(Plan, APathThatIsNoUtf8DoesNotEndIt) {
   EXPECT_EQ(nlohmann::json::parse(files::read(json))["total_steps"], 300);
 }
 
-}  // namespace
+}  // namespace recipe_commands_test
 }  // namespace lockstep::daemon

@@ -11,7 +11,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace renamed_keys_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -96,5 +96,5 @@ TEST(RenamedKeysOfCheckpoints, AreNoChangeOfTheSettings) {
   EXPECT_THAT(changes_since(saved, now), ElementsAre("sync.comm_dtype was bf16, is fp32"));
 }
 
-}  // namespace
+}  // namespace renamed_keys_test
 }  // namespace lockstep::daemon

@@ -14,7 +14,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {
-namespace {
+namespace run_config_test {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -168,5 +168,5 @@ TEST(Commands, PlanTakesARunFileOrABareRecipe) {
   EXPECT_THROW((void)plan_command({.file = recipe}), Error);
 }
 
-}  // namespace
+}  // namespace run_config_test
 }  // namespace lockstep::daemon

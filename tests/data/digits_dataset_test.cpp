@@ -8,7 +8,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep::data {
-namespace {
+namespace digits_dataset_test {
 
 const std::string kCsv = LOCKSTEP_SOURCE_DIR "/data/digits/digits.csv";
 
@@ -74,5 +74,5 @@ TEST(Digits, AMissingFileIsMissingInput) {
   }
 }
 
-}  // namespace
+}  // namespace digits_dataset_test
 }  // namespace lockstep::data

@@ -7,7 +7,7 @@
 #include "data/loader.h"
 
 namespace lockstep::data {
-namespace {
+namespace sampler_test {
 
 std::vector<int64_t> epoch_order(Sampler& sampler) {
   std::vector<int64_t> order;
@@ -90,5 +90,5 @@ TEST(Loader, RanksTogetherLoadTheGlobalBatch) {
   }
 }
 
-}  // namespace
+}  // namespace sampler_test
 }  // namespace lockstep::data

@@ -8,7 +8,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace agree_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -179,5 +179,5 @@ TEST(ThreadWorld, DifferentCallsAreNamed) {
   EXPECT_THAT(error.what(), HasSubstr("rank 1 all_reduce"));
 }
 
-}  // namespace
+}  // namespace agree_test
 }  // namespace lockstep::dist

@@ -11,7 +11,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace checked_communicator_test {
 
 using ::testing::HasSubstr;
 
@@ -67,5 +67,5 @@ TEST(CheckedCommunicator, NamesTheRankThatMakesAnotherCall) {
       "rank 1: reduce_scatter of 6 Float");
 }
 
-}  // namespace
+}  // namespace checked_communicator_test
 }  // namespace lockstep::dist

@@ -12,7 +12,7 @@
 #include "base/error.h"
 
 namespace lockstep::dist {
-namespace {
+namespace communication_thread_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -120,5 +120,5 @@ TEST(CommunicationThread, CallsOutOfTurnAreBugs) {
   EXPECT_THROW(thread.begin(), Error);
 }
 
-}  // namespace
+}  // namespace communication_thread_test
 }  // namespace lockstep::dist

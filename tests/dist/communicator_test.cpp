@@ -5,7 +5,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace communicator_test {
 
 TEST(SelfCommunicator, KeepsTheContract) {
   SelfCommunicator comm;
@@ -21,5 +21,5 @@ TEST_P(ThreadWorldContract, IsKept) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, ThreadWorldContract, ::testing::Values(1, 2, 3, 4));
 
-}  // namespace
+}  // namespace communicator_test
 }  // namespace lockstep::dist

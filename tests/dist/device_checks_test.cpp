@@ -10,7 +10,7 @@
 #include "dist/self_communicator.h"
 
 namespace lockstep::dist {
-namespace {
+namespace device_checks_test {
 
 TEST(AllFinite, FindsOneBadItemInAnyTensorOfAnyType) {
   SelfCommunicator comm;
@@ -52,5 +52,5 @@ TEST(GradientNorms, AreTheLengthsOfTheRegions) {
   EXPECT_TRUE(norms_2.equal(at::tensor({5.0, 3.0}, at::kDouble)));
 }
 
-}  // namespace
+}  // namespace device_checks_test
 }  // namespace lockstep::dist

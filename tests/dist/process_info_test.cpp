@@ -8,7 +8,7 @@
 #include "base/error.h"
 
 namespace lockstep::dist {
-namespace {
+namespace process_info_test {
 
 ProcessInfo read(const std::map<std::string, std::string>& variables) {
   return read_process_info([&](const std::string& name) {
@@ -92,5 +92,5 @@ TEST(ProcessInfo, ARankOutsideItsWorldIsRefused) {
   EXPECT_THROW(read({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), Error);
 }
 
-}  // namespace
+}  // namespace process_info_test
 }  // namespace lockstep::dist

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::dist {
-namespace {
+namespace reduce_in_rank_order_test {
 
 /// More than a block, and not a multiple of one.
 constexpr int64_t kItems = 2500;
@@ -94,5 +94,5 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, RankOrder,
                          ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kHalf),
                          [](const auto& dtype) { return c10::toString(dtype.param); });
 
-}  // namespace
+}  // namespace reduce_in_rank_order_test
 }  // namespace lockstep::dist

@@ -5,7 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 namespace lockstep::dist {
-namespace {
+namespace sync_options_test {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -60,5 +60,5 @@ TEST(SyncOptions, NonsenseIsAFault) {
     EXPECT_THAT(read("sync: {" + key + "}").faults.list(), SizeIs(1)) << key;
 }
 
-}  // namespace
+}  // namespace sync_options_test
 }  // namespace lockstep::dist

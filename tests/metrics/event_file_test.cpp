@@ -11,7 +11,7 @@
 #include "temporary_folder.h"
 
 namespace lockstep::metrics {
-namespace {
+namespace event_file_test {
 
 using tests::TemporaryFolder;
 
@@ -121,5 +121,5 @@ TEST(EventFile, AfterAFailureTheNextAttemptWaits) {
   EXPECT_EQ(file.num_write_errors(), 1);
 }
 
-}  // namespace
+}  // namespace event_file_test
 }  // namespace lockstep::metrics

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::metrics {
-namespace {
+namespace exposition_test {
 
 using std::chrono::seconds;
 using ::testing::HasSubstr;
@@ -106,5 +106,5 @@ TEST_F(ExpositionTest, OtherPathsAreNotFoundAndShareOneCounter) {
   }
 }
 
-}  // namespace
+}  // namespace exposition_test
 }  // namespace lockstep::metrics

@@ -17,7 +17,7 @@
 #include "metrics/http/http_server.h"
 
 namespace lockstep::metrics {
-namespace {
+namespace http_attack_test {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
@@ -226,5 +226,5 @@ TEST(HttpAttackOnWriting, AClientThatDoesNotReadIsCut) {
   EXPECT_TRUE(observer.sees(Rejection::kTimeout, 1));
 }
 
-}  // namespace
+}  // namespace http_attack_test
 }  // namespace lockstep::metrics

@@ -11,7 +11,7 @@
 #include "http_client.h"
 
 namespace lockstep::metrics {
-namespace {
+namespace http_server_test {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -172,5 +172,5 @@ TEST(HttpServer, ConnectionsBeyondTheLimitAreTurnedAwayAndPlacesComeBack) {
   EXPECT_THAT(answer, HasSubstr("200 OK"));
 }
 
-}  // namespace
+}  // namespace http_server_test
 }  // namespace lockstep::metrics

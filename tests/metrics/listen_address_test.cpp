@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::metrics {
-namespace {
+namespace listen_address_test {
 
 TEST(ListenAddress, ReadsHostAndPort) {
   EXPECT_EQ(parse_listen_address("127.0.0.1:9464")->text(), "127.0.0.1:9464");
@@ -37,5 +37,5 @@ TEST(ListenAddress, OthersCallTheNodeWhereEveryInterfaceListens) {
   EXPECT_EQ(reachable_address({"127.0.0.1", 9464}, "n1"), "127.0.0.1:9464");
 }
 
-}  // namespace
+}  // namespace listen_address_test
 }  // namespace lockstep::metrics

@@ -5,7 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 namespace lockstep::metrics {
-namespace {
+namespace metrics_options_test {
 
 using ::testing::HasSubstr;
 
@@ -79,5 +79,5 @@ TEST(MetricsOptions, ScopeAndOffDecideWhoListens) {
   EXPECT_FALSE(options.listen_for(0, 0));
 }
 
-}  // namespace
+}  // namespace metrics_options_test
 }  // namespace lockstep::metrics

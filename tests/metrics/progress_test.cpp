@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::metrics {
-namespace {
+namespace progress_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -78,5 +78,5 @@ TEST(Progress, NobodyWatchesUnderALauncher) {
   EXPECT_FALSE(is_interactive(true, variable));
 }
 
-}  // namespace
+}  // namespace progress_test
 }  // namespace lockstep::metrics

@@ -17,7 +17,7 @@
 #include "metrics/training_metrics.h"
 
 namespace lockstep::metrics {
-namespace {
+namespace scrape_test {
 
 using ::testing::HasSubstr;
 
@@ -94,5 +94,5 @@ TEST_F(Scrape, ScrapesAndStepsGoOnTogether) {
   }
 }
 
-}  // namespace
+}  // namespace scrape_test
 }  // namespace lockstep::metrics

@@ -10,7 +10,7 @@
 #include "base/error.h"
 
 namespace lockstep::metrics {
-namespace {
+namespace step_metrics_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -81,5 +81,5 @@ TEST(StepMetrics, ANameThatCannotBeIsRefusedWithTheName) {
   }
 }
 
-}  // namespace
+}  // namespace step_metrics_test
 }  // namespace lockstep::metrics

@@ -12,7 +12,7 @@
 #include "temporary_folder.h"
 
 namespace lockstep::metrics {
-namespace {
+namespace targets_file_test {
 
 using tests::TemporaryFolder;
 
@@ -73,5 +73,5 @@ TEST(TargetsFile, AFolderThatIsNotThereIsAnError) {
   EXPECT_THROW(TargetsFile("/nonexistent/targets.json", {}), Error);
 }
 
-}  // namespace
+}  // namespace targets_file_test
 }  // namespace lockstep::metrics

@@ -18,7 +18,7 @@
 #include "full_page.h"
 
 namespace lockstep::metrics {
-namespace {
+namespace training_metrics_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -334,5 +334,5 @@ TEST(TrainingMetrics, PagesMayBeMadeWhileStepsAreRecorded) {
   EXPECT_EQ(page_of(all).value("lockstep_step_duration_seconds_count"), kSteps);
 }
 
-}  // namespace
+}  // namespace training_metrics_test
 }  // namespace lockstep::metrics

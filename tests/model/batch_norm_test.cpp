@@ -14,7 +14,7 @@
 #include "support/thread_world.h"
 
 namespace lockstep::model {
-namespace {
+namespace batch_norm_test {
 
 constexpr int64_t kChannels = 3;
 
@@ -223,5 +223,5 @@ TEST(Cnn, NormalisesBetweenConvolutionAndReLU) {
   EXPECT_GT(distance(net->forward(inputs), training), 1e-3);
 }
 
-}  // namespace
+}  // namespace batch_norm_test
 }  // namespace lockstep::model

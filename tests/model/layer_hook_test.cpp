@@ -13,7 +13,7 @@
 #include "model/networks/model_table.h"
 
 namespace lockstep::model {
-namespace {
+namespace layer_hook_test {
 
 /// Writes down what it is asked and gives the tensors back, scaled.
 class Recorder final : public LayerHook {
@@ -110,5 +110,5 @@ TEST(LayerHook, NullTakesItAwayAgain) {
   EXPECT_EQ(hook.calls.size(), 4);
 }
 
-}  // namespace
+}  // namespace layer_hook_test
 }  // namespace lockstep::model

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace lockstep::model {
-namespace {
+namespace linear_function_test {
 
 /// A layer behind which somebody's own function knows no gradient.
 struct GivesNoGradient : torch::autograd::Function<GivesNoGradient> {
@@ -40,5 +40,5 @@ TEST(LinearFunction, WithoutAnOutputGradientTheLastStepsGradientIsNotTakenForThi
   }
 }
 
-}  // namespace
+}  // namespace linear_function_test
 }  // namespace lockstep::model

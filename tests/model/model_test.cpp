@@ -9,7 +9,7 @@
 #include "model/networks/model_table.h"
 
 namespace lockstep::model {
-namespace {
+namespace model_test {
 
 std::vector<std::string> names(const ParamTable& params) {
   std::vector<std::string> all;
@@ -108,5 +108,5 @@ TEST(Model, DataThatDoesNotFitIsAConfigurationError) {
   EXPECT_THROW(make_model(cnn(), {32, 32}, 10, 1), Error);
 }
 
-}  // namespace
+}  // namespace model_test
 }  // namespace lockstep::model

@@ -13,7 +13,7 @@
 #include "model/networks/model_table.h"
 
 namespace lockstep::model {
-namespace {
+namespace network_test {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
@@ -118,5 +118,5 @@ TEST(Network, NamesEveryTensorOfTheModelButTheCountOfBatches) {
   }
 }
 
-}  // namespace
+}  // namespace network_test
 }  // namespace lockstep::model

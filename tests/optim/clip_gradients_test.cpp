@@ -9,7 +9,7 @@
 #include "optim/flat_params.h"
 
 namespace lockstep::optim {
-namespace {
+namespace clip_gradients_test {
 
 struct Gradients {
   explicit Gradients(const BufferPlan& plan)
@@ -99,5 +99,5 @@ TEST(ClipGradients, WithoutTheSumOfSquaresThereIsNoNorm) {
                Error);
 }
 
-}  // namespace
+}  // namespace clip_gradients_test
 }  // namespace lockstep::optim

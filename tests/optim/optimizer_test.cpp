@@ -6,7 +6,7 @@
 #include "optim/flat_params.h"
 
 namespace lockstep::optim {
-namespace {
+namespace optimizer_test {
 
 /// Two weights and a bias in two buffers, in an order other than the table's.
 struct Fixture {
@@ -203,5 +203,5 @@ TEST(Optimizer, RestoredStateGoesOnBitForBit) {
   }
 }
 
-}  // namespace
+}  // namespace optimizer_test
 }  // namespace lockstep::optim

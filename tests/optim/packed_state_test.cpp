@@ -5,7 +5,7 @@
 #include "optim/flat_training.h"
 
 namespace lockstep::optim {
-namespace {
+namespace packed_state_test {
 
 class PackedState : public ::testing::TestWithParam<OptimizerOptions> {};
 INSTANTIATE_TEST_SUITE_P(Rules, PackedState, ::testing::Values(kAdam, kMomentum, kNesterov));
@@ -152,5 +152,5 @@ TEST_P(PackedState, ASteadyStepAllocatesNoTensor) {
   EXPECT_GT(num_of([&] { (void)training.optimizer->state(); }), 0);
 }
 
-}  // namespace
+}  // namespace packed_state_test
 }  // namespace lockstep::optim

@@ -13,7 +13,7 @@
 #include "optim/mask_samples.h"
 
 namespace lockstep::optim {
-namespace {
+namespace packed_update_test {
 
 constexpr double kRate = 0.0123, kBeta2 = 0.999, kEpsilon = 1e-3, kMomentum = 0.9;
 constexpr int64_t kUpdate = 7;
@@ -180,5 +180,5 @@ TEST(PackedMask, IsCutOutAtAnyElement) {
     }
 }
 
-}  // namespace
+}  // namespace packed_update_test
 }  // namespace lockstep::optim

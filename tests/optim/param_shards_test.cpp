@@ -9,7 +9,7 @@
 #include "optim/flat_training.h"
 
 namespace lockstep::optim {
-namespace {
+namespace param_shards_test {
 
 /// Ranks that own parts, with the cuts at any element; each holds all values, as after a gather.
 struct Ranks {
@@ -150,5 +150,5 @@ TEST(Regions, ThatOverlapOrLeaveTheirBufferAreBugs) {
   EXPECT_THROW(training.optimizer->set_shards({{0, 0, 1 << 20}}), Error);
 }
 
-}  // namespace
+}  // namespace param_shards_test
 }  // namespace lockstep::optim

@@ -10,7 +10,7 @@
 #include "plot/text_plot.h"
 
 namespace lockstep::chart {
-namespace {
+namespace chart_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -224,5 +224,5 @@ TEST(TextPlots, ShowValuesBelowZero) {
   EXPECT_THAT(text, HasSubstr("      -4 |█\n"));
 }
 
-}  // namespace
+}  // namespace chart_test
 }  // namespace lockstep::chart

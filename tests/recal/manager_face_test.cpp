@@ -9,7 +9,7 @@
 #include "small_training.h"
 
 namespace lockstep::recal {
-namespace {
+namespace manager_face_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -275,5 +275,5 @@ TEST(Manager, AnEmptyRecipeKeepsTheOptimizersRate) {
   EXPECT_DOUBLE_EQ(manager.sparsity(), 0);
 }
 
-}  // namespace
+}  // namespace manager_face_test
 }  // namespace lockstep::recal

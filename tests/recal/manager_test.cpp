@@ -14,7 +14,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::recal {
-namespace {
+namespace manager_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -220,5 +220,5 @@ TEST(ManagerOverRanks, ARankWhoseRestoredMaskDiffersIsCaught) {
   }
 }
 
-}  // namespace
+}  // namespace manager_test
 }  // namespace lockstep::recal

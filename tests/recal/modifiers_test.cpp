@@ -5,7 +5,7 @@
 #include "recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace modifiers_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -468,5 +468,5 @@ TEST(OneStep, ActsInOneOrderWhateverTheRecipes) {
   EXPECT_EQ(events(std::vector<std::string>(items.rbegin(), items.rend())), expected);
 }
 
-}  // namespace
+}  // namespace modifiers_test
 }  // namespace lockstep::recal

@@ -7,7 +7,7 @@
 #include "recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace param_selector_test {
 
 using ::testing::ElementsAre;
 
@@ -210,5 +210,5 @@ TEST(ParamSelector, LongAndLargePatternsAreRefused) {
             "failed");
 }
 
-}  // namespace
+}  // namespace param_selector_test
 }  // namespace lockstep::recal

@@ -13,7 +13,7 @@
 #include "train/evaluator.h"
 
 namespace lockstep::train {
-namespace {
+namespace batch_statistics_test {
 
 using tests::SmallRun;
 using tests::SmallRunOptions;
@@ -149,5 +149,5 @@ modifiers:
   }
 }
 
-}  // namespace
+}  // namespace batch_statistics_test
 }  // namespace lockstep::train

@@ -9,7 +9,7 @@
 #include "tests/train/small_run.h"
 
 namespace lockstep::train {
-namespace {
+namespace divided_optimizer_test {
 
 using tests::SmallRun;
 using tests::SmallRunOptions;
@@ -89,5 +89,5 @@ TEST(DividedOptimizer, AllRanksTogetherKeepTheMomentsOfOne) {
   }
 }
 
-}  // namespace
+}  // namespace divided_optimizer_test
 }  // namespace lockstep::train

@@ -12,7 +12,7 @@
 #include "dist/reduce_in_rank_order.h"
 
 namespace lockstep::train {
-namespace {
+namespace elastic_test {
 
 TEST(ElasticShards, MakeUpEachRanksShareAtEveryWorldSize) {
   for (const int64_t num_samples : {0, 1, 7, 8, 30, 64}) {
@@ -92,5 +92,5 @@ TEST(ShardTree, AddsAlongTheCommunicatorsTree) {
   EXPECT_FALSE(at::equal(in_turn, expected));
 }
 
-}  // namespace
+}  // namespace elastic_test
 }  // namespace lockstep::train

@@ -18,7 +18,7 @@
 #include "train/small_run.h"
 
 namespace lockstep::train {
-namespace {
+namespace gpu_faults_test {
 
 using ::testing::IsEmpty;
 using tests::FakeEnd;
@@ -296,5 +296,5 @@ TEST(GpuFaults, AnAsynchronousError) { expect_all_end(FakeFault::kAsyncError, kL
 TEST(GpuFaults, ADeviceThatFails) { expect_all_end(FakeFault::kCudaError, kLong); }
 TEST(GpuFaults, ACallOfNcclThatIsRefused) { expect_all_end(FakeFault::kRefusedCall, kLong); }
 
-}  // namespace
+}  // namespace gpu_faults_test
 }  // namespace lockstep::train

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::train {
-namespace {
+namespace layout_test {
 
 using ::testing::ElementsAre;
 
@@ -32,5 +32,5 @@ TEST(Layout, TrainableAndFrozenOnesAreApart) {
               ElementsAre(ElementsAre(2), ElementsAre(1), ElementsAre(0)));
 }
 
-}  // namespace
+}  // namespace layout_test
 }  // namespace lockstep::train

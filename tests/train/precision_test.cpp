@@ -15,7 +15,7 @@
 #include "train/step/autocast.h"
 
 namespace lockstep::train {
-namespace {
+namespace precision_test {
 
 using tests::SmallRun;
 using tests::SmallRunOptions;
@@ -263,5 +263,5 @@ modifiers:
   });
 }
 
-}  // namespace
+}  // namespace precision_test
 }  // namespace lockstep::train

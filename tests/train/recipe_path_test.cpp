@@ -17,7 +17,7 @@
 #include "train/step/rate_schedule.h"
 
 namespace lockstep::train {
-namespace {
+namespace recipe_path_test {
 
 constexpr int64_t kStepsPerEpoch = 4, kSteps = 40, kBucketBytes = 256, kBatch = 8;
 
@@ -268,5 +268,5 @@ INSTANTIATE_TEST_SUITE_P(Worlds, StoppedRecipePath,
                            return fmt::format("{}_{}", test.param.num_ranks, test.param.optimizer);
                          });
 
-}  // namespace
+}  // namespace recipe_path_test
 }  // namespace lockstep::train

@@ -9,7 +9,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep::train {
-namespace {
+namespace recorder_test {
 
 /// The bytes of the only TensorBoard file in a run's folder, which hold each tag as plain text.
 std::string event_file_of(const std::filesystem::path& folder) {
@@ -86,5 +86,5 @@ TEST(Recorder, LogTypesDecideWhereSingleParametersAreShown) {
   EXPECT_EQ(nowhere.page.find(series), std::string::npos);
 }
 
-}  // namespace
+}  // namespace recorder_test
 }  // namespace lockstep::train

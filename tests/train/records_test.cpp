@@ -18,7 +18,7 @@
 #include "train/summary.h"
 
 namespace lockstep::train {
-namespace {
+namespace records_test {
 
 constexpr const char* kHeader = "step,epoch,loss,learning_rate,sparsity\n";
 
@@ -150,5 +150,5 @@ TEST(Evaluator, EveryWorldSizeSeesEachSampleOnce) {
   }
 }
 
-}  // namespace
+}  // namespace records_test
 }  // namespace lockstep::train

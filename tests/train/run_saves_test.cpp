@@ -17,7 +17,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep::train {
-namespace {
+namespace run_saves_test {
 
 using ::testing::ElementsAre;
 
@@ -142,5 +142,5 @@ TEST(RunSaves, ABestSaveThatFailsIsNotNamed) {
   EXPECT_EQ(checkpoint::read_best(run.prefix)->number, 3) << "the best of what is saved";
 }
 
-}  // namespace
+}  // namespace run_saves_test
 }  // namespace lockstep::train

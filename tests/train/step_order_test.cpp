@@ -10,7 +10,7 @@
 #include "tests/train/small_run.h"
 
 namespace lockstep::train {
-namespace {
+namespace step_order_test {
 
 using ::testing::ElementsAre;
 using Calls = std::vector<std::string>;
@@ -177,5 +177,5 @@ TEST(StepOrder, DividedUpdatesAreGatheredLast) {
   });
 }
 
-}  // namespace
+}  // namespace step_order_test
 }  // namespace lockstep::train

@@ -11,7 +11,7 @@
 #include "support/thread_world.h"
 
 namespace lockstep::train {
-namespace {
+namespace trainer_test {
 
 /// One rank's trainer over 10 samples of 3 numbers in batches of 4, so that each epoch ends with a
 /// batch of 2.
@@ -162,5 +162,5 @@ TEST(Trainer, OneGoodStepForgivesTheSkippedOnes) {
   });
 }
 
-}  // namespace
+}  // namespace trainer_test
 }  // namespace lockstep::train

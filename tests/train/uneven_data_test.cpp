@@ -14,7 +14,7 @@
 #include "tests/train/small_run.h"
 
 namespace lockstep::train {
-namespace {
+namespace uneven_data_test {
 
 using tests::SmallRun;
 using tests::SmallRunOptions;
@@ -100,5 +100,5 @@ TEST_P(UnevenData, TheWorldMayBeLargerThanTheBatch) {
 INSTANTIATE_TEST_SUITE_P(Networks, UnevenData, ::testing::ValuesIn(kNetworks),
                          [](const auto& test) { return test.param.name; });
 
-}  // namespace
+}  // namespace uneven_data_test
 }  // namespace lockstep::train

@@ -12,7 +12,7 @@
 #include "base/random.h"
 
 namespace lockstep {
-namespace {
+namespace bit_mask_test {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -182,5 +182,5 @@ TEST(Simd, ThePortablePathIsAlwaysThere) {
   EXPECT_EQ(simd_paths().back(), fastest_simd_path());
 }
 
-}  // namespace
+}  // namespace bit_mask_test
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include "base/bits/bit_mask.h"
 
 namespace lockstep {
-namespace {
+namespace kept_bits_test {
 
 TEST(KeptBits, AnyRangeGoesToAnyPlaceAndNothingElseChanges) {
   std::vector<uint8_t> from(8), before(8);
@@ -37,5 +37,5 @@ TEST(KeptBits, ReadsNoByteBehindTheLastBit) {
   EXPECT_EQ(to, 0x1f);
 }
 
-}  // namespace
+}  // namespace kept_bits_test
 }  // namespace lockstep

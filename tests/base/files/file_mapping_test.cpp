@@ -12,7 +12,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep {
-namespace {
+namespace file_mapping_test {
 
 using ::testing::HasSubstr;
 
@@ -87,5 +87,5 @@ TEST_F(FileMapping, AFileThatWasCutIsAnErrorAndNoSignal) {
   EXPECT_NO_THROW(mapping.fetch(0, kLeft));
 }
 
-}  // namespace
+}  // namespace file_mapping_test
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include "support/temporary_folder.h"
 
 namespace lockstep {
-namespace {
+namespace files_test {
 
 ExitCode code_of(const std::function<void()>& body) {
   try {
@@ -131,5 +131,5 @@ TEST(Files, NoSpaceIsAnIoFaultThatNamesTheFile) {
   }
 }
 
-}  // namespace
+}  // namespace files_test
 }  // namespace lockstep

@@ -17,7 +17,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep::files {
-namespace {
+namespace folder_lock_test {
 
 using lockstep::tests::TemporaryFolder;
 using ::testing::AllOf;
@@ -204,5 +204,5 @@ TEST(FolderLock, AFileThatSaysNothingIsNoHolder) {
   }
 }
 
-}  // namespace
+}  // namespace folder_lock_test
 }  // namespace lockstep::files

@@ -6,7 +6,7 @@
 #include "base/error.h"
 
 namespace lockstep {
-namespace {
+namespace name_scopes_test {
 
 using ::testing::HasSubstr;
 
@@ -60,5 +60,5 @@ TEST(NameScopes, WhatMatchesNothingIsAnErrorWithNearNames) {
   EXPECT_THAT(fault("something_else"), HasSubstr("(there are blocks, head)"));
 }
 
-}  // namespace
+}  // namespace name_scopes_test
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include "base/yaml/yaml_document.h"
 
 namespace lockstep {
-namespace {
+namespace yaml_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -188,5 +188,5 @@ TEST(Yaml, ThrowsAsAConfigurationError) {
   EXPECT_NO_THROW(Diagnostics().throw_if_any("config"));
 }
 
-}  // namespace
+}  // namespace yaml_test
 }  // namespace lockstep

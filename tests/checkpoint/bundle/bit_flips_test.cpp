@@ -19,7 +19,7 @@
 #include "tests/checkpoint/bundle/file_damage.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace bit_flips_test {
 
 using ::testing::IsEmpty;
 using tests::FileDamage;
@@ -183,5 +183,5 @@ TEST(BitFlips, CutsAtEveryEdgeAreFound) {
   fmt::print("cuts: {} of {} found\n", HasFailure() ? -1 : num_cuts, num_cuts);
 }
 
-}  // namespace
+}  // namespace bit_flips_test
 }  // namespace lockstep::checkpoint

@@ -18,7 +18,7 @@
 #include "tests/checkpoint/bundle/file_damage.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace damage_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -211,5 +211,5 @@ TEST(Damage, BytesInAGapAreFound) {
   }
 }
 
-}  // namespace
+}  // namespace damage_test
 }  // namespace lockstep::checkpoint

@@ -8,7 +8,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace dense_view_test {
 
 using ::testing::Contains;
 using ::testing::Not;
@@ -78,5 +78,5 @@ TEST(DenseView, PartsThatDoNotFitAreRefused) {
     EXPECT_TRUE(is_refused({.form = form})) << form;
 }
 
-}  // namespace
+}  // namespace dense_view_test
 }  // namespace lockstep::checkpoint

@@ -18,7 +18,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace format_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -285,5 +285,5 @@ TEST(StateFile, ComesBackAndDamageIsNamed) {
   EXPECT_THROW(read_state_file(folder.path()), Error);
 }
 
-}  // namespace
+}  // namespace format_test
 }  // namespace lockstep::checkpoint

@@ -17,7 +17,7 @@
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace slice_rules_test {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -263,5 +263,5 @@ TEST(SliceRules, AnEntryThatClaimsSlicesWithoutPlacesIsRefusedBeforeItIsParsed) 
   EXPECT_THAT(verdict(rows), HasSubstr("entry with a part of"));
 }
 
-}  // namespace
+}  // namespace slice_rules_test
 }  // namespace lockstep::checkpoint

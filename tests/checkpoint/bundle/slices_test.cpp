@@ -8,7 +8,7 @@
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace slices_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -171,5 +171,5 @@ TEST(Slices, LargeTensorsAreReadByManyThreads) {
   }
 }
 
-}  // namespace
+}  // namespace slices_test
 }  // namespace lockstep::checkpoint

@@ -11,7 +11,7 @@
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace sparse_test {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -227,5 +227,5 @@ TEST(Sparse, ATensorOfAnyStridesIsStoredSparse) {
   EXPECT_TRUE(at::equal(view.read(index_name("model/w")), pruned.dense));
 }
 
-}  // namespace
+}  // namespace sparse_test
 }  // namespace lockstep::checkpoint

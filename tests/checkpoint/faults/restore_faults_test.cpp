@@ -19,7 +19,7 @@
 #include "tests/checkpoint/world_state.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace restore_faults_test {
 
 using ::testing::HasSubstr;
 using tests::Strike;
@@ -307,5 +307,5 @@ TEST(RestoreFaults, ASaveThatCannotBeReadForAnotherReasonThanDamageIsNotPassedOv
   EXPECT_EQ(fault_while(StruckCall("open", "no such file", 1, Strike::kIoError), folder), "");
 }
 
-}  // namespace
+}  // namespace restore_faults_test
 }  // namespace lockstep::checkpoint

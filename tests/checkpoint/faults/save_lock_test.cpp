@@ -27,7 +27,7 @@
 #include "tests/support/require_oracle.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace save_lock_test {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -375,5 +375,5 @@ TEST(Files, AFileSystemThatDoesNotSyncFoldersIsNoFault) {
   EXPECT_THROW(files::sync_folder(folder.path()), Error);
 }
 
-}  // namespace
+}  // namespace save_lock_test
 }  // namespace lockstep::checkpoint

@@ -12,7 +12,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace scarcity_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -79,5 +79,5 @@ TEST(Scarcity, OtherErrorsOfLibTorchAreBugs) {
   EXPECT_EQ(fault->code(), ExitCode::kBug);
 }
 
-}  // namespace
+}  // namespace scarcity_test
 }  // namespace lockstep::checkpoint

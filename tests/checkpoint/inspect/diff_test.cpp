@@ -12,7 +12,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace diff_test {
 
 using ::testing::HasSubstr;
 using tests::TemporaryFolder;
@@ -180,5 +180,5 @@ TEST(Diff, NotANumberStandsAsText) {
   EXPECT_EQ(largest("-2", "-3"), "inf");
 }
 
-}  // namespace
+}  // namespace diff_test
 }  // namespace lockstep::checkpoint

@@ -15,7 +15,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace gc_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -202,5 +202,5 @@ TEST(Collect, RefusesWhileARunHoldsTheFolder) {
   EXPECT_THROW(collect_garbage(run / "nowhere", {}), Error);
 }
 
-}  // namespace
+}  // namespace gc_test
 }  // namespace lockstep::checkpoint

@@ -13,7 +13,7 @@
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace inspect_test {
 
 using ::testing::HasSubstr;
 using tests::SaveMaker;
@@ -137,5 +137,5 @@ TEST(Inspect, BadPlacesGetClearErrors) {
   EXPECT_EQ(code_of([&] { latest_save(folder.path(), {}); }), ExitCode::kBadData);
 }
 
-}  // namespace
+}  // namespace inspect_test
 }  // namespace lockstep::checkpoint

@@ -10,7 +10,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace checkpoint_ranks_test {
 
 using lockstep::tests::run_ranks;
 using ::testing::HasSubstr;
@@ -121,5 +121,5 @@ TEST(CheckpointRanks, ASaveOnSomeRanksAndNoneOnOthersIsRefused) {
   }
 }
 
-}  // namespace
+}  // namespace checkpoint_ranks_test
 }  // namespace lockstep::checkpoint

@@ -12,7 +12,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace delayed_restore_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -210,5 +210,5 @@ TEST(LazyLayers, AreShapedAndDrawnAsThoseOfLibTorch) {
   EXPECT_THROW(model::LazyConv2d(model::LazyConv2dOptions())->forward(at::ones({2, 2})), Error);
 }
 
-}  // namespace
+}  // namespace delayed_restore_test
 }  // namespace lockstep::checkpoint

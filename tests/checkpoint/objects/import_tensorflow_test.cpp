@@ -7,7 +7,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace import_tensorflow_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -122,5 +122,5 @@ TEST(ImportTensorflow, APrefixIsARuleAndNoRuleMeansOurNames) {
   EXPECT_TRUE(at::equal(bias, foreign.bias));
 }
 
-}  // namespace
+}  // namespace import_tensorflow_test
 }  // namespace lockstep::checkpoint

@@ -13,7 +13,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace late_variables_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -144,5 +144,5 @@ TEST(Restore, EachVariableThatTwoKeysReachGetsTheValue) {
   EXPECT_EQ((a + b).sum().item<double>(), 12);
 }
 
-}  // namespace
+}  // namespace late_variables_test
 }  // namespace lockstep::checkpoint

@@ -18,7 +18,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace library_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -297,5 +297,5 @@ TEST(Library, StrictLoadingIsAllOrNothing) {
       at::equal(small->named_parameters()["0.weight"], whole->named_parameters()["0.weight"]));
 }
 
-}  // namespace
+}  // namespace library_test
 }  // namespace lockstep::checkpoint

@@ -9,7 +9,7 @@
 #include "tests/support/safetensors_file.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace safetensors_test {
 
 using lockstep::tests::SafetensorsFile;
 using tests::TemporaryFolder;
@@ -86,5 +86,5 @@ TEST(Safetensors, AFailureLeavesTheOldFile) {
   EXPECT_THROW(write_safetensors(folder / "nowhere/f", {{"w", at::ones({2})}}, {}), Error);
 }
 
-}  // namespace
+}  // namespace safetensors_test
 }  // namespace lockstep::checkpoint

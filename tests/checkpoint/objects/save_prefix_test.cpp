@@ -7,7 +7,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace save_prefix_test {
 
 using ::testing::HasSubstr;
 using tests::save_small;
@@ -73,5 +73,5 @@ TEST(SavePrefix, NamesOfSavesToComeAreFileNames) {
   }
 }
 
-}  // namespace
+}  // namespace save_prefix_test
 }  // namespace lockstep::checkpoint

@@ -10,7 +10,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace shared_folder_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -70,5 +70,5 @@ TEST(SharedFolder, WhatRank0CannotWriteIsItsFault) {
   });
 }
 
-}  // namespace
+}  // namespace shared_folder_test
 }  // namespace lockstep::checkpoint

@@ -14,7 +14,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace trackable_kinds_test {
 
 using ::testing::ElementsAre;
 using tests::TemporaryFolder;
@@ -190,5 +190,5 @@ TEST(TrackableKinds, ATorchScriptModuleIsSavedUnderTheNamesOfItsPartsAndRestored
   EXPECT_THAT(names, ElementsAre("model/fc1/mean", "model/fc1/weight", "model/scale"));
 }
 
-}  // namespace
+}  // namespace trackable_kinds_test
 }  // namespace lockstep::checkpoint

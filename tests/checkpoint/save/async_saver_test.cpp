@@ -14,7 +14,7 @@
 #include "tests/dist/spy_communicator.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace async_saver_test {
 
 using lockstep::tests::run_ranks;
 using ::testing::HasSubstr;
@@ -272,5 +272,5 @@ TEST(AsyncSaverFaults, AnIndexThatCannotBeTakenBackKeepsItsShards) {
   });
 }
 
-}  // namespace
+}  // namespace async_saver_test
 }  // namespace lockstep::checkpoint

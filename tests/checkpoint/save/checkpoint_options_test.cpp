@@ -8,7 +8,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace checkpoint_options_test {
 
 using ::testing::HasSubstr;
 
@@ -81,5 +81,5 @@ TEST(SaveSchedule, BySecondsFollowsTheClockOfRankZero) {
   });
 }
 
-}  // namespace
+}  // namespace checkpoint_options_test
 }  // namespace lockstep::checkpoint

@@ -13,7 +13,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace commit_order_test {
 
 using tests::SmallState;
 using tests::TemporaryFolder;
@@ -120,5 +120,5 @@ TEST(StateFile, IsTheOldOneOrTheNewOne) {
   EXPECT_EQ(tests::bytes_of(folder / "checkpoint"), before);
 }
 
-}  // namespace
+}  // namespace commit_order_test
 }  // namespace lockstep::checkpoint

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::checkpoint {
-namespace {
+namespace save_plan_test {
 
 using testing::ElementsAre;
 
@@ -100,5 +100,5 @@ TEST(SavePlan, SomebodyWritesWhatIsDividedIntoNothing) {
   EXPECT_THAT(plan.parts_of(1), testing::Not(testing::Contains(ShardItem{0, {0, 0}})));
 }
 
-}  // namespace
+}  // namespace save_plan_test
 }  // namespace lockstep::checkpoint

@@ -16,7 +16,7 @@
 #include "tests/checkpoint/save_fixture.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace saver_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -294,5 +294,5 @@ TEST(Saver, MemoryThatWasPreparedForAnotherFormIsNoHarm) {
   }
 }
 
-}  // namespace
+}  // namespace saver_test
 }  // namespace lockstep::checkpoint

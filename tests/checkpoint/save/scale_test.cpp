@@ -17,7 +17,7 @@
 #include "dist/shard/bucket_shards.h"
 
 namespace lockstep::checkpoint {
-namespace {
+namespace scale_test {
 
 using ::testing::HasSubstr;
 
@@ -186,5 +186,5 @@ TEST(Scale, MoreRanksThanFileNamesHaveDigitsForAreRefusedBeforeTheFirstSave) {
   }
 }
 
-}  // namespace
+}  // namespace scale_test
 }  // namespace lockstep::checkpoint

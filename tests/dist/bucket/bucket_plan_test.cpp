@@ -6,7 +6,7 @@
 #include "base/error.h"
 
 namespace lockstep::dist {
-namespace {
+namespace bucket_plan_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -52,5 +52,5 @@ TEST(BucketPlan, EveryParameterIsInOneBucketOfItsGroup) {
 
 TEST(BucketPlan, NeedsASize) { EXPECT_THROW(plan_buckets({{1, 0}}, 0), Error); }
 
-}  // namespace
+}  // namespace bucket_plan_test
 }  // namespace lockstep::dist

@@ -7,7 +7,7 @@
 #include "base/error.h"
 
 namespace lockstep::dist {
-namespace {
+namespace buckets_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -154,5 +154,5 @@ TEST(BucketsByRows, ParametersThatFitAreWhole) {
               ElementsAre("0:112-117(2)", "0:0-12(1)", "0:12-44(0)", "0:44-76(0)", "0:76-112(0)"));
 }
 
-}  // namespace
+}  // namespace buckets_test
 }  // namespace lockstep::dist

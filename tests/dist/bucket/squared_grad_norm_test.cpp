@@ -11,7 +11,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace squared_grad_norm_test {
 
 double sum_of(const std::vector<double>& numbers) {
   Superaccumulator sum;
@@ -128,5 +128,5 @@ TEST(SquareSum, IsJoinedOverRanks) {
     });
 }
 
-}  // namespace
+}  // namespace squared_grad_norm_test
 }  // namespace lockstep::dist

@@ -11,7 +11,7 @@
 #include "tests/dist/mpi/counted_transport.h"
 
 namespace lockstep::dist::mpi {
-namespace {
+namespace message_count_test {
 
 /// A step's collectives on the communicator of gradients (docs/one_step.md).
 struct Step {
@@ -143,5 +143,5 @@ TEST(MessageCount, OfTenBillionParametersOnAThousandRanksIsPrinted) {
   }
 }
 
-}  // namespace
+}  // namespace message_count_test
 }  // namespace lockstep::dist::mpi

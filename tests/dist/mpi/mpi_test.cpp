@@ -28,7 +28,7 @@ extern "C" int MPI_Abort(MPI_Comm comm, int exit_code) {
 }
 
 namespace lockstep::dist {
-namespace {
+namespace mpi_test {
 
 /// A way in which ranks may exchange; each must keep the same promises.
 struct Way {
@@ -146,5 +146,5 @@ TEST(MpiWorld, AgreesWithWhatTheLauncherSaidBeforehand) {
   EXPECT_EQ(before.local_world_size, info.local_world_size);
 }
 
-}  // namespace
+}  // namespace mpi_test
 }  // namespace lockstep::dist

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::dist::mpi {
-namespace {
+namespace peer_test {
 
 TEST(Peer, ThisProcessIsSeenToRun) { EXPECT_TRUE(is_running_here(this_process())); }
 
@@ -22,5 +22,5 @@ TEST(Peer, ALaterProcessWithTheSameNumberIsAnother) {
   EXPECT_FALSE(is_running_here(earlier));
 }
 
-}  // namespace
+}  // namespace peer_test
 }  // namespace lockstep::dist::mpi

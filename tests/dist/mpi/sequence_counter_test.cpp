@@ -8,7 +8,7 @@
 #include "dist/mpi/shm/shared_window.h"
 
 namespace lockstep::dist::mpi {
-namespace {
+namespace sequence_counter_test {
 
 using Clock = SequenceCounter::Clock;
 using std::chrono::milliseconds;
@@ -81,5 +81,5 @@ TEST(SharedWindow, AFolderThatIsNotThereHasNoSpace) {
   EXPECT_GT(free_bytes("."), 0);
 }
 
-}  // namespace
+}  // namespace sequence_counter_test
 }  // namespace lockstep::dist::mpi

@@ -10,7 +10,7 @@
 #include "base/error.h"
 
 namespace lockstep::dist::mpi {
-namespace {
+namespace shared_memory_group_test {
 
 using ::testing::HasSubstr;
 
@@ -128,5 +128,5 @@ TEST(SharedMemoryGroup, SlotsLieApart) {
   EXPECT_EQ(kLayout.total_bytes(), 4096 * 11);
 }
 
-}  // namespace
+}  // namespace shared_memory_group_test
 }  // namespace lockstep::dist::mpi

@@ -12,7 +12,7 @@
 #include "tests/dist/mpi/thread_transport.h"
 
 namespace lockstep::dist::mpi {
-namespace {
+namespace tree_exchange_test {
 
 using tests::run_message_ranks;
 
@@ -180,5 +180,5 @@ TEST(TreeExchange, ARankThatMakesAnotherCallIsNamed) {
                          ::testing::HasSubstr("rank 13: ")));
 }
 
-}  // namespace
+}  // namespace tree_exchange_test
 }  // namespace lockstep::dist::mpi

@@ -4,7 +4,7 @@
 #include "dist/mpi/p2p/chunked_all_reduce.h"
 
 namespace lockstep::dist::mpi {
-namespace {
+namespace tree_parts_test {
 
 using ::testing::ElementsAre;
 
@@ -50,5 +50,5 @@ TEST(TreeParts, OneHostHoldsTheTree) {
   EXPECT_THAT(TreeParts::of_hosts({0, 0, 0}).first_ranks, ElementsAre(0, 3));
 }
 
-}  // namespace
+}  // namespace tree_parts_test
 }  // namespace lockstep::dist::mpi

@@ -13,7 +13,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace load_nccl_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -88,5 +88,5 @@ TEST(LoadNccl, WithoutAGpuTheBuiltModuleOpensAndSaysSo) {
 #endif
 }
 
-}  // namespace
+}  // namespace load_nccl_test
 }  // namespace lockstep::dist

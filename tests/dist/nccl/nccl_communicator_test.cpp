@@ -16,7 +16,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace nccl_communicator_test {
 
 using ::testing::AnyOf;
 using ::testing::Each;
@@ -234,5 +234,5 @@ TEST(NcclOnFakeDeviceDeathTest, TheProcessEndsWithTheCodeAndTheMessage) {
               "E \\[dist.nccl\\] collective 1 \\(all_reduce of 5 Float\\) did not end");
 }
 
-}  // namespace
+}  // namespace nccl_communicator_test
 }  // namespace lockstep::dist

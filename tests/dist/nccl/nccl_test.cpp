@@ -8,7 +8,7 @@
 #include "tests/support/mpi_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace nccl_test {
 
 TEST(NcclCommunicator, KeepsTheContract) {
   const ProcessInfo& info = tests::mpi_world().process_info();
@@ -20,5 +20,5 @@ TEST(NcclCommunicator, KeepsTheContract) {
   tests::check_communicator_contract(*comm, false);
 }
 
-}  // namespace
+}  // namespace nccl_test
 }  // namespace lockstep::dist

@@ -8,7 +8,7 @@
 #include "tests/support/fake_gpu.h"
 
 namespace lockstep::dist::nccl {
-namespace {
+namespace pending_collectives_test {
 
 using Clock = PendingCollectives::Clock;
 
@@ -50,5 +50,5 @@ TEST(PendingCollectives, TimeOfOneBeginsWhenTheOneBeforeHasEnded) {
   EXPECT_FALSE(pending.overdue(at_second(200), 3)) << "it was done long ago";
 }
 
-}  // namespace
+}  // namespace pending_collectives_test
 }  // namespace lockstep::dist::nccl

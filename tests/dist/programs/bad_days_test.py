@@ -1,4 +1,5 @@
 """A rank that dies, hangs or does something else: the others end in time, with an exit code that says which, and name it."""
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -35,61 +36,75 @@ def unexplained(output, victim):
     return wrong if gave_up else [("nobody", "named the victim")]
 
 
+def start_all(cases, in_turn=4):
+    """start() of each case (what, victim, way), so many at once: they mostly wait."""
+    with concurrent.futures.ThreadPoolExecutor(in_turn) as pool:
+        return list(pool.map(lambda case: start(*case, WAYS[case[2]]), cases))
+
+
+def last_rank_of_each(*whats):
+    return [(what, ranks - 1, way) for what in whats for way, ranks in WAYS.items()]
+
+
 class BadDays(unittest.TestCase):
-    def check(self, what, way, victim, code, *expected):
-        with self.subTest(what=what, way=way, victim=victim):
-            ended, output, seconds = start(what, victim, way, WAYS[way])
+    def check(self, case, outcome, code, *expected):
+        ended, output, seconds = outcome
+        with self.subTest(case=case):
             if code is not None:  # mpirun --enable-recovery returns 0 whatever happens
                 self.assertEqual(ended, code, output)
             self.assertIn("all well so far", output)
             for text in expected:
                 self.assertRegex(output, text)
             self.assertLess(seconds, 30)
-            return output
+
+    def check_all(self, cases, code, *expected):
+        """`expected` may hold {victim}, the rank that fails."""
+        for case, outcome in zip(cases, start_all(cases)):
+            self.check(case, outcome, code, *(text.replace("{victim}", str(case[1])) for text in expected))
+
+    def with_recovery(self):
+        """mpirun then leaves the others running."""
+        os.environ["LOCKSTEP_MPIRUN_ARGS"] = "--enable-recovery"
+        self.addCleanup(os.environ.pop, "LOCKSTEP_MPIRUN_ARGS")
 
     def test_a_rank_that_hangs(self):
-        for way, ranks in WAYS.items():
-            for victim in (0, ranks - 1):
-                output = self.check("stop", way, victim, 79, r"all_reduce of 1000003 Float \(sum\), call 4: waited \d")
-                self.assertEqual(unexplained(output, str(victim)), [], output)
+        cases = [("stop", victim, way) for way, ranks in WAYS.items() for victim in (0, ranks - 1)]
+        for case, outcome in zip(cases, start_all(cases)):
+            self.check(case, outcome, 79, r"all_reduce of 1000003 Float \(sum\), call 4: waited \d")
+            self.assertEqual(unexplained(outcome[1], str(case[1])), [], outcome[1])
 
     def test_a_rank_that_hangs_within_a_call(self):
-        for way, ranks in WAYS.items():
-            named = r"\d" if way == "tree" else ranks - 1  # in mid-call ranks wait for each other in chains
-            self.check("stop-amid", way, ranks - 1, 79, rf"waited \d.*rank {named} \(process")
+        cases = last_rank_of_each("stop-amid")
+        for case, outcome in zip(cases, start_all(cases)):
+            named = r"\d" if case[2] == "tree" else case[1]  # in mid-call ranks wait for each other in chains
+            self.check(case, outcome, 79, rf"waited \d.*rank {named} \(process")
 
     def test_a_rank_with_another_size(self):
-        for way, ranks in WAYS.items():
-            self.check("size", way, ranks - 1, 76, "ranks make different calls",
-                       f"rank {ranks - 1}: all_reduce of 1000004 Float", "rank [0-9]: all_reduce of 1000003 Float")
+        self.check_all(last_rank_of_each("size"), 76, "ranks make different calls",
+                       "rank {victim}: all_reduce of 1000004 Float", "rank [0-9]: all_reduce of 1000003 Float")
 
     def test_a_rank_that_makes_another_call(self):
-        for way, ranks in WAYS.items():
-            self.check("call", way, ranks - 1, 76, "ranks make different calls", f"rank {ranks - 1}: barrier")
+        self.check_all(last_rank_of_each("call"), 76, "ranks make different calls", "rank {victim}: barrier")
 
     def test_a_rank_that_is_killed(self):
         """mpirun itself ends the others."""
-        for way, ranks in WAYS.items():
-            ended, output, seconds = start("kill", ranks - 1, way, ranks)
+        for ended, output, seconds in start_all(last_rank_of_each("kill")):
             self.assertNotEqual(ended, 0, output)
             self.assertLess(seconds, 20)
 
     def test_a_rank_that_is_killed_where_nobody_tells_the_others(self):
-        os.environ["LOCKSTEP_MPIRUN_ARGS"] = "--enable-recovery"
-        self.addCleanup(os.environ.pop, "LOCKSTEP_MPIRUN_ARGS")
-        for way, ranks in WAYS.items():
-            self.check("kill", way, ranks - 1, None, "exits with 69",
-                       rf"rank {ranks - 1} \(process \d+ on .*\) ended before it: a peer is lost")
+        self.with_recovery()
+        self.check_all(last_rank_of_each("kill"), None, "exits with 69",
+                       r"rank {victim} \(process \d+ on .*\) ended before it: a peer is lost")
 
     def test_a_rank_that_is_lost_in_a_step(self):
         """The others name it, and the bucket that they wait for."""
         bucket = r" \(while reducing bucket 1 of 5: layers.3.weight\)"
-        os.environ["LOCKSTEP_MPIRUN_ARGS"] = "--enable-recovery"
-        self.addCleanup(os.environ.pop, "LOCKSTEP_MPIRUN_ARGS")
-        for share in ("step", "share"):
-            for way, ranks in WAYS.items():
-                self.check(f"kill-{share}", way, ranks - 1, None, "exits with 69", rf"rank {ranks - 1} \(process .* a peer is lost.*{bucket}")
-            self.check(f"stop-{share}", "window", 1, None, "exits with 79", rf"rank 1 \(process.*{bucket}")
+        self.with_recovery()
+        self.check_all(last_rank_of_each("kill-step", "kill-share"), None, "exits with 69",
+                       r"rank {victim} \(process .* a peer is lost.*" + bucket)
+        self.check_all([("stop-step", 1, "window"), ("stop-share", 1, "window")], None, "exits with 79",
+                       r"rank 1 \(process.*" + bucket)
 
 
 if __name__ == "__main__":

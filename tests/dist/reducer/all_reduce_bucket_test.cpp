@@ -11,7 +11,7 @@
 #include "base/error.h"
 
 namespace lockstep::dist {
-namespace {
+namespace all_reduce_bucket_test {
 
 constexpr int64_t kElements = 77;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -144,5 +144,5 @@ TEST(AllReduceBucket, MasksComeAndGo) {
   EXPECT_TRUE(grads.equal(at::full({16}, 3.0F)));
 }
 
-}  // namespace
+}  // namespace all_reduce_bucket_test
 }  // namespace lockstep::dist

@@ -7,7 +7,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace autotuner_test {
 
 using ::testing::ElementsAre;
 
@@ -87,5 +87,5 @@ TEST(Autotuner, MayBeginAnew) {
   });
 }
 
-}  // namespace
+}  // namespace autotuner_test
 }  // namespace lockstep::dist

@@ -11,7 +11,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace gradient_reducer_test {
 
 using ::testing::ElementsAre;
 
@@ -206,5 +206,5 @@ TEST(ReducerBuffers, MayBeRebuiltBetweenSteps) {
   });
 }
 
-}  // namespace
+}  // namespace gradient_reducer_test
 }  // namespace lockstep::dist

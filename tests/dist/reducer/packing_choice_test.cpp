@@ -7,7 +7,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace packing_choice_test {
 
 constexpr int kSteps = 2 + 2 * Autotuner::kRounds;
 /// Packing pays for bucket 0, not for 1; bucket 2 cannot be packed.
@@ -87,5 +87,5 @@ TEST(PackingChoice, ARunThatGoesOnRepeatsTheChoice) {
   });
 }
 
-}  // namespace
+}  // namespace packing_choice_test
 }  // namespace lockstep::dist

@@ -9,7 +9,7 @@
 #include "base/error.h"
 
 namespace lockstep::dist {
-namespace {
+namespace ready_tracker_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -109,5 +109,5 @@ TEST(ReadyTracker, ComeFromSeveralThreads) {
   }
 }
 
-}  // namespace
+}  // namespace ready_tracker_test
 }  // namespace lockstep::dist

@@ -5,12 +5,12 @@
 #include "tests/support/mpi_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace reducer_mpi_test {
 
 TEST(MpiReducer, AllWaysGiveTheSameBits) {
   const auto comm = tests::mpi_world().make_communicator();
   tests::check_reducer_ways(*comm);
 }
 
-}  // namespace
+}  // namespace reducer_mpi_test
 }  // namespace lockstep::dist

@@ -16,7 +16,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace reducer_overlap_test {
 
 using ::testing::HasSubstr;
 using tests::FlatModel;
@@ -307,5 +307,5 @@ TEST(ReducerOverlap, AutoTriesBothWaysInTurnAndKeepsTheFasterOne) {
     });
 }
 
-}  // namespace
+}  // namespace reducer_overlap_test
 }  // namespace lockstep::dist

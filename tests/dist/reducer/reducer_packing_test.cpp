@@ -12,7 +12,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace reducer_packing_test {
 
 using ::testing::HasSubstr;
 using tests::FlatModel;
@@ -150,5 +150,5 @@ TEST(ReducerMasks, AreForTheirBuffersOnly) {
   });
 }
 
-}  // namespace
+}  // namespace reducer_packing_test
 }  // namespace lockstep::dist

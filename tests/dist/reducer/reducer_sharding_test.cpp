@@ -16,7 +16,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace reducer_sharding_test {
 
 using ::testing::HasSubstr;
 using tests::FlatModel;
@@ -315,5 +315,5 @@ TEST(ReducerErrors, NameTheBucketWhoseValuesAreGathered) {
   });
 }
 
-}  // namespace
+}  // namespace reducer_sharding_test
 }  // namespace lockstep::dist

@@ -15,7 +15,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace wire_scale_test {
 
 using tests::FlatModel;
 
@@ -265,5 +265,5 @@ TEST(WireScale, OneRankAloneScalesNothing) {
   });
 }
 
-}  // namespace
+}  // namespace wire_scale_test
 }  // namespace lockstep::dist

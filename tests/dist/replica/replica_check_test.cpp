@@ -11,7 +11,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace replica_check_test {
 
 using ::testing::HasSubstr;
 
@@ -154,5 +154,5 @@ TEST(TensorDigest, SwappedBlocksDiffer) {
   EXPECT_NE(tensor_digest(values_E), tensor_digest(values_E.roll(2)));  // one word on
 }
 
-}  // namespace
+}  // namespace replica_check_test
 }  // namespace lockstep::dist

@@ -10,7 +10,7 @@
 #include "dist/bucket/shard_alignment.h"
 
 namespace lockstep::dist {
-namespace {
+namespace bucket_shards_test {
 
 using ::testing::ElementsAre;
 
@@ -132,5 +132,5 @@ TEST(RowBorders, MayBeThoseOfSeveralRows) {
   EXPECT_EQ(rows.nearest(70, 4), 70);
 }
 
-}  // namespace
+}  // namespace bucket_shards_test
 }  // namespace lockstep::dist

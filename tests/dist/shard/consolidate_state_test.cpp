@@ -9,7 +9,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
-namespace {
+namespace consolidate_state_test {
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.contiguous().view(-1).view(at::kByte).equal(b.contiguous().view(-1).view(at::kByte));
@@ -56,5 +56,5 @@ TEST(CompleteState, NeedsOneRunOfMemory) {
   });
 }
 
-}  // namespace
+}  // namespace consolidate_state_test
 }  // namespace lockstep::dist

@@ -11,7 +11,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::recal {
-namespace {
+namespace distributed_mask_update_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -137,5 +137,5 @@ TEST(MaskDivision, ComputedAloneDifferentWeightsShowInTheMasks) {
                                 "item 1 [0, 1]: rank 0: 1; rank 1: 0 (1 of 5 tensors differs)"));
 }
 
-}  // namespace
+}  // namespace distributed_mask_update_test
 }  // namespace lockstep::recal

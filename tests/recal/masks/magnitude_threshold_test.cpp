@@ -15,7 +15,7 @@
 #include "recal/masks/magnitude_kernels.h"
 
 namespace lockstep::recal {
-namespace {
+namespace magnitude_threshold_test {
 
 template <typename Bits>
 struct Values {
@@ -191,5 +191,5 @@ TEST(MagnitudeThresholdOfFloats, IsKthvalueOfTheMagnitudes) {
   }
 }
 
-}  // namespace
+}  // namespace magnitude_threshold_test
 }  // namespace lockstep::recal

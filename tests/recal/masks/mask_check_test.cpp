@@ -9,7 +9,7 @@
 #include "base/error.h"
 
 namespace lockstep::recal {
-namespace {
+namespace mask_check_test {
 
 MaskKind kind(const std::string& text) { return MaskKind::parse(text).value(); }
 
@@ -49,5 +49,5 @@ TEST(MaskCheck, SparsitiesThatAKindCannotReach) {
             "[recal] sparsity nan is not between 0 and 1");
 }
 
-}  // namespace
+}  // namespace mask_check_test
 }  // namespace lockstep::recal

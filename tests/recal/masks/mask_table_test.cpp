@@ -9,7 +9,7 @@
 #include "recal/masks/mask_tensors.h"
 
 namespace lockstep::recal {
-namespace {
+namespace mask_table_test {
 
 using ::testing::ElementsAre;
 
@@ -194,5 +194,5 @@ TEST(MaskTable, AParameterWithoutMaskIsABug) {
   EXPECT_THROW(masks.of(0), Error);
 }
 
-}  // namespace
+}  // namespace mask_table_test
 }  // namespace lockstep::recal

@@ -18,7 +18,7 @@
 #include "recal/masks/mask_tensors.h"
 
 namespace lockstep::recal {
-namespace {
+namespace mask_update_test {
 
 using ::testing::ElementsAre;
 
@@ -425,5 +425,5 @@ TEST(MaskUpdate, TheFullPatternStandsAtItsSparsity) {
   }
 }
 
-}  // namespace
+}  // namespace mask_update_test
 }  // namespace lockstep::recal

@@ -17,7 +17,7 @@
 #include "tests/support/thread_world.h"
 
 namespace lockstep::recal {
-namespace {
+namespace fake_quantizer_test {
 
 std::vector<LayerInfo> two_layers() {
   return {{.name = "blocks.0.conv", .weight_param = 0}, {.name = "head", .weight_param = 2}};
@@ -255,5 +255,5 @@ TEST(FakeQuantizer, SaysInItsStateHowEachLayerIsQuantized) {
                                             "_lockstep/quantization/head/scheme"}));
 }
 
-}  // namespace
+}  // namespace fake_quantizer_test
 }  // namespace lockstep::recal

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::recal {
-namespace {
+namespace int8_rounding_test {
 
 /// ATen's own result and gradient for a gradient of `upstream`.
 struct Outcome {
@@ -130,5 +130,5 @@ TEST(RoundWeight, AWeightThatIsNotFiniteMakesNaN) {
   }
 }
 
-}  // namespace
+}  // namespace int8_rounding_test
 }  // namespace lockstep::recal

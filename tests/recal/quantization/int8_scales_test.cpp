@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::recal {
-namespace {
+namespace int8_scales_test {
 
 /// The values that int8 weights stand for.
 at::Tensor dequantized(const at::Tensor& quantized_OX, const at::Tensor& scales) {
@@ -74,5 +74,5 @@ TEST(QuantizeWeight, EqualsATensFakeQuantization) {
   }
 }
 
-}  // namespace
+}  // namespace int8_scales_test
 }  // namespace lockstep::recal

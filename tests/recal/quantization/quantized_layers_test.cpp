@@ -6,7 +6,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace quantized_layers_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -176,5 +176,5 @@ TEST(QuantizedLayers, WithoutAModelWhatAnyLayerCouldHaveIsRefused) {
               HasSubstr("no layer is quantized"));
 }
 
-}  // namespace
+}  // namespace quantized_layers_test
 }  // namespace lockstep::recal

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace lockstep::recal {
-namespace {
+namespace expression_test {
 
 /// num_epochs is 10, init_lr is 0.1; other names are unknown.
 Rational value_of(std::string_view name) {
@@ -101,5 +101,5 @@ TEST(Expression, IsShortAndFlat) {
   EXPECT_EQ(result(many), "-5: an expression may have at most 1000 characters");
 }
 
-}  // namespace
+}  // namespace expression_test
 }  // namespace lockstep::recal

@@ -8,7 +8,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace published_forms_test {
 
 constexpr int64_t kSteps = 10;  // per epoch
 
@@ -390,5 +390,5 @@ c_stage:
   EXPECT_EQ(timeline.total_steps(), 60);
 }
 
-}  // namespace
+}  // namespace published_forms_test
 }  // namespace lockstep::recal

@@ -5,7 +5,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace published_style_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -82,5 +82,5 @@ TEST(PublishedStyle, SparseTransfer) {
   EXPECT_THAT(steps_of(timeline, ActionKind::kKeepZeros), ElementsAre(0));
 }
 
-}  // namespace
+}  // namespace published_style_test
 }  // namespace lockstep::recal

@@ -8,7 +8,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace recal_options_test {
 
 using ::testing::HasSubstr;
 
@@ -121,5 +121,5 @@ TEST_F(RecalOptions, FaultsOfTheRecipeNameItsFile) {
   EXPECT_EQ(faults_.list()[0].line, 3);
 }
 
-}  // namespace
+}  // namespace recal_options_test
 }  // namespace lockstep::recal

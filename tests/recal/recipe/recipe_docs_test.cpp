@@ -8,7 +8,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace recipe_docs_test {
 
 std::vector<std::string> yaml_blocks(const std::string& text) {
   const std::string open = "\n```yaml\n";
@@ -83,5 +83,5 @@ TEST(RecipeDocs, EveryKeyOfEveryModifierIsDescribed) {
   }
 }
 
-}  // namespace
+}  // namespace recipe_docs_test
 }  // namespace lockstep::recal

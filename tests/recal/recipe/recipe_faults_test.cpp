@@ -5,7 +5,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace recipe_faults_test {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -404,5 +404,5 @@ TEST(RecipeFaults, AllInOnePassWithPlaceAndCaret) {
                                        "                 ^\n"));
 }
 
-}  // namespace
+}  // namespace recipe_faults_test
 }  // namespace lockstep::recal

@@ -9,7 +9,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace recipe_forms_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -440,5 +440,5 @@ TEST(RecipeForms, EpochsOfFractionsFallOnTheRightStep) {
   }
 }
 
-}  // namespace
+}  // namespace recipe_forms_test
 }  // namespace lockstep::recal

@@ -8,7 +8,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace recipe_template_test {
 
 /// Makes text of the lines that are keys or items behind "# ".
 std::string without_comment_signs(const std::string& text) {
@@ -41,5 +41,5 @@ TEST(RecipeTemplate, LoadsWithEverythingThatItOffers) {
   EXPECT_TRUE(faults.empty()) << faults.text();
 }
 
-}  // namespace
+}  // namespace recipe_template_test
 }  // namespace lockstep::recal

@@ -6,7 +6,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace recipe_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -91,5 +91,5 @@ TEST(Recipe, TheShippedOneLoadsAndReachesItsSparsity) {
   EXPECT_GE(timeline.target_sparsity_at(timeline.total_steps().value()), 0.8);
 }
 
-}  // namespace
+}  // namespace recipe_test
 }  // namespace lockstep::recal

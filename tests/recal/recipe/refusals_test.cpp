@@ -5,7 +5,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace refusals_test {
 
 struct Refusal {
   const char* what;
@@ -258,5 +258,5 @@ TEST(Refusals, WhatIsNotRefused) {
     EXPECT_EQ(faults_of(text), "") << text;
 }
 
-}  // namespace
+}  // namespace refusals_test
 }  // namespace lockstep::recal

@@ -8,7 +8,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace golden_traces_test {
 
 using Values = std::vector<std::pair<double, double>>;  // at an epoch
 
@@ -187,5 +187,5 @@ TEST(Golden, TheShippedRecipePrunesAllLayersBetweenEpochs5And20) {
     EXPECT_NEAR(timeline.target_sparsity_at(static_cast<int64_t>(4 * epoch)), sparsity, 1e-6);
 }
 
-}  // namespace
+}  // namespace golden_traces_test
 }  // namespace lockstep::recal

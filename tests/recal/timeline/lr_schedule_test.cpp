@@ -7,7 +7,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace lr_schedule_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -134,5 +134,5 @@ TEST(RateFunction, WhatItRefuses) {
                   "lr_func linear"));
 }
 
-}  // namespace
+}  // namespace lr_schedule_test
 }  // namespace lockstep::recal

@@ -13,7 +13,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace plan_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -268,5 +268,5 @@ TEST(PlanSvg, ARecipeWithoutEndOrActionsStillDraws) {
   EXPECT_THAT(plan_svg(compiled("version: 1.0.0\nmodifiers: []\n", 10), "t"), HasSubstr("</svg>"));
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace lockstep::recal

@@ -3,7 +3,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace quantization_timeline_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -207,5 +207,5 @@ TEST(Quantization, NeedsALayer) {
               HasSubstr("the model has no layer to quantize: no linear layer or convolution"));
 }
 
-}  // namespace
+}  // namespace quantization_timeline_test
 }  // namespace lockstep::recal

@@ -5,7 +5,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace timeline_changes_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -128,5 +128,5 @@ TEST(TimelineChanges, OtherVersionsAndDamagedTexts) {
     EXPECT_FALSE(timeline_changes(damaged, now, 0).empty());
 }
 
-}  // namespace
+}  // namespace timeline_changes_test
 }  // namespace lockstep::recal

@@ -4,7 +4,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace timeline_faults_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -303,5 +303,5 @@ TEST(TimelineWarnings, ModifiersThatNeverFireOrNeverEnd) {
                           "20, the run has 15 steps"));
 }
 
-}  // namespace
+}  // namespace timeline_faults_test
 }  // namespace lockstep::recal

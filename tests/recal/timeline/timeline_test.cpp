@@ -6,7 +6,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace timeline_test {
 
 using ::testing::ElementsAre;
 
@@ -202,5 +202,5 @@ TEST(Timeline, LooksUpWhatIsDue) {
               ElementsAre(ActionKind::kSetLearningRate, ActionKind::kPrune, ActionKind::kRelease));
 }
 
-}  // namespace
+}  // namespace timeline_test
 }  // namespace lockstep::recal

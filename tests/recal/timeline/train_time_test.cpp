@@ -5,7 +5,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace train_time_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -145,5 +145,5 @@ TEST(Recurrence, FindsTheLastRepetition) {
     }
 }
 
-}  // namespace
+}  // namespace train_time_test
 }  // namespace lockstep::recal

@@ -4,7 +4,7 @@
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
-namespace {
+namespace trainable_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -130,5 +130,5 @@ TEST(Trainable, AnotherStartIsAnotherTimeline) {
               ElementsAre("frozen at start: head.weight in the save, nothing now"));
 }
 
-}  // namespace
+}  // namespace trainable_test
 }  // namespace lockstep::recal
