@@ -20,7 +20,9 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_D
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
 file(RELATIVE_PATH own_libraries "/${CMAKE_INSTALL_BINDIR}" /lib/lockstep)  # nccl_module_paths() looks there too
 set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${own_libraries}")
-if(LOCKSTEP_BUNDLE_LIBTORCH)
+if(NOT LOCKSTEP_BUNDLE_LIBTORCH)  # CMake itself leaves out what lies below the source folder, as .venv does
+  set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "${LibTorch_ROOT_DIR}/lib")
+else()
   set_target_properties(lockstepd_program lockstep_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH OFF)
   install(CODE "
     file(GET_RUNTIME_DEPENDENCIES LIBRARIES \"${LibTorch_ROOT_DIR}/lib/libtorch_cpu.so\" RESOLVED_DEPENDENCIES_VAR found
