@@ -74,6 +74,17 @@ class Consumer(unittest.TestCase):
         self.assertNotEqual(code, 0)
         self.assertRegex(" ".join(output.split()), r"Lockstep is for LibTorch 2\.11: \S+ is 2\.10\.1")
 
+    def test_another_cuda_is_refused_in_one_line(self):
+        root = pathlib.Path(self.scratch.name) / "cuda" / "runtime"
+        for name in ("include/crt/host_defines.h", "include/nccl.h", "lib/libcudart.so", "lib/libnccl.so"):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).touch()
+        (root / "include/cuda_runtime_api.h").write_text("#define CUDART_VERSION  12080\n")
+        code, output = run("cmake", "-S", SOURCE, "-B", pathlib.Path(self.scratch.name) / "other_cuda", "-G", "Ninja", "-DLOCKSTEP_TESTS=OFF",
+                           "-DLOCKSTEP_CUDA=on", f"-DLOCKSTEP_CUDA_WHEELS={root.parent}")
+        self.assertNotEqual(code, 0)
+        self.assertRegex(" ".join(output.split()), r"not found: CUDA \d+, which LibTorch was built with \(\S+ is CUDA 12\)")
+
 
 if __name__ == "__main__":
     sys.exit(unittest.main())
