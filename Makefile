@@ -21,7 +21,7 @@ LOCKSTEP_CUDA ?= auto
 TEST_LIMIT_S ?= 900
 export LOCKSTEP_CUDA
 BUILD := build/$(PRESET)
-OWN_SOURCES = $(shell git ls-files '*.h' '*.cpp')
+OWN_SOURCES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp')
 
 help:
 	@sed -n '2,/^SHELL/{/^SHELL/d;s/^# \{0,1\}//;p}' Makefile

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <deque>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,35 +25,39 @@ class NamedTable {
   /// `kind`: for messages, "network".
   explicit NamedTable(std::string kind) : kind_(std::move(kind)) {}
 
-  /// Throws Error(kConfig), which names both origins, if the table has a row of this name.
+  /// A second row of one name is a fault: whoever reads the table next is told of it, so that a
+  /// program may add rows in main(), where nobody catches.
   /// file, line: of the call; std::source_location would do, if clang-tidy 14 knew it.
   void add(Row row, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     std::string from = fmt::format("{}:{}", file, line);
     for (const Entry& other : entries_)
-      if (other.row.name == row.name)
-        throw Error(ExitCode::kConfig, kind_,
-                    fmt::format("two are called '{}': one of {}, one of {}; give one of them "
-                                "another name",
-                                row.name, other.origin, from));
+      if (other.row.name == row.name && fault_.empty())
+        fault_ =
+            fmt::format("two are called '{}': one of {}, one of {}; give one of them another name",
+                        row.name, other.origin, from);
     entries_.push_back({std::move(row), std::move(from)});
   }
 
-  /// Null where there is none.
+  /// Null where there is none. Like names() and rows(), throws Error(kConfig), which names both
+  /// origins, if two rows have one name.
   const Row* find(std::string_view name) const {
+    require_distinct();
     for (const Entry& entry : entries_)
       if (entry.row.name == name) return &entry.row;
     return nullptr;
   }
 
   /// In the order in which they were added.
-  auto rows() const {
-    return entries_ |
-           std::views::transform([](const Entry& entry) -> const Row& { return entry.row; });
+  std::vector<const Row*> rows() const {
+    require_distinct();
+    std::vector<const Row*> all;
+    for (const Entry& entry : entries_) all.push_back(&entry.row);
+    return all;
   }
 
   std::vector<std::string> names() const {
     std::vector<std::string> all;
-    for (const Entry& entry : entries_) all.emplace_back(entry.row.name);
+    for (const Row* row : rows()) all.emplace_back(row->name);
     return all;
   }
 
@@ -63,8 +66,14 @@ class NamedTable {
     Row row;
     std::string origin;  ///< file:line
   };
+
+  void require_distinct() const {
+    if (!fault_.empty()) throw Error(ExitCode::kConfig, kind_, fault_);
+  }
+
   std::string kind_;
   std::deque<Entry> entries_;  // rows stay where they are
+  std::string fault_;          // of the first row that should not have been added
 };
 
 }  // namespace lockstep

@@ -100,12 +100,12 @@ struct StepSeries::Series {
 StepSeries::StepSeries(prometheus::Registry& registry, bool is_root,
                        const NamedTable<StepMetric>& table)
     : series_(std::make_unique<Series>()) {
-  for (const StepMetric& metric : table.rows()) {
-    if (metric.scope == StepMetric::kRun && !is_root) continue;
+  for (const StepMetric* metric : table.rows()) {
+    if (metric->scope == StepMetric::kRun && !is_root) continue;
     try {
-      series_->add(registry, metric);
+      series_->add(registry, *metric);
     } catch (const std::exception& error) {  // Prometheus' library throws its own
-      throw Error(ExitCode::kConfig, "metrics", fmt::format("{}: {}", metric.name, error.what()));
+      throw Error(ExitCode::kConfig, "metrics", fmt::format("{}: {}", metric->name, error.what()));
     }
   }
 }

@@ -21,7 +21,10 @@ namespace lockstep::metrics {
 ///                       .help = "Exponential of the last training loss.",
 ///                       .kind = StepMetric::kGauge,
 ///                       .scope = StepMetric::kRun,
-///                       .value = [](const StepSample& step) { return std::exp(*step.loss); }});
+///                       .value = [](const StepSample& step) -> std::optional<double> {
+///                         if (!step.loss) return std::nullopt;
+///                         return std::exp(*step.loss);
+///                       }});
 struct StepMetric {
   enum Kind { kCounter, kGauge };
   enum Scope {

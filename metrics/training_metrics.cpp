@@ -106,8 +106,7 @@ const char* state_name(RunState state) {
 /// What every rank exports.
 struct TrainingMetrics::RankSeries {
   RankSeries(Registry& r, const RunFacts& facts)
-      : followed(r, facts.is_root),
-        step_duration(
+      : step_duration(
             histogram_family(r, "lockstep_step_duration_seconds", "Duration of a whole step.")
                 .Add({}, bounds(0.001, 2, 17))),
         phases(counter_family(r, "lockstep_step_phase_seconds_total",
@@ -134,7 +133,6 @@ struct TrainingMetrics::RankSeries {
     for (const auto& [number, name] : kSignals) signals.Add({{"signal", name}});
   }
 
-  StepSeries followed;
   Histogram& step_duration;
   PhaseCounters phases;
   Counter &stall, &written_bytes;
@@ -199,7 +197,11 @@ TrainingMetrics::TrainingMetrics(const RunFacts& facts)
     : registry_(std::make_unique<Registry>(Registry::InsertBehavior::Throw)),
       rank_(std::make_unique<RankSeries>(*registry_, facts)),
       recipe_(std::make_unique<RecipeMetrics>()) {
-  if (!facts.is_root) return;
+  if (facts.is_root) add_run_series(facts);
+  step_ = std::make_unique<StepSeries>(*registry_, facts.is_root);  // last: it names what is taken
+}
+
+void TrainingMetrics::add_run_series(const RunFacts& facts) {
   run_ = std::make_unique<RunSeries>(*registry_, facts);
   recipe_ = std::make_unique<RecipeMetrics>(*registry_, facts.modifiers, facts.param_groups);
   run_->event_file_errors =
@@ -217,7 +219,7 @@ void TrainingMetrics::set_state(RunState state) {
 }
 
 void TrainingMetrics::record_step(const StepSample& sample) {
-  rank_->followed.record(sample);
+  step_->record(sample);
   rank_->step_duration.Observe(sample.duration_s);
   rank_->phases.add(sample.phases);
   if (!run_) return;

@@ -14,6 +14,8 @@ class Registry;
 
 namespace lockstep::metrics {
 
+class StepSeries;
+
 /// Every series of one process and the page that shows them; docs/metrics.md lists them.
 ///
 /// Two kinds: rank series on every rank, run series (loss, learning rate, sparsity, saves) where
@@ -26,7 +28,8 @@ namespace lockstep::metrics {
 /// allocation, no look-up.
 class TrainingMetrics {
  public:
-  /// Throws Error(kBug) if two modifiers have one name.
+  /// Throws Error(kBug) if two modifiers have one name; Error(kConfig) for a row of step_metrics()
+  /// whose name is taken.
   explicit TrainingMetrics(const RunFacts& facts);
   ~TrainingMetrics();
   TrainingMetrics(const TrainingMetrics&) = delete;
@@ -60,10 +63,13 @@ class TrainingMetrics {
   struct RankSeries;
   struct RunSeries;
 
+  void add_run_series(const RunFacts& facts);
+
   std::unique_ptr<prometheus::Registry> registry_;
   std::unique_ptr<RankSeries> rank_;
   std::unique_ptr<RunSeries> run_;  // null where not root
   std::unique_ptr<RecipeMetrics> recipe_;
+  std::unique_ptr<StepSeries> step_;
 };
 
 }  // namespace lockstep::metrics

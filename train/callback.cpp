@@ -9,10 +9,10 @@ NamedTable<CallbackType>& callback_types() {
 
 std::vector<MakeCallback> read_callbacks(ConfigReader in) {
   std::vector<MakeCallback> wanted;
-  for (const CallbackType& type : callback_types().rows()) {
-    if (!in.has(type.name) && !in.lists_fields()) continue;
-    ConfigReader section = in.section(type.name);
-    wanted.push_back(type.read(&section));
+  for (const CallbackType* type : callback_types().rows()) {
+    if (!in.has(type->name) && !in.lists_fields()) continue;
+    ConfigReader section = in.section(type->name);
+    wanted.push_back(type->read(&section));
     section.done();
   }
   in.done();

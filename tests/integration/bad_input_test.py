@@ -1,5 +1,6 @@
 """Bad input: the error names the place and the fix, nothing is started, nothing is changed."""
 import os
+import re
 import subprocess
 import unittest
 
@@ -110,6 +111,17 @@ class BadInput(LockstepTest):
         run = self.train(2, config=path, expect=78)
         self.assertEqual(run.log.count("did you mean 'learning_rate'"), 1)  # rank 0 speaks for all
         self.assertFalse(run.folder.exists())
+
+    def test_rows_of_one_name_are_refused_with_both_origins(self):
+        """A program that embeds Lockstep adds them before anything can catch."""
+        refused = self.start_faulty("two_networks", rank="all", step=0).wait()
+        self.assertEqual(refused.code, 78, refused.log)
+        origins = re.findall(r"faulty_rank\.cpp:(\d+)", refused.log)
+        self.assertGreaterEqual(len(origins), 2, refused.log)
+        self.assertIn("two are called 'mine'", refused.log)
+        refused = self.start_faulty("taken_metric", rank="all", step=0).wait()
+        self.assertEqual(refused.code, 78, refused.log)
+        self.assertIn("lockstep_step", refused.log)
 
 
 if __name__ == "__main__":

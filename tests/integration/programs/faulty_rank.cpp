@@ -26,6 +26,8 @@
 #include "base/error.h"
 #include "daemon/lockstepd.h"
 #include "dist/process_info.h"
+#include "metrics/step_metrics.h"
+#include "model/networks/model_table.h"
 
 namespace {
 
@@ -55,8 +57,19 @@ void every_signal() {
     (void)std::raise(number);
 }
 
+/// In main(), as a program of one's own does, where nobody catches.
+void add_rows(const std::string& action) {
+  if (action == "two_networks")
+    for (int i = 0; i < 2; ++i) lockstep::model::model_types().add({.name = "mine", .read = {}});
+  if (action == "taken_metric")
+    lockstep::metrics::step_metrics().add(
+        {.name = "lockstep_step", .help = "taken", .value = [](const auto&) { return 1; }});
+}
+
 const std::map<std::string, std::function<void()>> kActions = {
     {"alter", [] {}},
+    {"two_networks", [] {}},
+    {"taken_metric", [] {}},
     {"kill", [] { (void)std::raise(SIGKILL); }},
     {"usr1", [] { (void)::kill(::getpid(), SIGUSR1); }},
     {"usr1_twice", signal_twice},
@@ -96,6 +109,7 @@ int main(int argc, char** argv) {
   if (rank != "all" && rank != std::to_string(lockstep::dist::read_process_info().rank))
     return lockstep::daemon::lockstepd_main(argc, argv);
   Fault fault;
+  add_rows(fault.action);
   lockstep::train::StepHook on_step;  // a hook makes each step wait for the staging before it
   if (fault.phase.empty())
     on_step = [&](int64_t step, Model& model) { fault.at_step(step, model); };
