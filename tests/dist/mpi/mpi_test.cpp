@@ -90,17 +90,30 @@ double thread_cpu_ms() {
   return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
 }
 
-/// Who waits must not slow who computes on the same core: it may use 8 % of it. Measured:
-/// 0.1 % over a window, 2 % over messages, 4 % over both.
-TEST_P(EveryWay, AWaitingRankLeavesItsCoreToOthers) {
-  const auto comm = make();
+/// Processor time of this rank's wait for the last one, which comes 600 ms late.
+double cpu_ms_of_a_wait(Communicator& comm) {
   const at::Tensor values_K = at::ones({100'000}, at::kFloat);
-  comm->all_reduce(values_K, ReduceOp::kSum)->wait();
-  if (comm->rank() == comm->world_size() - 1)
+  comm.all_reduce(values_K, ReduceOp::kSum)->wait();
+  if (comm.rank() == comm.world_size() - 1)
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
   const double before_ms = thread_cpu_ms();
-  comm->all_reduce(values_K, ReduceOp::kSum)->wait();
-  EXPECT_LT(thread_cpu_ms() - before_ms, 48) << "of 600 ms";
+  comm.all_reduce(values_K, ReduceOp::kSum)->wait();
+  return thread_cpu_ms() - before_ms;
+}
+
+/// Who waits must not slow who computes on the same core: it may use 8 % of it. Measured:
+/// 0.1 % over a window, 2 % over messages, 4 % over both. A busy machine gets three tries.
+TEST_P(EveryWay, AWaitingRankLeavesItsCoreToOthers) {
+  constexpr double kMost = 0.08 * 600;
+  const auto comm = make();
+  double used_ms = 0;
+  for (int tries = 0; tries < 3; ++tries) {
+    used_ms = cpu_ms_of_a_wait(*comm);
+    const at::Tensor num_above = at::full({1}, used_ms < kMost ? 0 : 1, at::kLong);
+    comm->all_reduce(num_above, ReduceOp::kSum)->wait();
+    if (num_above.item<int64_t>() == 0) break;
+  }
+  EXPECT_LT(used_ms, kMost) << "of 600 ms";
 }
 
 TEST(MpiCommunicator, UsesTheWindowWhereItCan) {
