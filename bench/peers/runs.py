@@ -73,7 +73,7 @@ class Steps:
     unhidden: float = 0  # seconds of forward, of backward before anything travels, and of the update; 0: not known
 
 
-def lockstep(build, job, place, ranks=2, sets=()):
+def lockstep(build, job, place, ranks=2, sets=(), source=SOURCE):
     """lockstepd's steps, whole turns of its loop."""
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
         folder = pathlib.Path(folder)
@@ -81,7 +81,7 @@ def lockstep(build, job, place, ranks=2, sets=()):
         if job.sparsity:
             (folder / "recipe.yaml").write_text(job.recipe())
             settings.append(f"recipe={folder}/recipe.yaml")
-        command = [build / "bench/timed_lockstepd", "--config", SOURCE / "bench/step.yaml"]
+        command = [build / "bench/timed_lockstepd", "--config", source / "bench/step.yaml"]
         for one in settings:
             command += ["--set", one]
         finish(place.ranks(ranks, command, {"LOCKSTEP_BENCH_TIMES": folder / "times", "OMP_NUM_THREADS": 1}))
