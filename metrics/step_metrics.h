@@ -15,7 +15,7 @@ class Registry;
 /// Table of the Prometheus series that follow from a step's numbers.
 namespace lockstep::metrics {
 
-/// One row, one series. To add a metric:
+/// A metric of steps: one row of the table, one series of the page. To add one:
 ///
 ///   step_metrics().add({.name = "my_perplexity",
 ///                       .help = "Exponential of the last training loss.",

@@ -15,7 +15,7 @@
 
 namespace lockstep::train {
 
-/// What a callback may know of its run; all of it outlives the callback.
+/// Facts of the run that a callback belongs to; all of them outlive the callback.
 struct CallbackContext {
   int rank = 0;
   int world_size = 1;

@@ -133,19 +133,20 @@ class LowestLoss final : public lockstep::train::Callback {
  public:
   explicit LowestLoss(int64_t after_step) : after_step_(after_step) {}
 
-  void begin(const lockstep::train::CallbackContext& run) override { speaks_ = run.rank == 0; }
+  void begin(const lockstep::train::CallbackContext& run) override { is_root_ = run.rank == 0; }
   void on_step_end(const lockstep::train::StepReport& report) override {
     if (report.step <= after_step_ || report.loss >= loss_) return;
     loss_ = report.loss;
     step_ = report.step;
   }
   void end() override {
-    if (speaks_) lockstep::log::info("lowest_loss", fmt::format("{:.6f} at step {}", loss_, step_));
+    if (is_root_)
+      lockstep::log::info("lowest_loss", fmt::format("{:.6f} at step {}", loss_, step_));
   }
 
  private:
   int64_t after_step_;
-  bool speaks_ = false;
+  bool is_root_ = false;
   double loss_ = std::numeric_limits<double>::infinity();
   int64_t step_ = 0;
 };

@@ -49,7 +49,7 @@ class Extend(LockstepTest):
         run = self.train(2, program=EXTEND, config=RUN, sets=["callbacks.lowest_loss.after_step=60"])
         losses = {line["step"]: line["loss"] for line in run.steps() if line["step"] > 60}
         lowest = min(losses, key=losses.get)
-        told = re.findall(r"lowest_loss: +(\S+) at step (\d+)", run.log) or re.findall(r"lowest_loss.*? (\d\S+) at step (\d+)", run.log)
+        told = re.findall(r"\[lowest_loss\] (\S+) at step (\d+)", run.log)
         self.assertEqual([(float(loss), int(step)) for loss, step in told], [(round(losses[lowest], 6), lowest)], run.log)
         self.assertNotIn("at step", self.train(2, program=EXTEND, config=RUN, run="without", sets=["callbacks={}"]).log)
 
