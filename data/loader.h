@@ -1,32 +1,55 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "data/datasets/dataset.h"
 #include "data/sampler.h"
 
 namespace lockstep::data {
 
+template <typename Item>
+class ReadAhead;
+
 /// This rank's part of one global batch.
 struct Batch {
   Samples samples;                 ///< may hold 0 samples in an epoch's last batch
   int64_t global_num_samples = 0;  ///< over all ranks
+  int64_t first_sample = 0;        ///< place of this rank's first sample in the global batch
 };
 
-/// Takes global batches from the sampler and loads rank r's contiguous share of each. One caller at
-/// a time.
+/// What a loader does beside its caller.
+struct LoaderOptions {
+  int64_t num_threads = 0;       ///< 0: next() reads the samples itself
+  int64_t prefetch_batches = 2;  ///< read ahead at most, by all threads together
+};
+
+/// Takes global batches from the sampler and loads rank r's contiguous share of each. Threads read
+/// batches ahead, in the sampler's order; the samples are the same with any number of them.
+///
+/// The sampler is where next() left it, however far the threads are: saves hold its position, and a
+/// restore may change it between two calls. One caller at a time.
 class Loader {
  public:
-  Loader(const Dataset& dataset, Sampler& sampler, int rank, int world_size)
-      : dataset_(dataset), sampler_(sampler), rank_(rank), world_size_(world_size) {}
+  /// Both outlive it.
+  Loader(const Dataset& dataset, Sampler& sampler, int rank, int world_size,
+         LoaderOptions options = {});
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
 
+  /// Throws what Dataset::get throws, when the batch that it was thrown for is asked for; the
+  /// loader is of no use then.
   Batch next();
 
  private:
   const Dataset& dataset_;
   Sampler& sampler_;
-  int rank_;
-  int world_size_;
+  const int rank_;
+  const int world_size_;
+  const LoaderOptions options_;
+  std::unique_ptr<ReadAhead<Batch>>
+      read_ahead_;  ///< null before the first batch, and without threads
 };
 
 }  // namespace lockstep::data

@@ -15,6 +15,13 @@ struct SamplerOptions {
   bool drop_last = false;  ///< leave out the partial batch at an epoch's end
 };
 
+/// Where a sampler is: the samples of the epoch that were taken.
+struct SamplerPosition {
+  int64_t epoch = 0;
+  int64_t num_taken = 0;
+  bool operator==(const SamplerPosition& other) const = default;
+};
+
 /// One global batch: which samples all ranks together train on in one update.
 struct GlobalBatch {
   int64_t epoch = 0;
@@ -41,6 +48,13 @@ class Sampler {
 
   /// Moves on by one global batch.
   GlobalBatch next();
+
+  SamplerPosition position() const { return {epoch_, position_}; }
+  /// Goes on from there: one that this sampler, or a copy of it, had.
+  void set_position(const SamplerPosition& position) {
+    epoch_ = position.epoch;
+    position_ = position.num_taken;
+  }
 
   /// ceil(samples / global batch), or floor with drop_last.
   int64_t steps_per_epoch() const;

@@ -13,7 +13,15 @@
 
 namespace lockstep::model {
 
-/// A network for classification. Symbols: B = samples, X = the shape of one input, C = classes.
+/// Which forward pass of a training run follows: what is random in it, such as dropout, is a pure
+/// function of (seed, step, place of the sample in the global batch).
+struct ForwardPass {
+  int64_t step = 0;
+  int64_t first_sample = 0;  ///< place of the batch's first sample
+};
+
+/// A network. Symbols: B = samples, X = the shape of one input, O = the shape of one output: [C]
+/// for C classes, [T, V] for T tokens of a vocabulary of V.
 ///
 /// Initial values are a pure function of (seed, parameter name), so every rank builds the same
 /// model without a message.
@@ -24,8 +32,11 @@ class Model {
   Model(const Model&) = delete;  // layers and callers keep addresses into it
   Model& operator=(const Model&) = delete;
 
-  /// inputs_BX float32 -> logits_BC. B = 0 is allowed.
+  /// inputs_BX float32, int64 where they are tokens -> outputs_BO. B = 0 is allowed.
   virtual at::Tensor forward(const at::Tensor& inputs_BX) = 0;
+
+  /// Before each forward pass of training.
+  virtual void begin_forward(const ForwardPass& /*pass*/) {}
 
   /// What forward computes in evaluation, without a hook. Empty: nobody described this network, so
   /// it cannot be written down in another language.

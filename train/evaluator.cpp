@@ -28,31 +28,34 @@ class Evaluating {
 
 }  // namespace
 
-EvalResult evaluate(model::Model& model, const data::Dataset& dataset, const EvalOptions& options,
-                    dist::Communicator& control, const std::function<void()>& on_batch) {
+EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& dataset,
+                    const EvalOptions& options, dist::Communicator& control,
+                    const std::function<void()>& on_batch) {
   const at::NoGradGuard no_grad;
   const Evaluating evaluating(model);
   const data::Shard mine =
       data::shard_of(dataset.num_samples(), control.rank(), control.world_size());
-  double loss_sum = 0;
-  int64_t correct = 0;
+  double loss_sum = 0, correct = 0;
+  const bool has_accuracy = dataset.spec().target_kind != data::TargetKind::kValues;
   for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
     std::vector<int64_t> indices(
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
     std::iota(indices.begin(), indices.end(), begin);
-    const data::Samples samples = dataset.get(indices);
+    const data::Samples samples = dataset.get(indices, /*epoch=*/0);
     const at::Device device = model.params().at(0).tensor.device();
-    const at::Tensor targets_B = samples.targets_B.to(device);
-    const at::Tensor logits_BC = model.forward(samples.inputs_BX.to(device));
-    loss_sum += cross_entropy_sum(logits_BC, targets_B).item<double>();
-    correct += num_correct(logits_BC, targets_B);
+    const at::Tensor targets_BY = samples.targets_BY.to(device);
+    const at::Tensor outputs_BO = model.forward(samples.inputs_BX.to(device));
+    loss_sum += loss.sum(outputs_BO, targets_BY).item<double>();
+    correct += loss.num_correct(outputs_BO, targets_BY).value_or(0);
     if (on_batch) on_batch();
   }
-  at::Tensor sums_2 = at::tensor({loss_sum, static_cast<double>(correct)}, at::kDouble);
+  at::Tensor sums_2 = at::tensor({loss_sum, correct}, at::kDouble);
   control.all_reduce(sums_2, dist::ReduceOp::kSum)->wait();
   const auto num_samples = static_cast<double>(dataset.num_samples());
-  return {sums_2[0].item<double>() / num_samples, sums_2[1].item<double>() / num_samples,
-          dataset.num_samples()};
+  EvalResult result{.loss = sums_2[0].item<double>() / num_samples,
+                    .num_samples = dataset.num_samples()};
+  if (has_accuracy) result.accuracy = sums_2[1].item<double>() / num_samples;
+  return result;
 }
 
 }  // namespace lockstep::train

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "data/datasets/dataset.h"
 #include "dist/communicator.h"
@@ -10,15 +11,16 @@
 namespace lockstep::train {
 
 struct EvalResult {
-  double loss = 0;      ///< mean over all samples
-  double accuracy = 0;  ///< share of samples whose class got the highest logit
+  double loss = 0;                 ///< mean over all samples
+  std::optional<double> accuracy;  ///< Loss::num_correct over all; nothing for values
   int64_t num_samples = 0;
 };
 
 /// Evaluates the model (Model::set_training(false), in float32) on a data set, each rank on its
 /// contiguous share; the same result on every rank. Collective. `on_batch` is called after each
 /// batch and may be empty.
-EvalResult evaluate(model::Model& model, const data::Dataset& dataset, const EvalOptions& options,
-                    dist::Communicator& control, const std::function<void()>& on_batch = {});
+EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& dataset,
+                    const EvalOptions& options, dist::Communicator& control,
+                    const std::function<void()>& on_batch = {});
 
 }  // namespace lockstep::train

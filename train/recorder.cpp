@@ -161,11 +161,13 @@ void Recorder::write_curves(const StepReport& report) {
 void Recorder::evaluation(int64_t step, const EvalResult& result) {
   metrics_.record_validation({.loss = result.loss, .accuracy = result.accuracy});
   if (!options_.is_root) return;
-  log::info("eval", fmt::format("step {}: loss {:.4f}, accuracy {:.4f} over {} samples", step,
-                                result.loss, result.accuracy, result.num_samples));
+  const std::string accuracy =
+      result.accuracy ? fmt::format(", accuracy {:.4f}", *result.accuracy) : "";
+  log::info("eval", fmt::format("step {}: loss {:.4f}{} over {} samples", step, result.loss,
+                                accuracy, result.num_samples));
   if (!events_) return;
-  const std::array<metrics::Scalar, 2> scalars{
-      {{"loss/eval", result.loss}, {"accuracy/eval", result.accuracy}}};
+  std::vector<metrics::Scalar> scalars{{"loss/eval", result.loss}};
+  if (result.accuracy) scalars.push_back({"accuracy/eval", *result.accuracy});
   events_->add(step, scalars);
 }
 

@@ -74,8 +74,9 @@ bool Run::evaluation_due(const StepReport& report) const {
 EvalResult Run::evaluate_now() {
   parts_.training.reducer.settle();
   parts_.recorder.state(metrics::RunState::kValidating);
-  const EvalResult result = evaluate(parts_.training.model, *parts_.eval_data, parts_.eval,
-                                     parts_.training.control, [&] { parts_.recorder.turn(); });
+  const EvalResult result =
+      evaluate(parts_.training.model, parts_.training.loss, *parts_.eval_data, parts_.eval,
+               parts_.training.control, [&] { parts_.recorder.turn(); });
   parts_.recorder.evaluation(parts_.training.clock.step, result);
   parts_.saves.evaluated(result);
   parts_.callbacks.on_evaluation_end(parts_.training.clock.step, result);

@@ -92,7 +92,8 @@ bool RunSaves::is_better(double value) const {
 void RunSaves::evaluated(const EvalResult& result) {
   if (!enabled() || parts_.options.keep_best == "none") return;
   if (to_be_named_) settle();  // the best so far may be the one whose save is under way
-  const double value = parts_.options.keep_best == "eval.loss" ? result.loss : result.accuracy;
+  const double value =
+      parts_.options.keep_best == "eval.loss" ? result.loss : result.accuracy.value_or(NAN);
   if (!is_better(value)) return;
   const int64_t step = parts_.clock.step;
   to_be_named_ = {step, value};

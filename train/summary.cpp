@@ -6,6 +6,16 @@
 #include "base/files/files.h"
 
 namespace lockstep::train {
+namespace {
+
+nlohmann::ordered_json eval_json(const EvalResult& eval) {
+  nlohmann::ordered_json json{
+      {"accuracy", nullptr}, {"loss", eval.loss}, {"num_samples", eval.num_samples}};
+  if (eval.accuracy) json["accuracy"] = *eval.accuracy;
+  return json;
+}
+
+}  // namespace
 
 void write_summary(const std::filesystem::path& path, const Summary& summary) {
   nlohmann::ordered_json json{{"exit_reason", summary.exit_reason},
@@ -25,10 +35,7 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
   if (!summary.error.empty()) json["error"] = summary.error;
   if (summary.train_loss) json["train_loss"] = *summary.train_loss;
   if (summary.resumed_from_step) json["resumed_from_step"] = *summary.resumed_from_step;
-  if (summary.eval)
-    json["eval"] = {{"accuracy", summary.eval->accuracy},
-                    {"loss", summary.eval->loss},
-                    {"num_samples", summary.eval->num_samples}};
+  if (summary.eval) json["eval"] = eval_json(*summary.eval);
   files::write_atomically(
       path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }

@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/signals_blocked.h"
 
 namespace lockstep::files {
 namespace {
@@ -32,13 +32,6 @@ void sleep_s(double seconds) {
 
 std::string reason() { return std::strerror(errno); }
 
-/// Signals are the main thread's affair.
-void block_signals() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-}
-
 }  // namespace
 
 FolderLock::FolderLock(const std::filesystem::path& folder, const FolderLockTimes& times)
@@ -46,6 +39,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const FolderLockTime
   const bool is_locked = take_flock();
   judge_holder(is_locked);
   note_self(is_locked);
+  const SignalsBlocked blocked;
   heart_ = std::thread([this] { beat_until_stopped(); });
 }
 
@@ -131,7 +125,6 @@ bool FolderLock::is_ours() const {
 }
 
 void FolderLock::beat_until_stopped() {
-  block_signals();
   std::unique_lock lock(mutex_);
   const auto pause = std::chrono::duration<double>(times_.heartbeat_s);
   while (!wake_.wait_for(lock, pause, [this] { return stopping_; })) {

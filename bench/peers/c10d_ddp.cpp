@@ -191,7 +191,7 @@ void run(const Options& options) {
                                     options.samples, 0);
   std::vector<int64_t> all_samples(static_cast<size_t>(options.samples));
   for (size_t i = 0; i < all_samples.size(); ++i) all_samples[i] = static_cast<int64_t>(i);
-  const auto [inputs, targets] = dataset.get(all_samples);
+  const auto [inputs, targets] = dataset.get(all_samples, 0);
   const auto batches = batches_of(options, group->getRank(), group->getSize());
   Ddp ddp(options, group);
   std::vector<at::Tensor> losses;

@@ -35,7 +35,7 @@ Json figures_json(const ExportFacts& facts) {
   Json json{{"train_loss", or_null(figures.train_loss)}, {"eval", nullptr}};
   // Evaluation rounded; a file that does not would be said to be what it is not.
   if (figures.eval && facts.quantization != Quantization::kLeftOut)
-    json["eval"] = {{"accuracy", figures.eval->accuracy},
+    json["eval"] = {{"accuracy", or_null(figures.eval->accuracy)},
                     {"loss", figures.eval->loss},
                     {"num_samples", figures.eval->num_samples}};
   return json;

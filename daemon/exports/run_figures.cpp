@@ -39,10 +39,10 @@ void take_summary(const std::filesystem::path& path, int64_t step, const std::st
   if (sha256.empty() || json.at("steps") != step || json.at("parameters_sha256") != sha256) return;
   if (json.at("train_loss").is_number()) figures->train_loss = json["train_loss"].get<double>();
   const auto& eval = json.at("eval");
-  if (eval.is_object())
-    figures->eval = {.loss = eval.at("loss").get<double>(),
-                     .accuracy = eval.at("accuracy").get<double>(),
-                     .num_samples = eval.at("num_samples").get<int64_t>()};
+  if (!eval.is_object()) return;
+  figures->eval = {.loss = eval.at("loss").get<double>(),
+                   .num_samples = eval.at("num_samples").get<int64_t>()};
+  if (!eval.at("accuracy").is_null()) figures->eval->accuracy = eval["accuracy"].get<double>();
 }
 
 void take_steps(const std::filesystem::path& path, int64_t step, RunFigures* figures) {

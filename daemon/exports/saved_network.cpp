@@ -128,7 +128,7 @@ class Filling {
 
 std::unique_ptr<model::Model> made(const SavedModel& saved, const std::vector<int64_t>& shape) {
   try {
-    return model::make_model(options_of(saved), shape, saved.num_classes, /*seed=*/0);
+    return model::make_model(options_of(saved), {shape, saved.num_classes, /*seed=*/0});
   } catch (const Error& fault) {
     if (fault.code() != ExitCode::kConfig) throw;
     refuse(saved, fmt::format("its settings make no network: {}", fault.what()));

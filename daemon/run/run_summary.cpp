@@ -45,9 +45,10 @@ void keep_last_page(const Telemetry& telemetry, const TrainingContext& context) 
 }
 
 void tell(const train::Summary& summary, const std::filesystem::path& path) {
-  const std::string tested = summary.eval ? fmt::format(", test accuracy {:.4f}, test loss {:.4f}",
-                                                        summary.eval->accuracy, summary.eval->loss)
-                                          : "";
+  std::string tested;
+  if (summary.eval && summary.eval->accuracy)
+    tested = fmt::format(", test accuracy {:.4f}", *summary.eval->accuracy);
+  if (summary.eval) tested += fmt::format(", test loss {:.4f}", summary.eval->loss);
   log::info("run", fmt::format("{} after {} steps ({:.2f} epochs){}, sparsity {:.4f}, {:.0f} "
                                "samples/s",
                                summary.exit_reason, summary.steps, summary.epochs, tested,

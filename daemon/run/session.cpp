@@ -130,6 +130,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
                                *context.optimizer,
                                context.recipe,
                                rates,
+                               context.loss,
                                context.clock,
                                config.sync.bucket_bytes,
                                config.optimizer.clip,

@@ -68,14 +68,18 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
 std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config) {
   if (!config.data.eval) return nullptr;
   std::unique_ptr<data::Dataset> eval = config.data.eval->make();
-  if (eval->input_shape() != train.input_shape() || eval->num_classes() != train.num_classes())
-    throw Error(
-        ExitCode::kConfig, "data",
-        fmt::format(
-            "data.eval has inputs [{}] and {} classes, data.train [{}] and {}: they must be alike",
-            fmt::join(eval->input_shape(), ", "), eval->num_classes(),
-            fmt::join(train.input_shape(), ", "), train.num_classes()));
+  if (eval->spec() != train.spec())
+    throw Error(ExitCode::kConfig, "data",
+                fmt::format("data.eval has {}, data.train {}: they must be alike",
+                            describe(eval->spec()), describe(train.spec())));
   return eval;
+}
+
+model::ModelInputs model_inputs(const data::SampleSpec& spec, int64_t seed) {
+  return {.input_shape = spec.input_shape,
+          .num_classes = spec.num_classes,
+          .seed = seed,
+          .input_dtype = spec.input_dtype};
 }
 
 std::string prefix_of(const RunConfig& config) {
@@ -104,11 +108,13 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       control(control_),
       train_data(config.data.train.make()),
       eval_data(eval_data_like(*train_data, config)),
+      spec(train_data->spec()),
       sampler(sampler_options(config, *train_data, control.world_size())),
-      loader(*train_data, sampler, control.rank(), control.world_size()),
+      loader(*train_data, sampler, control.rank(), control.world_size(),
+             config.data.loader(*train_data)),
       clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
-      model(model::make_model(config.model, train_data->input_shape(), train_data->num_classes(),
-                              config.run.seed)),
+      model(model::make_model(config.model, model_inputs(spec, config.run.seed))),
+      loss(config.train.loss, config.train.loss_options, spec),
       flat_params(model->params(), first_plan(model->params(), config.sync.bucket_bytes),
                   data_comm.device()),
       reducer(data_comm, flat_params.buffers(), model->params(), config.sync),
@@ -119,8 +125,8 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .global_batch_size = config.data.global_batch(control.world_size()),
             .steps_per_epoch = clock.steps_per_epoch,
             .shuffle = config.data.shuffle ? 1 : 0,
-            .num_classes = train_data->num_classes(),
-            .input_shape = fmt::format("[{}]", fmt::join(train_data->input_shape(), ", ")),
+            .num_classes = spec.num_classes,
+            .input_shape = fmt::format("[{}]", fmt::join(spec.input_shape, ", ")),
             .data_sha256 = train_data->digest(),
             .timeline = recipe.timeline().canonical_text(),
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},

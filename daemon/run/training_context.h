@@ -14,6 +14,7 @@
 #include "dist/reducer/gradient_reducer.h"
 #include "optim/flat_params.h"
 #include "recal/scheduled_modifier_manager.h"
+#include "train/step/loss.h"
 #include "train/step/loss_scale.h"
 
 namespace lockstep::daemon {
@@ -45,10 +46,12 @@ class TrainingContext {
   dist::Communicator& control;
   const std::unique_ptr<data::Dataset> train_data;
   const std::unique_ptr<data::Dataset> eval_data;  ///< null: no evaluation
+  const data::SampleSpec spec;                     ///< of both
   data::Sampler sampler;
   data::Loader loader;
   StepClock clock;
   const std::unique_ptr<model::Model> model;
+  const train::Loss loss;
   optim::FlatParams flat_params;
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;

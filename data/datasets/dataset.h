@@ -9,25 +9,53 @@
 
 namespace lockstep::data {
 
-/// Some samples, in the order asked for. Symbols: B = samples, X = the shape of one input.
-struct Samples {
-  at::Tensor inputs_BX;  ///< float32, CPU
-  at::Tensor targets_B;  ///< int64 class numbers, CPU
+/// What the target of one sample is. Symbols: C = classes, T = tokens of one sample, Y = the shape
+/// of one target.
+enum class TargetKind {
+  kClass,   ///< a class number, int64 []
+  kSoft,    ///< a probability for each class, float32 [C]: one-hot or soft labels
+  kValues,  ///< numbers, float32 [Y]
+  kTokens,  ///< the token after each input token, int64 [T]
 };
 
-/// An indexable set of samples. Same content on every rank; safe to read from several threads.
+/// class numbers, soft labels, ...: for messages.
+std::string name_of(TargetKind kind);
+
+/// What all samples of a data set have in common; a network is made for it.
+struct SampleSpec {
+  std::vector<int64_t> input_shape;         ///< X
+  at::ScalarType input_dtype = at::kFloat;  ///< float32, or int64 for tokens
+  TargetKind target_kind = TargetKind::kClass;
+  int64_t num_classes = 0;  ///< C; tokens of the vocabulary; numbers of one target
+
+  bool operator==(const SampleSpec& other) const = default;
+};
+
+/// inputs [3, 32, 32], 10 classes: for messages.
+std::string describe(const SampleSpec& spec);
+
+/// Some samples, in the order asked for. Symbols: B = samples, X = the shape of one input, Y = the
+/// shape of one target.
+struct Samples {
+  at::Tensor inputs_BX;   ///< SampleSpec::input_dtype, CPU
+  at::Tensor targets_BY;  ///< as SampleSpec::target_kind says, CPU
+};
+
+/// An indexable set of samples. Same content on every rank; safe to read from several threads
+/// unless reads_in_threads() is false.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   virtual int64_t num_samples() const = 0;
-  virtual int64_t num_classes() const = 0;
-  /// Shape X of one input.
-  virtual std::vector<int64_t> input_shape() const = 0;
-  /// Each index in [0, num_samples()).
-  virtual Samples get(std::span<const int64_t> indices_B) const = 0;
+  virtual SampleSpec spec() const = 0;
+  /// Each index in [0, num_samples()). A data set that changes its samples at random draws from
+  /// (seed, epoch, index) and nothing else; evaluation reads epoch 0.
+  virtual Samples get(std::span<const int64_t> indices_B, int64_t epoch) const = 0;
   /// Tells data sets of different content apart: SHA-256 in hex.
   virtual std::string digest() const = 0;
+  /// Whether threads are worth their while, and allowed: not where samples lie ready in memory.
+  virtual bool reads_in_threads() const { return true; }
 };
 
 }  // namespace lockstep::data

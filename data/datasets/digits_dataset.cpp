@@ -88,12 +88,14 @@ Samples load(const std::string& split, const std::string& path) {
   for (size_t i = 0; i < chosen.size(); ++i) {
     std::copy(chosen[i]->pixels.begin(), chosen[i]->pixels.end(),
               all.inputs_BX.mutable_data_ptr<float>() + i * kNumPixels);
-    all.targets_B.mutable_data_ptr<int64_t>()[i] = chosen[i]->label;
+    all.targets_BY.mutable_data_ptr<int64_t>()[i] = chosen[i]->label;
   }
   return all;
 }
 
-MemoryDataset as_dataset(const Samples& all) { return {all.inputs_BX, all.targets_B, kNumClasses}; }
+MemoryDataset as_dataset(const Samples& all) {
+  return {all.inputs_BX, all.targets_BY, kNumClasses};
+}
 
 }  // namespace
 

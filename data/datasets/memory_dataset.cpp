@@ -6,17 +6,28 @@
 
 namespace lockstep::data {
 
-MemoryDataset::MemoryDataset(at::Tensor inputs_SX, at::Tensor targets_S, int64_t num_classes)
+MemoryDataset::MemoryDataset(at::Tensor inputs_SX, at::Tensor targets_SY, int64_t num_classes,
+                             TargetKind target_kind)
     : inputs_SX_(std::move(inputs_SX)),
-      targets_S_(std::move(targets_S)),
+      targets_SY_(std::move(targets_SY)),
+      target_kind_(target_kind),
       num_classes_(num_classes) {}
 
-Samples MemoryDataset::get(std::span<const int64_t> indices_B) const {
-  const at::Tensor rows_B =
-      at::tensor(at::ArrayRef<int64_t>(indices_B.data(), indices_B.size()), at::kLong);
-  return {inputs_SX_.index_select(0, rows_B), targets_S_.index_select(0, rows_B)};
+SampleSpec MemoryDataset::spec() const {
+  return {.input_shape = inputs_SX_.sizes().slice(1).vec(),
+          .input_dtype = inputs_SX_.scalar_type(),
+          .target_kind = target_kind_,
+          .num_classes = num_classes_};
 }
 
-std::string MemoryDataset::digest() const { return Sha256().add(inputs_SX_).add(targets_S_).hex(); }
+Samples MemoryDataset::get(std::span<const int64_t> indices_B, int64_t /*epoch*/) const {
+  const at::Tensor rows_B =
+      at::tensor(at::ArrayRef<int64_t>(indices_B.data(), indices_B.size()), at::kLong);
+  return {inputs_SX_.index_select(0, rows_B), targets_SY_.index_select(0, rows_B)};
+}
+
+std::string MemoryDataset::digest() const {
+  return Sha256().add(inputs_SX_).add(targets_SY_).hex();
+}
 
 }  // namespace lockstep::data

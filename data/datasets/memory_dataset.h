@@ -4,21 +4,25 @@
 
 namespace lockstep::data {
 
-/// A data set held in memory as two tensors. Symbols: S = samples, X = the shape of one input.
+/// A data set held in memory as two tensors. Symbols: S = samples, X = the shape of one input, Y =
+/// the shape of one target.
 class MemoryDataset : public Dataset {
  public:
-  /// inputs_SX float32, targets_S int64 in [0, num_classes).
-  MemoryDataset(at::Tensor inputs_SX, at::Tensor targets_S, int64_t num_classes);
+  /// inputs_SX float32, or int64 of tokens; targets_SY as `target_kind` says, class numbers and
+  /// tokens in [0, num_classes).
+  MemoryDataset(at::Tensor inputs_SX, at::Tensor targets_SY, int64_t num_classes,
+                TargetKind target_kind = TargetKind::kClass);
 
-  int64_t num_samples() const override { return targets_S_.size(0); }
-  int64_t num_classes() const override { return num_classes_; }
-  std::vector<int64_t> input_shape() const override { return inputs_SX_.sizes().slice(1).vec(); }
-  Samples get(std::span<const int64_t> indices_B) const override;
+  int64_t num_samples() const override { return targets_SY_.size(0); }
+  SampleSpec spec() const override;
+  Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
+  bool reads_in_threads() const override { return false; }
   std::string digest() const override;
 
  private:
   at::Tensor inputs_SX_;
-  at::Tensor targets_S_;
+  at::Tensor targets_SY_;
+  TargetKind target_kind_;
   int64_t num_classes_;
 };
 

@@ -43,7 +43,7 @@ lockstep::data::Samples all_of(const std::string& split) {
   const auto dataset = std::make_unique<lockstep::data::DigitsDataset>(split, "");
   std::vector<int64_t> indices(static_cast<size_t>(dataset->num_samples()));
   std::iota(indices.begin(), indices.end(), 0);
-  return dataset->get(indices);
+  return dataset->get(indices, /*epoch=*/0);
 }
 
 void train(const std::string& folder, int64_t num_batches) {
@@ -59,11 +59,11 @@ void train(const std::string& folder, int64_t num_batches) {
   checkpoint.add("optimizer", optimizer);
 
   for (const int64_t end = batch.item<int64_t>() + num_batches; batch.item<int64_t>() < end;) {
-    const at::Tensor chosen = at::randint(data.targets_B.size(0), {kBatch}, at::kLong);
+    const at::Tensor chosen = at::randint(data.targets_BY.size(0), {kBatch}, at::kLong);
     optimizer.zero_grad();
     const at::Tensor loss =
         torch::nn::functional::cross_entropy(model->forward(data.inputs_BX.index_select(0, chosen)),
-                                             data.targets_B.index_select(0, chosen));
+                                             data.targets_BY.index_select(0, chosen));
     loss.backward();
     optimizer.step();
     batch.add_(1);
@@ -83,7 +83,7 @@ void test(const std::string& folder) {
   Mlp model;
   Checkpoint checkpoint({{"model", model}});
   const auto status = checkpoint.restore(*newest).expect_partial();  // no optimizer here
-  const at::Tensor right = model->forward(data.inputs_BX).argmax(1).eq(data.targets_B);
+  const at::Tensor right = model->forward(data.inputs_BX).argmax(1).eq(data.targets_BY);
   status.assert_existing_objects_matched();  // they exist now
   fmt::print("{}: accuracy {:.4f}\n", *newest, right.to(at::kFloat).mean().item<double>());
 }

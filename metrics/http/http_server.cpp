@@ -1,12 +1,9 @@
 #include "metrics/http/http_server.h"
 
 #include <chrono>
-#include <csignal>
 #include <optional>
 #include <thread>
 #include <utility>
-
-#include <pthread.h>
 
 #include <fmt/format.h>
 #include <boost/asio/io_context.hpp>
@@ -18,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/signals_blocked.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -239,22 +237,6 @@ tcp::acceptor listen_at(asio::io_context& io, const HttpOptions& options) {
   return acceptor;
 }
 
-/// Signals are for the threads that know what to do with them.
-class AllSignalsBlocked {
- public:
-  AllSignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
-
 }  // namespace
 
 class HttpServer::Impl {
@@ -265,7 +247,7 @@ class HttpServer::Impl {
         pause_(io_),
         address_{options.listen.host, acceptor_.local_endpoint().port()} {
     accept();
-    const AllSignalsBlocked inherited_by_the_thread;
+    const SignalsBlocked inherited_by_the_thread;
     thread_ = std::jthread([this] { run(); });
     ::pthread_setname_np(thread_.native_handle(), "lockstep-http");
   }

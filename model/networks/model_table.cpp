@@ -34,10 +34,8 @@ ModelOptions read_model_options(ConfigReader in) {
   return options;
 }
 
-std::unique_ptr<Model> make_model(const ModelOptions& options,
-                                  const std::vector<int64_t>& input_shape, int64_t num_classes,
-                                  int64_t seed) {
-  return options.make({input_shape, num_classes, seed});
+std::unique_ptr<Model> make_model(const ModelOptions& options, const ModelInputs& data) {
+  return options.make(data);
 }
 
 void require_fit(bool fits, const std::string& type, const std::string& wanted,

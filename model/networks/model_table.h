@@ -16,8 +16,9 @@ namespace lockstep::model {
 /// What a network is made for. Symbols: X = the shape of one input, C = classes.
 struct ModelInputs {
   std::vector<int64_t> input_shape;  ///< X
-  int64_t num_classes = 0;           ///< C
-  int64_t seed = 0;                  ///< of the initial values
+  int64_t num_classes = 0;  ///< C; tokens of the vocabulary; numbers of a target that is no class
+  int64_t seed = 0;         ///< of the initial values
+  at::ScalarType input_dtype = at::kFloat;  ///< int64 for tokens
 
   int64_t input_size() const;  ///< product of X
 };
@@ -52,9 +53,7 @@ NamedTable<ModelType>& model_types();
 ModelOptions read_model_options(ConfigReader in);
 
 /// Throws as options.make does.
-std::unique_ptr<Model> make_model(const ModelOptions& options,
-                                  const std::vector<int64_t>& input_shape, int64_t num_classes,
-                                  int64_t seed);
+std::unique_ptr<Model> make_model(const ModelOptions& options, const ModelInputs& data);
 
 /// Throws Error(kConfig) unless the data fits: "cnn takes `wanted`; the data has ...".
 void require_fit(bool fits, const std::string& type, const std::string& wanted,

@@ -290,7 +290,7 @@ TEST_F(Overrides, TheEnvironmentIsReadByName) {
   EXPECT_EQ(config.run.seed, 6) << "--set stands above";
   const auto eval = config.data.eval->make();
   EXPECT_EQ(eval->num_samples(), 7);
-  EXPECT_EQ(eval->num_classes(), 3);
+  EXPECT_EQ(eval->spec().num_classes, 3);
   const auto net = config.model.make({{64}, 10, 1});
   EXPECT_EQ(net->params()[0].tensor.sizes(), (std::vector<int64_t>{10, 64}));
   EXPECT_THAT(config.warnings, IsEmpty());

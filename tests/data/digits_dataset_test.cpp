@@ -16,14 +16,14 @@ TEST(Digits, TheSplitIsFixedAndLeavesNothingOut) {
   const DigitsDataset train("train", ""), test("test", "");
   EXPECT_EQ(train.num_samples(), 1438);
   EXPECT_EQ(test.num_samples(), 359);
-  EXPECT_EQ(train.input_shape(), (std::vector<int64_t>{1, 8, 8}));
-  const Samples first_of_test = test.get(std::vector<int64_t>{0});  // line 5 of the file: a four
-  EXPECT_EQ(first_of_test.targets_B.item<int64_t>(), 4);
-  EXPECT_EQ(train.get(std::vector<int64_t>{3, 0}).targets_B[0].item<int64_t>(), 3);
+  EXPECT_EQ(train.spec().input_shape, (std::vector<int64_t>{1, 8, 8}));
+  const Samples first_of_test = test.get(std::vector<int64_t>{0}, 0);  // line 5 of the file: a four
+  EXPECT_EQ(first_of_test.targets_BY.item<int64_t>(), 4);
+  EXPECT_EQ(train.get(std::vector<int64_t>{3, 0}, 0).targets_BY[0].item<int64_t>(), 3);
 }
 
 TEST(Digits, PixelsAreScaledToOne) {
-  const Samples first = DigitsDataset("train", "").get(std::vector<int64_t>{0});
+  const Samples first = DigitsDataset("train", "").get(std::vector<int64_t>{0}, 0);
   EXPECT_EQ(first.inputs_BX.sum().item<float>(),
             294.0F / 16);  // the first line's pixels add up to 294
   EXPECT_EQ(first.inputs_BX.max().item<float>(), 15.0F / 16);

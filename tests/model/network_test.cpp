@@ -91,7 +91,7 @@ at::Tensor computed(const NetworkLayer& layer, const at::Tensor& x, const Tensor
 
 TEST(Network, ComputesWhatTheModelComputesInEvaluation) {
   for (const Case& c : cases()) {
-    const auto net = make_model(c.options, c.input_shape, c.num_classes, 17);
+    const auto net = make_model(c.options, {c.input_shape, c.num_classes, 17});
     stir(*net);
     net->set_training(false);
     std::vector<int64_t> shape = c.input_shape;
@@ -108,7 +108,7 @@ TEST(Network, ComputesWhatTheModelComputesInEvaluation) {
 
 TEST(Network, NamesEveryTensorOfTheModelButTheCountOfBatches) {
   for (const Case& c : cases()) {
-    const auto net = make_model(c.options, c.input_shape, c.num_classes, 17);
+    const auto net = make_model(c.options, {c.input_shape, c.num_classes, 17});
     Tensors left = tensors_of(*net);
     for (const NetworkLayer& layer : net->network())
       for (const std::string& name : tensor_names(layer))

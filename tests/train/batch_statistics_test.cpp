@@ -36,8 +36,9 @@ at::Tensor first_outputs(dist::Communicator& comm, const SmallRunOptions& option
   SmallRun fresh(comm, options);
   const std::vector<int64_t> order = fresh.sampler.next().indices;
   const data::Shard share = data::shard_of(5, rank, comm.world_size());
-  const data::Samples samples = fresh.dataset.get(std::span(order).subspan(
-      static_cast<size_t>(share.begin), static_cast<size_t>(share.size())));
+  const data::Samples samples = fresh.dataset.get(
+      std::span(order).subspan(static_cast<size_t>(share.begin), static_cast<size_t>(share.size())),
+      0);
   const ParamTable& params = fresh.model->params();
   return at::conv2d(samples.inputs_BX, params[0].tensor, params[1].tensor, 1, 1).detach();
 }
@@ -117,8 +118,9 @@ TEST(BatchStatistics, EvaluationUsesAndKeepsTheMovingOnes) {
     (void)run.step();
     const at::Tensor mean = moving_mean(run).clone();
     // One sample at a time: by their own statistics these would be other numbers.
-    const EvalResult one_by_one = evaluate(*run.model, run.dataset, {.batch_size = 1}, comm);
-    const EvalResult whole = evaluate(*run.model, run.dataset, {.batch_size = 5}, comm);
+    const EvalResult one_by_one =
+        evaluate(*run.model, run.loss, run.dataset, {.batch_size = 1}, comm);
+    const EvalResult whole = evaluate(*run.model, run.loss, run.dataset, {.batch_size = 5}, comm);
     EXPECT_NEAR(one_by_one.loss, whole.loss, 1e-6);
     EXPECT_TRUE(at::equal(moving_mean(run), mean));
     EXPECT_TRUE(run.model->is_training());

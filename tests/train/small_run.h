@@ -42,7 +42,8 @@ class SmallRun {
                  .seed = 2}),
         loader(dataset, sampler, comm.rank(), comm.world_size()),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
-        model(model::make_model(options.model, options.shape, options.num_classes, 17)),
+        model(model::make_model(options.model, {options.shape, options.num_classes, 17})),
+        loss(options.train.loss, options.train.loss_options, dataset.spec()),
         flat_params(model->params(),
                     train::plan_layout(model->params(),
                                        std::vector<bool>(model->params().size(), true), 4096),
@@ -52,8 +53,8 @@ class SmallRun {
         loss_scale(options.train.loss_scale, options.train.precision == "fp16"),
         recipe(attached()),
         rates(options.optimizer, recipe.timeline(), 100),
-        trainer({control, loader, *model, flat_params, reducer, *optimizer, recipe, rates, clock,
-                 4096, options.optimizer.clip, &loss_scale},
+        trainer({control, loader, *model, flat_params, reducer, *optimizer, recipe, rates, loss,
+                 clock, 4096, options.optimizer.clip, &loss_scale},
                 options.train) {
     model->set_layer_hook(recipe.layer_hook());
   }
@@ -89,6 +90,7 @@ class SmallRun {
   data::Loader loader;
   StepClock clock;
   const std::unique_ptr<model::Model> model;
+  const train::Loss loss;
   optim::FlatParams flat_params;
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;

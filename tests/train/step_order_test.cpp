@@ -36,11 +36,10 @@ class RecordedData final : public data::Dataset {
  public:
   explicit RecordedData(Record& record) : record_(record) {}
   int64_t num_samples() const override { return data_.num_samples(); }
-  int64_t num_classes() const override { return data_.num_classes(); }
-  std::vector<int64_t> input_shape() const override { return data_.input_shape(); }
-  data::Samples get(std::span<const int64_t> indices_B) const override {
+  data::SampleSpec spec() const override { return data_.spec(); }
+  data::Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override {
     record_.add("data");
-    return data_.get(indices_B);
+    return data_.get(indices_B, epoch);
   }
   std::string digest() const override { return data_.digest(); }
 
@@ -102,6 +101,7 @@ struct RecordedRank {
         optimizer(flat_params.buffers(), model.params(), record),
         recipe(attached()),
         rates(options, recipe.timeline(), 100),
+        loss("auto", {}, data.spec()),
         trainer({.control = control,
                  .loader = loader,
                  .model = model,
@@ -110,6 +110,7 @@ struct RecordedRank {
                  .optimizer = optimizer,
                  .recipe = recipe,
                  .rates = rates,
+                 .loss = loss,
                  .clock = clock,
                  .before_changes = [this] { record.add("before changes"); }},
                 TrainOptions{}) {
@@ -147,6 +148,7 @@ struct RecordedRank {
   recal::ScheduledModifierManager recipe;
   optim::OptimizerOptions options;
   RateSchedule rates;
+  Loss loss;
   Trainer trainer;
 };
 

@@ -21,8 +21,8 @@ struct Rank {
       : dataset({3}, 4, 10, 1),
         sampler({.num_samples = 10, .global_batch_size = 4, .seed = 2}),
         loader(dataset, sampler, comm.rank(), comm.world_size()),
-        model(
-            model::make_model(model::mlp({.layers = {3, 5, 4}, .activation = "tanh"}), {3}, 4, 17)),
+        model(model::make_model(model::mlp({.layers = {3, 5, 4}, .activation = "tanh"}),
+                                {{3}, 4, 17})),
         flat_params(model->params(), {{2, 0}, {3, 1}}, at::kCPU),
         reducer(comm, flat_params.buffers(), model->params(),
                 {.overlap = "false", .sparse_allreduce = "never"}),
@@ -30,9 +30,11 @@ struct Rank {
         optimizer(optim::make_optimizer(optimizer_options, flat_params.buffers(), model->params())),
         recipe(attached(model->params(), sampler.steps_per_epoch(), learning_rate)),
         rates(optimizer_options, recipe.timeline(), 100),
+        loss(options.loss, {}, dataset.spec()),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
-        trainer({comm, loader, *model, flat_params, reducer, *optimizer, recipe, rates, clock},
-                options) {}
+        trainer(
+            {comm, loader, *model, flat_params, reducer, *optimizer, recipe, rates, loss, clock},
+            options) {}
 
   static recal::ScheduledModifierManager attached(const ParamTable& params, int64_t steps_per_epoch,
                                                   double learning_rate) {
@@ -54,6 +56,7 @@ struct Rank {
   std::unique_ptr<optim::Optimizer> optimizer;
   recal::ScheduledModifierManager recipe;
   RateSchedule rates;
+  Loss loss;
   StepClock clock;
   Trainer trainer;
 };
@@ -103,9 +106,9 @@ TEST(Trainer, TheUpdateIsTheGradientOfTheMeanLoss) {
     Rank rank(comm), reference(comm);
     (void)rank.trainer.step({});
     const data::Samples batch = reference.dataset.get(
-        data::Sampler({.num_samples = 10, .global_batch_size = 4, .seed = 2}).next().indices);
+        data::Sampler({.num_samples = 10, .global_batch_size = 4, .seed = 2}).next().indices, 0);
     const at::Tensor loss =
-        at::cross_entropy_loss(reference.model->forward(batch.inputs_BX), batch.targets_B);
+        at::cross_entropy_loss(reference.model->forward(batch.inputs_BX), batch.targets_BY);
     loss.backward();
     for (size_t p = 0; p < rank.model->params().size(); ++p) {
       const at::Tensor& start = reference.model->params()[p].tensor;

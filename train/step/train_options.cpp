@@ -4,8 +4,13 @@ namespace lockstep::train {
 
 TrainOptions read_train_options(ConfigReader in) {
   TrainOptions options;
-  in.read_choice("loss", &options.loss, {"cross_entropy"},
-                 "what is minimised, averaged over all samples of an update");
+  std::vector<std::string> losses = loss_types().names();
+  losses.insert(losses.begin(), "auto");
+  in.read_choice("loss", &options.loss, losses,
+                 "what is minimised, averaged over all samples of an update; auto: by the data's "
+                 "targets");
+  in.read("label_smoothing", &options.loss_options.label_smoothing, half_open(0, 1),
+          "cross_entropy, next_token: share of each target that is spread over all classes");
   in.read_choice("precision", &options.precision, {"fp32", "bf16", "fp16"},
                  "number type in which layers compute; weights, gradients and loss stay fp32");
   options.loss_scale = read_loss_scale_options(in.section("loss_scale"));

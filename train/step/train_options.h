@@ -6,13 +6,15 @@
 
 #include "base/tensors/name_scopes.h"
 #include "base/yaml/config_reader.h"
+#include "train/step/loss.h"
 #include "train/step/loss_scale.h"
 
 namespace lockstep::train {
 
 /// Section `train` of the run file.
 struct TrainOptions {
-  std::string loss = "cross_entropy";
+  std::string loss = "auto";  ///< train/step/loss.h
+  LossOptions loss_options;
   std::string precision = "fp32";      ///< of forward and backward: fp32 | bf16 | fp16
   LossScaleOptions loss_scale;         ///< fp16
   std::string batch_norm = "average";  ///< train/step/batch_statistics.h

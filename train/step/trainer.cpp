@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "train/step/autocast.h"
 #include "train/step/layout.h"
-#include "train/step/loss.h"
 #include "train/step/set_masks.h"
 #include "train/step/stopwatch.h"
 
@@ -25,7 +24,7 @@ uint32_t bits_of(const Votes& votes) {
 /// In memory of its own: kernels may compute otherwise where samples are aligned otherwise.
 data::Samples part_of(const data::Samples& all, const data::Shard& share) {
   return {all.inputs_BX.narrow(0, share.begin, share.size()).clone(),
-          all.targets_B.narrow(0, share.begin, share.size()).clone()};
+          all.targets_BY.narrow(0, share.begin, share.size()).clone()};
 }
 
 }  // namespace
@@ -77,7 +76,7 @@ dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double
                                                 const Votes& votes) {
   dist::GlobalStepStats totals =
       parts_.reducer.finish({.loss_sum = loss_sum,
-                             .num_samples = batch.samples.targets_B.size(0),
+                             .num_samples = batch.samples.targets_BY.size(0),
                              .finite = std::isfinite(loss_sum),
                              .votes = bits_of(votes),
                              .gradient_divisor = loss_scale()});
@@ -94,7 +93,7 @@ void Trainer::complete_report(const data::Batch& batch, StepReport* report) cons
   report->loss = totals.loss_mean;
   report->sparsity = parts_.recipe.sparsity();
   report->global_samples = totals.num_samples;
-  report->rank_samples = batch.samples.targets_B.size(0);
+  report->rank_samples = batch.samples.targets_BY.size(0);
   report->num_trainable = parts_.flat_params.num_trainable_elements();
   report->scales_losses = parts_.loss_scale != nullptr && parts_.loss_scale->is_dynamic();
   report->wants_save = totals.votes[kSaveBit] > 0;
@@ -107,36 +106,39 @@ double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecond
   // Gradients of the mean loss: summed over the ranks they are complete, with no pass to divide.
   const double weight =
       static_cast<double>(loss_scale()) / static_cast<double>(batch.global_num_samples);
-  if (!shard_tree_) return gradients_of(batch.samples, weight, /*completes=*/true, phases);
+  if (!shard_tree_)
+    return gradients_of(batch.samples, batch.first_sample, weight, /*completes=*/true, phases);
   at::Tensor sums_V;  // of losses, then what batch normalisation saw
   const dist::Communicator& control = parts_.control;
   for (const data::Shard& shard :
        elastic_shards(batch.global_num_samples, control.rank(), control.world_size())) {
     const double loss_sum =
-        gradients_of(part_of(batch.samples, shard), weight, /*completes=*/false, phases);
+        gradients_of(part_of(batch.samples, shard), batch.first_sample + shard.begin, weight,
+                     /*completes=*/false, phases);
     sums_V = shard_tree_->add(parts_.flat_params.buffers(), statistics_.take_seen_after(loss_sum));
   }
   parts_.reducer.prepare_for_backward(requests());  // the sums are there: no backward pass follows
   return statistics_.give_seen_after(sums_V);
 }
 
-double Trainer::gradients_of(const data::Samples& samples, double weight, bool completes,
-                             metrics::PhaseSeconds* phases) {
+double Trainer::gradients_of(const data::Samples& samples, int64_t first_sample, double weight,
+                             bool completes, metrics::PhaseSeconds* phases) {
   parts_.flat_params.zero_grads();
   const at::Device device = parts_.flat_params.device();  // on the CPU, `to` gives the same tensor
   const at::Tensor inputs_BX = samples.inputs_BX.to(device);
-  const at::Tensor targets_B = samples.targets_B.to(device);
+  const at::Tensor targets_BY = samples.targets_BY.to(device);
   const at::Tensor weight_of_loss = at::full({}, weight, at::TensorOptions(device));
   double loss_sum = 0;
   const int64_t num_parts = options_.replicas_to_aggregate;
   for (int64_t part = 0; part < num_parts; ++part) {
     if (completes && part + 1 == num_parts)
       parts_.reducer.prepare_for_backward(requests());  // its gradients are the update's last
-    const data::Shard share = data::shard_of(targets_B.size(0), part, num_parts);
+    const data::Shard share = data::shard_of(targets_BY.size(0), part, num_parts);
     if (share.size() == 0 && !statistics_.needs_every_rank()) continue;
     Stopwatch watch;
-    const at::Tensor loss = sum_of_losses(inputs_BX.narrow(0, share.begin, share.size()),
-                                          targets_B.narrow(0, share.begin, share.size()));
+    const at::Tensor loss =
+        sum_of_losses(inputs_BX.narrow(0, share.begin, share.size()),
+                      targets_BY.narrow(0, share.begin, share.size()), first_sample + share.begin);
     parts_.reducer.settle();  // the weights may still be on their way from other ranks
     loss_sum += loss.item<double>();
     phases->forward += watch.lap();
@@ -147,13 +149,15 @@ double Trainer::gradients_of(const data::Samples& samples, double weight, bool c
   return loss_sum;
 }
 
-at::Tensor Trainer::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_B) {
-  at::Tensor logits_BC;
+at::Tensor Trainer::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
+                                  int64_t first_sample) {
+  parts_.model.begin_forward({.step = parts_.clock.step, .first_sample = first_sample});
+  at::Tensor outputs_BO;
   {
     const Autocast autocast(options_.precision, inputs_BX.device());
-    logits_BC = parts_.model.forward(inputs_BX);
+    outputs_BO = parts_.model.forward(inputs_BX);
   }
-  return cross_entropy_sum(logits_BC.to(at::kFloat), targets_B);
+  return parts_.loss.sum(outputs_BO, targets_BY);
 }
 
 recal::Applied Trainer::close() {

@@ -12,6 +12,7 @@
 #include "recal/scheduled_modifier_manager.h"
 #include "train/step/batch_statistics.h"
 #include "train/step/elastic.h"
+#include "train/step/loss.h"
 #include "train/step/loss_scale.h"
 #include "train/step/rate_schedule.h"
 #include "train/step/step_report.h"
@@ -30,6 +31,7 @@ struct TrainerParts {
   optim::Optimizer& optimizer;
   recal::ScheduledModifierManager& recipe;
   const RateSchedule& rates;
+  const Loss& loss;
   StepClock& clock;
   int64_t bucket_bytes = 4194304;   ///< of gradients that travel together
   optim::ClipOptions clip;          ///< of the mean gradients
@@ -66,9 +68,11 @@ class Trainer {
   double compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
   /// Gradients of these samples, by micro-batch, and the sum of their losses. `weight`: what each
   /// loss is multiplied by before backward. `completes`: these are all of this rank's.
-  double gradients_of(const data::Samples& samples, double weight, bool completes,
-                      metrics::PhaseSeconds* phases);
-  at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_B);
+  /// `first_sample`: place of the first in the global batch.
+  double gradients_of(const data::Samples& samples, int64_t first_sample, double weight,
+                      bool completes, metrics::PhaseSeconds* phases);
+  at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
+                           int64_t first_sample);
   int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
   dist::StepRequests requests() const {
     return {.squared_grad_norm = parts_.clip.norm.has_value()};

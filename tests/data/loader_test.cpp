@@ -1,0 +1,111 @@
+#include "data/loader.h"
+
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+
+namespace lockstep::data {
+namespace loader_test {
+
+/// Sample i of epoch e is 1000 e + i. Odd batches take longer, so that threads overtake.
+class CountingDataset final : public Dataset {
+ public:
+  int64_t num_samples() const override { return 10; }
+  SampleSpec spec() const override {
+    return {.input_shape = {}, .target_kind = TargetKind::kClass, .num_classes = 10};
+  }
+  Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override {
+    const int number = num_reads_.fetch_add(1);
+    if (number % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    at::Tensor inputs_B = at::empty({static_cast<int64_t>(indices_B.size())}, at::kFloat);
+    for (size_t i = 0; i < indices_B.size(); ++i) {
+      if (indices_B[i] == bad_sample)
+        throw Error(ExitCode::kBadData, "data", "sample 7 cannot be read");
+      inputs_B[static_cast<int64_t>(i)] = static_cast<float>(1000 * epoch + indices_B[i]);
+    }
+    return {inputs_B, inputs_B.to(at::kLong)};
+  }
+  std::string digest() const override { return ""; }
+
+  int64_t bad_sample = -1;
+  int num_reads() const { return num_reads_.load(); }
+
+ private:
+  mutable std::atomic<int> num_reads_{0};
+};
+
+constexpr SamplerOptions kSampler{
+    .num_samples = 10, .global_batch_size = 4, .seed = 3, .shuffle = true, .drop_last = false};
+
+std::vector<float> values_of(const Batch& batch) {
+  const at::Tensor& inputs_B = batch.samples.inputs_BX;
+  return {inputs_B.const_data_ptr<float>(), inputs_B.const_data_ptr<float>() + inputs_B.numel()};
+}
+
+std::vector<std::vector<float>> batches_of(int64_t num_threads, int num_batches) {
+  const CountingDataset dataset;
+  Sampler sampler(kSampler);
+  Loader loader(dataset, sampler, /*rank=*/1, /*world_size=*/2,
+                {.num_threads = num_threads, .prefetch_batches = 3});
+  std::vector<std::vector<float>> all;
+  for (int i = 0; i < num_batches; ++i) all.push_back(values_of(loader.next()));
+  return all;
+}
+
+TEST(Loader, ReadsTheSameBatchesWithAnyNumberOfThreads) {
+  const auto alone = batches_of(0, 9);  // three epochs
+  EXPECT_EQ(alone[2].size(), 1U);       // rank 1's half of the last two
+  EXPECT_GE(alone[3][0], 1000);
+  EXPECT_EQ(batches_of(1, 9), alone);
+  EXPECT_EQ(batches_of(4, 9), alone);
+}
+
+TEST(Loader, LeavesTheSamplerWhereItsCallerIs) {
+  const CountingDataset dataset;
+  Sampler sampler(kSampler), alone(kSampler);
+  Loader loader(dataset, sampler, 0, 1, {.num_threads = 2, .prefetch_batches = 4});
+  for (int i = 0; i < 5; ++i) {
+    (void)loader.next();
+    (void)alone.next();
+    EXPECT_EQ(sampler.position(), alone.position()) << i;
+  }
+}
+
+TEST(Loader, GoesOnFromWhereARestorePutsTheSampler) {
+  const CountingDataset dataset;
+  Sampler sampler(kSampler);
+  Loader loader(dataset, sampler, 0, 1, {.num_threads = 2, .prefetch_batches = 4});
+  (void)loader.next();
+  const SamplerPosition kept = sampler.position();
+  const std::vector<float> second = values_of(loader.next());
+  (void)loader.next();
+  sampler.set_position(kept);
+  EXPECT_EQ(values_of(loader.next()), second);
+}
+
+TEST(Loader, ReadsNoFurtherAheadThanAllowed) {
+  const CountingDataset dataset;
+  Sampler sampler(kSampler);
+  Loader loader(dataset, sampler, 0, 1, {.num_threads = 1, .prefetch_batches = 2});
+  (void)loader.next();
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_LE(dataset.num_reads(), 1 + 2);
+}
+
+TEST(Loader, TellsOfABadSampleWhenItsBatchIsAskedFor) {
+  CountingDataset dataset;
+  dataset.bad_sample = 7;
+  Sampler sampler({.num_samples = 10, .global_batch_size = 4, .shuffle = false});
+  Loader loader(dataset, sampler, 0, 1, {.num_threads = 3, .prefetch_batches = 3});
+  EXPECT_THAT(values_of(loader.next()), testing::ElementsAre(0, 1, 2, 3));
+  EXPECT_THROW(loader.next(), Error);
+}
+
+}  // namespace loader_test
+}  // namespace lockstep::data
