@@ -20,8 +20,9 @@ struct DataOptions {
 
   /// Of a loader that reads this data set.
   LoaderOptions loader(const Dataset& dataset) const {
-    const int64_t threads = loader_threads.value_or(dataset.reads_in_threads() ? 1 : 0);
-    return {.num_threads = threads, .prefetch_batches = prefetch_batches};
+    const int64_t threads = loader_threads.value_or(dataset.usual_threads());
+    return {.num_threads = dataset.reads_in_threads() ? threads : 0,
+            .prefetch_batches = prefetch_batches};
   }
 
   int64_t global_batch(int world_size) const {

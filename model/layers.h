@@ -20,6 +20,9 @@ namespace lockstep::model {
 struct Buffer {
   std::string name;  ///< dotted, unique among buffers and parameters
   at::Tensor tensor;
+  /// Each rank's forward passes change it as they go, as PyTorch's batch normalisation does: the
+  /// training step makes it equal again (train/step/moved_buffers.h).
+  bool moved_by_forward = false;
 };
 
 /// What the layers of one model share. The layers keep its address, so it stays where it is.

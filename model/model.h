@@ -37,6 +37,14 @@ class Model {
 
   /// Before each forward pass of training.
   virtual void begin_forward(const ForwardPass& /*pass*/) {}
+  /// Whether its passes run code that is not Lockstep's, which may do what these do not.
+  virtual bool runs_user_code() const { return false; }
+  /// After each backward pass; throws what user code of the network raised in it.
+  virtual void after_backward() {}
+
+  /// Of a network that brings its own loss (train.loss: own): the mean over the samples, a scalar.
+  /// Throws Error(kConfig) if it brings none.
+  virtual at::Tensor own_loss(const at::Tensor& inputs_BX, const at::Tensor& targets_BY);
 
   /// What forward computes in evaluation, without a hook. Empty: nobody described this network, so
   /// it cannot be written down in another language.
@@ -48,12 +56,12 @@ class Model {
 
   /// What training changes beside the parameters, such as moving statistics; the tensors share
   /// memory with the model.
-  const std::vector<Buffer>& buffers() const { return table_.buffers; }
+  virtual const std::vector<Buffer>& buffers() const { return table_.buffers; }
   /// Parameters are moved by their arena; call before the first forward.
-  void move_buffers_to(at::Device device) { table_.norms.move_to(device); }
+  virtual void move_buffers_to(at::Device device) { table_.norms.move_to(device); }
 
   /// Training (as a new model is) or evaluation: they differ where batches are normalised.
-  void set_training(bool training) { table_.norms.set_training(training); }
+  virtual void set_training(bool training) { table_.norms.set_training(training); }
   bool is_training() const { return table_.norms.is_training(); }
   BatchNormTable& batch_norms() { return table_.norms; }
 

@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 
 namespace lockstep::optim {
@@ -110,6 +112,28 @@ void FlatParams::zero_grads() {
     }
     zero_until(buffer.grads_E.numel());
   }
+}
+
+void FlatParams::require_views() const {
+  const auto is_at = [](const at::Tensor& part, const at::Tensor& flat_E, int64_t offset_E) {
+    return !part.defined() ||
+           part.const_data_ptr() ==
+               static_cast<const char*>(flat_E.const_data_ptr()) + offset_E * flat_E.element_size();
+  };
+  for (const FlatBuffer& buffer : buffers_)
+    for (const FlatSlice& slice : buffer.slices) {
+      const Param& param = params_[static_cast<size_t>(slice.param)];
+      const bool holds =
+          is_at(param.tensor, buffer.values_E, slice.offset_E) &&
+          (buffer.frozen || is_at(param.tensor.grad(), buffer.grads_E, slice.offset_E));
+      if (holds) continue;
+      throw Error(
+          ExitCode::kConfig, "optim",
+          fmt::format("the network's own code put other memory in the place of {} or of its "
+                      "gradient (zero_grad() or load_state_dict(assign=True) in forward do "
+                      "that): no update would reach it",
+                      param.name));
+    }
 }
 
 void FlatParams::zero_unwritten_grads() {

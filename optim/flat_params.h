@@ -38,6 +38,11 @@ class FlatParams {
   /// layer came to it, becomes zeros.
   void zero_unwritten_grads();
 
+  /// Throws Error(kConfig) with the name of the first parameter whose values or gradient stand
+  /// elsewhere than in its buffer: code of the network's own has replaced them, and no update would
+  /// reach it.
+  void require_views() const;
+
  private:
   ParamTable& params_;
   std::vector<FlatBuffer> buffers_;

@@ -36,7 +36,8 @@ EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& 
   const data::Shard mine =
       data::shard_of(dataset.num_samples(), control.rank(), control.world_size());
   double loss_sum = 0, correct = 0;
-  const bool has_accuracy = dataset.spec().target_kind != data::TargetKind::kValues;
+  const bool has_accuracy =
+      !loss.is_own() && dataset.spec().target_kind != data::TargetKind::kValues;
   for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
     std::vector<int64_t> indices(
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
@@ -44,9 +45,15 @@ EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& 
     const data::Samples samples = dataset.get(indices, /*epoch=*/0);
     const at::Device device = model.params().at(0).tensor.device();
     const at::Tensor targets_BY = samples.targets_BY.to(device);
-    const at::Tensor outputs_BO = model.forward(samples.inputs_BX.to(device));
-    loss_sum += loss.sum(outputs_BO, targets_BY).item<double>();
-    correct += loss.num_correct(outputs_BO, targets_BY).value_or(0);
+    const at::Tensor inputs_BX = samples.inputs_BX.to(device);
+    if (loss.is_own()) {
+      loss_sum += model.own_loss(inputs_BX, targets_BY).item<double>() *
+                  static_cast<double>(inputs_BX.size(0));
+    } else {
+      const at::Tensor outputs_BO = model.forward(inputs_BX);
+      loss_sum += loss.sum(outputs_BO, targets_BY).item<double>();
+      correct += loss.num_correct(outputs_BO, targets_BY).value_or(0);
+    }
     if (on_batch) on_batch();
   }
   at::Tensor sums_2 = at::tensor({loss_sum, correct}, at::kDouble);

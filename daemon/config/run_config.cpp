@@ -8,6 +8,7 @@
 #include "daemon/config/key_names.h"
 #include "daemon/config/renamed_keys.h"
 #include "model/networks/model_table.h"
+#include "python/add_types.h"
 #include "recal/recipe/recal_options.h"
 
 namespace lockstep::daemon {
@@ -21,6 +22,7 @@ void read_version(ConfigReader* in) {
 }
 
 RunConfig read_sections(ConfigReader* in) {
+  python::add_types();
   RunConfig config;
   read_version(in);
   in->require("run");

@@ -67,7 +67,7 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
 
 std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config) {
   if (!config.data.eval) return nullptr;
-  std::unique_ptr<data::Dataset> eval = config.data.eval->make();
+  std::unique_ptr<data::Dataset> eval = config.data.eval->make({.seed = config.run.seed});
   if (eval->spec() != train.spec())
     throw Error(ExitCode::kConfig, "data",
                 fmt::format("data.eval has {}, data.train {}: they must be alike",
@@ -106,7 +106,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
                                  dist::Communicator& data_comm, dist::Communicator& save_comm)
     : config(config_),
       control(control_),
-      train_data(config.data.train.make()),
+      train_data(config.data.train.make({.seed = config.run.seed})),
       eval_data(eval_data_like(*train_data, config)),
       spec(train_data->spec()),
       sampler(sampler_options(config, *train_data, control.world_size())),

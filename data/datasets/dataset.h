@@ -54,8 +54,10 @@ class Dataset {
   virtual Samples get(std::span<const int64_t> indices_B, int64_t epoch) const = 0;
   /// Tells data sets of different content apart: SHA-256 in hex.
   virtual std::string digest() const = 0;
-  /// Whether threads are worth their while, and allowed: not where samples lie ready in memory.
+  /// False: the loader's caller reads, whatever data.loader_threads says.
   virtual bool reads_in_threads() const { return true; }
+  /// Threads of a loader if nobody says how many; 0 where samples lie ready in memory.
+  virtual int64_t usual_threads() const { return 1; }
 };
 
 }  // namespace lockstep::data

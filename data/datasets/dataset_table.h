@@ -11,9 +11,14 @@
 /// Table of the data sets that `data.train.type` and `data.eval.type` of a run file may name.
 namespace lockstep::data {
 
+/// What a data set is opened for.
+struct DatasetInputs {
+  int64_t seed = 0;  ///< run.seed: of what is random in its samples
+};
+
 /// Opens a data set with the options that were read for it. Throws Error(kInputMissing or kBadData)
 /// if a file is missing or malformed; the text names file and line.
-using MakeDataset = std::function<std::unique_ptr<Dataset>()>;
+using MakeDataset = std::function<std::unique_ptr<Dataset>(const DatasetInputs& inputs)>;
 
 /// Section `data.train` or `data.eval` of the run file, read: a data set and its options.
 struct DatasetOptions {
@@ -29,7 +34,7 @@ enum class DatasetUse { kTraining, kEvaluation };
 ///   {
 ///     std::string path;
 ///     in->read("path", &path, "my_set: the file");
-///     return [path] { return std::make_unique<MySet>(path); };
+///     return [path](const DatasetInputs&) { return std::make_unique<MySet>(path); };
 ///   }});
 struct DatasetType {
   std::string name;

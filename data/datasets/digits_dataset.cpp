@@ -111,7 +111,9 @@ DatasetType digits_type() {
         in->read("path", &path,
                  "digits: a CSV file of 64 pixels and a label a line, instead of the built-in "
                  "copy");
-        return [split, path] { return std::make_unique<DigitsDataset>(split, path); };
+        return [split, path](const DatasetInputs&) {
+          return std::make_unique<DigitsDataset>(split, path);
+        };
       }};
 }
 

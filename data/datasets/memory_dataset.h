@@ -16,7 +16,7 @@ class MemoryDataset : public Dataset {
   int64_t num_samples() const override { return targets_SY_.size(0); }
   SampleSpec spec() const override;
   Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
-  bool reads_in_threads() const override { return false; }
+  int64_t usual_threads() const override { return 0; }
   std::string digest() const override;
 
  private:

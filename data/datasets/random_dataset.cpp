@@ -57,7 +57,7 @@ DatasetType random_type() {
             in->read("samples", &options.samples, count_from(1), "random: number of samples");
             in->read("seed", &options.seed, at_least(0), "random: which numbers are drawn");
             limit_random_numbers(options, in);
-            return [options] {
+            return [options](const DatasetInputs&) {
               return std::make_unique<RandomDataset>(options.shape, options.classes,
                                                      options.samples, options.seed);
             };

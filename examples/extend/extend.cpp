@@ -64,7 +64,7 @@ at::Tensor points(int64_t num_samples) {
 lockstep::data::MakeDataset read_half_planes(ConfigReader* in, lockstep::data::DatasetUse) {
   int64_t samples = 1024;
   in->read("samples", &samples, lockstep::count_from(1), "half_planes: number of points");
-  return [samples] {
+  return [samples](const lockstep::data::DatasetInputs&) {
     const at::Tensor points_S2 = points(samples);
     const at::Tensor sides_S = points_S2.sum(1).gt(0).to(at::kLong);
     return std::make_unique<lockstep::data::MemoryDataset>(points_S2, sides_S, /*num_classes=*/2);

@@ -288,7 +288,7 @@ TEST_F(Overrides, TheEnvironmentIsReadByName) {
                                   {"LOCKSTEP_MODEL_LAYERS", "[64, 10]"}});
   const RunConfig config = load({"run.seed=6"});
   EXPECT_EQ(config.run.seed, 6) << "--set stands above";
-  const auto eval = config.data.eval->make();
+  const auto eval = config.data.eval->make({});
   EXPECT_EQ(eval->num_samples(), 7);
   EXPECT_EQ(eval->spec().num_classes, 3);
   const auto net = config.model.make({{64}, 10, 1});

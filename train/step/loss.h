@@ -39,9 +39,12 @@ NamedTable<LossType>& loss_types();
 /// A loss with its options, for data of one kind.
 class Loss {
  public:
-  /// `name`: a row of the table, or auto: cross_entropy, mean_squared_error or next_token, by the
-  /// targets. Throws Error(kConfig) if that loss does not take such targets.
+  /// `name`: a row of the table; auto: cross_entropy, mean_squared_error or next_token, by the
+  /// targets; own: the network's. Throws Error(kConfig) if that loss does not take such targets.
   Loss(const std::string& name, const LossOptions& options, const data::SampleSpec& spec);
+
+  /// Model::own_loss() is to be asked instead of sum().
+  bool is_own() const { return type_ == nullptr; }
 
   /// Outputs of any float type. Throws Error(kConfig) if their shape does not fit the targets'.
   at::Tensor sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const;
@@ -54,7 +57,7 @@ class Loss {
  private:
   void require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const;
 
-  const LossType* type_;
+  const LossType* type_;  ///< null: own
   LossOptions options_;
   data::SampleSpec spec_;
 };

@@ -5,10 +5,10 @@ namespace lockstep::train {
 TrainOptions read_train_options(ConfigReader in) {
   TrainOptions options;
   std::vector<std::string> losses = loss_types().names();
-  losses.insert(losses.begin(), "auto");
+  losses.insert(losses.begin(), {"auto", "own"});
   in.read_choice("loss", &options.loss, losses,
                  "what is minimised, averaged over all samples of an update; auto: by the data's "
-                 "targets");
+                 "targets; own: what the network computes from inputs and targets");
   in.read("label_smoothing", &options.loss_options.label_smoothing, half_open(0, 1),
           "cross_entropy, next_token: share of each target that is spread over all classes");
   in.read_choice("precision", &options.precision, {"fp32", "bf16", "fp16"},

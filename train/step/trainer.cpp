@@ -32,7 +32,8 @@ data::Samples part_of(const data::Samples& all, const data::Shard& share) {
 Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
     : parts_(parts),
       options_(options),
-      statistics_(parts.model, parts.control, options.batch_norm) {
+      statistics_(parts.model, parts.control, options.batch_norm),
+      moved_buffers_(parts.model, parts.control, options.batch_norm, parts.elastic) {
   if (parts.elastic) shard_tree_.emplace(kElasticShards / parts.control.world_size());
 }
 
@@ -44,6 +45,7 @@ StepReport Trainer::step(const Votes& votes) {
   report.num_mask_updates = apply_recipe().num_mask_updates;
   phases.modifier = watch.lap();
   const data::Batch batch = parts_.loader.next();
+  report.rank_samples = batch.samples.targets_BY.size(0);
   phases.data = watch.lap();
 
   report.loss_scale = loss_scale();
@@ -58,7 +60,7 @@ StepReport Trainer::step(const Votes& votes) {
   ++parts_.clock.step;
   phases.optimizer = watch.lap();
 
-  complete_report(batch, &report);
+  complete_report(&report);
   report.duration_s = whole.lap();
   phases.other = std::max(0.0, report.duration_s - phases.sum());
   return report;
@@ -69,6 +71,7 @@ recal::Applied Trainer::apply_recipe() {
   recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
   apply_changes(due);
   statistics_.follow(parts_.recipe.timeline(), parts_.clock.step);
+  moved_buffers_.begin_step();
   return due;
 }
 
@@ -85,7 +88,7 @@ dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double
   return totals;
 }
 
-void Trainer::complete_report(const data::Batch& batch, StepReport* report) const {
+void Trainer::complete_report(StepReport* report) const {
   const dist::GlobalStepStats& totals = report->totals;
   report->step = parts_.clock.step;
   report->epoch = parts_.clock.epoch();
@@ -93,7 +96,6 @@ void Trainer::complete_report(const data::Batch& batch, StepReport* report) cons
   report->loss = totals.loss_mean;
   report->sparsity = parts_.recipe.sparsity();
   report->global_samples = totals.num_samples;
-  report->rank_samples = batch.samples.targets_BY.size(0);
   report->num_trainable = parts_.flat_params.num_trainable_elements();
   report->scales_losses = parts_.loss_scale != nullptr && parts_.loss_scale->is_dynamic();
   report->wants_save = totals.votes[kSaveBit] > 0;
@@ -142,11 +144,22 @@ double Trainer::gradients_of(const data::Samples& samples, int64_t first_sample,
     parts_.reducer.settle();  // the weights may still be on their way from other ranks
     loss_sum += loss.item<double>();
     phases->forward += watch.lap();
-    loss.backward(weight_of_loss);
+    backward(loss, weight_of_loss);
     phases->backward += watch.lap();
   }
   parts_.flat_params.zero_unwritten_grads();
+  if (parts_.model.runs_user_code()) parts_.flat_params.require_views();
   return loss_sum;
+}
+
+void Trainer::backward(const at::Tensor& loss, const at::Tensor& weight) {
+  try {
+    loss.backward(weight);
+  } catch (const std::exception&) {
+    parts_.model.after_backward();  // knows more, if the network's own code raised it
+    throw;
+  }
+  parts_.model.after_backward();
 }
 
 at::Tensor Trainer::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
@@ -155,6 +168,10 @@ at::Tensor Trainer::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor&
   at::Tensor outputs_BO;
   {
     const Autocast autocast(options_.precision, inputs_BX.device());
+    if (parts_.loss.is_own())
+      return parts_.model.own_loss(inputs_BX, targets_BY)
+          .to(at::kFloat)
+          .mul(static_cast<double>(inputs_BX.size(0)));
     outputs_BO = parts_.model.forward(inputs_BX);
   }
   return parts_.loss.sum(outputs_BO, targets_BY);
@@ -208,6 +225,7 @@ void Trainer::update(StepReport* report) {
   }
   parts_.recipe.end_step(!report->skipped, parts_.control);
   statistics_.end_step(!report->skipped);
+  moved_buffers_.end_step(!report->skipped, report->rank_samples);
 }
 
 }  // namespace lockstep::train

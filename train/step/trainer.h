@@ -14,6 +14,7 @@
 #include "train/step/elastic.h"
 #include "train/step/loss.h"
 #include "train/step/loss_scale.h"
+#include "train/step/moved_buffers.h"
 #include "train/step/rate_schedule.h"
 #include "train/step/step_report.h"
 #include "train/step/stop_request.h"
@@ -73,6 +74,7 @@ class Trainer {
                       bool completes, metrics::PhaseSeconds* phases);
   at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
                            int64_t first_sample);
+  void backward(const at::Tensor& loss, const at::Tensor& weight);
   int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
   dist::StepRequests requests() const {
     return {.squared_grad_norm = parts_.clip.norm.has_value()};
@@ -85,7 +87,7 @@ class Trainer {
   /// Whether the update counts; throws where too many in a row did not.
   void check_finite(StepReport* report);
   void update(StepReport* report);
-  void complete_report(const data::Batch& batch, StepReport* report) const;
+  void complete_report(StepReport* report) const;
   /// Before weights, moments or masks are changed or looked at from the host: they are whole, and
   /// no save still copies them.
   void before_changes() {
@@ -96,6 +98,7 @@ class Trainer {
   TrainerParts parts_;
   TrainOptions options_;
   BatchStatistics statistics_;
+  MovedBuffers moved_buffers_;
   std::optional<ShardTree> shard_tree_;  ///< where elastic
   bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
   int64_t num_skipped_in_a_row_ = 0;

@@ -1,0 +1,9 @@
+#pragma once
+
+namespace lockstep::python {
+
+/// Adds the row `python` to the tables of networks and of data sets, once; whoever reads run files
+/// calls it first.
+void add_types();
+
+}  // namespace lockstep::python

@@ -1,0 +1,150 @@
+#include "python/find_python.h"
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include <ATen/Version.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace lockstep::python {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Asks without importing torch, which takes seconds.
+constexpr const char* kQuestion = R"(
+import importlib.util, json, pathlib, sys, sysconfig
+spec = importlib.util.find_spec('torch')
+torch = {}
+if spec is not None and spec.origin is not None:
+    exec(pathlib.Path(spec.origin).with_name('version.py').read_text(), torch)
+name, folder = sysconfig.get_config_var('INSTSONAME'), sysconfig.get_config_var('LIBDIR')
+folders = [folder, sysconfig.get_config_var('LIBPL'), sys.base_prefix + '/lib']
+multiarch = sysconfig.get_config_var('MULTIARCH')
+if multiarch:
+    folders += [str(folder) + '/' + multiarch, '/usr/lib/' + multiarch]
+shared = [str(pathlib.Path(f) / name) for f in folders if f and name and '.so' in name and (pathlib.Path(f) / name).is_file()]
+print(json.dumps({'program': sys.executable, 'library': shared[0] if shared else '', 'version': sys.version.split()[0],
+                  'torch_version': str(torch.get('__version__', '')), 'torch_commit': str(torch.get('git_version', ''))}))
+)";
+
+std::string quoted(const std::string& text) {
+  std::string all = "'";
+  for (const char letter : text) all += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return all + "'";
+}
+
+/// What the command prints; nothing if it fails.
+std::optional<std::string> output_of(const std::string& command) {
+  FILE* pipe = ::popen((command + " 2>/dev/null </dev/null").c_str(), "re");
+  if (pipe == nullptr) return std::nullopt;
+  std::string text;
+  std::array<char, 4096> part{};
+  while (const size_t count = std::fread(part.data(), 1, part.size(), pipe))
+    text.append(part.data(), count);
+  return ::pclose(pipe) == 0 ? std::optional(text) : std::nullopt;
+}
+
+std::optional<Interpreter> ask(const std::string& program) {
+  const auto answer = output_of(quoted(program) + " -c " + quoted(kQuestion));
+  if (!answer) return std::nullopt;
+  const auto json = nlohmann::json::parse(*answer, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  return Interpreter{.program = json.value("program", ""),
+                     .library = json.value("library", ""),
+                     .version = json.value("version", ""),
+                     .torch_version = json.value("torch_version", ""),
+                     .torch_commit = json.value("torch_commit", "")};
+}
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ExitCode::kConfig, "python", message);
+}
+
+bool has_linked_torch(const Interpreter& python) {
+  return python.torch_commit == linked_torch().commit;
+}
+
+void require_usable(const Interpreter& python) {
+  const LinkedTorch linked = linked_torch();
+  const std::string release = linked.version.substr(0, linked.version.find('+'));
+  if (python.torch_version.empty())
+    refuse(
+        fmt::format("{} (Python {}) has no torch: install torch=={} there, or name another "
+                    "interpreter with `python:` in the run file",
+                    python.program, python.version, release));
+  if (!has_linked_torch(python))
+    refuse(
+        fmt::format("{} has torch {} (commit {}), this program is linked to {} (commit {}): "
+                    "install torch=={} there, or name another interpreter with `python:`",
+                    python.program, python.torch_version, python.torch_commit.substr(0, 10),
+                    linked.version, linked.commit.substr(0, 10), release));
+  if (python.library.empty())
+    refuse(
+        fmt::format("{} (Python {}) has no shared library libpython, so that it cannot run "
+                    "inside this program: install one that has (Debian: libpython3-dev; pyenv: "
+                    "--enable-shared)",
+                    python.program, python.version));
+}
+
+/// .../lib/python3.11/site-packages/torch/lib/libtorch_cpu.so -> .../bin/python3
+std::string python_beside_torch() {
+  Dl_info library{};
+  if (::dladdr(reinterpret_cast<const void*>(&at::show_config), &library) == 0) return "";
+  fs::path folder = library.dli_fname;
+  for (int i = 0; i < 6; ++i) folder = folder.parent_path();
+  const fs::path program = folder / "bin" / "python3";
+  std::error_code ignored;
+  return fs::exists(program, ignored) ? program.string() : "";
+}
+
+/// What to try where nobody names one, in this order.
+std::vector<std::string> usual_programs() {
+  std::vector<std::string> programs;
+  if (const char* folder = std::getenv("VIRTUAL_ENV"); folder != nullptr && *folder != '\0')
+    return {(fs::path(folder) / "bin" / "python3").string()};
+  programs.emplace_back("python3");
+  if (const std::string beside = python_beside_torch(); !beside.empty()) programs.push_back(beside);
+  return programs;
+}
+
+}  // namespace
+
+LinkedTorch linked_torch() {
+  const std::string config = at::show_config();
+  const auto value_of = [&](const std::string& key) {
+    const size_t at = config.find(key + "=");
+    if (at == std::string::npos) return std::string();
+    const size_t begin = at + key.size() + 1;
+    return config.substr(begin, config.find_first_of(", \n", begin) - begin);
+  };
+  return {value_of("TORCH_VERSION"), value_of("COMMIT_SHA")};
+}
+
+Interpreter find_python(const std::string& wanted) {
+  const std::vector<std::string> programs =
+      wanted.empty() ? usual_programs() : std::vector<std::string>{wanted};
+  std::optional<Interpreter> first;
+  for (const std::string& program : programs) {
+    const auto python = ask(program);
+    if (python && has_linked_torch(*python) && !python->library.empty()) return *python;
+    if (python && !first) first = python;
+  }
+  if (!first)
+    refuse(
+        fmt::format("'{}' cannot be started: name a Python 3.10 or later with `python:` in the "
+                    "run file, or activate a virtual environment",
+                    programs.front()));
+  require_usable(*first);
+  return *first;
+}
+
+}  // namespace lockstep::python

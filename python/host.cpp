@@ -1,0 +1,130 @@
+#include "python/host.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+#include "python/find_python.h"
+#include "python/python_module.h"
+
+namespace lockstep::python {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kVariable = "LOCKSTEP_PYTHON_MODULE";
+
+struct Running {
+  const ModuleTable* table = nullptr;  ///< null: not started
+  std::string program;
+};
+Running& running() {
+  static Running one;
+  return one;
+}
+
+Error unavailable(const std::string& message) {
+  return {ExitCode::kUnavailable, "python", message};
+}
+
+std::string dl_error() {
+  const char* text = dlerror();
+  return text == nullptr ? "unknown reason" : text;
+}
+
+std::vector<fs::path> module_paths() {
+  if (const char* path = std::getenv(kVariable); path != nullptr && *path != '\0') return {path};
+  std::error_code fault;
+  const auto folder = fs::read_symlink("/proc/self/exe", fault).parent_path();
+  return {folder / kModuleFile, (folder / "../lib/lockstep").lexically_normal() / kModuleFile,
+          (folder / "../../lib/lockstep").lexically_normal() / kModuleFile};
+}
+
+fs::path find_module() {
+  std::vector<std::string> tried;
+  for (const fs::path& path : module_paths()) {
+    std::error_code ignored;
+    if (fs::is_regular_file(path, ignored)) return path;
+    tried.push_back(path.string());
+  }
+  throw unavailable(
+      fmt::format("Python code needs the module {}, and there is none at {}: build "
+                  "where Python's headers are (Debian: libpython3-dev), or name its "
+                  "path in {}",
+                  kModuleFile, fmt::join(tried, ", "), kVariable));
+}
+
+const ModuleTable& open_module(const fs::path& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr)
+    throw unavailable(fmt::format("cannot open {}: {}", path.string(), dl_error()));
+  const auto* table = static_cast<const ModuleTable*>(dlsym(library, kModuleSymbol));
+  if (table == nullptr)
+    throw unavailable(
+        fmt::format("{} is no Python module of Lockstep: {}", path.string(), dl_error()));
+  if (std::string_view(table->build_id) != LOCKSTEP_BUILD_ID)
+    throw unavailable(fmt::format("{} is of build '{}', this program of '{}': build both together",
+                                  path.string(), table->build_id, LOCKSTEP_BUILD_ID));
+  return *table;
+}
+
+/// What must be the same on all ranks, or is read when libraries load.
+void set_environment() {
+  ::setenv("PYTHONHASHSEED", "0", /*overwrite=*/0);
+  ::setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/0);  // numpy's, in the data set
+}
+
+}  // namespace
+
+bool is_running() { return running().table != nullptr; }
+
+void start(const std::string& wanted) {
+  static std::mutex mutex;
+  const std::scoped_lock lock(mutex);
+  if (is_running() && (wanted.empty() || wanted == running().program)) return;
+  const Interpreter python = find_python(wanted);
+  if (is_running()) {
+    if (python.program == running().program) return;
+    throw Error(ExitCode::kConfig, "python",
+                fmt::format("one process runs one Python: {} runs, {} is asked for too; name the "
+                            "same with `python:` everywhere",
+                            running().program, python.program));
+  }
+  const fs::path module = find_module();
+  set_environment();
+  if (dlopen(python.library.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
+    throw unavailable(fmt::format("cannot open {}: {}", python.library, dl_error()));
+  const ModuleTable& table = open_module(module);
+  const std::string fault =
+      table.start({.program = python.program, .glue_folder = module.parent_path().string()});
+  if (!fault.empty())
+    throw Error(ExitCode::kConfig, "python",
+                fmt::format("{} cannot be used: {}", python.program, fault));
+  running() = {&table, python.program};
+  log::info("python", fmt::format("Python {}, torch {}, {}", python.version, python.torch_version,
+                                  python.program));
+}
+
+Value call(const char* function, const List& arguments, ExitCode code) {
+  check(is_running(), "Python code runs after start()");
+  CallResult result = running().table->call(function, arguments);
+  if (!result.fault.empty()) throw Error(code, "python", result.fault);
+  return std::move(result.value);
+}
+
+void throw_pending_fault() {
+  if (!is_running()) return;
+  const std::string fault = running().table->pending_fault();
+  if (!fault.empty()) throw Error(ExitCode::kConfig, "python", fault);
+}
+
+void flush() {
+  if (is_running()) (void)running().table->call("flush", {});
+}
+
+}  // namespace lockstep::python

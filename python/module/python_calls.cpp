@@ -1,0 +1,105 @@
+#include "python/module/python_calls.h"
+
+#include <c10/core/TensorImpl.h>
+
+namespace lockstep::python {
+namespace {
+
+/// torch._C._wrap_tensor_impl: a Python tensor of a TensorImpl, of which it takes a reference over.
+Reference to_python(const at::Tensor& tensor) {
+  if (!tensor.defined()) return Reference::to(Py_None);
+  const Reference torch(PyImport_ImportModule("torch._C"));
+  if (!torch) return {};
+  c10::TensorImpl* owned = at::Tensor(tensor).unsafeReleaseTensorImpl();
+  const Reference capsule(PyCapsule_New(owned, nullptr, nullptr));
+  if (!capsule) return {};
+  return Reference(PyObject_CallMethod(torch.get(), "_wrap_tensor_impl", "O", capsule.get()));
+}
+
+Reference to_python(const List& list) {
+  Reference all(PyList_New(static_cast<Py_ssize_t>(list.size())));
+  for (size_t i = 0; all && i < list.size(); ++i) {
+    Reference item = to_python(list[i]);
+    if (!item) return {};
+    PyList_SetItem(all.get(), static_cast<Py_ssize_t>(i), item.release());
+  }
+  return all;
+}
+
+Reference to_python(const std::string& text) {
+  return Reference(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+}
+
+bool list_from(PyObject* sequence, Value* value) {
+  List list(static_cast<size_t>(PySequence_Size(sequence)));
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Reference item(PySequence_GetItem(sequence, static_cast<Py_ssize_t>(i)));
+    if (!item || !from_python(item.get(), &list[i])) return false;
+  }
+  *value = std::move(list);
+  return true;
+}
+
+/// `cdata`: torch.Tensor._cdata, the address of its TensorImpl.
+bool tensor_from(PyObject* cdata, Value* value) {
+  void* address = PyLong_AsVoidPtr(cdata);
+  if (address == nullptr) return false;
+  *value = at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(
+      static_cast<c10::TensorImpl*>(address)));
+  return true;
+}
+
+bool text_from(PyObject* object, Value* value) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(object, &size);
+  if (text == nullptr) return false;
+  *value = std::string(text, static_cast<size_t>(size));
+  return true;
+}
+
+void forget(void* object) {
+  const InterpreterLock lock;
+  Py_DecRef(static_cast<PyObject*>(object));
+}
+
+}  // namespace
+
+Reference to_python(const Value& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return Reference(PyBool_FromLong(*flag));
+  if (const auto* number = std::get_if<int64_t>(&value))
+    return Reference(PyLong_FromLongLong(*number));
+  if (const auto* number = std::get_if<double>(&value))
+    return Reference(PyFloat_FromDouble(*number));
+  if (const auto* text = std::get_if<std::string>(&value)) return to_python(*text);
+  if (const auto* tensor = std::get_if<at::Tensor>(&value)) return to_python(*tensor);
+  if (const auto* list = std::get_if<List>(&value)) return to_python(*list);
+  if (const auto* object = std::get_if<Object>(&value))
+    return Reference::to(static_cast<PyObject*>(object->get()));
+  return Reference::to(Py_None);
+}
+
+bool from_python(PyObject* object, Value* value) {
+  if (object == Py_None) {
+    *value = std::monostate();
+  } else if (PyBool_Check(object)) {
+    *value = object == Py_True;
+  } else if (PyLong_Check(object)) {
+    *value = static_cast<int64_t>(PyLong_AsLongLong(object));
+    return PyErr_Occurred() == nullptr;
+  } else if (PyFloat_Check(object)) {
+    *value = PyFloat_AsDouble(object);
+  } else if (PyUnicode_Check(object)) {
+    return text_from(object, value);
+  } else if (PyList_Check(object) || PyTuple_Check(object)) {
+    return list_from(object, value);
+  } else {
+    const Reference cdata(PyObject_GetAttrString(object, "_cdata"));
+    if (cdata && PyLong_Check(cdata.get())) return tensor_from(cdata.get(), value);
+    PyErr_Clear();
+    Py_IncRef(object);
+    *value = Object(object, forget);
+  }
+  return true;
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,56 @@
+#pragma once
+
+#define Py_LIMITED_API 0x030a0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <utility>
+
+#include "python/value.h"
+
+/// Python's objects in C++. All of it needs the interpreter's lock.
+namespace lockstep::python {
+
+/// Holds one reference.
+class Reference {
+ public:
+  Reference() = default;
+  /// Takes a reference over; null: Python has raised something.
+  explicit Reference(PyObject* owned) : object_(owned) {}
+  static Reference to(PyObject* borrowed) {
+    Py_XINCREF(borrowed);
+    return Reference(borrowed);
+  }
+  ~Reference() { Py_XDECREF(object_); }
+  Reference(Reference&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Reference& operator=(Reference&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+/// Holds the interpreter's lock, on any thread.
+class InterpreterLock {
+ public:
+  InterpreterLock() : state_(PyGILState_Ensure()) {}
+  ~InterpreterLock() { PyGILState_Release(state_); }
+  InterpreterLock(const InterpreterLock&) = delete;
+  InterpreterLock& operator=(const InterpreterLock&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+/// Null: Python has raised something, which is set.
+Reference to_python(const Value& value);
+/// False: Python has raised something, which is set.
+bool from_python(PyObject* object, Value* value);
+
+}  // namespace lockstep::python

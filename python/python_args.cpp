@@ -1,0 +1,57 @@
+#include "python/python_args.h"
+
+#include <yaml-cpp/yaml.h>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::python {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A plain scalar by YAML's rules as the run file has them; a quoted one is text.
+Json json_of_scalar(const YAML::Node& node) {
+  const std::string& text = node.Scalar();
+  if (node.Tag() == "!") return text;  // quoted
+  if (text.empty() || text == "~" || text == "null") return nullptr;
+  if (const auto flag = parse_bool(text)) return *flag;
+  if (const auto number = parse_integer(text)) return *number;
+  if (const auto number = parse_number(text)) return *number;
+  return text;
+}
+
+Json json_of(const YAML::Node& node) {
+  if (node.IsMap()) {
+    Json map = Json::object();
+    for (const auto& entry : node) map[entry.first.Scalar()] = json_of(entry.second);
+    return map;
+  }
+  if (node.IsSequence()) {
+    Json list = Json::array();
+    for (const auto& item : node) list.push_back(json_of(item));
+    return list;
+  }
+  return node.IsScalar() ? json_of_scalar(node) : Json(nullptr);
+}
+
+}  // namespace
+
+PythonArgs read_python_args(ConfigReader* in) {
+  PythonArgs all;
+  in->require("path");
+  in->require("name");
+  in->read("path", &all.path, "python: the .py file");
+  in->read("name", &all.name, "python: the class in it, or a function that makes the object");
+  const YAML::Node args = in->take("args", "map", "python: keyword arguments for it");
+  if (args.IsDefined() && !args.IsNull()) {
+    if (args.IsMap())
+      all.args = json_of(args).dump();
+    else
+      in->fault("args", "'" + in->path() + ".args' must be a map of keyword arguments");
+  }
+  in->read("python", &all.python,
+           "python: the interpreter; default the active virtual environment's, else python3, else "
+           "the one beside LibTorch");
+  return all;
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep::python {
+
+/// An object of the interpreter, kept alive from this side; copies share it.
+using Object = std::shared_ptr<void>;
+
+struct Value;
+using List = std::vector<Value>;
+
+/// What passes between C++ and Python: None, bool, int, float, str, a tensor (which shares memory
+/// with the other side), a list or tuple, any other object.
+struct Value
+    : std::variant<std::monostate, bool, int64_t, double, std::string, at::Tensor, List, Object> {
+  using variant::variant;
+
+  bool is_none() const { return std::holds_alternative<std::monostate>(*this); }
+  bool is_tensor() const { return std::holds_alternative<at::Tensor>(*this); }
+  /// Throw std::bad_variant_access if it is something else.
+  bool as_bool() const { return std::get<bool>(*this); }
+  int64_t as_int() const { return std::get<int64_t>(*this); }
+  const std::string& as_text() const { return std::get<std::string>(*this); }
+  const at::Tensor& as_tensor() const { return std::get<at::Tensor>(*this); }
+  const List& as_list() const { return std::get<List>(*this); }
+  const Object& as_object() const { return std::get<Object>(*this); }
+};
+
+}  // namespace lockstep::python
