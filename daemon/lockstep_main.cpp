@@ -13,6 +13,7 @@
 #include "daemon/config/version.h"
 #include "daemon/curves.h"
 #include "daemon/exports/export.h"
+#include "daemon/new_project/new_project.h"
 
 namespace {
 
@@ -26,6 +27,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep plan configs/digits.yaml --svg plan.svg
   lockstep plan configs/recipes/digits_prune.yaml --steps-per-epoch 23
   lockstep new recipe my_recipe.yaml
+  lockstep new project my_project --python
   lockstep curves runs/digits --svg curves.svg
   lockstep ckpt ls runs/digits/checkpoints
   lockstep ckpt show runs/digits/checkpoints --json
@@ -40,6 +42,7 @@ struct Tool {
   std::vector<std::string> sets;
   std::string file, second_file;
   std::string svg_file;
+  bool is_python = false;
   daemon::PlanOptions plan;
   int64_t steps_per_epoch = 0;
   checkpoint::InspectOptions inspect;
@@ -90,6 +93,11 @@ struct Tool {
     CLI::App* sub = parent->add_subcommand("recipe", "a commented recipe with the usual values");
     sub->add_option("OUT", file, "where it goes; it must not be there yet. Default: stdout");
     sub->callback([this] { command = [this] { return daemon::new_recipe_command(file); }; });
+    CLI::App* project = parent->add_subcommand(
+        "project", "a folder with a network and data of one's own, which trains at once");
+    project->add_option("DIR", file, "the folder; made if it is not there")->required();
+    project->add_flag("--python", is_python, "network and data in Python")->required();
+    project->callback([this] { command = [this] { return daemon::new_project_command(file); }; });
   }
 
   void add_curves() {

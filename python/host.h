@@ -14,7 +14,7 @@ namespace lockstep::python {
 void start(const std::string& wanted);
 bool is_running();
 
-/// Calls a function of lockstep_glue.py; from any thread, after start().
+/// Calls a function of lockstep_glue; from any thread, after start().
 ///
 /// What Python raises becomes Error(`code`) with its traceback, the place in the user's file first.
 Value call(const char* function, const List& arguments, ExitCode code);

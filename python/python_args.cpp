@@ -3,6 +3,8 @@
 #include <yaml-cpp/yaml.h>
 #include <nlohmann/json.hpp>
 
+#include "base/yaml/path_beside.h"
+
 namespace lockstep::python {
 namespace {
 
@@ -39,7 +41,8 @@ PythonArgs read_python_args(ConfigReader* in) {
   PythonArgs all;
   in->require("path");
   in->require("name");
-  in->read("path", &all.path, "python: the .py file");
+  in->read("path", &all.path, "python: the .py file; also looked for beside the run file");
+  all.path = path_beside(in->document(), all.path).string();
   in->read("name", &all.name, "python: the class in it, or a function that makes the object");
   const YAML::Node args = in->take("args", "map", "python: keyword arguments for it");
   if (args.IsDefined() && !args.IsNull()) {

@@ -10,7 +10,7 @@ namespace lockstep::python {
 
 struct StartOptions {
   std::string program;      ///< path of the interpreter: its virtual environment is honoured
-  std::string glue_folder;  ///< holds lockstep_glue.py
+  std::string glue_folder;  ///< holds lockstep_glue
 };
 
 /// What a call gives: `fault` is empty, or the traceback of what Python raised.
@@ -26,7 +26,7 @@ struct ModuleTable {
   /// what went wrong, or nothing.
   std::string (*start)(const StartOptions& options);
 
-  /// Calls a function of lockstep_glue.py. From any thread; never throws.
+  /// Calls a function of lockstep_glue. From any thread; never throws.
   CallResult (*call)(const char* function, const List& arguments);
 
   /// What Python raised below C++ code that was called from Python's own (a backward pass), with

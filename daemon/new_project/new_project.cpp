@@ -1,0 +1,58 @@
+#include "daemon/new_project/new_project.h"
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+
+// The files of this folder, put into the program by project_files.S
+extern "C" const char lockstep_net_py_begin[], lockstep_net_py_end[];
+extern "C" const char lockstep_data_py_begin[], lockstep_data_py_end[];
+extern "C" const char lockstep_run_yaml_begin[], lockstep_run_yaml_end[];
+extern "C" const char lockstep_recipe_yaml_begin[], lockstep_recipe_yaml_end[];
+
+namespace lockstep::daemon {
+namespace {
+
+struct ProjectFile {
+  const char* name;
+  std::string_view text;
+};
+
+std::string_view between(const char* begin, const char* end) {
+  return {begin, static_cast<size_t>(end - begin)};
+}
+
+std::array<ProjectFile, 4> project_files() {
+  return {{{"net.py", between(lockstep_net_py_begin, lockstep_net_py_end)},
+           {"data.py", between(lockstep_data_py_begin, lockstep_data_py_end)},
+           {"run.yaml", between(lockstep_run_yaml_begin, lockstep_run_yaml_end)},
+           {"recipe.yaml", between(lockstep_recipe_yaml_begin, lockstep_recipe_yaml_end)}}};
+}
+
+}  // namespace
+
+CommandResult new_project_command(const std::string& folder) {
+  const std::filesystem::path root = folder;
+  for (const ProjectFile& file : project_files()) {
+    std::error_code ignored;  // what cannot be looked at is refused by the write
+    if (std::filesystem::exists(root / file.name, ignored))
+      throw Error(ExitCode::kCannotCreate, "new",
+                  fmt::format("{} is there already: give another folder, or remove it first",
+                              (root / file.name).string()));
+  }
+  files::make_folders(root);
+  for (const ProjectFile& file : project_files())
+    files::write_atomically(root / file.name, std::string(file.text));
+  return {fmt::format("{0}: net.py, data.py, run.yaml and recipe.yaml\n"
+                      "  look at it:   lockstep check {0}/run.yaml\n"
+                      "  train it:     launch/mpirun.sh 2 lockstepd --config {0}/run.yaml\n",
+                      folder),
+          0};
+}
+
+}  // namespace lockstep::daemon

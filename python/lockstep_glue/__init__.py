@@ -1,0 +1,13 @@
+"""What Lockstep's workers do in Python: load a user's network and data set, call them, describe what they raise.
+
+C++ calls the functions below by name (python/host.h); users import nothing from here. Processes that read samples
+(`num_workers`) import it too.
+"""
+from .datasets import digest, make_dataset, read_samples
+from .faults import describe_fault, flush
+from .models import buffers_of, forward, make_model, move_buffers, own_loss, parameters_of, set_training, unlike_parameters
+from .workers import end_workers, read_samples_by_worker, start_workers
+
+__all__ = ["buffers_of", "describe_fault", "digest", "end_workers", "flush", "forward", "make_dataset", "make_model",
+           "move_buffers", "own_loss", "parameters_of", "read_samples", "read_samples_by_worker", "set_training",
+           "start_workers", "unlike_parameters"]
