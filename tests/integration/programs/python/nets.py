@@ -1,0 +1,81 @@
+"""Networks of python_test.py. NetOf... mistakes are named by what they do wrong."""
+import os
+import sys
+
+import torch
+from torch import nn
+
+
+class Plain(nn.Module):
+    """Two layers that share one weight, so that state_dict has a key more than there are parameters."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.first = nn.Linear(4, width)
+        self.second = nn.Linear(width, width)
+        self.third = nn.Linear(width, width)
+        self.third.weight = self.second.weight
+        self.classifier = nn.Linear(width, 3)
+
+    def forward(self, inputs):
+        return self.classifier(torch.tanh(self.third(torch.tanh(self.second(torch.tanh(self.first(inputs)))))))
+
+
+class Noisy(nn.Module):
+    """With all that a resume must not lose: dropout, batch normalisation, a buffer that is replaced."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.dropout = nn.Dropout(0.3)
+        self.classifier = nn.Linear(16, 3)
+        self.register_buffer("average", torch.zeros(16))
+
+    def forward(self, inputs):
+        values = self.norm(self.first(inputs))
+        if self.training:
+            self.average = 0.9 * self.average + 0.1 * values.detach().mean(0)
+        return self.classifier(self.dropout(torch.relu(values)))
+
+
+class OwnLoss(Plain):
+    def forward(self, inputs, targets=None):
+        logits = super().forward(inputs)
+        return logits if targets is None else (logits, nn.functional.cross_entropy(logits, targets))
+
+
+class Bad(Plain):
+    def __init__(self, fault=""):
+        super().__init__()
+        self.fault = fault
+        if fault == "dtype":
+            self.first.double()
+        if fault == "ranks" and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+            self.classifier = nn.Linear(8, 4)
+
+    def forward(self, inputs):
+        if self.fault == "raises":
+            raise ValueError("this forward fails")
+        if self.fault == "exits":
+            sys.exit(3)
+        if self.fault == "zero_grad":
+            self.zero_grad()
+        if self.fault == "assigns":
+            self.first.weight = nn.Parameter(self.first.weight.detach().clone())
+        if self.fault == "no_tensor":
+            return 3
+        logits = super().forward(inputs)
+        if self.fault == "backward":
+            logits = FailsBackward.apply(logits)
+        return logits[:, :2] if self.fault == "shape" else logits
+
+
+class FailsBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values):
+        return values * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise RuntimeError("this backward fails")

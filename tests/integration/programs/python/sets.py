@@ -1,0 +1,41 @@
+"""Data sets of python_test.py."""
+import os
+import random
+import signal
+
+import torch
+
+
+class Points:
+    """Three classes of points; with `noise`, random numbers of all kinds, which must not depend on who reads."""
+
+    num_classes = 3
+
+    def __init__(self, samples=200, noise=0.0, fault=""):
+        generator = torch.Generator().manual_seed(5)
+        self.inputs = torch.randn(samples, 4, generator=generator)
+        self.labels = (self.inputs[:, 0] > 0).long() + (self.inputs[:, 1] > 0.5).long()
+        self.noise, self.fault = noise, fault
+
+    def __len__(self):
+        return len(self.labels) + (7 if self.fault == "length" else 0)
+
+    def __getitem__(self, index):
+        if self.fault == "raises" and index == 77:
+            raise KeyError("no such point")
+        if self.fault == "killed" and index == 77:
+            os.kill(os.getpid(), signal.SIGKILL)
+        shape = 3 if self.fault == "ragged" and index == 77 else 4
+        label = 9 if self.fault == "class" and index == 77 else self.labels[index]
+        return self.inputs[index, :shape] + self.noise * (torch.randn(shape) + random.random()), label
+
+
+class Line:
+    """Values: y = 2 x - 1."""
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        x = index / 32 - 1
+        return torch.tensor([x, x * x, 0, 0]), [2 * x - 1, 0.0, 0.0]

@@ -1,0 +1,125 @@
+"""A network and a data set in Python: the losses of plain PyTorch, one end after a kill, weights that PyTorch loads, and what is
+said of mistakes."""
+import json
+import pathlib
+import subprocess
+import unittest
+
+from harness import BUILD, LOCKSTEP, SOURCE, LockstepTest
+
+FILES = pathlib.Path(__file__).parent / "programs" / "python"
+GLUE = BUILD / "lib" / "lockstep"
+PYTHON = SOURCE / ".venv" / "bin" / "python3"
+CONFIG = """version: 1.0.0
+run: {{name: python, seed: 17}}
+model: {{type: python, path: {files}/nets.py, name: {net}}}
+data:
+  train: {{type: python, path: {files}/sets.py, name: Points}}
+  eval: {{type: python, path: {files}/sets.py, name: Points}}
+  global_batch_size: 32
+  shuffle: false
+train: {{max_steps: 100}}
+optimizer: {{type: sgd, learning_rate: 0.2}}
+eval: {{every_epochs: 0}}
+checkpoint: {{save_checkpoints_steps: 1000}}
+summary: {{log_every: 1}}
+"""
+
+
+class Python(LockstepTest):
+    def config(self, net="Plain"):
+        path = self.folder / f"{net}.yaml"
+        path.write_text(CONFIG.format(files=FILES, net=net))
+        return path
+
+    def python(self, *arguments):
+        done = subprocess.run([PYTHON, *map(str, arguments)], capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_losses_are_those_of_plain_pytorch_on_any_number_of_ranks(self):
+        expected = [float(line) for line in self.python(FILES / "reference.py", GLUE, 100, 32, 0.2).split()]
+        self.assertLess(expected[-1], 0.7 * expected[0])
+        config = self.config()
+        for ranks in (1, 2, 4):
+            losses = [step["loss"] for step in self.train(ranks, config=config, run=f"ranks{ranks}").steps()]
+            self.assertEqual(len(losses), 100)
+            for ours, theirs in zip(losses, expected):
+                self.assertAlmostEqual(ours, theirs, delta=1e-6)
+        own = self.train(2, config=self.config("OwnLoss"), run="own", sets=["train.loss=own"])
+        for step, theirs in zip(own.steps(), expected):
+            self.assertAlmostEqual(step["loss"], theirs, delta=1e-6)
+        self.assertIsNone(own.summary()["eval"]["accuracy"])
+
+    def test_a_killed_run_goes_on_to_the_same_bits_and_pytorch_loads_its_weights(self):
+        recipe = self.recipe("version: 1.0.0\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0.0, end_epoch: 100.0}\n"
+                             "  - !GradualKSModifier {params: [first.weight], init_sparsity: 0.2, final_sparsity: 0.75, "
+                             "start_epoch: 1.0, end_epoch: 5.0, update_frequency: 1.0}\n")
+        sets = [recipe, "data.shuffle=true", "data.train.args={noise: 0.1}", "checkpoint.save_checkpoints_steps=20",
+                "train.max_steps=60", "sync.replica_check_every=10"]
+        config = self.config("Noisy")
+        unbroken = self.train(config=config, run="unbroken", sets=sets)
+        killed = self.start_faulty("kill", rank=1, step=45, config=config, run="killed", sets=sets).wait()
+        self.assertIn(killed.code, (137, 69), killed.log)
+        resumed = self.train(config=config, run="killed", sets=sets)
+        self.assertRegex(resumed.log, r"resuming from step (20|40) ")
+        for what in ("parameters_sha256", "eval", "sparsity"):
+            self.assertEqual(resumed.summary()[what], unbroken.summary()[what])
+        self.assertEqual(resumed.steps(), unbroken.steps())
+        file = self.folder / "noisy.safetensors"
+        self.tool("ckpt", "export", resumed.folder / "checkpoints", "-o", file)
+        state, loss = self.python(FILES / "load_state.py", GLUE, file, "Noisy").splitlines()
+        self.assertEqual(json.loads(state), {"missing": [], "unexpected": []})
+        self.assertAlmostEqual(float(loss), resumed.summary()["eval"]["loss"], delta=1e-5)
+        self.assertEqual(resumed.summary()["sparsity"], 0.75 * 64 / (64 + 48))
+
+    def test_workers_read_the_same_samples(self):
+        sets = ["data.train.args={noise: 0.1}", "train.max_steps=30", "data.shuffle=true"]
+        config = self.config()
+        alone = self.train(config=config, run="alone", sets=sets).summary()
+        workers = self.train(config=config, run="workers", sets=[*sets, "data.train.num_workers=2"]).summary()
+        self.assertEqual(workers["parameters_sha256"], alone["parameters_sha256"])
+        killed = self.start(config=config, run="killed", sets=[*sets, "data.train.num_workers=1",
+                                                              "data.train.args={fault: killed}"]).wait()
+        self.assertEqual(killed.code, 65, killed.log)
+        self.assertIn("a worker of the data set ended", killed.log)
+
+    def test_a_data_set_of_values_fits_a_line(self):
+        sets = ["data.train.name=Line", "data.eval.name=Line", "train.max_steps=300"]
+        summary = self.train(1, config=self.config(), sets=sets).summary()
+        self.assertLess(summary["eval"]["loss"], 0.02)
+        self.assertIsNone(summary["eval"]["accuracy"])
+
+    def test_a_new_project_trains(self):
+        folder = self.folder / "project"
+        self.assertIn("lockstep check", self.tool("new", "project", folder, "--python"))
+        self.assertIn(": ok", self.tool("check", folder / "run.yaml"))
+        run = self.train(config=folder / "run.yaml", sets=["train.max_steps=240"])
+        self.assertGreater(run.summary()["eval"]["accuracy"], 0.8)
+        refused = subprocess.run([LOCKSTEP, "new", "project", folder, "--python"], capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 73)
+
+    def test_a_run_without_python_code_loads_no_interpreter(self):
+        traced = subprocess.run(["strace", "-f", "-e", "trace=openat", "-o", self.folder / "calls", BUILD / "bin" / "lockstepd",
+                                 "--config", SOURCE / "configs" / "digits.yaml", "--set", "train.max_steps=1", "--set",
+                                 f"run.project_dir={self.folder}/run", "--set", "metrics.listen='127.0.0.1:0'"],
+                                capture_output=True, text=True, timeout=100, cwd=SOURCE)
+        self.assertEqual(traced.returncode, 0, traced.stderr)
+        opened = (self.folder / "calls").read_text()
+        self.assertIn("libtorch_cpu", opened)
+        self.assertNotIn("libpython", opened)
+
+    def refused(self, code, sets, text):
+        run = self.start(config=self.config("Bad"), sets=["checkpoint=off", *sets]).wait()
+        self.assertEqual(run.code, code, run.log)
+        self.assertRegex(run.log, text)
+
+    def test_a_fault_of_python_ends_all_ranks(self):
+        """The other mistakes are told in one process, by tests/python."""
+        self.refused(78, ["model.args={fault: raises}"], r"nets.py:\d+: ValueError: this forward fails\n")
+        self.refused(65, ["data.train.args={fault: raises}"], r"sets.py:\d+: sample 77 of Points, .*KeyError: 'no such point'")
+        self.refused(76, ["model.args={fault: ranks}"], r"classifier.weight")
+
+
+if __name__ == "__main__":
+    unittest.main()

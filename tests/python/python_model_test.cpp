@@ -1,0 +1,154 @@
+#include "python/python_model.h"
+
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "optim/flat_params.h"
+#include "python_files.h"
+
+namespace lockstep::python {
+namespace python_model_test {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+using tests::fault_of;
+using tests::python_args;
+
+model::ModelInputs inputs(int64_t seed = 17) {
+  return {.input_shape = {4}, .num_classes = 3, .seed = seed};
+}
+
+std::vector<std::string> names_of(const model::Model& net) {
+  std::vector<std::string> names;
+  for (const Param& param : net.params()) names.push_back(param.name);
+  return names;
+}
+
+TEST(PythonModel, HasTheParametersOfStateDictAndTiedOnesOnce) {
+  const PythonModel net(python_args("nets.py", "Plain"), inputs());
+  EXPECT_THAT(names_of(net),
+              ElementsAre("first.weight", "first.bias", "second.weight", "second.bias",
+                          "third.bias", "classifier.weight", "classifier.bias"));
+  EXPECT_TRUE(net.params()[0].prunable && net.params()[0].decayed);
+  EXPECT_FALSE(net.params()[1].prunable || net.params()[1].decayed);
+  EXPECT_EQ(net.layers().size(), 3U);
+}
+
+TEST(PythonModel, IsBuiltFromTheSeedAlone) {
+  const PythonModel a(python_args("nets.py", "Plain"), inputs(1)),
+      b(python_args("nets.py", "Plain"), inputs(1)), c(python_args("nets.py", "Plain"), inputs(2));
+  EXPECT_TRUE(at::equal(a.params()[0].tensor, b.params()[0].tensor));
+  EXPECT_FALSE(at::equal(a.params()[0].tensor, c.params()[0].tensor));
+}
+
+TEST(PythonModel, ComputesWithTheFlatBuffersAndGivesThemItsGradients) {
+  PythonModel net(python_args("nets.py", "Plain"), inputs());
+  const at::Tensor points_BX = at::ones({5, 4});
+  const at::Tensor before_BC = net.forward(points_BX).detach();
+  optim::FlatParams flat(net.params(), {{0, 2, 5}, {1, 3, 4, 6}}, at::kCPU);
+  EXPECT_TRUE(at::equal(net.forward(points_BX), before_BC));
+  net.forward(points_BX).sum().backward();
+  net.after_backward();
+  flat.require_views();
+  EXPECT_GT(flat.buffers()[0].grads_E.abs().sum().item<double>(), 0);
+  flat.buffers()[0].values_E.zero_();
+  flat.buffers()[1].values_E.zero_();
+  EXPECT_TRUE(at::equal(net.forward(points_BX), at::zeros({5, 3})));
+}
+
+TEST(PythonModel, DropsByStepAndPlaceAlone) {
+  PythonModel net(python_args("nets.py", "Noisy"), inputs());
+  const at::Tensor points_BX = at::rand({6, 4});
+  const auto at_step = [&](int64_t step, int64_t first) {
+    net.begin_forward({.step = step, .first_sample = first});
+    return net.forward(points_BX).detach();
+  };
+  const at::Tensor once = at_step(3, 0);
+  EXPECT_FALSE(at::equal(at_step(4, 0), once));
+  EXPECT_FALSE(at::equal(at_step(3, 6), once));
+  EXPECT_TRUE(at::equal(at_step(3, 0), once));
+  net.set_training(false);
+  EXPECT_TRUE(at::equal(at_step(3, 0), at_step(4, 0)));
+}
+
+TEST(PythonModel, LooksItsBuffersUpAnew) {
+  PythonModel net(python_args("nets.py", "Noisy"), inputs());
+  ASSERT_EQ(net.buffers().size(), 4U);
+  EXPECT_EQ(net.buffers()[0].name, "average");
+  (void)net.forward(at::ones({6, 4}));  // puts another tensor in its place
+  EXPECT_GT(net.buffers()[0].tensor.abs().sum().item<double>(), 0);
+  EXPECT_TRUE(net.buffers()[0].moved_by_forward);
+}
+
+TEST(PythonModel, TellsWhatCannotBeBuilt) {
+  const auto built = [](const PythonArgs& args) {
+    return fault_of([&] { PythonModel net(args, inputs()); });
+  };
+  EXPECT_THAT(
+      built(python_args("nets.py", "Bad", R"({"fault": "dtype"})")),
+      AllOf(StartsWith("78 "), HasSubstr("nets.py: parameter first.weight is torch.float64")));
+  EXPECT_THAT(built(python_args("nets.py", "Plane")),
+              AllOf(StartsWith("78 "),
+                    HasSubstr("has no 'Plane', which 'model.name' asks for; it has Plain")));
+  EXPECT_THAT(built(python_args("nets.py", "Bad", R"({"widht": 3})")),
+              AllOf(StartsWith("78 "), HasSubstr("nets.py: Bad(widht=3), as 'model.args' says: ")));
+  EXPECT_THAT(
+      built(python_args("none.py", "Net")),
+      AllOf(StartsWith("78 "), HasSubstr("none.py: no such file, which 'model.path' names")));
+  EXPECT_THAT(
+      built(python_args("sets.py", "Points")),
+      AllOf(StartsWith("78 "), HasSubstr("Points(...) gives Points, not a torch.nn.Module")));
+  PythonArgs other = python_args("nets.py", "Plain");
+  other.python = "/nowhere/python";
+  EXPECT_THAT(built(other),
+              AllOf(StartsWith("78 "), HasSubstr("'/nowhere/python' cannot be started")));
+  const std::string broken = testing::TempDir() + "lockstep_broken.py";
+  std::ofstream(broken) << "class Net\n    pass\n";
+  other = python_args("nets.py", "Net");
+  other.path = broken;
+  EXPECT_THAT(built(other),
+              AllOf(StartsWith("78 "), HasSubstr("lockstep_broken.py:1: SyntaxError")));
+}
+
+/// One step of the network with this fault.
+std::string trained(const std::string& fault) {
+  return fault_of([&] {
+    PythonModel net(python_args("nets.py", "Bad", R"({"fault": ")" + fault + R"("})"), inputs());
+    const optim::FlatParams flat(net.params(), {{0, 2, 5}, {1, 3, 4, 6}}, at::kCPU);
+    const at::Tensor loss = net.forward(at::ones({5, 4})).sum();
+    try {
+      loss.backward();
+    } catch (const std::exception&) {
+      net.after_backward();
+      throw;
+    }
+    net.after_backward();
+    flat.require_views();
+  });
+}
+
+TEST(PythonModel, TellsWhatItsCodeDoesWrong) {
+  EXPECT_EQ(trained(""), "nothing");
+  EXPECT_THAT(trained("raises"),
+              AllOf(StartsWith("78 "), HasSubstr("ValueError: this forward fails\n"),
+                    HasSubstr("nets.py\", line ")));
+  EXPECT_THAT(trained("exits"), AllOf(StartsWith("78 "), HasSubstr("SystemExit: 3")));
+  EXPECT_THAT(trained("zero_grad"),
+              AllOf(StartsWith("78 "), HasSubstr("put other memory in the place of ")));
+  EXPECT_THAT(
+      trained("assigns"),
+      AllOf(StartsWith("78 "), HasSubstr("put another tensor in the place of first.weight")));
+  EXPECT_THAT(trained("no_tensor"),
+              AllOf(StartsWith("78 "), HasSubstr("Bad.forward returns int, not a tensor")));
+  EXPECT_THAT(trained("backward"),
+              AllOf(StartsWith("78 "), HasSubstr("RuntimeError: this backward fails")));
+  EXPECT_EQ(trained(""), "nothing");  // nothing of that is left in the interpreter
+}
+
+}  // namespace python_model_test
+}  // namespace lockstep::python
