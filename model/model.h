@@ -37,6 +37,9 @@ class Model {
 
   /// Before each forward pass of training.
   virtual void begin_forward(const ForwardPass& /*pass*/) {}
+  /// The network as a TorchScript archive, in evaluation; empty where network() says what it is.
+  virtual std::string torchscript_archive() const { return ""; }
+
   /// Whether its passes run code that is not Lockstep's, which may do what these do not.
   virtual bool runs_user_code() const { return false; }
   /// After each backward pass; throws what user code of the network raised in it.

@@ -1,15 +1,13 @@
 #include "python/python_model.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
-#include "base/random.h"
+#include "model/user_network.h"
 #include "python/host.h"
 
 namespace lockstep::python {
 namespace {
 
-constexpr int64_t kForwardStream = 11;
 constexpr int64_t kCheckedBackwards = 3;  // of the first steps; later, saves look
 
 Value list_of(const std::vector<int64_t>& numbers) { return List(numbers.begin(), numbers.end()); }
@@ -28,15 +26,9 @@ PythonModel::PythonModel(const PythonArgs& args, const model::ModelInputs& data)
                 .as_object();
   const Value rows = call_model("parameters_of", {module_});
   for (const Value& row : rows.as_list()) {
-    const List& fields = row.as_list();  // name, tensor, prunable, decayed
-    if (fields[2].as_bool())
-      table_.layers.push_back(
-          {.name = fields[0].as_text().substr(0, fields[0].as_text().rfind('.')),
-           .weight_param = static_cast<int64_t>(table_.params.size())});
-    table_.params.push_back({.name = fields[0].as_text(),
-                             .tensor = fields[1].as_tensor(),
-                             .prunable = fields[2].as_bool(),
-                             .decayed = fields[3].as_bool()});
+    const List& fields = row.as_list();  // name, tensor, class of its module
+    model::add_param(args.path, fields[0].as_text(), fields[1].as_tensor(), fields[2].as_text(),
+                     &table_);
   }
   if (table_.params.empty())
     throw Error(ExitCode::kConfig, "python",
@@ -52,10 +44,7 @@ at::Tensor PythonModel::own_loss(const at::Tensor& inputs_BX, const at::Tensor& 
 }
 
 void PythonModel::begin_forward(const model::ForwardPass& pass) {
-  const CounterRandom random{seed_, kForwardStream, pass.step};
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::scoped_lock lock(generator.mutex());
-  generator.set_current_seed(random.bits(static_cast<uint64_t>(pass.first_sample)));
+  model::seed_default_generator(seed_, pass);
 }
 
 void PythonModel::set_training(bool training) {

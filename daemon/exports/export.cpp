@@ -84,10 +84,30 @@ std::vector<TensorForm> forms_of(const PortableNetwork& network, const ExportOpt
   return forms;
 }
 
+/// A network that came as TorchScript goes as TorchScript, with its new weights.
+Written write_archive(const SavedModel& saved, const std::string& bytes,
+                      const ExportOptions& options) {
+  if (!saved.layers.empty())
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("{}: a quantized network of type torchscript has no form as "
+                            "TorchScript; --format safetensors has one",
+                            saved.prefix));
+  files::write_atomically(options.out_file, bytes);
+  Written written{.file = options.out_file, .num_bytes = static_cast<int64_t>(bytes.size())};
+  for (const auto& [name, param] : saved.params)
+    written.tensors.push_back(form_of(name, param.values));
+  written.text =
+      fmt::format("{}: {} bytes, TorchScript, in evaluation\n", options.out_file, bytes.size());
+  return written;
+}
+
 /// One file in which the network itself stands: torchscript, onnx.
 Written write_network(const SavedModel& saved, const SavedNetwork& network,
                       const ExportOptions& options) {
   if (options.quantize) require_quantized(saved);
+  if (options.format == ExportFormat::kTorchScript)
+    if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty())
+      return write_archive(saved, bytes, options);
   PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
   add_quantization(saved, &forward);
   forward.facts = {{"producer", "lockstep " + version_facts().version},

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/yaml/yaml_document.h"
 #include "model/networks/model_table.h"
+#include "python/add_types.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -59,6 +60,7 @@ std::string model_section(const SavedModel& saved) {
 }
 
 model::ModelOptions options_of(const SavedModel& saved) {
+  python::add_types();
   Diagnostics faults;
   const YamlDocument document = YamlDocument::parse("settings", model_section(saved), &faults);
   const model::ModelOptions options =

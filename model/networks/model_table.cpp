@@ -6,6 +6,7 @@
 #include "model/networks/cnn.h"
 #include "model/networks/digits_net.h"
 #include "model/networks/mlp.h"
+#include "model/networks/torchscript_model.h"
 
 namespace lockstep::model {
 
@@ -21,6 +22,7 @@ NamedTable<ModelType>& model_types() {
     own.add(digits_net_type());
     own.add(mlp_type());
     own.add(cnn_type());
+    own.add(torchscript_type());
     return own;
   }();
   return types;

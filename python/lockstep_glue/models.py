@@ -6,9 +6,6 @@ import sys
 from .faults import Fault, make
 from .torch_import import torch
 
-PRUNABLE = ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Bilinear")
-UNDECAYED = ("Norm", "Embedding")  # in a module's class name
-
 
 def seed_all(seed):
     random.seed(seed)
@@ -24,7 +21,6 @@ def make_model(path, name, args, seed, input_shape, is_tokens):
     if not isinstance(model, torch.nn.Module):
         raise Fault(f"{path}: {name}(...) gives {type(model).__name__}, not a torch.nn.Module")
     build_lazy_parameters(model, input_shape, is_tokens)
-    require_float32(model, path)
     model.train()
     return model
 
@@ -38,32 +34,14 @@ def build_lazy_parameters(model, input_shape, is_tokens):
         model(torch.zeros([2, *input_shape], dtype=torch.int64 if is_tokens else torch.float32))
 
 
-def require_float32(model, path):
-    for name, parameter in model.named_parameters():
-        if parameter.dtype != torch.float32:
-            raise Fault(f"{path}: parameter {name} is {parameter.dtype}: weights are float32 here; "
-                        "`train.precision` of the run file says in which type layers compute")
-        if parameter.device.type != "cpu":
-            raise Fault(f"{path}: parameter {name} is on {parameter.device}: build the network on the CPU, "
-                        "Lockstep moves it to the device of the run")
-
-
 def owner_of(model, parameter_name):
     return model.get_submodule(parameter_name.rpartition(".")[0])
 
 
 def parameters_of(model):
-    """[name, tensor, prunable, decayed] of each that is trained, in the module's order; tied ones once."""
-    rows = []
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        kind = type(owner_of(model, name)).__name__
-        is_weight = parameter.dim() >= 2 and name.rpartition(".")[2] != "bias"
-        prunable = is_weight and any(kind == layer or kind.endswith(layer) for layer in PRUNABLE)
-        decayed = is_weight and not any(word in kind for word in UNDECAYED)
-        rows.append([name, parameter, prunable, decayed])
-    return rows
+    """[name, tensor, class of its module] of each that is trained, in the module's order; tied ones once."""
+    return [[name, parameter, type(owner_of(model, name)).__name__] for name, parameter in model.named_parameters()
+            if parameter.requires_grad]
 
 
 def buffers_of(model):

@@ -89,9 +89,8 @@ TEST(PythonModel, TellsWhatCannotBeBuilt) {
   const auto built = [](const PythonArgs& args) {
     return fault_of([&] { PythonModel net(args, inputs()); });
   };
-  EXPECT_THAT(
-      built(python_args("nets.py", "Bad", R"({"fault": "dtype"})")),
-      AllOf(StartsWith("78 "), HasSubstr("nets.py: parameter first.weight is torch.float64")));
+  EXPECT_THAT(built(python_args("nets.py", "Bad", R"({"fault": "dtype"})")),
+              AllOf(StartsWith("78 "), HasSubstr("nets.py: parameter first.weight is Double")));
   EXPECT_THAT(built(python_args("nets.py", "Plane")),
               AllOf(StartsWith("78 "),
                     HasSubstr("has no 'Plane', which 'model.name' asks for; it has Plain")));

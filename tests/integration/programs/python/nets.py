@@ -79,3 +79,33 @@ class FailsBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         raise RuntimeError("this backward fails")
+
+
+class Layers(nn.Module):
+    """Lockstep's own mlp {layers: [4, 8, 3], activation: tanh}, by its names."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 8), nn.Linear(8, 3)])
+
+    def forward(self, inputs):
+        values = inputs
+        for i, layer in enumerate(self.layers):
+            values = layer(values if i == 0 else torch.tanh(values))
+        return values
+
+
+class LeNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, 3, padding=1)
+        self.norm = nn.BatchNorm2d(6)
+        self.conv2 = nn.Conv2d(6, 16, 3)
+        self.hidden = nn.Linear(16, 32)
+        self.dropout = nn.Dropout(0.2)
+        self.classifier = nn.Linear(32, 10)
+
+    def forward(self, images):
+        values = nn.functional.max_pool2d(torch.relu(self.norm(self.conv1(images))), 2)
+        values = nn.functional.max_pool2d(torch.relu(self.conv2(values)), 2)
+        return self.classifier(self.dropout(torch.relu(self.hidden(values.flatten(1)))))

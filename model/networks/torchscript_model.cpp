@@ -1,0 +1,137 @@
+#include "model/networks/torchscript_model.h"
+
+#include <filesystem>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include "base/error.h"
+#include "base/yaml/path_beside.h"
+#include "model/user_network.h"
+
+namespace lockstep::model {
+
+struct TorchScriptModel::Loaded {
+  torch::jit::Module module;
+};
+
+namespace {
+
+/// LibTorch's words without its C++ stack.
+std::string words_of(const c10::Error& fault) {
+  const std::string text = fault.what_without_backtrace();
+  return text.substr(0, text.find("\nException raised from"));
+}
+
+torch::jit::Module load(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored))
+    throw Error(ExitCode::kInputMissing, "model",
+                fmt::format("{}: no such file, which 'model.path' names", path));
+  try {
+    return torch::jit::load(path, at::kCPU);
+  } catch (const c10::Error& fault) {
+    throw Error(ExitCode::kConfig, "model",
+                fmt::format("{}: LibTorch cannot load it as TorchScript: {}; save it with "
+                            "torch.jit.script(net).save(...)",
+                            path, words_of(fault)));
+  }
+}
+
+/// Conv2d of __torch__.torch.nn.modules.conv.Conv2d; a number that mangles it is left out.
+std::string class_of(const torch::jit::Module& module) {
+  const auto name = module.type()->name();
+  return name ? name->name() : "";
+}
+
+/// The module that holds a parameter of this name.
+torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) {
+  size_t begin = 0;
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
+    module = module.attr(name.substr(begin, dot - begin)).toModule();
+    begin = dot + 1;
+  }
+  return module;
+}
+
+}  // namespace
+
+TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& data)
+    : loaded_(new Loaded{load(path)}), path_(path), seed_(data.seed) {
+  // Its executor would compile other code after the first runs, with other bits: a resumed run
+  // would not be the same.
+  torch::jit::setGraphExecutorOptimize(false);
+  loaded_->module.train();
+  for (const auto& parameter : loaded_->module.named_parameters()) {
+    if (parameter.value.requires_grad())
+      add_param(path, parameter.name, parameter.value,
+                class_of(owner_of(loaded_->module, parameter.name)), &table_);
+    else
+      table_.buffers.push_back({.name = parameter.name, .tensor = parameter.value});
+  }
+  for (const auto& buffer : loaded_->module.named_buffers())
+    table_.buffers.push_back(
+        {.name = buffer.name, .tensor = buffer.value, .moved_by_forward = true});
+  if (table_.params.empty())
+    throw Error(ExitCode::kConfig, "model",
+                fmt::format("{}: has no parameter that is trained: was it frozen, or saved by "
+                            "torch.jit.freeze?",
+                            path));
+}
+
+TorchScriptModel::~TorchScriptModel() = default;
+
+at::Tensor TorchScriptModel::forward(const at::Tensor& inputs_BX) {
+  try {
+    const c10::IValue outputs = loaded_->module.forward({inputs_BX});
+    if (outputs.isTensor()) return outputs.toTensor();
+    throw Error(ExitCode::kConfig, "model",
+                fmt::format("{}: its forward returns {}, not a tensor", path_, outputs.tagKind()));
+  } catch (const c10::Error& fault) {
+    throw Error(ExitCode::kConfig, "model",
+                fmt::format("{}: its forward fails: {}", path_, words_of(fault)));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& fault) {
+    throw Error(ExitCode::kConfig, "model",
+                fmt::format("{}: its forward fails: {}", path_, fault.what()));
+  }
+}
+
+void TorchScriptModel::begin_forward(const ForwardPass& pass) {
+  seed_default_generator(seed_, pass);
+}
+
+void TorchScriptModel::set_training(bool training) {
+  Model::set_training(training);
+  loaded_->module.train(training);
+}
+
+void TorchScriptModel::move_buffers_to(at::Device device) {
+  if (device.is_cpu()) return;
+  for (Buffer& buffer : table_.buffers) buffer.tensor.set_data(buffer.tensor.to(device));
+}
+
+std::string TorchScriptModel::torchscript_archive() const {
+  std::ostringstream bytes;
+  loaded_->module.save(bytes);
+  return std::move(bytes).str();
+}
+
+ModelType torchscript_type() {
+  return {"torchscript", [](ConfigReader* in) -> MakeModel {
+            std::string path;
+            in->require("path");
+            in->read("path", &path,
+                     "torchscript: the archive; also looked for beside the run file");
+            path = path_beside(in->document(), path).string();
+            return [path](const ModelInputs& data) {
+              return std::make_unique<TorchScriptModel>(path, data);
+            };
+          }};
+}
+
+}  // namespace lockstep::model

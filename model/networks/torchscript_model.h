@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "model/model.h"
+#include "model/networks/model_table.h"
+
+namespace lockstep::model {
+
+/// `model: {type: torchscript}`: a module that Python saved with torch.jit.save, scripted or traced
+/// in training mode. It trains, is pruned and saved as networks of Lockstep's own; names are those
+/// of state_dict(). Buffers that its forward moves, as batch normalisation does, are made equal on
+/// all ranks after each step.
+class TorchScriptModel final : public Model {
+ public:
+  /// Throws Error(kInputMissing) without a file; Error(kConfig) with LibTorch's words if it is no
+  /// such archive, calls an operator that LibTorch does not know, or has no parameter that is
+  /// trained.
+  TorchScriptModel(const std::string& path, const ModelInputs& data);
+  ~TorchScriptModel() override;
+
+  at::Tensor forward(const at::Tensor& inputs_BX) override;
+  void begin_forward(const ForwardPass& pass) override;
+  void set_training(bool training) override;
+  void move_buffers_to(at::Device device) override;
+  bool runs_user_code() const override { return true; }
+  std::string torchscript_archive() const override;
+
+ private:
+  struct Loaded;  ///< torch::jit::Module, whose header takes seconds to read
+  std::unique_ptr<Loaded> loaded_;
+  std::string path_;
+  int64_t seed_;
+};
+
+ModelType torchscript_type();
+
+}  // namespace lockstep::model

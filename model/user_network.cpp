@@ -1,0 +1,65 @@
+#include "model/user_network.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <string_view>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace lockstep::model {
+namespace {
+
+constexpr int64_t kForwardStream = 11;
+constexpr std::array<std::string_view, 8> kPrunable = {
+    "Linear",          "Conv1d",          "Conv2d",          "Conv3d",
+    "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Bilinear"};
+
+bool holds(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+void seed_default_generator(int64_t seed, const ForwardPass& pass) {
+  const CounterRandom random{seed, kForwardStream, pass.step};
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::scoped_lock lock(generator.mutex());
+  generator.set_current_seed(random.bits(static_cast<uint64_t>(pass.first_sample)));
+}
+
+ParamUse use_of(const std::string& name, int64_t num_dims, const std::string& module_class) {
+  const bool is_weight = num_dims >= 2 && !name.ends_with(".bias");
+  const bool is_layer = std::any_of(kPrunable.begin(), kPrunable.end(), [&](std::string_view end) {
+    return module_class.ends_with(end);
+  });
+  return {
+      .prunable = is_weight && is_layer,
+      .decayed = is_weight && !holds(module_class, "Norm") && !holds(module_class, "Embedding")};
+}
+
+void add_param(const std::string& file, const std::string& name, const at::Tensor& tensor,
+               const std::string& module_class, LayerTable* table) {
+  const auto refuse = [&](const std::string& what, const char* way_out) {
+    throw Error(ExitCode::kConfig, "model",
+                fmt::format("{}: parameter {} is {}: {}", file, name, what, way_out));
+  };
+  if (tensor.scalar_type() != at::kFloat)
+    refuse(toString(tensor.scalar_type()),
+           "weights are Float (float32) here; train.precision says in which type layers compute");
+  if (!tensor.device().is_cpu())
+    refuse("on " + tensor.device().str(),
+           "build the network on the CPU, Lockstep moves it to the device of the run");
+  const ParamUse use = use_of(name, tensor.dim(), module_class);
+  if (use.prunable)
+    table->layers.push_back({.name = name.substr(0, name.rfind('.')),
+                             .weight_param = static_cast<int64_t>(table->params.size())});
+  table->params.push_back(
+      {.name = name, .tensor = tensor, .prunable = use.prunable, .decayed = use.decayed});
+}
+
+}  // namespace lockstep::model

@@ -1,0 +1,91 @@
+"""Networks that come as TorchScript: trained, pruned, stopped, exported; one network in three forms; archives that are none."""
+import json
+import pathlib
+import struct
+import subprocess
+import unittest
+
+from harness import BUILD, DIGITS, SOURCE, LockstepTest
+
+FILES = pathlib.Path(__file__).parent / "programs" / "python"
+GLUE = BUILD / "lib" / "lockstep"
+PYTHON = SOURCE / ".venv" / "bin" / "python3"
+PRUNING = """version: 1.0.0
+modifiers:
+  - !EpochRangeModifier {start_epoch: 0.0, end_epoch: 8.0}
+  - !GradualKSModifier {params: __ALL__, init_sparsity: 0.1, final_sparsity: 0.8, start_epoch: 1.0, end_epoch: 5.0, update_frequency: 1.0}
+"""
+
+
+class TorchScript(LockstepTest):
+    def script(self, *arguments):
+        done = subprocess.run([PYTHON, FILES / "script.py", GLUE, *map(str, arguments)], capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def saved(self, name):
+        file = self.folder / f"{name}.pt"
+        self.script("save", name, file)
+        return file
+
+    def test_a_lenet_of_python_is_pruned_and_goes_back(self):
+        sets = [f"model={{type: torchscript, path: {self.saved('LeNet')}}}", self.recipe(PRUNING), "optimizer={type: adam, learning_rate: 0.01}",
+                "checkpoint.save_checkpoints_steps=30", "sync.replica_check_every=10"]
+        unbroken = self.train(run="unbroken", sets=sets)
+        self.assertGreater(unbroken.summary()["eval"]["accuracy"], 0.75)
+        killed = self.start_faulty("kill", rank=1, step=50, run="killed", sets=sets).wait()
+        self.assertIn(killed.code, (137, 69), killed.log)
+        resumed = self.train(run="killed", sets=sets)
+        self.assertEqual(resumed.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+        self.assertEqual(resumed.summary()["eval"], unbroken.summary()["eval"])
+        exported, weights = self.folder / "lenet.pt", self.folder / "lenet.safetensors"
+        self.tool("ckpt", "export", resumed.folder / "checkpoints", "--format", "torchscript", "-o", exported)
+        self.tool("ckpt", "export", resumed.folder / "checkpoints", "-o", weights)
+        back = json.loads(self.script("run", exported))
+        self.assertFalse(back["training"])
+        num_weights = 6 * 9 + 16 * 6 * 9 + 16 * 32 + 32 * 10
+        self.assertAlmostEqual(back["zeros"], 0.8 * num_weights, delta=4)
+        data = weights.read_bytes()
+        end = 8 + struct.unpack("<Q", data[:8])[0]
+        for name, entry in json.loads(data[8:end]).items():
+            if name != "__metadata__" and entry["dtype"] == "F32":
+                values = struct.unpack(f"<{(entry['data_offsets'][1] - entry['data_offsets'][0]) // 4}f", data[end:][slice(*entry["data_offsets"])])
+                self.assertEqual(list(values), back["weights"][name], name)
+
+    def test_one_network_in_three_forms_has_the_same_losses(self):
+        config = self.folder / "run.yaml"
+        config.write_text(f"""version: 1.0.0
+run: {{name: three}}
+model: {{type: mlp, layers: [4, 8, 3], activation: tanh}}
+data:
+  train: {{type: python, path: {FILES}/sets.py, name: Points}}
+  global_batch_size: 32
+train: {{max_steps: 100}}
+optimizer: {{type: momentum, learning_rate: 0.1}}
+summary: {{log_every: 1}}
+""")
+        start = self.train(1, config=config, run="start", sets=["train.max_steps=1", "optimizer.learning_rate=1e-30"])
+        warm = f"checkpoint.warm_start_ckpt={start.folder / 'checkpoints'}"
+        forms = {"cpp": [], "python": [f"model={{type: python, path: {FILES}/nets.py, name: Layers}}"],
+                 "torchscript": [f"model={{type: torchscript, path: {self.saved('Layers')}}}"]}
+        losses = {name: [step["loss"] for step in self.train(2, config=config, run=name, sets=[warm, *sets]).steps()]
+                  for name, sets in forms.items()}
+        self.assertLess(losses["cpp"][-1], 0.8 * losses["cpp"][0])
+        for name in ("python", "torchscript"):
+            for ours, theirs in zip(losses[name], losses["cpp"], strict=True):
+                self.assertAlmostEqual(ours, theirs, delta=1e-6)
+
+    def test_archives_that_are_none(self):
+        cut = self.folder / "cut.pt"
+        cut.write_bytes(self.saved("Layers").read_bytes()[:1000])
+        for path, code, text in ((cut, 78, "cut.pt: LibTorch cannot load it as TorchScript: "),
+                                 (DIGITS, 78, "digits.yaml: LibTorch cannot load it as TorchScript: "),
+                                 ("/nowhere/net.pt", 66, "/nowhere/net.pt: no such file, which 'model.path' names"),
+                                 (self.saved("Layers"), 78, "Layers.pt: its forward fails: ")):
+            run = self.start(2, sets=[f"model={{type: torchscript, path: {path}}}", "checkpoint=off"]).wait()
+            self.assertEqual(run.code, code, run.log)
+            self.assertIn(text, run.log)
+
+
+if __name__ == "__main__":
+    unittest.main()
