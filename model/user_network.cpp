@@ -55,9 +55,6 @@ void add_param(const std::string& file, const std::string& name, const at::Tenso
     refuse("on " + tensor.device().str(),
            "build the network on the CPU, Lockstep moves it to the device of the run");
   const ParamUse use = use_of(name, tensor.dim(), module_class);
-  if (use.prunable)
-    table->layers.push_back({.name = name.substr(0, name.rfind('.')),
-                             .weight_param = static_cast<int64_t>(table->params.size())});
   table->params.push_back(
       {.name = name, .tensor = tensor, .prunable = use.prunable, .decayed = use.decayed});
 }

@@ -20,8 +20,8 @@ struct ParamUse {
 };
 ParamUse use_of(const std::string& name, int64_t num_dims, const std::string& module_class);
 
-/// Enters a trained parameter in the table, and its layer if it can be pruned. Throws
-/// Error(kConfig) unless it is float32 on the CPU; `file` is named.
+/// Enters a trained parameter in the table. Throws Error(kConfig) unless it is float32 on the CPU;
+/// `file` is named. Layers are not entered: none of them calls a LayerHook.
 void add_param(const std::string& file, const std::string& name, const at::Tensor& tensor,
                const std::string& module_class, LayerTable* table);
 
