@@ -60,7 +60,10 @@ void every_signal() {
 /// In main(), as a program of one's own does, where nobody catches.
 void add_rows(const std::string& action) {
   if (action == "two_networks")
-    for (int i = 0; i < 2; ++i) lockstep::model::model_types().add({.name = "mine", .read = {}});
+    for (int i = 0; i < 2; ++i)
+      lockstep::model::model_types().add(
+          {.name = "mine",
+           .read = [](lockstep::ConfigReader*) -> lockstep::model::MakeModel { return {}; }});
   if (action == "taken_metric")
     lockstep::metrics::step_metrics().add(
         {.name = "lockstep_step", .help = "taken", .value = [](const auto&) { return 1; }});
