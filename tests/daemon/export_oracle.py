@@ -41,9 +41,13 @@ class Exported:
         cls.networks = {path.name: path for path in (pathlib.Path(cls.folder.name) / "plain").iterdir()}
         cls.quantized = {path.name: path for path in (pathlib.Path(cls.folder.name) / "quantized").iterdir()}
 
+    def check_titles(self, found, titles, name):
+        self.assertEqual(set(found), titles, f"titles of saved_networks.h: add to {name} of export_oracle.py {sorted(set(found) - titles)}, "
+                         f"take away {sorted(titles - set(found))}")
+
     def for_each(self, check):
         """check(folder, answers) for every network, each in a subtest of its own: one that fails hides no other."""
-        self.assertEqual(set(self.networks), TITLES)
+        self.check_titles(self.networks, TITLES, "TITLES")
         for title, folder in sorted(self.networks.items()):
             with self.subTest(title):
                 check(folder, load_file(folder / "answers.safetensors"))
@@ -136,7 +140,7 @@ class Quantized(Exported, unittest.TestCase):
     """Files of networks that round their inputs and weights: the rounding is in them, by the operators that runtimes look for."""
 
     def for_each(self, check):
-        self.assertEqual(set(self.quantized), QUANTIZED)
+        self.check_titles(self.quantized, QUANTIZED, "QUANTIZED")
         for title, folder in sorted(self.quantized.items()):
             with self.subTest(title):
                 check(folder, load_file(folder / "answers.safetensors"))
