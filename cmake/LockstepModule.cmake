@@ -100,9 +100,13 @@ function(lockstep_test_target target)
   endif()
 endfunction()
 
-# lockstep_test(<name> SOURCES ... [LINKS ...])  one GoogleTest program, one CTest case per test suite.
+# lockstep_test(<name> SOURCES ... [LINKS ...] [ALONE <suite> ...] [WAITS <suite> ...])  one GoogleTest program, whose suites share
+# a few CTest cases, <name>.1 and so on. ALONE: suites with a case of their own: they take long, they start processes or threads that
+# nothing may run beside, or may be skipped. WAITS: the same for those that mostly wait.
 function(lockstep_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS;ALONE;WAITS")
+  list(JOIN arg_ALONE "," alone)
+  list(JOIN arg_WAITS "," waits)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINKS} GTest::gtest_main GTest::gmock)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
@@ -119,7 +123,7 @@ function(lockstep_test name)
   set(suites "${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake")
   add_custom_command(TARGET ${name} POST_BUILD
     COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}> -DOUTPUT=${suites} -DLABELS=unit -DTIMEOUT=${timeout}
-      -DENVIRONMENT=${environment} -P "${PROJECT_SOURCE_DIR}/cmake/list_suites.cmake"
+      -DENVIRONMENT=${environment} -DALONE=${alone} -DWAITS=${waits} -P "${PROJECT_SOURCE_DIR}/cmake/list_suites.cmake"
     BYPRODUCTS "${suites}")
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake" @ONLY
     CONTENT "if(EXISTS [=[@suites@]=])\n  include([=[@suites@]=])\nelse()\n  add_test(@name@_is_not_built @name@_is_not_built)\nendif()\n")
