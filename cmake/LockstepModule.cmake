@@ -144,6 +144,7 @@ function(lockstep_rank_test name)
     else()
       set(half_cores ${ranks})
     endif()
-    set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ranks TIMEOUT 400 COST 60 PROCESSORS ${half_cores})
+    set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ranks TIMEOUT 400 COST 60 PROCESSORS ${half_cores}
+      ENVIRONMENT "${LOCKSTEP_QUICK_START}")
   endforeach()
 endfunction()
