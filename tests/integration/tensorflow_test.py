@@ -3,12 +3,11 @@ import hashlib
 import json
 import pathlib
 import re
-import subprocess
 import unittest
 
-from harness import SOURCE, LockstepTest
+from harness import LockstepTest
+from in_tensorflow import InTensorFlow
 
-PYTHON = SOURCE / ".venv-test" / "bin" / "python"
 READ = """
 import hashlib, json, sys
 import numpy as np, tensorflow as tf
@@ -50,11 +49,9 @@ print("JSON" + json.dumps(digests))
 """
 
 
-class TensorFlow(LockstepTest):
+class TensorFlow(InTensorFlow, LockstepTest):
     def tensorflow(self, program, folder):
-        done = subprocess.run([PYTHON, "-c", program, folder], capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(re.search(r"^JSON(.*)$", done.stdout, re.M)[1])
+        return json.loads(re.search(r"^JSON(.*)$", self.run_tensorflow(program, folder), re.M)[1])
 
     def shown(self, folder):
         return {tensor["name"]: tensor for tensor in json.loads(self.tool("ckpt", "show", folder, "--json"))["tensors"]}

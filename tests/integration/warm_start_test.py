@@ -2,12 +2,11 @@
 import json
 import pathlib
 import re
-import subprocess
 import unittest
 
-from harness import SOURCE, LockstepTest
+from harness import LockstepTest
+from in_tensorflow import InTensorFlow
 
-PYTHON = SOURCE / ".venv-test" / "bin" / "python"
 SETS = ["eval.every_epochs=0", "checkpoint.save_checkpoints_steps=100"]
 PLAIN = "version: 1.0.0\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: 1}\n"
 # A checkpoint of three shards: two variables each, whose shard TensorFlow chooses by device.
@@ -47,7 +46,7 @@ KERAS_NAMES = {**{f"net/conv2d_{i}": f"blocks/{i}/conv" for i in range(3)}, "net
                **{f"net/conv2d_{i}/kernel": f"blocks.{i}.conv.weight" for i in range(3)}, "net/dense/kernel": "classifier/weight"}
 
 
-class WarmStart(LockstepTest):
+class WarmStart(InTensorFlow, LockstepTest):
     def weights(self, run, name="model"):
         """SHA-256 by key of the newest save."""
         shown = json.loads(self.tool("ckpt", "show", run.folder / "checkpoints", "--json"))
@@ -121,18 +120,14 @@ class WarmStart(LockstepTest):
         for names in ("model", "bare", "plain"):
             prefix = self.folder / "theirs" / f"{names}.ckpt"
             prefix.parent.mkdir(exist_ok=True)
-            done = subprocess.run([PYTHON, "-c", WRITE, save, prefix, names], capture_output=True, text=True, timeout=120)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("3 shards", done.stdout)
+            self.assertIn("3 shards", self.run_tensorflow(WRITE, save, prefix, names))
             warm = self.started_from(prefix, run=f"warm_{names}")
             self.assertEqual(self.weights(warm), self.weights(source))
 
     def test_kernels_and_names_of_keras(self):
         source = self.source()
         prefix = self.folder / "keras.ckpt"
-        done = subprocess.run([PYTHON, "-c", WRITE_KERAS, source.folder / "checkpoints" / "model.ckpt-30", prefix],
-                              capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.run_tensorflow(WRITE_KERAS, source.folder / "checkpoints" / "model.ckpt-30", prefix)
         names = f"checkpoint.warm_start_names={json.dumps(KERAS_NAMES)}"
         warm = self.started_from(prefix, names, "checkpoint.warm_start_kernels=tensorflow")
         self.assertEqual(self.weights(warm), self.weights(source))
