@@ -4,6 +4,7 @@ usage: export_oracle.py torch|tensorflow EXPORT_DRIVER [unittest arguments]
 The driver exports every type of network in every format, with the logits that the network itself computed. PyTorch and
 TensorFlow do not fit into one process, so each has a run of its own.
 """
+import functools
 import json
 import pathlib
 import subprocess
@@ -32,14 +33,20 @@ else:
     from safetensors.numpy import load_file
 
 
+@functools.cache
+def exported():
+    """What the driver wrote, once for all classes of this process."""
+    folder = tempfile.TemporaryDirectory(prefix="lockstep-export-")
+    unittest.addModuleCleanup(folder.cleanup)
+    subprocess.run([DRIVER, folder.name], check=True, timeout=100)
+    return pathlib.Path(folder.name)
+
+
 class Exported:
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="lockstep-export-")
-        cls.addClassCleanup(cls.folder.cleanup)
-        subprocess.run([DRIVER, cls.folder.name], check=True, timeout=100)
-        cls.networks = {path.name: path for path in (pathlib.Path(cls.folder.name) / "plain").iterdir()}
-        cls.quantized = {path.name: path for path in (pathlib.Path(cls.folder.name) / "quantized").iterdir()}
+        cls.networks = {path.name: path for path in (exported() / "plain").iterdir()}
+        cls.quantized = {path.name: path for path in (exported() / "quantized").iterdir()}
 
     def check_titles(self, found, titles, name):
         self.assertEqual(set(found), titles, f"titles of saved_networks.h: add to {name} of export_oracle.py {sorted(set(found) - titles)}, "

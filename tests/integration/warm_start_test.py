@@ -53,7 +53,10 @@ class WarmStart(InTensorFlow, LockstepTest):
         return {t["key"]: t["sha256"] for t in shown["tensors"] if (t["key"] or "").startswith(name + "/")}
 
     def source(self):
-        return self.train(run="source", sets=[*SETS, "train.max_steps=30", "run.seed=5"])
+        return self.shared("source", sets=[*SETS, "train.max_steps=30", "run.seed=5"])
+
+    def fresh(self):
+        return self.shared("fresh", sets=[*SETS, "train.max_steps=0"])
 
     def started_from(self, what, *sets, run="warm", steps=0, **more):
         return self.train(run=run, sets=[*SETS, f"train.max_steps={steps}", f"checkpoint.warm_start_ckpt={what}", *sets], **more)
@@ -79,7 +82,7 @@ class WarmStart(InTensorFlow, LockstepTest):
 
     def test_restore_scopes_first_then_exclude_wins(self):
         source = self.source()
-        expected, fresh = self.weights(source), self.weights(self.train(run="fresh", sets=[*SETS, "train.max_steps=0"]))
+        expected, fresh = self.weights(source), self.weights(self.fresh())
         warm = self.started_from(source.folder, "checkpoint.checkpoint_restore_scopes='blocks/0,blocks.1'",
                                  "checkpoint.checkpoint_exclude_scopes=[model/blocks/1/conv/bias]")
         mixed = self.weights(warm)
@@ -137,7 +140,7 @@ class WarmStart(InTensorFlow, LockstepTest):
         self.assertIn("'classifier.weight' is float32 [256, 10] there, float32 [10, 256] here", unturned.log)
 
     def test_trainable_scopes_freeze_the_rest_for_the_whole_run(self):
-        start = self.weights(self.train(run="start", sets=[*SETS, "train.max_steps=0"]))
+        start = self.weights(self.fresh())
         sets = [*SETS, self.recipe(PLAIN), "train.max_steps=20", "train.trainable_scopes=[classifier, blocks/0]"]
         run = self.train(2, run="run", sets=sets)
         for key, value in self.weights(run).items():
