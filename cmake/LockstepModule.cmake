@@ -139,12 +139,14 @@ function(lockstep_rank_test name)
   lockstep_test_target(${name})
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${name}.n${ranks} COMMAND "${PROJECT_SOURCE_DIR}/launch/mpirun.sh" ${ranks} $<TARGET_FILE:${name}>)
+    set(half_cores ${ranks})
+    set(cost 60)
     if(ranks LESS 2)
       set(half_cores 2)
-    else()
-      set(half_cores ${ranks})
+    elseif(ranks GREATER 2)  # first of all: later it would wait until others have left it the cores
+      math(EXPR cost "300 + ${ranks}")
     endif()
-    set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ranks TIMEOUT 400 COST 60 PROCESSORS ${half_cores}
+    set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ranks TIMEOUT 400 COST ${cost} PROCESSORS ${half_cores}
       ENVIRONMENT "${LOCKSTEP_QUICK_START}")
   endforeach()
 endfunction()
