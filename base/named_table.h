@@ -18,30 +18,26 @@ namespace lockstep {
 ///   model::model_types().add({.name = "my_net", .read = read_my_net});
 ///
 /// Rows stay for the life of the process. Not thread-safe: add rows before the first run begins.
-/// `Row` has a member `name`.
+/// `Row` has a member `name` and a std::function, called `read` or `value`.
 template <typename Row>
 class NamedTable {
  public:
   /// `kind`: for messages, "network".
   explicit NamedTable(std::string kind) : kind_(std::move(kind)) {}
 
-  /// A second row of one name is a fault: whoever reads the table next is told of it, so that a
-  /// program may add rows in main(), where nobody catches.
+  /// A second row of one name is a fault, and so is a row without its function: whoever reads the
+  /// table next is told of it, so that a program may add rows in main(), where nobody catches.
   /// file, line: of the call; std::source_location would do, if clang-tidy 14 knew it.
   void add(Row row, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     std::string from = fmt::format("{}:{}", file, line);
-    for (const Entry& other : entries_)
-      if (other.row.name == row.name && fault_.empty())
-        fault_ =
-            fmt::format("two are called '{}': one of {}, one of {}; give one of them another name",
-                        row.name, other.origin, from);
+    if (fault_.empty()) fault_ = fault_of(row, from);
     entries_.push_back({std::move(row), std::move(from)});
   }
 
-  /// Null where there is none. Like names() and rows(), throws Error(kConfig), which names both
-  /// origins, if two rows have one name.
+  /// Null where there is none. Like names() and rows(), throws Error(kConfig), which names the
+  /// origins, if two rows have one name or one has no function.
   const Row* find(std::string_view name) const {
-    require_distinct();
+    require_sound();
     for (const Entry& entry : entries_)
       if (entry.row.name == name) return &entry.row;
     return nullptr;
@@ -49,7 +45,7 @@ class NamedTable {
 
   /// In the order in which they were added.
   std::vector<const Row*> rows() const {
-    require_distinct();
+    require_sound();
     std::vector<const Row*> all;
     for (const Entry& entry : entries_) all.push_back(&entry.row);
     return all;
@@ -67,7 +63,26 @@ class NamedTable {
     std::string origin;  ///< file:line
   };
 
-  void require_distinct() const {
+  /// Text; empty for a row that may be added.
+  std::string fault_of(const Row& row, const std::string& from) const {
+    if (!has_function(row))
+      return fmt::format("'{}' of {} has no function: give the row one", row.name, from);
+    for (const Entry& other : entries_)
+      if (other.row.name == row.name)
+        return fmt::format(
+            "two are called '{}': one of {}, one of {}; give one of them another name", row.name,
+            other.origin, from);
+    return "";
+  }
+
+  static bool has_function(const Row& row) {
+    if constexpr (requires { row.value; })
+      return static_cast<bool>(row.value);
+    else
+      return static_cast<bool>(row.read);
+  }
+
+  void require_sound() const {
     if (!fault_.empty()) throw Error(ExitCode::kConfig, kind_, fault_);
   }
 

@@ -100,9 +100,13 @@ function(lockstep_test_target target)
   endif()
 endfunction()
 
-# lockstep_test(<name> SOURCES ... [LINKS ...])  one GoogleTest program, one CTest case per test suite.
+# lockstep_test(<name> SOURCES ... [LINKS ...] [ALONE <suite> ...] [WAITS <suite> ...])  one GoogleTest program, whose suites share
+# a few CTest cases, <name>.1 and so on. ALONE: suites with a case of their own: they take long, they start processes or threads that
+# nothing may run beside, or may be skipped. WAITS: the same for those that mostly wait.
 function(lockstep_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS;ALONE;WAITS")
+  list(JOIN arg_ALONE "," alone)
+  list(JOIN arg_WAITS "," waits)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINKS} GTest::gtest_main GTest::gmock)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
@@ -119,7 +123,7 @@ function(lockstep_test name)
   set(suites "${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake")
   add_custom_command(TARGET ${name} POST_BUILD
     COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}> -DOUTPUT=${suites} -DLABELS=unit -DTIMEOUT=${timeout}
-      -DENVIRONMENT=${environment} -P "${PROJECT_SOURCE_DIR}/cmake/list_suites.cmake"
+      -DENVIRONMENT=${environment} -DALONE=${alone} -DWAITS=${waits} -P "${PROJECT_SOURCE_DIR}/cmake/list_suites.cmake"
     BYPRODUCTS "${suites}")
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake" @ONLY
     CONTENT "if(EXISTS [=[@suites@]=])\n  include([=[@suites@]=])\nelse()\n  add_test(@name@_is_not_built @name@_is_not_built)\nendif()\n")
@@ -135,11 +139,14 @@ function(lockstep_rank_test name)
   lockstep_test_target(${name})
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${name}.n${ranks} COMMAND "${PROJECT_SOURCE_DIR}/launch/mpirun.sh" ${ranks} $<TARGET_FILE:${name}>)
+    set(half_cores ${ranks})
+    set(cost 60)
     if(ranks LESS 2)
       set(half_cores 2)
-    else()
-      set(half_cores ${ranks})
+    elseif(ranks GREATER 2)  # first of all: later it would wait until others have left it the cores
+      math(EXPR cost "300 + ${ranks}")
     endif()
-    set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ranks TIMEOUT 400 COST 60 PROCESSORS ${half_cores})
+    set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ranks TIMEOUT 400 COST ${cost} PROCESSORS ${half_cores}
+      ENVIRONMENT "${LOCKSTEP_QUICK_START}")
   endforeach()
 endfunction()

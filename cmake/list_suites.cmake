@@ -1,23 +1,51 @@
-# cmake -DPROGRAM=... -DOUTPUT=... -DLABELS=... -DTIMEOUT=... -DENVIRONMENT=... -P list_suites.cmake
-# Writes a CTest file with one test for each test suite of a GoogleTest program: a process a case would spend most of its time
-# loading LibTorch. The output of a failing suite names the case.
+# cmake -DPROGRAM=... -DOUTPUT=... -DLABELS=... -DTIMEOUT=... -DENVIRONMENT=... -DALONE=suite,... -DWAITS=suite,... -P list_suites.cmake
+# Writes a CTest file with the test suites of a GoogleTest program: those of ALONE and WAITS as a test each, the others together, as a
+# process of each spends most of its time loading LibTorch. The output of a failing test names the case.
+cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE failed)
 if(failed)
   file(REMOVE "${PROGRAM}")  # else the next build takes it for done
   message(FATAL_ERROR "${PROGRAM} --gtest_list_tests: ${failed}")
 endif()
 
+set(most_together 20)
+string(REPLACE "," ";" ALONE "${ALONE}")
+string(REPLACE "," ";" WAITS "${WAITS}")
+set(apart ${ALONE} ${WAITS})
+get_filename_component(name "${PROGRAM}" NAME)
 set(tests "")
+function(add_suites test filter properties)
+  string(APPEND tests "add_test([=[${test}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${filter}]=] --gtest_brief=1)\n"
+    "set_tests_properties([=[${test}]=] PROPERTIES LABELS [=[${LABELS}]=] TIMEOUT ${TIMEOUT} ENVIRONMENT [=[${ENVIRONMENT}]=] ${properties})\n")
+  set(tests "${tests}" PARENT_SCOPE)
+endfunction()
+
+set(together "")
+set(number 0)
 string(REGEX MATCHALL "(^|\n)[A-Za-z0-9_/]+\\." suites "${listed}")
-foreach(suite IN LISTS suites)
-  string(REGEX REPLACE "[\n.]" "" suite "${suite}")
-  if(suite MATCHES "DISABLED_")
-    continue()
+list(TRANSFORM suites REPLACE "[\n.]" "")
+list(FILTER suites EXCLUDE REGEX "DISABLED_")
+foreach(suite IN LISTS apart)
+  if(NOT suite IN_LIST suites)
+    file(REMOVE "${PROGRAM}")
+    message(FATAL_ERROR "${PROGRAM} has no suite ${suite}: its name stands in ALONE or WAITS")
   endif()
-  string(APPEND tests "add_test([=[${suite}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${suite}.*]=] --gtest_brief=1)\n"
-    "set_tests_properties([=[${suite}]=] PROPERTIES LABELS [=[${LABELS}]=] PROCESSORS 2 TIMEOUT ${TIMEOUT} ENVIRONMENT [=[${ENVIRONMENT}]=]\n"
-    "  SKIP_REGULAR_EXPRESSION [=[PASSED  ] 0 tests[.]\n.  SKIPPED . [0-9]+ tests?[.]\n$]=])\n")
+  set(properties "PROCESSORS 2")
+  if(suite IN_LIST WAITS)
+    set(properties "PROCESSORS 1 COST 50")
+  endif()
+  add_suites("${suite}" "${suite}.*" "${properties}
+  SKIP_REGULAR_EXPRESSION [=[PASSED  ] 0 tests[.]\n.  SKIPPED . [0-9]+ tests?[.]\n$]=]")
 endforeach()
+list(REMOVE_ITEM suites ${apart})
+while(suites)
+  list(SUBLIST suites 0 ${most_together} together)
+  list(REMOVE_ITEM suites ${together})
+  list(TRANSFORM together APPEND ".*")
+  list(JOIN together ":" filter)
+  math(EXPR number "${number} + 1")
+  add_suites("${name}.${number}" "${filter}" "PROCESSORS 2 FAIL_REGULAR_EXPRESSION [=[  SKIPPED ]]=]")
+endwhile()
 if(tests STREQUAL "")
   message(FATAL_ERROR "${PROGRAM} has no test")
 endif()

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/end_process.h"
 #include "base/error.h"
 #include "base/yaml/yaml_document.h"
 #include "checkpoint/inspect/diff.h"
@@ -221,9 +222,7 @@ std::string suggestion(int argc, char** argv, const CLI::App& app) {
              : lockstep::did_you_mean(argv[1], names);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   Tool tool;
   try {
     tool.app.parse(argc, argv);
@@ -244,3 +243,7 @@ int main(int argc, char** argv) {
     return static_cast<int>(ExitCode::kBug);
   }
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { lockstep::end_process(run(argc, argv)); }

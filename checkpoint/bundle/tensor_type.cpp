@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace lockstep::checkpoint {
 namespace {
@@ -52,6 +53,10 @@ std::string type_name(int32_t number) {
   for (const TypeRow& row : kTypes)
     if (row.number == number) return std::string(row.name);
   return fmt::format("type {}", number);
+}
+
+std::string type_and_shape(int32_t number, at::IntArrayRef shape) {
+  return fmt::format("{} [{}]", type_name(number), fmt::join(shape, ", "));
 }
 
 bool is_known_type(int32_t number) {

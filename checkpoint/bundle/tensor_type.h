@@ -5,6 +5,7 @@
 #include <string>
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 
 /// Element types of a save, by the numbers that TensorFlow gives them. The numbers reach the disk
 /// and never change.
@@ -18,6 +19,8 @@ std::optional<int32_t> type_number(at::ScalarType type);
 std::optional<at::ScalarType> scalar_type(int32_t number);
 /// float32, string, ...; "type 99" for an unknown number.
 std::string type_name(int32_t number);
+/// "float32 [2, 3]"
+std::string type_and_shape(int32_t number, at::IntArrayRef shape);
 /// True for what scalar_type() knows and for strings.
 bool is_known_type(int32_t number);
 /// True if TensorFlow reads tensors of this type that are saved in slices. It refuses such strings,

@@ -39,13 +39,11 @@ class Side {
     Value value;
     if (view_.is_text(name)) {
       value.texts = view_.read_texts(name);
-      value.form = fmt::format("{} [{}]", type_name(kStringType),
-                               fmt::join(reader_.find(name)->shape, ", "));
+      value.form = type_and_shape(kStringType, reader_.find(name)->shape);
     } else {
       value.tensor = view_.read(name);
       value.form =
-          fmt::format("{} [{}]", type_name(type_number(value.tensor.scalar_type()).value_or(0)),
-                      fmt::join(value.tensor.sizes(), ", "));
+          type_and_shape(type_number(value.tensor.scalar_type()).value_or(0), value.tensor.sizes());
     }
     return value;
   }

@@ -5,7 +5,6 @@
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "checkpoint/bundle/tensor_box.h"
@@ -27,10 +26,6 @@ constexpr int64_t kMaxIndexBytes = int64_t{16} << 30;
 constexpr int64_t kGroupBytes = int64_t{16} << 20;
 
 constexpr std::string_view kRemedy = "restore from another save, or remove this one";
-
-std::string form(int32_t dtype, at::IntArrayRef shape) {
-  return fmt::format("{} [{}]", type_name(dtype), fmt::join(shape, ", "));
-}
 
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
@@ -134,8 +129,8 @@ void BundleReader::require_form(const std::string& name, const at::Tensor& live)
   const BundleEntry& saved = entry(name);
   const std::optional<int32_t> type = type_number(live.scalar_type());
   if (type == saved.dtype && live.sizes() == at::IntArrayRef(saved.shape)) return;
-  refuse(name, fmt::format("is {}, but {} is wanted", form(saved.dtype, saved.shape),
-                           form(type.value_or(0), live.sizes())));
+  refuse(name, fmt::format("is {}, but {} is wanted", type_and_shape(saved.dtype, saved.shape),
+                           type_and_shape(type.value_or(0), live.sizes())));
 }
 
 void BundleReader::require_inside(const std::string& name, const BundlePlace& place) {

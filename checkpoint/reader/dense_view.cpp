@@ -74,9 +74,9 @@ void DenseView::add_sparse(const std::string& key, const std::string& form_name)
   const BundleEntry& mask = *reader_.find(form.mask_name);
   const int64_t num_elements = form.num_elements();
   if (!is_prunable(values) || values.num_elements() > num_elements)
-    reader_.refuse(values_name,
-                   fmt::format("is {} [{}], which no mask leaves of [{}]", type_name(values.dtype),
-                               fmt::join(values.shape, ", "), fmt::join(form.shape, ", ")));
+    reader_.refuse(values_name, fmt::format("is {}, which no mask leaves of [{}]",
+                                            type_and_shape(values.dtype, values.shape),
+                                            fmt::join(form.shape, ", ")));
   if (mask.dtype != type_number(at::kByte) || mask.num_elements() != num_mask_bytes(num_elements))
     reader_.refuse(form.mask_name,
                    fmt::format("does not hold a bit for each of {} elements", num_elements));

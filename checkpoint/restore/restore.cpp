@@ -30,10 +30,10 @@ void require_form(const BundleReader& reader, const std::string& name, const Den
   if (saved.dtype == wanted && wanted_shape == at::IntArrayRef(saved.shape)) return;
   throw Error(
       ExitCode::kBadData, "checkpoint",
-      fmt::format("{}: tensor '{}' is {} [{}], but this run needs {} [{}]; restore a save of "
+      fmt::format("{}: tensor '{}' is {}, but this run needs {}; restore a save of "
                   "the same model and optimizer",
-                  index_path(reader.prefix()), name, type_name(saved.dtype),
-                  fmt::join(saved.shape, ", "), type_name(wanted), fmt::join(wanted_shape, ", ")));
+                  index_path(reader.prefix()), name, type_and_shape(saved.dtype, saved.shape),
+                  type_and_shape(wanted, wanted_shape)));
 }
 
 /// Throws unless every key is there in the right form; gives the keys that nobody asked for.

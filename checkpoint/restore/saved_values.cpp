@@ -3,7 +3,6 @@
 #include <stdexcept>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "checkpoint/bundle/tensor_type.h"
@@ -18,9 +17,7 @@ constexpr int64_t kMaxGraphBytes = int64_t{64} << 20;  // some million variables
 
 }  // namespace
 
-std::string ValueForm::text() const {
-  return fmt::format("{} [{}]", type_name(dtype), fmt::join(shape, ", "));
-}
+std::string ValueForm::text() const { return type_and_shape(dtype, shape); }
 
 ValueForm form_of(const StateEntry& entry) {
   if (entry.text != nullptr) return {kStringType, {}};

@@ -101,8 +101,8 @@ std::vector<StoredTensor> save_pieces(const StateList& state, int64_t number, bo
 std::string summary(const std::vector<StoredTensor>& pieces, int64_t number) {
   std::string forms;
   for (const StoredTensor& piece : pieces)
-    forms += fmt::format("{} {} [{}] {}\n", piece.name, type_name(piece.dtype),
-                         fmt::join(piece.shape, ", "), piece.is_divided());
+    forms += fmt::format("{} {} {}\n", piece.name, type_and_shape(piece.dtype, piece.shape),
+                         piece.is_divided());
   return fmt::format("save {}, {} tensors, sha256 of names and shapes {}", number, pieces.size(),
                      sha256_hex(forms));
 }

@@ -1,4 +1,4 @@
-#include "recal/plan/timeline_csv.h"
+#include "recal/plan/timeline_views.h"
 
 #include <algorithm>
 #include <utility>

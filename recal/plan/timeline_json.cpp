@@ -1,4 +1,4 @@
-#include "recal/plan/timeline_json.h"
+#include "recal/plan/timeline_views.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "recal/plan/timeline_svg.h"
+#include "recal/plan/timeline_views.h"
 
 #include <algorithm>
 #include <array>

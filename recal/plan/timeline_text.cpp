@@ -1,4 +1,4 @@
-#include "recal/plan/timeline_text.h"
+#include "recal/plan/timeline_views.h"
 
 #include <algorithm>
 #include <functional>

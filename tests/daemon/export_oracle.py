@@ -4,6 +4,7 @@ usage: export_oracle.py torch|tensorflow EXPORT_DRIVER [unittest arguments]
 The driver exports every type of network in every format, with the logits that the network itself computed. PyTorch and
 TensorFlow do not fit into one process, so each has a run of its own.
 """
+import functools
 import json
 import pathlib
 import subprocess
@@ -32,18 +33,28 @@ else:
     from safetensors.numpy import load_file
 
 
+@functools.cache
+def exported():
+    """What the driver wrote, once for all classes of this process."""
+    folder = tempfile.TemporaryDirectory(prefix="lockstep-export-")
+    unittest.addModuleCleanup(folder.cleanup)
+    subprocess.run([DRIVER, folder.name], check=True, timeout=100)
+    return pathlib.Path(folder.name)
+
+
 class Exported:
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="lockstep-export-")
-        cls.addClassCleanup(cls.folder.cleanup)
-        subprocess.run([DRIVER, cls.folder.name], check=True, timeout=100)
-        cls.networks = {path.name: path for path in (pathlib.Path(cls.folder.name) / "plain").iterdir()}
-        cls.quantized = {path.name: path for path in (pathlib.Path(cls.folder.name) / "quantized").iterdir()}
+        cls.networks = {path.name: path for path in (exported() / "plain").iterdir()}
+        cls.quantized = {path.name: path for path in (exported() / "quantized").iterdir()}
+
+    def check_titles(self, found, titles, name):
+        self.assertEqual(set(found), titles, f"titles of saved_networks.h: add to {name} of export_oracle.py {sorted(set(found) - titles)}, "
+                         f"take away {sorted(titles - set(found))}")
 
     def for_each(self, check):
         """check(folder, answers) for every network, each in a subtest of its own: one that fails hides no other."""
-        self.assertEqual(set(self.networks), TITLES)
+        self.check_titles(self.networks, TITLES, "TITLES")
         for title, folder in sorted(self.networks.items()):
             with self.subTest(title):
                 check(folder, load_file(folder / "answers.safetensors"))
@@ -136,7 +147,7 @@ class Quantized(Exported, unittest.TestCase):
     """Files of networks that round their inputs and weights: the rounding is in them, by the operators that runtimes look for."""
 
     def for_each(self, check):
-        self.assertEqual(set(self.quantized), QUANTIZED)
+        self.check_titles(self.quantized, QUANTIZED, "QUANTIZED")
         for title, folder in sorted(self.quantized.items()):
             with self.subTest(title):
                 check(folder, load_file(folder / "answers.safetensors"))

@@ -2,6 +2,7 @@
 
 LOCKSTEP_BUILD names the build folder. Every test gets a folder of its own; ports are free ones (metrics.listen port 0).
 """
+import copy
 import csv
 import json
 import os
@@ -91,6 +92,13 @@ def metric(page, name, **labels):
 
 
 class LockstepTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.shared_folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-it-"))
+        cls.addClassCleanup(shutil.rmtree, cls.shared_folder, ignore_errors=True)
+        cls.shared_runs = {}
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-it-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -130,6 +138,19 @@ class LockstepTest(unittest.TestCase):
     def train(self, *args, expect=0, **kwargs):
         run = self.start(*args, **kwargs).wait()
         self.assertEqual(run.code, expect, run.log)
+        return run
+
+    def shared(self, name, *args, **kwargs):
+        """train(), once for all tests of a file that name this run. None of them may change it."""
+        if name not in self.shared_runs:
+            self.shared_runs[name] = self.train(*args, run=self.shared_folder / name, **kwargs)
+        return self.shared_runs[name]
+
+    def copy_of_shared(self, name, *args, **kwargs):
+        """The same, as this test's own: the folder "run" is a copy."""
+        run = copy.copy(self.shared(name, *args, **kwargs))
+        run.folder = self.folder / "run"
+        shutil.copytree(self.shared_folder / name, run.folder)
         return run
 
     def tool(self, *arguments, expect=0):

@@ -17,6 +17,12 @@ class Resume(LockstepTest):
         self.assertEqual(run.summary()["parameters_sha256"], other.summary()["parameters_sha256"])
         self.assertEqual(run.steps(), other.steps())
 
+    def unbroken_140(self):
+        return self.shared("unbroken_140", sets=[*SAVES, "train.max_steps=140"])
+
+    def after_5_steps(self):
+        return self.copy_of_shared("5_steps", sets=["train.max_steps=5"])
+
     def resumed_from(self, run):
         found = re.search(r"resuming from step (\d+) ", run.log)
         return int(found[1]) if found else 0
@@ -31,22 +37,20 @@ class Resume(LockstepTest):
     def test_kill_9_around_saves(self):
         """One folder, killed again and again around the saves of steps 50 and 100, ends like an unbroken run."""
         sets = [*SAVES, "train.max_steps=140", "checkpoint.wait_for=commit"]
-        unbroken = self.train(run="unbroken", sets=sets)
         goes_on_from = {49: {0}, 50: {0, 50}, 51: {50}, 99: {50}, 100: {50, 100}, 101: {100}}
         pairs = self.killed_around_saves("killed", goes_on_from, sets)
         for (_, following), saves in zip(pairs, goes_on_from.values()):
             self.assertIn(self.resumed_from(following), saves, following.log)
-        self.assert_same_weights(pairs[-1][1], unbroken)
+        self.assert_same_weights(pairs[-1][1], self.unbroken_140())
 
     def test_kill_9_while_a_save_is_written(self):
         """Saves go on beside training: a kill may cost the one under way, never one that was reported."""
         sets = [*SAVES, "train.max_steps=140"]
-        unbroken = self.train(run="unbroken", sets=sets)
         pairs = self.killed_around_saves("killed", (50, 51, 52, 60, 100, 101, 103, 120), sets)
         for killed, following in pairs:
             saved = max(map(int, re.findall(r"saved step (\d+):", killed.log)), default=0)
             self.assertGreaterEqual(self.resumed_from(following), max(saved, self.resumed_from(killed)), following.log)
-        self.assert_same_weights(pairs[-1][1], unbroken)
+        self.assert_same_weights(pairs[-1][1], self.unbroken_140())
 
     def test_every_modifier_survives_stops(self):
         """Stopped again and again, while weights are frozen, pruned, set and quantized: bit for bit the unbroken run."""
@@ -147,7 +151,7 @@ modifiers:
         self.assertIn("model.ckpt-100", lost.log)
 
     def test_resume_never_refuses_a_folder_with_saves(self):
-        self.train(sets=["train.max_steps=5"])
+        self.after_5_steps()
         refused = self.train(sets=["train.max_steps=5"], arguments=["--resume", "never"], expect=78)
         self.assertIn("holds saves", refused.log)
         self.train(run="fresh", sets=["train.max_steps=5"], arguments=["--resume", "never"])
@@ -161,7 +165,7 @@ modifiers:
         self.train(run="absent", sets=SAVES, arguments=["--resume", copy / "model.ckpt-51"], expect=66)
 
     def test_a_changed_run_may_not_go_on(self):
-        self.train(sets=["train.max_steps=5"])
+        self.after_5_steps()
         refused = self.train(sets=["train.max_steps=9", "run.seed=18"], expect=78)
         self.assertIn("run.seed was 17 and is now 18", refused.log)
         refused = self.train(sets=["train.max_steps=9", "data.global_batch_size=32"], expect=78)

@@ -13,6 +13,9 @@ ANOTHER_RECIPE = ["--accept-recipe-change"]
 
 
 class Robust(LockstepTest):
+    def after_5_steps(self):
+        return self.copy_of_shared("5_steps", 2, sets=["train.max_steps=5"])
+
     def test_settings_that_differ_between_ranks_never_hang(self):
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         one = ["-n", "1", LOCKSTEPD, "--config", DIGITS, "--set", f"run.project_dir={self.folder}/run"]
@@ -73,7 +76,7 @@ class Robust(LockstepTest):
         self.assertEqual(first.wait().code, 75, first.log)
 
     def test_saves_under_another_prefix_are_not_passed_by(self):
-        self.train(2, sets=["train.max_steps=5"])
+        self.after_5_steps()
         run = self.train(2, sets=["train.max_steps=5", "checkpoint.prefix=other"], expect=78)
         self.assertIn("model.ckpt-5", run.log)
 
@@ -87,12 +90,12 @@ class Robust(LockstepTest):
         self.train(2, sets=sets, arguments=["--resume", newest])
 
     def test_a_prefix_that_names_no_save_is_missing_input(self):
-        first = self.train(2, sets=["train.max_steps=5"])
+        first = self.after_5_steps()
         run = self.train(2, sets=["train.max_steps=5"], arguments=["--resume", first.folder / "checkpoints/model.ckpt-6"], expect=66)
         self.assertIn("model.ckpt-6", run.log)
 
     def test_a_run_from_another_folders_last_save_keeps_one_of_its_own(self):
-        first = self.train(2, sets=["train.max_steps=5"])
+        first = self.after_5_steps()
         other = self.train(2, run="other", sets=["train.max_steps=5"], arguments=["--resume", first.folder / "checkpoints/model.ckpt-5"])
         self.assertTrue((other.folder / "checkpoints/model.ckpt-5.index").exists())
         self.assertEqual(other.summary()["parameters_sha256"], first.summary()["parameters_sha256"])
@@ -144,7 +147,7 @@ class Robust(LockstepTest):
             self.assertEqual(again.summary()["parameters_sha256"], run.summary()["parameters_sha256"])
 
     def test_a_failed_run_leaves_no_other_runs_summary(self):
-        self.train(2, sets=["train.max_steps=5"])
+        self.after_5_steps()
         run = self.train(2, sets=["train.max_steps=200", "optimizer.learning_rate=1e30", "recipe=" + str(self.folder / "none.yaml")], expect=78)
         self.assertEqual(run.summary()["exit_reason"], "finished")  # refused before it began: nothing was touched
         run = self.train(2, sets=["train.max_steps=200", self.recipe("version: 1.0.0\nmodifiers: []\n"),

@@ -3,12 +3,11 @@ import hashlib
 import json
 import pathlib
 import re
-import subprocess
 import unittest
 
-from harness import SOURCE, LockstepTest
+from harness import LockstepTest
+from in_tensorflow import InTensorFlow
 
-PYTHON = SOURCE / ".venv-test" / "bin" / "python"
 READ = """
 import hashlib, json, sys
 import numpy as np, tensorflow as tf
@@ -50,17 +49,18 @@ print("JSON" + json.dumps(digests))
 """
 
 
-class TensorFlow(LockstepTest):
+class TensorFlow(InTensorFlow, LockstepTest):
     def tensorflow(self, program, folder):
-        done = subprocess.run([PYTHON, "-c", program, folder], capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(re.search(r"^JSON(.*)$", done.stdout, re.M)[1])
+        return json.loads(re.search(r"^JSON(.*)$", self.run_tensorflow(program, folder), re.M)[1])
 
     def shown(self, folder):
         return {tensor["name"]: tensor for tensor in json.loads(self.tool("ckpt", "show", folder, "--json"))["tensors"]}
 
+    def pruned(self):
+        return self.shared("pruned", 2, sets=["train.max_steps=120", "checkpoint.save_checkpoints_steps=50"])  # from step 92 on
+
     def test_every_tensor_is_readable_and_equal(self):
-        run = self.train(2, sets=["train.max_steps=120", "checkpoint.save_checkpoints_steps=50"])  # pruned from step 92 on
+        run = self.pruned()
         saves = run.folder / "checkpoints"
         seen = self.tensorflow(READ, saves)
         self.assertEqual(pathlib.Path(seen["latest"]), saves / "model.ckpt-120")
@@ -90,10 +90,10 @@ class TensorFlow(LockstepTest):
             self.assertEqual(digest, tensors[name]["sha256"], name)
 
     def test_each_rank_writes_its_own_shard(self):
-        run = self.train(2, sets=["train.max_steps=10"])
+        run = self.pruned()
         for rank in (0, 1):
             log = (run.folder / "logs" / f"rank{rank}.log").read_text()
-            self.assertRegex(log, rf"wrote .*model\.ckpt-10\.data-0000{rank}-of-00002")
+            self.assertRegex(log, rf"wrote .*model\.ckpt-120\.data-0000{rank}-of-00002")
             self.assertNotIn(f"data-0000{1 - rank}-of-00002", log)
 
 

@@ -2,12 +2,11 @@
 import json
 import pathlib
 import re
-import subprocess
 import unittest
 
-from harness import SOURCE, LockstepTest
+from harness import LockstepTest
+from in_tensorflow import InTensorFlow
 
-PYTHON = SOURCE / ".venv-test" / "bin" / "python"
 SETS = ["eval.every_epochs=0", "checkpoint.save_checkpoints_steps=100"]
 PLAIN = "version: 1.0.0\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: 1}\n"
 # A checkpoint of three shards: two variables each, whose shard TensorFlow chooses by device.
@@ -47,14 +46,17 @@ KERAS_NAMES = {**{f"net/conv2d_{i}": f"blocks/{i}/conv" for i in range(3)}, "net
                **{f"net/conv2d_{i}/kernel": f"blocks.{i}.conv.weight" for i in range(3)}, "net/dense/kernel": "classifier/weight"}
 
 
-class WarmStart(LockstepTest):
+class WarmStart(InTensorFlow, LockstepTest):
     def weights(self, run, name="model"):
         """SHA-256 by key of the newest save."""
         shown = json.loads(self.tool("ckpt", "show", run.folder / "checkpoints", "--json"))
         return {t["key"]: t["sha256"] for t in shown["tensors"] if (t["key"] or "").startswith(name + "/")}
 
     def source(self):
-        return self.train(run="source", sets=[*SETS, "train.max_steps=30", "run.seed=5"])
+        return self.shared("source", sets=[*SETS, "train.max_steps=30", "run.seed=5"])
+
+    def fresh(self):
+        return self.shared("fresh", sets=[*SETS, "train.max_steps=0"])
 
     def started_from(self, what, *sets, run="warm", steps=0, **more):
         return self.train(run=run, sets=[*SETS, f"train.max_steps={steps}", f"checkpoint.warm_start_ckpt={what}", *sets], **more)
@@ -80,7 +82,7 @@ class WarmStart(LockstepTest):
 
     def test_restore_scopes_first_then_exclude_wins(self):
         source = self.source()
-        expected, fresh = self.weights(source), self.weights(self.train(run="fresh", sets=[*SETS, "train.max_steps=0"]))
+        expected, fresh = self.weights(source), self.weights(self.fresh())
         warm = self.started_from(source.folder, "checkpoint.checkpoint_restore_scopes='blocks/0,blocks.1'",
                                  "checkpoint.checkpoint_exclude_scopes=[model/blocks/1/conv/bias]")
         mixed = self.weights(warm)
@@ -121,18 +123,14 @@ class WarmStart(LockstepTest):
         for names in ("model", "bare", "plain"):
             prefix = self.folder / "theirs" / f"{names}.ckpt"
             prefix.parent.mkdir(exist_ok=True)
-            done = subprocess.run([PYTHON, "-c", WRITE, save, prefix, names], capture_output=True, text=True, timeout=120)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("3 shards", done.stdout)
+            self.assertIn("3 shards", self.run_tensorflow(WRITE, save, prefix, names))
             warm = self.started_from(prefix, run=f"warm_{names}")
             self.assertEqual(self.weights(warm), self.weights(source))
 
     def test_kernels_and_names_of_keras(self):
         source = self.source()
         prefix = self.folder / "keras.ckpt"
-        done = subprocess.run([PYTHON, "-c", WRITE_KERAS, source.folder / "checkpoints" / "model.ckpt-30", prefix],
-                              capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.run_tensorflow(WRITE_KERAS, source.folder / "checkpoints" / "model.ckpt-30", prefix)
         names = f"checkpoint.warm_start_names={json.dumps(KERAS_NAMES)}"
         warm = self.started_from(prefix, names, "checkpoint.warm_start_kernels=tensorflow")
         self.assertEqual(self.weights(warm), self.weights(source))
@@ -142,7 +140,7 @@ class WarmStart(LockstepTest):
         self.assertIn("'classifier.weight' is float32 [256, 10] there, float32 [10, 256] here", unturned.log)
 
     def test_trainable_scopes_freeze_the_rest_for_the_whole_run(self):
-        start = self.weights(self.train(run="start", sets=[*SETS, "train.max_steps=0"]))
+        start = self.weights(self.fresh())
         sets = [*SETS, self.recipe(PLAIN), "train.max_steps=20", "train.trainable_scopes=[classifier, blocks/0]"]
         run = self.train(2, run="run", sets=sets)
         for key, value in self.weights(run).items():

@@ -1,7 +1,7 @@
 // What each modifier becomes in the timeline.
 #include <gmock/gmock.h>
 
-#include "recal/plan/timeline_text.h"
+#include "recal/plan/timeline_views.h"
 #include "recipes.h"
 
 namespace lockstep::recal {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/tensors/params.h"
+#include "recal/modifiers/modifier_table.h"
 #include "recal/recipe/recipe_reader.h"
 #include "recal/timeline/timeline.h"
 
@@ -41,6 +42,18 @@ inline std::string faults_of(const std::string& text) {
   Diagnostics faults;
   parse_recipe("r.yaml", text, &faults);
   return brief(faults);
+}
+
+/// What a refusal of an unknown tag ends with: the tags that there are, and their other names.
+inline std::string known_tags() {
+  std::string tags;
+  for (const std::string& name : modifier_kinds().names())
+    tags += (tags.empty() ? "!" : ", !") + name;
+  return tags +
+         "; other names: !GMPruningModifier (= !GradualKSModifier), !MagnitudePruningModifier (= "
+         "!GradualKSModifier), !GlobalMagnitudePruningModifier (= !GradualKSModifier with "
+         "global_sparsity: true), !ConstantPruningModifier (= !ConstantKSModifier), "
+         "!LegacyQuantizationModifier (= !QuantizationModifier)";
 }
 
 /// A small network: two convolutions and a linear layer, with biases.

@@ -92,7 +92,7 @@ Loss::Loss(const std::string& name, const LossOptions& options, const data::Samp
 
 at::Tensor Loss::sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {
   require_fit(outputs_BO, targets_BY);
-  return type_->sum(outputs_BO.to(at::kFloat), targets_BY, options_);
+  return type_->value(outputs_BO.to(at::kFloat), targets_BY, options_);
 }
 
 void Loss::require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {

@@ -25,7 +25,7 @@ struct LossType {
   std::vector<data::TargetKind> takes;  ///< kinds of targets
   std::function<at::Tensor(const at::Tensor& outputs_BO, const at::Tensor& targets_BY,
                            const LossOptions& options)>
-      sum;
+      value;
 };
 
 /// The table; a program that embeds Lockstep adds rows of its own before it reads the run file:

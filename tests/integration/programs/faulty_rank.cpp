@@ -23,6 +23,7 @@
 #include <ATen/core/grad_mode.h>
 #include <unistd.h>
 
+#include "base/end_process.h"
 #include "base/error.h"
 #include "daemon/lockstepd.h"
 #include "dist/process_info.h"
@@ -60,7 +61,10 @@ void every_signal() {
 /// In main(), as a program of one's own does, where nobody catches.
 void add_rows(const std::string& action) {
   if (action == "two_networks")
-    for (int i = 0; i < 2; ++i) lockstep::model::model_types().add({.name = "mine", .read = {}});
+    for (int i = 0; i < 2; ++i)
+      lockstep::model::model_types().add(
+          {.name = "mine",
+           .read = [](lockstep::ConfigReader*) -> lockstep::model::MakeModel { return {}; }});
   if (action == "taken_metric")
     lockstep::metrics::step_metrics().add(
         {.name = "lockstep_step", .help = "taken", .value = [](const auto&) { return 1; }});
@@ -107,12 +111,12 @@ struct Fault {
 int main(int argc, char** argv) {
   const std::string rank = text_from("LOCKSTEP_TEST_RANK");
   if (rank != "all" && rank != std::to_string(lockstep::dist::read_process_info().rank))
-    return lockstep::daemon::lockstepd_main(argc, argv);
+    lockstep::end_process(lockstep::daemon::lockstepd_main(argc, argv));
   Fault fault;
   add_rows(fault.action);
   lockstep::train::StepHook on_step;  // a hook makes each step wait for the staging before it
   if (fault.phase.empty())
     on_step = [&](int64_t step, Model& model) { fault.at_step(step, model); };
-  return lockstep::daemon::lockstepd_main(argc, argv, on_step,
-                                          [&](SavePhase phase) { fault.at_phase(phase); });
+  lockstep::end_process(lockstep::daemon::lockstepd_main(
+      argc, argv, on_step, [&](SavePhase phase) { fault.at_phase(phase); }));
 }

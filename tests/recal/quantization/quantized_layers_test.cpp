@@ -1,7 +1,7 @@
 // Which layers a QuantizationModifier quantizes, and what their schemes may say.
 #include <gmock/gmock.h>
 
-#include "recal/plan/timeline_text.h"
+#include "recal/plan/timeline_views.h"
 #include "recal/recipe/recipe_reader.h"
 #include "tests/recal/recipes.h"
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "recal/plan/timeline_text.h"
+#include "recal/plan/timeline_views.h"
 #include "recal/recipe/recipe_reader.h"
 #include "tests/recal/recipes.h"
 

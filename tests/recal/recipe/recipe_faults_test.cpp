@@ -10,15 +10,6 @@ namespace recipe_faults_test {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr const char* kTags =
-    "!EpochRangeModifier, !ConstantKSModifier, !GradualKSModifier, !SetLearningRateModifier, "
-    "!LearningRateModifier, !LearningRateFunctionModifier, !SetWeightDecayModifier, "
-    "!TrainableParamsModifier, !QuantizationModifier, !SetParamModifier, !GradualParamModifier; "
-    "other names: !GMPruningModifier (= !GradualKSModifier), !MagnitudePruningModifier (= "
-    "!GradualKSModifier), !GlobalMagnitudePruningModifier (= !GradualKSModifier with "
-    "global_sparsity: true), !ConstantPruningModifier (= !ConstantKSModifier), "
-    "!LegacyQuantizationModifier (= !QuantizationModifier)";
-
 /// The complete modifiers, as `key: value` pairs, to be changed one pair at a time.
 struct Item {
   std::string tag;
@@ -110,6 +101,10 @@ bool has_default(const std::string& tag, const std::string& key) {
 }
 
 TEST(RecipeFaults, EachRequiredKeyIsMissed) {
+  std::vector<std::string> tags;
+  for (const Item& complete : complete_items()) tags.push_back(complete.tag);
+  EXPECT_THAT(tags, ::testing::UnorderedElementsAreArray(modifier_kinds().names()))
+      << "each modifier has an item in complete_items()";
   for (const Item& complete : complete_items()) {
     EXPECT_EQ(faults_of(complete), "");
     for (const auto& [key, value] : complete.pairs) {
@@ -136,11 +131,11 @@ TEST(RecipeFaults, UnknownTags) {
   EXPECT_EQ(recal::faults_of(recipe_of({"!GradualKSModifer {params: __ALL__}"})),
             std::string("3:5: unknown modifier !GradualKSModifer (did you mean "
                         "'GradualKSModifier'?); there are ") +
-                kTags);
+                known_tags());
   EXPECT_EQ(
       recal::faults_of(recipe_of({"!!python/object:os.system {a: 1}"})),
       std::string("3:5: unknown modifier 'tag:yaml.org,2002:python/object:os.system'; there are ") +
-          kTags);
+          known_tags());
 }
 
 TEST(RecipeFaults, OtherNamesOfModifiers) {
@@ -161,14 +156,14 @@ TEST(RecipeFaults, OtherNamesOfModifiers) {
   EXPECT_EQ(recal::faults_of(recipe_of({"!GMPruningModifer {params: __ALL__}"})),
             std::string("3:5: unknown modifier !GMPruningModifer (did you mean "
                         "'GMPruningModifier'?); there are ") +
-                kTags);
+                known_tags());
 }
 
 TEST(RecipeFaults, ItemsWithoutTag) {
   const std::string wanted = std::string(
                                  "an item of 'modifiers' needs a tag that names it, such as "
                                  "!GradualKSModifier; there are ") +
-                             kTags;
+                             known_tags();
   EXPECT_EQ(recal::faults_of(recipe_of({"{start_epoch: 0.0}"})), "3:5: " + wanted);
   EXPECT_EQ(recal::faults_of(recipe_of({"'EpochRangeModifier'"})), "3:5: " + wanted);
   EXPECT_EQ(recal::faults_of(recipe_of({"EpochRangeModifier: {start_epoch: 0.0, end_epoch: 1}"})),

@@ -6,10 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files/files.h"
-#include "recal/plan/timeline_csv.h"
-#include "recal/plan/timeline_json.h"
-#include "recal/plan/timeline_svg.h"
-#include "recal/plan/timeline_text.h"
+#include "recal/plan/timeline_views.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
