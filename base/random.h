@@ -18,6 +18,10 @@ class CounterRandom {
   }
 
   uint64_t bits(uint64_t index) const { return mix(key_ + (index + 1) * kGolden); }
+  /// For who computes bits() elsewhere.
+  uint64_t key() const { return key_; }
+  static constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+  static constexpr uint64_t kMix1 = 0xbf58476d1ce4e5b9, kMix2 = 0x94d049bb133111eb;
   /// Uniform in [0, 1), 53 bits.
   double uniform(uint64_t index) const {
     return static_cast<double>(bits(index) >> 11) * 0x1.0p-53;
@@ -29,10 +33,9 @@ class CounterRandom {
   }
 
  private:
-  static constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   static constexpr uint64_t mix(uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    z = (z ^ (z >> 30)) * kMix1;
+    z = (z ^ (z >> 27)) * kMix2;
     return z ^ (z >> 31);
   }
 

@@ -136,7 +136,7 @@ CommandResult new_recipe_command(const std::string& out_file) {
 std::string run_file_reference() {
   std::string text =
       "| key | type | default | range | meaning |\n| --- | --- | --- | --- | --- |\n";
-  for (const FieldDoc& field : run_file_fields())
+  for (const FieldDoc& field : run_file_meanings())
     text += fmt::format("| `{}` | {} | {} | {} | {} |\n", field.path, field.type,
                         field.default_text, field.range, field.help);
   return text;

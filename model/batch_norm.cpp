@@ -24,19 +24,22 @@ double num_values_of(double num_samples, const at::Tensor& inputs_BCHW) {
 
 }  // namespace
 
-BatchNorm::BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table)
+BatchNorm::BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table,
+                     NormNames names)
     : name_(name),
+      names_(names),
       norms_(table->norms),
       state_(table->norms.add(num_channels)),
       gamma_C_(at::ones({num_channels}).set_requires_grad(true)),
       beta_C_(at::zeros({num_channels}).set_requires_grad(true)) {
   check(!table->layers.empty(), "batch normalisation follows a layer");
   table->layers.back().has_batch_norm = true;
-  table->params.push_back({.name = name + ".gamma", .tensor = gamma_C_});
-  table->params.push_back({.name = name + ".beta", .tensor = beta_C_});
-  table->buffers.push_back({name + ".moving_mean", state_.moving_mean_C});
-  table->buffers.push_back({name + ".moving_variance", state_.moving_variance_C});
-  table->buffers.push_back({name + ".num_batches", state_.num_batches});
+  const auto suffixes = norm_suffixes(names);
+  table->params.push_back({.name = name + suffixes[0], .tensor = gamma_C_});
+  table->params.push_back({.name = name + suffixes[1], .tensor = beta_C_});
+  table->buffers.push_back({name + suffixes[2], state_.moving_mean_C});
+  table->buffers.push_back({name + suffixes[3], state_.moving_variance_C});
+  table->buffers.push_back({name + suffixes[4], state_.num_batches});
 }
 
 at::Tensor BatchNorm::operator()(const at::Tensor& inputs_BCHW) const {
@@ -46,7 +49,10 @@ at::Tensor BatchNorm::operator()(const at::Tensor& inputs_BCHW) const {
 }
 
 NetworkLayer BatchNorm::description() const {
-  return {.kind = LayerKind::kBatchNorm, .name = name_, .epsilon = BatchNormTable::kEpsilon};
+  return {.kind = LayerKind::kBatchNorm,
+          .name = name_,
+          .epsilon = BatchNormTable::kEpsilon,
+          .norm_names = names_};
 }
 
 at::Tensor BatchNorm::by_moving_statistics(const at::Tensor& inputs_BCHW) const {

@@ -9,14 +9,15 @@ namespace lockstep::model {
 /// Batch normalisation of images by channel: [B, C, H, W] -> [B, C, H, W], gamma × (x - mean) /
 /// sqrt(variance + epsilon) + beta. What mean and variance are: model/batch_norm_table.h.
 ///
-/// Names are TensorFlow's: <name>.gamma, .beta (parameters, not decayed), <name>.moving_mean,
-/// .moving_variance (buffers), and <name>.num_batches, how often these were updated.
+/// Names: <name>.gamma, .beta (parameters, not decayed), <name>.moving_mean, .moving_variance
+/// (buffers), and <name>.num_batches, how often these were updated; or PyTorch's (NormNames).
 ///
 /// Source: Ioffe, Szegedy, arXiv 1502.03167, algorithm 1.
 class BatchNorm {
  public:
   /// Follows the last layer that was entered in the table, which then has batch normalisation.
-  BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table);
+  BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table,
+            NormNames names = NormNames::kTensorFlow);
   at::Tensor operator()(const at::Tensor& inputs_BCHW) const;
   NetworkLayer description() const;
 
@@ -26,6 +27,7 @@ class BatchNorm {
   at::Tensor by_samples_of_all_ranks(const at::Tensor& inputs_BCHW) const;
 
   const std::string name_;
+  const NormNames names_;
   const BatchNormTable& norms_;
   BatchNormState& state_;
   at::Tensor gamma_C_, beta_C_;

@@ -3,40 +3,26 @@
 #include <cmath>
 
 #include <ATen/ops/conv2d.h>
-#include <ATen/ops/empty.h>
 
-#include "base/digest.h"
-#include "base/random.h"
 #include "model/linear_function.h"
 
 namespace lockstep::model {
-namespace {
 
-at::Tensor uniform_parameter(const std::string& name, at::IntArrayRef shape, int64_t fan_in,
-                             int64_t seed) {
-  at::Tensor values = at::empty(shape, at::kFloat);
-  const CounterRandom random{seed, fnv1a64(name)};
-  const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
-  auto* data = values.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < values.numel(); ++i)
-    data[i] = static_cast<float>(bound * (2 * random.uniform(i) - 1));
-  return values.set_requires_grad(true);
-}
-
-}  // namespace
-
-LayerParams::LayerParams(const std::string& name, at::IntArrayRef weight_shape, int64_t seed,
-                         LayerTable* table)
+LayerParams::LayerParams(const std::string& name, at::IntArrayRef weight_shape,
+                         const LayerParamsOptions& options, int64_t seed, LayerTable* table)
     : table_(table), index_(static_cast<int64_t>(table->layers.size())) {
-  int64_t fan_in = 1;
-  for (const int64_t extent : weight_shape.slice(1)) fan_in *= extent;
-  weight_ = uniform_parameter(name + ".weight", weight_shape, fan_in, seed);
-  bias_O_ = uniform_parameter(name + ".bias", {weight_shape[0]}, fan_in, seed);
+  const std::string weight_name = name + ".weight";
+  weight_ = initial_parameter(weight_name, weight_shape, options.weight, seed);
   table->layers.push_back(
       {.name = name, .weight_param = static_cast<int64_t>(table->params.size())});
   table->params.push_back(
-      {.name = name + ".weight", .tensor = weight_, .prunable = true, .decayed = true});
-  table->params.push_back({.name = name + ".bias", .tensor = bias_O_});
+      {.name = weight_name, .tensor = weight_, .prunable = true, .decayed = true});
+  if (!options.has_bias) return;
+  const std::string bias_name = name + ".bias";
+  const double bound = 1 / std::sqrt(static_cast<double>(fan_in_of(weight_shape)));
+  bias_O_ =
+      initial_parameter(bias_name, {weight_shape[0]}, options.bias.value_or(uniform(bound)), seed);
+  table->params.push_back({.name = bias_name, .tensor = bias_O_});
 }
 
 void LayerParams::may_overwrite_grad() {
@@ -45,39 +31,50 @@ void LayerParams::may_overwrite_grad() {
   table_->params[weight].grad_is_stale = grad_is_stale_;
 }
 
-Linear::Linear(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t seed,
-               LayerTable* table)
-    : params_(name, {num_outputs, num_inputs}, seed, table) {
+Linear::Linear(const std::string& name, int64_t num_inputs, int64_t num_outputs,
+               const LayerParamsOptions& options, int64_t seed, LayerTable* table)
+    : params_(name, {num_outputs, num_inputs}, options, seed, table) {
   params_.may_overwrite_grad();
 }
 
-at::Tensor Linear::operator()(const at::Tensor& inputs_BI) const {
-  const at::Tensor inputs = params_.input(inputs_BI);
+at::Tensor Linear::operator()(const at::Tensor& inputs) const {
+  const at::Tensor used = params_.input(inputs);
   const at::Tensor weight = params_.weight();
   if (!weight.is_same(params_.plain_weight()))
     settle_grad(params_.plain_weight(), params_.grad_is_stale());
-  return linear(inputs, weight, params_.bias(), params_.grad_is_stale());
+  if (used.dim() == 2) return linear(used, weight, params_.bias(), params_.grad_is_stale());
+  std::vector<int64_t> shape = used.sizes().vec();
+  shape.back() = weight.size(0);
+  return linear(used.flatten(0, -2), weight, params_.bias(), params_.grad_is_stale()).view(shape);
 }
 
 NetworkLayer Linear::description() const {
-  return {.kind = LayerKind::kLinear, .name = params_.name()};
+  return {.kind = LayerKind::kLinear, .name = params_.name(), .has_bias = params_.bias().defined()};
 }
 
-Conv3x3::Conv3x3(const std::string& name, int64_t num_inputs, int64_t num_outputs, int64_t stride,
-                 int64_t seed, LayerTable* table)
-    : params_(name, {num_outputs, num_inputs, 3, 3}, seed, table), stride_(stride) {}
+Conv2d::Conv2d(const std::string& name, int64_t num_inputs, int64_t num_outputs,
+               const Conv2dOptions& options, int64_t seed, LayerTable* table)
+    : params_(name, {num_outputs, num_inputs / options.groups, options.kernel, options.kernel},
+              options.params, seed, table),
+      kernel_(options.kernel),
+      stride_(options.stride),
+      padding_(options.padding),
+      groups_(options.groups) {}
 
-at::Tensor Conv3x3::operator()(const at::Tensor& inputs_BIHW) const {
+at::Tensor Conv2d::operator()(const at::Tensor& inputs_BIHW) const {
   const at::Tensor inputs = params_.input(inputs_BIHW);
-  return at::conv2d(inputs, params_.weight(), params_.bias(), {stride_, stride_}, {1, 1});
+  return at::conv2d(inputs, params_.weight(), params_.bias(), {stride_, stride_},
+                    {padding_, padding_}, {1, 1}, groups_);
 }
 
-NetworkLayer Conv3x3::description() const {
+NetworkLayer Conv2d::description() const {
   return {.kind = LayerKind::kConv2d,
           .name = params_.name(),
-          .kernel_extent = 3,
+          .has_bias = params_.bias().defined(),
+          .kernel_extent = kernel_,
           .stride = stride_,
-          .padding = 1};
+          .padding = padding_,
+          .groups = groups_};
 }
 
 }  // namespace lockstep::model

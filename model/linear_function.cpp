@@ -1,5 +1,6 @@
 #include "model/linear_function.h"
 
+#include <optional>
 #include <utility>
 
 #include <ATen/autocast_mode.h>
@@ -29,6 +30,12 @@ at::Tensor write_product(const at::Tensor& param_MN, const at::Tensor& a_KM, con
   return {};
 }
 
+/// A bias may be absent, which autograd's functions take in this form alone.
+using MaybeTensor = std::optional<at::Tensor>;
+MaybeTensor maybe(const at::Tensor& tensor) {
+  return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
+}
+
 at::Tensor add_column_sums(const at::Tensor& param_N, const at::Tensor& values_KN) {
   at::Tensor sums_N = values_KN.sum(0);
   at::Tensor& grad_N = param_N.mutable_grad();
@@ -46,15 +53,19 @@ bool is_bound_by_weight(const at::Tensor& inputs_BI, const at::Tensor& weight_OI
 at::Tensor product(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                    const at::Tensor& bias_O) {
   if (!is_bound_by_weight(inputs_BI, weight_OI)) return at::linear(inputs_BI, weight_OI, bias_O);
-  return at::addmm(bias_O.unsqueeze(1), weight_OI, inputs_BI.t().contiguous()).t().contiguous();
+  const at::Tensor inputs_IB = inputs_BI.t().contiguous();
+  const at::Tensor outputs_OB = bias_O.defined()
+                                    ? at::addmm(bias_O.unsqueeze(1), weight_OI, inputs_IB)
+                                    : at::mm(weight_OI, inputs_IB);
+  return outputs_OB.t().contiguous();
 }
 
 /// inputs_BI, weight_OI, bias_O -> [B, O]; backward to the inputs alone.
 struct Product : torch::autograd::Function<Product> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
-                            const at::Tensor& weight_OI, const at::Tensor& bias_O) {
+                            const at::Tensor& weight_OI, const MaybeTensor& bias_O) {
     context->save_for_backward({weight_OI});
-    return product(inputs_BI, weight_OI, bias_O);
+    return product(inputs_BI, weight_OI, bias_O.value_or(at::Tensor()));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
@@ -74,9 +85,9 @@ struct ParamGrads {
   at::Tensor weight_OI, bias_O;
 };
 void save_params(AutogradContext* context, const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                 const at::Tensor& bias_O, bool* is_stale) {
+                 const MaybeTensor& bias_O, bool* is_stale) {
   context->saved_data["is_stale"] = reinterpret_cast<int64_t>(is_stale);
-  context->save_for_backward({inputs_BI, weight_OI, bias_O});
+  context->save_for_backward({inputs_BI, weight_OI, bias_O.value_or(at::Tensor())});
 }
 ParamGrads write_params(AutogradContext* context, const variable_list& saved,
                         const at::Tensor& grad_BO, size_t weight_input) {
@@ -85,7 +96,7 @@ ParamGrads write_params(AutogradContext* context, const variable_list& saved,
   ParamGrads grads;
   if (context->needs_input_grad(weight_input))
     grads.weight_OI = write_product(saved[1], grad_BO, saved[0], is_stale);
-  if (context->needs_input_grad(weight_input + 1))
+  if (saved[2].defined() && context->needs_input_grad(weight_input + 1))
     grads.bias_O = add_column_sums(saved[2], grad_BO);
   return grads;
 }
@@ -95,7 +106,7 @@ ParamGrads write_params(AutogradContext* context, const variable_list& saved,
 struct WritesGradients : torch::autograd::Function<WritesGradients> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& outputs_BO,
                             const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                            const at::Tensor& bias_O, bool* is_stale) {
+                            const MaybeTensor& bias_O, bool* is_stale) {
     save_params(context, inputs_BI, weight_OI, bias_O, is_stale);
     return outputs_BO.view_as(outputs_BO);
   }
@@ -112,7 +123,8 @@ struct WritesGradients : torch::autograd::Function<WritesGradients> {
 /// Both in one node, which costs less.
 struct ProductAndGradients : torch::autograd::Function<ProductAndGradients> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
-                            const at::Tensor& weight_OI, const at::Tensor& bias_O, bool* is_stale) {
+                            const at::Tensor& weight_OI, const MaybeTensor& bias_O,
+                            bool* is_stale) {
     save_params(context, inputs_BI, weight_OI, bias_O, is_stale);
     return at::linear(inputs_BI, weight_OI, bias_O);
   }
@@ -129,9 +141,11 @@ struct ProductAndGradients : torch::autograd::Function<ProductAndGradients> {
 };
 
 bool writes_in_place(const at::Tensor& inputs, const at::Tensor& weight, const at::Tensor& bias) {
-  return at::GradMode::is_enabled() && inputs.dim() == 2 && weight.is_leaf() && bias.is_leaf() &&
-         weight.grad().defined() && bias.grad().defined() &&
-         inputs.scalar_type() == weight.scalar_type() &&
+  const auto has_grad = [](const at::Tensor& param) {
+    return param.is_leaf() && param.grad().defined();
+  };
+  return at::GradMode::is_enabled() && inputs.dim() == 2 && has_grad(weight) &&
+         (!bias.defined() || has_grad(bias)) && inputs.scalar_type() == weight.scalar_type() &&
          !at::autocast::is_autocast_enabled(weight.device().type());
 }
 
@@ -140,10 +154,13 @@ bool writes_in_place(const at::Tensor& inputs, const at::Tensor& weight, const a
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale) {
   if (writes_in_place(inputs_BI, weight_OI, bias_O)) {
+    const MaybeTensor bias = maybe(bias_O);
     if (weight_OI.numel() < kLeastNode)
-      return ProductAndGradients::apply(inputs_BI, weight_OI, bias_O, grad_is_stale.get());
-    return WritesGradients::apply(Product::apply(inputs_BI, weight_OI.detach(), bias_O.detach()),
-                                  inputs_BI.detach(), weight_OI, bias_O, grad_is_stale.get());
+      return ProductAndGradients::apply(inputs_BI, weight_OI, bias, grad_is_stale.get());
+    const at::Tensor outputs_BO =
+        Product::apply(inputs_BI, weight_OI.detach(), bias ? MaybeTensor(bias->detach()) : bias);
+    return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias,
+                                  grad_is_stale.get());
   }
   settle_grad(weight_OI, grad_is_stale);
   return at::linear(inputs_BI, weight_OI, bias_O);

@@ -6,7 +6,7 @@
 
 namespace lockstep::model {
 
-/// inputs_BI [B, I], weight_OI [O, I], bias_O [O] -> [B, O], as at::linear.
+/// inputs_BI [B, I], weight_OI [O, I], bias_O [O] or undefined -> [B, O], as at::linear.
 ///
 /// Where weight and bias are parameters that have a gradient tensor (as in optim::FlatParams),
 /// backward writes the weight's gradient in place: the product is never written to memory of its

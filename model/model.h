@@ -13,13 +13,6 @@
 
 namespace lockstep::model {
 
-/// Which forward pass of a training run follows: what is random in it, such as dropout, is a pure
-/// function of (seed, step, place of the sample in the global batch).
-struct ForwardPass {
-  int64_t step = 0;
-  int64_t first_sample = 0;  ///< place of the batch's first sample
-};
-
 /// A network. Symbols: B = samples, X = the shape of one input, O = the shape of one output: [C]
 /// for C classes, [T, V] for T tokens of a vocabulary of V.
 ///
@@ -36,7 +29,7 @@ class Model {
   virtual at::Tensor forward(const at::Tensor& inputs_BX) = 0;
 
   /// Before each forward pass of training.
-  virtual void begin_forward(const ForwardPass& /*pass*/) {}
+  virtual void begin_forward(const ForwardPass& pass) { table_.pass = pass; }
   /// The network as a TorchScript archive, in evaluation; empty where network() says what it is.
   virtual std::string torchscript_archive() const { return ""; }
 

@@ -14,6 +14,10 @@ std::string kind_name(LayerKind kind) {
       return "batch_norm";
     case LayerKind::kMaxPool2d:
       return "max_pool2d";
+    case LayerKind::kGlobalAveragePool:
+      return "global_average_pool";
+    case LayerKind::kChannelsFirst:
+      return "channels_first";
     case LayerKind::kRelu:
       return "relu";
     case LayerKind::kGelu:
@@ -26,13 +30,21 @@ std::string kind_name(LayerKind kind) {
   return "other";
 }
 
+std::array<const char*, 5> norm_suffixes(NormNames names) {
+  if (names == NormNames::kTorch)
+    return {".weight", ".bias", ".running_mean", ".running_var", ".num_batches_tracked"};
+  return {".gamma", ".beta", ".moving_mean", ".moving_variance", ".num_batches"};
+}
+
 std::vector<std::string> tensor_names(const NetworkLayer& layer) {
   const std::string& name = layer.name;
-  if (layer.kind == LayerKind::kLinear || layer.kind == LayerKind::kConv2d)
+  if (layer.kind == LayerKind::kLinear || layer.kind == LayerKind::kConv2d) {
+    if (!layer.has_bias) return {name + ".weight"};
     return {name + ".weight", name + ".bias"};
-  if (layer.kind == LayerKind::kBatchNorm)
-    return {name + ".gamma", name + ".beta", name + ".moving_mean", name + ".moving_variance"};
-  return {};
+  }
+  if (layer.kind != LayerKind::kBatchNorm) return {};
+  const auto suffixes = norm_suffixes(layer.norm_names);
+  return {name + suffixes[0], name + suffixes[1], name + suffixes[2], name + suffixes[3]};
 }
 
 }  // namespace lockstep::model

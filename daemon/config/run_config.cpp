@@ -1,6 +1,7 @@
 #include "daemon/config/run_config.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -58,9 +59,10 @@ std::vector<FieldDoc> fields_of(const std::string& text) {
   return docs;
 }
 
-bool is_listed(const std::vector<FieldDoc>& docs, const std::string& path) {
-  return std::any_of(docs.begin(), docs.end(),
-                     [&](const FieldDoc& other) { return other.path == path; });
+bool is_listed(const std::vector<FieldDoc>& docs, const FieldDoc& field) {
+  return std::any_of(docs.begin(), docs.end(), [&](const FieldDoc& other) {
+    return other.path == field.path && other.help == field.help;
+  });
 }
 
 std::string section_prefix(const std::string& path) { return path.substr(0, path.rfind('.') + 1); }
@@ -88,7 +90,7 @@ std::vector<FieldDoc> collect_fields() {
     const FieldDoc field = docs[i];
     for (const std::string& choice : field.choices)  // each may have keys of its own
       for (const FieldDoc& other : fields_of(nested(field.path, choice))) {
-        if (is_listed(docs, other.path)) continue;
+        if (is_listed(docs, other)) continue;
         insert(other, &docs);
         i = static_cast<size_t>(-1);  // which may have choices: begin anew
       }
@@ -108,9 +110,17 @@ std::vector<std::string> field_paths() {
 
 }  // namespace
 
-std::vector<FieldDoc> run_file_fields() {
+std::vector<FieldDoc> run_file_meanings() {
   static const std::vector<FieldDoc> docs = collect_fields();
   return docs;
+}
+
+std::vector<FieldDoc> run_file_fields() {
+  std::vector<FieldDoc> once;
+  std::set<std::string> seen;
+  for (const FieldDoc& field : run_file_meanings())
+    if (seen.insert(field.path).second) once.push_back(field);
+  return once;
 }
 
 namespace {

@@ -50,5 +50,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
 
 /// Every key of the run file with type, default, range and meaning.
 std::vector<FieldDoc> run_file_fields();
+/// The same, a key again for each other meaning that types give it: model.layers of mlp and of gpt.
+std::vector<FieldDoc> run_file_meanings();
 
 }  // namespace lockstep::daemon

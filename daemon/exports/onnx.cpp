@@ -137,6 +137,10 @@ class GraphWriter {
                          add_node("BatchNormalization", with_tensors(layer)));
       case LayerKind::kMaxPool2d:
         return add_pooling(layer);
+      case LayerKind::kGlobalAveragePool:
+        return void(add_node("GlobalAveragePool", {value_}));
+      case LayerKind::kChannelsFirst:
+        return add_ints("perm", {0, 3, 1, 2}, add_node("Transpose", {value_}));
       case LayerKind::kRelu:
         return void(add_node("Relu", {value_}));
       case LayerKind::kGelu:
@@ -197,6 +201,7 @@ class GraphWriter {
     add_ints("kernel_shape", {k, k}, node);
     add_ints("strides", {s, s}, node);
     add_ints("pads", {p, p, p, p}, node);
+    if (layer.groups > 1) add_int("group", layer.groups, node);
   }
 
   void add_pooling(const NetworkLayer& layer) {

@@ -128,13 +128,18 @@ class Filling {
   size_t num_left_;
 };
 
+/// A save does not say of what type its inputs are. No network takes both numbers and tokens: what
+/// refuses numbers may take tokens.
 std::unique_ptr<model::Model> made(const SavedModel& saved, const std::vector<int64_t>& shape) {
-  try {
-    return model::make_model(options_of(saved), {shape, saved.num_classes, /*seed=*/0});
-  } catch (const Error& fault) {
-    if (fault.code() != ExitCode::kConfig) throw;
-    refuse(saved, fmt::format("its settings make no network: {}", fault.what()));
-  }
+  const model::ModelOptions options = options_of(saved);
+  std::string refusal;
+  for (const at::ScalarType dtype : {at::kFloat, at::kLong}) try {
+      return model::make_model(options, {shape, saved.num_classes, /*seed=*/0, dtype});
+    } catch (const Error& fault) {
+      if (fault.code() != ExitCode::kConfig) throw;
+      if (refusal.empty()) refusal = fault.what();
+    }
+  refuse(saved, fmt::format("its settings make no network: {}", refusal));
 }
 
 }  // namespace

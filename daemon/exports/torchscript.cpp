@@ -63,7 +63,8 @@ std::string rounded_weight(const std::string& layer, const QuantizedLayer* by) {
 std::string call_of(const PortableNetwork& network, size_t i) {
   const model::Network& layers = network.layers;
   const model::NetworkLayer& layer = layers[i];
-  const auto part = [&](const char* name) { return expression(layer.name + "." + name); };
+  const std::vector<std::string> tensors = model::tensor_names(layer);
+  const std::string bias = tensors.size() > 1 ? expression(tensors[1]) : "None";
   const auto found = network.quantized.find(layer.name);
   const QuantizedLayer* by = found == network.quantized.end() ? nullptr : &found->second;
   switch (layer.kind) {
@@ -71,18 +72,22 @@ std::string call_of(const PortableNetwork& network, size_t i) {
       return "torch.flatten(x, 1)";
     case LayerKind::kLinear:
       return fmt::format("torch.linear({}, {}, {})", rounded_input(by),
-                         rounded_weight(layer.name, by), part("bias"));
+                         rounded_weight(layer.name, by), bias);
     case LayerKind::kConv2d:
-      return fmt::format("torch.conv2d({}, {}, {}, [{s}, {s}], [{p}, {p}], [1, 1], 1)",
-                         rounded_input(by), rounded_weight(layer.name, by), part("bias"),
+      return fmt::format("torch.conv2d({}, {}, {}, [{s}, {s}], [{p}, {p}], [1, 1], {})",
+                         rounded_input(by), rounded_weight(layer.name, by), bias, layer.groups,
                          fmt::arg("s", layer.stride), fmt::arg("p", layer.padding));
     case LayerKind::kBatchNorm:
       return fmt::format("torch.batch_norm(x, {}, {}, {}, {}, False, 0.0, {:.17g}, False)",
-                         part("gamma"), part("beta"), part("moving_mean"), part("moving_variance"),
-                         layer.epsilon);
+                         expression(tensors[0]), expression(tensors[1]), expression(tensors[2]),
+                         expression(tensors[3]), layer.epsilon);
     case LayerKind::kMaxPool2d:
       return fmt::format("torch.max_pool2d(x, [{k}, {k}], [{s}, {s}])",
                          fmt::arg("k", layer.kernel_extent), fmt::arg("s", layer.stride));
+    case LayerKind::kGlobalAveragePool:
+      return "torch.mean(x, [2, 3], True)";
+    case LayerKind::kChannelsFirst:
+      return "torch.permute(x, [0, 3, 1, 2])";
     case LayerKind::kRelu:
       return "torch.relu(x)";
     case LayerKind::kGelu:
@@ -143,9 +148,11 @@ std::string torchscript_source(const PortableNetwork& network) {
 std::string torchscript_bytes(const PortableNetwork& network) {
   const std::string source = torchscript_source(network);
   ModuleTree tree;
-  for (const model::NetworkLayer& layer : network.layers)
-    for (const std::string& name : model::tensor_names(layer))
-      tree.add(name, network.tensors.at(name), name.find(".moving_") != std::string::npos);
+  for (const model::NetworkLayer& layer : network.layers) {
+    const std::vector<std::string> names = model::tensor_names(layer);
+    for (size_t i = 0; i < names.size(); ++i)  // the third and fourth are moving statistics
+      tree.add(names[i], network.tensors.at(names[i]), /*is_buffer=*/i >= 2);
+  }
   for (const auto& [layer, by] : network.quantized) {
     tree.add(layer + ".weight_scale", by.weight_scale, true);
     tree.add(layer + ".weight_zero_point", by.weight_zero_point.to(at::kInt), true);

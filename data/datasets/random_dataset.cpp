@@ -21,7 +21,7 @@ void limit_random_numbers(const RandomOptions& options, ConfigReader* in) {
                         in->path(), all, kMaxRandomNumbers));
 }
 
-enum Stream : int64_t { kInputs = 1, kTargets = 2 };
+enum Stream : int64_t { kInputs = 1, kTargets = 2, kTokens = 3 };
 
 at::Tensor uniform_inputs(std::vector<int64_t> shape, int64_t num_samples, int64_t seed) {
   shape.insert(shape.begin(), num_samples);
@@ -33,21 +33,42 @@ at::Tensor uniform_inputs(std::vector<int64_t> shape, int64_t num_samples, int64
   return inputs_SX;
 }
 
+/// In [0, bound).
+at::Tensor uniform_counts(at::IntArrayRef shape, int64_t bound, int64_t seed, Stream stream) {
+  at::Tensor counts = at::empty(shape, at::kLong);
+  const CounterRandom random{seed, stream};
+  auto* values = counts.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < counts.numel(); ++i)
+    values[i] = static_cast<int64_t>(random.below(i, bound));
+  return counts;
+}
+
 at::Tensor uniform_targets(int64_t num_classes, int64_t num_samples, int64_t seed) {
-  at::Tensor targets_S = at::empty({num_samples}, at::kLong);
-  const CounterRandom random{seed, kTargets};
-  auto* values = targets_S.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < num_samples; ++i)
-    values[i] = static_cast<int64_t>(random.below(i, num_classes));
-  return targets_S;
+  return uniform_counts({num_samples}, num_classes, seed, kTargets);
+}
+
+MemoryDataset random_tokens(const RandomOptions& options) {
+  const int64_t num_tokens = options.shape.at(0);
+  const at::Tensor text_ST =
+      uniform_counts({options.samples, num_tokens + 1}, options.tokens, options.seed, kTokens);
+  return {text_ST.narrow(1, 0, num_tokens).contiguous(),
+          text_ST.narrow(1, 1, num_tokens).contiguous(), options.tokens, TargetKind::kTokens};
+}
+
+MemoryDataset random_numbers(const RandomOptions& options) {
+  return {uniform_inputs(options.shape, options.samples, options.seed),
+          uniform_targets(options.classes, options.samples, options.seed), options.classes};
 }
 
 }  // namespace
 
+RandomDataset::RandomDataset(const RandomOptions& options)
+    : MemoryDataset(options.tokens > 0 ? random_tokens(options) : random_numbers(options)) {}
+
 RandomDataset::RandomDataset(const std::vector<int64_t>& shape, int64_t num_classes,
                              int64_t num_samples, int64_t seed)
-    : MemoryDataset(uniform_inputs(shape, num_samples, seed),
-                    uniform_targets(num_classes, num_samples, seed), num_classes) {}
+    : RandomDataset(
+          {.shape = shape, .classes = num_classes, .samples = num_samples, .seed = seed}) {}
 
 DatasetType random_type() {
   return {"random", [](ConfigReader* in, DatasetUse) {
@@ -56,11 +77,14 @@ DatasetType random_type() {
             in->read("classes", &options.classes, between(2, 1e6), "random: number of classes");
             in->read("samples", &options.samples, count_from(1), "random: number of samples");
             in->read("seed", &options.seed, at_least(0), "random: which numbers are drawn");
+            in->read("tokens", &options.tokens, between(0, 1e6),
+                     "random: vocabulary of random tokens [shape] in place of numbers, each target "
+                     "the next token; 0: none");
             limit_random_numbers(options, in);
-            return [options](const DatasetInputs&) {
-              return std::make_unique<RandomDataset>(options.shape, options.classes,
-                                                     options.samples, options.seed);
-            };
+            if (options.tokens > 0 && options.shape.size() != 1)
+              in->fault("shape",
+                        fmt::format("'{}.shape' of tokens is one number, their count", in->path()));
+            return [options](const DatasetInputs&) { return std::make_unique<RandomDataset>(options); };
           }};
 }
 

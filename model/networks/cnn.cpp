@@ -67,10 +67,12 @@ Network Cnn::network() const {
 ModelOptions cnn(const CnnOptions& options) {
   return {"cnn", [options](const ModelInputs& data) {
             const size_t num_poolings = std::min<size_t>(options.channels.size() / 2, 62);
-            require_fit(Cnn::fits(data.input_shape, options.channels), "cnn",
-                        fmt::format("images [channels, rows, columns] of at least {0}x{0}",
-                                    int64_t{1} << num_poolings),
-                        data);
+            require_fit(
+                Cnn::fits(data.input_shape, options.channels) && data.input_dtype == at::kFloat,
+                "cnn",
+                fmt::format("images [channels, rows, columns] of at least {0}x{0}",
+                            int64_t{1} << num_poolings),
+                data);
             return std::make_unique<Cnn>(options, data);
           }};
 }

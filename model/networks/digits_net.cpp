@@ -25,7 +25,8 @@ Network DigitsNet::network() const {
 
 ModelOptions digits_net() {
   return {"digits_net", [](const ModelInputs& data) {
-            require_fit(data.input_shape == std::vector<int64_t>{1, 8, 8} && data.num_classes == 10,
+            require_fit(data.input_shape == std::vector<int64_t>{1, 8, 8} &&
+                            data.num_classes == 10 && data.input_dtype == at::kFloat,
                         "digits_net", "inputs [1, 8, 8] and 10 classes", data);
             return std::make_unique<DigitsNet>(data.seed);
           }};

@@ -47,8 +47,9 @@ Network Mlp::network() const {
 ModelOptions mlp(const MlpOptions& options) {
   return {"mlp", [options](const ModelInputs& data) {
             const int64_t inputs = options.layers.front(), classes = options.layers.back();
-            require_fit(data.input_size() == inputs && data.num_classes == classes, "mlp",
-                        fmt::format("{} inputs and {} classes", inputs, classes), data);
+            require_fit(data.input_size() == inputs && data.num_classes == classes &&
+                            data.input_dtype == at::kFloat,
+                        "mlp", fmt::format("{} inputs and {} classes", inputs, classes), data);
             return std::make_unique<Mlp>(options, data.seed);
           }};
 }

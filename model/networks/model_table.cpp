@@ -10,6 +10,17 @@
 
 namespace lockstep::model {
 
+// Each stands in a file of its own (resnet18 and resnet50 share one) and has a row below.
+ModelType gpt_type();
+ModelType lenet_type();
+ModelType mnist_net_type();
+ModelType mobilenet_v1_type();
+ModelType resnet18_type();
+ModelType resnet50_type();
+ModelType vgg11_type();
+ModelType vgg16_type();
+ModelType vit_type();
+
 int64_t ModelInputs::input_size() const {
   int64_t size = 1;
   for (const int64_t extent : input_shape) size *= extent;
@@ -22,6 +33,15 @@ NamedTable<ModelType>& model_types() {
     own.add(digits_net_type());
     own.add(mlp_type());
     own.add(cnn_type());
+    own.add(mnist_net_type());
+    own.add(lenet_type());
+    own.add(vgg11_type());
+    own.add(vgg16_type());
+    own.add(resnet18_type());
+    own.add(resnet50_type());
+    own.add(mobilenet_v1_type());
+    own.add(vit_type());
+    own.add(gpt_type());
     own.add(torchscript_type());
     return own;
   }();
@@ -44,9 +64,10 @@ void require_fit(bool fits, const std::string& type, const std::string& wanted,
                  const ModelInputs& data) {
   if (!fits)
     throw Error(ExitCode::kConfig, "model",
-                fmt::format("{} takes {}; the data has inputs [{}] and {} classes: choose another "
+                fmt::format("{} takes {}; the data has {} [{}] and {} classes: choose another "
                             "model or data set",
-                            type, wanted, fmt::join(data.input_shape, ", "), data.num_classes));
+                            type, wanted, data.input_dtype == at::kLong ? "tokens" : "inputs",
+                            fmt::join(data.input_shape, ", "), data.num_classes));
 }
 
 }  // namespace lockstep::model

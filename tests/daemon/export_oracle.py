@@ -15,7 +15,7 @@ import unittest
 import numpy as np
 
 JUDGE, DRIVER = sys.argv.pop(1), sys.argv.pop(1)
-TITLES = {"digits_net", "by_default", "mlp_gelu", "mlp_tanh", "mlp_deep", "cnn", "cnn_batch_norm"}
+TITLES = {"digits_net", "by_default", "mlp_gelu", "mlp_tanh", "mlp_deep", "cnn", "cnn_batch_norm", "mnist_net", "lenet", "mobilenet_v1"}
 QUANTIZED = {"digits_net_quantized", "digits_net_per_tensor", "mlp_quantized", "cnn_partly_quantized", "cnn_batch_norm_quantized",
              "digits_net_weights_only"}
 TOLERANCE = 1e-5  # relative to the largest logit

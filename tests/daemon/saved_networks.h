@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
 #include "recal/quantization/fake_quantizer.h"
+#include "tests/support/network_from_text.h"
 
 namespace lockstep::tests {
 
@@ -69,6 +71,12 @@ inline std::vector<NetworkCase> network_cases() {
        model::cnn({.channels = {4, 5}, .hidden = 7, .batch_norm = true}),
        {2, 7, 9},
        4},
+      {"mnist_net", {"model.type=mnist_net"}, network("{type: mnist_net}"), {28, 28, 1}},
+      {"lenet", {"model.type=lenet"}, network("{type: lenet}"), {3, 32, 32}},
+      {"mobilenet_v1",
+       {"model.type=mobilenet_v1", "model.width_multiplier=0.1"},
+       network("{type: mobilenet_v1, width_multiplier: 0.1}"),
+       {3, 32, 32}},
   };
 }
 
@@ -106,8 +114,9 @@ struct TrainedNetwork {
     const at::NoGradGuard no_grad;
     at::manual_seed(kSeed);
     for (const Param& param : net->params()) {
+      const auto fan_in = static_cast<double>(param.tensor[0].numel());
       if (param.prunable) param.tensor.mul_(kGain);
-      param.tensor.add_(at::rand_like(param.tensor) * 0.1);
+      param.tensor.add_(at::rand_like(param.tensor) * (0.1 * std::min(1.0, 30 / fan_in)));
       state.push_back({"model/" + slashed(param.name), param.tensor.detach()});
     }
     for (const model::Buffer& buffer : net->buffers()) {
@@ -155,7 +164,10 @@ struct TrainedNetwork {
   at::Tensor inputs(int64_t num_samples) const {
     std::vector<int64_t> extents = input_shape;
     extents.insert(extents.begin(), num_samples);
-    return at::randn(extents);
+    std::vector<int64_t> by_sample(extents.size(), 1);
+    by_sample[0] = num_samples;
+    return at::randn(extents) *
+           at::arange(1, num_samples + 1).remainder(4).add(0.5).view(by_sample);
   }
   /// What the network itself computes in evaluation.
   at::Tensor logits(const at::Tensor& inputs) {

@@ -11,10 +11,12 @@
 #include "model/networks/digits_net.h"
 #include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
+#include "support/network_from_text.h"
 
 namespace lockstep::model {
 namespace network_test {
 
+using tests::network;
 using Tensors = std::map<std::string, at::Tensor>;
 
 struct Case {
@@ -35,7 +37,13 @@ const std::vector<Case>& cases() {
       {"cnn_with_batch_norm",
        cnn({.channels = {3, 4}, .hidden = 6, .batch_norm = true}),
        {2, 5, 7},
-       3}};
+       3},
+      {"mnist_net", network("{type: mnist_net}"), {1, 28, 28}, 10},
+      {"mnist_net_channels_last", network("{type: mnist_net}"), {28, 28, 1}, 10},
+      {"lenet", network("{type: lenet}"), {3, 32, 32}, 4},
+      {"lenet_with_border", network("{type: lenet}"), {1, 28, 28}, 4},
+      {"vgg11", network("{type: vgg11, hidden: 8}"), {3, 224, 224}, 4},
+      {"mobilenet_v1", network("{type: mobilenet_v1, width_multiplier: 0.1}"), {3, 32, 32}, 4}};
   return all;
 }
 
@@ -51,10 +59,12 @@ Tensors tensors_of(const Model& net) {
 void stir(const Model& net) {
   const at::NoGradGuard no_grad;
   at::manual_seed(20);
-  for (const Param& param : net.params())
-    if (param.prunable) at::Tensor(param.tensor).mul_(2.45);
-  for (const auto& [name, tensor] : tensors_of(net))
-    if (tensor.is_floating_point()) at::Tensor(tensor).add_(at::rand_like(tensor) * 0.1);
+  for (const auto& [name, tensor] : tensors_of(net)) {
+    if (tensor.dim() >= 2)
+      at::Tensor(tensor).normal_(0, std::sqrt(2.0 / static_cast<double>(tensor[0].numel())));
+    else if (tensor.is_floating_point())
+      at::Tensor(tensor).add_(at::rand_like(tensor) * 0.1);
+  }
 }
 
 /// One layer of a description, by its own words.
@@ -69,13 +79,18 @@ at::Tensor computed(const NetworkLayer& layer, const at::Tensor& x, const Tensor
       return x.matmul(part("weight").t()) + part("bias");
     case LayerKind::kConv2d:
       EXPECT_EQ(part("weight").sizes().slice(2), (at::IntArrayRef{k, k}));
-      return at::conv2d(x, part("weight"), part("bias"), s, layer.padding);
+      return at::conv2d(x, part("weight"), layer.has_bias ? part("bias") : at::Tensor(), s,
+                        layer.padding, 1, layer.groups);
     case LayerKind::kBatchNorm:
       return (x - by_channel("moving_mean")) /
                  at::sqrt(by_channel("moving_variance") + layer.epsilon) * by_channel("gamma") +
              by_channel("beta");
     case LayerKind::kMaxPool2d:
       return x.unfold(2, k, s).unfold(3, k, s).amax({4, 5});
+    case LayerKind::kGlobalAveragePool:
+      return x.mean({2, 3}, /*keepdim=*/true);
+    case LayerKind::kChannelsFirst:
+      return x.permute({0, 3, 1, 2});
     case LayerKind::kRelu:
       return x.clamp_min(0);
     case LayerKind::kGelu:
@@ -96,7 +111,10 @@ TEST(Network, ComputesWhatTheModelComputesInEvaluation) {
     net->set_training(false);
     std::vector<int64_t> shape = c.input_shape;
     shape.insert(shape.begin(), 4);
-    const at::Tensor inputs = at::randn(shape);
+    std::vector<int64_t> by_sample(shape.size(), 1);
+    by_sample[0] = 4;
+    const at::Tensor inputs =
+        at::randn(shape) * at::tensor({0.5F, 1.0F, 2.0F, 4.0F}).view(by_sample);
     at::Tensor x = inputs;
     for (const NetworkLayer& layer : net->network()) x = computed(layer, x, tensors_of(*net));
     const at::Tensor outputs = net->forward(inputs), largest = outputs.abs().max();

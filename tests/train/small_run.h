@@ -20,6 +20,8 @@ struct SmallRunOptions {
   model::ModelOptions model = model::mlp({.layers = {3, 5, 4}, .activation = "tanh"});
   std::vector<int64_t> shape = {3};
   int64_t num_classes = 4, num_samples = 10, global_batch = 4;
+  int64_t tokens = 0;    ///< vocabulary; 0: inputs are numbers
+  bool elastic = false;  ///< run.deterministic: elastic
   train::TrainOptions train;
   optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
   dist::SyncOptions sync{.bucket_bytes = 1024, .overlap = "true"};
@@ -36,13 +38,20 @@ class SmallRun {
       : options(options_),
         control(comm),
         gradients(gradients_ ? std::move(gradients_) : comm.split(0, comm.rank())),
-        dataset(options.shape, options.num_classes, options.num_samples, 1),
+        dataset({.shape = options.shape,
+                 .classes = options.num_classes,
+                 .samples = options.num_samples,
+                 .seed = 1,
+                 .tokens = options.tokens}),
         sampler({.num_samples = options.num_samples,
                  .global_batch_size = options.global_batch,
                  .seed = 2}),
         loader(dataset, sampler, comm.rank(), comm.world_size()),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
-        model(model::make_model(options.model, {options.shape, options.num_classes, 17})),
+        model(model::make_model(options.model, {.input_shape = options.shape,
+                                                .num_classes = dataset.spec().num_classes,
+                                                .seed = 17,
+                                                .input_dtype = dataset.spec().input_dtype})),
         loss(options.train.loss, options.train.loss_options, dataset.spec()),
         flat_params(model->params(),
                     train::plan_layout(model->params(),
@@ -53,8 +62,21 @@ class SmallRun {
         loss_scale(options.train.loss_scale, options.train.precision == "fp16"),
         recipe(attached()),
         rates(options.optimizer, recipe.timeline(), 100),
-        trainer({control, loader, *model, flat_params, reducer, *optimizer, recipe, rates, loss,
-                 clock, 4096, options.optimizer.clip, &loss_scale},
+        trainer({control,
+                 loader,
+                 *model,
+                 flat_params,
+                 reducer,
+                 *optimizer,
+                 recipe,
+                 rates,
+                 loss,
+                 clock,
+                 4096,
+                 options.optimizer.clip,
+                 &loss_scale,
+                 {},
+                 options.elastic},
                 options.train) {
     model->set_layer_hook(recipe.layer_hook());
   }

@@ -1,0 +1,121 @@
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/relu.h>
+#include <fmt/format.h>
+
+#include "model/dropout.h"
+#include "model/layers.h"
+#include "model/networks/images.h"
+#include "model/networks/model_table.h"
+
+/// Deep stacks of 3×3 convolutions with torchvision's names. Source: Simonyan, Zisserman, arXiv
+/// 1409.1556, configurations A and D.
+namespace lockstep::model {
+namespace {
+
+constexpr int64_t kPooledExtent = 7;
+constexpr int64_t kHalf = 0;  // in a list of channels: the largest of each 2×2
+
+struct VggOptions {
+  std::string type;
+  std::vector<int64_t> features;  ///< outputs of convolutions, and kHalf
+  int64_t hidden = 4096;
+  double dropout = 0.5;
+};
+
+/// [B, C, H, W] -> [B, classes]: features.<n>, means over 7×7 parts of the image, classifier.<n>.
+class Vgg final : public Model {
+ public:
+  Vgg(const VggOptions& options, const ImageShape& image, const ModelInputs& data)
+      : options_(options),
+        is_pooled_(image.rows / 32 != kPooledExtent || image.columns / 32 != kPooledExtent),
+        dropout1_("classifier.2", options.dropout, data.seed, &table_),
+        dropout2_("classifier.5", options.dropout, data.seed, &table_) {
+    int64_t num_inputs = image.channels, index = 0;
+    for (const int64_t channels : options.features) {
+      if (channels != kHalf) {
+        convs_.emplace_back(
+            fmt::format("features.{}", index), num_inputs, channels,
+            Conv2dOptions{.kernel = 3,
+                          .padding = 1,
+                          .params = {.weight = {Initial::Kind::kFanOut}, .bias = constant(0)}},
+            data.seed, &table_);
+        num_inputs = channels;
+      }
+      index += channels == kHalf ? 1 : 2;  // torchvision counts a convolution's ReLU
+    }
+    const LayerParamsOptions params{.weight = normal(0.01), .bias = constant(0)};
+    const std::vector<int64_t> widths{num_inputs * kPooledExtent * kPooledExtent, options.hidden,
+                                      options.hidden, data.num_classes};
+    for (size_t i = 0; i < 3; ++i)
+      linears_.emplace_back(fmt::format("classifier.{}", 3 * i), widths[i], widths[i + 1], params,
+                            data.seed, &table_);
+  }
+
+  at::Tensor forward(const at::Tensor& inputs_BCHW) override {
+    at::Tensor values = inputs_BCHW;
+    auto conv = convs_.begin();
+    for (const int64_t channels : options_.features)
+      values = channels == kHalf ? at::max_pool2d(values, {2, 2}) : (*conv++)(values).relu_();
+    if (is_pooled_) values = at::adaptive_avg_pool2d(values, {kPooledExtent, kPooledExtent});
+    values = dropout1_(at::relu(linears_[0](values.flatten(1))));
+    values = dropout2_(at::relu(linears_[1](values)));
+    return linears_[2](values);
+  }
+
+  /// Images of other sizes than 224×224 are pooled in a way that no kind of layer describes.
+  Network network() const override {
+    if (is_pooled_) return {};
+    Network all;
+    auto conv = convs_.begin();
+    for (const int64_t channels : options_.features) {
+      if (channels == kHalf) {
+        all.push_back({.kind = LayerKind::kMaxPool2d, .kernel_extent = 2, .stride = 2});
+        continue;
+      }
+      all.push_back((conv++)->description());
+      all.push_back({.kind = LayerKind::kRelu});
+    }
+    all.push_back({.kind = LayerKind::kFlatten});
+    for (size_t i = 0; i < linears_.size(); ++i) {
+      if (i > 0) all.push_back({.kind = LayerKind::kRelu});
+      all.push_back(linears_[i].description());
+    }
+    return all;
+  }
+
+ private:
+  const VggOptions options_;
+  const bool is_pooled_;
+  std::vector<Conv2d> convs_;
+  std::vector<Linear> linears_;
+  Dropout dropout1_, dropout2_;
+};
+
+ModelType vgg_type(const VggOptions& own) {
+  return {own.type, [own](ConfigReader* in) -> MakeModel {
+            VggOptions options = own;
+            in->read("hidden", &options.hidden, between(1, 1e6),
+                     "vgg11, vgg16: width of the two linear layers before the classes");
+            in->read("dropout", &options.dropout, half_open(0, 1),
+                     "vgg11, vgg16: share of the hidden numbers that training drops");
+            return [options](const ModelInputs& data) {
+              return std::make_unique<Vgg>(options, require_images(data, options.type, 32), data);
+            };
+          }};
+}
+
+}  // namespace
+
+ModelType vgg11_type() {
+  return vgg_type(
+      {.type = "vgg11",
+       .features = {64, kHalf, 128, kHalf, 256, 256, kHalf, 512, 512, kHalf, 512, 512, kHalf}});
+}
+ModelType vgg16_type() {
+  return vgg_type({.type = "vgg16",
+                   .features = {64, 64, kHalf, 128, 128, kHalf, 256, 256, 256, kHalf, 512, 512, 512,
+                                kHalf, 512, 512, 512, kHalf}});
+}
+
+}  // namespace lockstep::model
