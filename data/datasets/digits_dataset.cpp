@@ -110,7 +110,7 @@ DatasetType digits_type() {
         in->read_choice("split", &split, {"train", "test"}, "digits: which fixed part of the data");
         in->read("path", &path,
                  "digits: a CSV file of 64 pixels and a label a line, instead of the built-in "
-                 "copy");
+                 "copy; other types: a file, a folder, or a pattern such as data/*.tfrecord");
         return [split, path] { return std::make_unique<DigitsDataset>(split, path); };
       }};
 }
