@@ -123,8 +123,10 @@ Samples FilesDataset::get(std::span<const int64_t> indices_B, int64_t epoch) con
       spec_.target_kind == TargetKind::kClass || spec_.target_kind == TargetKind::kTokens;
   Samples samples{memory_.take(input_shape, spec_.input_dtype),
                   memory_.take(target_shape, counts ? at::kLong : at::kFloat)};
-  for (size_t row = 0; row < indices_B.size(); ++row)
+  for (size_t row = 0; row < indices_B.size(); ++row) {
+    if (row + 1 < indices_B.size()) source_->expect(indices_B[row + 1]);
     write_sample(indices_B[row], epoch, static_cast<int64_t>(row), &samples, &scratch);
+  }
   return samples;
 }
 

@@ -1,9 +1,12 @@
 #include "data/files/resident_file.h"
 
+#include <algorithm>
+
 namespace lockstep::data {
 namespace {
 
 constexpr int64_t kMaxResidentBytes = int64_t{512} << 20;
+constexpr int64_t kMaxExpectedBytes = 4096, kCacheLine = 64;
 
 }  // namespace
 
@@ -19,6 +22,12 @@ std::string_view ResidentFile::bytes(int64_t offset, int64_t num_bytes,
   storage->resize(static_cast<size_t>(num_bytes));
   reader_.read_at(offset, *storage);
   return *storage;
+}
+
+void ResidentFile::expect(int64_t offset, int64_t num_bytes) const {
+  if (begin_ == nullptr) return;
+  for (int64_t at = 0; at < std::min(num_bytes, kMaxExpectedBytes); at += kCacheLine)
+    __builtin_prefetch(begin_ + offset + at);
 }
 
 }  // namespace lockstep::data

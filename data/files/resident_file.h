@@ -22,6 +22,9 @@ class ResidentFile {
   /// what `storage` holds stay as they are.
   std::string_view bytes(int64_t offset, int64_t num_bytes, std::string* storage) const;
 
+  /// Brings bytes of a mapped file into the processor's caches, so far as they are few.
+  void expect(int64_t offset, int64_t num_bytes) const;
+
   int64_t num_bytes() const { return reader_.num_bytes(); }
   const std::filesystem::path& path() const { return reader_.path(); }
 

@@ -16,34 +16,48 @@ TapRange columns_read(const Taps& taps, int64_t in_size) {
   return {*least, std::min(in_size, *most + taps.num_taps)};
 }
 
+/// Weights of one output, from the first input that counts to the last.
+struct OutputTaps {
+  int64_t first = 0;
+  std::vector<float> weights;
+};
+
+OutputTaps taps_around(double center, double support, int64_t in_size) {
+  const auto weight_of = [&](int64_t in) {
+    return 1.0 - std::abs(static_cast<double>(in) + 0.5 - center) / support;
+  };
+  auto first = std::clamp(static_cast<int64_t>(center - support), int64_t{0}, in_size - 1);
+  auto last = std::clamp(static_cast<int64_t>(center + support) + 1, first + 1, in_size);
+  while (first + 1 < last && weight_of(first) <= 0) ++first;
+  while (first + 1 < last && weight_of(last - 1) <= 0) --last;
+  double sum = 0;
+  for (int64_t in = first; in < last; ++in) sum += weight_of(in);
+  OutputTaps taps{first, {}};
+  for (int64_t in = first; in < last; ++in)
+    taps.weights.push_back(last - first == 1 ? 1.0F : static_cast<float>(weight_of(in) / sum));
+  return taps;
+}
+
 }  // namespace
 
 Taps triangle_taps(int64_t in_size, double begin, double end, int64_t out_size, bool mirrored) {
   const double scale = (end - begin) / static_cast<double>(out_size);
   const double support = std::max(scale, 1.0);
-  Taps taps{std::min(in_size, static_cast<int64_t>(std::ceil(support)) * 2 + 1), {}, {}};
-  taps.firsts.resize(static_cast<size_t>(out_size));
-  taps.weights.resize(static_cast<size_t>(out_size * taps.num_taps));
-  std::vector<double> weights(static_cast<size_t>(taps.num_taps));
+  std::vector<OutputTaps> outputs(static_cast<size_t>(out_size));
+  int64_t num_taps = 1;
   for (int64_t out = 0; out < out_size; ++out) {
     const double center = begin + (static_cast<double>(out) + 0.5) * scale;
-    const auto first =
-        std::clamp(static_cast<int64_t>(center - support + 0.5), int64_t{0}, in_size - 1);
-    const auto last = std::clamp(static_cast<int64_t>(center + support + 0.5), first + 1,
-                                 std::min(in_size, first + taps.num_taps));
-    double sum = 0;
-    for (int64_t in = first; in < last; ++in) {
-      const double distance = std::abs(static_cast<double>(in) - center + 0.5) / support;
-      sum += weights[static_cast<size_t>(in - first)] = std::max(0.0, 1.0 - distance);
-    }
-    if (sum == 0) sum = weights[0] = 1;
-    const auto place = static_cast<size_t>(mirrored ? out_size - 1 - out : out);
-    taps.firsts[place] = static_cast<int32_t>(first);
-    for (int64_t k = 0; k < last - first; ++k)
-      taps.weights[place * static_cast<size_t>(taps.num_taps) + static_cast<size_t>(k)] =
-          static_cast<float>(weights[static_cast<size_t>(k)] / sum);
+    OutputTaps& taps = outputs[static_cast<size_t>(mirrored ? out_size - 1 - out : out)];
+    taps = taps_around(center, support, in_size);
+    num_taps = std::max(num_taps, static_cast<int64_t>(taps.weights.size()));
   }
-  return taps;
+  Taps all{num_taps, {}, {}};
+  for (OutputTaps& taps : outputs) {
+    all.firsts.push_back(static_cast<int32_t>(taps.first));
+    taps.weights.resize(static_cast<size_t>(num_taps), 0.0F);
+    all.weights.insert(all.weights.end(), taps.weights.begin(), taps.weights.end());
+  }
+  return all;
 }
 
 const Taps& Resizer::taps_of(const Axis& axis, KnownTaps* known) {

@@ -77,6 +77,9 @@ class ArrayFile {
   std::string_view row(int64_t index, std::string* storage) const {
     return file_->bytes(header_.offset + index * row_bytes_, row_bytes_, storage);
   }
+  void expect(int64_t index) const {
+    file_->expect(header_.offset + index * row_bytes_, row_bytes_);
+  }
   template <typename To>
   std::string_view row_as(NumberType same, int64_t index, std::string* storage) const {
     if (header_.type == same) return row(index, storage);
@@ -132,6 +135,7 @@ class ArraySource final : public Source {
                            ? targets_.floats(index, &record->target_storage)
                            : targets_.whole_numbers(index, &record->target_storage);
   }
+  void expect(int64_t index) const override { inputs_.expect(index); }
   std::string place_of(int64_t index) const override {
     return fmt::format("{}: row {}", inputs_.path().string(), index);
   }

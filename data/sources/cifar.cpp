@@ -36,6 +36,10 @@ class CifarSource final : public Source {
     record->label = static_cast<uint8_t>(bytes[static_cast<size_t>(label_bytes_ - 1)]);
     record->input = bytes.substr(static_cast<size_t>(label_bytes_));
   }
+  void expect(int64_t index) const override {
+    const auto [file, row] = locate(index);
+    files_[file]->expect(row * record_bytes(), record_bytes());
+  }
   std::string place_of(int64_t index) const override {
     const auto [file, row] = locate(index);
     return fmt::format("{}: offset {}", paths_[file].string(), row * record_bytes());

@@ -52,6 +52,9 @@ class IdxSource final : public Source {
         images_.bytes(images_begin_ + index * image_bytes_, image_bytes_, &record->input_storage);
     record->label = static_cast<uint8_t>(values_[static_cast<size_t>(index)]);
   }
+  void expect(int64_t index) const override {
+    images_.expect(images_begin_ + index * image_bytes_, image_bytes_);
+  }
   std::string place_of(int64_t index) const override {
     return fmt::format("{}: image {}", images_.path().string(), index);
   }

@@ -51,6 +51,8 @@ class Source {
   /// Throws Error(kBadData) that names file and place if the record is damaged, kInputMissing if
   /// its file is gone.
   virtual void read(int64_t index, Record* record) const = 0;
+  /// Says that the record is read next but one or so, so that its bytes may come nearer.
+  virtual void expect(int64_t /*index*/) const {}
   /// Where the record stands, for messages: the file and its place in it.
   virtual std::string place_of(int64_t index) const = 0;
   /// Tells sources of different content apart: digest_of_files() of all its files, unless it says
