@@ -13,9 +13,9 @@ namespace formats_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using tests::DataFolder;
-using tests::inputs_of;
-using tests::labels_of;
+using written::DataFolder;
+using written::inputs_of;
+using written::labels_of;
 
 template <typename Number>
 std::string bytes_of(const std::vector<Number>& numbers) {
@@ -32,8 +32,8 @@ const std::vector<int64_t> kLastAndFirst = {2, 0};
 
 TEST(Formats, IdxHasItsLabelsBesideIt) {
   const DataFolder folder;
-  folder.write("t-images-idx3-ubyte", tests::idx_of({3, 2, 2}, counting_bytes(12)));
-  folder.write("t-labels-idx1-ubyte", tests::idx_of({3}, std::string("\4\0\2", 3)));
+  folder.write("t-images-idx3-ubyte", written::idx_of({3, 2, 2}, counting_bytes(12)));
+  folder.write("t-labels-idx1-ubyte", written::idx_of({3}, std::string("\4\0\2", 3)));
   for (const char* type : {"idx", "files"}) {
     const auto set =
         folder.open(std::string("{type: ") + type + ", path: '@/t-images-idx3-ubyte'}");
@@ -77,8 +77,8 @@ TEST(Formats, Cifar100TakesTheFineLabel) {
 
 TEST(Formats, AFolderAClassInTheOrderOfNames) {
   const DataFolder folder;
-  const std::vector<uint8_t> pixels = tests::smooth_pixels(4, 5, 3);
-  const std::string png = tests::png_of(pixels.data(), 4, 5, PNG_FORMAT_RGB);
+  const std::vector<uint8_t> pixels = written::smooth_pixels(4, 5, 3);
+  const std::string png = written::png_of(pixels.data(), 4, 5, PNG_FORMAT_RGB);
   folder.write("zebra/1.PNG", png);
   folder.write("ant/b.png", png);
   folder.write("ant/deeper/a.png", png);
@@ -95,9 +95,9 @@ TEST(Formats, AFolderAClassInTheOrderOfNames) {
 
 TEST(Formats, CsvWithAndWithoutAHeader) {
   const DataFolder folder;
-  const std::vector<uint8_t> pixels = tests::smooth_pixels(2, 2, 1);
-  folder.write("images/a, b.png", tests::png_of(pixels.data(), 2, 2, PNG_FORMAT_GRAY));
-  folder.write("c.png", tests::png_of(pixels.data(), 2, 2, PNG_FORMAT_GRAY));
+  const std::vector<uint8_t> pixels = written::smooth_pixels(2, 2, 1);
+  folder.write("images/a, b.png", written::png_of(pixels.data(), 2, 2, PNG_FORMAT_GRAY));
+  folder.write("c.png", written::png_of(pixels.data(), 2, 2, PNG_FORMAT_GRAY));
   folder.write("plain.csv", "\"images/a, b.png\",3\r\n\nc.png,0\n");
   folder.write("named.csv", "class,who,file\n3,x,\"images/a, b.png\"\n0,\"y\nz\",c.png");
   for (const char* section : {"{type: files, path: '@/plain.csv', channels: 1}",
@@ -111,16 +111,16 @@ TEST(Formats, CsvWithAndWithoutAHeader) {
 
 TEST(Formats, NpyOfEachTypeOfNumber) {
   const DataFolder folder;
-  folder.write("labels.npy", tests::npy_of("|u1", "(2,)", std::string("\1\0", 2)));
-  folder.write("f8.npy", tests::npy_of("<f8", "(2, 3)", bytes_of<double>({1, 2, 3, 4, 5, 6.5})));
-  folder.write("f4.npy", tests::npy_of("<f4", "(2, 3)", bytes_of<float>({1, 2, 3, 4, 5, 6.5})));
+  folder.write("labels.npy", written::npy_of("|u1", "(2,)", std::string("\1\0", 2)));
+  folder.write("f8.npy", written::npy_of("<f8", "(2, 3)", bytes_of<double>({1, 2, 3, 4, 5, 6.5})));
+  folder.write("f4.npy", written::npy_of("<f4", "(2, 3)", bytes_of<float>({1, 2, 3, 4, 5, 6.5})));
   for (const char* name : {"f8", "f4"}) {
     const auto set = folder.open(std::string("{type: files, path: '@/") + name +
                                  ".npy', targets: '@/labels.npy'}");
     EXPECT_EQ(set->spec(), (SampleSpec{.input_shape = {3}, .num_classes = 2}));
     EXPECT_THAT(inputs_of(set->get(std::vector<int64_t>{1}, 0)), ElementsAre(4, 5, 6.5));
   }
-  folder.write("u1.npy", tests::npy_of("|u1", "(2, 1, 2, 3)", counting_bytes(12)));
+  folder.write("u1.npy", written::npy_of("|u1", "(2, 1, 2, 3)", counting_bytes(12)));
   const auto pixels =
       folder.open("{type: npy, path: '@/u1.npy', targets: '@/f4.npy', layout: hwc}");
   EXPECT_EQ(
@@ -212,12 +212,13 @@ TEST(Formats, TfRecordOfRawPixelsFloatsAndValues) {
 
 TEST(Formats, WebDatasetGroupsMembersByName) {
   const DataFolder folder;
-  const std::vector<uint8_t> pixels = tests::smooth_pixels(3, 3, 3);
-  const std::string png = tests::png_of(pixels.data(), 3, 3, PNG_FORMAT_RGB);
-  folder.write("s.tar", tests::tar_member("a/01.png", png) + tests::tar_member("a/01.cls", "2\n") +
-                            tests::tar_member("x", "28 path=a/very/long.one.png\n", 'x') +
-                            tests::tar_member("cut", png) +
-                            tests::tar_member("a/very/long.cls", "0") + tests::tar_end());
+  const std::vector<uint8_t> pixels = written::smooth_pixels(3, 3, 3);
+  const std::string png = written::png_of(pixels.data(), 3, 3, PNG_FORMAT_RGB);
+  folder.write("s.tar", written::tar_member("a/01.png", png) +
+                            written::tar_member("a/01.cls", "2\n") +
+                            written::tar_member("x", "28 path=a/very/long.one.png\n", 'x') +
+                            written::tar_member("cut", png) +
+                            written::tar_member("a/very/long.cls", "0") + written::tar_end());
   const auto set = folder.open("{type: files, path: '@/s.tar'}");
   EXPECT_EQ(set->spec(), (SampleSpec{.input_shape = {3, 3, 3}, .num_classes = 3}));
   EXPECT_THAT(labels_of(set->get(std::vector<int64_t>{0, 1}, 0)), ElementsAre(2, 0));
@@ -225,16 +226,16 @@ TEST(Formats, WebDatasetGroupsMembersByName) {
 
 TEST(Formats, TheDigestFollowsContentAndNotPlace) {
   const DataFolder one, other;
-  const std::string images = tests::idx_of({1, 2, 2}, counting_bytes(4));
+  const std::string images = written::idx_of({1, 2, 2}, counting_bytes(4));
   for (const DataFolder* folder : {&one, &other}) {
     folder->write("images", images);
-    folder->write("labels", tests::idx_of({1}, std::string(1, '\1')));
+    folder->write("labels", written::idx_of({1}, std::string(1, '\1')));
   }
   const char* section = "{type: idx, path: '@/images'}";
   const std::string before = one.open(section)->digest();
   EXPECT_EQ(before.size(), 64U);
   EXPECT_EQ(other.open(section)->digest(), before);
-  other.write("images", tests::idx_of({1, 2, 2}, counting_bytes(5).substr(1)));
+  other.write("images", written::idx_of({1, 2, 2}, counting_bytes(5).substr(1)));
   EXPECT_NE(other.open(section)->digest(), before);
 }
 

@@ -10,7 +10,7 @@
 #include <png.h>
 
 /// Images to be read, small and with known pixels.
-namespace lockstep::data::tests {
+namespace lockstep::data::written {
 
 /// [H, W, C] of a smooth pattern, which JPEG keeps.
 inline std::vector<uint8_t> smooth_pixels(int height, int width, int channels) {
@@ -66,4 +66,4 @@ inline std::string jpeg_of(const uint8_t* pixels, int height, int width, int cha
   return bytes;
 }
 
-}  // namespace lockstep::data::tests
+}  // namespace lockstep::data::written

@@ -11,7 +11,7 @@
 #include "data/datasets/files_types.h"
 #include "support/temporary_folder.h"
 
-namespace lockstep::data::tests {
+namespace lockstep::data::written {
 
 /// A folder to write data into, and to open as a run file's section would.
 class DataFolder : public lockstep::tests::TemporaryFolder {
@@ -104,4 +104,4 @@ inline std::string tar_member(const std::string& name, const std::string& data, 
 }
 inline std::string tar_end() { return std::string(1024, '\0'); }
 
-}  // namespace lockstep::data::tests
+}  // namespace lockstep::data::written
