@@ -125,7 +125,8 @@ void ImageTransform::from_file(std::string_view file, const SampleRandom& random
   Box box = box_of(header.height, header.width, random);
   const int by = header.format == ImageFormat::kJpeg ? jpeg_denominator(box, target_) : 1;
   const Pixels pixels = decode_image(file, header, target_.channels, by, &scratch->decoded);
-  box = {box.top / by, box.left / by, box.bottom / by, box.right / by};  // the codec rounds sizes up
+  box = {box.top / by, box.left / by, box.bottom / by,
+         box.right / by};  // the codec rounds sizes up
   finish(pixels, box, random, scratch, out_CHW);
 }
 
