@@ -14,6 +14,8 @@ struct Taps {
   int64_t num_taps = 0;
   std::vector<int32_t> firsts;
   std::vector<float> weights;
+  /// The weights of two inputs side by side, for pixels of three channels: w0 w0 w0 w1 w1 w1 0 0.
+  std::vector<float> pairs;
 };
 
 /// One implementation of the loops over pixels. Results are the same bits on every path.
@@ -29,7 +31,7 @@ struct PixelKernels {
   /// One row of num_out values; `in` has num_taps readable floats behind its last.
   void (*columns_1)(const float* in, const Taps& taps, int64_t num_out, float scale, float shift,
                     float* out);
-  /// The same for interleaved pixels of three channels, each to its own row; 3 * num_taps + 1
+  /// The same for interleaved pixels of three channels, each to its own row; 3 * num_taps + 5
   /// readable floats.
   void (*columns_3)(const float* in, const Taps& taps, int64_t num_out, const float* scales,
                     const float* shifts, float* const* outs);

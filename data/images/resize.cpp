@@ -38,6 +38,13 @@ OutputTaps taps_around(double center, double support, int64_t in_size) {
   return taps;
 }
 
+void add_pairs(const std::vector<float>& weights, std::vector<float>* pairs) {
+  for (size_t k = 0; k < weights.size(); k += 2) {
+    const float first = weights[k], second = k + 1 < weights.size() ? weights[k + 1] : 0;
+    pairs->insert(pairs->end(), {first, first, first, second, second, second, 0, 0});
+  }
+}
+
 }  // namespace
 
 Taps triangle_taps(int64_t in_size, double begin, double end, int64_t out_size, bool mirrored) {
@@ -51,11 +58,12 @@ Taps triangle_taps(int64_t in_size, double begin, double end, int64_t out_size, 
     taps = taps_around(center, support, in_size);
     num_taps = std::max(num_taps, static_cast<int64_t>(taps.weights.size()));
   }
-  Taps all{num_taps, {}, {}};
+  Taps all{num_taps, {}, {}, {}};
   for (OutputTaps& taps : outputs) {
     all.firsts.push_back(static_cast<int32_t>(taps.first));
     taps.weights.resize(static_cast<size_t>(num_taps), 0.0F);
     all.weights.insert(all.weights.end(), taps.weights.begin(), taps.weights.end());
+    add_pairs(taps.weights, &all.pairs);
   }
   return all;
 }
@@ -91,7 +99,7 @@ void Resizer::resize(const Pixels& in, const Box& box, bool mirrored, const Norm
   const Taps& rows = taps_of({in.height, height, box.top, box.bottom, false}, &rows_);
   const Taps& columns = taps_of({in.width, width, box.left, box.right, mirrored}, &columns_);
   const TapRange read = columns_read(columns, in.width);
-  blended_.resize(static_cast<size_t>((in.width + columns.num_taps) * in.channels + 1));
+  blended_.resize(static_cast<size_t>((in.width + columns.num_taps) * in.channels + 5));
   const PixelKernels& kernels = pixel_kernels();
   for (int64_t row = 0; row < height; ++row) {
     blend_rows(in, rows, row, read.first, read.last - read.first);

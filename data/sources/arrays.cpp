@@ -22,7 +22,7 @@ void convert_numbers(std::string_view from, std::string* to) {
   for (size_t i = 0; i < num; ++i) {
     From number;
     std::memcpy(&number, from.data() + i * sizeof(From), sizeof number);
-    const To converted = static_cast<To>(number);
+    const To converted = static_cast<To>(number);  // NOLINT(bugprone-signed-char-misuse): a number
     std::memcpy(to->data() + i * sizeof(To), &converted, sizeof converted);
   }
 }

@@ -36,7 +36,7 @@ TEST(Resize, EveryPathGivesTheSameBits) {
   std::vector<std::vector<float>> results;
   for (const SimdPath path : simd_paths()) {
     const PixelKernels& kernels = pixel_kernels(path);
-    std::vector<float> blended(41 * 3 + 40), all(3000);
+    std::vector<float> blended(41 * 3 + 40, 0.0F), all(3000);
     const std::array<const uint8_t*, 4> rows{pixels.data(), pixels.data() + 123,
                                              pixels.data() + 246, pixels.data() + 369};
     const std::array<float, 4> weights{0.1F, 0.4F, 0.3F, 0.2F};
