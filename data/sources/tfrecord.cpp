@@ -51,10 +51,13 @@ const char* name_of_kind(FeatureKind kind) {
 /// Where the records of a file begin: reads their lengths, which stand in 12 bytes before each.
 class RecordIndex {
  public:
-  RecordIndex(const files::Reader& file, std::vector<int64_t>* offsets)
-      : file_(file), offsets_(*offsets) {
-    int64_t at = 0;
-    while (at < file.num_bytes()) at += kRecordHeader + length_at(at) + kRecordFooter;
+  explicit RecordIndex(const files::Reader& file) : file_(file) {}
+
+  void append_to(std::vector<int64_t>* offsets) {
+    for (int64_t at = 0; at < file_.num_bytes();) {
+      offsets->push_back(at);
+      at += kRecordHeader + length_at(at) + kRecordFooter;
+    }
   }
 
  private:
@@ -70,7 +73,6 @@ class RecordIndex {
     if (length > static_cast<uint64_t>(room))
       refuse_at(at,
                 fmt::format("a record of {} bytes, {} are left: the file is cut", length, room));
-    offsets_.push_back(at);
     return static_cast<int64_t>(length);
   }
 
@@ -94,7 +96,6 @@ class RecordIndex {
   static constexpr int64_t kPiece = int64_t{1} << 16;
 
   const files::Reader& file_;
-  std::vector<int64_t>& offsets_;
   std::string piece_;
   int64_t piece_begin_ = 0;
 };
@@ -104,7 +105,8 @@ class TfRecordSource final : public Source {
   TfRecordSource(const Paths& paths, const TfRecordOptions& options)
       : files_(paths), options_(options) {
     for (int64_t file = 0; file < files_.num_files(); ++file) {
-      RecordIndex(*files_.open(file), &offsets_);
+      const std::shared_ptr<const files::Reader> reader = files_.open(file);
+      RecordIndex(*reader).append_to(&offsets_);
       ends_.push_back(static_cast<int64_t>(offsets_.size()));
     }
     if (offsets_.empty()) refuse_file(paths.front(), "holds no record");
