@@ -8,6 +8,15 @@
 namespace lockstep::data {
 namespace {
 
+/// Whether a link leads to a folder that it lies in.
+bool goes_round(const std::filesystem::path& link) {
+  std::error_code fault;
+  const auto target = std::filesystem::canonical(link, fault);
+  const auto folder = std::filesystem::canonical(link.parent_path(), fault);
+  return std::mismatch(target.begin(), target.end(), folder.begin(), folder.end()).first ==
+         target.end();
+}
+
 /// Images of a folder and those below, sorted.
 Paths images_below(const std::filesystem::path& folder) {
   Paths images;
@@ -19,7 +28,7 @@ Paths images_below(const std::filesystem::path& folder) {
        entry.increment(fault)) {
     if (is_image_name(entry->path()) && !entry->is_directory(fault))
       images.push_back(entry->path());
-    if (entry.depth() > 32) entry.disable_recursion_pending();  // links that go round
+    if (entry->is_symlink(fault) && goes_round(entry->path())) entry.disable_recursion_pending();
   }
   if (fault)
     throw Error(ExitCode::kIo, "data", folder.string() + ": cannot be listed: " + fault.message());
