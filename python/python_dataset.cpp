@@ -25,7 +25,7 @@ PythonDataset::PythonDataset(const PythonDatasetOptions& options, int64_t seed,
   const PythonArgs& args = options.args;
   start(args.python);
   const Value made = call_data("make_dataset", {args.path, args.name, args.args, options.targets,
-                                                options.classes, seed, what});
+                                                options.num_classes, seed, what});
   const List& facts = made.as_list();  // object, length, shape, is_tokens, kind, classes
   data_ = facts[0];
   num_samples_ = facts[1].as_int();
@@ -61,7 +61,7 @@ data::DatasetType python_dataset_type() {
                             {"auto", "class", "soft", "values", "tokens"},
                             "python: what a target is; auto: a whole number is a class, a list of "
                             "whole numbers tokens, floats values");
-            in->read("classes", &options.classes, between(0, 1e9),
+            in->read("num_classes", &options.num_classes, between(0, 1e9),
                      "python: how many classes or tokens; 0: the object's num_classes, vocab_size "
                      "or classes");
             in->read("num_workers", &options.num_workers, between(0, 256),

@@ -1,6 +1,7 @@
 #include "data/datasets/dataset_table.h"
 
 #include "data/datasets/digits_dataset.h"
+#include "data/datasets/files_types.h"
 #include "data/datasets/random_dataset.h"
 
 namespace lockstep::data {
@@ -10,6 +11,7 @@ NamedTable<DatasetType>& dataset_types() {
     NamedTable<DatasetType> own("data.type");
     own.add(digits_type());
     own.add(random_type());
+    for (DatasetType& type : files_types()) own.add(std::move(type));
     return own;
   }();
   return types;

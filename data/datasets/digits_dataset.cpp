@@ -110,10 +110,8 @@ DatasetType digits_type() {
         in->read_choice("split", &split, {"train", "test"}, "digits: which fixed part of the data");
         in->read("path", &path,
                  "digits: a CSV file of 64 pixels and a label a line, instead of the built-in "
-                 "copy");
-        return [split, path](const DatasetInputs&) {
-          return std::make_unique<DigitsDataset>(split, path);
-        };
+                 "copy; other types: a file, a folder, or a pattern such as data/*.tfrecord");
+        return [split, path](const DatasetInputs&) { return std::make_unique<DigitsDataset>(split, path); };
       }};
 }
 

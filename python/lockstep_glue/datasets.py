@@ -44,7 +44,7 @@ class DataSet:
                 return getattr(self.items, name)
         if hasattr(self.items, "classes"):
             return len(self.items.classes)
-        raise Fault(f"{self.path}: {self.name} does not say how many classes there are: write `classes:` beside its "
+        raise Fault(f"{self.path}: {self.name} does not say how many classes there are: write `num_classes:` beside its "
                     "name, or give it an attribute num_classes")
 
     def seed_sample(self, epoch, index):

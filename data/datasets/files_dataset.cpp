@@ -1,0 +1,227 @@
+#include "data/datasets/files_dataset.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "data/images/decode.h"
+
+namespace lockstep::data {
+namespace {
+
+[[noreturn]] void refuse_feed(const std::string& what) {
+  throw Error(ExitCode::kConfig, "data", what);
+}
+
+/// One number for each channel.
+std::vector<double> each_channel(const std::vector<double>& numbers, int64_t channels,
+                                 const char* key) {
+  if (numbers.empty() || static_cast<int64_t>(numbers.size()) == channels) return numbers;
+  if (numbers.size() == 1) return std::vector<double>(static_cast<size_t>(channels), numbers[0]);
+  refuse_feed(fmt::format("'{}' has {} numbers; give one, or one for each of {} channels", key,
+                          numbers.size(), channels));
+}
+
+bool is_picture(Content content) {
+  return content == Content::kImage || content == Content::kPixels;
+}
+
+int64_t product_of(const std::vector<int64_t>& shape) {
+  int64_t product = 1;
+  for (const int64_t size : shape) product *= size;
+  return product;
+}
+
+/// The text without the area in front.
+std::string text_of(const Error& fault) {
+  const std::string text = fault.what();
+  const size_t end = text.find("] ");
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
+}  // namespace
+
+struct FilesDataset::Scratch {
+  Record record;
+  ImageScratch image;
+  std::vector<float> other;
+};
+
+FilesDataset::FilesDataset(std::unique_ptr<Source> source, const FeedOptions& options)
+    : source_(std::move(source)), options_(options) {
+  if (is_picture(source_->spec().content))
+    images_ = std::make_unique<ImageTransform>(image_target(), options_.augment);
+  else if (!options_.means.empty() || !options_.deviations.empty() || !options_.image_size.empty())
+    refuse_feed(
+        "image_size, mean and std are for images and uint8 pixels; these files hold other "
+        "numbers");
+  spec_ = make_spec();
+  input_numbers_ = product_of(spec_.input_shape);
+  target_numbers_ = spec_.target_kind == TargetKind::kClass    ? 1
+                    : spec_.target_kind == TargetKind::kTokens ? product_of(spec_.input_shape)
+                                                               : spec_.num_classes;
+}
+
+ImageTarget FilesDataset::image_target() const {
+  const SourceSpec& from = source_->spec();
+  ImageTarget target{.keeps_ratio = options_.keeps_ratio};
+  target.channels = options_.channels > 0             ? options_.channels
+                    : from.content == Content::kImage ? 3
+                                                      : (from.shape[0] == 1 ? 1 : 3);
+  target.means = each_channel(options_.means, target.channels, "mean");
+  target.deviations = each_channel(options_.deviations, target.channels, "std");
+  if (!options_.image_size.empty()) {
+    target.height = options_.image_size.front();
+    target.width = options_.image_size.back();
+  } else if (from.content == Content::kPixels) {
+    target.height = from.shape[1];
+    target.width = from.shape[2];
+  } else {
+    Scratch scratch;
+    read(0, &scratch);
+    try {
+      const ImageHeader header = read_image_header(scratch.record.input);
+      target.height = header.height;
+      target.width = header.width;
+    } catch (const Error& fault) {
+      throw Error(fault.code(), "data", source_->place_of(0) + ": " + text_of(fault));
+    }
+    target.takes_any_size = false;
+  }
+  return target;
+}
+
+SampleSpec FilesDataset::make_spec() {
+  const SourceSpec& from = source_->spec();
+  SampleSpec spec{.input_shape = from.shape, .num_classes = from.num_classes};
+  if (images_ != nullptr) {
+    const ImageTarget& target = images_->target();
+    spec.input_shape = {target.channels, target.height, target.width};
+  }
+  if (from.content == Content::kTokens) spec.input_dtype = at::kLong;
+  const bool mixes = options_.augment.mixup > 0;
+  if (mixes && from.content == Content::kTokens) refuse_feed("tokens cannot be mixed (mixup)");
+  if (from.targets == Targets::kTokens) spec.target_kind = TargetKind::kTokens;
+  if (from.targets == Targets::kNumbers)
+    spec.target_kind = options_.soft_labels ? TargetKind::kSoft : TargetKind::kValues;
+  if (from.targets != Targets::kLabels) return spec;
+  if (options_.num_classes > 0) spec.num_classes = options_.num_classes;
+  if (spec.num_classes == 0)
+    refuse_feed("these files do not say how many classes there are: give num_classes");
+  spec.target_kind = options_.one_hot || mixes ? TargetKind::kSoft : TargetKind::kClass;
+  return spec;
+}
+
+Samples FilesDataset::get(std::span<const int64_t> indices_B, int64_t epoch) const {
+  thread_local Scratch scratch;
+  std::vector<int64_t> input_shape = spec_.input_shape;
+  input_shape.insert(input_shape.begin(), static_cast<int64_t>(indices_B.size()));
+  std::vector<int64_t> target_shape = {input_shape.front()};
+  if (spec_.target_kind != TargetKind::kClass) target_shape.push_back(target_numbers_);
+  const bool counts =
+      spec_.target_kind == TargetKind::kClass || spec_.target_kind == TargetKind::kTokens;
+  Samples samples{memory_.take(input_shape, spec_.input_dtype),
+                  memory_.take(target_shape, counts ? at::kLong : at::kFloat)};
+  for (size_t row = 0; row < indices_B.size(); ++row) {
+    if (row + 1 < indices_B.size()) source_->expect(indices_B[row + 1]);
+    write_sample(indices_B[row], epoch, static_cast<int64_t>(row), &samples, &scratch);
+  }
+  return samples;
+}
+
+void FilesDataset::read(int64_t index, Scratch* scratch) const {
+  try {
+    source_->read(index, &scratch->record);
+  } catch (Error& fault) {
+    fault.append(fmt::format(" (sample {})", index));
+    throw;
+  }
+  const int64_t label = scratch->record.label;
+  const int64_t num_classes = spec_.num_classes;
+  if (source_->spec().targets != Targets::kLabels || num_classes == 0 ||
+      (label >= 0 && label < num_classes))
+    return;
+  throw Error(ExitCode::kBadData, "data",
+              fmt::format("{}: sample {}: label {} is out of range; there are {} classes, from 0",
+                          source_->place_of(index), index, label, num_classes));
+}
+
+void FilesDataset::write_sample(int64_t index, int64_t epoch, int64_t row, Samples* samples,
+                                Scratch* scratch) const {
+  read(index, scratch);
+  const SampleRandom random(options_.augment, epoch, index);
+  if (spec_.input_dtype == at::kLong) {
+    std::memcpy(samples->inputs_BX.mutable_data_ptr<int64_t>() + row * input_numbers_,
+                scratch->record.input.data(), scratch->record.input.size());
+  } else {
+    try {
+      write_input(scratch->record, random,
+                  samples->inputs_BX.mutable_data_ptr<float>() + row * input_numbers_,
+                  &scratch->image);
+    } catch (const Error& fault) {
+      throw Error(
+          fault.code(), "data",
+          fmt::format("{}: sample {}: {}", source_->place_of(index), index, text_of(fault)));
+    }
+  }
+  write_target(scratch->record, row, &samples->targets_BY);
+  if (options_.augment.mixup > 0) mix_in(random, epoch, row, samples, scratch);
+}
+
+void FilesDataset::write_input(const Record& record, const SampleRandom& random, float* out,
+                               ImageScratch* scratch) const {
+  const SourceSpec& from = source_->spec();
+  if (from.content == Content::kImage) {
+    images_->from_file(record.input, random, scratch, out);
+  } else if (from.content == Content::kPixels) {
+    images_->from_pixels({reinterpret_cast<const uint8_t*>(record.input.data()), from.shape[1],
+                          from.shape[2], from.shape[0], from.is_interleaved},
+                         random, scratch, out);
+  } else {
+    std::memcpy(out, record.input.data(), record.input.size());
+  }
+}
+
+void FilesDataset::write_target(const Record& record, int64_t row, at::Tensor* targets_BY) const {
+  if (spec_.target_kind == TargetKind::kClass) {
+    targets_BY->mutable_data_ptr<int64_t>()[row] = record.label;
+  } else if (spec_.target_kind == TargetKind::kTokens) {
+    std::memcpy(targets_BY->mutable_data_ptr<int64_t>() + row * target_numbers_,
+                record.target.data(), record.target.size());
+  } else {
+    float* const out = targets_BY->mutable_data_ptr<float>() + row * target_numbers_;
+    if (source_->spec().targets == Targets::kNumbers) {
+      std::memcpy(out, record.target.data(), record.target.size());
+    } else {
+      std::fill(out, out + target_numbers_, 0.0F);
+      out[record.label] = 1;
+    }
+  }
+}
+
+void FilesDataset::mix_in(const SampleRandom& random, int64_t epoch, int64_t row, Samples* samples,
+                          Scratch* scratch) const {
+  const int64_t partner = random.mixup_partner(num_samples());
+  const auto share = static_cast<float>(random.mixup_share());
+  read(partner, scratch);
+  scratch->other.resize(static_cast<size_t>(input_numbers_));
+  write_input(scratch->record, SampleRandom(options_.augment, epoch, partner),
+              scratch->other.data(), &scratch->image);
+  float* const input = samples->inputs_BX.mutable_data_ptr<float>() + row * input_numbers_;
+  for (int64_t i = 0; i < input_numbers_; ++i)
+    input[i] += share * (scratch->other[static_cast<size_t>(i)] - input[i]);
+  float* const target = samples->targets_BY.mutable_data_ptr<float>() + row * target_numbers_;
+  for (int64_t i = 0; i < target_numbers_; ++i) target[i] *= 1 - share;
+  if (source_->spec().targets == Targets::kLabels) {
+    target[scratch->record.label] += share;
+    return;
+  }
+  for (int64_t i = 0; i < target_numbers_; ++i) {
+    float number = 0;
+    std::memcpy(&number, scratch->record.target.data() + 4 * i, sizeof number);
+    target[i] += share * number;
+  }
+}
+
+}  // namespace lockstep::data

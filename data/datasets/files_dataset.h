@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "data/datasets/batch_memory.h"
+#include "data/datasets/dataset.h"
+#include "data/images/image_transform.h"
+#include "data/sources/source.h"
+
+namespace lockstep::data {
+
+/// What becomes of a source's records.
+struct FeedOptions {
+  int64_t channels = 0;             ///< 0: the pixels' own; 3 of image files
+  std::vector<int64_t> image_size;  ///< height and width, one for both, or none: the first image's
+  bool keeps_ratio = false;
+  std::vector<double> means, deviations;  ///< one for all channels or one each
+  AugmentOptions augment;
+  int64_t num_classes = 0;   ///< 0: as the files say
+  bool one_hot = false;      ///< class numbers become soft labels
+  bool soft_labels = false;  ///< the target's numbers are probabilities
+};
+
+/// Samples made of a source's records: images decoded, resized, augmented and normalised straight
+/// into the batch; floats and tokens copied.
+class FilesDataset final : public Dataset {
+ public:
+  /// Throws Error(kConfig) for options that the source's content does not go with.
+  FilesDataset(std::unique_ptr<Source> source, const FeedOptions& options);
+
+  int64_t num_samples() const override { return source_->num_records(); }
+  SampleSpec spec() const override { return spec_; }
+  /// Throws Error(kBadData) that names file, place and sample.
+  Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
+  std::string digest() const override { return source_->digest(); }
+
+ private:
+  struct Scratch;
+  SampleSpec make_spec();
+  ImageTarget image_target() const;
+  void read(int64_t index, Scratch* scratch) const;
+  void write_sample(int64_t index, int64_t epoch, int64_t row, Samples* samples,
+                    Scratch* scratch) const;
+  void write_input(const Record& record, const SampleRandom& random, float* out,
+                   ImageScratch* scratch) const;
+  void write_target(const Record& record, int64_t row, at::Tensor* targets_BY) const;
+  void mix_in(const SampleRandom& random, int64_t epoch, int64_t row, Samples* samples,
+              Scratch* scratch) const;
+
+  std::unique_ptr<Source> source_;
+  FeedOptions options_;
+  SampleSpec spec_;
+  std::unique_ptr<ImageTransform> images_;  ///< null for floats and tokens
+  int64_t input_numbers_ = 1, target_numbers_ = 1;
+  BatchMemory memory_;
+};
+
+}  // namespace lockstep::data

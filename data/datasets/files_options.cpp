@@ -1,0 +1,175 @@
+#include "data/datasets/files_options.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <fmt/format.h>
+
+namespace lockstep::data {
+namespace {
+
+/// Reads the keys of one format; `files` has all of them.
+class FilesReader {
+ public:
+  FilesReader(std::string format, ConfigReader* in, DatasetUse use) : in_(*in), use_(use) {
+    options_.format = std::move(format);
+  }
+
+  FilesOptions read() {
+    in_.require("path");
+    in_.read("path", &options_.path,
+             "files: a file, a folder, or a pattern such as data/*.tfrecord");
+    read_places();
+    read_shapes();
+    if (is({"tokens"})) read_tokens();
+    if (!is_only("tokens")) {
+      read_classes();
+      read_images();
+      if (use_ == DatasetUse::kTraining) read_augment(in_.section("augment"));
+    }
+    return std::move(options_);
+  }
+
+ private:
+  bool is_only(const char* format) const { return options_.format == format; }
+  bool is(std::initializer_list<std::string_view> formats) const {
+    return options_.format == "files" ||
+           std::find(formats.begin(), formats.end(), options_.format) != formats.end();
+  }
+
+  void read_places() {
+    if (is({"idx", "npy", "safetensors"}))
+      in_.read("targets", &options_.targets,
+               "idx, npy: the file of labels or targets; safetensors: their tensor");
+    if (is({"safetensors"}))
+      in_.read("inputs", &options_.inputs, "safetensors: the tensor of inputs");
+    if (is({"image_csv"})) {
+      in_.read("image_column", &options_.csv.image_column,
+               "image_csv: the column of paths; default the first");
+      in_.read("label_column", &options_.csv.label_column,
+               "image_csv: the column of class numbers; default the second");
+    }
+    if (is({"tfrecord"})) {
+      in_.read("image_feature", &options_.tfrecord.image_feature,
+               "tfrecord: the feature of inputs: an image, raw pixels or floats");
+      in_.read("label_feature", &options_.tfrecord.label_feature,
+               "tfrecord: the feature of class numbers or values");
+    }
+  }
+
+  void read_shapes() {
+    if (is({"tfrecord"}))
+      in_.read("record_shape", &options_.tfrecord.shape, count_from(1),
+               "tfrecord: channels, height and width of raw pixels; shape of floats");
+    std::string layout = is_only("tfrecord") ? "hwc" : "chw";
+    if (is({"tfrecord", "npy", "safetensors"}))
+      in_.read_choice("layout", &layout, {"chw", "hwc"},
+                      "tfrecord, npy, safetensors: how uint8 pixels lie; tfrecord: default hwc");
+    options_.is_interleaved = layout == "hwc";
+    options_.tfrecord.is_interleaved = in_.has("layout") ? layout == "hwc" : true;
+  }
+
+  void read_tokens() {
+    std::string type = "uint16";
+    in_.read("context", &options_.tokens.context, between(1, 1e6), "tokens: tokens of one sample");
+    in_.read_choice("token_type", &type, {"uint16", "uint32"}, "tokens: how they lie in the files");
+    in_.read("vocabulary", &options_.tokens.vocabulary, between(0, 4294967296.0),
+             "tokens: how many there are; 0: the largest in the files and one");
+    options_.tokens.token_bytes = type == "uint16" ? 2 : 4;
+  }
+
+  void read_classes() {
+    FeedOptions& feed = options_.feed;
+    in_.read("num_classes", &feed.num_classes, between(0, 1e6),
+             "files: number of classes; 0: the largest label and one, or the number of folders");
+    in_.read("one_hot", &feed.one_hot, "files: class numbers become soft labels");
+    if (is({"tfrecord", "npy", "safetensors"}))
+      in_.read("soft_labels", &feed.soft_labels,
+               "files: targets of several numbers are probabilities of classes");
+    options_.csv.num_classes = feed.num_classes;
+    options_.tfrecord.num_classes = feed.num_classes;
+  }
+
+  void read_images() {
+    FeedOptions& feed = options_.feed;
+    in_.read("channels", &feed.channels, between(0, 3),
+             "files: 1 (grey) or 3; 0: as pixels have them, 3 of image files");
+    if (feed.channels == 2) in_.fault("channels", "images have 1 channel or 3");
+    feed.image_size = sizes("image_size",
+                            "files: height and width that images are resized to, one "
+                            "number for both; default the first image's");
+    std::string fit = "stretch";
+    in_.read_choice("fit", &fit, {"stretch", "crop"},
+                    "files: stretch images to image_size, or crop their middle of its ratio");
+    feed.keeps_ratio = fit == "crop";
+    feed.means = numbers("mean", "files: of each channel, of [0, 1]; subtracted", false);
+    feed.deviations = numbers("std", "files: of each channel, of [0, 1]; divided by", true);
+  }
+
+  void read_augment(ConfigReader in) {
+    AugmentOptions& augment = options_.feed.augment;
+    in.read("random_crop", &augment.random_crop, between(0, 1e4),
+            "pixels that an image is moved at most, each way; black comes in");
+    in.read("random_resized_crop", &augment.random_resized_crop, between(0, 1),
+            "least part of an image's area that is cut out and resized; 0: not done");
+    in.read("horizontal_flip", &augment.horizontal_flip, between(0, 1), "probability of a mirror");
+    in.read("brightness", &augment.brightness, between(0, 1),
+            "factors are drawn from 1 - x to 1 + x");
+    in.read("contrast", &augment.contrast, between(0, 1), "factors are drawn from 1 - x to 1 + x");
+    in.read("saturation", &augment.saturation, between(0, 1),
+            "factors are drawn from 1 - x to 1 + x");
+    in.read("mixup", &augment.mixup, between(0, 100),
+            "alpha of the Beta distribution of mixed samples, whose labels become soft; 0: none");
+    in.done();
+  }
+
+  std::vector<double> numbers(const char* key, const char* help, bool are_positive) {
+    const YAML::Node node = in_.take(key, "number or list of numbers", help);
+    std::vector<double> all;
+    if (!node.IsDefined()) return all;
+    for (const std::string& text : texts_of(node)) {
+      const std::optional<double> number = parse_number(text);
+      if (!number || (are_positive && *number <= 0)) {
+        in_.fault(key, fmt::format("'{}.{}' must be a number or a list of numbers{}", in_.path(),
+                                   key, are_positive ? " above 0" : ""));
+        return {};
+      }
+      all.push_back(*number);
+    }
+    return all;
+  }
+
+  std::vector<int64_t> sizes(const char* key, const char* help) {
+    const YAML::Node node = in_.take(key, "integer or list of two", help);
+    std::vector<int64_t> all;
+    if (!node.IsDefined()) return all;
+    for (const std::string& text : texts_of(node)) all.push_back(parse_integer(text).value_or(0));
+    const bool are_good = std::all_of(all.begin(), all.end(),
+                                      [](int64_t size) { return size >= 1 && size <= 16384; });
+    if (are_good && (all.size() == 1 || all.size() == 2)) return all;
+    in_.fault(key, fmt::format("'{}.{}' must be a whole number from 1 to 16384, or two: height and "
+                               "width",
+                               in_.path(), key));
+    return {};
+  }
+
+  static std::vector<std::string> texts_of(const YAML::Node& node) {
+    std::vector<std::string> all;
+    if (node.IsScalar()) all.push_back(node.Scalar());
+    if (node.IsSequence())
+      for (const YAML::Node& item : node) all.push_back(item.IsScalar() ? item.Scalar() : "");
+    if (all.empty()) all.emplace_back();
+    return all;
+  }
+
+  ConfigReader& in_;
+  DatasetUse use_;
+  FilesOptions options_;
+};
+
+}  // namespace
+
+FilesOptions read_files_options(const std::string& format, ConfigReader* in, DatasetUse use) {
+  return FilesReader(format, in, use).read();
+}
+
+}  // namespace lockstep::data

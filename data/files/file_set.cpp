@@ -1,0 +1,101 @@
+#include "data/files/file_set.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/digest.h"
+#include "base/error.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr size_t kMaxOpenFiles = 128;
+constexpr int64_t kMaxWholeBytes = int64_t{64} << 20;
+constexpr int64_t kNumPieces = 512;
+constexpr int64_t kPieceBytes = int64_t{64} << 10;
+
+/// The folders that all paths have in common.
+std::filesystem::path common_folder(const std::vector<std::filesystem::path>& paths) {
+  std::filesystem::path common = paths.front().parent_path();
+  for (const std::filesystem::path& path : paths) {
+    const std::filesystem::path folder = path.parent_path();
+    const auto [end, ignored] =
+        std::mismatch(common.begin(), common.end(), folder.begin(), folder.end());
+    std::filesystem::path shared;
+    for (auto part = common.begin(); part != end; ++part) shared /= *part;
+    common = shared;
+  }
+  return common;
+}
+
+struct PlacedFiles {
+  std::vector<int64_t> begins;  ///< of each file in the bytes of all, and their end
+  const std::vector<std::filesystem::path>& paths;
+};
+
+/// Adds bytes [begin, end) of all files to the sum.
+void add_range(const PlacedFiles& all, int64_t begin, int64_t end, Sha256* sum) {
+  const auto next = std::upper_bound(all.begins.begin(), all.begins.end(), begin);
+  auto file = static_cast<size_t>(next - all.begins.begin() - 1);
+  std::string bytes;
+  while (begin < end) {
+    const files::Reader reader(all.paths[file]);
+    const int64_t file_end = std::min(end, all.begins[file + 1]);
+    while (begin < file_end) {
+      bytes.resize(static_cast<size_t>(std::min(file_end - begin, int64_t{1} << 20)));
+      reader.read_at(begin - all.begins[file], bytes);
+      sum->add(bytes);
+      begin += static_cast<int64_t>(bytes.size());
+    }
+    ++file;
+  }
+}
+
+int64_t size_of_file(const std::filesystem::path& path) {
+  std::error_code fault;
+  const auto num_bytes = std::filesystem::file_size(path, fault);
+  if (fault) throw Error(ExitCode::kInputMissing, "data", path.string() + ": " + fault.message());
+  return static_cast<int64_t>(num_bytes);
+}
+
+}  // namespace
+
+FileSet::FileSet(std::vector<std::filesystem::path> paths)
+    : paths_(std::move(paths)), open_(std::min(paths_.size(), kMaxOpenFiles)) {}
+
+std::shared_ptr<const files::Reader> FileSet::open(int64_t file) const {
+  const size_t place = static_cast<size_t>(file) % open_.size();
+  {
+    const std::scoped_lock lock(mutex_);
+    if (open_[place] != nullptr && open_[place]->path() == path(file)) return open_[place];
+  }
+  auto reader = std::make_shared<const files::Reader>(path(file));
+  const std::scoped_lock lock(mutex_);
+  open_[place] = reader;
+  return reader;
+}
+
+std::string digest_of_files(const std::vector<std::filesystem::path>& paths) {
+  Sha256 sum;
+  const std::filesystem::path folder = common_folder(paths);
+  PlacedFiles all{{0}, paths};
+  for (const std::filesystem::path& path : paths) {
+    const int64_t num_bytes = size_of_file(path);
+    sum.add(fmt::format("{}\n{}\n", path.lexically_relative(folder).string(), num_bytes));
+    all.begins.push_back(all.begins.back() + num_bytes);
+  }
+  const int64_t total = all.begins.back();
+  if (total <= kMaxWholeBytes) {
+    add_range(all, 0, total, &sum);
+    return sum.hex();
+  }
+  for (int64_t piece = 0; piece < kNumPieces; ++piece) {
+    const int64_t begin = (total - kPieceBytes) / (kNumPieces - 1) * piece;
+    add_range(all, piece + 1 < kNumPieces ? begin : total - kPieceBytes,
+              piece + 1 < kNumPieces ? begin + kPieceBytes : total, &sum);
+  }
+  return sum.hex();
+}
+
+}  // namespace lockstep::data

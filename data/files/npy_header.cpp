@@ -1,0 +1,134 @@
+#include <array>
+#include <charconv>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "data/files/array_header.h"
+#include "data/files/refuse.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
+
+struct NpyType {
+  std::string_view name;
+  NumberType type;
+};
+constexpr std::array<NpyType, 11> kNpyTypes{{{"|u1", NumberType::kU8},
+                                             {"|i1", NumberType::kI8},
+                                             {"|b1", NumberType::kBool},
+                                             {"<u2", NumberType::kU16},
+                                             {"<i2", NumberType::kI16},
+                                             {"<u4", NumberType::kU32},
+                                             {"<i4", NumberType::kI32},
+                                             {"<i8", NumberType::kI64},
+                                             {"<f2", NumberType::kF16},
+                                             {"<f4", NumberType::kF32},
+                                             {"<f8", NumberType::kF64}}};
+
+/// What stands behind 'key': in the text of a Python dict; nothing if the key is not there.
+std::optional<std::string_view> value_behind(std::string_view dict, std::string_view key) {
+  const size_t at = dict.find(fmt::format("'{}':", key));
+  if (at == std::string_view::npos) return std::nullopt;
+  dict.remove_prefix(at + key.size() + 3);
+  dict.remove_prefix(std::min(dict.find_first_not_of(' '), dict.size()));
+  return dict;
+}
+
+NumberType npy_type(std::string_view value, const std::string& file) {
+  for (const NpyType& known : kNpyTypes)
+    if (value.starts_with(fmt::format("'{}'", known.name))) return known.type;
+  if (value.starts_with("'|O'"))
+    refuse_file(file, "holds Python objects, which only Python reads; save an array of numbers");
+  if (value.starts_with("'>"))
+    refuse_file(file, "holds big-endian numbers; save array.astype(array.dtype.newbyteorder('<'))");
+  refuse_file(file, fmt::format("its type {} is not read; save it as uint8, an integer or float32",
+                                value.substr(0, value.find_first_of(",}"))));
+}
+
+std::vector<int64_t> npy_shape(std::string_view value, const std::string& file) {
+  std::vector<int64_t> shape;
+  if (!value.starts_with('(')) refuse_file(file, "its header has no shape");
+  value.remove_prefix(1);
+  while (true) {
+    value.remove_prefix(std::min(value.find_first_not_of(" ,"), value.size()));
+    if (value.starts_with(')')) return shape;
+    int64_t size = 0;
+    const auto [end, fault] = std::from_chars(value.data(), value.data() + value.size(), size);
+    if (fault != std::errc() || size < 0 || shape.size() == 32)
+      refuse_file(file, "its header has no sound shape");
+    shape.push_back(size);
+    value.remove_prefix(static_cast<size_t>(end - value.data()));
+  }
+}
+
+struct NpyText {
+  std::string_view dict;
+  int64_t end;
+};
+
+NpyText npy_text(std::string_view bytes, const std::string& file) {
+  if (bytes.size() < 12 || !bytes.starts_with(kNpyMagic))
+    refuse_file(file, "offset 0: is no .npy file");
+  const auto byte = [&](size_t at) { return size_t{static_cast<uint8_t>(bytes[at])}; };
+  const size_t version = byte(6);
+  if (version < 1 || version > 3)
+    refuse_file(file, fmt::format("offset 6: version {} of .npy; 1 to 3 are read", version));
+  const size_t begin = version == 1 ? 10 : 12;
+  const size_t length =
+      byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
+  if (length > bytes.size() - begin) refuse_file(file, "is cut in its header, or that is too long");
+  return {bytes.substr(begin, length), static_cast<int64_t>(begin + length)};
+}
+
+}  // namespace
+
+int64_t size_of(NumberType type) {
+  switch (type) {
+    case NumberType::kU8:
+    case NumberType::kI8:
+    case NumberType::kBool:
+      return 1;
+    case NumberType::kU16:
+    case NumberType::kI16:
+    case NumberType::kF16:
+    case NumberType::kBF16:
+      return 2;
+    case NumberType::kU32:
+    case NumberType::kI32:
+    case NumberType::kF32:
+      return 4;
+    case NumberType::kI64:
+    case NumberType::kF64:
+      break;
+  }
+  return 8;
+}
+
+bool is_float(NumberType type) {
+  return type == NumberType::kF16 || type == NumberType::kBF16 || type == NumberType::kF32 ||
+         type == NumberType::kF64;
+}
+
+ArrayHeader parse_npy_header(std::string_view bytes, int64_t file_bytes, const std::string& file) {
+  const NpyText text = npy_text(bytes, file);
+  const auto type = value_behind(text.dict, "descr");
+  const auto order = value_behind(text.dict, "fortran_order");
+  const auto shape = value_behind(text.dict, "shape");
+  if (!type || !order || !shape) refuse_file(file, "its header lacks type, order or shape");
+  ArrayHeader header{npy_type(*type, file), npy_shape(*shape, file), text.end, 0};
+  if (order->starts_with("True") && header.shape.size() > 1)
+    refuse_file(file, "lies in Fortran's order; save numpy.ascontiguousarray(array)");
+  header.num_bytes = size_of(header.type);
+  for (const int64_t size : header.shape)
+    if (__builtin_mul_overflow(header.num_bytes, size, &header.num_bytes))
+      refuse_file(file, "its shape is that of no file");
+  if (file_bytes - header.offset < header.num_bytes)
+    refuse_file(file, fmt::format("is cut: {} bytes behind the header, its shape takes {}",
+                                  file_bytes - header.offset, header.num_bytes));
+  return header;
+}
+
+}  // namespace lockstep::data

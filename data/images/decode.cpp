@@ -1,0 +1,76 @@
+#include "data/images/decode.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr std::string_view kPngMagic("\x89PNG\r\n\x1a\n", 8);
+constexpr std::string_view kJpegMagic("\xff\xd8\xff", 3);
+constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
+// Neither format packs more of them: 1,032 bytes of PNG's deflate, 64 pixels of a JPEG's 1 bit.
+constexpr int64_t kMaxPixelsPerByte = 1100;
+
+int64_t number_at(std::string_view bytes, size_t at, size_t num_bytes) {
+  int64_t value = 0;
+  for (size_t i = 0; i < num_bytes; ++i) value = value << 8 | static_cast<uint8_t>(bytes[at + i]);
+  return value;
+}
+
+ImageHeader png_header(std::string_view file) {
+  if (file.size() < 33 || file.substr(12, 4) != "IHDR") refuse_image("is cut in its header");
+  return {ImageFormat::kPng, number_at(file, 20, 4), number_at(file, 16, 4)};
+}
+
+/// Whether a marker begins a frame, which holds the sizes: SOF0 to SOF15 without DHT, JPG, DAC.
+bool begins_frame(uint8_t marker) {
+  return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+}
+
+ImageHeader jpeg_header(std::string_view file) {
+  size_t at = 2;
+  while (at + 9 <= file.size()) {
+    if (static_cast<uint8_t>(file[at]) != 0xff) refuse_image("has no marker where one belongs");
+    const auto marker = static_cast<uint8_t>(file[at + 1]);
+    if (marker == 0xff) {  // fill byte
+      ++at;
+      continue;
+    }
+    if (begins_frame(marker))
+      return {ImageFormat::kJpeg, number_at(file, at + 5, 2), number_at(file, at + 7, 2)};
+    const bool stands_alone = marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
+    at += 2 + (stands_alone ? 0 : static_cast<size_t>(number_at(file, at + 2, 2)));
+  }
+  refuse_image("is cut before its size");
+}
+
+}  // namespace
+
+void refuse_image(const std::string& what) { throw Error(ExitCode::kBadData, "data", what); }
+
+ImageHeader read_image_header(std::string_view file) {
+  const bool is_png = file.starts_with(kPngMagic);
+  if (!is_png && !file.starts_with(kJpegMagic)) refuse_image("is neither JPEG nor PNG");
+  const ImageHeader header = is_png ? png_header(file) : jpeg_header(file);
+  if (header.height == 0 || header.width == 0) refuse_image("has no pixels");
+  // both are below 2^32, and the product of two that are not too large below 2^63
+  const bool is_large = header.height > kMaxImagePixels || header.width > kMaxImagePixels ||
+                        header.height * header.width > kMaxImagePixels;
+  if (is_large ||
+      header.height * header.width > kMaxPixelsPerByte * static_cast<int64_t>(file.size()))
+    refuse_image(fmt::format("says it has {} x {} pixels, more than {}", header.width,
+                             header.height,
+                             is_large ? "the 268,435,456 that are read"
+                                      : fmt::format("its {} bytes can hold", file.size())));
+  return header;
+}
+
+Pixels decode_image(std::string_view file, const ImageHeader& header, int64_t channels,
+                    int denominator, std::vector<uint8_t>* storage) {
+  return header.format == ImageFormat::kPng ? decode_png(file, channels, storage)
+                                            : decode_jpeg(file, channels, denominator, storage);
+}
+
+}  // namespace lockstep::data

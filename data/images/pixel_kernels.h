@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/bits/simd.h"
+
+namespace lockstep::data {
+
+/// Weights of one axis of a resize: output x is the sum over k < num_taps of weights[x * num_taps +
+/// k] * input[firsts[x] + k]. Behind an output's last input its weights are 0, and what is read
+/// there is of no account.
+struct Taps {
+  int64_t num_taps = 0;
+  std::vector<int32_t> firsts;
+  std::vector<float> weights;
+  /// The weights of two inputs side by side, for pixels of three channels: w0 w0 w0 w1 w1 w1 0 0.
+  std::vector<float> pairs;
+};
+
+/// One implementation of the loops over pixels. Results are the same bits on every path.
+struct PixelKernels {
+  /// out[i] = in[i] * scale + shift
+  void (*scale)(const uint8_t* in, int64_t num, float scale, float shift, float* out);
+  /// The same for interleaved pixels of three channels, each to its own row.
+  void (*scale_3)(const uint8_t* in, int64_t num_pixels, const float* scales, const float* shifts,
+                  float* const* outs);
+  /// out[i] = the sum over k < 4 of weights[k] * rows[k][i], or what out[i] holds added to it.
+  void (*add_rows)(const uint8_t* const* rows, const float* weights, int64_t num, bool adds,
+                   float* out);
+  /// One row of num_out values; `in` has num_taps readable floats behind its last.
+  void (*columns_1)(const float* in, const Taps& taps, int64_t num_out, float scale, float shift,
+                    float* out);
+  /// The same for interleaved pixels of three channels, each to its own row; 3 * num_taps + 5
+  /// readable floats.
+  void (*columns_3)(const float* in, const Taps& taps, int64_t num_out, const float* scales,
+                    const float* shifts, float* const* outs);
+};
+
+/// Of the fastest path of this machine, or of another that simd_paths() lists.
+const PixelKernels& pixel_kernels(SimdPath path = fastest_simd_path());
+
+const PixelKernels& portable_pixel_kernels();
+const PixelKernels& avx2_pixel_kernels();
+
+}  // namespace lockstep::data

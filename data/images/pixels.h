@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::data {
+
+/// uint8 pixels of one image, which somebody else owns.
+struct Pixels {
+  const uint8_t* data = nullptr;
+  int64_t height = 0, width = 0, channels = 0;
+  bool is_interleaved = true;  ///< [H, W, C]; else [C, H, W]
+};
+
+/// What becomes of a pixel: value * scale + shift, both of its channel; rounded twice.
+struct Normalisation {
+  std::vector<float> scales, shifts;
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/images/pixel_kernels.h"
+#include "data/images/pixels.h"
+
+namespace lockstep::data {
+
+/// A part of an image, in pixels; edges may lie inside of pixels.
+struct Box {
+  double top = 0, left = 0, bottom = 0, right = 0;
+  bool operator==(const Box& other) const = default;
+};
+
+/// Weights of a triangle filter whose width follows the scale, so that nothing is skipped where an
+/// image shrinks: PIL's BILINEAR, and torchvision's with antialias. Reads [begin, end) of an axis
+/// of in_size pixels. `mirrored`: from the far end.
+Taps triangle_taps(int64_t in_size, double begin, double end, int64_t out_size, bool mirrored);
+
+/// Resizes interleaved pixels of one or three channels and normalises them on the way. Keeps memory
+/// and weights between calls; one thread at a time.
+class Resizer {
+ public:
+  /// out_CHW: channels x height x width floats.
+  void resize(const Pixels& in, const Box& box, bool mirrored, const Normalisation& by,
+              int64_t height, int64_t width, float* out_CHW);
+
+ private:
+  struct Axis {
+    int64_t in_size = 0, out_size = 0;
+    double begin = 0, end = 0;
+    bool mirrored = false;
+    bool operator==(const Axis& other) const = default;
+  };
+  struct KnownTaps {
+    Axis axis;
+    Taps taps;
+  };
+  static const Taps& taps_of(const Axis& axis, KnownTaps* known);
+  void blend_rows(const Pixels& in, const Taps& taps, int64_t row, int64_t first_column,
+                  int64_t num_columns);
+
+  KnownTaps rows_, columns_;
+  std::vector<float> blended_;  // one row of output, columns of input
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,76 @@
+#include "data/sources/detect.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files/files.h"
+#include "data/files/glob.h"
+#include "data/sources/image_files.h"
+
+namespace lockstep::data {
+namespace {
+
+bool has_folder(const std::filesystem::path& folder) {
+  const std::vector<std::string> names = files::list(folder);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return !name.starts_with(".") && std::filesystem::is_directory(folder / name);
+  });
+}
+
+/// A length and its checksum.
+bool begins_with_record(std::string_view bytes) {
+  if (bytes.size() < 12) return false;
+  uint32_t stored = 0;
+  for (size_t i = 0; i < 4; ++i) stored |= uint32_t{static_cast<uint8_t>(bytes[8 + i])} << (8 * i);
+  return unmasked_crc32c(stored) == crc32c(bytes.substr(0, 8));
+}
+
+/// Whether bytes at each 'step' are labels below num_classes, as far as the first of a file tell.
+bool are_labels(std::string_view bytes, size_t step, size_t place, int num_classes) {
+  for (size_t at = place; at < bytes.size(); at += step)
+    if (static_cast<uint8_t>(bytes[at]) >= num_classes) return false;
+  return true;
+}
+
+std::string format_of_bin(std::string_view bytes, int64_t file_bytes) {
+  if (file_bytes % 3073 == 0 && are_labels(bytes, 3073, 0, 10)) return "cifar10";
+  if (file_bytes % 3074 == 0 && are_labels(bytes, 3074, 0, 20) && are_labels(bytes, 3074, 1, 100))
+    return "cifar100";
+  return "tokens";
+}
+
+std::string format_of_file(const std::filesystem::path& path) {
+  const files::Reader reader(path);
+  std::string bytes(static_cast<size_t>(std::min(reader.num_bytes(), int64_t{100} * 3073)), '\0');
+  reader.read_at(0, bytes);
+  const std::string ending = path.extension().string();
+  if (bytes.starts_with("\x93NUMPY")) return "npy";
+  if (bytes.size() > 262 && bytes.compare(257, 5, "ustar") == 0) return "webdataset";
+  if (bytes.size() >= 4 && bytes.starts_with(std::string_view("\0\0\x08", 3)) && bytes[3] <= 4 &&
+      ending != ".bin")
+    return "idx";
+  if (begins_with_record(bytes)) return "tfrecord";
+  if (ending == ".csv") return "image_csv";
+  if (ending == ".safetensors") return "safetensors";
+  if (ending == ".tfrecord" || ending == ".tfrecords") return "tfrecord";
+  if (ending == ".tar") return "webdataset";
+  if (ending == ".bin") return format_of_bin(bytes, reader.num_bytes());
+  const std::string what = is_image_name(path)
+                               ? " is a single image; name the folder that has a folder for each "
+                                 "class, or a CSV file of images and labels"
+                               : ": what its format is cannot be told; give `type`: idx, cifar10, "
+                                 "cifar100, image_folder, image_csv, tfrecord, npy, safetensors, "
+                                 "tokens or webdataset";
+  throw Error(ExitCode::kConfig, "data", path.string() + what);
+}
+
+}  // namespace
+
+std::string detect_format(const std::string& path) {
+  if (std::filesystem::is_directory(path) && has_folder(path)) return "image_folder";
+  return format_of_file(expand_files(path).front());
+}
+
+}  // namespace lockstep::data

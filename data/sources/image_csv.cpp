@@ -1,0 +1,100 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/nearest_word.h"
+#include "base/yaml/config_reader.h"
+#include "data/files/csv_text.h"
+#include "data/files/refuse.h"
+#include "data/sources/formats.h"
+#include "data/sources/image_files.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr int64_t kMaxCsvBytes = int64_t{4} << 30;
+
+/// Reads the rows of one file.
+class ImageCsv {
+ public:
+  ImageCsv(const std::filesystem::path& csv, const CsvOptions& options)
+      : path_(csv),
+        options_(options),
+        rows_(parse_csv(files::read(csv, kMaxCsvBytes), csv.string())) {}
+
+  std::unique_ptr<Source> open() {
+    if (rows_.empty()) refuse_file(path_, "holds no line");
+    find_columns();
+    for (size_t i = has_header_ ? 1 : 0; i < rows_.size(); ++i) add(rows_[i]);
+    if (images_.empty()) refuse_file(path_, "holds no image behind its header");
+    const int64_t num_classes = options_.num_classes > 0
+                                    ? options_.num_classes
+                                    : *std::max_element(labels_.begin(), labels_.end()) + 1;
+    return std::make_unique<ImageFiles>(std::move(images_), std::move(labels_), num_classes,
+                                        Paths{path_});
+  }
+
+ private:
+  [[noreturn]] void refuse_row(const CsvRow& row, const std::string& what) const {
+    refuse_file(fmt::format("{}:{}", path_.string(), row.line), what);
+  }
+
+  void find_columns() {
+    const CsvRow& first = rows_.front();
+    const bool names_columns = !options_.image_column.empty() || !options_.label_column.empty();
+    has_header_ = names_columns || first.fields.size() < 2 || !parse_integer(first.fields[1]);
+    if (!options_.image_column.empty()) image_at_ = column(options_.image_column);
+    if (!options_.label_column.empty())
+      label_at_ = column(options_.label_column);
+    else if (image_at_ == 1)
+      label_at_ = 0;
+    if (std::max(image_at_, label_at_) >= first.fields.size())
+      refuse_row(first, "has one column; a line is an image's path and its class number");
+  }
+
+  size_t column(const std::string& name) const {
+    const std::vector<std::string>& names = rows_.front().fields;
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end())
+      refuse_row(rows_.front(), fmt::format("no column '{}'{}; there are {}", name,
+                                            did_you_mean(name, names), fmt::join(names, ", ")));
+    return static_cast<size_t>(found - names.begin());
+  }
+
+  void add(const CsvRow& row) {
+    const size_t needed = std::max(image_at_, label_at_) + 1;
+    if (row.fields.size() < needed)
+      refuse_row(row, fmt::format("has {} columns, {} are needed", row.fields.size(), needed));
+    const std::optional<int64_t> label = parse_integer(row.fields[label_at_]);
+    if (!label || *label < 0)
+      refuse_row(row, fmt::format("the label '{}' is no class number", row.fields[label_at_]));
+    if (options_.num_classes > 0 && *label >= options_.num_classes)
+      refuse_row(row, fmt::format("label {} is out of range: num_classes is {}", *label,
+                                  options_.num_classes));
+    labels_.push_back(*label);
+    images_.push_back(path_.parent_path() / row.fields[image_at_]);
+    if (!std::filesystem::exists(images_.back()))
+      throw Error(ExitCode::kInputMissing, "data",
+                  fmt::format("{}:{}: {} is not there; paths are relative to the folder of the CSV "
+                              "file",
+                              path_.string(), row.line, images_.back().string()));
+  }
+
+  std::filesystem::path path_;
+  const CsvOptions& options_;
+  std::vector<CsvRow> rows_;
+  bool has_header_ = false;
+  size_t image_at_ = 0, label_at_ = 1;
+  Paths images_;
+  std::vector<int64_t> labels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> open_image_csv(const std::filesystem::path& csv,
+                                       const CsvOptions& options) {
+  return ImageCsv(csv, options).open();
+}
+
+}  // namespace lockstep::data

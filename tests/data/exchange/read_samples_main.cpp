@@ -1,0 +1,81 @@
+// read_samples SECTION OUT_FOLDER: opens a data set as the section `data.train` of a run file would
+// (YAML, flow style), and writes its samples for programs that judge them: inputs.bin, targets.bin
+// (row-major, native), and spec.txt. A third argument: of that epoch.
+//
+// read_samples --write-tfrecord FILE: records of our own hand.
+#include <cstdio>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "data/datasets/dataset_table.h"
+#include "tests/support/tfrecord_writer.h"
+
+namespace lockstep::data {
+namespace {
+
+void write_file(const std::filesystem::path& path, std::string_view bytes) {
+  files::Writer writer(path);
+  writer.append(bytes);
+  writer.close();
+}
+
+void write_tensor(const std::filesystem::path& path, const at::Tensor& tensor) {
+  const at::Tensor whole = tensor.contiguous();
+  write_file(path, {static_cast<const char*>(whole.const_data_ptr()), whole.nbytes()});
+}
+
+std::unique_ptr<Dataset> open_section(const std::string& section) {
+  Diagnostics faults;
+  const YamlDocument document = YamlDocument::parse("section", section, &faults);
+  const DatasetOptions options = read_dataset_options(
+      ConfigReader(document.root(), "data.train", document, &faults), DatasetUse::kTraining);
+  faults.throw_if_any("config");
+  return options.make();
+}
+
+void write_samples(const std::string& section, const std::filesystem::path& folder, int64_t epoch) {
+  const std::unique_ptr<Dataset> set = open_section(section);
+  std::vector<int64_t> all(static_cast<size_t>(set->num_samples()));
+  std::iota(all.begin(), all.end(), 0);
+  const Samples samples = set->get(all, epoch);
+  write_tensor(folder / "inputs.bin", samples.inputs_BX);
+  write_tensor(folder / "targets.bin", samples.targets_BY);
+  write_file(folder / "spec.txt",
+             fmt::format("{}\n{}\n{}\n", fmt::join(samples.inputs_BX.sizes(), " "),
+                         set->spec().num_classes, name_of(set->spec().target_kind)));
+}
+
+void write_tfrecord(const std::filesystem::path& path) {
+  using namespace lockstep::tests;
+  std::string bytes;
+  for (int i = 0; i < 20; ++i)
+    bytes += tfrecord(ExampleText()
+                          .add("raw", bytes_feature(std::string(static_cast<size_t>(i), 'x')))
+                          .add("label", ints_feature({i, -i}))
+                          .add("values", floats_feature({0.5F * static_cast<float>(i)}))
+                          .bytes());
+  write_file(path, bytes);
+}
+
+}  // namespace
+}  // namespace lockstep::data
+
+int main(int argc, char** argv) {
+  try {
+    if (argc == 3 && std::string_view(argv[1]) == "--write-tfrecord")
+      lockstep::data::write_tfrecord(argv[2]);
+    else if (argc == 3 || argc == 4)
+      lockstep::data::write_samples(argv[1], argv[2], argc == 4 ? std::atoll(argv[3]) : 0);
+    else
+      return 64;
+  } catch (const lockstep::Error& fault) {
+    fmt::print("{}\n", fault.what());
+    return static_cast<int>(fault.code());
+  }
+  return 0;
+}

@@ -1,0 +1,247 @@
+// data_fuzz TARGET [--seed S] [--cases N] [--first I]
+//
+// Reads mutated files of a format: example, csv, idx, npy, safetensors, tar, png or jpeg. Built
+// with AddressSanitizer and UBSan, so a memory error ends it. A case also fails if it takes more
+// processor time than its size accounts for, holds more than 64 MiB, or throws anything but
+// Error(kBadData). What failed is written to a file, with the arguments that repeat it.
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <sanitizer/common_interface_defs.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "byte_mutator.h"
+#include "data/files/array_header.h"
+#include "data/files/csv_text.h"
+#include "data/files/example.h"
+#include "data/files/idx_header.h"
+#include "data/files/tar_members.h"
+#include "data/images/decode.h"
+#include "heap_meter.h"
+#include "tests/data/image_encoders.h"
+#include "tests/data/written_bytes.h"
+#include "tests/support/tfrecord_writer.h"
+
+extern "C" const char* __asan_default_options() {
+  return "handle_abort=1:malloc_context_size=4:quarantine_size_mb=8:detect_leaks=0:"
+         "detect_stack_use_after_return=0";
+}
+
+namespace lockstep::fuzz {
+namespace {
+
+using data::written::jpeg_of;
+using data::written::png_of;
+using data::written::smooth_pixels;
+using data::written::tar_end;
+using data::written::tar_member;
+
+constexpr double kMaxSeconds = 5;  // the sanitizers make it several times slower
+constexpr unsigned kHangSeconds = 60;
+constexpr int64_t kMaxHeapBytes = 64 << 20;
+
+struct Target {
+  std::vector<std::string> seeds;
+  std::function<void(const std::string& bytes)> read;
+  void (*mend)(std::string* bytes) = nullptr;
+};
+
+void read_example(const std::string& bytes) {
+  (void)data::feature_names(bytes);
+  for (const char* name : {"raw", "ints", "floats"}) {
+    const data::FeatureView view = data::find_feature(bytes, name);
+    std::vector<int64_t> ints;
+    std::string floats;
+    if (view.kind == data::FeatureKind::kBytes) (void)data::only_bytes(view);
+    if (view.kind == data::FeatureKind::kInts) data::append_ints(view, &ints);
+    if (view.kind == data::FeatureKind::kFloats) data::append_floats(view, &floats);
+  }
+}
+
+void read_tar(const std::string& bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  for (const data::TarMember& member : data::list_tar(
+           [&](int64_t offset, int64_t num_bytes) {
+             check(offset >= 0 && num_bytes >= 0 && offset + num_bytes <= size, "outside the file");
+             return std::string_view(bytes).substr(static_cast<size_t>(offset),
+                                                   static_cast<size_t>(num_bytes));
+           },
+           size, "fuzz"))
+    check(member.offset + member.num_bytes <= size, "a member lies outside the archive");
+}
+
+void read_image(const std::string& bytes) {
+  const data::ImageHeader header = data::read_image_header(bytes);
+  std::vector<uint8_t> storage;
+  const data::Pixels pixels = data::decode_image(bytes, header, bytes.size() % 2 == 0 ? 3 : 1,
+                                                 bytes.size() % 3 == 0 ? 2 : 1, &storage);
+  check(pixels.height * pixels.width * pixels.channels <= static_cast<int64_t>(storage.size()),
+        "fewer pixels than it says");
+}
+
+void read_safetensors(const std::string& bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  const int64_t end = data::safetensors_header_end(bytes, size, "fuzz");
+  const data::ArrayHeader header = data::parse_safetensors_header(
+      std::string_view(bytes).substr(0, static_cast<size_t>(end)), size, "x", "fuzz");
+  check(header.offset + header.num_bytes <= size, "an array lies outside the file");
+}
+
+void read_npy(const std::string& bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  const data::ArrayHeader header = data::parse_npy_header(bytes, size, "fuzz");
+  check(header.offset + header.num_bytes <= size, "an array lies outside the file");
+}
+
+std::vector<std::string> png_seeds() {
+  const std::vector<uint8_t> pixels = smooth_pixels(13, 11, 4);
+  std::vector<std::string> seeds;
+  constexpr std::array<unsigned, 4> kFormats{PNG_FORMAT_RGB, PNG_FORMAT_RGBA, PNG_FORMAT_GRAY,
+                                             PNG_FORMAT_GA};
+  for (const unsigned format : kFormats) seeds.push_back(png_of(pixels.data(), 13, 11, format));
+  return seeds;
+}
+
+std::vector<std::string> jpeg_seeds() {
+  const std::vector<uint8_t> pixels = smooth_pixels(23, 19, 4);
+  std::vector<std::string> seeds;
+  for (const int channels : {1, 3, 4})
+    seeds.push_back(jpeg_of(pixels.data(), 23, 19, channels, 60));
+  return seeds;
+}
+
+std::string safetensors_seed() {
+  const std::string header =
+      R"({"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
+  return tests::little_endian(header.size(), 8) + header + std::string(16, 'v');
+}
+
+std::map<std::string, Target> targets() {
+  const auto parsed_csv = [](const std::string& bytes) { (void)data::parse_csv(bytes, "fuzz"); };
+  const auto read_idx = [](const std::string& bytes) {
+    (void)data::parse_idx_header(std::string_view(bytes).substr(0, data::kMaxIdxHeaderBytes),
+                                 static_cast<int64_t>(bytes.size()), "fuzz");
+  };
+  const std::string example = tests::ExampleText()
+                                  .add("raw", tests::bytes_feature("\x89PNG of some kind"))
+                                  .add("ints", tests::ints_feature({1, -1, 300}))
+                                  .add("floats", tests::floats_feature({1, 2}))
+                                  .bytes();
+  const std::string tar = tar_member("x", "28 path=a/very/long.one.png\n", 'x') +
+                          tar_member("1.png", std::string(700, 'p')) +
+                          tar_member("n", "long name", 'L') + tar_member("1.cls", "1") + tar_end();
+  return {{"example", {{example}, read_example}},
+          {"csv", {{"a.png,1\n\"b, \"\"c\"\"\n.png\",2\r\n\nfile,3\n"}, parsed_csv}},
+          {"idx",
+           {{data::written::idx_of({2, 3, 2}, "123456789012"), data::written::idx_of({3}, "abc")},
+            read_idx}},
+          {"npy",
+           {{data::written::npy_of("<f4", "(2, 2)", std::string(16, 'v')),
+             data::written::npy_of("|u1", "(3,)", "abc")},
+            read_npy}},
+          {"safetensors", {{safetensors_seed()}, read_safetensors}},
+          {"tar", {{tar}, read_tar, mend_tar}},
+          {"png", {png_seeds(), read_image, mend_png}},
+          {"jpeg", {jpeg_seeds(), read_image}}};
+}
+
+struct Case {
+  std::string target;
+  uint64_t seed = 1, index = 0;
+  std::string bytes;
+};
+Case current;  // for those who are called when all is lost
+
+void print_case(const std::string& why) {
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            fmt::format("data_fuzz-{}-{}", current.target, current.index))
+                               .string();
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  std::fwrite(current.bytes.data(), 1, current.bytes.size(), file);
+  std::fclose(file);
+  fmt::print("FAILED: {}\n  repeat it with {} --seed {} --first {} --cases 1; bytes in {}\n", why,
+             current.target, current.seed, current.index, path);
+  std::fflush(stdout);
+}
+
+void on_death() { print_case("the program died"); }
+void on_alarm(int /*signal*/) {
+  print_case(fmt::format("no end after {} s", kHangSeconds));
+  _exit(1);
+}
+
+/// What is wrong with how the case was read; empty if nothing is. Counts what was read whole.
+std::string trouble_of_current(const Target& target, int64_t* num_read) {
+  HeapMeter::restart();
+  alarm(kHangSeconds);
+  const std::clock_t start = std::clock();
+  std::string trouble;
+  try {
+    target.read(current.bytes);
+    ++*num_read;
+  } catch (const Error& fault) {
+    if (fault.code() != ExitCode::kBadData) trouble = std::string("it throws: ") + fault.what();
+  } catch (const std::exception& fault) {
+    trouble = std::string("it throws: ") + fault.what();
+  }
+  alarm(0);
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  if (trouble.empty() && seconds > kMaxSeconds) trouble = fmt::format("it takes {:.2f} s", seconds);
+  if (trouble.empty() && HeapMeter::peak_bytes() > kMaxHeapBytes)
+    trouble = fmt::format("it holds {} MiB", HeapMeter::peak_bytes() >> 20);
+  return trouble;
+}
+
+int main(int argc, char** argv) {
+  uint64_t first = 0, num_cases = 20'000;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    const auto number = [&] { return std::strtoull(i + 1 < argc ? argv[++i] : "", nullptr, 10); };
+    if (name == "--seed")
+      current.seed = number();
+    else if (name == "--first")
+      first = number();
+    else if (name == "--cases")
+      num_cases = number();
+    else
+      current.target = name;
+  }
+  const std::map<std::string, Target> all = targets();
+  const auto found = all.find(current.target);
+  if (found == all.end()) return 64;
+  HeapMeter::install();
+  __sanitizer_set_death_callback(on_death);
+  std::signal(SIGALRM, on_alarm);
+  ByteMutator mutator(found->second.seeds, current.seed);
+  int64_t num_read = 0, num_failed = 0;
+  for (current.index = first; current.index < first + num_cases && num_failed < 5;
+       ++current.index) {
+    current.bytes = mutator.bytes_of_case(current.index);
+    if (found->second.mend != nullptr && current.index % 4 != 0) found->second.mend(&current.bytes);
+    const std::string trouble = trouble_of_current(found->second, &num_read);
+    if (trouble.empty()) continue;
+    print_case(trouble);
+    ++num_failed;
+  }
+  fmt::print("{}, seed {}: {} cases, {} are read, {} fail\n", current.target, current.seed,
+             num_cases, num_read, num_failed);
+  // A mutator that breaks everything at the first byte would test nothing behind it.
+  const bool goes_deep = num_cases < 1000 || num_read > static_cast<int64_t>(num_cases / 100);
+  if (!goes_deep) fmt::print("FAILED: too few cases are read\n");
+  return num_failed == 0 && goes_deep ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+int main(int argc, char** argv) { return lockstep::fuzz::main(argc, argv); }
