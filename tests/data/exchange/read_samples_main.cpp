@@ -1,9 +1,10 @@
-// read_samples SECTION OUT_FOLDER: opens a data set as the section `data.train` of a run file would
-// (YAML, flow style), and writes its samples for programs that judge them: inputs.bin, targets.bin
-// (row-major, native), and spec.txt. A third argument: of that epoch.
+// read_samples OUT_FOLDER: for each line of its input opens a data set as the section `data.train`
+// of a run file would (YAML, flow style), and writes its samples of epoch 0 for programs that judge
+// them: inputs.bin, targets.bin (row-major, native), and shape.txt. Answers "done", or the fault.
 //
 // read_samples --write-tfrecord FILE: records of our own hand.
 #include <cstdio>
+#include <iostream>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -38,16 +39,26 @@ std::unique_ptr<Dataset> open_section(const std::string& section) {
   return options.make();
 }
 
-void write_samples(const std::string& section, const std::filesystem::path& folder, int64_t epoch) {
+void write_samples(const std::string& section, const std::filesystem::path& folder) {
   const std::unique_ptr<Dataset> set = open_section(section);
   std::vector<int64_t> all(static_cast<size_t>(set->num_samples()));
   std::iota(all.begin(), all.end(), 0);
-  const Samples samples = set->get(all, epoch);
+  const Samples samples = set->get(all, 0);
   write_tensor(folder / "inputs.bin", samples.inputs_BX);
   write_tensor(folder / "targets.bin", samples.targets_BY);
-  write_file(folder / "spec.txt",
-             fmt::format("{}\n{}\n{}\n", fmt::join(samples.inputs_BX.sizes(), " "),
-                         set->spec().num_classes, name_of(set->spec().target_kind)));
+  write_file(folder / "shape.txt", fmt::format("{}", fmt::join(samples.inputs_BX.sizes(), " ")));
+}
+
+void answer(const std::filesystem::path& folder) {
+  for (std::string section; std::getline(std::cin, section);) {
+    try {
+      write_samples(section, folder);
+      fmt::print("done\n");
+    } catch (const Error& fault) {
+      fmt::print("{}\n", fault.what());
+    }
+    std::fflush(stdout);
+  }
 }
 
 void write_tfrecord(const std::filesystem::path& path) {
@@ -66,16 +77,11 @@ void write_tfrecord(const std::filesystem::path& path) {
 }  // namespace lockstep::data
 
 int main(int argc, char** argv) {
-  try {
-    if (argc == 3 && std::string_view(argv[1]) == "--write-tfrecord")
-      lockstep::data::write_tfrecord(argv[2]);
-    else if (argc == 3 || argc == 4)
-      lockstep::data::write_samples(argv[1], argv[2], argc == 4 ? std::atoll(argv[3]) : 0);
-    else
-      return 64;
-  } catch (const lockstep::Error& fault) {
-    fmt::print("{}\n", fault.what());
-    return static_cast<int>(fault.code());
-  }
+  if (argc == 3 && std::string_view(argv[1]) == "--write-tfrecord")
+    lockstep::data::write_tfrecord(argv[2]);
+  else if (argc == 2)
+    lockstep::data::answer(argv[1]);
+  else
+    return 64;
   return 0;
 }
