@@ -23,7 +23,7 @@ std::unique_ptr<data::Dataset> open_section(const std::string& section) {
   const data::DatasetOptions options = data::read_dataset_options(
       ConfigReader(document.root(), "data.train", document, &faults), data::DatasetUse::kTraining);
   faults.throw_if_any("config");
-  return options.make();
+  return options.make({});
 }
 
 void answer(const std::string& section, int64_t batch) {

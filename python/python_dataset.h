@@ -9,7 +9,7 @@ namespace lockstep::python {
 struct PythonDatasetOptions {
   PythonArgs args;
   std::string targets = "auto";  ///< auto | class | soft | values | tokens
-  int64_t num_classes = 0;           ///< 0: the object's num_classes, vocab_size or classes
+  int64_t num_classes = 0;       ///< 0: the object's num_classes, vocab_size or classes
   int64_t num_workers = 0;       ///< processes that read samples; 0: this one does
 };
 

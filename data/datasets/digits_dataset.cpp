@@ -111,7 +111,9 @@ DatasetType digits_type() {
         in->read("path", &path,
                  "digits: a CSV file of 64 pixels and a label a line, instead of the built-in "
                  "copy; other types: a file, a folder, or a pattern such as data/*.tfrecord");
-        return [split, path](const DatasetInputs&) { return std::make_unique<DigitsDataset>(split, path); };
+        return [split, path](const DatasetInputs&) {
+          return std::make_unique<DigitsDataset>(split, path);
+        };
       }};
 }
 

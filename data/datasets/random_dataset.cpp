@@ -84,7 +84,9 @@ DatasetType random_type() {
             if (options.tokens > 0 && options.shape.size() != 1)
               in->fault("shape",
                         fmt::format("'{}.shape' of tokens is one number, their count", in->path()));
-            return [options](const DatasetInputs&) { return std::make_unique<RandomDataset>(options); };
+            return [options](const DatasetInputs&) {
+              return std::make_unique<RandomDataset>(options);
+            };
           }};
 }
 

@@ -36,7 +36,7 @@ class DataFolder : public lockstep::tests::TemporaryFolder {
     const DatasetOptions options =
         read_dataset_options(ConfigReader(document.root(), "data.train", document, &faults), use);
     faults.throw_if_any("config");
-    return options.make();
+    return options.make({});
   }
 
   /// "65: text" of the error that opening, or reading the first sample, ends with.

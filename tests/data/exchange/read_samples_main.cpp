@@ -36,7 +36,7 @@ std::unique_ptr<Dataset> open_section(const std::string& section) {
   const DatasetOptions options = read_dataset_options(
       ConfigReader(document.root(), "data.train", document, &faults), DatasetUse::kTraining);
   faults.throw_if_any("config");
-  return options.make();
+  return options.make({});
 }
 
 void write_samples(const std::string& section, const std::filesystem::path& folder) {
