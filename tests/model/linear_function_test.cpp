@@ -40,5 +40,21 @@ TEST(LinearFunction, WithoutAnOutputGradientTheLastStepsGradientIsNotTakenForThi
   }
 }
 
+/// All three ways to compute it: both of backward, and the order of the product for large weights.
+TEST(LinearFunction, MayHaveNoBias) {
+  for (const int64_t width : {3, 300, 1100}) {
+    const at::Tensor weight = (at::rand({width, width}) - 0.5).set_requires_grad(true);
+    at::Tensor(weight).mutable_grad() = at::full({width, width}, 7.0);
+    const auto is_stale = std::make_shared<bool>(true);
+    at::Tensor inputs = at::rand({2, width}).set_requires_grad(true);
+    const at::Tensor outputs = linear(inputs, weight, {}, is_stale);
+    EXPECT_TRUE(at::allclose(outputs, inputs.matmul(weight.t()), 1e-5, 1e-5)) << width;
+    outputs.sum().backward();
+    const at::Tensor ones = at::ones({2, width});
+    EXPECT_TRUE(at::allclose(weight.grad(), ones.t().matmul(inputs), 1e-5, 1e-5)) << width;
+    EXPECT_TRUE(at::allclose(inputs.grad(), ones.matmul(weight), 1e-4, 1e-4)) << width;
+  }
+}
+
 }  // namespace linear_function_test
 }  // namespace lockstep::model
