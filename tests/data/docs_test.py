@@ -63,7 +63,7 @@ class Docs(unittest.TestCase):
                 folder = pathlib.Path(name)
                 write_files(folder)
                 code, output = self.check(folder, RUN % (1, 1) + snippet)
-                spec = re.search(r"the data has inputs \[([\d, ]+)\](?: of tokens)? and (\d+) (?:classes|tokens)", output)
+                spec = re.search(r"the data has (?:inputs|tokens) \[([\d, ]+)\] and (\d+) classes", output)
                 self.assertTrue(spec, output)  # all data could be opened, and the network does not fit
                 if number > 0:
                     continue

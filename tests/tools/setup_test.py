@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-SLIM = ("torch-2.11.0", "nvidia_cuda_cupti-13.0.85", "nvidia_cuda_runtime-13.0.96")
+SLIM = ("torch-2.11.0", "nvidia_cuda_cupti-13.0.85", "nvidia_cuda_runtime-13.0.96", "typing_extensions-4.15.0")
 
 
 def write_program(path, text):
@@ -43,7 +43,7 @@ class Setup(unittest.TestCase):
         return [word for word in log.read_text().split() if "==" in word] if log.exists() else []
 
     def test_the_whole_set_is_fetched_into_an_empty_folder(self):
-        self.assertEqual(self.fetched(), ["torch==2.11.0", "nvidia-cuda-cupti==13.0.85", "nvidia-cuda-runtime==13.0.96"])
+        self.assertEqual(self.fetched(), ["torch==2.11.0", "nvidia-cuda-cupti==13.0.85", "nvidia-cuda-runtime==13.0.96", "typing_extensions==4.15.0"])
 
     def test_nothing_is_fetched_twice(self):
         for name in SLIM:
@@ -53,7 +53,7 @@ class Setup(unittest.TestCase):
     def test_what_an_interrupted_pip_left_out_is_fetched(self):
         self.add_wheel("torch-2.11.0")
         self.add_wheel("nvidia_cuda_cupti-13.0.85", whole=False)
-        self.assertEqual(self.fetched(), ["nvidia-cuda-cupti==13.0.85", "nvidia-cuda-runtime==13.0.96"])
+        self.assertEqual(self.fetched(), ["nvidia-cuda-cupti==13.0.85", "nvidia-cuda-runtime==13.0.96", "typing_extensions==4.15.0"])
         self.assertFalse((self.packages / "nvidia_cuda_cupti-13.0.85.dist-info").exists())  # pip would pass it over
 
     def test_another_version_is_replaced(self):
