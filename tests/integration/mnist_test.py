@@ -32,8 +32,8 @@ class Shipped(LockstepTest):
         self.assertGreaterEqual(summary["eval"]["accuracy"], 0.9)
 
     def test_text_runs_as_shipped(self):
-        summary = self.shipped("gpt_tiny", "train.max_steps=120", "eval.every_epochs=0")
-        self.assertLess(summary["eval"]["loss"], 2.6)  # of log 76 = 4.3
+        summary = self.shipped("gpt_tiny", "train.max_steps=240", "eval.every_epochs=0")
+        self.assertLess(summary["eval"]["loss"], 2.75)  # log 76 = 4.3; by the letters' frequencies alone 3.2
 
 
 if __name__ == "__main__":
