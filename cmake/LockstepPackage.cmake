@@ -1,7 +1,7 @@
 # What `cmake --install` puts where, and the package that find_package(Lockstep) finds:
 #   include/lockstep/   headers, as #include "lockstep/dist/communicator.h"
 #   lib/                static libraries; targets lockstep::dist, lockstep::recal, lockstep::checkpoint, lockstep::lockstepd, ...
-#   lib/lockstep/       the CUDA module, where it was built
+#   lib/lockstep/       the CUDA module and the Python module with its package, where they were built
 #   bin/                lockstepd, lockstep
 # LibTorch is not part of an installation: programs find it where it was when they were built (RPATH), others by LIBTORCH or
 # -DLibTorch_ROOT_DIR (FindLibTorch.cmake, which comes along). With LOCKSTEP_BUNDLE_LIBTORCH its libraries are copied into
@@ -35,6 +35,12 @@ else()
 endif()
 if(TARGET lockstep_nccl)
   install(TARGETS lockstep_nccl LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
+endif()
+if(TARGET lockstep_python_module)
+  install(TARGETS lockstep_python_module LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/lockstep_glue" DESTINATION lib/lockstep COMPONENT runtime
+    FILES_MATCHING PATTERN "*.py")
+  install(DIRECTORY "${PROJECT_BINARY_DIR}/lib/lockstep/stand_ins" DESTINATION lib/lockstep COMPONENT runtime)
 endif()
 
 get_property(layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
