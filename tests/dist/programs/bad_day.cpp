@@ -13,7 +13,6 @@
 /// and whoever notices appends the error to the file REPORT, since mpirun loses last lines when it
 /// is aborted, and ends the world with its exit code.
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -91,9 +90,9 @@ int run(const std::vector<std::string>& arguments) {
   try {
     const auto comm = world.make_communicator(
         options_for(arguments[2], std::stod(arguments[3]), world.process_info().world_size));
-    for (int i = 0; i < 3; ++i) reduce(*comm, kItems);
-    if (comm->rank() == 0) std::puts("all well so far");
-    std::fflush(stdout);
+    for (int i = 0; i < 2; ++i) reduce(*comm, kItems);
+    if (comm->rank() == 0) std::ofstream(arguments[4], std::ios::app) << "all well so far\n";
+    reduce(*comm, kItems);  // behind it the line stands there, whoever ends whom
     const std::string& what = arguments[0];
     const bool is_victim = comm->rank() == std::stoi(arguments[1]);
     if (what.ends_with("-step") || what.ends_with("-share"))
