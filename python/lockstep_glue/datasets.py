@@ -139,7 +139,7 @@ def kind_of(inputs, target):
 def make_dataset(path, name, args, targets, classes, seed, what):
     data = DataSet(path, name, args, targets, classes, seed, what)
     is_tokens = data.input_dtype == torch.int64
-    return [data, data.length, data.input_shape, is_tokens, data.target_kind, data.num_classes, data.target_shape]
+    return [data, data.length, data.input_shape, is_tokens, data.target_kind, data.num_classes]
 
 
 def read_samples(data, indices, epoch):
