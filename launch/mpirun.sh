@@ -3,10 +3,23 @@
 # Adds only what Open MPI 4.1 refuses to do unasked: running as root, more ranks than cores (then ranks yield while
 # they wait). LOCKSTEP_MPIRUN_ARGS adds arguments for mpirun itself.
 set -euo pipefail
+
+# Open MPI keeps each job's files in one folder a user and host. Where a job removes it as it ends, another that starts at that moment
+# fails ("A call to mkdir was unable to create the desired directory"). So each start has one of its own; empty ones of ended starts go.
+session_folder() {
+  local all each
+  all=${TMPDIR:-/tmp}/lockstep-mpi.$(id -u)
+  for each in "$all"/*; do
+    [ -d "/proc/${each##*/}" ] || rmdir "$each" 2>/dev/null || true
+  done
+  export OMPI_MCA_orte_tmpdir_base=${OMPI_MCA_orte_tmpdir_base:-$all/$$}
+}
+
 [ $# -ge 2 ] || { echo "usage: launch/mpirun.sh N PROGRAM [ARGUMENTS...]" >&2; exit 64; }
 ranks=$1; shift
 arguments=(--bind-to none --oversubscribe --mca mpi_yield_when_idle 1 --mca btl_vader_single_copy_mechanism none)
 [ "$(id -u)" != 0 ] || arguments+=(--allow-run-as-root)
 # shellcheck disable=SC2206 # several arguments in one variable, as the name says
 arguments+=(${LOCKSTEP_MPIRUN_ARGS:-})
+session_folder
 exec mpirun -n "$ranks" "${arguments[@]}" "$@"

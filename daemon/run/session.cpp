@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/save/interrupted.h"
 #include "daemon/device/device.h"
 #include "daemon/device/threading.h"
 #include "daemon/run/consistency_checks.h"
@@ -202,6 +203,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // From here on the run's folder is written to.
   run_directory.open();
   try {
+    if (resumed && resumed->is_own && control.rank() == 0)
+      checkpoint::tidy_interrupted(context->save_prefix(), resumed->step);
     telemetry.publish_targets(config, world.process, control);
     telemetry.health().note_world_formed();
     announce(*context, world.process, resumed);

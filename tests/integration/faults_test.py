@@ -46,6 +46,17 @@ class Faults(unittest.TestCase):
             job.require_nothing_lost(killed.seen | killed.told)
         job.go_on_to_the_end(self.expected)
 
+    def test_a_kill_behind_the_last_commit(self):
+        """The run that goes on has nothing left to save; it still ends what the killed one had begun."""
+        job = self.job()
+        killed = job.start_faulty("kill", 0, "committed", when=STEPS // EVERY).wait()
+        job.require_nothing_lost(killed.seen | {STEPS})
+        (job.saves / "checkpoint.tmp").write_text("model_check")
+        self.assertNotIn(f"model.ckpt-{STEPS}", (job.saves / "checkpoint").read_text())
+        job.go_on_to_the_end(self.expected)
+        self.assertIn(f'\nall_model_checkpoint_paths: "model.ckpt-{STEPS}"\n', (job.saves / "checkpoint").read_text())
+        self.assertTrue((job.saves / "checkpoint").read_text().startswith(f'model_checkpoint_path: "model.ckpt-{STEPS}"\n'))
+
     def test_a_kill_by_the_kernel_at_a_call(self):
         skips.require_tool("strace")
         job = self.job()

@@ -45,7 +45,7 @@ class Link(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             done = on_two_hosts(f"""
                 {environment} {NETNS} mpirun 2 {BUILD}/tests/dist/bad_day none 0 messages 60 {folder}/report >{folder}/out &
-                until grep -q "all well so far" {folder}/out; do sleep 0.1; done
+                timeout 60 sh -c 'until grep -q "all well so far" {folder}/report; do sleep 0.1; done'
                 {NETNS} on a cat /proc/net/tcp
                 {NETNS} pids | xargs -r kill -9""")
         host_b = "0207E70A"  # 10.231.7.2 as /proc/net/tcp writes it; state 01: established
@@ -74,7 +74,7 @@ class Link(unittest.TestCase):
                 report = pathlib.Path(folder, "report")
                 done = on_two_hosts(f"""
                     {NETNS} mpirun {ranks} {BUILD}/tests/dist/bad_day none 0 {way} 3 {report} >{folder}/out &
-                    until grep "all well so far" {folder}/out; do sleep 0.1; done
+                    timeout 60 sh -c 'until grep "all well so far" {report}; do sleep 0.1; done'
                     sleep 0.5
                     {NETNS} cut
                     ranks_here() {{ {NETNS} pids | xargs -r ps -o comm= -p | grep bad_day; }}

@@ -1,0 +1,51 @@
+#include "checkpoint/save/interrupted.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/files/rank_faults.h"
+#include "checkpoint/files/save_files.h"
+#include "checkpoint/files/save_lock.h"
+#include "checkpoint/save/retention.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+std::string file_name(const std::string& prefix) {
+  return std::filesystem::path(prefix).filename().string();
+}
+
+/// The state file with the save in its place among those that it names and that are there.
+StateFile with_save(const std::optional<StateFile>& before, const std::string& prefix,
+                    int64_t restored) {
+  std::set<int64_t> numbers{restored};
+  if (before)
+    for (const SaveName& save : named_by(*before, prefix))
+      if (std::filesystem::exists(index_path(save.prefix))) numbers.insert(save.number);
+  StateFile after;
+  for (const int64_t number : numbers) after.all.push_back(file_name(numbered(prefix, number)));
+  after.newest = after.all.back();
+  return after;
+}
+
+}  // namespace
+
+void tidy_interrupted(const std::string& prefix, int64_t restored) {
+  const std::filesystem::path dir = std::filesystem::path(prefix).parent_path();
+  const auto fault = fault_of([&] {
+    if (!std::filesystem::exists(prefix + std::string(kJournalSuffix))) return;
+    const SaveLock lock(prefix, /*patience_s=*/0);
+    if (!lock.is_held() || lock.left_over().empty()) return;
+    remove_left_over(prefix, lock.left_over());
+    write_state_file(dir, with_save(read_state_file(dir), prefix, restored));
+  });
+  if (fault)
+    log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",
+                                           plain_text(*fault)));
+}
+
+}  // namespace lockstep::checkpoint
