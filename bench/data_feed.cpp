@@ -1,17 +1,23 @@
 // data_feed SECTION BATCH: opens a data set as the section `data.train` of a run file would (YAML,
 // flow style), and reads shuffled batches of it on this thread: for each line "N" the seconds of N
-// batches as "result SECONDS". bench/data asks it.
+// batches as "result SECONDS"; for "show I" 97 numbers of sample I as "values ...".
+// data_feed --decode FILE...: for each line "N" the seconds of N JPEG files, in turn, as pixels.
+// bench/data asks it.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "data/datasets/dataset_table.h"
+#include "data/images/decode.h"
 #include "data/loader.h"
 
 namespace lockstep {
@@ -26,28 +32,61 @@ std::unique_ptr<data::Dataset> open_section(const std::string& section) {
   return options.make({});
 }
 
+/// Runs `work` for each of N and prints the seconds.
+template <typename Work>
+void tell_seconds(int64_t num, const Work& work) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  for (int64_t i = 0; i < num; ++i) work(i);
+  fmt::print("result {:.9f}\n", std::chrono::duration<double>(Clock::now() - begin).count());
+  std::fflush(stdout);
+}
+
+/// So few that a line holds them, spread over the sample so that every channel is seen.
+void show(data::Dataset& set, int64_t index) {
+  const at::Tensor values = set.get({&index, 1}, /*epoch=*/0).inputs_BX.flatten();
+  std::string line = "values";
+  for (int64_t i = 0; i < 97; ++i)
+    line += fmt::format(" {}", values[i * (values.numel() - 1) / 96].item<float>());
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
 void answer(const std::string& section, int64_t batch) {
   const std::unique_ptr<data::Dataset> set = open_section(section);
   data::Sampler sampler({.num_samples = set->num_samples(), .global_batch_size = batch});
   data::Loader loader(*set, sampler, 0, 1);
-  for (int64_t num_batches = 0; std::cin >> num_batches;) {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point begin = Clock::now();
-    for (int64_t i = 0; i < num_batches; ++i) (void)loader.next();
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    fmt::print("result {:.9f}\n", seconds);
-    std::fflush(stdout);
+  for (std::string word; std::cin >> word;) {
+    int64_t index = 0;
+    if (word == "show" && std::cin >> index)
+      show(*set, index);
+    else
+      tell_seconds(std::stoll(word), [&](int64_t) { (void)loader.next(); });
   }
+}
+
+void answer_decoding(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) files.push_back(files::read(path));
+  std::vector<uint8_t> pixels;
+  for (int64_t num_files = 0; std::cin >> num_files;)
+    tell_seconds(num_files, [&](int64_t i) {
+      (void)data::decode_jpeg(files[static_cast<size_t>(i) % files.size()], 3, 1, &pixels);
+    });
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 64;
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() < 2) return 64;
   at::set_num_threads(1);
   try {
-    lockstep::answer(argv[1], std::stoll(argv[2]));
+    if (arguments[0] == "--decode")
+      lockstep::answer_decoding({arguments.begin() + 1, arguments.end()});
+    else
+      lockstep::answer(arguments[0], std::stoll(arguments[1]));
   } catch (const lockstep::Error& fault) {
     fmt::print(stderr, "{}\n", fault.what());
     return static_cast<int>(fault.code());

@@ -17,7 +17,7 @@ NARROW = runs.Job("narrow", 64, (96,) * 41 + (10,), steps=230, peer_steps=130)
 MLP = runs.Job("mlp", 8, (784, 4096, 4096, 10), steps=50, peer_steps=30)
 WIDE = runs.Job("wide", 16, (512, 3072, 3072, 1000), steps=50, peer_steps=30)
 SQUARE = runs.Job("square", 4, (2048,) * 5 + (100,), steps=50, peer_steps=30)
-CNN = runs.Job("cnn", 32, shape=(3, 32, 32), steps=40, peer_steps=25, warm=16, peer_warm=5)
+CNN = runs.Job("cnn", 32, model="{type: cnn}", shape=(3, 32, 32), steps=40, peer_steps=25, warm=16, peer_warm=5)
 
 DDP = ["default", "tuned"]
 ALONE = {"ours alone": one_alone}

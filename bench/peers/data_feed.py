@@ -1,8 +1,10 @@
-"""Peers of bench/data: data_feed.py LIBRARY FOLDER answers lines "NAME N" with "result SECONDS" for N batches, on one thread.
+"""Peers of bench/data: data_feed.py LIBRARY FOLDER answers lines "NAME N" with "result SECONDS" for N batches, on one thread, and
+lines "show NAME I" with 97 numbers of sample I, [C, H, W], as "values ..." (as bench/data_feed.cpp does).
 
-`names` lists what LIBRARY (torch, torchvision, pil, tensorflow) can do, after its first line "ready".
+After its first word, "ready", it lists what LIBRARY (torch, torchvision, pil, tensorflow) can do.
 """
 import io
+import itertools
 import os
 import pathlib
 import sys
@@ -17,6 +19,11 @@ def forever(make):
     """Items of make() epoch after epoch."""
     while True:
         yield from make()
+
+
+def nth(make):
+    """Item I of what make() yields."""
+    return lambda i: next(itertools.islice(make(), i, None))
 
 
 def import_torch():
@@ -51,7 +58,8 @@ def torch_feeds(folder):
             yield x[rows].float().div_(255).sub_(mean).div_(std), y[rows]
 
     loader = torch.utils.data.DataLoader(PerSample(), batch_size=BATCH, shuffle=True, drop_last=True)
-    return {"cifar per sample": forever(lambda: loader), "cifar whole batch": forever(whole_batches)}
+    show = lambda i: PerSample()[i][0]  # noqa: E731
+    return {"cifar per sample": (forever(lambda: loader), show), "cifar whole batch": (forever(whole_batches), show)}
 
 
 def jpeg_files(folder):
@@ -74,7 +82,8 @@ def torchvision_feeds(folder):
         for data in files:
             yield torchvision.io.decode_jpeg(data, mode=torchvision.io.ImageReadMode.RGB)
 
-    return {"jpeg 224": forever(lambda: images(224)), "jpeg 96": forever(lambda: images(96)), "decode": forever(decoded)}
+    feeds = {f"jpeg {size}": (forever(lambda size=size: images(size)), nth(lambda size=size: images(size))) for size in (224, 96)}
+    return {**feeds, "decode": (forever(decoded), nth(decoded))}
 
 
 def pil_feeds(folder):
@@ -88,7 +97,7 @@ def pil_feeds(folder):
             small = Image.open(io.BytesIO(data)).convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
             yield np.ascontiguousarray(((np.asarray(small, np.float32) / 255 - mean) / std).transpose(2, 0, 1))
 
-    return {"jpeg 224": forever(lambda: images(224)), "jpeg 96": forever(lambda: images(96))}
+    return {f"jpeg {size}": (forever(lambda size=size: images(size)), nth(lambda size=size: images(size))) for size in (224, 96)}
 
 
 def tensorflow_feeds(folder):
@@ -113,8 +122,11 @@ def tensorflow_feeds(folder):
         examples = tf.io.parse_example(records, features)
         return pixels(examples["raw"], (-1, 3, 32, 32)), examples["label"]
 
+    def in_order():
+        return tf.data.TFRecordDataset(str(folder / "records.tfrecord"))
+
     def records():
-        return tf.data.TFRecordDataset(str(folder / "records.tfrecord")).repeat().shuffle(1000).with_options(options)
+        return in_order().repeat().shuffle(1000).with_options(options)
 
     def image(size):
         def read(data):
@@ -122,11 +134,18 @@ def tensorflow_feeds(folder):
             small = tf.image.resize(decoded, (size, size), antialias=True)
             return tf.transpose((small / 255 - MEAN) / STD, (2, 0, 1))
         files = tf.data.Dataset.from_tensor_slices([path.read_bytes() for path in jpeg_files(folder)])
-        return iter(files.repeat().map(read).with_options(options))
+        return iter(files.repeat().map(read).with_options(options)), nth(lambda: files.map(read))
 
-    return {"records one by one": iter(records().map(one).batch(BATCH, drop_remainder=True)),
-            "records by batch": iter(records().batch(BATCH, drop_remainder=True).map(many)),
+    show = nth(lambda: (pixels for pixels, _ in in_order().map(one)))
+    return {"records one by one": (iter(records().map(one).batch(BATCH, drop_remainder=True)), show),
+            "records by batch": (iter(records().batch(BATCH, drop_remainder=True).map(many)), show),
             "jpeg 224": image(224), "jpeg 96": image(96)}
+
+
+def numbers(sample):
+    """As bench/data_feed.cpp picks them."""
+    values = sample.numpy().ravel() if hasattr(sample, "numpy") else sample.ravel()
+    return " ".join(f"{float(values[i * (len(values) - 1) // 96]):.7g}" for i in range(97))
 
 
 def main():
@@ -135,9 +154,13 @@ def main():
     print("ready " + "|".join(feeds), flush=True)
     for line in sys.stdin:
         name, count = line.rstrip("\n").rsplit(" ", 1)
+        if name.startswith("show "):
+            print("values " + numbers(feeds[name.removeprefix("show ")][1](int(count))), flush=True)
+            continue
+        feed, _ = feeds[name]
         begin = time.perf_counter()
         for _ in range(int(count)):
-            next(feeds[name])
+            next(feed)
         print(f"result {time.perf_counter() - begin:.9f}", flush=True)
 
 

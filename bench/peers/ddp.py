@@ -6,8 +6,8 @@ WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where; LOCKSTEP_TORCH is the
 Every line of standard input is a JSON object, the same on all ranks, and asks for one training from the start (Request has its
 keys); the answer is a line with the seconds of each step and the loss of each step (mean over ranks). `mode` is one of
   default   DistributedDataParallel and SGD as they come
-  tuned     static_graph, gradients as views of the buckets, fused SGD, denormals as 0, and bucket_cap_mb if it is given
-            (the starter also sets malloc's thresholds)
+  tuned     static_graph, gradients as views of the buckets, no buffers sent, fused SGD, denormals as 0, and bucket_cap_mb if it
+            is given (the starter also sets malloc's thresholds)
   fp16      tuned, and gradients travel as float16 (PyTorch's fp16_compress_hook)
   packed    no DistributedDataParallel: the gradients of kept weights are gathered into one tensor, reduced, put back
 With a sparsity each layer's smallest weights are pruned at the start (the first of equal ones) and stay zero.
@@ -42,11 +42,12 @@ class Request:
     batch: int  # samples of each rank
     steps: int
     weights: str  # a safetensors file
-    network: str = "mlp"
-    widths: tuple = ()  # of an mlp
-    activation: str = "relu"
-    shape: tuple = ()  # of one input
+    network: str  # a class of networks.py
+    arguments: dict  # of the class
+    shape: tuple = ()  # of one input of random data
     classes: int = 10
+    tokens: str = ""  # a file of uint16 instead, cut into windows of `context`, of which each token is the next one's input
+    context: int = 0
     seed: int = 17  # of the order
     learning_rate: float = 0.01
     momentum: float = 0.9
@@ -67,7 +68,7 @@ class Ddp:
     def __init__(self, network, masks, options):
         tuned = options.mode != "default"
         self.network = DistributedDataParallel(network, static_graph=tuned, gradient_as_bucket_view=tuned,
-                                               bucket_cap_mb=options.bucket_mb)
+                                               broadcast_buffers=not tuned, bucket_cap_mb=options.bucket_mb)
         if options.mode == "fp16":
             self.network.register_comm_hook(None, default_hooks.fp16_compress_hook)
         self.optimizer = make_optimizer(network, options, fused=tuned)
@@ -75,7 +76,7 @@ class Ddp:
 
     def step(self, inputs, targets):
         self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.network(inputs), targets)
+        loss = mean_loss(self.network(inputs), targets)
         loss.backward()
         self.optimizer.step()
         with torch.no_grad():
@@ -101,7 +102,7 @@ class Packed:
 
     def step(self, inputs, targets):
         self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.network(inputs), targets)
+        loss = mean_loss(self.network(inputs), targets)
         loss.backward()
         with torch.no_grad():
             for weight, kept, part in zip(self.weights, self.kept, self.parts):
@@ -115,6 +116,11 @@ class Packed:
         return loss.detach()
 
 
+def mean_loss(outputs, targets):
+    """Of [B, classes] and [B], or, of tokens, of [B, T, vocabulary] and [B, T]."""
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+
 def make_optimizer(network, options, fused):
     return torch.optim.SGD(network.parameters(), lr=options.learning_rate, momentum=options.momentum,
                            **({"fused": True} if fused else {}))
@@ -122,9 +128,12 @@ def make_optimizer(network, options, fused):
 
 def start(options):
     """The network and its masks as they are before the first step."""
-    network = networks.make_network(options.network, options.widths, options.activation, options.classes)
+    network = getattr(networks, options.network)(**options.arguments)
     tensors = same_start.read_safetensors(options.weights)
-    network.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
+    missing, unknown = network.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()}, strict=False)
+    tied = {"lm_head.weight"}  # to what a save holds under its first name
+    if unknown or not all(name in tied or name.endswith("num_batches_tracked") for name in missing):
+        raise ValueError(f"{options.weights}: missing are {missing}, not known {unknown}")
     masks = {}
     if options.sparsity:
         with torch.no_grad():
@@ -135,13 +144,22 @@ def start(options):
 
 
 @functools.cache
-def data_of(shape, num_classes, num_samples):
+def random_data(shape, num_classes, num_samples):
     return tuple(map(torch.from_numpy, same_start.random_dataset(shape, num_classes, num_samples)))
+
+
+@functools.cache
+def token_data(path, context):
+    """Inputs and targets [S, context]."""
+    tokens = torch.from_numpy(np.fromfile(path, np.uint16).astype(np.int64))
+    num_windows = (len(tokens) - 1) // context
+    return tokens[:num_windows * context].view(-1, context), tokens[1:num_windows * context + 1].view(-1, context)
 
 
 def train(options):
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
-    inputs, targets = data_of(tuple(options.shape), options.classes, options.samples)
+    inputs, targets = (token_data(options.tokens, options.context) if options.tokens
+                       else random_data(tuple(options.shape), options.classes, options.samples))
     batches = same_start.batches_of_rank(options.samples, options.batch, rank, num_ranks, options.seed, options.steps)
     batches = [torch.from_numpy(np.ascontiguousarray(batch)) for batch in batches]
     torch.set_flush_denormal(options.mode != "default")

@@ -2,6 +2,7 @@
 
 Plain Python: the peers' packages (numpy, PyTorch) are only needed by the programs that are started.
 """
+import array
 import contextlib
 import csv
 import dataclasses
@@ -9,6 +10,7 @@ import functools
 import json
 import os
 import pathlib
+import random
 import re
 import select
 import signal
@@ -30,9 +32,14 @@ class Job:
     """A training that both sides can do; batch is that of each rank."""
     name: str
     batch: int
-    widths: tuple = ()  # of an MLP; none: the cnn
+    widths: tuple = ()  # of an MLP
     activation: str = "relu"
+    network: str = "Cnn"  # where there are no widths: a class of networks.py
+    arguments: str = "{}"  # JSON, of the class
+    model: str = ""  # our own network, as in a run file; none: the class in Python, as the peers have it
     shape: tuple = ()  # of one input; none: the MLP's
+    context: int = 0  # tokens of one sample; then the classes are the vocabulary, and the data are tokens instead
+    num_classes: int = 10
     samples: int = 512
     learning_rate: float = 0.01
     sparsity: float = 0  # of fixed masks
@@ -43,21 +50,30 @@ class Job:
 
     def settings(self):
         """For lockstepd, on top of bench/step.yaml."""
-        shape = self.shape or self.widths[:1]
-        model = (["model.type=mlp", f"model.layers={list(self.widths)}", f"model.activation={self.activation}"] if self.widths
-                 else ["model.type=cnn"])
-        return model + [f"data.train.shape={list(shape)}", f"data.train.samples={self.samples}",
-                        f"data.train.classes={self.classes()}", f"data.batch_size_per_rank={self.batch}",
-                        f"optimizer.learning_rate={self.learning_rate}"]
+        return [f"model={self.model or self.model_in_python()}", f"data.train={self.data()}",
+                f"data.batch_size_per_rank={self.batch}", f"optimizer.learning_rate={self.learning_rate}"]
+
+    def model_in_python(self):
+        if self.widths:
+            return f"{{type: mlp, layers: {list(self.widths)}, activation: {self.activation}}}"
+        return f"{{type: python, path: '{PEERS}/networks.py', name: {self.network}, args: {self.arguments}}}"
+
+    def data(self):
+        if self.context:
+            return f"{{type: tokens, path: '{token_file(self)}', context: {self.context}, vocabulary: {self.num_classes}}}"
+        return f"{{type: random, shape: {list(self.shape or self.widths[:1])}, samples: {self.samples}, classes: {self.classes()}}}"
 
     def request(self):
         """For ddp.py."""
-        network = {"widths": self.widths, "activation": self.activation} if self.widths else {"network": "cnn"}
-        return {**network, "shape": self.shape or self.widths[:1], "samples": self.samples, "classes": self.classes(),
-                "batch": self.batch, "learning_rate": self.learning_rate, "sparsity": self.sparsity}
+        network = ({"network": "Mlp", "arguments": {"widths": self.widths, "activation": self.activation}} if self.widths
+                   else {"network": self.network, "arguments": json.loads(self.arguments)})
+        data = ({"tokens": str(token_file(self)), "context": self.context} if self.context
+                else {"shape": self.shape or self.widths[:1], "classes": self.classes()})
+        return {**network, **data, "samples": self.samples, "batch": self.batch, "learning_rate": self.learning_rate,
+                "sparsity": self.sparsity}
 
     def classes(self):
-        return self.widths[-1] if self.widths else 10
+        return self.widths[-1] if self.widths else self.num_classes
 
     def recipe(self):
         """Masks of one sparsity from the first step on, computed anew every 50 steps."""
@@ -223,6 +239,15 @@ def peer_environment():
 
 
 _kept_folder = tempfile.TemporaryDirectory(prefix="lockstep-bench-weights-")
+
+
+@functools.cache
+def token_file(job):
+    """Random tokens, uint16, for the job's samples."""
+    path = pathlib.Path(_kept_folder.name) / f"{job.name}.tokens"
+    draw = random.Random(1)
+    path.write_bytes(array.array("H", (draw.randrange(job.num_classes) for _ in range(job.samples * job.context + 1))).tobytes())
+    return path
 
 
 @functools.cache

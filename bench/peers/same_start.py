@@ -63,13 +63,15 @@ def batches_of_rank(num_samples, batch, rank, num_ranks, seed, num_steps):
 
 
 def read_safetensors(path):
-    """Tensors by name; float32 only."""
+    """Tensors by name, float32; but for counts of batches, which no training step reads, nothing else may be there."""
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         data = file.read()
     header.pop("__metadata__", None)
     tensors = {}
     for name, entry in header.items():
+        if name.endswith("num_batches_tracked"):
+            continue
         if entry["dtype"] != "F32":
             raise ValueError(f"{path}: {name} is {entry['dtype']}, not F32")
         begin, end = entry["data_offsets"]

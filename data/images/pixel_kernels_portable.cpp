@@ -5,6 +5,11 @@ namespace {
 
 LOCKSTEP_PIXEL_KERNELS()
 
+void add_rows(const uint8_t* const* rows, const float* weights, int64_t num, bool adds,
+              float* out) {
+  pixel_loops::add_rows(rows, weights, 0, num, adds, out);
+}
+
 }  // namespace
 
 const PixelKernels& portable_pixel_kernels() {

@@ -27,18 +27,16 @@ LOCKSTEP_PIXEL_LOOP scale_3(const uint8_t* __restrict in, int64_t num_pixels, co
   }
 }
 
-LOCKSTEP_PIXEL_LOOP add_rows(const uint8_t* const* rows, const float* weights, int64_t num,
-                             bool adds, float* __restrict out) {
+/// (p wp + q wq) + (r wr + s ws) of four rows, from column `begin` on.
+LOCKSTEP_PIXEL_LOOP add_rows(const uint8_t* const* rows, const float* weights, int64_t begin,
+                             int64_t num, bool adds, float* __restrict out) {
   const uint8_t* __restrict p = rows[0], * __restrict q = rows[1], * __restrict r = rows[2], * __restrict s = rows[3];
   const float wp = weights[0], wq = weights[1], wr = weights[2], ws = weights[3];
-  if (adds)
-    for (int64_t i = 0; i < num; ++i)
-      out[i] += (static_cast<float>(p[i]) * wp + static_cast<float>(q[i]) * wq) +
-                (static_cast<float>(r[i]) * wr + static_cast<float>(s[i]) * ws);
-  else
-    for (int64_t i = 0; i < num; ++i)
-      out[i] = (static_cast<float>(p[i]) * wp + static_cast<float>(q[i]) * wq) +
-               (static_cast<float>(r[i]) * wr + static_cast<float>(s[i]) * ws);
+  for (int64_t i = begin; i < num; ++i) {
+    const float sum = (static_cast<float>(p[i]) * wp + static_cast<float>(q[i]) * wq) +
+                      (static_cast<float>(r[i]) * wr + static_cast<float>(s[i]) * ws);
+    out[i] = adds ? out[i] + sum : sum;
+  }
 }
 
 LOCKSTEP_PIXEL_LOOP columns_1(const float* in, const Taps& taps, int64_t num_out, float by,
@@ -54,22 +52,29 @@ LOCKSTEP_PIXEL_LOOP columns_1(const float* in, const Taps& taps, int64_t num_out
 
 using Eight = float __attribute__((vector_size(32)));
 
+/// Sum of so many pairs of pixels, whose weights lie as Taps::pairs. The number is a constant where
+/// it is small, so that there is no loop.
+LOCKSTEP_PIXEL_LOOP sum_pairs(const float* in, const float* weights, int64_t num_pairs,
+                              Eight* sum) {
+  for (int64_t pair = 0; pair < num_pairs; ++pair) {
+    Eight values, weight;
+    std::memcpy(&values, in + 6 * pair, sizeof values);
+    std::memcpy(&weight, weights + 8 * pair, sizeof weight);
+    *sum += values * weight;
+  }
+}
+
 /// Two pixels of three channels at a time in one vector, whose halves are added at the end.
-LOCKSTEP_PIXEL_LOOP columns_3(const float* in, const Taps& taps, int64_t num_out,
-                              const float* scales, const float* shifts, float* const* outs) {
+LOCKSTEP_PIXEL_LOOP columns_3_of(int64_t num_pairs, const float* in, const Taps& taps,
+                                 int64_t num_out, const float* scales, const float* shifts,
+                                 float* const* outs) {
   const Eight by{scales[0], scales[1], scales[2]}, add{shifts[0], shifts[1], shifts[2]};
-  const int64_t num_pairs = (taps.num_taps + 1) / 2;
   const float* weights = taps.pairs.data();
-  float *a = outs[0], *b = outs[1], *c = outs[2];
-  for (int64_t x = 0; x < num_out; ++x) {
-    const float* from = in + 3 * int64_t{taps.firsts[static_cast<size_t>(x)]};
+  const int32_t* firsts = taps.firsts.data();
+  float* __restrict a = outs[0], * __restrict b = outs[1], * __restrict c = outs[2];
+  for (int64_t x = 0; x < num_out; ++x, weights += 8 * num_pairs) {
     Eight sum{};
-    for (int64_t pair = 0; pair < num_pairs; ++pair, from += 6, weights += 8) {
-      Eight values, weight;
-      std::memcpy(&values, from, sizeof values);
-      std::memcpy(&weight, weights, sizeof weight);
-      sum += values * weight;
-    }
+    sum_pairs(in + 3 * int64_t{firsts[x]}, weights, num_pairs, &sum);
     sum += __builtin_shufflevector(sum, sum, 3, 4, 5, 3, 4, 5, 6, 7);
     sum = sum * by + add;
     a[x] = sum[0];
@@ -78,9 +83,24 @@ LOCKSTEP_PIXEL_LOOP columns_3(const float* in, const Taps& taps, int64_t num_out
   }
 }
 
+LOCKSTEP_PIXEL_LOOP columns_3(const float* in, const Taps& taps, int64_t num_out,
+                              const float* scales, const float* shifts, float* const* outs) {
+  switch (const int64_t num_pairs = (taps.num_taps + 1) / 2) {
+    case 1:
+      return columns_3_of(1, in, taps, num_out, scales, shifts, outs);
+    case 2:
+      return columns_3_of(2, in, taps, num_out, scales, shifts, outs);
+    case 3:
+      return columns_3_of(3, in, taps, num_out, scales, shifts, outs);
+    default:
+      columns_3_of(num_pairs, in, taps, num_out, scales, shifts, outs);
+  }
+}
+
 }  // namespace lockstep::data::pixel_loops
 
-/// The kernels of one path out of the loops above; `target` is the attribute of its functions.
+/// The kernels of one path out of the loops above, but for add_rows; `target` is the attribute of
+/// its functions.
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
 #define LOCKSTEP_PIXEL_KERNELS(target)                                                             \
   target void scale(const uint8_t* in, int64_t num, float by, float shift, float* out) {           \
@@ -89,10 +109,6 @@ LOCKSTEP_PIXEL_LOOP columns_3(const float* in, const Taps& taps, int64_t num_out
   target void scale_3(const uint8_t* in, int64_t num, const float* scales, const float* shifts,    \
                       float* const* outs) {                                                        \
     pixel_loops::scale_3(in, num, scales, shifts, outs);                                           \
-  }                                                                                                \
-  target void add_rows(const uint8_t* const* rows, const float* weights, int64_t num, bool adds,   \
-                       float* out) {                                                               \
-    pixel_loops::add_rows(rows, weights, num, adds, out);                                          \
   }                                                                                                \
   target void columns_1(const float* in, const Taps& taps, int64_t num_out, float by, float shift, \
                         float* out) {                                                              \

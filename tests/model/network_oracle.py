@@ -16,48 +16,15 @@ import unittest
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+for folder in ("tests/support", "bench/peers"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / folder))
 from cpu_torch import torch
 import torchvision
+from networks import Gpt
 nn, F = torch.nn, torch.nn.functional
 
 DRIVER = sys.argv.pop(1)
 DTYPES = {torch.float32: "float", torch.int64: "int64"}
-
-
-class GptBlock(nn.Module):
-    def __init__(self, width, heads, bias):
-        super().__init__()
-        self.heads = heads
-        self.ln_1, self.ln_2 = nn.LayerNorm(width, bias=bias), nn.LayerNorm(width, bias=bias)
-        self.attn = nn.ModuleDict({"c_attn": nn.Linear(width, 3 * width, bias=bias), "c_proj": nn.Linear(width, width, bias=bias)})
-        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width, bias=bias), "c_proj": nn.Linear(4 * width, width, bias=bias)})
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
-                   for part in self.attn.c_attn(self.ln_1(x)).split(width, dim=2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attn.c_proj(y.transpose(1, 2).contiguous().view(batch, length, width))
-        return x + self.mlp.c_proj(F.gelu(self.mlp.c_fc(self.ln_2(x))))
-
-
-class Gpt(nn.Module):
-    """The shape and names of nanoGPT."""
-
-    def __init__(self, vocabulary, context, layers, heads, width, bias=True):
-        super().__init__()
-        self.transformer = nn.ModuleDict({
-            "wte": nn.Embedding(vocabulary, width), "wpe": nn.Embedding(context, width),
-            "h": nn.ModuleList([GptBlock(width, heads, bias) for _ in range(layers)]), "ln_f": nn.LayerNorm(width, bias=bias)})
-        self.lm_head = nn.Linear(width, vocabulary, bias=False)
-        self.lm_head.weight = self.transformer.wte.weight
-
-    def forward(self, tokens):
-        x = self.transformer.wte(tokens) + self.transformer.wpe(torch.arange(tokens.shape[1]))
-        for block in self.transformer.h:
-            x = block(x)
-        return self.lm_head(self.transformer.ln_f(x))
 
 
 class ThinMobileNet(nn.Module):
