@@ -1,8 +1,8 @@
 // data_feed SECTION BATCH: opens a data set as the section `data.train` of a run file would (YAML,
 // flow style), and reads shuffled batches of it on this thread: for each line "N" the seconds of N
 // batches as "result SECONDS"; for "show I" 97 numbers of sample I as "values ...".
-// data_feed --decode FILE...: for each line "N" the seconds of N JPEG files, in turn, as pixels.
-// bench/data asks it.
+// data_feed --decode DENOMINATOR FILE...: for each line "N" the seconds of N JPEG files, in turn,
+// as pixels of so much smaller an image. bench/data asks it.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -65,13 +65,14 @@ void answer(const std::string& section, int64_t batch) {
   }
 }
 
-void answer_decoding(const std::vector<std::string>& paths) {
+void answer_decoding(int denominator, const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) files.push_back(files::read(path));
   std::vector<uint8_t> pixels;
   for (int64_t num_files = 0; std::cin >> num_files;)
     tell_seconds(num_files, [&](int64_t i) {
-      (void)data::decode_jpeg(files[static_cast<size_t>(i) % files.size()], 3, 1, &pixels);
+      (void)data::decode_jpeg(files[static_cast<size_t>(i) % files.size()], 3, denominator,
+                              &pixels);
     });
 }
 
@@ -84,7 +85,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   try {
     if (arguments[0] == "--decode")
-      lockstep::answer_decoding({arguments.begin() + 1, arguments.end()});
+      lockstep::answer_decoding(std::stoi(arguments[1]), {arguments.begin() + 2, arguments.end()});
     else
       lockstep::answer(arguments[0], std::stoll(arguments[1]));
   } catch (const lockstep::Error& fault) {
