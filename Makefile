@@ -6,7 +6,8 @@
 #                                                       bench-checkpoint: of saves)
 #                 RESULT=FILE keeps what is printed, BENCH="--rounds 2 --max-load 99" are options of bench/all
 #   make package  a Debian package and an archive, with LibTorch's libraries, in build/default/package/
-#   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less)
+#   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less);
+#                 then ten minutes of each fuzzer (SOAK="--parts fuzz --fuzz-minutes 1")
 #   make format   clang-format            make style    is it formatted, shellcheck, rules of the repository
 #   make lint     the same, include arrows, clang-tidy (half an hour at first; files that passed are remembered)
 #   make clean    remove build/ (runs/ and the virtual environments stay)
@@ -67,7 +68,7 @@ package: build
 
 soak: setup configure
 	@tools/setup test
-	@cmake --build --preset $(PRESET) --target lockstepd_program lockstep_program faulty_rank fault_calls
+	@cmake --build --preset $(PRESET) --target lockstepd_program lockstep_program faulty_rank fault_calls data_fuzz index_fuzz recipe_fuzz
 	@tools/soak --build $(BUILD) $(SOAK)
 
 plots: build

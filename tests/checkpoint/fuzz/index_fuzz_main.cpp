@@ -1,4 +1,4 @@
-// index_fuzz [--seed S] [--cases N] [--first I] INDEX...
+// index_fuzz [--seed S] [--cases N | --seconds T] [--first I] INDEX...
 //
 // Decodes mutated indexes with right checksums: of the files, and of a save that it makes, which it
 // then also verifies and restores. Built with AddressSanitizer and UBSan, so a memory error ends
@@ -32,6 +32,7 @@
 #include "heap_meter.h"
 #include "row_mutator.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
+#include "tests/support/case_budget.h"
 
 // Leaks are looked for by the asan preset; LibTorch keeps what it has until the end.
 extern "C" const char* __asan_default_options() {
@@ -50,7 +51,8 @@ constexpr int64_t kMaxHeapBytes = 64 << 20;
 constexpr int64_t kMaxHeapPerByte = 24;  // of the index
 
 struct Options {
-  uint64_t seed = 1, first = 0, num_cases = 1500;
+  uint64_t seed = 1;
+  CaseBudget budget{1500};
   std::vector<std::string> files;
 };
 
@@ -154,7 +156,7 @@ void read_strings(uint64_t index, const std::string& bytes) {
 }
 
 struct Counts {
-  uint64_t decoded = 0, restored = 0, failed = 0;
+  uint64_t tried = 0, decoded = 0, restored = 0, failed = 0;
 };
 
 class Fuzzer {
@@ -164,7 +166,8 @@ class Fuzzer {
 
   Counts run() {
     Counts counts;
-    for (uint64_t i = options_.first; i < options_.first + options_.num_cases; ++i) {
+    for (uint64_t i = options_.budget.first(); options_.budget.has(i); ++i) {
+      ++counts.tried;
       const bool on_save = i % 3 == 0;
       current = {options_.seed, i, mutator_.index_of_case(i, on_save ? 0 : i)};
       const std::string trouble = trouble_of_current(on_save, &counts);
@@ -236,15 +239,12 @@ Options read_options(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
-    const auto number = [&] { return std::strtoull(i + 1 < argc ? argv[++i] : "", nullptr, 10); };
-    if (name == "--seed")
-      options.seed = number();
-    else if (name == "--first")
-      options.first = number();
-    else if (name == "--cases")
-      options.num_cases = number();
+    const char* const value = i + 1 < argc ? argv[i + 1] : "";
+    if (options.budget.takes(name, value) || name == "--seed")
+      ++i;
     else
       options.files.emplace_back(name);
+    if (name == "--seed") options.seed = std::strtoull(value, nullptr, 10);
   }
   return options;
 }
@@ -257,10 +257,10 @@ int main(int argc, char** argv) {
   std::signal(SIGALRM, on_alarm);
   const Counts counts = Fuzzer(options).run();
   fmt::print("seed {}: {} indexes, {} decode, {} saves restore, {} fail\n", options.seed,
-             options.num_cases, counts.decoded, counts.restored, counts.failed);
+             counts.tried, counts.decoded, counts.restored, counts.failed);
   // A mutator that breaks everything at the first row would test nothing behind it.
   const bool goes_deep =
-      options.num_cases < 1000 || (counts.decoded > options.num_cases / 20 && counts.restored > 20);
+      counts.tried < 300 || (counts.decoded > counts.tried / 20 && counts.restored > 5);
   if (!goes_deep) fmt::print("FAILED: too few indexes decode\n");
   return counts.failed == 0 && goes_deep ? 0 : 1;
 }

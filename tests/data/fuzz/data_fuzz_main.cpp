@@ -1,4 +1,4 @@
-// data_fuzz TARGET [--seed S] [--cases N] [--first I]
+// data_fuzz TARGET [--seed S] [--cases N | --seconds T] [--first I]
 //
 // Reads mutated files of a format: example, csv, idx, npy, safetensors, tar, png or jpeg. Built
 // with AddressSanitizer and UBSan, so a memory error ends it. A case also fails if it takes more
@@ -30,6 +30,7 @@
 #include "heap_meter.h"
 #include "tests/data/image_encoders.h"
 #include "tests/data/written_bytes.h"
+#include "tests/support/case_budget.h"
 #include "tests/support/tfrecord_writer.h"
 
 extern "C" const char* __asan_default_options() {
@@ -203,18 +204,15 @@ std::string trouble_of_current(const Target& target, int64_t* num_read) {
 }
 
 int main(int argc, char** argv) {
-  uint64_t first = 0, num_cases = 20'000;
+  CaseBudget budget(20'000);
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
-    const auto number = [&] { return std::strtoull(i + 1 < argc ? argv[++i] : "", nullptr, 10); };
-    if (name == "--seed")
-      current.seed = number();
-    else if (name == "--first")
-      first = number();
-    else if (name == "--cases")
-      num_cases = number();
+    const char* const value = i + 1 < argc ? argv[i + 1] : "";
+    if (budget.takes(name, value) || name == "--seed")
+      ++i;
     else
       current.target = name;
+    if (name == "--seed") current.seed = std::strtoull(value, nullptr, 10);
   }
   const std::map<std::string, Target> all = targets();
   const auto found = all.find(current.target);
@@ -224,7 +222,7 @@ int main(int argc, char** argv) {
   std::signal(SIGALRM, on_alarm);
   ByteMutator mutator(found->second.seeds, current.seed);
   int64_t num_read = 0, num_failed = 0;
-  for (current.index = first; current.index < first + num_cases && num_failed < 5;
+  for (current.index = budget.first(); num_failed < 5 && budget.has(current.index);
        ++current.index) {
     current.bytes = mutator.bytes_of_case(current.index);
     if (found->second.mend != nullptr && current.index % 4 != 0) found->second.mend(&current.bytes);
@@ -234,9 +232,10 @@ int main(int argc, char** argv) {
     ++num_failed;
   }
   fmt::print("{}, seed {}: {} cases, {} are read, {} fail\n", current.target, current.seed,
-             num_cases, num_read, num_failed);
+             budget.num_tried(), num_read, num_failed);
   // A mutator that breaks everything at the first byte would test nothing behind it.
-  const bool goes_deep = num_cases < 1000 || num_read > static_cast<int64_t>(num_cases / 100);
+  const bool goes_deep =
+      budget.num_tried() < 1000 || num_read > static_cast<int64_t>(budget.num_tried() / 100);
   if (!goes_deep) fmt::print("FAILED: too few cases are read\n");
   return num_failed == 0 && goes_deep ? 0 : 1;
 }

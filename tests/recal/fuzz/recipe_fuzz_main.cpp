@@ -1,4 +1,4 @@
-// recipe_fuzz [--seed S] [--cases N] [--first I] FILE...
+// recipe_fuzz [--seed S] [--cases N | --seconds T] [--first I] FILE...
 //
 // Reads mutated recipes of the files (YAML, or Markdown whose ```yaml blocks are taken), and
 // compiles a timeline of each that loads. Built with AddressSanitizer and UBSan, so a memory error
@@ -25,6 +25,7 @@
 #include "mutator.h"
 #include "recal/recipe/recipe_reader.h"
 #include "recal/timeline/timeline.h"
+#include "tests/support/case_budget.h"
 
 // Shallow stacks of allocations and a small quarantine: a memory error is found all the same.
 extern "C" const char* __asan_default_options() {
@@ -41,8 +42,7 @@ constexpr int64_t kMaxHeapBytes = 64 << 20;
 
 struct Options {
   uint64_t seed = 1;
-  uint64_t first = 0;
-  uint64_t num_cases = 10'000;
+  CaseBudget budget{10'000};
   std::vector<std::string> files;
 };
 
@@ -168,22 +168,18 @@ Options read_options(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
-    const auto number = [&] { return std::strtoull(i + 1 < argc ? argv[++i] : "", nullptr, 10); };
-    if (name == "--seed") {
-      options.seed = number();
-    } else if (name == "--first") {
-      options.first = number();
-    } else if (name == "--cases") {
-      options.num_cases = number();
-    } else {
+    const char* const value = i + 1 < argc ? argv[i + 1] : "";
+    if (options.budget.takes(name, value) || name == "--seed")
+      ++i;
+    else
       options.files.emplace_back(name);
-    }
+    if (name == "--seed") options.seed = std::strtoull(value, nullptr, 10);
   }
   return options;
 }
 
 int main(int argc, char** argv) {
-  const Options options = read_options(argc, argv);
+  Options options = read_options(argc, argv);
   std::vector<std::string> recipes;
   for (const std::string& file : options.files) add_recipes(file, &recipes);
   if (recipes.empty()) return fmt::print("usage: recipe_fuzz [--seed S] FILE...\n"), 2;
@@ -195,7 +191,7 @@ int main(int argc, char** argv) {
   uint64_t num_read = 0;
   uint64_t num_compiled = 0;
   uint64_t num_failed = 0;
-  for (uint64_t i = options.first; i < options.first + options.num_cases; ++i) {
+  for (uint64_t i = options.budget.first(); options.budget.has(i); ++i) {
     current = {options.seed, i, mutator.recipe_of_case(i)};
     Outcome outcome;
     const std::string trouble = trouble_of_current(&outcome);
@@ -205,10 +201,11 @@ int main(int argc, char** argv) {
     if (!trouble.empty()) print_case(trouble);
     if (num_failed == 5) break;
   }
-  fmt::print("seed {}: {} recipes, {} load, {} compile, {} fail\n", options.seed, options.num_cases,
-             num_read, num_compiled, num_failed);
+  fmt::print("seed {}: {} recipes, {} load, {} compile, {} fail\n", options.seed,
+             options.budget.num_tried(), num_read, num_compiled, num_failed);
   // A mutator that breaks everything at the first byte would test nothing behind the parser.
-  const bool goes_deep = options.num_cases < 1000 || num_compiled > options.num_cases / 50;
+  const bool goes_deep =
+      options.budget.num_tried() < 1000 || num_compiled > options.budget.num_tried() / 50;
   if (!goes_deep) fmt::print("FAILED: too few recipes load\n");
   return num_failed == 0 && goes_deep ? 0 : 1;
 }
