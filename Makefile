@@ -15,7 +15,7 @@
 # PRESET=default|develop|debug|asan|tsan chooses the build: default compiles sources in batches, develop one by one; LOCKSTEP_CUDA=on|off|auto the CUDA module.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup configure bench bench-recipe bench-sync bench-checkpoint package wheel soak format style lint clean plots
+.PHONY: help run test build programs setup configure bench bench-recipe bench-sync bench-checkpoint package wheel soak format style lint clean plots
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
@@ -63,12 +63,14 @@ bench-checkpoint: build
 	@tools/setup test
 	@bench/checkpoint $(BUILD) $(BENCH)
 
-package: build
+programs: setup configure
+	@tools/setup package >/dev/null
+	@cmake --build --preset $(PRESET) --target lockstepd_program lockstep_program
+
+package: programs
 	@tools/make_package $(BUILD)
 
-wheel: setup configure
-	@tools/setup wheel >/dev/null
-	@cmake --build --preset $(PRESET) --target lockstepd_program lockstep_program
+wheel: programs
 	@tools/make_wheel $(BUILD)
 
 soak: setup configure
