@@ -23,15 +23,22 @@ def latest_checkpoint(folder):
     return call_tool("ckpt", "latest", folder_of_saves(folder)).strip()
 
 
+def step_of(index):
+    """model.ckpt-690.index -> 690; nothing of a file that is no save's."""
+    number = index.stem.rpartition("-")[2]
+    return int(number) if number.isdigit() else None
+
+
 def find_save(path, step):
+    """What the tool is asked for: the folder, whose newest whole save it takes, or the save of that step."""
+    folder = folder_of_saves(path)
     if step is None:
-        return folder_of_saves(path)
-    found = sorted(folder_of_saves(path).glob(f"*-{step}.index"))
-    if len(found) != 1:
-        what = "no save" if not found else f"{len(found)} saves"
-        raise Error(f"[checkpoint] {folder_of_saves(path)}: {what} of step {step}; `lockstep ckpt ls {folder_of_saves(path)}` lists the saves",
-                    EXIT_INPUT_MISSING)
-    return found[0].with_suffix("")
+        return folder
+    saves = {step_of(index): index.with_suffix("") for index in folder.glob("*.index")}
+    if step not in saves:
+        steps = ", ".join(map(str, sorted(saves.keys() - {None}))) or "none"
+        raise Error(f"[checkpoint] {folder}: there is no save of step {step}; steps saved: {steps}", EXIT_INPUT_MISSING)
+    return saves[step]
 
 
 def load_state_dict(path, step=None, network=None):
