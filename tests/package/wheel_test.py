@@ -139,6 +139,11 @@ class Wheel(unittest.TestCase):
         for program in ("lockstepd", "lockstep"):
             self.assertIn("0.1.0", self.run_there(program, "--version")[1])
 
+    def test_who_builds_the_daemon_alone_has_the_python_module(self):
+        """As `make run` does, after which a new project shall train."""
+        inputs = subprocess.run(["ninja", "-C", BUILD, "-t", "inputs", "bin/lockstepd"], capture_output=True, text=True).stdout
+        self.assertIn("lib/lockstep/liblockstep_python.so\n", inputs)
+
     def test_another_torch_is_refused_and_one_elsewhere_is_found(self):
         other = self.root / "other"
         (other / "torch").mkdir(parents=True)
