@@ -6,6 +6,7 @@
 #                                                       bench-checkpoint: of saves)
 #                 RESULT=FILE keeps what is printed, BENCH="--rounds 2 --max-load 99" are options of bench/all
 #   make package  a Debian package and an archive, with LibTorch's libraries, in build/default/package/
+#   make wheel    a Python wheel for an environment that has the linked torch, in build/default/package/
 #   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less);
 #                 then ten minutes of each fuzzer (SOAK="--parts fuzz --fuzz-minutes 1")
 #   make format   clang-format            make style    is it formatted, shellcheck, rules of the repository
@@ -15,7 +16,7 @@
 # PRESET=default|develop|debug|asan|tsan chooses the build: default compiles sources in batches, develop one by one; LOCKSTEP_CUDA=on|off|auto the CUDA module.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test build setup configure bench bench-recipe bench-sync bench-checkpoint package soak format style lint clean plots
+.PHONY: help run test build programs setup configure bench bench-recipe bench-sync bench-checkpoint package wheel soak format style lint clean plots
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
@@ -63,8 +64,15 @@ bench-checkpoint: build
 	@tools/setup test
 	@bench/checkpoint $(BUILD) $(BENCH)
 
-package: build
+programs: setup configure
+	@tools/setup package >/dev/null
+	@cmake --build --preset $(PRESET) --target lockstepd_program lockstep_program
+
+package: programs
 	@tools/make_package $(BUILD)
+
+wheel: programs
+	@tools/make_wheel $(BUILD)
 
 soak: setup configure
 	@tools/setup test

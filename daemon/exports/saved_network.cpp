@@ -87,7 +87,17 @@ std::vector<int64_t> shape_of(const SavedModel& saved) {
   return shape;
 }
 
+bool is_python_class(const SavedModel& saved) {
+  return ("\n" + saved.settings + "\n").find("\nmodel.type=python\n") != std::string::npos;
+}
+
 void require_facts(const SavedModel& saved) {
+  if (is_python_class(saved))
+    throw Error(
+        ExitCode::kUsage, "export",
+        fmt::format("{}: its network is a class in Python: write --format safetensors, load "
+                    "it there, and go on with torch.jit or torch.onnx",
+                    saved.prefix));
   const char* means = saved.settings.empty() ? "it holds no run's settings"
                       : names_its_network(saved)
                           ? nullptr
@@ -145,7 +155,8 @@ std::unique_ptr<model::Model> made(const SavedModel& saved, const std::vector<in
 }  // namespace
 
 bool names_its_network(const SavedModel& saved) {
-  return !saved.settings.empty() && !saved.input_shape.empty() && saved.num_classes > 0;
+  return !saved.settings.empty() && !saved.input_shape.empty() && saved.num_classes > 0 &&
+         !is_python_class(saved);
 }
 
 SavedNetwork rebuild_network(const SavedModel& saved) {

@@ -17,7 +17,8 @@ struct SavedNetwork {
   int64_t num_classes = 0;
 };
 
-/// Whether the save says which network it belongs to.
+/// Whether the save says which network it belongs to, in words that this program can build. The
+/// user's class in Python it cannot: that code may have changed, or be somewhere else.
 bool names_its_network(const SavedModel& saved);
 
 /// Builds the network from what the save says of its run; no run file is read. Throws

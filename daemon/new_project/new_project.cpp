@@ -1,7 +1,10 @@
 #include "daemon/new_project/new_project.h"
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
+#include <string>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -34,6 +37,22 @@ std::array<ProjectFile, 4> project_files() {
            {"recipe.yaml", between(lockstep_recipe_yaml_begin, lockstep_recipe_yaml_end)}}};
 }
 
+bool is_in_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  std::error_code ignored;
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (std::filesystem::exists(std::filesystem::path(folder) / program, ignored)) return true;
+  return false;
+}
+
+/// Of the source tree, of the wheel, or Open MPI's own.
+std::string start_of_two_ranks() {
+  std::error_code ignored;
+  if (std::filesystem::exists("launch/mpirun.sh", ignored)) return "launch/mpirun.sh 2";
+  return is_in_path("mpirun.sh") ? "mpirun.sh 2" : "mpirun -n 2";
+}
+
 }  // namespace
 
 CommandResult new_project_command(const std::string& folder) {
@@ -50,8 +69,8 @@ CommandResult new_project_command(const std::string& folder) {
     files::write_atomically(root / file.name, std::string(file.text));
   return {fmt::format("{0}: net.py, data.py, run.yaml and recipe.yaml\n"
                       "  look at it:   lockstep check {0}/run.yaml\n"
-                      "  train it:     launch/mpirun.sh 2 lockstepd --config {0}/run.yaml\n",
-                      folder),
+                      "  train it:     {1} lockstepd --config {0}/run.yaml\n",
+                      folder, start_of_two_ranks()),
           0};
 }
 

@@ -116,6 +116,17 @@ TEST_F(Exports, ASaveThatDoesNotNameItsNetworkIsRefusedWithAWayOut) {
   }
 }
 
+TEST_F(Exports, AClassInPythonIsLeftToPython) {
+  TrainedNetwork trained(digits());
+  trained.settings = "data.seed=3\nmodel.args.width=64\nmodel.type=python";
+  const std::string prefix = save(&trained);
+  const Refusal refusal = refusal_of([&] { to(ExportFormat::kOnnx, prefix); });
+  EXPECT_EQ(refusal.code, ExitCode::kUsage);
+  EXPECT_THAT(refusal.text, HasSubstr("a class in Python: write --format safetensors"));
+  EXPECT_EQ(refusal_of([&] { to(ExportFormat::kSafetensors, prefix); }).text, "");
+  EXPECT_TRUE(manifest()["parameters_sha256"].is_null());
+}
+
 TEST_F(Exports, SettingsAndTensorsMustBelongTogether) {
   const auto code_with = [&](const std::function<void(TrainedNetwork*)>& spoil,
                              const std::string& words) {
