@@ -26,7 +26,7 @@ class TorchScript(LockstepTest):
 
     def test_a_lenet_of_python_is_pruned_and_goes_back(self):
         sets = [f"model={{type: torchscript, path: {self.saved('LeNet')}}}", PRUNING, "optimizer={type: adam, learning_rate: 0.01}",
-                "checkpoint.save_checkpoints_steps=30", "sync.replica_check_every=10", "eval.metrics=[confusion_matrix]"]
+                "checkpoint.save_checkpoints_steps=30", "sync.replica_check_every=10", "eval.metrics=[confusion_matrix]", "eval.every_epochs=2"]
         unbroken = self.train(run="unbroken", sets=sets)
         self.assertGreater(unbroken.summary()["eval"]["accuracy"], 0.5)
         killed = self.start_faulty("kill", rank=1, step=50, run="killed", sets=sets).wait()
@@ -34,6 +34,9 @@ class TorchScript(LockstepTest):
         resumed = self.train(run="killed", sets=sets)
         self.assertEqual(resumed.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
         self.assertEqual(resumed.summary()["eval"], unbroken.summary()["eval"])
+        evals = [(run.folder / "train" / "evals.csv").read_text() for run in (resumed, unbroken)]
+        self.assertEqual(len(evals[0].splitlines()), 1 + 4 * 2)  # loss and accuracy of epochs 2, 4, 6 and 8
+        self.assertEqual(*evals)
         exported, weights = self.folder / "lenet.pt", self.folder / "lenet.safetensors"
         self.tool("ckpt", "export", resumed.folder / "checkpoints", "--format", "torchscript", "-o", exported)
         self.tool("ckpt", "export", resumed.folder / "checkpoints", "-o", weights)
