@@ -191,6 +191,7 @@ TEST(EvalMetrics, FaultsOfTheRunFileAreToldWithNames) {
   EXPECT_THAT(faults_of("metrics: [top_k, top_k]"), HasSubstr("names 'top_k' twice"));
   EXPECT_THAT(faults_of("metrics: [top_k], top_k: {n: 2}"),
               HasSubstr("unknown key 'n' in 'eval.top_k'"));
+  EXPECT_FALSE(options_of("metrics: null, top_k: null").metrics.has_value());
   EXPECT_THAT(faults_of("top_k: {k: 2}"), HasSubstr("'eval.top_k' has no effect"));
 }
 

@@ -48,7 +48,10 @@ std::vector<MakeEvalMetric> read_wanted(const std::vector<std::string>& wanted, 
   std::vector<MakeEvalMetric> metrics;
   for (const EvalMetricType* type : eval_metric_types().rows()) {
     const bool is_wanted = std::find(wanted.begin(), wanted.end(), type->name) != wanted.end();
-    if (!is_wanted && !in->has(type->name) && !in->lists_fields()) continue;
+    if (!is_wanted && !in->has(type->name) && !in->lists_fields()) {
+      (void)in->take(type->name);  // null, perhaps, is no unknown key
+      continue;
+    }
     ConfigReader section = in->section(type->name);
     MakeEvalMetric make = type->read(&section);
     section.done();
