@@ -176,6 +176,28 @@ TEST(EvalMetrics, RanksOfAnyNumberFindTheSame) {
   EXPECT_THAT(top_2, ::testing::Each(top_2[0]));
 }
 
+class SamplesSeen : public EvalMetric {
+ public:
+  int64_t num_sums() const override { return 1; }
+  at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor&) const override {
+    return at::full({1}, outputs_BO.size(0), at::kDouble);
+  }
+  std::vector<EvalValue> values(const at::Tensor& sums_S) const override {
+    return {{"samples_seen", sums_S[0]}};
+  }
+};
+
+TEST(EvalMetrics, AProgramAddsRowsOfItsOwn) {
+  eval_metric_types().add({"samples_seen", [](ConfigReader*) -> MakeEvalMetric {
+                             return
+                                 [](const SampleSpec&) { return std::make_unique<SamplesSeen>(); };
+                           }});
+  const Sheet sheet;
+  const auto found = found_in(spec_of(TargetKind::kClass, 4), sheet.outputs_BC(), sheet.targets_B(),
+                              5, "metrics: [samples_seen]");
+  EXPECT_EQ(found.at("samples_seen").item<double>(), 23);
+}
+
 TEST(EvalMetrics, PerplexityOfTokensIsUsual) {
   const auto usual = [](TargetKind kind, const std::string& text, bool outputs_are_usual) {
     return make_eval_metrics(options_of(text), spec_of(kind, 4), outputs_are_usual).size();
