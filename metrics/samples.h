@@ -83,9 +83,17 @@ struct RestoreSample {
   double duration_s = 0;
 };
 
+/// A number that a metric of evaluations gives: of all samples, or of those of one class.
+struct ValidationValue {
+  std::string name;
+  std::optional<int64_t> class_number;
+  double value = 0;
+};
+
 struct ValidationSample {
   double loss = 0;
   std::optional<double> accuracy;  ///< top-1, 0 to 1
+  std::vector<ValidationValue> values = {};
 };
 
 }  // namespace lockstep::metrics

@@ -148,6 +148,10 @@ struct TrainingMetrics::RunSeries {
         validation_loss(r, "lockstep_validation_loss", "Loss of the last validation."),
         validation_accuracy(r, "lockstep_validation_accuracy_ratio",
                             "Top-1 accuracy of the last validation."),
+        validation_metrics(gauge_family(r, "lockstep_validation_metric",
+                                        "What a metric of the last validation gave.")),
+        validation_classes(gauge_family(r, "lockstep_validation_class_metric",
+                                        "What a metric of the last validation gave of a class.")),
         saves(counter(r, "lockstep_checkpoint_saves_total", "Saves attempted.")),
         save_failures(counter(r, "lockstep_checkpoint_save_failures_total",
                               "Saves that were not committed.")),
@@ -184,6 +188,7 @@ struct TrainingMetrics::RunSeries {
 
   Gauge &step, &epoch;
   OptionalGauge validation_loss, validation_accuracy;
+  Family<Gauge>&validation_metrics, &validation_classes;
   Counter &saves, &save_failures;
   Histogram& save_duration;
   OptionalGauge save_interval, last_commit, last_saved_step, free_bytes;
@@ -231,6 +236,14 @@ void TrainingMetrics::record_validation(const ValidationSample& sample) {
   if (!run_) return;
   run_->validation_loss.set(sample.loss);
   if (sample.accuracy) run_->validation_accuracy.set(*sample.accuracy);
+  for (const ValidationValue& found : sample.values) {
+    if (found.class_number)
+      run_->validation_classes
+          .Add({{"metric", found.name}, {"class", std::to_string(*found.class_number)}})
+          .Set(found.value);
+    else
+      run_->validation_metrics.Add({{"metric", found.name}}).Set(found.value);
+  }
 }
 
 void TrainingMetrics::record_save(const SaveSample& sample) {

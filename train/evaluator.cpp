@@ -3,10 +3,10 @@
 #include <numeric>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include "data/sampler.h"
-#include "train/step/loss.h"
 
 namespace lockstep::train {
 namespace {
@@ -26,6 +26,49 @@ class Evaluating {
   const bool was_training_;
 };
 
+/// Sums over samples, which ranks add to one another.
+struct Sums {
+  explicit Sums(const EvalMetrics& metrics) {
+    for (const auto& metric : metrics)
+      of_metrics.push_back(at::zeros({metric->num_sums()}, at::kDouble));
+  }
+
+  void add_over_ranks(dist::Communicator& control) {
+    std::vector<at::Tensor> parts = of_metrics;
+    parts.push_back(own_2);
+    at::Tensor all = at::cat(parts);
+    control.all_reduce(all, dist::ReduceOp::kSum)->wait();
+    int64_t begin = 0;
+    for (at::Tensor& sums : of_metrics) {
+      sums = all.narrow(0, begin, sums.numel());
+      begin += sums.numel();
+    }
+    own_2 = all.narrow(0, begin, 2);
+  }
+
+  at::Tensor own_2 = at::zeros({2}, at::kDouble);  ///< loss, samples that are right
+  std::vector<at::Tensor> of_metrics;
+};
+
+/// Adds what the model gives for one batch.
+void add_batch(const data::Samples& samples, model::Model& model, const Loss& loss,
+               const EvalMetrics& metrics, Sums* sums) {
+  const at::Device device = model.params().at(0).tensor.device();
+  const at::Tensor targets_BY = samples.targets_BY.to(device);
+  const at::Tensor inputs_BX = samples.inputs_BX.to(device);
+  at::Tensor outputs_BO;
+  if (!loss.is_own() || !metrics.empty()) outputs_BO = model.forward(inputs_BX).to(at::kFloat);
+  if (loss.is_own()) {
+    sums->own_2[0] += model.own_loss(inputs_BX, targets_BY).item<double>() *
+                      static_cast<double>(inputs_BX.size(0));
+  } else {
+    sums->own_2[0] += loss.sum(outputs_BO, targets_BY).item<double>();
+    sums->own_2[1] += loss.num_correct(outputs_BO, targets_BY).value_or(0);
+  }
+  for (size_t i = 0; i < metrics.size(); ++i)
+    sums->of_metrics[i] += metrics[i]->sums(outputs_BO, targets_BY).cpu();
+}
+
 }  // namespace
 
 EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& dataset,
@@ -33,35 +76,26 @@ EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& 
                     const std::function<void()>& on_batch) {
   const at::NoGradGuard no_grad;
   const Evaluating evaluating(model);
+  const EvalMetrics metrics = make_eval_metrics(options, dataset.spec(), !loss.is_own());
+  Sums sums(metrics);
   const data::Shard mine =
       data::shard_of(dataset.num_samples(), control.rank(), control.world_size());
-  double loss_sum = 0, correct = 0;
-  const bool has_accuracy =
-      !loss.is_own() && dataset.spec().target_kind != data::TargetKind::kValues;
   for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
     std::vector<int64_t> indices(
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
     std::iota(indices.begin(), indices.end(), begin);
-    const data::Samples samples = dataset.get(indices, /*epoch=*/0);
-    const at::Device device = model.params().at(0).tensor.device();
-    const at::Tensor targets_BY = samples.targets_BY.to(device);
-    const at::Tensor inputs_BX = samples.inputs_BX.to(device);
-    if (loss.is_own()) {
-      loss_sum += model.own_loss(inputs_BX, targets_BY).item<double>() *
-                  static_cast<double>(inputs_BX.size(0));
-    } else {
-      const at::Tensor outputs_BO = model.forward(inputs_BX);
-      loss_sum += loss.sum(outputs_BO, targets_BY).item<double>();
-      correct += loss.num_correct(outputs_BO, targets_BY).value_or(0);
-    }
+    add_batch(dataset.get(indices, /*epoch=*/0), model, loss, metrics, &sums);
     if (on_batch) on_batch();
   }
-  at::Tensor sums_2 = at::tensor({loss_sum, correct}, at::kDouble);
-  control.all_reduce(sums_2, dist::ReduceOp::kSum)->wait();
+  sums.add_over_ranks(control);
   const auto num_samples = static_cast<double>(dataset.num_samples());
-  EvalResult result{.loss = sums_2[0].item<double>() / num_samples,
+  EvalResult result{.loss = sums.own_2[0].item<double>() / num_samples,
                     .num_samples = dataset.num_samples()};
-  if (has_accuracy) result.accuracy = sums_2[1].item<double>() / num_samples;
+  if (!loss.is_own() && dataset.spec().target_kind != data::TargetKind::kValues)
+    result.accuracy = sums.own_2[1].item<double>() / num_samples;
+  for (size_t i = 0; i < metrics.size(); ++i)
+    for (EvalValue& value : metrics[i]->values(sums.of_metrics[i]))
+      result.metrics.push_back(std::move(value));
   return result;
 }
 

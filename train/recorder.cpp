@@ -33,6 +33,27 @@ metrics::StepSample sample_of(const StepReport& report) {
                                              : std::nullopt};
 }
 
+/// Those of single classes where there are few: each is a series and a curve of its own.
+std::vector<metrics::ValidationValue> shown_numbers(const std::vector<EvalValue>& found) {
+  constexpr int64_t kMaxClasses = 100;
+  std::vector<metrics::ValidationValue> numbers;
+  for (const EvalValue& value : found)
+    if (value.value.dim() == 0 || value.value.size(0) <= kMaxClasses)
+      for (metrics::ValidationValue& number : numbers_of({value}))
+        numbers.push_back(std::move(number));
+  return numbers;
+}
+
+/// In TensorBoard: top_5/eval, recall/eval/3.
+std::vector<std::string> tags_of(const std::vector<metrics::ValidationValue>& numbers) {
+  std::vector<std::string> tags;
+  for (const metrics::ValidationValue& number : numbers) {
+    tags.push_back(number.name + "/eval");
+    if (number.class_number) tags.back() += fmt::format("/{}", *number.class_number);
+  }
+  return tags;
+}
+
 }  // namespace
 
 Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifierManager& recipe,
@@ -48,6 +69,7 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
   if (!options.is_root) return;
   const std::filesystem::path folder = options.project_dir / "train";
   steps_csv_.emplace(folder / "steps.csv", options.resumed_from_step.value_or(0));
+  evals_csv_.emplace(folder / "evals.csv", options.resumed_from_step.value_or(0));
   if (options.summary.tensorboard)
     events_.emplace(metrics::EventFileOptions{
         .folder = folder, .node = options.node, .resumed_step = options.resumed_from_step});
@@ -159,15 +181,25 @@ void Recorder::write_curves(const StepReport& report) {
 }
 
 void Recorder::evaluation(int64_t step, const EvalResult& result) {
-  metrics_.record_validation({.loss = result.loss, .accuracy = result.accuracy});
-  if (!options_.is_root) return;
-  const std::string accuracy =
-      result.accuracy ? fmt::format(", accuracy {:.4f}", *result.accuracy) : "";
-  log::info("eval", fmt::format("step {}: loss {:.4f}{} over {} samples", step, result.loss,
-                                accuracy, result.num_samples));
+  const std::vector<metrics::ValidationValue> numbers = shown_numbers(result.metrics);
+  metrics_.record_validation({result.loss, result.accuracy, numbers});
+  if (options_.is_root) write_evaluation(step, result, numbers);
+}
+
+void Recorder::write_evaluation(int64_t step, const EvalResult& result,
+                                const std::vector<metrics::ValidationValue>& numbers) {
+  std::string said =
+      result.accuracy ? fmt::format(", accuracy {:.4f}", *result.accuracy) : std::string();
+  for (const metrics::ValidationValue& number : numbers)
+    if (!number.class_number) said += fmt::format(", {} {:.4f}", number.name, number.value);
+  log::info("eval", fmt::format("step {}: loss {:.4f}{} over {} samples", step, result.loss, said,
+                                result.num_samples));
+  evals_csv_->append(step, result);
   if (!events_) return;
   std::vector<metrics::Scalar> scalars{{"loss/eval", result.loss}};
   if (result.accuracy) scalars.push_back({"accuracy/eval", *result.accuracy});
+  const std::vector<std::string> tags = tags_of(numbers);
+  for (size_t i = 0; i < numbers.size(); ++i) scalars.push_back({tags[i], numbers[i].value});
   events_->add(step, scalars);
 }
 

@@ -9,6 +9,7 @@
 #include "metrics/tensorboard/event_file.h"
 #include "metrics/training_metrics.h"
 #include "recal/scheduled_modifier_manager.h"
+#include "train/evals_csv.h"
 #include "train/evaluator.h"
 #include "train/step/replica_check.h"
 #include "train/step/step_report.h"
@@ -64,6 +65,8 @@ class Recorder {
 
  private:
   void write_curves(const StepReport& report);
+  void write_evaluation(int64_t step, const EvalResult& result,
+                        const std::vector<metrics::ValidationValue>& numbers);
   void write_recipe(int64_t num_updates, int64_t step);
   void record_rates(const StepReport& report);
   void record_recipe(const StepReport& report);
@@ -74,6 +77,7 @@ class Recorder {
   metrics::TrainingMetrics& metrics_;
   metrics::Health& health_;
   std::optional<StepsCsv> steps_csv_;
+  std::optional<EvalsCsv> evals_csv_;
   std::optional<metrics::EventFile> events_;
   metrics::Progress progress_;
   std::optional<double> last_loss_;

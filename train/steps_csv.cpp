@@ -9,30 +9,12 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/yaml/config_reader.h"
 
 namespace lockstep::train {
 namespace {
 
-constexpr size_t kFlushBytes = 8192;
-constexpr size_t kMaxPendingBytes = size_t{4} << 20;
 constexpr std::string_view kHeader = "step,epoch,loss,learning_rate,sparsity";
-
-/// Whole lines of earlier steps, with the header.
-std::string lines_until(const std::filesystem::path& path, int64_t last_step) {
-  std::string kept = fmt::format("{}\n", kHeader);
-  if (last_step == 0 || !std::filesystem::exists(path)) return kept;
-  std::istringstream in(files::read(path));
-  std::string line;
-  while (std::getline(in, line) &&
-         !in.eof()) {  // a last line without its line break was cut by a crash
-    const std::optional<int64_t> step =
-        parse_integer(std::string_view(line).substr(0, line.find(',')));
-    if (step && *step <= last_step) kept += line + "\n";
-  }
-  return kept;
-}
 
 /// NaN and infinity as append() writes them, too.
 std::optional<double> parse_loss(std::string_view text) {
@@ -63,44 +45,14 @@ std::optional<StepLine> parse_line(std::string_view text) {
   throw Error(ExitCode::kBadData, "train", fmt::format("{}:{}: {}", path.string(), line, what));
 }
 
-/// Cuts the file (makes it if need be) and opens it for what follows.
-files::Writer cut_and_open(const std::filesystem::path& path, int64_t last_step) {
-  files::make_folders(path.parent_path());
-  files::write_atomically(path, lines_until(path, last_step));
-  return files::Writer(path, files::Writer::Start::kAtEnd);
-}
-
 }  // namespace
 
 StepsCsv::StepsCsv(const std::filesystem::path& path, int64_t restored_step)
-    : out_(cut_and_open(path, restored_step)), flush_at_bytes_(kFlushBytes) {}
-
-StepsCsv::~StepsCsv() { flush(); }
+    : record_(path, kHeader, restored_step) {}
 
 void StepsCsv::append(const StepLine& line) {
-  if (pending_.size() >= kMaxPendingBytes) return;
-  pending_ += fmt::format("{},{},{},{},{}\n", line.step, line.epoch, line.loss, line.learning_rate,
-                          line.sparsity);
-  if (pending_.size() >= flush_at_bytes_) flush();
-}
-
-void StepsCsv::flush() {
-  const int64_t before = out_.num_bytes();
-  try {
-    out_.append(pending_);
-  } catch (const Error& error) {
-    warn_once(error.what());
-  }
-  pending_.erase(0, static_cast<size_t>(out_.num_bytes() - before));
-  flush_at_bytes_ = pending_.size() + kFlushBytes;
-}
-
-void StepsCsv::warn_once(const std::string& reason) {
-  if (warned_) return;
-  warned_ = true;
-  log::warning("train", fmt::format("lines of steps.csv wait in memory, training goes on: {}; "
-                                    "make room, or they are lost when the run ends",
-                                    reason));
+  record_.append(fmt::format("{},{},{},{},{}\n", line.step, line.epoch, line.loss,
+                             line.learning_rate, line.sparsity));
 }
 
 std::vector<StepLine> read_steps(const std::filesystem::path& path) {

@@ -2,10 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string>
 #include <vector>
 
-#include "base/files/files.h"
+#include "train/csv_record.h"
 
 namespace lockstep::train {
 
@@ -18,30 +17,18 @@ struct StepLine {
   double sparsity = 0;
 };
 
-/// The record of a run's steps as CSV (step,epoch,loss,learning_rate,sparsity). A resumed run cuts
-/// it at the restored step, so that the file reads as that of an unbroken run. Numbers are written
-/// so that reading them gives the same bits.
-///
-/// A record that cannot be written does not end a run: lines wait in memory (at most 4 MiB, later
-/// ones are lost), one warning tells why, and the file goes on where it stopped once there is room.
+/// The record of a run's steps as CSV (step,epoch,loss,learning_rate,sparsity); restored steps and
+/// full disks: CsvRecord. Numbers are written so that reading them gives the same bits.
 class StepsCsv {
  public:
-  /// Keeps lines of steps <= restored_step, drops the rest. Throws Error(kCannotCreate or kIo).
+  /// Throws as CsvRecord does.
   StepsCsv(const std::filesystem::path& path, int64_t restored_step);
-  ~StepsCsv();  // flushes
-  StepsCsv(const StepsCsv&) = delete;
-  StepsCsv& operator=(const StepsCsv&) = delete;
 
   void append(const StepLine& line);
-  void flush();
+  void flush() { record_.flush(); }
 
  private:
-  void warn_once(const std::string& reason);
-
-  files::Writer out_;
-  std::string pending_;  // not yet in the file
-  size_t flush_at_bytes_;
-  bool warned_ = false;
+  CsvRecord record_;
 };
 
 /// The lines of a steps.csv, steps rising. A last line without its line break is left out: it is

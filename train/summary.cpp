@@ -8,10 +8,23 @@
 namespace lockstep::train {
 namespace {
 
+/// A number, or lists of them as deep as the tensor has dimensions.
+nlohmann::ordered_json tensor_json(const at::Tensor& values) {
+  if (values.dim() == 0)
+    return values.scalar_type() == at::kLong ? nlohmann::ordered_json(values.item<int64_t>())
+                                             : nlohmann::ordered_json(values.item<double>());
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const at::Tensor& part : values.unbind()) list.push_back(tensor_json(part));
+  return list;
+}
+
 nlohmann::ordered_json eval_json(const EvalResult& eval) {
-  nlohmann::ordered_json json{
-      {"accuracy", nullptr}, {"loss", eval.loss}, {"num_samples", eval.num_samples}};
+  nlohmann::ordered_json json{{"accuracy", nullptr},
+                              {"loss", eval.loss},
+                              {"num_samples", eval.num_samples},
+                              {"metrics", nlohmann::ordered_json::object()}};
   if (eval.accuracy) json["accuracy"] = *eval.accuracy;
+  for (const auto& [name, value] : eval.metrics) json["metrics"][name] = tensor_json(value);
   return json;
 }
 

@@ -125,6 +125,15 @@ std::vector<FieldDoc> run_file_fields() {
 
 namespace {
 
+/// What run.debug stands for; it stands above the keys that say otherwise.
+void apply_debug(RunConfig* config) {
+  if (!config->run.debug) return;
+  config->data.shuffle = false;
+  if (config->run.deterministic == "false") config->run.deterministic = "true";
+  config->warnings.emplace_back(
+      "run.debug: samples come in the data set's own order, kernels are deterministic");
+}
+
 /// What makes results depend on the number of ranks.
 void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
   const auto refuse = [&](bool is_used, const char* key, const char* why) {
@@ -165,6 +174,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   in.done();
   config.file = path;
   config.warnings = std::move(warnings);
+  apply_debug(&config);
   if (faults->empty() && !has_an_end(config))
     in.fault("train",
              "nothing says how long to train: give a recipe, train.max_steps or train.max_epochs");

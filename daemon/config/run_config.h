@@ -14,6 +14,7 @@
 #include "optim/optimizer.h"
 #include "recal/timeline/recipe.h"
 #include "train/callback.h"
+#include "train/evaluation/eval_options.h"
 #include "train/step/train_options.h"
 
 namespace lockstep::daemon {

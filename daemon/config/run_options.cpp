@@ -16,6 +16,9 @@ RunOptions read_run_options(ConfigReader in) {
   in.read_choice("deterministic", &options.deterministic, {"false", "true", "elastic"},
                  "true: refuse operations whose bits could differ from run to run; elastic: also "
                  "the same bits on 1, 2, 4 and 8 ranks, on CPUs");
+  in.read("debug", &options.debug,
+          "for finding faults: samples in the data set's own order whatever data.shuffle says, and "
+          "deterministic: true; elastic stays");
   in.read("expect_world_size", &options.expect_world_size, at_least(1),
           "refuse to start with another number of ranks");
   in.read("expect_nodes", &options.expect_nodes, at_least(1),

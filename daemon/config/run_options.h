@@ -16,6 +16,7 @@ struct RunOptions {
   int64_t seed = 17;
   std::string device = "auto";          ///< auto | cpu | cuda
   std::string deterministic = "false";  ///< false | true | elastic
+  bool debug = false;                   ///< data.shuffle is false, deterministic at least true
   std::optional<int64_t> expect_world_size;
   std::optional<int64_t> expect_nodes;
   int64_t threads = 0;              ///< per rank; 0: the host's cores shared among its ranks

@@ -132,6 +132,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
       saver(saver_options(config), save_comm),
       schedule(config.checkpoint, control) {
+  (void)train::make_eval_metrics(config.eval, spec, !loss.is_own());  // they must fit the data
   model->move_buffers_to(data_comm.device());
   model->set_layer_hook(recipe.layer_hook());
 }

@@ -88,6 +88,15 @@ TEST(RunConfig, ANullDataSetMeansNoEvaluation) {
   EXPECT_FALSE(load({"data={train: {type: digits}, global_batch_size: 64}"}).data.eval.has_value());
 }
 
+TEST(RunConfig, DebugStandsAboveOrderAndKernels) {
+  EXPECT_TRUE(load().data.shuffle);
+  const RunConfig debug = load({"run.debug=true", "data.shuffle=true"});
+  EXPECT_FALSE(debug.data.shuffle);
+  EXPECT_EQ(debug.run.deterministic, "true");
+  EXPECT_THAT(debug.warnings, Contains(HasSubstr("run.debug")));
+  EXPECT_EQ(load({"run.debug=true", "run.deterministic=elastic"}).run.deterministic, "elastic");
+}
+
 TEST(RunConfig, TheNameIsAFolderOfItsOwn) {
   for (const char* name : {".", "..", "a/b"})
     EXPECT_THAT(faults_with(std::string("run.name='") + name + "'"), HasSubstr("must not"));

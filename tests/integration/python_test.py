@@ -1,6 +1,7 @@
 """A network and a data set in Python: the losses of plain PyTorch, one end after a kill, weights that PyTorch loads, and what is
 said of mistakes."""
 import json
+import math
 import pathlib
 import subprocess
 import unittest
@@ -37,26 +38,25 @@ class Python(LockstepTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def test_losses_are_those_of_plain_pytorch_on_any_number_of_ranks(self):
+    def test_losses_are_those_of_plain_pytorch(self):
         expected = [float(line) for line in self.python(FILES / "reference.py", GLUE, 100, 32, 0.2).split()]
         self.assertLess(expected[-1], 0.7 * expected[0])
-        config = self.config()
-        for ranks in (1, 2, 4):
-            losses = [step["loss"] for step in self.train(ranks, config=config, run=f"ranks{ranks}").steps()]
-            self.assertEqual(len(losses), 100)
-            for ours, theirs in zip(losses, expected):
-                self.assertAlmostEqual(ours, theirs, delta=1e-6)
-        own = self.train(2, config=self.config("OwnLoss"), run="own", sets=["train.loss=own"])
-        for step, theirs in zip(own.steps(), expected):
-            self.assertAlmostEqual(step["loss"], theirs, delta=1e-6)
+        sets = ["eval.metrics=[top_k, perplexity]", "eval.top_k.k=2"]
+        plain = self.train(1, config=self.config(), run="plain", sets=sets)
+        # run.debug stands above the order that is asked for.
+        own = self.train(2, config=self.config("OwnLoss"), run="own", sets=[*sets, "train.loss=own", "data.shuffle=true",
+                                                                            "run.debug=true", "model.args={deterministic: true}"])
+        for run in (plain, own):
+            for step, theirs in zip(run.steps(), expected, strict=True):
+                self.assertAlmostEqual(step["loss"], theirs, delta=1e-6)
+        found = plain.summary()["eval"]
+        self.assertAlmostEqual(found["metrics"]["perplexity"], math.exp(found["loss"]), delta=1e-5)
+        self.assertEqual(own.summary()["eval"]["metrics"]["top_2"], found["metrics"]["top_2"])
         self.assertIsNone(own.summary()["eval"]["accuracy"])
 
     def test_a_killed_run_goes_on_to_the_same_bits_and_pytorch_loads_its_weights(self):
-        recipe = self.recipe("version: 1.0.0\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0.0, end_epoch: 100.0}\n"
-                             "  - !GradualKSModifier {params: [first.weight], init_sparsity: 0.2, final_sparsity: 0.75, "
-                             "start_epoch: 1.0, end_epoch: 5.0, update_frequency: 1.0}\n")
-        sets = [recipe, "data.shuffle=true", "data.train.args={noise: 0.1}", "checkpoint.save_checkpoints_steps=20",
-                "train.max_steps=60", "sync.replica_check_every=10"]
+        sets = [f"recipe={FILES.parent}/prune_90.md", "data.shuffle=true", "data.train.args={noise: 0.1}", "checkpoint.save_checkpoints_steps=20",
+                "sync.replica_check_every=10"]
         config = self.config("Noisy")
         unbroken = self.train(config=config, run="unbroken", sets=sets)
         killed = self.start_faulty("kill", rank=1, step=45, config=config, run="killed", sets=sets).wait()
@@ -71,7 +71,7 @@ class Python(LockstepTest):
         state, loss = self.python(FILES / "load_state.py", GLUE, file, "Noisy").splitlines()
         self.assertEqual(json.loads(state), {"missing": [], "unexpected": []})
         self.assertAlmostEqual(float(loss), resumed.summary()["eval"]["loss"], delta=1e-5)
-        self.assertEqual(resumed.summary()["sparsity"], 0.75 * 64 / (64 + 48))
+        self.assertEqual(resumed.summary()["sparsity"], (58 + 43) / (64 + 48))  # 0.9 of each layer, rounded
 
     def test_workers_read_the_same_samples(self):
         sets = ["data.train.args={noise: 0.1}", "train.max_steps=30", "data.shuffle=true"]

@@ -3,6 +3,7 @@ import hashlib
 import json
 import pathlib
 import re
+import struct
 import unittest
 
 from harness import LockstepTest
@@ -49,6 +50,15 @@ print("JSON" + json.dumps(digests))
 """
 
 
+def read_safetensors(file):
+    """{name: (shape, bytes)}"""
+    data = file.read_bytes()
+    end = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:end])
+    header.pop("__metadata__", None)
+    return {name: (entry["shape"], data[end:][slice(*entry["data_offsets"])]) for name, entry in header.items()}
+
+
 class TensorFlow(InTensorFlow, LockstepTest):
     def tensorflow(self, program, folder):
         return json.loads(re.search(r"^JSON(.*)$", self.run_tensorflow(program, folder), re.M)[1])
@@ -88,6 +98,21 @@ class TensorFlow(InTensorFlow, LockstepTest):
         self.assertGreaterEqual(set(restored), set(sliced))
         for name, digest in restored.items():
             self.assertEqual(digest, tensors[name]["sha256"], name)
+
+    def test_a_network_in_python_is_saved_under_its_names(self):
+        """Bit for bit what the exported file holds, which PyTorch's load_state_dict takes (python_test)."""
+        files = pathlib.Path(__file__).parent / "programs" / "python"
+        run = self.train(2, sets=[f"model={{type: python, path: {files}/nets.py, name: LeNet}}", "train.max_steps=120",
+                                  f"recipe={files.parent}/prune_90.md", "eval.every_epochs=0"])
+        seen = self.tensorflow(READ, run.folder / "checkpoints")["tensors"]
+        file = self.folder / "net.safetensors"
+        self.tool("ckpt", "export", run.folder / "checkpoints", "-o", file)
+        tensors = read_safetensors(file)
+        self.assertIn("norm.running_var", tensors)
+        self.assertEqual(len(tensors), sum(name.startswith("model/") for name in seen))
+        for name, (shape, values) in tensors.items():
+            theirs = seen[f"model/{name.replace('.', '/')}/.ATTRIBUTES/VARIABLE_VALUE"]
+            self.assertEqual((theirs["shape"], theirs["sha256"]), (shape, hashlib.sha256(values).hexdigest()), name)
 
     def test_each_rank_writes_its_own_shard(self):
         run = self.pruned()

@@ -70,7 +70,9 @@ inline void record_recipe(metrics::RecipeMetrics* recipe) {
 /// Feeds everything once, so that every series is on the page.
 inline void record_everything(metrics::TrainingMetrics* all) {
   all->record_step(some_step(1));
-  all->record_validation({.loss = 1.25, .accuracy = 0.75});
+  all->record_validation({.loss = 1.25,
+                          .accuracy = 0.75,
+                          .values = {{"top_5", std::nullopt, 0.875}, {"recall", 2, 0.5}}});
   all->record_save({.step = 1,
                     .committed = true,
                     .duration_s = 0.3,

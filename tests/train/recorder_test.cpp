@@ -86,5 +86,37 @@ TEST(Recorder, LogTypesDecideWhereSingleParametersAreShown) {
   EXPECT_EQ(nowhere.page.find(series), std::string::npos);
 }
 
+TEST(Recorder, AnEvaluationIsInTheRecordTheCurvesAndThePage) {
+  const tests::TemporaryFolder folder;
+  dist::SelfCommunicator alone;
+  tests::SmallRun run(alone, {});
+  metrics::TrainingMetrics metrics({.param_groups = {"weights", "other"}});
+  metrics::Health health;
+  Recorder recorder({.summary = {}, .project_dir = folder.path(), .node = "here", .total_steps = 3},
+                    run.recipe, metrics, health);
+  recorder.evaluation(7, {.loss = 0.5,
+                          .accuracy = 0.75,
+                          .num_samples = 4,
+                          .metrics = {{"top_2", at::scalar_tensor(0.875)},
+                                      {"recall", at::tensor({0.25, 1.0})},
+                                      {"many", at::zeros({101})},
+                                      {"pairs", at::ones({2, 2}, at::kLong)}}});
+  recorder.flush();
+  const std::string record = files::read(folder.path() / "train" / "evals.csv");
+  EXPECT_EQ(
+      record.substr(0, record.find("7,many,0,0")),
+      "step,name,class,value\n7,loss,,0.5\n7,accuracy,,0.75\n7,top_2,,0.875\n7,recall,0,0.25\n"
+      "7,recall,1,1\n");
+  EXPECT_TRUE(record.ends_with("7,many,100,0\n"));
+  const std::string events = event_file_of(folder.path()), page = metrics.page();
+  EXPECT_TRUE(holds_tag(events, "accuracy/eval"));
+  EXPECT_TRUE(holds_tag(events, "top_2/eval"));
+  EXPECT_TRUE(holds_tag(events, "recall/eval/1"));
+  EXPECT_FALSE(holds_tag(events, "many/eval/1"));  // a series for each of many classes is too many
+  EXPECT_NE(page.find("lockstep_validation_metric{metric=\"top_2\"} 0.875"), std::string::npos);
+  EXPECT_NE(page.find("{class=\"1\",metric=\"recall\"} 1"), std::string::npos) << page;
+  EXPECT_EQ(page.find("many"), std::string::npos);
+}
+
 }  // namespace recorder_test
 }  // namespace lockstep::train

@@ -104,16 +104,22 @@ TEST(StepsCsv, GoesOnWhereAFullDiskCutALine) {
 
 TEST(Summary, HoldsWhatScriptsRead) {
   const tests::TemporaryFolder folder;
-  write_summary(folder.path() / "summary.json", {.exit_reason = "stopped",
-                                                 .exit_code = 75,
-                                                 .steps = 7,
-                                                 .world_size = 2,
-                                                 .train_loss = 0.5,
-                                                 .eval = EvalResult{0.25, 0.9, 359},
-                                                 .checkpoint = "p-7"});
+  write_summary(folder.path() / "summary.json",
+                {.exit_reason = "stopped",
+                 .exit_code = 75,
+                 .steps = 7,
+                 .world_size = 2,
+                 .train_loss = 0.5,
+                 .eval = EvalResult{0.25,
+                                    0.9,
+                                    359,
+                                    {{"top_5", at::scalar_tensor(0.5)},
+                                     {"pairs", at::arange(4).view({2, 2})}}},
+                 .checkpoint = "p-7"});
   const auto json = nlohmann::json::parse(files::read(folder.path() / "summary.json"));
   EXPECT_EQ(json["exit_code"], 75);
   EXPECT_EQ(json["eval"]["accuracy"], 0.9);
+  EXPECT_EQ(json["eval"]["metrics"].dump(), R"({"pairs":[[0,1],[2,3]],"top_5":0.5})");
   EXPECT_EQ(json["checkpoint"], "p-7");
   EXPECT_TRUE(json["resumed_from_step"].is_null());
 }

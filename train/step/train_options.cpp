@@ -33,14 +33,4 @@ TrainOptions read_train_options(ConfigReader in) {
   return options;
 }
 
-EvalOptions read_eval_options(ConfigReader in) {
-  EvalOptions options;
-  in.read("every_epochs", &options.every_epochs, count_from(0),
-          "epochs from one evaluation to the next; 0: only at the end");
-  in.read("batch_size", &options.batch_size, count_from(1),
-          "samples of one forward pass on a rank");
-  in.done();
-  return options;
-}
-
 }  // namespace lockstep::train

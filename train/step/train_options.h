@@ -27,13 +27,6 @@ struct TrainOptions {
       10;  ///< skipped steps in a row after which all ranks stop (exit 80)
 };
 
-/// Section `eval` of the run file.
-struct EvalOptions {
-  int64_t every_epochs = 1;  ///< 0: only at the end
-  int64_t batch_size = 256;  ///< samples of one forward pass on a rank
-};
-
 TrainOptions read_train_options(ConfigReader in);
-EvalOptions read_eval_options(ConfigReader in);
 
 }  // namespace lockstep::train

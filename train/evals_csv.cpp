@@ -1,0 +1,29 @@
+#include "train/evals_csv.h"
+
+#include <fmt/format.h>
+
+namespace lockstep::train {
+
+std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found) {
+  std::vector<metrics::ValidationValue> numbers;
+  for (const auto& [name, value] : found) {
+    if (value.dim() == 0) numbers.push_back({name, std::nullopt, value.item<double>()});
+    if (value.dim() != 1) continue;
+    for (int64_t i = 0; i < value.size(0); ++i)
+      numbers.push_back({name, i, value[i].item<double>()});
+  }
+  return numbers;
+}
+
+void EvalsCsv::append(int64_t step, const EvalResult& result) {
+  std::string lines = fmt::format("{},loss,,{}\n", step, result.loss);
+  if (result.accuracy) lines += fmt::format("{},accuracy,,{}\n", step, *result.accuracy);
+  for (const metrics::ValidationValue& number : numbers_of(result.metrics))
+    lines += fmt::format("{},{},{},{}\n", step, number.name,
+                         number.class_number ? fmt::format("{}", *number.class_number) : "",
+                         number.value);
+  record_.append(lines);
+  record_.flush();
+}
+
+}  // namespace lockstep::train

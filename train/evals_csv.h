@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "metrics/samples.h"
+#include "train/csv_record.h"
+#include "train/evaluator.h"
+
+namespace lockstep::train {
+
+/// What metrics have found as single numbers, of all samples or of one class each. Numbers of pairs
+/// of classes are left out.
+std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found);
+
+/// The record of a run's evaluations, <project_dir>/train/evals.csv (step,name,class,value): a line
+/// a number, loss and accuracy first; `class` is empty where the number is of all. Restored steps
+/// and full disks: CsvRecord.
+class EvalsCsv {
+ public:
+  /// Throws as CsvRecord does.
+  EvalsCsv(const std::filesystem::path& path, int64_t restored_step)
+      : record_(path, "step,name,class,value", restored_step) {}
+
+  /// After `step` updates. Written at once: evaluations are rare.
+  void append(int64_t step, const EvalResult& result);
+
+ private:
+  CsvRecord record_;
+};
+
+}  // namespace lockstep::train
