@@ -58,6 +58,7 @@ class Consumer(unittest.TestCase):
         self.train_the_plugin()
         self.check_the_page()
         self.refuse_other_plugins_on_a_rank()
+        self.tell_what_a_plugin_throws()
         self.embed_the_plugin(folder / "extend")
 
     def lockstep(self, *arguments, expect=0):
@@ -100,6 +101,15 @@ class Consumer(unittest.TestCase):
         there = ("sh", "-c", 'cd rank$OMPI_COMM_WORLD_RANK && exec "$@"', "sh", "lockstepd")
         output = self.lockstepd("--estimator=libmoons.so", program=there, config="../run.yaml", expect=76)
         self.assertRegex(output, r"settings differ between ranks:\n +rank 0 has plugin libmoons.so sha256=\w+, rank 1 does not")
+
+    def tell_what_a_plugin_throws(self):
+        """On a rank while it trains: its text, and which plug-in is there; on one rank at the start, all end with its code."""
+        run_file = self.plugin / "throws.yaml"
+        run_file.write_text("run: {name: throws}\ntrain: {max_steps: 1}\nmodel: {type: plugin, path: librows.so, name: line, fails: forward}\n"
+                            "data: {train: {type: digits}, global_batch_size: 64}\n")
+        self.assertRegex(self.lockstepd(config=run_file, expect=70), r"no such place \(it may be a bug of the plug-in librows\.so\)")
+        there = ("sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] || export LOCKSTEP_TEST_PLUGIN_FAILS=error; exec "$@"', "sh", "lockstepd")
+        self.assertRegex(self.lockstepd(config=run_file, program=there, expect=65), r"rank 1: .*this data is bad \(thrown by plug-in librows\.so")
 
     def embed_the_plugin(self, program):
         """A program of one's own that links lockstep::lockstepd opens plug-ins too."""

@@ -20,11 +20,16 @@ using lockstep::ExitCode;
 
 class Line final : public lockstep::model::Model {
  public:
-  Line(int64_t num_outputs, const lockstep::model::ModelInputs& data)
-      : linear_("linear", data.input_size(), num_outputs, data.seed, &table_) {}
-  at::Tensor forward(const at::Tensor& inputs_BX) override { return linear_(inputs_BX.flatten(1)); }
+  Line(int64_t num_outputs, const lockstep::model::ModelInputs& data, std::string fails = "")
+      : fails_(std::move(fails)),
+        linear_("linear", data.input_size(), num_outputs, data.seed, &table_) {}
+  at::Tensor forward(const at::Tensor& inputs_BX) override {
+    if (fails_ == "forward") throw std::out_of_range("no such place");
+    return linear_(inputs_BX.flatten(1));
+  }
 
  private:
+  std::string fails_;
   lockstep::model::Linear linear_;
 };
 
@@ -40,7 +45,7 @@ lockstep::model::MakeModel read_line(ConfigReader* in) {
   in->read("fails", &fails, "line: how making it fails");
   return [fails](const lockstep::model::ModelInputs& data) {
     fail(fails);
-    return std::make_unique<Line>(data.num_classes, data);
+    return std::make_unique<Line>(data.num_classes, data, fails);
   };
 }
 
