@@ -55,7 +55,7 @@ std::vector<std::string> paths_in(const YAML::Node& root) {
   if (model.IsDefined() && text_at(model, "type") == "plugin")
     paths.push_back(text_at(model, "path"));
   if (estimator.IsDefined()) paths.push_back(text_at(estimator, "path"));
-  std::erase_if(paths, [](const std::string& path) { return path.empty() || path == "~"; });
+  std::erase_if(paths, [](const std::string& path) { return path.empty(); });
   return paths;
 }
 

@@ -118,7 +118,8 @@ TEST_F(Plugins, ANetworkIsARowOfThePlugin) {
   EXPECT_THAT(config.settings, Contains(HasSubstr("plugin " LOCKSTEP_TEST_PLUGIN " sha256=")));
   const std::string by_name = "plugins: [" LOCKSTEP_TEST_PLUGIN "]\nmodel: {type: line}\n";
   EXPECT_EQ(load(by_name).model.type, "line");
-  EXPECT_EQ(load(network(), {}, "").model.type, "plugin");
+  files::write_atomically(folder_.path() / "copy.so", files::read(LOCKSTEP_TEST_PLUGIN));
+  EXPECT_EQ(load(network("", "copy.so")).model.type, "plugin");  // found beside the run file
   const std::string wrong =
       fault("model: {type: plugin, path: " LOCKSTEP_TEST_PLUGIN ", name: lime}\n");
   EXPECT_THAT(wrong,

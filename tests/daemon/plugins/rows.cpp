@@ -1,16 +1,15 @@
 // A plug-in for tests: a network `line`, two estimators, and every way to fail.
 
+#include <cstdlib>
 #include <stdexcept>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "data/datasets/memory_dataset.h"
 #include "estimator/plugin.h"
 #include "model/layers.h"
-
-#include <cstdlib>
-
-#include <ATen/ops/arange.h>
-#include <ATen/ops/zeros.h>
 
 namespace {
 
