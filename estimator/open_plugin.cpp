@@ -15,6 +15,8 @@
 namespace lockstep::estimator {
 namespace {
 
+constexpr size_t kMaxShownBytes = 200;
+
 struct Opened {
   std::deque<Plugin> all;  // rows stay where they are
   std::vector<const Plugin*> list;
@@ -37,7 +39,9 @@ std::string dl_error() {
 std::string stamp_in(const std::string& bytes) {
   const size_t mark = bytes.find(LOCKSTEP_PLUGIN_MARK);
   if (mark == std::string::npos) return "";
-  return bytes.c_str() + mark + std::string_view(LOCKSTEP_PLUGIN_MARK).size();  // to its zero
+  const std::string stamp =
+      bytes.c_str() + mark + std::string_view(LOCKSTEP_PLUGIN_MARK).size();  // to its zero
+  return stamp.substr(0, kMaxShownBytes);
 }
 
 void require_fit(const std::string& path, const std::string& stamp) {
