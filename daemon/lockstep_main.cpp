@@ -11,6 +11,7 @@
 #include "checkpoint/inspect/gc.h"
 #include "checkpoint/inspect/inspect.h"
 #include "daemon/commands.h"
+#include "daemon/config/estimator_flags.h"
 #include "daemon/config/version.h"
 #include "daemon/curves.h"
 #include "daemon/exports/export.h"
@@ -40,7 +41,8 @@ constexpr const char* kExamples = R"(Examples:
 
 struct Tool {
   CLI::App app{"Lockstep: look at run files, recipes and saves", "lockstep"};
-  std::vector<std::string> sets;
+  std::vector<std::string> sets, flags;  ///< flags: of the estimator, from behind `--`
+  std::string estimator;
   std::string file, second_file;
   std::string svg_file;
   bool is_python = false;
@@ -54,16 +56,20 @@ struct Tool {
   std::function<daemon::CommandResult()> command;
 
   std::vector<daemon::Override> overrides() const {
-    std::vector<daemon::Override> list;
-    for (const std::string& text : sets) list.push_back(daemon::parse_set(text));
-    return list;
+    return daemon::overrides_of(sets, estimator, flags);
+  }
+
+  void add_overrides(CLI::App* sub) {
+    sub->add_option("--set", sets, "override one key: path=value");
+    sub->add_option("--estimator", estimator,
+                    "a plug-in that brings what is trained; its own flags stand behind --");
   }
 
   void add_check() {
     CLI::App* check =
         app.add_subcommand("check", "read a run file; name every fault with its place");
     check->add_option("FILE", file, "the run file")->required();
-    check->add_option("--set", sets, "override one key: path=value");
+    add_overrides(check);
     check->callback(
         [this] { command = [this] { return daemon::check_command(file, overrides()); }; });
   }
@@ -71,7 +77,7 @@ struct Tool {
   void add_plan() {
     CLI::App* sub = app.add_subcommand("plan", "print what the recipe does, step by step");
     sub->add_option("FILE", plan.file, "a run file or a bare recipe")->required();
-    sub->add_option("--set", sets, "override one key: path=value");
+    add_overrides(sub);
     auto* steps = sub->add_option("--steps-per-epoch", steps_per_epoch, "for a bare recipe")
                       ->check(CLI::PositiveNumber);
     sub->add_option("--stage", plan.stage,
@@ -185,9 +191,15 @@ struct Tool {
                   "safetensors, onnx: weights of quantized layers as int8");
     sub->add_flag("--all", to_export.all,
                   "tensorflow: all that the save holds, not only the model");
+    sub->add_option("--set", sets,
+                    "where a file of the network is now, if not where it was: model.path=FILE, "
+                    "estimator.path=FILE, plugins[0]=FILE");
     sub->callback([this] {
       to_export.format = daemon::export_format(export_format);
-      command = [this] { return daemon::export_command(to_export); };
+      command = [this] {
+        to_export.overrides = overrides();
+        return daemon::export_command(to_export);
+      };
     });
   }
 
@@ -224,6 +236,7 @@ std::string suggestion(int argc, char** argv, const CLI::App& app) {
 
 int run(int argc, char** argv) {
   Tool tool;
+  tool.flags = daemon::take_flags(&argc, argv);
   try {
     tool.app.parse(argc, argv);
     const daemon::CommandResult result = tool.command();

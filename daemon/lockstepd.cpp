@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "daemon/config/estimator_flags.h"
 #include "daemon/config/version.h"
 #include "daemon/device/threading.h"
 #include "daemon/run/session.h"
@@ -17,6 +18,7 @@
 #include "dist/mpi/world.h"
 #include "dist/nccl/load_nccl.h"
 #include "dist/process_info.h"
+#include "estimator/open_plugin.h"
 #include "metrics/progress.h"
 
 namespace lockstep::daemon {
@@ -26,6 +28,7 @@ constexpr const char* kExamples = R"(Examples:
   mpirun -n 2 lockstepd --config configs/digits.yaml
   mpirun -n 2 lockstepd --config configs/digits.yaml --set run.name=fast --set optimizer.learning_rate=0.05
   lockstepd --config run.yaml --resume never
+  mpirun -n 2 lockstepd --config run.yaml --estimator=build/libmoons.so -- --width 64
 
 Signals: SIGUSR1 saves at the next step and stops (exit 75: run the same command again to go on);
          SIGTERM, SIGINT and SIGHUP do the same if run.grace_s leaves the time, else stop at the
@@ -72,10 +75,15 @@ struct CommandLine {
 CommandLine parse(int argc, char** argv, bool speaks) {
   CommandLine line;
   std::vector<std::string> sets;
+  std::string estimator;
+  const std::vector<std::string> flags = take_flags(&argc, argv);
   CLI::App app{"Lockstep: data-parallel training, one rank", "lockstepd"};
   app.footer(kExamples);
   app.add_option("--config", line.session.config_file, "the run file (YAML)")->required();
   app.add_option("--set", sets, "override one key of the run file: path=value; may be repeated");
+  app.add_option("--estimator", estimator,
+                 "a plug-in that brings what is trained: sets estimator.path; its own flags stand "
+                 "behind --, as -- --width 64");
   app.add_option("--resume", line.session.resume.wanted,
                  "auto (default): go on from the newest complete save if there is one; "
                  "never: refuse a folder that holds saves; PREFIX: this save")
@@ -87,7 +95,7 @@ CommandLine parse(int argc, char** argv, bool speaks) {
   });
   try {
     app.parse(argc, argv);
-    for (const std::string& text : sets) line.session.overrides.push_back(parse_set(text));
+    line.session.overrides = overrides_of(sets, estimator, flags);
   } catch (const CLI::ParseError& fault) {
     const bool is_usage_error = fault.get_exit_code() != 0;
     if (speaks) app.exit(fault);
@@ -99,6 +107,14 @@ CommandLine parse(int argc, char** argv, bool speaks) {
     line.done = true;
   }
   return line;
+}
+
+/// What nobody foresaw.
+Error bug(const std::exception& fault) {
+  std::string text = fault.what();
+  for (const estimator::Plugin* plugin : estimator::opened_plugins())
+    text += fmt::format(" (it may be a bug of the plug-in {})", plugin->path);
+  return {ExitCode::kBug, "bug", text};
 }
 
 /// Rank 0 speaks for an error that all ranks share.
@@ -134,7 +150,7 @@ int run(const SessionOptions& options, bool is_interactive, const train::StepHoo
   } catch (const Error& error) {
     return end_with(error, process, world);
   } catch (const std::exception& error) {
-    return end_with(Error(ExitCode::kBug, "bug", error.what()), process, world);
+    return end_with(bug(error), process, world);
   }
 }
 

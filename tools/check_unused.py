@@ -36,7 +36,7 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::dist::nccl::end_process": CUDA,
     "lockstep::dist::nccl::start_communicator": CUDA,
 }
-MODULES = ("base", "plot", "dist", "data", "model", "optim", "metrics", "recal", "checkpoint", "train", "daemon")
+MODULES = ("base", "plot", "dist", "data", "model", "optim", "metrics", "recal", "checkpoint", "train", "estimator", "daemon")
 TESTS = ("tests/",)
 DEFINED = re.compile(r"^[0-9a-f]+ T (_ZNK?8lockstep\w+)$")
 REFERRED = re.compile(r"\b(_ZNK?8lockstep\w+)")

@@ -15,6 +15,7 @@ struct Override {
   std::string value;   ///< YAML, as it would stand behind the key in the file: 0.1, [64, 10], text
   std::string origin;  ///< for messages: "--set run.seed", "environment LOCKSTEP_RUN_SEED"
   bool from_environment = false;  ///< these stand below --set
+  bool is_flag = false;           ///< of the estimator, from behind `--`
 };
 
 /// From the text after --set. Throws Error(kUsage) unless it reads path=value.

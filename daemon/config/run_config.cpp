@@ -1,14 +1,17 @@
 #include "daemon/config/run_config.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/digest.h"
+#include "daemon/config/estimator_flags.h"
 #include "daemon/config/key_names.h"
 #include "daemon/config/renamed_keys.h"
-#include "model/networks/model_table.h"
+#include "estimator/estimator.h"
+#include "estimator/open_plugin.h"
 #include "python/add_types.h"
 #include "recal/recipe/recal_options.h"
 
@@ -23,12 +26,16 @@ void read_version(ConfigReader* in) {
 }
 
 RunConfig read_sections(ConfigReader* in) {
-  python::add_types();
   RunConfig config;
   read_version(in);
+  std::vector<std::string> opened;  // before anything was read
+  in->read("plugins", &opened,
+           "shared objects that add rows to the tables of networks, data sets, modifiers, losses, "
+           "metrics and callbacks (docs/plugins.md); also looked for beside the run file");
+  const auto estimator = estimator::Estimator::read(in);
   in->require("run");
   config.run = read_run_options(in->section("run"));
-  config.model = model::read_model_options(in->section("model"));
+  config.model = estimator.read_model(in);
   in->require("data");
   config.data = data::read_data_options(in->section("data"));
   config.train = train::read_train_options(in->section("train"));
@@ -43,7 +50,15 @@ RunConfig read_sections(ConfigReader* in) {
   config.metrics = metrics::read_metrics_options(in->section("metrics"));
   config.summary = metrics::read_summary_options(in->section("summary"));
   config.callbacks = train::read_callbacks(in->section("callbacks"));
+  estimator.put_into(&config.data);
+  estimator.put_into(&config.train);
+  estimator.put_into(&config.callbacks);
   return config;
+}
+
+void add_types() {
+  python::add_types();
+  estimator::add_types();
 }
 
 bool has_an_end(const RunConfig& config) {
@@ -111,8 +126,11 @@ std::vector<std::string> field_paths() {
 }  // namespace
 
 std::vector<FieldDoc> run_file_meanings() {
-  static const std::vector<FieldDoc> docs = collect_fields();
-  return docs;
+  add_types();
+  static std::map<size_t, std::vector<FieldDoc>> docs;  // each plug-in may add rows with keys
+  const size_t num_plugins = estimator::opened_plugins().size();
+  if (!docs.contains(num_plugins)) docs[num_plugins] = collect_fields();
+  return docs[num_plugins];
 }
 
 std::vector<FieldDoc> run_file_fields() {
@@ -153,8 +171,24 @@ void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
 
 }  // namespace
 
+/// What open_plugins_of() returns, with the overrides. Faults of the file are found later.
+std::vector<std::string> open_plugins(const std::string& path,
+                                      const std::vector<Override>& overrides) {
+  const std::vector<std::string> names = {"plugins",    "model.type",     "model.path",
+                                          "model.name", "estimator.path", "estimator.name"};
+  Diagnostics ignored;
+  YamlDocument document = YamlDocument::load(path, &ignored);
+  if (!ignored.empty() || !document.root().IsMap()) return {};
+  EnvironmentOverrides all = overrides_from_environment(process_environment(), names);
+  all.list.insert(all.list.end(), overrides.begin(), overrides.end());
+  apply_overrides(all.list, names, &document, &ignored);
+  return estimator::open_plugins_of(document);
+}
+
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
                           Diagnostics* faults) {
+  add_types();
+  const std::vector<std::string> plugins = open_plugins(path, overrides);
   YamlDocument document = YamlDocument::load(path, faults);
   if (faults->empty() && !document.root().IsMap())
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
@@ -165,6 +199,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   EnvironmentOverrides all = overrides_from_environment(process_environment(), names);
   all.list.insert(all.list.end(), overrides.begin(), overrides.end());
   append(rename_keys(&all.list), &all.warnings);
+  require_known_flags(all.list, run_file_fields());
   apply_overrides(all.list, field_paths(), &document, faults);
   append(rename_keys(&document, faults), &all.warnings);  // in maps that overrides gave
   append(std::move(all.warnings), &warnings);
@@ -181,6 +216,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   if (config.run.is_elastic()) refuse_what_is_not_elastic(config, &in);
   config.settings = flat_settings(document.root());
   config.settings.push_back("recipe sha256=" + config.recipe.source_sha256());
+  append(plugins, &config.settings);
   return config;
 }
 

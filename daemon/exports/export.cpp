@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -164,6 +165,24 @@ std::optional<SavedNetwork> network_of(const SavedModel& saved, ExportFormat for
   }
 }
 
+/// What the save says of its network, with other values for some keys.
+std::string settings_with(const std::vector<Override>& overrides, std::string settings) {
+  for (const Override& one : overrides) {
+    const std::string section = one.path.substr(0, one.path.find_first_of(".["));
+    if (section != "model" && section != "estimator" && section != "plugins")
+      throw Error(ExitCode::kUsage, "export",
+                  fmt::format("--set {}: only keys of model, estimator and plugins say which "
+                              "network it is",
+                              one.path));
+    std::string kept;
+    std::istringstream lines(settings);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.starts_with(one.path + "=")) kept += line + "\n";
+    settings = kept + one.path + "=" + one.value;
+  }
+  return settings;
+}
+
 }  // namespace
 
 std::vector<std::string> export_formats() {
@@ -181,7 +200,8 @@ ExportFormat export_format(const std::string& name) {
 
 CommandResult export_command(const ExportOptions& options) {
   require_options_fit(options);
-  const SavedModel saved = read_saved_model(options.where);
+  SavedModel saved = read_saved_model(options.where);
+  saved.settings = settings_with(options.overrides, std::move(saved.settings));
   require_zeros(saved);
   const std::optional<SavedNetwork> network = network_of(saved, options.format);
   const Written written = write_in_format(saved, network, options);

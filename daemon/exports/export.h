@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/config/command_result.h"
+#include "daemon/config/overrides.h"
 
 namespace lockstep::daemon {
 
@@ -20,6 +21,9 @@ struct ExportOptions {
   bool quantize = false;  ///< safetensors, onnx: int8 weights of quantized layers
   bool all = false;       ///< tensorflow: everything that the save holds, not only the model
   ExportFormat format = ExportFormat::kSafetensors;
+  /// Stand above what the save says of its network, in sections model, estimator and plugins: where
+  /// its files are now.
+  std::vector<Override> overrides = {};
 };
 
 /// Writes the model of a save in another format (docs/export.md), beside it OUT.json, which says

@@ -9,13 +9,13 @@
 
 #include "base/error.h"
 #include "base/yaml/yaml_document.h"
+#include "estimator/estimator.h"
 #include "model/networks/model_table.h"
 #include "python/add_types.h"
 
 namespace lockstep::daemon {
 namespace {
 
-constexpr std::string_view kSection = "model.";
 constexpr size_t kMaxItems = 4096;
 
 [[noreturn]] void refuse(const SavedModel& saved, const std::string& what) {
@@ -29,42 +29,52 @@ size_t item_of(const std::string& path, size_t bracket) {
   return item;
 }
 
-/// channels[3]=64 -> item 3 of the list channels is 64. Settings are sorted as texts, so [10]
-/// stands before [2].
-void place(const std::string& path, const std::string& value, YAML::Node* section) {
-  const size_t bracket = path.find('[');
+/// model.channels[3]=64 -> item 3 of the list channels in section model is 64. Settings are sorted
+/// as texts, so [10] stands before [2].
+void place(const std::string& path, const std::string& value, YAML::Node* root) {
+  const size_t dot = path.find('.');
+  YAML::Node section = dot == std::string::npos ? *root : (*root)[path.substr(0, dot)];
+  const std::string key = path.substr(dot == std::string::npos ? 0 : dot + 1);
+  const size_t bracket = key.find('[');
   if (bracket == std::string::npos) {
-    (*section)[path] = value;
+    section[key] = value;
     return;
   }
-  const size_t item = item_of(path, bracket);
-  YAML::Node list = (*section)[path.substr(0, bracket)];
+  const size_t item = item_of(key, bracket);
+  YAML::Node list = section[key.substr(0, bracket)];
   while (list.size() < item) list.push_back("");
   list[item] = value;
 }
 
-/// The section `model` of the run file that made the save.
-std::string model_section(const SavedModel& saved) {
-  YAML::Node section(YAML::NodeType::Map);
+bool concerns_network(const std::string& line) {
+  return line.starts_with("model.") || line.starts_with("estimator.") ||
+         line.starts_with("plugins[") || line.starts_with("plugins=");
+}
+
+/// What the run file that made the save says of the network.
+std::string network_sections(const SavedModel& saved) {
+  YAML::Node root(YAML::NodeType::Map);
   std::istringstream lines(saved.settings);
   for (std::string line; std::getline(lines, line);) {
     const size_t mark = line.find('=');
-    if (mark == std::string::npos || !line.starts_with(kSection)) continue;
+    if (mark == std::string::npos || !concerns_network(line)) continue;
     try {
-      place(line.substr(kSection.size(), mark - kSection.size()), line.substr(mark + 1), &section);
+      place(line.substr(0, mark), line.substr(mark + 1), &root);
     } catch (const std::exception&) {
       refuse(saved, "its settings make no network: " + line);
     }
   }
-  return YAML::Dump(section);
+  return YAML::Dump(root);
 }
 
 model::ModelOptions options_of(const SavedModel& saved) {
   python::add_types();
+  estimator::add_types();
   Diagnostics faults;
-  const YamlDocument document = YamlDocument::parse("settings", model_section(saved), &faults);
-  const model::ModelOptions options =
-      model::read_model_options(ConfigReader(document.root(), "model", document, &faults));
+  const YamlDocument document = YamlDocument::parse("settings", network_sections(saved), &faults);
+  (void)estimator::open_plugins_of(document);
+  ConfigReader in(document.root(), "", document, &faults);
+  const model::ModelOptions options = estimator::Estimator::read(&in).read_model(&in);
   if (!faults.empty()) {
     try {
       faults.throw_if_any("export");

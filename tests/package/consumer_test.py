@@ -1,8 +1,10 @@
-"""cmake --install, then find_package(Lockstep) in a project of somebody else's: it builds, runs, and is told of another LibTorch."""
+"""cmake --install, then find_package(Lockstep) in a project of somebody else's: it builds, runs, trains a plug-in, and is told of another
+LibTorch."""
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,10 +31,12 @@ class Consumer(unittest.TestCase):
         assert code == 0, output
         cls.example = pathlib.Path(cls.scratch.name) / "extend.cpp"  # away from the tree, so that no header is found beside it
         cls.example.write_bytes((SOURCE / "examples/extend/extend.cpp").read_bytes())
+        cls.plugin = pathlib.Path(cls.scratch.name) / "estimator_plugin"
+        shutil.copytree(SOURCE / "examples/estimator_plugin", cls.plugin)
 
     def configure(self, folder, *options, **environment):
         return run("cmake", "-S", FOLDER / "consumer", "-B", folder, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.prefix}",
-                   f"-DEXTEND_SOURCE={self.example}", *options, env={**os.environ, **environment})
+                   f"-DEXTEND_SOURCE={self.example}", f"-DPLUGIN_SOURCE={self.plugin}", *options, env={**os.environ, **environment})
 
     def test_a_project_builds_against_the_installation_and_runs(self):
         folder = pathlib.Path(self.scratch.name) / "build"
@@ -49,6 +53,84 @@ class Consumer(unittest.TestCase):
         code, output = run(SOURCE / "launch/mpirun.sh", 2, folder / "extend", "--config", config, "--set", f"run.project_dir={folder / 'run'}")
         self.assertEqual(code, 0, output)
         self.assertEqual(json.loads((folder / "run/summary.json").read_text())["steps"], 128)
+        shutil.copy(folder / "plugin/libmoons.so", self.plugin)
+        shutil.copy(BUILD / "tests/daemon/libtest_plugin.so", self.plugin / "librows.so")
+        self.train_the_plugin()
+        self.check_the_page()
+        self.refuse_other_plugins_on_a_rank()
+        self.tell_what_a_plugin_throws()
+        self.embed_the_plugin(folder / "extend")
+
+    def lockstep(self, *arguments, expect=0):
+        code, output = run(self.prefix / "bin/lockstep", *arguments, cwd=self.plugin)
+        self.assertEqual(code, expect, output)
+        return output
+
+    def lockstepd(self, *arguments, expect=0, program=("lockstepd",), ranks=2, config="run.yaml"):
+        program = [self.prefix / "bin/lockstepd" if one == "lockstepd" else one for one in program]
+        code, output = run(self.prefix / "libexec/lockstep/mpirun.sh", ranks, *program, "--config", config, "--set", "metrics.listen=off",
+                           *arguments, cwd=self.plugin)
+        self.assertEqual(code, expect, output)
+        return output
+
+    def train_the_plugin(self):
+        """Its flags come from the command line, its losses fall, it is stopped and goes on, and its network is exported."""
+        flags = ["--estimator=libmoons.so", "--", "--width", 32]
+        self.assertIn("Moons on 2000 training samples", self.lockstep("check", "run.yaml", *flags))
+        self.assertIn("40 steps per epoch", self.lockstep("plan", "run.yaml", *flags))
+        self.lockstepd(*flags)
+        first = [float(loss) for loss in re.findall(r"\[moons\] loss (\S+)", self.lockstepd("--set", "train.max_steps=160", "--set",
+                                                                                          "run.project_dir=stopped", *flags))]
+        self.assertLess(first[-1], 0.25 * first[0])
+        self.assertIn("resuming from step 160", self.lockstepd("--set", "run.project_dir=stopped", *flags))
+        whole, resumed = (json.loads((self.plugin / name / "summary.json").read_text()) for name in ("runs/moons", "stopped"))
+        self.assertEqual(resumed["parameters_sha256"], whole["parameters_sha256"])
+        self.assertLess(whole["eval"]["loss"], first[-1])
+        self.assertIn("moons_train_loss_bits", (self.plugin / "stopped/logs/rank0.prom").read_text())
+        export = ("ckpt", "export", "runs/moons/checkpoints", "--format", "onnx", "-o", "moons.onnx")
+        self.assertIn("float32 inputs [batch, 2] -> logits [batch, 1]", self.lockstep(*export))
+        moved = self.lockstep(*export, "--set", "estimator.path=elsewhere.so", expect=66)
+        self.assertIn("elsewhere.so: there is no such file", moved)
+
+    def refuse_other_plugins_on_a_rank(self):
+        """Each rank in a folder of its own, with a plug-in of other bytes."""
+        for rank in (0, 1):
+            folder = self.plugin / f"rank{rank}"
+            folder.mkdir()
+            (folder / "libmoons.so").write_bytes((self.plugin / "libmoons.so").read_bytes() + bytes(rank))
+        there = ("sh", "-c", 'cd rank$OMPI_COMM_WORLD_RANK && exec "$@"', "sh", "lockstepd")
+        output = self.lockstepd("--estimator=libmoons.so", program=there, config="../run.yaml", expect=76)
+        self.assertRegex(output, r"settings differ between ranks:\n +rank 0 has plugin libmoons.so sha256=\w+, rank 1 does not")
+
+    def tell_what_a_plugin_throws(self):
+        """On a rank while it trains: its text, and which plug-in is there; on one rank at the start, all end with its code."""
+        run_file = self.plugin / "throws.yaml"
+        run_file.write_text("run: {name: throws}\ntrain: {max_steps: 1}\nmodel: {type: plugin, path: librows.so, name: line, fails: forward}\n"
+                            "data: {train: {type: digits}, global_batch_size: 64}\n")
+        self.assertRegex(self.lockstepd(config=run_file, expect=70), r"no such place \(it may be a bug of the plug-in librows\.so\)")
+        there = ("sh", "-c", '[ $OMPI_COMM_WORLD_RANK = 0 ] || export LOCKSTEP_TEST_PLUGIN_FAILS=error; exec "$@"', "sh", "lockstepd")
+        self.assertRegex(self.lockstepd(config=run_file, program=there, expect=65), r"rank 1: .*this data is bad \(thrown by plug-in librows\.so")
+
+    def embed_the_plugin(self, program):
+        """A program of one's own that links lockstep::lockstepd opens plug-ins too."""
+        self.lockstepd("--estimator=libmoons.so", "--set", "train.max_steps=1", "--set", "run.project_dir=embedded", program=(program,), ranks=1)
+
+    def check_the_page(self):
+        """docs/plugins.md: its C++ stands in files that were compiled, its run files pass, its commands are real."""
+        page = (SOURCE / "docs/plugins.md").read_text()
+        compiled = [re.sub(r"\s+", " ", (SOURCE / name).read_text())
+                    for name in ("examples/estimator_plugin/moons.cpp", "examples/estimator_plugin/CMakeLists.txt", "tests/daemon/plugins/rows.cpp")]
+        quotes = re.findall(r"^```(?:cpp|cmake)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        self.assertGreaterEqual(len(quotes), 3)
+        for quote in quotes:
+            for part in quote.split("...\n"):
+                part = re.sub(r"\s+", " ", part).strip()
+                self.assertTrue(any(part in text for text in compiled), part)
+        snippets = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        self.assertGreaterEqual(len(snippets), 2)
+        for snippet in snippets:
+            (self.plugin / "snippet.yaml").write_text("run: {name: snippet}\ntrain: {max_steps: 1}\n" + snippet)
+            self.lockstep("check", "snippet.yaml")
 
     def test_installed_programs_run(self):
         for program in ("lockstepd", "lockstep"):

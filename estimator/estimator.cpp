@@ -1,0 +1,142 @@
+#include "estimator/estimator.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/yaml/path_beside.h"
+#include "estimator/open_plugin.h"
+#include "estimator/user_code.h"
+
+namespace lockstep {
+
+std::unique_ptr<data::Dataset> EstimatorSpec::input(data::DatasetUse use,
+                                                    const data::DatasetInputs& /*inputs*/) {
+  const char* key = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
+  throw Error(
+      ExitCode::kConfig, "estimator",
+      fmt::format("{}: {{type: estimator}} asks the estimator for data, and it brings none: "
+                  "name another type, or write its input()",
+                  key));
+}
+
+namespace estimator {
+namespace {
+
+constexpr const char* kSection = "estimator";
+
+/// The estimators that may be named: those of the plug-in, or all.
+std::vector<std::string> choices_of(const std::string& path, const ConfigReader& in) {
+  if (path.empty()) return estimator_types().names();
+  const std::string file = path_beside(in.document(), path).string();
+  const Plugin& plugin = open_plugin(file);
+  if (plugin.estimators.empty())
+    throw Error(ExitCode::kConfig, kSection,
+                fmt::format("{}: this plug-in brings no estimator: its source needs "
+                            "LOCKSTEP_ESTIMATOR(...); a network of a plug-in is named by model: "
+                            "{{type: plugin, path: ..., name: ...}}",
+                            file));
+  return plugin.estimators;
+}
+
+/// The row's name; empty after a fault.
+std::string read_name(ConfigReader* in, const std::vector<std::string>& choices) {
+  std::string name = choices.size() == 1 ? choices.front() : "";
+  const char* help = "which of the plug-in's estimators; default its only one";
+  if (choices.empty())
+    in->read("name", &name, help);
+  else
+    in->read_choice("name", &name, choices, help);
+  if (in->lists_fields()) return name;
+  if (choices.empty())
+    in->fault("name", "there is no estimator: name a plug-in with 'estimator.path'");
+  else if (name.empty())
+    in->fault("name", fmt::format("'estimator.name' must say which: {}", fmt::join(choices, ", ")));
+  return choices.empty() ? "" : name;
+}
+
+}  // namespace
+
+NamedTable<EstimatorType>& estimator_types() {
+  static NamedTable<EstimatorType> types("estimator.name");
+  return types;
+}
+
+Estimator Estimator::read(ConfigReader* in) {
+  Estimator estimator;
+  const bool is_named = in->has(kSection);
+  ConfigReader section = in->section(kSection);
+  if (!is_named && !in->lists_fields()) return estimator;
+  std::string path;
+  section.read("path", &path,
+               "the plug-in that brings what is trained, a shared object (docs/plugins.md); also "
+               "looked for beside the run file");
+  const std::vector<std::string> choices = choices_of(path, section);
+  const EstimatorType* type = estimator_types().find(read_name(&section, choices));
+  if (type == nullptr) return estimator;  // no flags are known: no word on them
+  estimator.name_ = type->name;
+  estimator.where_ = fmt::format("estimator {}{}", type->name, path.empty() ? "" : " of " + path);
+  run_user_code(estimator.where_, [&] {
+    estimator.spec_ = type->value();
+    estimator.spec_->read_flags(&section);
+  });
+  section.done();
+  if (!in->lists_fields()) estimator.add_rows();
+  return estimator;
+}
+
+void Estimator::add_rows() {
+  run_user_code(where_, [&] {
+    if (const std::optional<train::LossType> loss = spec_->loss()) {
+      loss_ = loss->name;
+      if (train::loss_types().find(loss_) == nullptr) train::loss_types().add(*loss);
+    }
+    for (metrics::StepMetric& metric : spec_->metrics())
+      if (metrics::step_metrics().find(metric.name) == nullptr)
+        metrics::step_metrics().add(std::move(metric));
+    hooks_ = spec_->hooks();
+  });
+}
+
+model::ModelOptions Estimator::read_model(ConfigReader* in) const {
+  if (!is_there() || in->lists_fields()) return model::read_model_options(in->section("model"));
+  if (in->has("model"))
+    in->fault("model",
+              fmt::format("{} brings the network: take out 'model' or 'estimator'", where_));
+  (void)in->take("model");
+  return {name_, [spec = spec_, where = where_](const model::ModelInputs& data) {
+            return run_user_code(where, [&] {
+              std::unique_ptr<model::Model> model = spec->model(data);
+              if (model == nullptr)
+                throw Error(ExitCode::kConfig, kSection, "model() gave no network");
+              return model;
+            });
+          }};
+}
+
+data::MakeDataset Estimator::make_input(data::DatasetUse use) const {
+  return [spec = spec_, where = where_, use](const data::DatasetInputs& inputs) {
+    return run_user_code(where, [&] {
+      std::unique_ptr<data::Dataset> dataset = spec->input(use, inputs);
+      if (dataset == nullptr) throw Error(ExitCode::kConfig, kSection, "input() gave no data set");
+      return dataset;
+    });
+  };
+}
+
+void Estimator::put_into(data::DataOptions* data) const {
+  if (!is_there()) return;
+  if (data->train.type == kSection) data->train.make = make_input(data::DatasetUse::kTraining);
+  if (data->eval && data->eval->type == kSection)
+    data->eval->make = make_input(data::DatasetUse::kEvaluation);
+}
+
+void Estimator::put_into(train::TrainOptions* train) const {
+  if (!loss_.empty() && train->loss == "auto") train->loss = loss_;
+}
+
+void Estimator::put_into(std::vector<train::MakeCallback>* callbacks) const {
+  callbacks->insert(callbacks->end(), hooks_.begin(), hooks_.end());
+}
+
+}  // namespace estimator
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+#include "estimator/open_plugin.h"
+
+#include <deque>
+#include <filesystem>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files/files.h"
+#include "estimator/plugin.h"
+#include "estimator/user_code.h"
+
+namespace lockstep::estimator {
+namespace {
+
+constexpr size_t kMaxShownBytes = 200;
+
+struct Opened {
+  std::deque<Plugin> all;  // rows stay where they are
+  std::vector<const Plugin*> list;
+};
+Opened& opened() {
+  static Opened one;
+  return one;
+}
+
+Error refusal(const std::string& path, const std::string& why) {
+  return {ExitCode::kConfig, "plugin", path + ": " + why};
+}
+
+std::string dl_error() {
+  const char* text = dlerror();
+  return text == nullptr ? "unknown reason" : text;
+}
+
+/// What the file was made for; nothing of it runs. Empty: it has no stamp.
+std::string stamp_in(const std::string& bytes) {
+  const size_t mark = bytes.find(LOCKSTEP_PLUGIN_MARK);
+  if (mark == std::string::npos) return "";
+  const std::string stamp =
+      bytes.c_str() + mark + std::string_view(LOCKSTEP_PLUGIN_MARK).size();  // to its zero
+  return stamp.substr(0, kMaxShownBytes);
+}
+
+void require_fit(const std::string& path, const std::string& stamp) {
+  if (stamp.empty())
+    throw refusal(path,
+                  "this file is no plug-in of Lockstep: its source needs LOCKSTEP_ESTIMATOR(...) "
+                  "or LOCKSTEP_PLUGIN(...) of estimator/plugin.h");
+  if (stamp != LOCKSTEP_PLUGIN_STAMP)
+    throw refusal(path, fmt::format("was built for {}; this program is {}: build it again, against "
+                                    "this one's headers",
+                                    stamp, LOCKSTEP_PLUGIN_STAMP));
+}
+
+/// Its symbols are looked for in the program first (docs/decisions/0027).
+void add_rows_of(const std::string& path) {
+  const std::string file = std::filesystem::absolute(path).string();
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) throw refusal(path, "cannot be opened: " + dl_error());
+  using AddRows = void (*)();
+  const auto add_rows = reinterpret_cast<AddRows>(dlsym(library, "lockstep_plugin_add_rows"));
+  if (add_rows == nullptr) throw refusal(path, "has no entry: " + dl_error());
+  run_user_code("plug-in " + path, add_rows);
+}
+
+}  // namespace
+
+const Plugin& open_plugin(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored))
+    throw Error(ExitCode::kInputMissing, "plugin",
+                fmt::format("{}: there is no such file, which the run file or the command line "
+                            "names as a plug-in",
+                            path));
+  const std::string bytes = files::read(path);
+  const std::string sha256 = sha256_hex(bytes);
+  for (const Plugin* known : opened().list)
+    if (known->sha256 == sha256) return *known;
+  require_fit(path, stamp_in(bytes));
+  const size_t num_before = estimator_types().names().size();
+  add_rows_of(path);
+  const std::vector<std::string> names = estimator_types().names();
+  Opened& all = opened();
+  all.all.push_back(
+      {path, sha256, {names.begin() + static_cast<std::ptrdiff_t>(num_before), names.end()}});
+  all.list.push_back(&all.all.back());
+  return all.all.back();
+}
+
+const std::vector<const Plugin*>& opened_plugins() { return opened().list; }
+
+}  // namespace lockstep::estimator

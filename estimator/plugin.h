@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+
+#include <torch/version.h>
+
+#include "estimator/estimator_spec.h"
+
+/// What makes a shared object a plug-in: one of the two macros below, once, outside of namespaces.
+///
+///   LOCKSTEP_ESTIMATOR(Moons)         the class Moons, derived from EstimatorSpec, is estimator
+///                                     `Moons` of the run file
+///   LOCKSTEP_PLUGIN(add_rows)         void add_rows() adds rows to the program's tables:
+///                                     model::model_types(), data::dataset_types(),
+///                                     recal::modifier_kinds(), metrics::step_metrics(),
+///                                     train::callback_types(), train::loss_types(),
+///                                     estimator::estimator_types()
+///
+/// Build it with the CMake target lockstep::plugin, which is headers only: functions and tables of
+/// Lockstep are those of the program that opens the file. It is opened once a process, when the run
+/// file is read, and stays. add_rows() is called then, by the main thread; what it throws ends the
+/// run with the exit code of an Error, else 78.
+
+#ifndef LOCKSTEP_VERSION
+#error \
+    "LOCKSTEP_VERSION is not defined: target_link_libraries(<your target> PRIVATE lockstep::plugin)"
+#endif
+
+#define LOCKSTEP_TEXT_OF_VALUE(value) #value
+#define LOCKSTEP_TEXT_OF(macro) LOCKSTEP_TEXT_OF_VALUE(macro)
+
+/// What a plug-in and the program that opens it must have in common.
+#define LOCKSTEP_PLUGIN_STAMP                                                             \
+  "Lockstep " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION ", C++ ABI " LOCKSTEP_TEXT_OF( \
+      __GXX_ABI_VERSION) " with C++11 strings " LOCKSTEP_TEXT_OF(_GLIBCXX_USE_CXX11_ABI)
+
+/// Stands before the stamp in the file, so that it is read before any of the file's code runs.
+#define LOCKSTEP_PLUGIN_MARK "@(#)lockstep plug-in for: "
+
+#define LOCKSTEP_PLUGIN(add_rows)                                                        \
+  extern "C" {                                                                           \
+  extern __attribute__((visibility("default"))) const char lockstep_plugin_stamp[];      \
+  const char lockstep_plugin_stamp[] = LOCKSTEP_PLUGIN_MARK LOCKSTEP_PLUGIN_STAMP;       \
+  __attribute__((visibility("default"))) void lockstep_plugin_add_rows() { add_rows(); } \
+  }
+
+#define LOCKSTEP_ESTIMATOR(Class)                                             \
+  static void lockstep_add_estimator() {                                      \
+    ::lockstep::estimator::estimator_types().add(                             \
+        {.name = #Class, .value = [] { return std::make_unique<Class>(); }}); \
+  }                                                                           \
+  LOCKSTEP_PLUGIN(lockstep_add_estimator)
