@@ -93,6 +93,9 @@ void Estimator::add_rows() {
     for (metrics::StepMetric& metric : spec_->metrics())
       if (metrics::step_metrics().find(metric.name) == nullptr)
         metrics::step_metrics().add(std::move(metric));
+    for (train::EvalMetricType& metric : spec_->eval_metrics())
+      if (train::eval_metric_types().find(metric.name) == nullptr)
+        train::eval_metric_types().add(std::move(metric));
     hooks_ = spec_->hooks();
   });
 }

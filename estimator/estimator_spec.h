@@ -12,6 +12,7 @@
 #include "metrics/step_metrics.h"
 #include "model/networks/model_table.h"
 #include "train/callback.h"
+#include "train/evaluation/eval_metric.h"
 #include "train/step/loss.h"
 
 namespace lockstep {
@@ -20,8 +21,9 @@ namespace lockstep {
 /// does not bring is the run file's. Only model() must be there.
 ///
 /// Each rank has one object. Calls, by the main thread, the same on all ranks: read_flags(); then
-/// loss(), metrics() and hooks() once each; then input() and model(). It lives to the end of the
-/// run. What a method throws ends the run on all ranks: an Error with its exit code, else 78.
+/// loss(), metrics(), eval_metrics() and hooks() once each; then input() and model(). It lives to
+/// the end of the run. What a method throws ends the run on all ranks: an Error with its exit code,
+/// else 78.
 class EstimatorSpec {
  public:
   EstimatorSpec() = default;
@@ -53,6 +55,9 @@ class EstimatorSpec {
 
   /// Series for the metrics page, from the numbers of each step.
   virtual std::vector<metrics::StepMetric> metrics() { return {}; }
+
+  /// Metrics of evaluations, which eval.metrics of the run file may then name.
+  virtual std::vector<train::EvalMetricType> eval_metrics() { return {}; }
 
   /// Code around steps and evaluations; each makes one callback when the run begins.
   virtual std::vector<train::MakeCallback> hooks() { return {}; }

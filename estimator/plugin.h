@@ -14,6 +14,7 @@
 ///                                     model::model_types(), data::dataset_types(),
 ///                                     recal::modifier_kinds(), metrics::step_metrics(),
 ///                                     train::callback_types(), train::loss_types(),
+///                                     train::eval_metric_types(),
 ///                                     estimator::estimator_types()
 ///
 /// Build it with the CMake target lockstep::plugin, which is headers only: functions and tables of

@@ -82,6 +82,11 @@ class Full final : public Bare {
              .help = "Steps.",
              .value = [](const lockstep::metrics::StepSample&) { return 1.0; }}};
   }
+  std::vector<lockstep::train::EvalMetricType> eval_metrics() override {
+    return {{"plugin_score", [](ConfigReader*) -> lockstep::train::MakeEvalMetric {
+               return [](const lockstep::data::SampleSpec&) { return nullptr; };
+             }}};
+  }
   std::vector<lockstep::train::MakeCallback> hooks() override {
     return {[] { return std::make_unique<lockstep::train::Callback>(); }};
   }
