@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 
+#include "base/error.h"
 #include "data/sampler.h"
 #include "train/step/loss.h"
 
@@ -35,7 +36,7 @@ EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& 
   const Evaluating evaluating(model);
   const data::Shard mine =
       data::shard_of(dataset.num_samples(), control.rank(), control.world_size());
-  double loss_sum = 0, correct = 0;
+  double loss_sum = 0, correct = 0, num_seen = 0;  // damaged samples are left out
   const bool has_accuracy =
       !loss.is_own() && dataset.spec().target_kind != data::TargetKind::kValues;
   for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
@@ -43,6 +44,8 @@ EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& 
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
     std::iota(indices.begin(), indices.end(), begin);
     const data::Samples samples = dataset.get(indices, /*epoch=*/0);
+    if (samples.targets_BY.size(0) == 0) continue;
+    num_seen += static_cast<double>(samples.targets_BY.size(0));
     const at::Device device = model.params().at(0).tensor.device();
     const at::Tensor targets_BY = samples.targets_BY.to(device);
     const at::Tensor inputs_BX = samples.inputs_BX.to(device);
@@ -56,12 +59,14 @@ EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& 
     }
     if (on_batch) on_batch();
   }
-  at::Tensor sums_2 = at::tensor({loss_sum, correct}, at::kDouble);
-  control.all_reduce(sums_2, dist::ReduceOp::kSum)->wait();
-  const auto num_samples = static_cast<double>(dataset.num_samples());
-  EvalResult result{.loss = sums_2[0].item<double>() / num_samples,
-                    .num_samples = dataset.num_samples()};
-  if (has_accuracy) result.accuracy = sums_2[1].item<double>() / num_samples;
+  at::Tensor sums_3 = at::tensor({loss_sum, correct, num_seen}, at::kDouble);
+  control.all_reduce(sums_3, dist::ReduceOp::kSum)->wait();
+  const auto num_samples = sums_3[2].item<double>();
+  if (num_samples == 0)
+    throw Error(ExitCode::kBadData, "eval", "every sample of data.eval is damaged").everywhere();
+  EvalResult result{.loss = sums_3[0].item<double>() / num_samples,
+                    .num_samples = static_cast<int64_t>(num_samples)};
+  if (has_accuracy) result.accuracy = sums_3[1].item<double>() / num_samples;
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include "model/networks/model_table.h"
 #include "python/add_types.h"
 #include "recal/recipe/recal_options.h"
+#include "remote/add_stores.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -24,6 +25,7 @@ void read_version(ConfigReader* in) {
 
 RunConfig read_sections(ConfigReader* in) {
   python::add_types();
+  remote::add_stores();
   RunConfig config;
   read_version(in);
   in->require("run");
