@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "daemon/run/find_data.h"
 #include "daemon/run/training_context.h"
 #include "dist/self_communicator.h"
 #include "recal/plan/timeline_views.h"
@@ -45,8 +46,9 @@ std::unique_ptr<Checked> check_all(const std::string& config_file,
   checked->config = load_run_config(config_file, overrides, &faults);
   faults.throw_if_any("config");
   take_expected_world(&checked->config);
+  const FoundData found = find_data(checked->config.data, checked->alone);
   checked->context = std::make_unique<TrainingContext>(checked->config, checked->alone,
-                                                       checked->alone, checked->alone);
+                                                       checked->alone, checked->alone, found);
   return checked;
 }
 

@@ -2,6 +2,8 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include "data/datasets/skipping_dataset.h"
+
 namespace lockstep::data {
 
 DataOptions read_data_options(ConfigReader in) {
@@ -23,11 +25,33 @@ DataOptions read_data_options(ConfigReader in) {
           "and 0 where samples lie ready in memory");
   in.read("prefetch_batches", &options.prefetch_batches, between(1, 1e4),
           "batches that wait ready at most");
+  std::string on_error = "fail";
+  in.read_choice("on_error", &on_error, {"fail", "skip"},
+                 "a damaged sample ends the run, or the next sound one takes its place");
+  options.skips_damaged = on_error == "skip";
+  in.read("max_skipped", &options.max_skipped, between(0, 1e12),
+          "on_error: skip: damaged samples of an epoch; with more the run ends");
+  in.read("remote_cache_bytes", &options.remote.cache_bytes, between(1 << 23, 1e15),
+          "bytes of s3:// and gs:// files that a rank keeps in memory");
+  in.read("remote_timeout_s", &options.remote.timeout_s, between(0.1, 1e5),
+          "how long a request to a store is tried");
   if (in.has("global_batch_size") == in.has("batch_size_per_rank"))
     in.fault("global_batch_size",
              "give exactly one of data.global_batch_size and data.batch_size_per_rank");
   in.done();
   return options;
+}
+
+std::unique_ptr<Dataset> DataOptions::open_train(const DatasetInputs& inputs) const {
+  std::unique_ptr<Dataset> set = train.make(inputs);
+  if (!skips_damaged) return set;
+  return std::make_unique<SkippingDataset>(std::move(set), InsteadOfDamaged::kNextSample);
+}
+
+std::unique_ptr<Dataset> DataOptions::open_eval(const DatasetInputs& inputs) const {
+  std::unique_ptr<Dataset> set = eval->make(inputs);
+  if (!skips_damaged) return set;
+  return std::make_unique<SkippingDataset>(std::move(set), InsteadOfDamaged::kNothing);
 }
 
 }  // namespace lockstep::data

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/files/file_store.h"
 #include "data/datasets/dataset_table.h"
 #include "data/loader.h"
 
@@ -17,6 +18,9 @@ struct DataOptions {
   bool drop_last = false;
   std::optional<int64_t> loader_threads;  ///< absent: 1 where the data set gains by it
   int64_t prefetch_batches = 2;
+  bool skips_damaged = false;  ///< on_error: skip
+  int64_t max_skipped = 100;   ///< damaged samples of an epoch
+  files::StoreLimits remote;
 
   /// Of a loader that reads this data set.
   LoaderOptions loader(const Dataset& dataset) const {
@@ -24,6 +28,10 @@ struct DataOptions {
     return {.num_threads = dataset.reads_in_threads() ? threads : 0,
             .prefetch_batches = prefetch_batches};
   }
+
+  /// Opens `train`, or `eval`, which must be there. Throws as MakeDataset.
+  std::unique_ptr<Dataset> open_train(const DatasetInputs& inputs) const;
+  std::unique_ptr<Dataset> open_eval(const DatasetInputs& inputs) const;
 
   int64_t global_batch(int world_size) const {
     return global_batch_size ? *global_batch_size : *batch_size_per_rank * world_size;

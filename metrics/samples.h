@@ -50,9 +50,10 @@ struct PhaseSeconds {
 
 /// One optimizer update, seen from one rank. Seconds are of a steady clock.
 struct StepSample {
-  int64_t step = 0;         ///< updates done, this one included
-  double epoch = 0;         ///< 2.5 = half of the third epoch is done
-  int64_t num_samples = 0;  ///< trained on by this rank in this step
+  int64_t step = 0;                 ///< updates done, this one included
+  double epoch = 0;                 ///< 2.5 = half of the third epoch is done
+  int64_t num_samples = 0;          ///< trained on by this rank in this step
+  int64_t num_skipped_samples = 0;  ///< damaged, of this rank: others took their places
   double duration_s = 0;
   PhaseSeconds phases;
   int64_t bytes_reduced = 0;          ///< payload this rank handed to all-reduce

@@ -35,6 +35,8 @@ NamedTable<StepMetric> own_metrics() {
            [](const S&) { return 1; }});
   all.add(row<&S::num_samples>("lockstep_samples_total", counter, rank,
                                "Samples this rank trained on."));
+  all.add(row<&S::num_skipped_samples>("lockstep_skipped_samples_total", counter, rank,
+                                       "Damaged samples of this rank that were skipped."));
   all.add({"lockstep_last_step_timestamp_seconds",
            "When the last step ended, in seconds since 1970.", gauge, rank,
            [](const S&) { return unix_time_s(); }});

@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
+#include "base/error.h"
 #include "data/sampler.h"
 
 namespace lockstep::train {
@@ -35,7 +36,7 @@ struct Sums {
 
   void add_over_ranks(dist::Communicator& control) {
     std::vector<at::Tensor> parts = of_metrics;
-    parts.push_back(own_2);
+    parts.push_back(own_3);
     at::Tensor all = at::cat(parts);
     control.all_reduce(all, dist::ReduceOp::kSum)->wait();
     int64_t begin = 0;
@@ -43,10 +44,10 @@ struct Sums {
       sums = all.narrow(0, begin, sums.numel());
       begin += sums.numel();
     }
-    own_2 = all.narrow(0, begin, 2);
+    own_3 = all.narrow(0, begin, 3);
   }
 
-  at::Tensor own_2 = at::zeros({2}, at::kDouble);  ///< loss, samples that are right
+  at::Tensor own_3 = at::zeros({3}, at::kDouble);  ///< loss, samples that are right, samples
   std::vector<at::Tensor> of_metrics;
 };
 
@@ -59,12 +60,13 @@ void add_batch(const data::Samples& samples, model::Model& model, const Loss& lo
   at::Tensor outputs_BO;
   if (!loss.is_own() || !metrics.empty()) outputs_BO = model.forward(inputs_BX).to(at::kFloat);
   if (loss.is_own()) {
-    sums->own_2[0] += model.own_loss(inputs_BX, targets_BY).item<double>() *
+    sums->own_3[0] += model.own_loss(inputs_BX, targets_BY).item<double>() *
                       static_cast<double>(inputs_BX.size(0));
   } else {
-    sums->own_2[0] += loss.sum(outputs_BO, targets_BY).item<double>();
-    sums->own_2[1] += loss.num_correct(outputs_BO, targets_BY).value_or(0);
+    sums->own_3[0] += loss.sum(outputs_BO, targets_BY).item<double>();
+    sums->own_3[1] += loss.num_correct(outputs_BO, targets_BY).value_or(0);
   }
+  sums->own_3[2] += samples.targets_BY.size(0);  // damaged ones are left out
   for (size_t i = 0; i < metrics.size(); ++i)
     sums->of_metrics[i] += metrics[i]->sums(outputs_BO, targets_BY).cpu();
 }
@@ -84,15 +86,18 @@ EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& 
     std::vector<int64_t> indices(
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
     std::iota(indices.begin(), indices.end(), begin);
-    add_batch(dataset.get(indices, /*epoch=*/0), model, loss, metrics, &sums);
+    const data::Samples samples = dataset.get(indices, /*epoch=*/0);
+    if (samples.targets_BY.size(0) > 0) add_batch(samples, model, loss, metrics, &sums);
     if (on_batch) on_batch();
   }
   sums.add_over_ranks(control);
-  const auto num_samples = static_cast<double>(dataset.num_samples());
-  EvalResult result{.loss = sums.own_2[0].item<double>() / num_samples,
-                    .num_samples = dataset.num_samples()};
+  const auto num_samples = sums.own_3[2].item<double>();
+  if (num_samples == 0)
+    throw Error(ExitCode::kBadData, "eval", "every sample of data.eval is damaged").everywhere();
+  EvalResult result{.loss = sums.own_3[0].item<double>() / num_samples,
+                    .num_samples = static_cast<int64_t>(num_samples)};
   if (!loss.is_own() && dataset.spec().target_kind != data::TargetKind::kValues)
-    result.accuracy = sums.own_2[1].item<double>() / num_samples;
+    result.accuracy = sums.own_3[1].item<double>() / num_samples;
   for (size_t i = 0; i < metrics.size(); ++i)
     for (EvalValue& value : metrics[i]->values(sums.of_metrics[i]))
       result.metrics.push_back(std::move(value));

@@ -16,6 +16,7 @@ metrics::StepSample sample_of(const StepReport& report) {
   return {.step = report.step,
           .epoch = report.epoch,
           .num_samples = report.rank_samples,
+          .num_skipped_samples = report.rank_skipped,
           .duration_s = report.duration_s,
           .phases = report.phases,
           .bytes_reduced = report.totals.bytes_reduced,

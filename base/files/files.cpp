@@ -94,10 +94,19 @@ void Writer::close() {
   if (::close(descriptor) != 0) fail_errno(path_, "close");
 }
 
-Reader::Reader(const std::filesystem::path& path)
-    // O_NONBLOCK: a pipe that nobody writes to must not keep us from refusing it
-    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (descriptor_ < 0) fail_to_open(path);
+Reader::Reader(const std::filesystem::path& path) : path_(path) {
+  if (FileStore* const store = store_of(path)) {
+    remote_ = store->open(path.string());
+    num_bytes_ = remote_->num_bytes();
+  } else {
+    open();
+  }
+}
+
+void Reader::open() {
+  // O_NONBLOCK: a pipe that nobody writes to must not keep us from refusing it
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail_to_open(path_);
   struct stat facts {};
   const int result = ::fstat(descriptor_, &facts);
   if (result == 0 && S_ISREG(facts.st_mode)) {
@@ -107,15 +116,24 @@ Reader::Reader(const std::filesystem::path& path)
   const int number = errno;
   ::close(descriptor_);
   errno = number;
-  if (result != 0) fail_errno(path, "fstat");
-  fail(ExitCode::kInputMissing, path,
+  if (result != 0) fail_errno(path_, "fstat");
+  fail(ExitCode::kInputMissing, path_,
        S_ISDIR(facts.st_mode) ? "is a folder, not a file"
                               : "is no regular file; write what it gives into a file first");
 }
 
-Reader::~Reader() { ::close(descriptor_); }
+Reader::~Reader() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 void Reader::read_at(int64_t offset, std::span<char> bytes) const {
+  if (remote_ != nullptr) {
+    if (offset + static_cast<int64_t>(bytes.size()) > num_bytes_)
+      fail(ExitCode::kIo, path_,
+           "ends at byte " + std::to_string(num_bytes_) + ", before what was asked for");
+    remote_->read_at(offset, bytes);
+    return;
+  }
   while (!bytes.empty()) {
     const ssize_t count = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
     if (count < 0 && errno == EINTR) continue;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files/file_store.h"
 
 /// The one door to files. Every function throws Error: kInputMissing where a file to be read is not
 /// there, is no regular file or may not be read, kIo for read faults, no space and sync faults,
@@ -17,6 +18,13 @@ namespace lockstep::files {
 
 /// What Reader throws, with kInputMissing, where a file is there and this user may not read it.
 class NoPermission : public Error {
+ public:
+  using Error::Error;
+};
+
+/// What reading throws, with kBadData, where a file is not the one any more that it was when it was
+/// opened.
+class FileChanged : public Error {
  public:
   using Error::Error;
 };
@@ -50,7 +58,8 @@ class Writer {
   int64_t num_bytes_ = 0;
 };
 
-/// A regular file read at chosen places. Any thread may read.
+/// A regular file, or one of a store (base/files/file_store.h), read at chosen places. Any thread
+/// may read.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path);
@@ -63,11 +72,14 @@ class Reader {
   /// Size when it was opened.
   int64_t num_bytes() const { return num_bytes_; }
   const std::filesystem::path& path() const { return path_; }
-  /// For the calls of base/files/file_mapping.h.
+  /// For the calls of base/files/file_mapping.h; -1 for a file of a store.
   int descriptor() const { return descriptor_; }
 
  private:
+  void open();
+
   std::filesystem::path path_;
+  std::unique_ptr<RemoteFile> remote_;  ///< null for a file of this host
   int descriptor_ = -1;
   int64_t num_bytes_ = 0;
 };

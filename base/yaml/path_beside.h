@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-/// Where a file is that a YAML file names: as written, which is relative to the working folder, or
-/// beside the YAML file, if it is there alone. As written if it is at neither place, or has no
-/// name.
+/// Where a file is that a YAML file names, or the files of a pattern (`*`, `?`, `[`): as written,
+/// which is relative to the working folder, or beside the YAML file, if they are there alone. As
+/// written if they are at neither place, for no name, and for a path in a store (s3://...).
 std::filesystem::path path_beside(const YamlDocument& document, const std::filesystem::path& named);
 
 }  // namespace lockstep

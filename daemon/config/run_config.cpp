@@ -14,6 +14,7 @@
 #include "estimator/open_plugin.h"
 #include "python/add_types.h"
 #include "recal/recipe/recal_options.h"
+#include "remote/add_stores.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -57,6 +58,7 @@ RunConfig read_sections(ConfigReader* in) {
 }
 
 void add_types() {
+  remote::add_stores();
   python::add_types();
   estimator::add_types();
 }

@@ -8,6 +8,7 @@
 #include "daemon/device/device.h"
 #include "daemon/device/threading.h"
 #include "daemon/run/consistency_checks.h"
+#include "daemon/run/find_data.h"
 #include "daemon/run/resume.h"
 #include "daemon/run/run_directory.h"
 #include "daemon/run/run_summary.h"
@@ -48,6 +49,15 @@ std::unique_ptr<dist::Communicator> make_save_communicator(const RunConfig& conf
   dist::SyncOptions sync = config.sync;
   sync.timeout_s = config.checkpoint.timeout_s;
   return world.make_cpu_communicator(sync);
+}
+
+std::unique_ptr<TrainingContext> make_context(const RunConfig& config, dist::Communicator& control,
+                                              dist::Communicator& gradients,
+                                              dist::Communicator& saves) {
+  const FoundData found = find_data(config.data, control);
+  return dist::on_all_ranks(control, [&] {
+    return std::make_unique<TrainingContext>(config, control, gradients, saves, found);
+  });
 }
 
 void announce(const TrainingContext& context, const dist::ProcessInfo& process,
@@ -137,7 +147,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
                                config.optimizer.clip,
                                &context.loss_scale,
                                [&] { saves.wait_until_staged(); },
-                               config.run.is_elastic()};
+                               config.run.is_elastic(),
+                               config.data.max_skipped};
   train::Trainer trainer(training, config.train);
   train::Callbacks callbacks(config.callbacks);
   callbacks.begin({.rank = world.process.rank,
@@ -182,9 +193,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
-  const auto context = dist::on_all_ranks(control, [&] {
-    return std::make_unique<TrainingContext>(config, control, *gradients, *saves);
-  });
+  const auto context = make_context(config, control, *gradients, *saves);
   (void)dist::on_all_ranks(control, [&] { return context->total_steps(); });
   check_equal_models(*context);
   RunDirectory run_directory(config, world.process, control);

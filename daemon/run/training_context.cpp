@@ -65,9 +65,11 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
   return manager;
 }
 
-std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config) {
+std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config,
+                                              const std::string& found) {
   if (!config.data.eval) return nullptr;
-  std::unique_ptr<data::Dataset> eval = config.data.eval->make({.seed = config.run.seed});
+  std::unique_ptr<data::Dataset> eval =
+      config.data.open_eval({.seed = config.run.seed, .found = found});
   if (eval->spec() != train.spec())
     throw Error(ExitCode::kConfig, "data",
                 fmt::format("data.eval has {}, data.train {}: they must be alike",
@@ -103,11 +105,12 @@ void append(const StateList& part, StateList* all) {
 std::string model_key(const std::string& param_name) { return "model/" + slashed(param_name); }
 
 TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& control_,
-                                 dist::Communicator& data_comm, dist::Communicator& save_comm)
+                                 dist::Communicator& data_comm, dist::Communicator& save_comm,
+                                 const FoundData& found)
     : config(config_),
       control(control_),
-      train_data(config.data.train.make({.seed = config.run.seed})),
-      eval_data(eval_data_like(*train_data, config)),
+      train_data(config.data.open_train({.seed = config.run.seed, .found = found.train})),
+      eval_data(eval_data_like(*train_data, config, found.eval)),
       spec(train_data->spec()),
       sampler(sampler_options(config, *train_data, control.world_size())),
       loader(*train_data, sampler, control.rank(), control.world_size(),

@@ -9,6 +9,7 @@
 #include "checkpoint/save_schedule.h"
 #include "daemon/config/run_config.h"
 #include "daemon/run/checkpoint_metadata.h"
+#include "daemon/run/find_data.h"
 #include "data/loader.h"
 #include "dist/process_info.h"
 #include "dist/reducer/gradient_reducer.h"
@@ -26,10 +27,12 @@ std::string model_key(const std::string& param_name);
 /// gone in reverse. No message is sent while it is built; a fault is this rank's own.
 class TrainingContext {
  public:
-  /// `save_comm` is the saver's alone. The communicators must outlive it. Throws Error (kConfig,
+  /// `save_comm` is the saver's alone. The communicators must outlive it. `found`: what
+  /// find_data() gave; empty, data sets look for their files themselves. Throws Error (kConfig,
   /// kInputMissing, kBadData).
   TrainingContext(const RunConfig& config, dist::Communicator& control,
-                  dist::Communicator& data_comm, dist::Communicator& save_comm);
+                  dist::Communicator& data_comm, dist::Communicator& save_comm,
+                  const FoundData& found = {});
 
   /// What a save holds: model, optimizer, masks, positions, facts of the run. Live memory of this
   /// object, until the next step; of an optimizer that is divided (sync.shard_optimizer) what this

@@ -39,6 +39,8 @@ std::string describe(const SampleSpec& spec);
 struct Samples {
   at::Tensor inputs_BX;   ///< SampleSpec::input_dtype, CPU
   at::Tensor targets_BY;  ///< as SampleSpec::target_kind says, CPU
+  /// Damaged ones among those asked for (data/datasets/skipping_dataset.h).
+  int64_t num_skipped = 0;
 };
 
 /// An indexable set of samples. Same content on every rank; safe to read from several threads

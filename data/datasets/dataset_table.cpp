@@ -18,10 +18,10 @@ NamedTable<DatasetType>& dataset_types() {
 }
 
 DatasetOptions read_dataset_options(ConfigReader in, DatasetUse use) {
-  DatasetOptions options{"digits", {}};
+  DatasetOptions options;
   in.read_choice("type", &options.type, dataset_types().names(), "which data set");
   if (const DatasetType* type = dataset_types().find(options.type))
-    options.make = type->read(&in, use);
+    static_cast<DatasetPlan&>(options) = type->read(&in, use);
   in.done();
   return options;
 }

@@ -3,6 +3,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "base/named_table.h"
 #include "base/yaml/config_reader.h"
@@ -14,16 +16,34 @@ namespace lockstep::data {
 /// What a data set is opened for.
 struct DatasetInputs {
   int64_t seed = 0;  ///< run.seed: of what is random in its samples
+  /// What the plan's `find` gave on rank 0; empty: the data set looks for its files itself.
+  std::string found = {};
 };
 
 /// Opens a data set with the options that were read for it. Throws Error(kInputMissing or kBadData)
 /// if a file is missing or malformed; the text names file and line.
 using MakeDataset = std::function<std::unique_ptr<Dataset>(const DatasetInputs& inputs)>;
 
-/// Section `data.train` or `data.eval` of the run file, read: a data set and its options.
-struct DatasetOptions {
-  std::string type;
+/// Lists what must not be listed once a rank (patterns, folders, stores), as a text for `make`.
+/// Called by rank 0 alone. Throws as MakeDataset does.
+using FindDataset = std::function<std::string()>;
+
+/// What the options of a data set come to.
+struct DatasetPlan {
+  DatasetPlan() = default;
+  /// From any function that MakeDataset can hold: most rows give nothing else.
+  template <typename Make, typename = std::enable_if_t<std::is_convertible_v<Make, MakeDataset>>>
+  // NOLINTNEXTLINE(google-explicit-constructor): a function alone is a plan
+  DatasetPlan(Make make_, FindDataset find_ = {})
+      : make(std::move(make_)), find(std::move(find_)) {}
+
   MakeDataset make;
+  FindDataset find;  ///< empty where there is nothing to list
+};
+
+/// Section `data.train` or `data.eval` of the run file, read: a data set and its options.
+struct DatasetOptions : DatasetPlan {
+  std::string type = "digits";
 };
 
 enum class DatasetUse { kTraining, kEvaluation };
@@ -39,7 +59,7 @@ enum class DatasetUse { kTraining, kEvaluation };
 struct DatasetType {
   std::string name;
   /// Reads the keys of the section that are this data set's, each `help` beginning with its name.
-  std::function<MakeDataset(ConfigReader* in, DatasetUse use)> read;
+  std::function<DatasetPlan(ConfigReader* in, DatasetUse use)> read;
 };
 
 /// The table; Lockstep's own data sets are its first rows.

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/yaml/path_beside.h"
+
 namespace lockstep::data {
 namespace {
 
@@ -17,7 +19,9 @@ class FilesReader {
   FilesOptions read() {
     in_.require("path");
     in_.read("path", &options_.path,
-             "files: a file, a folder, or a pattern such as data/*.tfrecord");
+             "files: a file, a folder, or a pattern such as data/*.tfrecord; here, beside the run "
+             "file, or s3://BUCKET/... or gs://BUCKET/...");
+    options_.path = place_of(options_.path);
     read_places();
     read_shapes();
     if (is({"tokens"})) read_tokens();
@@ -36,10 +40,15 @@ class FilesReader {
            std::find(formats.begin(), formats.end(), options_.format) != formats.end();
   }
 
+  std::string place_of(const std::string& path) const {
+    return path_beside(in_.document(), path).string();
+  }
+
   void read_places() {
     if (is({"idx", "npy", "safetensors"}))
       in_.read("targets", &options_.targets,
                "idx, npy: the file of labels or targets; safetensors: their tensor");
+    options_.targets_file = place_of(options_.targets);
     if (is({"safetensors"}))
       in_.read("inputs", &options_.inputs, "safetensors: the tensor of inputs");
     if (is({"image_csv"})) {

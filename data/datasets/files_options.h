@@ -13,6 +13,7 @@ struct FilesOptions {
   std::string format;  ///< a row's name; files: found by what the files hold
   std::string path;    ///< a file, a folder or a pattern
   std::string inputs, targets;
+  std::string targets_file;  ///< where `targets` is, if it names a file
   CsvOptions csv;
   TfRecordOptions tfrecord;
   TokenOptions tokens;

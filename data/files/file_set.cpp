@@ -52,13 +52,6 @@ void add_range(const PlacedFiles& all, int64_t begin, int64_t end, Sha256* sum) 
   }
 }
 
-int64_t size_of_file(const std::filesystem::path& path) {
-  std::error_code fault;
-  const auto num_bytes = std::filesystem::file_size(path, fault);
-  if (fault) throw Error(ExitCode::kInputMissing, "data", path.string() + ": " + fault.message());
-  return static_cast<int64_t>(num_bytes);
-}
-
 }  // namespace
 
 FileSet::FileSet(std::vector<std::filesystem::path> paths)
@@ -79,11 +72,17 @@ std::shared_ptr<const files::Reader> FileSet::open(int64_t file) const {
 std::string digest_of_files(const std::vector<std::filesystem::path>& paths) {
   Sha256 sum;
   const std::filesystem::path folder = common_folder(paths);
-  PlacedFiles all{{0}, paths};
+  std::vector<std::filesystem::path> read;
+  PlacedFiles all{{0}, read};
   for (const std::filesystem::path& path : paths) {
-    const int64_t num_bytes = size_of_file(path);
-    sum.add(fmt::format("{}\n{}\n", path.lexically_relative(folder).string(), num_bytes));
-    all.begins.push_back(all.begins.back() + num_bytes);
+    const files::FileFacts facts = files::facts_of(path);
+    sum.add(fmt::format("{}\n{}\n", path.lexically_relative(folder).string(), facts.num_bytes));
+    if (facts.tag.empty()) {
+      read.push_back(path);
+      all.begins.push_back(all.begins.back() + facts.num_bytes);
+    } else {
+      sum.add(facts.tag + "\n");  // instead of the bytes
+    }
   }
   const int64_t total = all.begins.back();
   if (total <= kMaxWholeBytes) {

@@ -36,7 +36,8 @@ class FileSet {
 /// Tells files of different content apart without reading all of a large set: SHA-256, in hex, of
 /// each file's name and size, and of their bytes, put one behind the other, as a whole up to 64
 /// MiB, else of 512 pieces of 64 KiB at equal distances, the first and the last among them. Names
-/// are those below the folder that holds all files, so that a set may be moved.
+/// are those below the folder that holds all files, so that a set may be moved. The tag of a file
+/// in a store stands for its bytes.
 std::string digest_of_files(const std::vector<std::filesystem::path>& paths);
 
 }  // namespace lockstep::data

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/nearest_word.h"
+#include "data/files/remote_tree.h"
 
 namespace lockstep::data {
 namespace {
@@ -18,17 +19,18 @@ struct GlobResult {
 };
 
 [[noreturn]] void say_nothing_matches(const std::string& path) {
-  const std::filesystem::path asked(path);
-  const std::filesystem::path folder = asked.has_parent_path() ? asked.parent_path() : ".";
-  std::string hint = did_you_mean(asked.filename().string(), files::list(folder));
-  if (!std::filesystem::exists(folder) && path.find_first_of("*?[") == std::string::npos)
-    hint = " (nor is its folder)";
+  std::string hint;
+  if (!files::is_remote(path)) {
+    const std::filesystem::path asked(path);
+    const std::filesystem::path folder = asked.has_parent_path() ? asked.parent_path() : ".";
+    hint = did_you_mean(asked.filename().string(), files::list(folder));
+    if (!std::filesystem::exists(folder) && path.find_first_of("*?[") == std::string::npos)
+      hint = " (nor is its folder)";
+  }
   throw Error(ExitCode::kInputMissing, "data", path + ": no such file" + hint);
 }
 
-}  // namespace
-
-std::vector<std::filesystem::path> expand_files(const std::string& path) {
+std::vector<std::filesystem::path> expand_here(const std::string& path) {
   std::vector<std::filesystem::path> all;
   if (std::filesystem::is_directory(path)) {
     for (const std::string& name : files::list(path))
@@ -44,8 +46,70 @@ std::vector<std::filesystem::path> expand_files(const std::string& path) {
       if (!std::filesystem::is_directory(result.found.gl_pathv[i]))
         all.emplace_back(result.found.gl_pathv[i]);
   }
+  return all;
+}
+
+/// Whether a link leads to a folder that it lies in.
+bool goes_round(const std::filesystem::path& link) {
+  std::error_code fault;
+  const auto target = std::filesystem::canonical(link, fault);
+  const auto folder = std::filesystem::canonical(link.parent_path(), fault);
+  return std::mismatch(target.begin(), target.end(), folder.begin(), folder.end()).first ==
+         target.end();
+}
+
+std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder,
+                                               TakesFile takes) {
+  std::vector<std::filesystem::path> all;
+  std::error_code fault;
+  using std::filesystem::directory_options;
+  std::filesystem::recursive_directory_iterator entry(
+      folder, directory_options::follow_directory_symlink, fault);
+  for (; !fault && entry != std::filesystem::recursive_directory_iterator();
+       entry.increment(fault)) {
+    if (takes(entry->path()) && !entry->is_directory(fault)) all.push_back(entry->path());
+    if (entry->is_symlink(fault) && goes_round(entry->path())) entry.disable_recursion_pending();
+  }
+  if (fault)
+    throw Error(ExitCode::kIo, "data", folder.string() + ": cannot be listed: " + fault.message());
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> expand_files(const std::string& path) {
+  std::vector<std::filesystem::path> all =
+      files::is_remote(path) ? expand_remote(path) : expand_here(path);
   if (all.empty()) say_nothing_matches(path);
   std::sort(all.begin(), all.end());
+  return all;
+}
+
+bool is_folder(const std::string& path) {
+  return files::is_remote(path) ? is_remote_folder(path) : std::filesystem::is_directory(path);
+}
+
+bool holds_folders(const std::string& path) {
+  if (files::is_remote(path)) return remote_holds_folders(path);
+  const std::vector<std::string> names = files::list(path);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return !name.starts_with(".") &&
+           std::filesystem::is_directory(std::filesystem::path(path) / name);
+  });
+}
+
+std::vector<Subfolder> files_by_folder(const std::string& folder, TakesFile takes) {
+  std::vector<Subfolder> all;
+  if (files::is_remote(folder)) {
+    all = remote_files_by_folder(folder, takes);
+  } else {
+    for (const std::string& name : files::list(folder)) {
+      const std::filesystem::path path = std::filesystem::path(folder) / name;
+      if (!name.starts_with(".") && std::filesystem::is_directory(path))
+        all.push_back({name, files_below(path, takes)});
+    }
+  }
+  for (Subfolder& one : all) std::sort(one.files.begin(), one.files.end());
   return all;
 }
 

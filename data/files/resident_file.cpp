@@ -11,7 +11,7 @@ constexpr int64_t kMaxExpectedBytes = 4096, kCacheLine = 64;
 }  // namespace
 
 ResidentFile::ResidentFile(const std::filesystem::path& path) : reader_(path) {
-  if (reader_.num_bytes() > kMaxResidentBytes) return;
+  if (reader_.num_bytes() > kMaxResidentBytes || files::is_remote(path)) return;
   mapping_ = std::make_unique<files::Mapping>(reader_);
   begin_ = mapping_->fetch(0, reader_.num_bytes());
 }

@@ -11,8 +11,8 @@
 namespace lockstep::data {
 
 /// A file that is read at chosen places, by any thread. One of at most 512 MiB is mapped and
-/// brought into memory when it is opened, so that its bytes cost nothing more; of a larger one each
-/// range is read when it is asked for.
+/// brought into memory when it is opened, so that its bytes cost nothing more; of a larger one, and
+/// of one in a store, each range is read when it is asked for.
 class ResidentFile {
  public:
   /// Throws Error(kInputMissing) if it is not there.

@@ -12,13 +12,6 @@
 namespace lockstep::data {
 namespace {
 
-bool has_folder(const std::filesystem::path& folder) {
-  const std::vector<std::string> names = files::list(folder);
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return !name.starts_with(".") && std::filesystem::is_directory(folder / name);
-  });
-}
-
 /// A length and its checksum.
 bool begins_with_record(std::string_view bytes) {
   if (bytes.size() < 12) return false;
@@ -69,7 +62,7 @@ std::string format_of_file(const std::filesystem::path& path) {
 }  // namespace
 
 std::string detect_format(const std::string& path) {
-  if (std::filesystem::is_directory(path) && has_folder(path)) return "image_folder";
+  if (holds_folders(path)) return "image_folder";
   return format_of_file(expand_files(path).front());
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "data/files/found_files.h"
 #include "data/sources/source.h"
 
 /// The formats: each function opens files of one. They throw Error(kInputMissing) where a file is
@@ -18,20 +19,25 @@ using Paths = std::vector<std::filesystem::path>;
 /// `labels`: the file whose name has `labels-idx1` for `images-idx3`.
 std::unique_ptr<Source> open_idx(const std::filesystem::path& images,
                                  const std::filesystem::path& labels);
+/// That file. Throws Error(kConfig) for another name.
+std::filesystem::path idx_labels_beside(const std::filesystem::path& images);
 
 /// CIFAR's binary version: 3,073 bytes a record with 10 classes, 3,074 with 100 (the first is the
 /// coarse label).
 std::unique_ptr<Source> open_cifar(const Paths& files, int64_t num_classes);
 
 /// A folder a class, sorted by name: class 0 is the first. JPEG and PNG files anywhere below.
-std::unique_ptr<Source> open_class_folder(const std::filesystem::path& folder);
+FoundFiles find_class_folder(const std::string& folder);
+std::unique_ptr<Source> open_class_folder(const FoundFiles& found);
 
 struct CsvOptions {
   std::string image_column, label_column;  ///< empty: the first and the second
   int64_t num_classes = 0;                 ///< 0: the largest label and one
 };
-/// Lines of an image's path, relative to the CSV's folder, and a class number.
+/// Lines of an image's path, relative to the CSV's folder or in a store, and a class number.
 std::unique_ptr<Source> open_image_csv(const std::filesystem::path& csv, const CsvOptions& options);
+/// The paths of its images in stores, which are known to these from then on if they are there.
+Paths look_at_remote_images(const std::filesystem::path& csv, const CsvOptions& options);
 
 struct TfRecordOptions {
   std::string image_feature = "image/encoded";

@@ -68,8 +68,9 @@ class IdxSource final : public Source {
   int64_t num_records_ = 0, images_begin_ = 0, image_bytes_ = 0;
 };
 
-/// train-images-idx3-ubyte has its labels in train-labels-idx1-ubyte.
-std::filesystem::path labels_beside(const std::filesystem::path& images) {
+}  // namespace
+
+std::filesystem::path idx_labels_beside(const std::filesystem::path& images) {
   std::string name = images.filename().string();
   const auto replace = [&name](std::string_view from, std::string_view to) {
     if (const size_t at = name.rfind(from); at != std::string::npos)
@@ -83,11 +84,9 @@ std::filesystem::path labels_beside(const std::filesystem::path& images) {
   return images.parent_path() / name;
 }
 
-}  // namespace
-
 std::unique_ptr<Source> open_idx(const std::filesystem::path& images,
                                  const std::filesystem::path& labels) {
-  return std::make_unique<IdxSource>(images, labels.empty() ? labels_beside(images) : labels);
+  return std::make_unique<IdxSource>(images, labels.empty() ? idx_labels_beside(images) : labels);
 }
 
 }  // namespace lockstep::data

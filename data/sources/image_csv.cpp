@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/files/files.h"
 #include "base/nearest_word.h"
 #include "base/yaml/config_reader.h"
 #include "data/files/csv_text.h"
@@ -35,6 +36,16 @@ class ImageCsv {
                                         Paths{path_});
   }
 
+  Paths remote_images() {
+    if (rows_.empty()) return {};
+    find_columns();
+    Paths images;
+    for (size_t i = has_header_ ? 1 : 0; i < rows_.size(); ++i)
+      if (image_at_ < rows_[i].fields.size() && files::is_remote(image_of(rows_[i])))
+        images.push_back(image_of(rows_[i]));
+    return images;
+  }
+
  private:
   [[noreturn]] void refuse_row(const CsvRow& row, const std::string& what) const {
     refuse_file(fmt::format("{}:{}", path_.string(), row.line), what);
@@ -62,6 +73,17 @@ class ImageCsv {
     return static_cast<size_t>(found - names.begin());
   }
 
+  std::filesystem::path image_of(const CsvRow& row) const {
+    const std::string& named = row.fields[image_at_];
+    return files::is_remote(named) ? std::filesystem::path(named) : path_.parent_path() / named;
+  }
+
+  static bool is_there(const std::filesystem::path& image) {
+    files::FileStore* const store = files::store_of(image);
+    return store == nullptr ? std::filesystem::exists(image)
+                            : store->look_at(image.string()).has_value();
+  }
+
   void add(const CsvRow& row) {
     const size_t needed = std::max(image_at_, label_at_) + 1;
     if (row.fields.size() < needed)
@@ -73,8 +95,8 @@ class ImageCsv {
       refuse_row(row, fmt::format("label {} is out of range: num_classes is {}", *label,
                                   options_.num_classes));
     labels_.push_back(*label);
-    images_.push_back(path_.parent_path() / row.fields[image_at_]);
-    if (!std::filesystem::exists(images_.back()))
+    images_.push_back(image_of(row));
+    if (!is_there(images_.back()))
       throw Error(ExitCode::kInputMissing, "data",
                   fmt::format("{}:{}: {} is not there; paths are relative to the folder of the CSV "
                               "file",
@@ -90,11 +112,37 @@ class ImageCsv {
   std::vector<int64_t> labels_;
 };
 
+/// What all paths begin with, up to a slash behind the bucket; empty if there is none.
+std::string shared_folder(const Paths& images) {
+  if (images.empty()) return "";
+  std::string shared = images.front().string();
+  for (const std::filesystem::path& image : images) {
+    const std::string& path = image.native();
+    const auto ends = std::mismatch(shared.begin(), shared.end(), path.begin(), path.end());
+    shared.erase(ends.first, shared.end());
+  }
+  shared.resize(shared.rfind('/') + 1);
+  const size_t bucket = shared.find("://");
+  const bool has_bucket =
+      bucket != std::string::npos && shared.find('/', bucket + 3) != std::string::npos;
+  return has_bucket ? shared : "";
+}
+
 }  // namespace
 
 std::unique_ptr<Source> open_image_csv(const std::filesystem::path& csv,
                                        const CsvOptions& options) {
   return ImageCsv(csv, options).open();
+}
+
+Paths look_at_remote_images(const std::filesystem::path& csv, const CsvOptions& options) {
+  Paths images = ImageCsv(csv, options).remote_images();
+  if (const std::string folder = shared_folder(images); !folder.empty())
+    (void)files::store_of(folder)->list(folder);  // one request a thousand, not one each
+  std::erase_if(images, [](const std::filesystem::path& image) {
+    return !files::store_of(image)->look_at(image.string());
+  });
+  return images;
 }
 
 }  // namespace lockstep::data

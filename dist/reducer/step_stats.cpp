@@ -11,6 +11,7 @@ namespace {
 enum : int64_t {
   kLossSum,
   kNumSamples,
+  kNumSkipped,
   kNonFinite,
   kFirstVote,
   kNumShareItems = kFirstVote + kNumVotes
@@ -23,6 +24,7 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   double* items = share_V.mutable_data_ptr<double>();
   items[kLossSum] = share.loss_sum;
   items[kNumSamples] = static_cast<double>(share.num_samples);
+  items[kNumSkipped] = static_cast<double>(share.num_skipped);
   items[kNonFinite] = share.finite && std::isfinite(share.loss_sum) ? 0 : 1;
   for (int i = 0; i < kNumVotes; ++i) items[kFirstVote + i] = (share.votes >> i) & 1U;
   return share_V.to(device);
@@ -33,6 +35,7 @@ GlobalStepStats from_numbers(const at::Tensor& sums_V) {
   const double* items = host_V.const_data_ptr<double>();
   GlobalStepStats totals;
   totals.num_samples = static_cast<int64_t>(items[kNumSamples]);
+  totals.num_skipped = static_cast<int64_t>(items[kNumSkipped]);
   totals.loss_mean = items[kLossSum] / items[kNumSamples];
   totals.num_nonfinite_ranks = static_cast<int64_t>(items[kNonFinite]);
   for (int i = 0; i < kNumVotes; ++i) totals.votes[i] = static_cast<int64_t>(items[kFirstVote + i]);

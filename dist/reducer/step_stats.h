@@ -16,6 +16,7 @@ constexpr int kNumVotes = 8;
 struct LocalStepStats {
   double loss_sum = 0;      ///< over this rank's samples
   int64_t num_samples = 0;  ///< may be 0, but not on all ranks
+  int64_t num_skipped = 0;  ///< damaged samples that others stand for
   bool finite = true;       ///< false: this rank's loss is not finite, and the step must not count
   uint32_t votes = 0;       ///< bits 0 to kNumVotes - 1
   /// What the ranks' sums of gradients are divided by, equal on all ranks; nothing: the samples of
@@ -27,6 +28,7 @@ struct LocalStepStats {
 struct GlobalStepStats {
   double loss_mean = 0;  ///< sum of losses / num_samples
   int64_t num_samples = 0;
+  int64_t num_skipped = 0;
   int64_t num_nonfinite_ranks = 0;  ///< ranks whose own loss was not finite
   bool gradients_finite = true;     ///< all items of the mean gradient
   /// Of the mean gradient over all parameters that are not frozen, if it was asked for; NaN unless

@@ -1,5 +1,7 @@
 """Small files of the formats that data sets have, by hand: no package is needed."""
+import io
 import struct
+import tarfile
 import zlib
 
 
@@ -48,3 +50,36 @@ def npy(kind, shape, data):
 
 def idx(shape, data):
     return struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + data
+
+
+def write_formats(folder, samples, side):
+    """One set of images, of 4 a class, in every format that holds images; by format, the keys of data.train, `path` first."""
+    def write(name, data):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return path
+    images = [png(side, 5 * i) for i in range(samples)]
+    rows = [bytes((x + 5 * i) % 256 for x in range(3 * side)) * side for i in range(samples)]  # [H, W, C]
+    labels = [i // 4 for i in range(samples)]
+    csv, archive = "", io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for i, (image, label) in enumerate(zip(images, labels)):
+            write(f"set/{label}/{i:02}.png", image)
+            csv += f"set/{label}/{i:02}.png,{label}\n"
+            for ending, data in (("png", image), ("cls", b"%d" % label)):
+                facts = tarfile.TarInfo(f"{i:02}.{ending}")
+                facts.size = len(data)
+                tar.addfile(facts, io.BytesIO(data))
+    planes = b"".join(bytes(row[c::3]) for row in rows for c in range(3))
+    write("labels", idx((samples,), bytes(labels)))
+    write("y.npy", npy("|u1", (samples,), bytes(labels)))
+    records = [record(image__encoded=image, image__class__label=label) for image, label in zip(images, labels)]
+    return {
+        "idx": [f"path={write('images', idx((samples, 3, side, side), planes))}"],
+        "folder": [f"path={folder / 'set'}"],
+        "csv": [f"path={write('s.csv', csv.encode())}"],
+        "archive": [f"path={write('s.tar', archive.getvalue())}"],
+        "records": [f"path={write('s.tfrecord', b''.join(records))}"],
+        "npy": [f"path={write('x.npy', npy('|u1', (samples, side, side, 3), b''.join(rows)))}", f"targets={folder / 'y.npy'}", "layout=hwc"],
+    }

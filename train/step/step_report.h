@@ -19,6 +19,7 @@ struct StepReport {
   double sparsity = 0;       ///< zeros among the prunable weights, 0 to 1
   int64_t global_samples = 0;
   int64_t rank_samples = 0;      ///< rank
+  int64_t rank_skipped = 0;      ///< rank: damaged samples, for which others stand
   dist::GatherTotals gathered;   ///< rank: values, where the optimizer is divided
   dist::GlobalStepStats totals;  ///< rank: bytes and seconds of the reduction
   int64_t num_mask_updates = 0;

@@ -46,6 +46,7 @@ StepReport Trainer::step(const Votes& votes) {
   phases.modifier = watch.lap();
   const data::Batch batch = parts_.loader.next();
   report.rank_samples = batch.samples.targets_BY.size(0);
+  report.rank_skipped = batch.samples.num_skipped;
   phases.data = watch.lap();
 
   report.loss_scale = loss_scale();
@@ -55,6 +56,7 @@ StepReport Trainer::step(const Votes& votes) {
   report.totals = reduce_gradients(batch, loss_sum, votes);
   phases.allreduce = watch.lap();
 
+  check_skipped(report.totals.num_skipped);
   check_finite(&report);
   update(&report);
   ++parts_.clock.step;
@@ -80,6 +82,7 @@ dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double
   dist::GlobalStepStats totals =
       parts_.reducer.finish({.loss_sum = loss_sum,
                              .num_samples = batch.samples.targets_BY.size(0),
+                             .num_skipped = batch.samples.num_skipped,
                              .finite = std::isfinite(loss_sum),
                              .votes = bits_of(votes),
                              .gradient_divisor = loss_scale()});
@@ -194,6 +197,17 @@ void Trainer::apply_changes(const recal::Applied& due) {
     parts_.optimizer.set_shards(parts_.reducer.local_shards());
   set_masks(parts_.recipe.masks(), parts_.flat_params.buffers(), parts_.reducer, parts_.optimizer);
   masks_are_handed_ = true;
+}
+
+void Trainer::check_skipped(int64_t num_skipped) {
+  if (parts_.clock.step_in_epoch() == 0) num_skipped_of_epoch_ = 0;
+  num_skipped_of_epoch_ += num_skipped;
+  if (num_skipped_of_epoch_ > parts_.max_skipped_samples)
+    throw Error(ExitCode::kBadData, "data",
+                fmt::format("{} damaged samples in this epoch, up to step {}; at most {} are "
+                            "skipped (data.max_skipped); the log names them: mend the files",
+                            num_skipped_of_epoch_, parts_.clock.step, parts_.max_skipped_samples))
+        .everywhere();
 }
 
 void Trainer::check_finite(StepReport* report) {

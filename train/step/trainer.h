@@ -40,7 +40,8 @@ struct TrainerParts {
   /// Called before weights, moments or masks change: a save may still be reading them. May be
   /// empty.
   std::function<void()> before_changes = {};
-  bool elastic = false;  ///< the same bits on 1, 2, 4 and 8 ranks (train/step/elastic.h)
+  bool elastic = false;             ///< the same bits on 1, 2, 4 and 8 ranks (train/step/elastic.h)
+  int64_t max_skipped_samples = 0;  ///< damaged samples of an epoch, over all ranks
 };
 
 /// The training step. Every rank calls step() the same number of times; one caller at a time.
@@ -56,6 +57,7 @@ class Trainer {
   Trainer(const TrainerParts& parts, const TrainOptions& options);
 
   /// One update. Throws Error(kNonFinite).everywhere() after too many skipped updates in a row,
+  /// Error(kBadData).everywhere() after too many damaged samples,
   /// Error(kDisagree) if new masks differ, Error(kUnavailable) if a peer is gone.
   StepReport step(const Votes& votes);
 
@@ -84,6 +86,8 @@ class Trainer {
   /// Waits for the mean gradients of all ranks, and what came with them.
   dist::GlobalStepStats reduce_gradients(const data::Batch& batch, double loss_sum,
                                          const Votes& votes);
+  /// Throws where an epoch has too many damaged samples.
+  void check_skipped(int64_t num_skipped);
   /// Whether the update counts; throws where too many in a row did not.
   void check_finite(StepReport* report);
   void update(StepReport* report);
@@ -102,6 +106,7 @@ class Trainer {
   std::optional<ShardTree> shard_tree_;  ///< where elastic
   bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
   int64_t num_skipped_in_a_row_ = 0;
+  int64_t num_skipped_of_epoch_ = 0;  ///< damaged samples, since this process trains
 };
 
 }  // namespace lockstep::train

@@ -1,9 +1,11 @@
 // read_samples OUT_FOLDER: for each line of its input opens a data set as the section `data.train`
 // of a run file would (YAML, flow style), and writes its samples of epoch 0 for programs that judge
-// them: inputs.bin, targets.bin (row-major, native), and shape.txt. Answers "done", or the fault.
+// them: inputs.bin, targets.bin (row-major, native), and shape.txt. Answers "done", or exit code
+// and fault. The line `again` reads the set that was opened last once more.
 //
 // read_samples --write-tfrecord FILE: records of our own hand.
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <numeric>
 
@@ -14,6 +16,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "data/datasets/dataset_table.h"
+#include "remote/add_stores.h"
 #include "tests/support/tfrecord_writer.h"
 
 namespace lockstep::data {
@@ -36,26 +39,28 @@ std::unique_ptr<Dataset> open_section(const std::string& section) {
   const DatasetOptions options = read_dataset_options(
       ConfigReader(document.root(), "data.train", document, &faults), DatasetUse::kTraining);
   faults.throw_if_any("config");
-  return options.make({});
+  return options.make({.found = options.find ? options.find() : ""});
 }
 
-void write_samples(const std::string& section, const std::filesystem::path& folder) {
-  const std::unique_ptr<Dataset> set = open_section(section);
+void write_samples(const Dataset* set, const std::filesystem::path& folder) {
   std::vector<int64_t> all(static_cast<size_t>(set->num_samples()));
   std::iota(all.begin(), all.end(), 0);
   const Samples samples = set->get(all, 0);
+  write_file(folder / "digest.txt", set->digest());
   write_tensor(folder / "inputs.bin", samples.inputs_BX);
   write_tensor(folder / "targets.bin", samples.targets_BY);
   write_file(folder / "shape.txt", fmt::format("{}", fmt::join(samples.inputs_BX.sizes(), " ")));
 }
 
 void answer(const std::filesystem::path& folder) {
+  std::unique_ptr<Dataset> set;
   for (std::string section; std::getline(std::cin, section);) {
     try {
-      write_samples(section, folder);
+      if (section != "again") set = open_section(section);
+      write_samples(set.get(), folder);
       fmt::print("done\n");
     } catch (const Error& fault) {
-      fmt::print("{}\n", fault.what());
+      fmt::print("{} {}\n", static_cast<int>(fault.code()), fault.what());
     }
     std::fflush(stdout);
   }
@@ -77,6 +82,11 @@ void write_tfrecord(const std::filesystem::path& path) {
 }  // namespace lockstep::data
 
 int main(int argc, char** argv) {
+  lockstep::remote::add_stores();
+  const char* const cache_bytes = std::getenv("CACHE_BYTES");  // NOLINT(concurrency-mt-unsafe)
+  lockstep::files::set_store_limits(
+      {.cache_bytes = cache_bytes == nullptr ? int64_t{1} << 28 : std::atoll(cache_bytes),
+       .timeout_s = 1});
   if (argc == 3 && std::string_view(argv[1]) == "--write-tfrecord")
     lockstep::data::write_tfrecord(argv[2]);
   else if (argc == 2)

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "data/data_options.h"
+#include "dist/communicator.h"
+
+namespace lockstep::daemon {
+
+/// data::DatasetInputs::found of both data sets.
+struct FoundData {
+  std::string train, eval;
+};
+
+/// What rank 0 finds, on every rank: patterns are expanded, folders and stores listed once, however
+/// many ranks there are. Collective. Throws rank 0's Error on every rank.
+FoundData find_data(const data::DataOptions& options, dist::Communicator& control);
+
+}  // namespace lockstep::daemon

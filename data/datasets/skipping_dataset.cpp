@@ -1,0 +1,80 @@
+#include "data/datasets/skipping_dataset.h"
+
+#include <algorithm>
+
+#include <ATen/ops/cat.h>
+#include <fmt/format.h>
+
+#include "base/files/files.h"
+#include "base/log.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr int64_t kMaxInARow = 1000;
+constexpr size_t kMaxTold = 100;
+
+/// Throws the fault that is being handled on unless the sample is damaged: not where a file is
+/// gone, cannot be read, or is another one now.
+void rethrow_unless_damaged(const Error& fault) {
+  if (fault.code() != ExitCode::kBadData ||
+      dynamic_cast<const files::FileChanged*>(&fault) != nullptr)
+    throw;
+}
+
+Samples joined(const std::vector<Samples>& parts) {
+  std::vector<at::Tensor> inputs, targets;
+  int64_t num_skipped = 0;
+  for (const Samples& part : parts) {
+    inputs.push_back(part.inputs_BX);
+    targets.push_back(part.targets_BY);
+    num_skipped += part.num_skipped;
+  }
+  return {at::cat(inputs), at::cat(targets), num_skipped};
+}
+
+}  // namespace
+
+Samples SkippingDataset::get(std::span<const int64_t> indices_B, int64_t epoch) const {
+  try {
+    return dataset_->get(indices_B, epoch);
+  } catch (const Error& fault) {
+    rethrow_unless_damaged(fault);
+  }
+  std::vector<Samples> parts;
+  for (const int64_t index : indices_B) parts.push_back(sound(index, epoch));
+  return joined(parts);
+}
+
+Samples SkippingDataset::sound(int64_t index, int64_t epoch) const {
+  const int64_t num_tries = std::min(kMaxInARow, num_samples());
+  for (int64_t tried = 0;; ++tried) {
+    const int64_t place = (index + tried) % num_samples();
+    try {
+      Samples one = dataset_->get(std::span(&place, 1), epoch);
+      one.num_skipped = tried > 0 ? 1 : 0;
+      return one;
+    } catch (const Error& fault) {
+      rethrow_unless_damaged(fault);
+      tell(place, fault);
+      if (instead_ == InsteadOfDamaged::kNothing) {
+        Samples none = dataset_->get({}, epoch);
+        none.num_skipped = 1;
+        return none;
+      }
+      if (tried + 1 == num_tries) throw;
+    }
+  }
+}
+
+void SkippingDataset::tell(int64_t index, const Error& fault) const {
+  const std::scoped_lock lock(mutex_);
+  if (told_.size() > kMaxTold || !told_.insert(index).second) return;
+  const std::string text = fault.what();
+  log::warning("data",
+               told_.size() > kMaxTold
+                   ? fmt::format("more than {} damaged samples: no further one is named", kMaxTold)
+                   : "skipped: " + text.substr(std::min(text.find("] "), text.size() - 2) + 2));
+}
+
+}  // namespace lockstep::data

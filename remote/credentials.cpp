@@ -1,0 +1,121 @@
+#include "remote/credentials.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/files/files.h"
+
+namespace lockstep::remote {
+namespace {
+
+using Section = std::map<std::string, std::string>;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets any
+  return value == nullptr ? "" : value;
+}
+
+std::string first_of(std::initializer_list<std::string> texts) {
+  for (const std::string& text : texts)
+    if (!text.empty()) return text;
+  return "";
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+/// Keys of `[name]` in a file of sections; none if there is no such file.
+Section section_of(const std::filesystem::path& file, const std::string& name) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 20;
+  std::error_code ignored;
+  if (file.empty() || !std::filesystem::exists(file, ignored)) return {};
+  const std::string text = files::read(file, kMaxBytes);
+  Section keys;
+  bool is_it = false;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = trimmed(rest.substr(0, rest.find('\n')));
+    rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
+    if (line.starts_with('[')) is_it = trimmed(line.substr(1, line.find(']') - 1)) == name;
+    const size_t equals = line.find('=');
+    if (is_it && equals != std::string_view::npos && !line.starts_with('#'))
+      keys[std::string(trimmed(line.substr(0, equals)))] = trimmed(line.substr(equals + 1));
+  }
+  return keys;
+}
+
+std::filesystem::path file_in_home(const char* named_by, const char* usual) {
+  if (const std::string named = variable(named_by); !named.empty()) return named;
+  const std::string home = variable("HOME");
+  return home.empty() ? std::filesystem::path() : std::filesystem::path(home) / ".aws" / usual;
+}
+
+[[noreturn]] void refuse_access(const std::string& what) {
+  throw Error(ExitCode::kConfig, "remote", what);
+}
+
+/// Of two variables; nothing if neither is set.
+Credentials key_of(const char* id_name, const char* secret_name) {
+  Credentials key{variable(id_name), variable(secret_name), "",
+                  std::string("the environment (") + id_name + ")"};
+  if (key.key_id.empty() != key.secret.empty())
+    refuse_access(std::string(key.key_id.empty() ? id_name : secret_name) + " is not set, but " +
+                  (key.key_id.empty() ? secret_name : id_name) + " is: set both or neither");
+  return key.key_id.empty() ? Credentials{} : key;
+}
+
+Credentials profile_key() {
+  const std::string named = variable("AWS_PROFILE"), name = named.empty() ? "default" : named;
+  const std::filesystem::path file = file_in_home("AWS_SHARED_CREDENTIALS_FILE", "credentials");
+  Section keys = section_of(file, name);
+  const std::string place = "profile '" + name + "' of " + file.string();
+  Credentials key{keys["aws_access_key_id"], keys["aws_secret_access_key"],
+                  keys["aws_session_token"], place};
+  if (!key.key_id.empty() && !key.secret.empty()) return key;
+  if (!named.empty() || !key.key_id.empty() || !key.secret.empty())
+    refuse_access(place + ": no aws_access_key_id and aws_secret_access_key there");
+  return {};
+}
+
+std::string checked_endpoint(const std::string& endpoint, const char* name) {
+  const bool is_url = endpoint.starts_with("http://") || endpoint.starts_with("https://");
+  if (!endpoint.empty() && !is_url)
+    refuse_access(std::string(name) + ": '" + endpoint + "' must begin with http:// or https://");
+  return endpoint.substr(0, endpoint.find_last_not_of('/') + 1);
+}
+
+}  // namespace
+
+Access amazon_access() {
+  Access access;
+  access.credentials = key_of("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
+  if (!access.credentials.key_id.empty())
+    access.credentials.session_token = variable("AWS_SESSION_TOKEN");
+  else
+    access.credentials = profile_key();
+  const std::string profile = first_of({variable("AWS_PROFILE"), "default"});
+  Section settings = section_of(file_in_home("AWS_CONFIG_FILE", "config"),
+                                profile == "default" ? profile : "profile " + profile);
+  access.region = first_of(
+      {variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"), settings["region"], "us-east-1"});
+  access.endpoint =
+      checked_endpoint(first_of({variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL")}),
+                       "AWS_ENDPOINT_URL");
+  access.hint = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE";
+  return access;
+}
+
+Access google_access() {
+  const std::string endpoint = checked_endpoint(variable("GS_ENDPOINT_URL"), "GS_ENDPOINT_URL");
+  return {.credentials = key_of("GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"),
+          .region = "auto",
+          .endpoint = first_of({endpoint, "https://storage.googleapis.com"}),
+          .hint = "GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY"};
+}
+
+}  // namespace lockstep::remote

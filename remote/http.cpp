@@ -1,0 +1,163 @@
+#include "remote/http.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <thread>
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files/file_store.h"
+#include "base/log.h"
+
+namespace lockstep::remote {
+namespace {
+
+constexpr double kFirstPause = 0.2, kLongestPause = 8;
+constexpr long kConnectTimeoutS = 15, kSilenceS = 30;  // NOLINT(google-runtime-int): libcurl's type
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct FreeHandle {
+  void operator()(CURL* handle) const { ::curl_easy_cleanup(handle); }
+};
+struct FreeList {
+  void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
+};
+
+/// One a thread: it keeps its connections open.
+CURL* handle_of_thread() {
+  [[maybe_unused]] static const CURLcode ready = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  thread_local const std::unique_ptr<CURL, FreeHandle> handle(::curl_easy_init());
+  check(handle != nullptr, "libcurl gives a handle");
+  ::curl_easy_reset(handle.get());
+  return handle.get();
+}
+
+/// One request, once.
+class Exchange {
+ public:
+  Exchange(const Request& request, int64_t max_body_bytes, double timeout_s)
+      : handle_(handle_of_thread()), max_body_bytes_(max_body_bytes) {
+    curl_slist* list = nullptr;
+    for (const auto& [name, value] : request.headers)
+      if (name != "host") list = ::curl_slist_append(list, (name + ": " + value).c_str());
+    headers_.reset(list);
+    set(CURLOPT_URL, request.url().c_str());
+    set(CURLOPT_PATH_AS_IS, 1L);
+    set(CURLOPT_NOBODY, request.method == "HEAD" ? 1L : 0L);
+    set(CURLOPT_HTTPHEADER, list);
+    set(CURLOPT_PROTOCOLS_STR, "http,https");
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_USERAGENT, "lockstep");
+    set(CURLOPT_CONNECTTIMEOUT, kConnectTimeoutS);
+    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_TIME, kSilenceS);
+    set(CURLOPT_TIMEOUT_MS, std::max(1L, std::lround(1000 * timeout_s)));
+    set(CURLOPT_ERRORBUFFER, text_.data());
+    set(CURLOPT_WRITEFUNCTION, &Exchange::take_body);
+    set(CURLOPT_WRITEDATA, this);
+    set(CURLOPT_HEADERFUNCTION, &Exchange::take_header);
+    set(CURLOPT_HEADERDATA, this);
+  }
+
+  Answer& run() {
+    code_ = ::curl_easy_perform(handle_);
+    ::curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, &answer_.status);
+    return answer_;
+  }
+
+  bool is_complete() const { return code_ == CURLE_OK; }
+  /// Of one that is not complete.
+  std::string fault() const {
+    if (is_too_long_) return "it sends more than was asked for";
+    return text_[0] != '\0' ? text_.data() : ::curl_easy_strerror(code_);
+  }
+  bool may_pass() const {
+    if (is_complete())
+      return answer_.status == 429 || (answer_.status >= 500 && answer_.status != 501);
+    constexpr CURLcode kPassing[] = {
+        CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_HOST, CURLE_OPERATION_TIMEDOUT,
+        CURLE_RECV_ERROR,      CURLE_SEND_ERROR,           CURLE_PARTIAL_FILE,
+        CURLE_GOT_NOTHING,     CURLE_SSL_CONNECT_ERROR,    CURLE_COULDNT_RESOLVE_PROXY};
+    return std::find(std::begin(kPassing), std::end(kPassing), code_) != std::end(kPassing);
+  }
+
+ private:
+  template <typename Value>
+  void set(CURLoption option, Value value) {
+    ::curl_easy_setopt(handle_, option, value);
+  }
+
+  static size_t take_body(const char* bytes, size_t /*one*/, size_t count, void* self) {
+    auto* const exchange = static_cast<Exchange*>(self);
+    std::string& body = exchange->answer_.body;
+    if (static_cast<int64_t>(body.size() + count) > exchange->max_body_bytes_) {
+      exchange->is_too_long_ = true;
+      return 0;
+    }
+    body.append(bytes, count);
+    return count;
+  }
+
+  static size_t take_header(const char* bytes, size_t /*one*/, size_t count, void* self) {
+    const std::string_view line(bytes, count);
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) return count;
+    std::string name(line.substr(0, colon));
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const size_t begin = std::min(line.find_first_not_of(' ', colon + 1), line.size());
+    const std::string_view value = line.substr(begin);
+    static_cast<Exchange*>(self)->answer_.headers[name] =
+        value.substr(0, value.find_last_not_of("\r\n") + 1);
+    return count;
+  }
+
+  CURL* handle_;
+  int64_t max_body_bytes_;
+  std::unique_ptr<curl_slist, FreeList> headers_;
+  std::array<char, CURL_ERROR_SIZE> text_{};
+  Answer answer_;
+  CURLcode code_ = CURLE_OK;
+  bool is_too_long_ = false;
+};
+
+std::string host_of(const std::string& origin) {
+  std::string host = origin.substr(origin.find("://") + 3);
+  const std::string usual_port = origin.starts_with("https") ? ":443" : ":80";
+  if (host.ends_with(usual_port)) host.resize(host.size() - usual_port.size());
+  return host;
+}
+
+}  // namespace
+
+Answer send(const Access& access, Request request, int64_t max_body_bytes,
+            const std::string& place) {
+  request.headers["host"] = host_of(request.origin);
+  const double timeout_s = files::store_limits().timeout_s, end_s = now_s() + timeout_s;
+  for (double pause_s = kFirstPause;; pause_s = std::min(2 * pause_s, kLongestPause)) {
+    sign(access.credentials, access.region, std::time(nullptr), &request);
+    Exchange exchange(request, max_body_bytes, end_s - now_s());
+    Answer& answer = exchange.run();
+    if (exchange.is_complete() && !exchange.may_pass()) return std::move(answer);
+    const std::string fault =
+        exchange.is_complete() ? fmt::format("status {}", answer.status) : exchange.fault();
+    if (!exchange.may_pass() || now_s() + pause_s >= end_s)
+      throw Error(
+          ExitCode::kIo, "remote",
+          fmt::format("{}: {} does not give it: {}{}", place, request.origin, fault,
+                      exchange.may_pass()
+                          ? fmt::format(" (tried for {:g} s, data.remote_timeout_s)", timeout_s)
+                          : ""));
+    log::debug("remote", fmt::format("{}: {}; again in {:g} s", place, fault, pause_s));
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
+  }
+}
+
+}  // namespace lockstep::remote

@@ -1,0 +1,37 @@
+#include "remote/object.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::remote {
+
+bool Object::wants_blocks(int64_t offset, int64_t num_bytes) const {
+  const int64_t from_last = offset - last_end_.exchange(offset + num_bytes);
+  const bool goes_on = from_last >= 0 && from_last < kBlockBytes / 4;
+  return all_fit_ || goes_on || num_bytes >= kBlockBytes || facts_.num_bytes <= kBlockBytes / 16;
+}
+
+BlockCache::Block Object::block_at(int64_t number) const {
+  const int64_t begin = number * kBlockBytes;
+  return cache_.get({facts_.path, number},
+                    [&] { return fetch_(begin, std::min(kBlockBytes, facts_.num_bytes - begin)); });
+}
+
+void Object::read_at(int64_t offset, std::span<char> bytes) const {
+  const bool by_blocks = wants_blocks(offset, static_cast<int64_t>(bytes.size()));
+  while (!bytes.empty()) {
+    const int64_t number = offset / kBlockBytes, begin = offset - number * kBlockBytes;
+    const auto count =
+        static_cast<size_t>(std::min(static_cast<int64_t>(bytes.size()), kBlockBytes - begin));
+    const BlockCache::Block block =
+        by_blocks ? block_at(number) : cache_.find({facts_.path, number});
+    if (block != nullptr)
+      std::memcpy(bytes.data(), block->data() + begin, count);
+    else
+      std::memcpy(bytes.data(), fetch_(offset, static_cast<int64_t>(count)).data(), count);
+    bytes = bytes.subspan(count);
+    offset += static_cast<int64_t>(count);
+  }
+}
+
+}  // namespace lockstep::remote

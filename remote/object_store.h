@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/files/file_store.h"
+#include "remote/block_cache.h"
+#include "remote/credentials.h"
+#include "remote/http.h"
+
+namespace lockstep::remote {
+
+/// Buckets behind the S3 interface: SCHEME://bucket/key. Access is looked for when it is first
+/// needed. An object is read with the tag (If-Match) that it had when it was first looked at, so
+/// that one which is replaced meanwhile is never mixed with the old one.
+class ObjectStore final : public files::FileStore {
+ public:
+  ObjectStore(std::string scheme, std::function<Access()> find_access)
+      : scheme_(std::move(scheme)), find_access_(std::move(find_access)) {}
+
+  std::unique_ptr<files::RemoteFile> open(const std::string& path) override;
+  std::optional<files::FileFacts> look_at(const std::string& path) override;
+  std::vector<files::FileFacts> list(const std::string& beginning) override;
+  void learn(const files::FileFacts& facts) override;
+
+ private:
+  struct Name {
+    std::string bucket, key;
+  };
+  Name name_of(const std::string& path) const;
+  const Access& access();
+  BlockCache& cache();
+  bool all_fit();
+  Request request_for(const Name& name);
+  std::string read_range(const files::FileFacts& facts, int64_t offset, int64_t num_bytes);
+  [[noreturn]] void refuse(const std::string& path, const Answer& answer);
+
+  const std::string scheme_;
+  const std::function<Access()> find_access_;
+  std::mutex mutex_;
+  std::unique_ptr<Access> access_;
+  std::unique_ptr<BlockCache> cache_;
+  std::map<std::string, files::FileFacts> known_;  // by path
+  int64_t known_bytes_ = 0;
+};
+
+}  // namespace lockstep::remote

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Data in object stores, read from a store on loopback: object_store_test.py READ_SAMPLES VENV_PYTHON"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
+sys.path.insert(0, str(SUPPORT))
+from data_files import npy, png, write_formats  # noqa: E402
+from object_store import KEY, SECRET, TOKEN, StoreProcess  # noqa: E402
+
+READ_SAMPLES, VENV_PYTHON = sys.argv[1:3]
+
+
+class ObjectStores(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+        cls.store = StoreProcess(VENV_PYTHON)
+        cls.addClassCleanup(cls.store.close)
+        cls.set = cls.folder / "a set+more"
+        cls.set.mkdir()
+        cls.formats = write_formats(cls.set, 12, 8)
+        (cls.set / "text.bin").write_bytes(bytes(i % 7 if i % 2 == 0 else 0 for i in range(400)))
+        (cls.set / "cifar.bin").write_bytes(b"".join(bytes([i]) + bytes([i * 9]) * 3072 for i in range(10)))
+        cls.formats["tokens"] = [f"path={cls.set}/text.bin", "type=tokens", "context=8", "num_classes="]
+        cls.formats["cifar"] = [f"path={cls.set}/cifar.bin", "type=cifar10"]
+        cls.formats["pattern"] = [f"path={cls.set}/s.tf*"]
+        for bucket in ("bucket", "public-bucket"):
+            cls.store.put_folder(bucket, cls.folder)
+
+    def reader(self, **variables):
+        """A process that reads sections; afterwards its environment is what `variables` say."""
+        out = tempfile.mkdtemp(dir=self.folder)
+        usual = {**self.store.variables, "HOME": str(self.folder), "PATH": "/usr/bin"}
+        settings = {key: value for key, value in {**usual, **variables}.items() if value is not None}
+        process = subprocess.Popen([READ_SAMPLES, out], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=settings)
+        self.addCleanup(process.communicate)
+
+        def read(section):
+            process.stdin.write(section + "\n")
+            process.stdin.flush()
+            said = process.stdout.readline().strip()
+            return [(pathlib.Path(out) / name).read_bytes() for name in ("inputs.bin", "targets.bin")] if said == "done" else said
+        return read
+
+    def section(self, keys, place=None):
+        type_of = [key for key in keys if key.startswith("type=")] or ["type=files"]
+        settings = [*type_of, *(["num_classes=3"] if "num_classes=" not in keys and "type=cifar10" not in keys else []),
+                    *(key for key in keys if not key.startswith(("type=", "num_classes=")))]
+        pairs = [key.split("=", 1) for key in settings]
+        text = "{" + ", ".join(f'{key}: "{value}"' if "/" in value else f"{key}: {value}" for key, value in pairs) + "}"
+        return text.replace(str(self.folder), place) if place else text
+
+    def refused(self, read, section, code, *words):
+        said = read(section)
+        if not isinstance(said, str):
+            self.fail(f"it was read: {section}")
+        self.assertEqual(said.split()[0], str(code), said)
+        for word in words:
+            self.assertIn(word, said)
+        for secret in (SECRET, TOKEN):
+            self.assertNotIn(secret, said)
+
+    def test_every_format_gives_the_bits_of_the_disk(self):
+        ours = self.reader()
+        google = self.reader(GS_ACCESS_KEY_ID=KEY, GS_SECRET_ACCESS_KEY=SECRET, GS_ENDPOINT_URL=self.store.url + "/", AWS_ACCESS_KEY_ID=None,
+                             AWS_SECRET_ACCESS_KEY=None)
+        for name, keys in self.formats.items():
+            with self.subTest(format=name):
+                expected = ours(self.section(keys))
+                self.assertIsInstance(expected, list, expected)
+                self.assertEqual(ours(self.section(keys, "s3://bucket")), expected)
+                self.assertEqual(google(self.section(keys, "gs://bucket")), expected)
+
+    def test_keys_are_found_where_others_look_for_them(self):
+        section = self.section(self.formats["records"], "s3://bucket")
+        self.assertIsInstance(self.reader(AWS_SESSION_TOKEN=TOKEN)(section), list)
+        (self.folder / "keys").write_text(f"[default]\naws_access_key_id = x\n[mine]\naws_access_key_id = {KEY}\naws_secret_access_key={SECRET}\n")
+        file_only = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None, "AWS_SHARED_CREDENTIALS_FILE": str(self.folder / "keys")}
+        self.assertIsInstance(self.reader(AWS_PROFILE="mine", **file_only)(section), list)
+        self.refused(self.reader(AWS_PROFILE="yours", **file_only), section, 78, "profile 'yours'", "keys")
+        self.refused(self.reader(**file_only), section, 78, "profile 'default'")
+        self.refused(self.reader(AWS_SECRET_ACCESS_KEY=None), section, 78, "AWS_SECRET_ACCESS_KEY is not set")
+        nobody = self.reader(AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None)
+        self.assertIsInstance(nobody(section.replace("bucket", "public-bucket")), list)
+        self.refused(nobody, section, 66, "s3://bucket/", "none was found", "AWS_PROFILE")
+        self.refused(self.reader(AWS_SECRET_ACCESS_KEY="wrong"), section, 66, "SignatureDoesNotMatch", "(AWS_ACCESS_KEY_ID)")
+        self.refused(self.reader(AWS_ENDPOINT_URL="here"), section, 78, "'here' must begin with http")
+
+    def test_what_is_not_there(self):
+        read = self.reader()
+        self.refused(read, "{type: files, path: 's3://none/x'}", 66, "s3://none/x")
+        self.refused(read, "{type: files, path: 's3://none/x-*'}", 66, "s3://none/x-", "no such bucket")
+        self.refused(read, "{type: files, path: 's3://bucket/x-*'}", 66, "s3://bucket/x-*: no such file")
+        self.refused(read, "{type: tfrecord, path: 's3://bucket/x.tfrecord'}", 66, "no such file")
+        self.refused(read, "{type: files, path: 's3:///x'}", 78, "BUCKET")
+        self.refused(read, "{type: files, path: 'ftp://bucket/x'}", 78, "gs://, s3://")
+        self.store.put("bucket/l.csv", b"a set+more/set/0/00.png,0\ns3://bucket/gone.png,1\n")
+        self.refused(read, "{type: files, path: 's3://bucket/l.csv'}", 66, "l.csv:2: s3://bucket/gone.png is not there")
+
+    def test_a_listing_of_many_pages_is_asked_for_once(self):
+        read = self.reader()
+        self.store.counts()
+        self.assertIsInstance(read(self.section(["path=" + str(self.set / "set"), "type=image_folder"], "s3://bucket")), list)
+        self.assertEqual(self.store.counts(), {"LIST": 3, "GET": 12})  # pages of 5, 5 and 2
+
+    def test_requests_are_tried_again(self):
+        section = self.section(self.formats["records"], "s3://bucket")
+        expected = self.reader()(section)
+        for faults in ((500, 503), ("cut", 429)):
+            self.store.faults(*faults)
+            self.assertEqual(self.reader()(section), expected)
+        self.store.faults(*[500] * 20)
+        self.refused(self.reader(), section, 74, "status 500", "1 s", "data.remote_timeout_s")
+        self.store.faults("shifted")
+        self.refused(self.reader(), section, 74, "bytes 0-", "bytes 1-")
+        self.store.faults()
+        self.refused(self.reader(AWS_ENDPOINT_URL="http://127.0.0.1:9"), section, 74, "127.0.0.1:9", "onnect")
+
+    def test_an_object_that_is_replaced_is_not_mixed_with_the_old_one(self):
+        read = self.reader(CACHE_BYTES="1")  # nothing stays
+        y, section = npy("|u1", (4,), bytes(range(4))), "{type: npy, path: 's3://bucket/x.npy', targets: 's3://bucket/y.npy'}"
+        self.store.put("bucket/y.npy", y)
+        self.store.put("bucket/x.npy", npy("|u1", (4, 2, 2), bytes(16)))
+        self.assertIsInstance(read(section), list)
+        self.assertIsInstance(read("again"), list)
+        self.store.put("bucket/x.npy", npy("|u1", (4, 2, 2), bytes([1] * 16)))
+        self.refused(read, "again", 65, "s3://bucket/x.npy", "replaced")
+
+    def test_a_small_cache_reads_the_same(self):
+        section = self.section(self.formats["archive"], "s3://bucket")
+        self.assertEqual(self.reader(CACHE_BYTES="1")(section), self.reader()(section))
+
+    def test_a_huge_image_takes_no_memory(self):
+        self.store.put("bucket/huge/a/0.png", png(8).replace(bytes([0, 0, 0, 8, 0, 0, 0, 8]), bytes([0, 1, 0x86, 0xA0, 0, 1, 0x86, 0xA0])))
+        said = self.reader()("{type: files, path: 's3://bucket/huge'}")
+        self.assertRegex(said, r"^65 \[data\] s3://bucket/huge/a/0.png")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
