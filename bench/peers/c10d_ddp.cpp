@@ -191,7 +191,7 @@ void run(const Options& options) {
                                     options.samples, 0);
   std::vector<int64_t> all_samples(static_cast<size_t>(options.samples));
   for (size_t i = 0; i < all_samples.size(); ++i) all_samples[i] = static_cast<int64_t>(i);
-  const auto [inputs, targets] = dataset.get(all_samples, 0);
+  const data::Samples samples = dataset.get(all_samples, 0);
   const auto batches = batches_of(options, group->getRank(), group->getSize());
   Ddp ddp(options, group);
   std::vector<at::Tensor> losses;
@@ -199,7 +199,8 @@ void run(const Options& options) {
   group->barrier()->wait();
   for (const at::Tensor& batch : batches) {
     const auto begin = std::chrono::steady_clock::now();
-    losses.push_back(ddp.step(inputs.index_select(0, batch), targets.index_select(0, batch)));
+    losses.push_back(ddp.step(samples.inputs_BX.index_select(0, batch),
+                              samples.targets_BY.index_select(0, batch)));
     seconds.push_back(Seconds(std::chrono::steady_clock::now() - begin).count());
   }
   std::vector<at::Tensor> sums{at::stack(losses).to(at::kDouble)};
