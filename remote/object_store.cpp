@@ -31,10 +31,11 @@ std::string said(const StoreFault& fault, int64_t status) {
 }
 
 [[noreturn]] void refuse_changed(const std::string& path) {
-  throw files::FileChanged(ExitCode::kBadData, "remote",
-              path +
-                  ": the object is not the one that it was when it was opened: it was replaced; "
-                  "write new content under a new name, and start again");
+  throw files::FileChanged(
+      ExitCode::kBadData, "remote",
+      path +
+          ": the object is not the one that it was when it was opened: it was replaced; "
+          "write new content under a new name, and start again");
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
+#include <fstream>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/yaml/config_reader.h"
+#include "base/yaml/path_beside.h"
 #include "base/yaml/yaml_document.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace yaml_test {
@@ -189,4 +193,17 @@ TEST(Yaml, ThrowsAsAConfigurationError) {
 }
 
 }  // namespace yaml_test
+TEST(PathBeside, IsWhereTheFileOrAMatchIs) {
+  const tests::TemporaryFolder folder;
+  std::ofstream(folder.path() / "lockstep-a.csv") << "x";
+  Diagnostics faults;
+  const YamlDocument document =
+      YamlDocument::parse((folder.path() / "run.yaml").string(), "a: 1", &faults);
+  for (const char* name : {"lockstep-a.csv", "lockstep-*.csv"})
+    EXPECT_EQ(path_beside(document, name), folder.path() / name);
+  for (const char* name :
+       {"lockstep-b.csv", "lockstep-*.txt", "s3://bucket/lockstep-a.csv", "", "/"})
+    EXPECT_EQ(path_beside(document, name), name);
+}
+
 }  // namespace lockstep

@@ -32,7 +32,7 @@ void take(Communicator& comm, const Step& step) {
     const at::Tensor values = at::zeros({piece * num});
     comm.reduce_scatter(values.narrow(0, comm.rank() * piece, piece), values)->wait();
   }
-  comm.all_reduce(at::zeros({3 + kNumVotes}, at::kDouble), ReduceOp::kSum)->wait();
+  comm.all_reduce(at::zeros({4 + kNumVotes}, at::kDouble), ReduceOp::kSum)->wait();
   if (!step.shard) return;
   comm.all_reduce(at::zeros({1}, at::kLong), ReduceOp::kSum)->wait();  // the verdict
   for (int bucket = 0; bucket < step.num_buckets; ++bucket) {
