@@ -19,10 +19,8 @@ nlohmann::ordered_json tensor_json(const at::Tensor& values) {
 }
 
 nlohmann::ordered_json eval_json(const EvalResult& eval) {
-  nlohmann::ordered_json json{{"accuracy", nullptr},
-                              {"loss", eval.loss},
-                              {"num_samples", eval.num_samples},
-                              {"metrics", nlohmann::ordered_json::object()}};
+  nlohmann::ordered_json json{
+      {"accuracy", nullptr}, {"loss", eval.loss}, {"num_samples", eval.num_samples}};
   if (eval.accuracy) json["accuracy"] = *eval.accuracy;
   for (const auto& [name, value] : eval.metrics) json["metrics"][name] = tensor_json(value);
   return json;
