@@ -8,6 +8,20 @@ namespace {
 
 constexpr size_t kMaxComparedBytes = 100;
 
+/// Insertions, removals and replacements that make one of the other (Levenshtein).
+size_t edit_distance(std::string_view word, std::string_view other) {
+  std::vector<size_t> row(other.size() + 1);
+  for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= word.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j < row.size(); ++j) {
+      const size_t replace = diagonal + (word[i - 1] == other[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replace}));
+    }
+  }
+  return row.back();
+}
+
 }  // namespace
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
@@ -19,17 +33,9 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
     if (candidate.size() >= word.size() + best_distance ||
         word.size() >= candidate.size() + best_distance)
       continue;  // as many edits as the lengths differ by
-    std::vector<size_t> row(candidate.size() + 1);
-    for (size_t j = 0; j < row.size(); ++j) row[j] = j;
-    for (size_t i = 1; i <= word.size(); ++i) {
-      size_t diagonal = std::exchange(row[0], i);
-      for (size_t j = 1; j < row.size(); ++j) {
-        const size_t replace = diagonal + (word[i - 1] == candidate[j - 1] ? 0 : 1);
-        diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replace}));
-      }
-    }
-    if (row.back() < best_distance) {
-      best_distance = row.back();
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
       best = candidate;
     }
   }
@@ -39,6 +45,22 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string near = nearest_word(word, candidates);
   return near.empty() ? "" : " (did you mean '" + near + "'?)";
+}
+
+std::vector<std::string> nearest_words(std::string_view word,
+                                       const std::vector<std::string>& candidates, size_t count) {
+  const std::string_view compared = word.substr(0, kMaxComparedBytes);
+  std::vector<std::pair<size_t, const std::string*>> by_distance;
+  for (const std::string& candidate : candidates)
+    by_distance.emplace_back(
+        edit_distance(compared, std::string_view(candidate).substr(0, kMaxComparedBytes)),
+        &candidate);
+  std::stable_sort(by_distance.begin(), by_distance.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> nearest;
+  for (size_t i = 0; i < std::min(count, by_distance.size()); ++i)
+    nearest.push_back(*by_distance[i].second);
+  return nearest;
 }
 
 }  // namespace lockstep

@@ -2,7 +2,10 @@
 // flow style), and reads shuffled batches of it on this thread: for each line "N" the seconds of N
 // batches as "result SECONDS"; for "show I" 97 numbers of sample I as "values ...".
 // data_feed --decode DENOMINATOR FILE...: for each line "N" the seconds of N JPEG files, in turn,
-// as pixels of so much smaller an image. bench/data asks it.
+// as pixels of so much smaller an image.
+// data_feed --move BYTES FILE BATCH: for each line "N" the seconds in which N batches of records of
+// so many bytes, in random order, are copied out of the file's pages, and four times as many bytes
+// are written: what memory needs for it. bench/data asks it.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -17,6 +20,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "data/datasets/dataset_table.h"
+#include "data/files/resident_file.h"
 #include "data/images/decode.h"
 #include "data/loader.h"
 
@@ -76,6 +80,27 @@ void answer_decoding(int denominator, const std::vector<std::string>& paths) {
     });
 }
 
+/// As a source reads records: the next one is on its way while this one is used.
+void answer_moving(int64_t record_bytes, const std::string& path, int64_t batch) {
+  const data::ResidentFile file(path);
+  const int64_t num_records = file.num_bytes() / record_bytes;
+  data::Sampler sampler({.num_samples = num_records, .global_batch_size = batch});
+  std::vector<char> record(static_cast<size_t>(record_bytes));
+  std::vector<char> floats(static_cast<size_t>(4 * record_bytes * batch));
+  std::string storage;
+  for (int64_t num_batches = 0; std::cin >> num_batches;)
+    tell_seconds(num_batches, [&](int64_t) {
+      const std::vector<int64_t> rows = sampler.next().indices;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        if (i + 1 < rows.size()) file.expect(rows[i + 1] * record_bytes, record_bytes);
+        const std::string_view bytes = file.bytes(rows[i] * record_bytes, record_bytes, &storage);
+        std::copy(bytes.begin(), bytes.end(), record.begin());
+        char* const out = floats.data() + 4 * record_bytes * static_cast<int64_t>(i);
+        std::fill(out, out + 4 * record_bytes, record.back());
+      }
+    });
+}
+
 }  // namespace
 }  // namespace lockstep
 
@@ -84,7 +109,10 @@ int main(int argc, char** argv) {
   if (arguments.size() < 2) return 64;
   at::set_num_threads(1);
   try {
-    if (arguments[0] == "--decode")
+    if (arguments[0] == "--move")
+      lockstep::answer_moving(std::stoll(arguments[1]), arguments.at(2),
+                              std::stoll(arguments.at(3)));
+    else if (arguments[0] == "--decode")
       lockstep::answer_decoding(std::stoi(arguments[1]), {arguments.begin() + 2, arguments.end()});
     else
       lockstep::answer(arguments[0], std::stoll(arguments[1]));

@@ -1,9 +1,10 @@
-/// Optimizers on flat buffers against LibTorch's fused kernels, one thread:
-/// bench/optimizer
+/// Optimizers on flat buffers against PyTorch's way in LibTorch (bench/peers/torch_updates.h), one
+/// thread: bench/optimizer
 ///
 /// Each line is a pair with the same gradients and the same numbers, timed in turn; medians over
-/// the pairs, in processor time of the one thread. LibTorch gets one call for all tensors, as
-/// PyTorch's fused optimizers make it; its counts of steps are filled in before the clock starts.
+/// the pairs, in processor time of the one thread. Fused: one call for all tensors; its counts of
+/// steps are filled in before the clock starts. Foreach: torch.optim's operations on lists. Loop:
+/// operations on each tensor, where PyTorch has nothing.
 /// Packed: a fixed mask of 90 %, gradients stand dense, as the
 /// reducer leaves them; packing them is part of the time. Memory: the moments of 20 M weights, and
 /// what the process keeps resident, from forked processes that hold nothing else.
@@ -25,6 +26,7 @@
 #include "base/bits/simd.h"
 #include "base/error.h"
 #include "bench/pairs.h"
+#include "bench/peers/torch_updates.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 
@@ -34,24 +36,28 @@ namespace {
 constexpr double kKept = 0.1;
 constexpr double kRate = 0.001;
 
-/// A model without layers: tensors of one size.
+/// A model without layers: matrices of one size.
 struct Shape {
-  int64_t num_tensors, num_each;
+  int64_t num_tensors, num_rows, num_columns;
+  int64_t num_each = num_rows * num_columns;
 
   int64_t num_weights() const { return num_tensors * num_each; }
 };
-constexpr Shape kLarge{32, 625'000};
-constexpr Shape kMany{400, 2'500};
+constexpr Shape kLarge{32, 625, 1000};
+constexpr Shape kMany{400, 50, 50};
 
 optim::OptimizerOptions options_of(const std::string& type) {
-  return {.type = type, .learning_rate = kRate};
+  optim::OptimizerOptions options = optim::default_options(type);
+  options.learning_rate = kRate;
+  return options;
 }
 
 ParamTable params_of(const Shape& shape) {
   ParamTable params;
   for (int64_t i = 0; i < shape.num_tensors; ++i)
     params.push_back({fmt::format("layer{}.weight", i),
-                      at::randn({shape.num_each}).set_requires_grad(true), true, true});
+                      at::randn({shape.num_rows, shape.num_columns}).set_requires_grad(true), true,
+                      true});
   return params;
 }
 
@@ -70,12 +76,24 @@ optim::BufferPlan plan_of(const Shape& shape) {
 
 /// Ours: one optimizer over flat buffers.
 struct Flat {
-  Flat(const Shape& shape, const std::string& type)
-      : params(params_of(shape)),
+  Flat(const Shape& shape, const std::string& type_)
+      : type(type_),
+        params(params_of(shape)),
         flat_params(params, plan_of(shape), at::kCPU),
         optimizer(optim::make_optimizer(options_of(type), flat_params.buffers(), params)),
         rates(optim::initial_rates(options_of(type))) {
     for (FlatBuffer& buffer : flat_params.buffers()) buffer.grads_E.normal_();
+    take_grads();
+  }
+
+  void take_grads() {
+    grads.clear();
+    for (const FlatBuffer& buffer : flat_params.buffers())
+      if (type == "lamb") grads.push_back(buffer.grads_E.clone());
+  }
+  /// Untimed: lamb leaves its direction where the gradients stood.
+  void prepare() {
+    for (size_t b = 0; b < grads.size(); ++b) flat_params.buffers()[b].grads_E.copy_(grads[b]);
   }
 
   void prune() {
@@ -90,63 +108,43 @@ struct Flat {
       keep_nonzero(floats.const_data_ptr(), kept.numel(), 4, bits.data());
       optimizer->set_kept(b, bits);
     }
+    take_grads();
   }
   void step() { optimizer->step(rates); }
 
+  std::string type;
   ParamTable params;
   optim::FlatParams flat_params;
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::StepRates rates;
+  std::vector<at::Tensor> grads;
 };
 
-/// LibTorch's: lists of tensors, beginning with the values and gradients of ours.
-struct Fused {
-  Fused(const Flat& ours, const std::string& type_) : type(type_) {
-    for (const Param& param : ours.params) {
-      values.push_back(param.tensor.detach().clone());
-      grads.push_back(param.tensor.grad().clone());
-      m.push_back(at::zeros_like(values.back()));
-      v.push_back(at::zeros_like(values.back()));
-      steps.push_back(at::zeros({}));
-    }
+TorchUpdates torch_updates_of(const Flat& ours, const std::string& type) {
+  std::vector<at::Tensor> values, grads;
+  for (const Param& param : ours.params) {
+    values.push_back(param.tensor.detach().clone());
+    grads.push_back(param.tensor.grad().clone());
   }
-
-  /// Before each step(): a fill_ for every tensor, which is no part of the update.
-  void count() {
-    const at::NoGradGuard no_grad;
-    ++num_updates;
-    for (at::Tensor& one : steps) one.fill_(static_cast<double>(num_updates));
-  }
-
-  void step() {
-    const at::NoGradGuard no_grad;
-    if (type == "momentum") {
-      at::_fused_sgd_(values, grads, m, 0, 0.9, kRate, 0, false, false, false);
-      return;
-    }
-    const double epsilon = 1e-7 / std::sqrt(1 - std::pow(0.999, num_updates));
-    at::_fused_adam_(values, grads, m, v, {}, steps, kRate, 0.9, 0.999, 0, epsilon, false, false);
-  }
-
-  std::string type;
-  std::vector<at::Tensor> values, grads, m, v, steps;
-  int num_updates = 0;
-};
-
-void check_equal(const Flat& ours, const Fused& theirs) {
-  for (size_t i = 0; i < theirs.values.size(); ++i)
-    check(at::allclose(ours.params[i].tensor.detach(), theirs.values[i], 1e-5, 1e-7),
-          "the updates are not LibTorch's");
+  return {type, kRate, std::move(values), std::move(grads)};
 }
 
-void time_steps(const std::string& what, const Shape& shape, const std::string& type, bool pruned,
-                std::optional<double> goal) {
+void check_equal(const Flat& ours, const TorchUpdates& theirs, const std::string& what) {
+  for (size_t i = 0; i < theirs.values().size(); ++i)
+    check(at::allclose(ours.params[i].tensor.detach(), theirs.values()[i], 1e-4, 1e-6),
+          "the updates are not LibTorch's: " + what);
+}
+
+void time_steps(const std::string& type, const std::string& shape_name, const Shape& shape,
+                bool pruned, std::optional<double> goal) {
+  const std::string what = fmt::format("{}, {}, {}", type, shape_name, pruned ? "90 %" : "dense");
   Flat ours(shape, type);
   if (pruned) ours.prune();
-  Fused theirs(ours, type);
-  for (int i = 0; i < 3; ++i) ours.step(), theirs.count(), theirs.step();
-  check_equal(ours, theirs);
-  Contest contest{what, "fused on tensors", goal};
+  TorchUpdates theirs = torch_updates_of(ours, type);
+  for (int i = 0; i < 3; ++i) ours.prepare(), ours.step(), theirs.count(), theirs.step();
+  check_equal(ours, theirs, what);
+  Contest contest{what, theirs.form(), goal};
+  contest.prepare = [&] { ours.prepare(); };
   contest.ours = [&] { ours.step(); };
   contest.prepare_theirs = [&] { theirs.count(); };
   contest.theirs = [&] { theirs.step(); };
@@ -232,12 +230,14 @@ void run_all() {
   print_memory();  // first: threads do not survive a fork
   at::set_num_threads(1);
   at::manual_seed(1);
-  time_steps("Adam, 20 M in 32, dense", kLarge, "adam", false, 0.95);
-  time_steps("Adam, 20 M in 32, 90 % packed", kLarge, "adam", true, 1.2);
-  time_steps("Adam, 1 M in 400, dense", kMany, "adam", false, 0.95);
-  time_steps("Adam, 1 M in 400, 90 % packed", kMany, "adam", true, 1.2);
-  time_steps("momentum, 20 M in 32, dense", kLarge, "momentum", false, 0.95);
-  time_steps("momentum, 20 M, 90 % packed", kLarge, "momentum", true, {});
+  for (const std::string& type : optim::optimizer_types()) {
+    const bool is_loop = type == "ftrl" || type == "lamb" || type == "lion";
+    time_steps(type, "20 M in 32", kLarge, false, is_loop ? 2.0 : 1.0);
+    if (type != "sgd")
+      time_steps(type, "20 M in 32", kLarge, true, 1.2);  // it has no slots to pack
+  }
+  time_steps("adam", "1 M in 400", kMany, false, 0.95);
+  time_steps("adam", "1 M in 400", kMany, true, 1.2);
   time_state();
   fmt::print("load {} after\n", load_average());
 }

@@ -21,16 +21,10 @@ namespace {
 /// A run file that passed; the assembly refers to the rest.
 struct Checked {
   RunConfig config;
+  std::optional<flags::Frozen> frozen;
   dist::SelfCommunicator alone;
   std::unique_ptr<TrainingContext> context;
 };
-
-/// A tool is a world of one; batches are counted for the world that the run file expects.
-void take_expected_world(RunConfig* config) {
-  if (!config->data.batch_size_per_rank) return;
-  const int64_t num_ranks = config->run.expect_world_size.value_or(1);
-  config->data.global_batch_size = config->data.global_batch(static_cast<int>(num_ranks));
-}
 
 std::string note_on_world(const RunConfig& config) {
   if (!config.data.batch_size_per_rank || config.run.expect_world_size) return "";
@@ -45,6 +39,7 @@ std::unique_ptr<Checked> check_all(const std::string& config_file,
   Diagnostics faults;
   checked->config = load_run_config(config_file, overrides, &faults);
   faults.throw_if_any("config");
+  checked->frozen.emplace(checked->config.flag_texts);
   take_expected_world(&checked->config);
   const FoundData found = find_data(checked->config.data, checked->alone);
   checked->context = std::make_unique<TrainingContext>(checked->config, checked->alone,
@@ -86,6 +81,7 @@ CommandResult check_command(const std::string& config_file,
       context.total_steps());
   for (const std::string& warning : checked->config.warnings)
     text += "  warning: " + warning + "\n";
+  for (const std::string& note : checked->config.notes) text += "  note: " + note + "\n";
   for (const std::string& warning : context.recipe.timeline().warnings())
     text += "  warning: " + warning + "\n";
   for (const std::string& note : context.recipe.timeline().notes())

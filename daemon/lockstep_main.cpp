@@ -4,16 +4,18 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/end_process.h"
 #include "base/error.h"
+#include "base/process/end_process.h"
 #include "base/yaml/yaml_document.h"
 #include "checkpoint/inspect/diff.h"
 #include "checkpoint/inspect/gc.h"
 #include "checkpoint/inspect/inspect.h"
 #include "daemon/commands.h"
 #include "daemon/config/estimator_flags.h"
+#include "daemon/config/flag_table.h"
 #include "daemon/config/version.h"
 #include "daemon/curves.h"
+#include "daemon/evaluation/eval_command.h"
 #include "daemon/exports/export.h"
 #include "daemon/new_project/new_project.h"
 
@@ -31,6 +33,8 @@ constexpr const char* kExamples = R"(Examples:
   lockstep new recipe my_recipe.yaml
   lockstep new project my_project --python
   lockstep curves runs/digits --svg curves.svg
+  lockstep eval configs/digits.yaml
+  lockstep eval configs/digits.yaml --watch
   lockstep ckpt ls runs/digits/checkpoints
   lockstep ckpt show runs/digits/checkpoints --json
   lockstep ckpt verify runs/digits/checkpoints
@@ -43,9 +47,10 @@ struct Tool {
   CLI::App app{"Lockstep: look at run files, recipes and saves", "lockstep"};
   std::vector<std::string> sets, flags;  ///< flags: of the estimator, from behind `--`
   std::string estimator;
+  bool takes_flags = false;
   std::string file, second_file;
   std::string svg_file;
-  bool is_python = false;
+  bool is_python = false, lists_flags = false;
   daemon::PlanOptions plan;
   int64_t steps_per_epoch = 0;
   checkpoint::InspectOptions inspect;
@@ -53,6 +58,7 @@ struct Tool {
   checkpoint::GcOptions collect;
   daemon::ExportOptions to_export;
   std::string export_format = "safetensors";
+  daemon::EvalCommandOptions to_evaluate;
   std::function<daemon::CommandResult()> command;
 
   std::vector<daemon::Override> overrides() const {
@@ -63,6 +69,7 @@ struct Tool {
     sub->add_option("--set", sets, "override one key: path=value");
     sub->add_option("--estimator", estimator,
                     "a plug-in that brings what is trained; its own flags stand behind --");
+    sub->parse_complete_callback([this] { takes_flags = true; });
   }
 
   void add_check() {
@@ -113,6 +120,24 @@ struct Tool {
     sub->add_option("RUN_DIR", file, "the run's folder (run.project_dir)")->required();
     sub->add_option("--svg", svg_file, "also draw the curves into this file");
     sub->callback([this] { command = [this] { return daemon::curves_command(file, svg_file); }; });
+  }
+
+  void add_eval() {
+    CLI::App* sub = app.add_subcommand("eval", "evaluate a run's saves, beside it or after it");
+    sub->add_option("FILE", to_evaluate.config_file, "the run file")->required();
+    sub->add_option("--restore", to_evaluate.restore,
+                    "latest (the default): the newest save of the run's folder; PREFIX: this one")
+        ->capture_default_str();
+    sub->add_flag("--watch", to_evaluate.watch,
+                  "evaluate each save that is there and each that follows, once, until the run has "
+                  "ended");
+    add_overrides(sub);
+    sub->callback([this] {
+      command = [this] {
+        to_evaluate.overrides = overrides();
+        return daemon::eval_command(to_evaluate);
+      };
+    });
   }
 
   using Inspect = checkpoint::Answer (*)(const std::string&, const checkpoint::InspectOptions&);
@@ -191,6 +216,8 @@ struct Tool {
                   "safetensors, onnx: weights of quantized layers as int8");
     sub->add_flag("--all", to_export.all,
                   "tensorflow: all that the save holds, not only the model");
+    sub->add_flag("--ema", to_export.ema,
+                  "the moving averages of the weights, which optimizer.ema_decay keeps");
     sub->add_option("--set", sets,
                     "where a file of the network is now, if not where it was: model.path=FILE, "
                     "estimator.path=FILE, plugins[0]=FILE");
@@ -204,21 +231,27 @@ struct Tool {
   }
 
   void add_reference() {
-    app.add_subcommand("reference", "every key of the run file, as Markdown")->callback([this] {
-      command = [] { return daemon::CommandResult{daemon::run_file_reference(), 0}; };
+    CLI::App* sub = app.add_subcommand("reference", "every key of the run file, as Markdown");
+    sub->add_flag("--flags", lists_flags, "the flags of lockstepd that stand for keys, instead");
+    sub->callback([this] {
+      command = [this] {
+        return daemon::CommandResult{
+            lists_flags ? daemon::flags_reference() : daemon::run_file_reference(), 0};
+      };
     });
   }
 
   Tool() {
     app.footer(kExamples);
+    const std::string elsewhere = "not used; lockstepd --version tells";
     app.set_version_flag("--version",
-                         daemon::version_text("lockstep", "not used; lockstepd --version tells",
-                                              "not used; lockstepd --version tells"));
+                         daemon::version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
     app.require_subcommand(1);
     add_check();
     add_plan();
     add_new();
     add_curves();
+    add_eval();
     add_checkpoint();
     add_reference();
   }
@@ -239,6 +272,9 @@ int run(int argc, char** argv) {
   tool.flags = daemon::take_flags(&argc, argv);
   try {
     tool.app.parse(argc, argv);
+    if (!tool.flags.empty() && !tool.takes_flags)
+      throw Error(ExitCode::kUsage, "usage",
+                  "behind -- stand flags of an estimator, for check and plan alone");
     const daemon::CommandResult result = tool.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;

@@ -13,6 +13,7 @@
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/version.h"
 #include "daemon/device/threading.h"
+#include "daemon/flag_options.h"
 #include "daemon/run/session.h"
 #include "daemon/run/signals.h"
 #include "dist/mpi/world.h"
@@ -20,6 +21,7 @@
 #include "dist/process_info.h"
 #include "estimator/open_plugin.h"
 #include "metrics/progress.h"
+#include "python/host.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -29,6 +31,8 @@ constexpr const char* kExamples = R"(Examples:
   mpirun -n 2 lockstepd --config configs/digits.yaml --set run.name=fast --set optimizer.learning_rate=0.05
   lockstepd --config run.yaml --resume never
   mpirun -n 2 lockstepd --config run.yaml --estimator=build/libmoons.so -- --width 64
+  mpirun -n 2 lockstepd --model resnet18 --train_metadata 'data/train*' --eval_metadata 'data/eval*'
+    --model_dir models --batch_size 64 --train_steps 10000
 
 Signals: SIGUSR1 saves at the next step and stops (exit 75: run the same command again to go on);
          SIGTERM, SIGINT and SIGHUP do the same if run.grace_s leaves the time, else stop at the
@@ -58,9 +62,9 @@ BeforeMpi look_around() {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 /// The version, or why there is none.
-std::string nccl_text() {
+std::string text_or_none(std::string (*version)()) {
   try {
-    return dist::nccl_version();
+    return version();
   } catch (const Error& fault) {
     return fmt::format("none: {}", fault.what());
   }
@@ -75,15 +79,17 @@ struct CommandLine {
 CommandLine parse(int argc, char** argv, bool speaks) {
   CommandLine line;
   std::vector<std::string> sets;
-  std::string estimator;
+  std::string estimator, model;
   const std::vector<std::string> flags = take_flags(&argc, argv);
   CLI::App app{"Lockstep: data-parallel training, one rank", "lockstepd"};
   app.footer(kExamples);
-  app.add_option("--config", line.session.config_file, "the run file (YAML)")->required();
+  app.add_option("--config", line.session.config_file,
+                 "the run file (YAML); without it, flags say what to train and how");
   app.add_option("--set", sets, "override one key of the run file: path=value; may be repeated");
   app.add_option("--estimator", estimator,
                  "a plug-in that brings what is trained: sets estimator.path; its own flags stand "
                  "behind --, as -- --width 64");
+  app.add_option("--model", model, "which network: sets model.type");
   app.add_option("--resume", line.session.resume.wanted,
                  "auto (default): go on from the newest complete save if there is one; "
                  "never: refuse a folder that holds saves; PREFIX: this save")
@@ -91,11 +97,22 @@ CommandLine parse(int argc, char** argv, bool speaks) {
   app.add_flag("--accept-recipe-change", line.session.resume.accept_recipe_change,
                "go on from a save although the recipe's timeline has changed since");
   app.set_version_flag("--version", [] {
-    return version_text("lockstepd", first_line(dist::mpi::World::library_version()), nccl_text());
+    return version_text("lockstepd", {.mpi = first_line(dist::mpi::World::library_version()),
+                                      .nccl = text_or_none(dist::nccl_version),
+                                      .python = text_or_none(python::module_version)});
   });
+  const FlagOptions table(&app);
   try {
     app.parse(argc, argv);
     line.session.overrides = overrides_of(sets, estimator, flags);
+    if (!model.empty())
+      line.session.overrides.push_back(
+          {.path = "model.type", .value = quoted_text(model), .origin = "--model"});
+    for (Override& one : table.overrides()) line.session.overrides.push_back(std::move(one));
+  } catch (const CLI::ExtrasError&) {
+    if (speaks) std::fprintf(stderr, "%s\n", unknown_words(app).c_str());
+    line.exit_code = static_cast<int>(ExitCode::kUsage);
+    line.done = true;
   } catch (const CLI::ParseError& fault) {
     const bool is_usage_error = fault.get_exit_code() != 0;
     if (speaks) app.exit(fault);

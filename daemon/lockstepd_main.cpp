@@ -1,6 +1,6 @@
 // lockstepd: one rank of a training run. Started by mpirun, srun or alone.
 
-#include "base/end_process.h"
+#include "base/process/end_process.h"
 #include "daemon/lockstepd.h"
 #include "python/host.h"
 

@@ -18,6 +18,16 @@ SyncOptions read_sync_options(ConfigReader in) {
       "number format of gradients in messages; bf16, fp16: rounded to it, added in fp32");
   in.read("shard_optimizer", &options.shard_optimizer,
           "each rank keeps only a share of the optimizer's state");
+  in.read("sync_replicas", &options.sync_replicas,
+          "ranks exchange gradients at every step; false: each rank makes steps of its own, and "
+          "ranks take the mean of their weights every sync_every steps");
+  const bool has_every =
+      in.read("sync_every", &options.sync_every, count_from(1),
+              "sync_replicas: false: steps from one mean of the ranks' weights to the next");
+  if (has_every && options.sync_replicas && !in.lists_fields())
+    in.fault("sync_every",
+             "'sync.sync_every' has no effect while ranks exchange gradients at every step: set "
+             "sync.sync_replicas to false, or remove it");
   in.read("shared_window", &options.shared_window,
           "ranks of one host exchange through shared memory, where it has the space; false: by "
           "messages");

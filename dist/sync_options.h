@@ -16,6 +16,8 @@ struct SyncOptions {
   std::string sparse_allreduce = "auto";
   std::string comm_dtype = "fp32";    ///< number format in messages: fp32 (as they are), bf16, fp16
   bool shard_optimizer = false;       ///< each rank keeps a share of the optimizer's state
+  bool sync_replicas = true;          ///< false: local steps (train/sync/local_steps.h)
+  int64_t sync_every = 8;             ///< of them from one mean of the ranks to the next
   bool shared_window = true;          ///< ranks of one host exchange through shared memory
   double timeout_s = 300;             ///< longest wait for a peer inside a collective
   bool check_collectives = false;     ///< ranks compare each call before they make it

@@ -13,7 +13,7 @@
 #include "model/networks/model_table.h"
 #include "train/callback.h"
 #include "train/evaluation/eval_metric.h"
-#include "train/step/loss.h"
+#include "train/loss/loss.h"
 
 namespace lockstep {
 

@@ -152,6 +152,12 @@ struct TrainingMetrics::RunSeries {
                                         "What a metric of the last validation gave.")),
         validation_classes(gauge_family(r, "lockstep_validation_class_metric",
                                         "What a metric of the last validation gave of a class.")),
+        skipped_validations(counter(r, "lockstep_validations_skipped_total",
+                                    "Saves that were not validated, for lack of time since the "
+                                    "last validation.")),
+        exports(counter(r, "lockstep_exports_total", "Models that were to be published.")),
+        export_failures(
+            counter(r, "lockstep_export_failures_total", "Models that could not be published.")),
         saves(counter(r, "lockstep_checkpoint_saves_total", "Saves attempted.")),
         save_failures(counter(r, "lockstep_checkpoint_save_failures_total",
                               "Saves that were not committed.")),
@@ -189,6 +195,7 @@ struct TrainingMetrics::RunSeries {
   Gauge &step, &epoch;
   OptionalGauge validation_loss, validation_accuracy;
   Family<Gauge>&validation_metrics, &validation_classes;
+  Counter &skipped_validations, &exports, &export_failures;
   Counter &saves, &save_failures;
   Histogram& save_duration;
   OptionalGauge save_interval, last_commit, last_saved_step, free_bytes;
@@ -244,6 +251,16 @@ void TrainingMetrics::record_validation(const ValidationSample& sample) {
     else
       run_->validation_metrics.Add({{"metric", found.name}}).Set(found.value);
   }
+}
+
+void TrainingMetrics::record_skipped_validation() {
+  if (run_) run_->skipped_validations.Increment();
+}
+
+void TrainingMetrics::record_export(bool ok) {
+  if (!run_) return;
+  run_->exports.Increment();
+  if (!ok) run_->export_failures.Increment();
 }
 
 void TrainingMetrics::record_save(const SaveSample& sample) {

@@ -38,6 +38,10 @@ class TrainingMetrics {
   void set_state(RunState state);
   void record_step(const StepSample& sample);
   void record_validation(const ValidationSample& sample);
+  /// A save that was not validated, for the last validation was not long ago.
+  void record_skipped_validation();
+  /// A model was published, or could not be; from any thread.
+  void record_export(bool ok);
   void record_save(const SaveSample& sample);
   void record_restore(const RestoreSample& sample);
   /// Seconds expected from one commit to the next.

@@ -43,9 +43,15 @@ BatchNorm::BatchNorm(const std::string& name, int64_t num_channels, LayerTable* 
 }
 
 at::Tensor BatchNorm::operator()(const at::Tensor& inputs_BCHW) const {
-  if (!norms_.is_training() || norms_.is_frozen()) return by_moving_statistics(inputs_BCHW);
+  if (goes_by_moving_statistics()) return by_moving_statistics(inputs_BCHW);
   if (norms_.sum_over_ranks()) return by_samples_of_all_ranks(inputs_BCHW);
   return by_own_samples(inputs_BCHW);
+}
+
+bool BatchNorm::goes_by_moving_statistics() const {
+  const bool is_trained = gamma_C_.requires_grad() || beta_C_.requires_grad();
+  return !norms_.is_training() || norms_.is_frozen() ||
+         (norms_.is_frozen_with_params() && !is_trained);
 }
 
 NetworkLayer BatchNorm::description() const {

@@ -22,6 +22,7 @@ class BatchNorm {
   NetworkLayer description() const;
 
  private:
+  bool goes_by_moving_statistics() const;
   at::Tensor by_moving_statistics(const at::Tensor& inputs_BCHW) const;
   at::Tensor by_own_samples(const at::Tensor& inputs_BCHW) const;
   at::Tensor by_samples_of_all_ranks(const at::Tensor& inputs_BCHW) const;

@@ -41,6 +41,9 @@ class BatchNormTable {
   /// True: training goes by the moving statistics too, and they stay as they are.
   void set_frozen(bool frozen) { frozen_ = frozen; }
   bool is_frozen() const { return frozen_; }
+  /// True: one whose parameters are not trained is frozen so, as long as they are not.
+  void set_frozen_with_params(bool frozen) { frozen_with_params_ = frozen; }
+  bool is_frozen_with_params() const { return frozen_with_params_; }
   /// Empty: each rank normalises by its own samples. Else by those of all ranks, and then every
   /// rank runs forward and backward equally often, also without samples.
   void set_sum_over_ranks(SumOverRanks sum) { sum_ = std::move(sum); }
@@ -58,7 +61,7 @@ class BatchNormTable {
  private:
   std::vector<std::unique_ptr<BatchNormState>> states_;  // layers keep addresses
   SumOverRanks sum_;
-  bool training_ = true, frozen_ = false;
+  bool training_ = true, frozen_ = false, frozen_with_params_ = false;
 };
 
 }  // namespace lockstep::model

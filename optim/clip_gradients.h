@@ -4,14 +4,9 @@
 #include <vector>
 
 #include "base/tensors/params.h"
+#include "optim/options/optimizer_options.h"
 
 namespace lockstep::optim {
-
-/// Keys clip_norm and clip_value of section `optimizer`.
-struct ClipOptions {
-  std::optional<double> value;  ///< > 0: each element is kept within ± this
-  std::optional<double> norm;   ///< > 0: all gradients together are not longer than this
-};
 
 /// Shortens the gradients in place, first by norm, then by value. By norm: where the square root of
 /// squared_grad_norm (over the gradients of all parameters on all ranks, 0 where weights are

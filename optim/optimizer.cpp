@@ -4,45 +4,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "optim/adam.h"
 #include "optim/flat_params.h"
-#include "optim/sgd.h"
 
 namespace lockstep::optim {
-OptimizerOptions read_optimizer_options(ConfigReader in) {
-  OptimizerOptions options;
-  in.read_choice("type", &options.type, {"sgd", "momentum", "adam"},
-                 "update rule, in TensorFlow's form");
-  in.read("learning_rate", &options.learning_rate, more_than(0),
-          "before the first step; a recipe may change it");
-  read_learning_rate_decay(&in, &options.decay);
-  if (options.type == "momentum") {
-    in.read("momentum", &options.momentum, half_open(0, 1),
-            "momentum: share of the last update that is kept");
-    in.read("nesterov", &options.nesterov, "momentum: look ahead by one update");
-  }
-  if (options.type == "adam") {
-    in.read("adam_beta1", &options.adam_beta1, half_open(0, 1), "adam: decay of the first moment");
-    in.read("adam_beta2", &options.adam_beta2, half_open(0, 1), "adam: decay of the second moment");
-    in.read("opt_epsilon", &options.opt_epsilon, more_than(0),
-            "adam: added to the root, before bias correction as in TensorFlow");
-  }
-  in.read("weight_decay", &options.weight_decay, at_least(0),
-          "L2 on weights, not on biases; a recipe may change it");
-  in.read("clip_value", &options.clip.value, more_than(0),
-          "each element of the mean gradient is kept within plus and minus this");
-  in.read("clip_norm", &options.clip.norm, more_than(0),
-          "the whole mean gradient is shortened to this length, before clip_value");
-  in.done();
-  return options;
-}
-
-StepRates initial_rates(const OptimizerOptions& options) {
-  StepRates rates;
-  for (GroupRates& group : rates) group.learning_rate = options.learning_rate;
-  rates[kWeightGroup].weight_decay = options.weight_decay;
-  return rates;
-}
 
 void Optimizer::set_shards(const std::vector<ParamShard>& regions) { slots_.set_shards(regions); }
 
@@ -58,13 +22,18 @@ void Optimizer::step(const StepRates& rates) {
   const at::NoGradGuard no_grad;
   slots_.take_back();
   ++num_updates_;
-  begin_step();
   for (size_t b = 0; b < buffers_.size(); ++b) {
     const FlatBuffer& buffer = buffers_[b];
     if (buffer.frozen) continue;
     for (SlotPart& part : slots_.parts(b))
       update(buffer, &part, rates[static_cast<size_t>(buffer.group)]);
   }
+  end_step(rates);
+}
+
+void Optimizer::sum_over_ranks(const at::Tensor& numbers) const {
+  check(sum_over_ranks_ != nullptr, "a divided optimizer of whole parameters can sum over ranks");
+  sum_over_ranks_(numbers);
 }
 
 void Optimizer::list_slots(size_t buffer, StateList* list) {
@@ -103,15 +72,6 @@ std::vector<at::Tensor> Optimizer::slots_of(int64_t param) {
         found.push_back(view_of_slice(whole_E, slice, params_));
     }
   return found;
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
-                                          std::vector<FlatBuffer>& buffers,
-                                          const ParamTable& params) {
-  if (options.type == "adam") return std::make_unique<Adam>(options, buffers, params);
-  check(options.type == "sgd" || options.type == "momentum",
-        "the reader lets only known optimizers pass");
-  return std::make_unique<Sgd>(options, buffers, params);
 }
 
 }  // namespace lockstep::optim

@@ -10,16 +10,13 @@
 #include "base/bits/bit_mask.h"
 #include "base/error.h"
 #include "optim/flat_params.h"
+#include "optim/kernels/update_region.h"
 
 namespace lockstep::optim {
 namespace {
 
-bool can_pack(const FlatBuffer& buffer) {
-  return buffer.values_E.is_cpu() && buffer.values_E.scalar_type() == at::kFloat;
-}
-
 bool packs(const FlatBuffer& buffer, std::span<const uint8_t> bits) {
-  if (bits.empty() || !can_pack(buffer)) return false;
+  if (bits.empty() || !takes_kernels(buffer)) return false;
   const int64_t num_elements = buffer.values_E.numel();
   const int64_t num_kept = count_kept(bits.data(), num_elements);
   return static_cast<double>(num_kept) <=

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/files/files.h"
 #include "base/log.h"
 #include "python/find_python.h"
 #include "python/python_module.h"
@@ -82,6 +83,14 @@ void set_environment() {
 }  // namespace
 
 bool is_running() { return running().table != nullptr; }
+
+std::string module_version() {
+  const fs::path path = find_module();
+  if (files::read(path).find(LOCKSTEP_BUILD_ID) == std::string::npos)
+    throw unavailable(
+        fmt::format("{} is not of this program's build: build both together", path.string()));
+  return fmt::format("for Python 3.10 and later, {}", path.string());
+}
 
 void start(const std::string& wanted) {
   static std::mutex mutex;

@@ -14,6 +14,10 @@ namespace lockstep::python {
 void start(const std::string& wanted);
 bool is_running();
 
+/// "for Python 3.10 and later, LIBRARY": the module that start() opens. Starts nothing. Throws
+/// Error(kUnavailable) if it is missing or of another build.
+std::string module_version();
+
 /// Calls a function of lockstep_glue; from any thread, after start().
 ///
 /// What Python raises becomes Error(`code`) with its traceback, the place in the user's file first.

@@ -6,13 +6,16 @@
 3. Every modifier of recal/modifiers/modifier_table.cpp has a section in docs/recipe.md.
 4. No file names a folder of the machine it was written on.
 5. Relative links in *.md lead to files that exist.
+6. No folder of a module holds more than 25 files, sub-folders not counted.
 """
+import collections
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
+MOST_FILES = 25
 SKIPPED_FOLDERS = {"build", "runs", "__pycache__"}
 # In pieces, so that this file passes.
 MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:" + "work|ro" + r"ot)(?:/|\b(?![\w-]))")
@@ -102,7 +105,15 @@ def dead_links(root, files):
                 yield f"{path.relative_to(root)}:{line_of(text, match.start())}: {target} does not exist"
 
 
-RULES = (unregistered_tests, undocumented_exit_codes, undocumented_modifiers, machine_paths, dead_links)
+def crowded_folders(root, files):
+    numbers = collections.Counter(path.parent for path in files)
+    modules = {path.parent for path in files if path.name == "CMakeLists.txt" and "lockstep_module(" in (text_of(path) or "")}
+    for folder, number in sorted(numbers.items()):
+        if number > MOST_FILES and not modules.isdisjoint([folder, *folder.parents]):
+            yield f"{folder.relative_to(root)}: holds {number} files, more than {MOST_FILES}: divide it by what a reader looks for"
+
+
+RULES = (unregistered_tests, undocumented_exit_codes, undocumented_modifiers, machine_paths, dead_links, crowded_folders)
 
 
 def breaches(root):

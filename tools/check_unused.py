@@ -23,6 +23,8 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::checkpoint::rule_for_prefix": LIBRARY,
     "lockstep::checkpoint::rules_for_layer": LIBRARY,
     "lockstep::checkpoint::track_script_module": LIBRARY,
+    "lockstep::flags::bool_value": LIBRARY,
+    "lockstep::flags::has_value": LIBRARY,
     "lockstep::model::LazyConv2dImpl::LazyConv2dImpl": LIBRARY,
     "lockstep::model::LazyConv2dImpl::forward": LIBRARY,
     "lockstep::recal::ScheduledModifierManager::step_info": LIBRARY,
@@ -36,7 +38,6 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::dist::nccl::end_process": CUDA,
     "lockstep::dist::nccl::start_communicator": CUDA,
 }
-MODULES = ("base", "plot", "dist", "data", "model", "optim", "metrics", "recal", "checkpoint", "train", "estimator", "daemon")
 TESTS = ("tests/",)
 DEFINED = re.compile(r"^[0-9a-f]+ T (_ZNK?8lockstep\w+)$")
 REFERRED = re.compile(r"\b(_ZNK?8lockstep\w+)")
@@ -66,8 +67,9 @@ def without_arguments(name):
 
 def main():
     build = pathlib.Path(sys.argv[1])
+    modules = tuple(f"{line.split(':')[0]}/" for line in (build / "layers.txt").read_text().splitlines() if "/" not in line.split(":")[0])
     objects = [path.relative_to(build).as_posix() for path in build.rglob("*.o")]
-    own = [str(build / path) for path in objects if path.startswith(tuple(f"{module}/" for module in MODULES))]
+    own = [str(build / path) for path in objects if path.startswith(modules)]
     others = [str(build / path) for path in objects if not path.startswith(TESTS)]
     if not own:
         sys.exit(f"{build} holds no objects: build it first")

@@ -1,6 +1,12 @@
 #include "train/evals_csv.h"
 
+#include <cmath>
+#include <sstream>
+
 #include <fmt/format.h>
+
+#include "base/files/files.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep::train {
 
@@ -13,6 +19,20 @@ std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& f
       numbers.push_back({name, i, value[i].item<double>()});
   }
   return numbers;
+}
+
+std::vector<double> read_evals(const std::filesystem::path& path, const std::string& name) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  std::vector<double> values;
+  std::istringstream lines(files::read(path));
+  const std::string mark = "," + name + ",,";  // the class is empty: of all samples
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find(mark);
+    if (at != std::string::npos && at == line.find(','))
+      values.push_back(parse_number(line.substr(at + mark.size())).value_or(NAN));
+  }
+  return values;
 }
 
 void EvalsCsv::append(int64_t step, const EvalResult& result) {

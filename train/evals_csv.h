@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "metrics/samples.h"
@@ -13,6 +14,10 @@ namespace lockstep::train {
 /// What metrics have found as single numbers, of all samples or of one class each. Numbers of pairs
 /// of classes are left out.
 std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found);
+
+/// The numbers of all samples by that name, in the order of a record's lines; none where there is
+/// no such file. NaN for what is no finite number.
+std::vector<double> read_evals(const std::filesystem::path& path, const std::string& name);
 
 /// The record of a run's evaluations, <project_dir>/train/evals.csv (step,name,class,value): a line
 /// a number, loss and accuracy first; `class` is empty where the number is of all. Restored steps

@@ -1,31 +1,17 @@
 #include "train/evaluator.h"
 
+#include <cmath>
 #include <numeric>
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "data/sampler.h"
+#include "train/step/stopwatch.h"
 
 namespace lockstep::train {
 namespace {
-
-/// The model evaluates while it lives.
-class Evaluating {
- public:
-  explicit Evaluating(model::Model& model) : model_(model), was_training_(model.is_training()) {
-    model_.set_training(false);
-  }
-  ~Evaluating() { model_.set_training(was_training_); }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
-
- private:
-  model::Model& model_;
-  const bool was_training_;
-};
 
 /// Sums over samples, which ranks add to one another.
 struct Sums {
@@ -73,21 +59,25 @@ void add_batch(const data::Samples& samples, model::Model& model, const Loss& lo
 
 }  // namespace
 
-EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& dataset,
+double number_of(const EvalResult& result, const std::string& metric) {
+  return metric == "eval.loss" ? result.loss : result.accuracy.value_or(NAN);
+}
+
+EvalResult evaluate(const ModelHandler& handler, const Loss& loss, const data::Dataset& dataset,
                     const EvalOptions& options, dist::Communicator& control,
                     const std::function<void()>& on_batch) {
-  const at::NoGradGuard no_grad;
-  const Evaluating evaluating(model);
+  Stopwatch watch;
+  const ModelHandler::EvalPlan plan = handler.eval_plan();
   const EvalMetrics metrics = make_eval_metrics(options, dataset.spec(), !loss.is_own());
   Sums sums(metrics);
-  const data::Shard mine =
-      data::shard_of(dataset.num_samples(), control.rank(), control.world_size());
+  const data::Shard mine = data::shard_of(num_eval_samples(options, dataset.num_samples()),
+                                          control.rank(), control.world_size());
   for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
     std::vector<int64_t> indices(
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
     std::iota(indices.begin(), indices.end(), begin);
     const data::Samples samples = dataset.get(indices, /*epoch=*/0);
-    if (samples.targets_BY.size(0) > 0) add_batch(samples, model, loss, metrics, &sums);
+    if (samples.targets_BY.size(0) > 0) add_batch(samples, handler.model(), loss, metrics, &sums);
     if (on_batch) on_batch();
   }
   sums.add_over_ranks(control);
@@ -101,6 +91,7 @@ EvalResult evaluate(model::Model& model, const Loss& loss, const data::Dataset& 
   for (size_t i = 0; i < metrics.size(); ++i)
     for (EvalValue& value : metrics[i]->values(sums.of_metrics[i]))
       result.metrics.push_back(std::move(value));
+  result.seconds = watch.lap();
   return result;
 }
 

@@ -193,8 +193,8 @@ void Recorder::write_evaluation(int64_t step, const EvalResult& result,
       result.accuracy ? fmt::format(", accuracy {:.4f}", *result.accuracy) : std::string();
   for (const metrics::ValidationValue& number : numbers)
     if (!number.class_number) said += fmt::format(", {} {:.4f}", number.name, number.value);
-  log::info("eval", fmt::format("step {}: loss {:.4f}{} over {} samples", step, result.loss, said,
-                                result.num_samples));
+  log::info("eval", fmt::format("step {}: loss {:.4f}{} over {} samples ({:.3f} s)", step,
+                                result.loss, said, result.num_samples, result.seconds));
   evals_csv_->append(step, result);
   if (!events_) return;
   std::vector<metrics::Scalar> scalars{{"loss/eval", result.loss}};

@@ -44,6 +44,8 @@ class Recorder {
   void state(metrics::RunState state);
   void step(const StepReport& report);
   void evaluation(int64_t step, const EvalResult& result);
+  /// A save was not evaluated, since the last evaluation is not long ago.
+  void evaluation_skipped() { metrics_.record_skipped_validation(); }
   /// What the recipe closed the run with, after `step` updates.
   void closing(int64_t step, const recal::Applied& applied, int64_t num_trainable);
   /// A save under way blocked training for stall_s seconds.

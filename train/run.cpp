@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include <filesystem>
+#include <utility>
 
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
@@ -26,7 +27,7 @@ RunResult Run::train() {
             "train anew)",
             clock.step));
   parts_.recorder.state(metrics::RunState::kTraining);
-  while (clock.step < parts_.total_steps) {
+  while (clock.step < parts_.total_steps && !parts_.patience.is_exhausted()) {
     if (parts_.on_step) {
       parts_.saves.wait_until_staged();
       parts_.on_step(clock.step, parts_.training.model);
@@ -36,34 +37,60 @@ RunResult Run::train() {
     parts_.callbacks.on_step_end(report);
     count_signals();
     if (report.save_is_done) parts_.saves.settle();
-    if (parts_.replica_check.is_due(clock.step)) agree(fmt::format("at step {}", clock.step));
+    check_is_owed_ = check_is_owed_ || parts_.replica_check.is_due(clock.step);
+    if (check_is_owed_ && report.ranks_agree) agree(fmt::format("at step {}", clock.step));
     const bool is_last =
         clock.step >= parts_.total_steps;  // then it finishes, whoever asks to stop
     // A rank that asks to save and stop goes on asking: after a skipped update the next one stops.
     const bool stops = report.must_end || (report.wants_stop && !report.skipped);
     if (stops && !is_last) return stop(report);
-    // A skipped update changed nothing; saving it again and again would push good saves out.
-    // It is made up for at the next one that counts.
-    save_is_owed_ = report.wants_save || save_is_owed_;
-    save_is_due_ = save_is_owed_ && !report.skipped;
-    if (save_is_due_) save_is_owed_ = false;
-    if (save_is_due_ && !is_last) {
-      parts_.training.reducer.settle();  // no save of weights that a lost rank left half updated
-      parts_.saves.begin();
-    }
-    if (evaluation_due(report)) (void)evaluate_now();
+    save_and_evaluate(report, is_last);
   }
   return finish();
 }
 
 Votes Run::votes() const {
+  const bool is_time =
+      parts_.training.control.rank() == 0 &&
+      (!evaluated_at_s_ || checkpoint::SaveSchedule::steady_seconds() - *evaluated_at_s_ >=
+                               parts_.eval.eval_throttle_secs);
   return {.save = parts_.saves.due_here(parts_.training.clock.step + 1),
           .stop = parts_.stop.stop_asked(),
           .save_done = parts_.saves.done_here(),
-          .end = parts_.stop.end_asked()};
+          .end = parts_.stop.end_asked(),
+          .evaluate = is_time};
 }
 
-bool Run::evaluation_due(const StepReport& report) const {
+/// Saves, then evaluates what was saved, as far as this step asks for either.
+void Run::save_and_evaluate(const StepReport& report, bool is_last) {
+  const bool ends_epoch = ends_eval_epoch(report);
+  // A skipped update changed nothing; saving it again and again would push good saves out.
+  // It is made up for at the next one that counts, and after which the ranks hold the same.
+  eval_is_owed_ = eval_is_owed_ || (ends_epoch && evaluates_saves());
+  save_is_owed_ = save_is_owed_ || eval_is_owed_ || report.wants_save;
+  save_is_due_ = save_is_owed_ && !report.skipped && report.ranks_agree;
+  if (save_is_due_) save_is_owed_ = false;
+  if (is_last) return;  // finish() does both
+  bool evaluates = ends_epoch && !evaluates_saves();
+  if (save_is_due_) {
+    parts_.training.reducer.settle();  // no save of weights that a lost rank left half updated
+    if (starts_evaluation(report))
+      evaluates = parts_.saves.save_now();
+    else
+      parts_.saves.begin();
+  }
+  if (evaluates) (void)evaluate_now();
+}
+
+/// Whether the save after this step is to be evaluated.
+bool Run::starts_evaluation(const StepReport& report) {
+  if (std::exchange(eval_is_owed_, false)) return true;
+  if (!parts_.eval.on_save || parts_.eval_data == nullptr) return false;
+  if (!report.may_evaluate) parts_.recorder.evaluation_skipped();
+  return report.may_evaluate;
+}
+
+bool Run::ends_eval_epoch(const StepReport& report) const {
   const int64_t every_epochs = parts_.eval.every_epochs;
   const StepClock& clock = parts_.training.clock;
   return parts_.eval_data != nullptr && every_epochs > 0 && report.ends_epoch &&
@@ -72,20 +99,52 @@ bool Run::evaluation_due(const StepReport& report) const {
 }
 
 EvalResult Run::evaluate_now() {
+  const int64_t step = parts_.training.clock.step;
   parts_.training.reducer.settle();
   parts_.recorder.state(metrics::RunState::kValidating);
+  evaluated_at_s_ = checkpoint::SaveSchedule::steady_seconds();
+  reload();
   const EvalResult result =
-      evaluate(parts_.training.model, parts_.training.loss, *parts_.eval_data, parts_.eval,
+      evaluate(parts_.handler, parts_.training.loss, *parts_.eval_data, parts_.eval,
                parts_.training.control, [&] { parts_.recorder.turn(); });
-  parts_.recorder.evaluation(parts_.training.clock.step, result);
+  reload();
+  parts_.recorder.evaluation(step, result);
   parts_.saves.evaluated(result);
-  parts_.callbacks.on_evaluation_end(parts_.training.clock.step, result);
+  const bool is_best = parts_.patience.add(number_of(result, parts_.patience.metric()));
+  parts_.callbacks.on_evaluation_end(step, result);
+  if (parts_.publish.after_evaluation) publish(result, is_best);
+  evaluated_step_ = step;
+  last_eval_ = result;
   parts_.recorder.state(metrics::RunState::kTraining);
   return result;
 }
 
+/// At a switch between training and evaluation.
+void Run::reload() {
+  if (!parts_.eval.strict_restore_on_switch) return;
+  if (parts_.saves.last_saved_step() == parts_.training.clock.step) {
+    parts_.reload(parts_.saves.last_commit());
+  } else if (parts_.training.control.rank() == 0) {
+    log::warning("eval", fmt::format("step {} is evaluated as it is in memory: it was not saved",
+                                     parts_.training.clock.step));
+  }
+}
+
+/// Publishes the save of this step, once.
+void Run::publish(const std::optional<EvalResult>& result, bool is_best) {
+  const int64_t step = parts_.training.clock.step;
+  if (parts_.saves.last_saved_step() != step || published_step_ == step) return;
+  published_step_ = step;
+  parts_.exports->begin({.step = step,
+                         .save = parts_.saves.last_commit(),
+                         .train_loss = parts_.recorder.last_loss(),
+                         .eval = result,
+                         .is_best = is_best});
+}
+
 /// Ranks that have parted must not go on, and must not push good saves out.
 void Run::agree(const std::string& when) {
+  check_is_owed_ = false;
   parts_.training.reducer.settle();
   parts_.replica_check.require(when);
   parts_.recorder.replica_check(parts_.replica_check);
@@ -151,9 +210,22 @@ RunResult Run::finish() {
   const bool is_new = closing.masks_changed || parts_.saves.last_saved_step() != clock.step;
   const bool must_save = is_new && (parts_.save_at_end || save_is_due_);
   RunResult result;
+  if (clock.step < parts_.total_steps) {
+    result.end = RunEnd::kStoppedEarly;
+    if (parts_.training.control.rank() == 0)
+      log::info("train", fmt::format("ends at step {} of {}: the last {} evaluations brought no "
+                                     "better {} (eval.patience)",
+                                     clock.step, parts_.total_steps, parts_.patience.limit(),
+                                     parts_.patience.metric()));
+  }
   if (must_save && !parts_.saves.save_now()) result.end = RunEnd::kNotSaved;
-  if (parts_.eval_data != nullptr) result.eval = evaluate_now();
+  if (parts_.eval_data != nullptr)
+    result.eval =
+        evaluated_step_ == clock.step && !closing.masks_changed ? last_eval_ : evaluate_now();
+  if (parts_.publish.at_end) publish(result.eval, /*is_best=*/false);
   parts_.saves.settle();
+  if (parts_.exports != nullptr && !parts_.exports->settle() && result.end != RunEnd::kNotSaved)
+    result.end = RunEnd::kNotExported;
   result.checkpoint = parts_.saves.last_commit();
   parts_.training.recipe.finalize(clock.step, parts_.training.control);
   count_signals();

@@ -4,7 +4,10 @@
 #include <functional>
 
 #include "train/callback.h"
+#include "train/evaluation/patience.h"
+#include "train/evaluation/publish_options.h"
 #include "train/evaluator.h"
+#include "train/exports.h"
 #include "train/recorder.h"
 #include "train/run_saves.h"
 #include "train/step/replica_check.h"
@@ -14,10 +17,12 @@
 namespace lockstep::train {
 
 enum class RunEnd {
-  kFinished,  ///< all steps done
-  kStopped,   ///< saved on request: run again to go on
-  kEnded,     ///< told to end without the time to save: the last commit stands
-  kNotSaved,  ///< all steps done, but the final save failed
+  kFinished,      ///< all steps done
+  kStopped,       ///< saved on request: run again to go on
+  kEnded,         ///< told to end without the time to save: the last commit stands
+  kNotSaved,      ///< all steps done, but the final save failed
+  kStoppedEarly,  ///< evaluations got no better (eval.patience); else as kFinished
+  kNotExported,   ///< all steps done and saved, but the last export failed
 };
 
 /// Called before each step, on every rank, with the updates done so far. May look at the model, and
@@ -30,8 +35,10 @@ struct RunParts {
   TrainerParts& training;
   RunSaves& saves;
   ReplicaCheck& replica_check;     ///< of the ranks' state
+  const ModelHandler& handler;     ///< of the same model
   const data::Dataset* eval_data;  ///< null: no evaluation
   EvalOptions eval;
+  Patience patience;  ///< knows the evaluations before a resumed run
   Recorder& recorder;
   const StopRequest& stop;
   double grace_s = 1.0;  ///< from the request to end until the launcher kills the process
@@ -39,6 +46,11 @@ struct RunParts {
   bool save_at_end = true;
   StepHook on_step;  ///< may be empty
   Callbacks& callbacks;
+  Exports* exports = nullptr;  ///< where `publish` asks for any
+  PublishOptions publish;
+  /// For eval.strict_restore_on_switch: reads a committed save into the live state; collective,
+  /// throws if that changes a bit.
+  std::function<void(const std::string& save)> reload = {};
 };
 
 struct RunResult {
@@ -47,7 +59,12 @@ struct RunResult {
   std::string checkpoint;          ///< prefix of the last commit; empty: none
 };
 
-/// The loop around the step: save, evaluate, stop; in that order, on every rank at the same step.
+/// The loop around the step: save, evaluate, export, stop; in that order, on every rank at the same
+/// step.
+///
+/// What is evaluated is the live model between two steps. Where an evaluation belongs to a save
+/// (eval.on_save, export.after_evaluation), training waits at that step until the save is
+/// committed; without a commit nothing is evaluated.
 class Run {
  public:
   explicit Run(const RunParts& parts) : parts_(parts) {}
@@ -61,15 +78,28 @@ class Run {
   void count_signals();
   RunResult finish();
   void agree(const std::string& when);
+  void save_and_evaluate(const StepReport& report, bool is_last);
   EvalResult evaluate_now();
-  bool evaluation_due(const StepReport& report) const;
+  void reload();
+  void publish(const std::optional<EvalResult>& result, bool is_best);
+  bool ends_eval_epoch(const StepReport& report) const;
+  bool starts_evaluation(const StepReport& report);
+  /// Whether evaluations belong to saves.
+  bool evaluates_saves() const {
+    return parts_.eval_data != nullptr && (parts_.eval.on_save || parts_.publish.after_evaluation);
+  }
   Votes votes() const;
   bool can_save(const StepReport& report);
 
   RunParts parts_;
   std::array<int64_t, kCountedSignals.size()> counted_{};  ///< of kCountedSignals, told so far
-  bool save_is_owed_ = false;  ///< asked for at a step that did not count
-  bool save_is_due_ = false;   ///< asked for at the last step, where finish() saves
+  bool check_is_owed_ = false;  ///< of the ranks' states, at the next step after which they agree
+  bool save_is_owed_ = false;   ///< asked for at a step that did not count
+  bool save_is_due_ = false;    ///< asked for at the last step, where finish() saves
+  bool eval_is_owed_ = false;   ///< with the next save
+  std::optional<double> evaluated_at_s_;  ///< when the last evaluation began, by this rank's clock
+  int64_t evaluated_step_ = -1, published_step_ = -1;
+  std::optional<EvalResult> last_eval_;
 };
 
 }  // namespace lockstep::train

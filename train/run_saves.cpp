@@ -39,6 +39,7 @@ RunSaves::RunSaves(const RunSavesParts& parts)
 
 void RunSaves::begin() {
   settle();
+  if (parts_.before) parts_.before();
   parts_.recorder.flush();  // the steps' record reaches as far as the save, whatever happens next
   parts_.recorder.state(metrics::RunState::kSaving);
   Stopwatch watch;
@@ -92,8 +93,7 @@ bool RunSaves::is_better(double value) const {
 void RunSaves::evaluated(const EvalResult& result) {
   if (!enabled() || parts_.options.keep_best == "none") return;
   if (to_be_named_) settle();  // the best so far may be the one whose save is under way
-  const double value =
-      parts_.options.keep_best == "eval.loss" ? result.loss : result.accuracy.value_or(NAN);
+  const double value = number_of(result, parts_.options.keep_best);
   if (!is_better(value)) return;
   const int64_t step = parts_.clock.step;
   to_be_named_ = {step, value};

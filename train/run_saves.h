@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -24,8 +25,9 @@ struct RunSavesParts {
   Recorder& recorder;
   dist::Communicator& control;
   const StepClock& clock;
-  int64_t last_saved_step = -1;  ///< of the save in the own folder that the run goes on from
-  std::string last_commit;       ///< prefix of the save that the run goes on from, if any
+  int64_t last_saved_step = -1;       ///< of the save in the own folder that the run goes on from
+  std::string last_commit;            ///< prefix of the save that the run goes on from, if any
+  std::function<void()> before = {};  ///< before each save, which may remove others; may be empty
 };
 
 /// The saves of a run: begun between two steps, written beside the next ones, recorded when they

@@ -18,7 +18,7 @@ nlohmann::ordered_json tensor_json(const at::Tensor& values) {
   return list;
 }
 
-nlohmann::ordered_json eval_json(const EvalResult& eval) {
+nlohmann::ordered_json json_of(const EvalResult& eval) {
   nlohmann::ordered_json json{
       {"accuracy", nullptr}, {"loss", eval.loss}, {"num_samples", eval.num_samples}};
   if (eval.accuracy) json["accuracy"] = *eval.accuracy;
@@ -27,6 +27,8 @@ nlohmann::ordered_json eval_json(const EvalResult& eval) {
 }
 
 }  // namespace
+
+std::string eval_json(const EvalResult& eval) { return json_of(eval).dump(); }
 
 void write_summary(const std::filesystem::path& path, const Summary& summary) {
   nlohmann::ordered_json json{{"exit_reason", summary.exit_reason},
@@ -43,10 +45,11 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                               {"resumed_from_step", nullptr},
                               {"parameters_sha256", summary.parameters_sha256},
                               {"metrics_address", summary.metrics_address}};
+  if (!summary.evaluated_sha256.empty()) json["evaluated_sha256"] = summary.evaluated_sha256;
   if (!summary.error.empty()) json["error"] = summary.error;
   if (summary.train_loss) json["train_loss"] = *summary.train_loss;
   if (summary.resumed_from_step) json["resumed_from_step"] = *summary.resumed_from_step;
-  if (summary.eval) json["eval"] = eval_json(*summary.eval);
+  if (summary.eval) json["eval"] = json_of(*summary.eval);
   files::write_atomically(
       path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }

@@ -11,7 +11,8 @@ namespace lockstep::train {
 
 /// What a run leaves as <project_dir>/summary.json.
 struct Summary {
-  std::string exit_reason;  ///< finished | stopped | ended | not_saved | failed
+  /// finished | stopped_early | stopped | ended | not_saved | not_exported | failed
+  std::string exit_reason;
   int exit_code = 0;
   std::string error;  ///< failed: the message
   int64_t steps = 0;
@@ -26,8 +27,12 @@ struct Summary {
   std::string checkpoint;  ///< prefix of the last commit; empty: none
   std::optional<int64_t> resumed_from_step;
   std::string parameters_sha256;
-  std::string metrics_address;  ///< empty: off
+  std::string evaluated_sha256;  ///< of the moving averages, if they were evaluated; else empty
+  std::string metrics_address;   ///< empty: off
 };
+
+/// {"accuracy", "loss", "num_samples", "metrics"} as JSON.
+std::string eval_json(const EvalResult& eval);
 
 /// Replaces the file in one piece.
 void write_summary(const std::filesystem::path& path, const Summary& summary);

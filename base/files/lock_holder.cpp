@@ -1,5 +1,5 @@
 #include "base/files/lock_holder.h"
-#include "base/proc.h"
+#include "base/process/proc.h"
 
 #include <array>
 #include <charconv>

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/nearest_word.h"
 
 namespace lockstep {
 namespace {
@@ -19,24 +20,17 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
 }
 
-/// With slashes, without `model/` before and a slash after it.
-std::string plain(std::string_view name) {
-  std::string path(name);
-  std::replace(path.begin(), path.end(), '.', '/');
-  if (path.starts_with(kModel)) path.erase(0, kModel.size());
-  while (path.ends_with('/')) path.pop_back();
-  return path;
-}
-
-bool is_at_or_below(const std::string& path, const std::string& scope) {
-  return path.starts_with(scope) && (path.size() == scope.size() || path[scope.size()] == '/');
+/// A scope as it is compared: a slash at its end stays, which makes a part's whole name of it.
+std::string prefix_of(std::string_view scope) {
+  const bool is_whole_part = scope.ends_with('/') || scope.ends_with('.');
+  return plain_name(scope) + (is_whole_part ? "/" : "");
 }
 
 /// Every name, and every part that names stand below.
 std::vector<std::string> all_paths(const std::vector<std::string>& names) {
   std::set<std::string> paths;
   for (const std::string& name : names) {
-    const std::string path = plain(name);
+    const std::string path = plain_name(name);
     for (size_t end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1))
       paths.insert(path.substr(0, end));
     paths.insert(path);
@@ -44,17 +38,15 @@ std::vector<std::string> all_paths(const std::vector<std::string>& names) {
   return {paths.begin(), paths.end()};
 }
 
-std::string hint(const std::string& scope, const std::vector<std::string>& names) {
-  const std::vector<std::string> paths = all_paths(names);
-  const std::string near = did_you_mean(plain(scope), paths);
-  if (!near.empty()) return near;
-  std::vector<std::string> tops;
-  std::copy_if(paths.begin(), paths.end(), std::back_inserter(tops),
-               [](const std::string& path) { return path.find('/') == std::string::npos; });
-  return fmt::format(" (there are {})", fmt::join(tops, ", "));
-}
-
 }  // namespace
+
+std::string plain_name(std::string_view name) {
+  std::string path(name);
+  std::replace(path.begin(), path.end(), '.', '/');
+  if (path.starts_with(kModel)) path.erase(0, kModel.size());
+  while (path.ends_with('/')) path.pop_back();
+  return path;
+}
 
 NameScopes::NameScopes(const std::vector<std::string>& texts) {
   for (const std::string& text : texts)
@@ -70,15 +62,15 @@ NameScopes NameScopes::read(ConfigReader* in, std::string_view key, std::string_
   if (!in->read(key, &texts, help)) return {};
   NameScopes scopes(texts);
   for (const std::string& scope : scopes.scopes_)
-    if (plain(scope).empty())
+    if (plain_name(scope).empty())
       in->fault(key, fmt::format("'{}.{}' holds an empty scope", in->path(), key));
   return scopes;
 }
 
 bool NameScopes::cover(std::string_view name) const {
-  const std::string path = plain(name);
+  const std::string path = plain_name(name);
   return std::any_of(scopes_.begin(), scopes_.end(),
-                     [&](const std::string& scope) { return is_at_or_below(path, plain(scope)); });
+                     [&](const std::string& scope) { return path.starts_with(prefix_of(scope)); });
 }
 
 void NameScopes::require_matches(std::string_view key,
@@ -88,9 +80,9 @@ void NameScopes::require_matches(std::string_view key,
     if (std::any_of(names.begin(), names.end(),
                     [&](const std::string& name) { return one.cover(name); }))
       continue;
-    throw Error(
-        ExitCode::kConfig, "config",
-        fmt::format("{}: no variable stands at or below '{}'{}", key, scope, hint(scope, names)));
+    throw Error(ExitCode::kConfig, "config",
+                fmt::format("{}: no variable's name begins with '{}' (nearest: {})", key, scope,
+                            fmt::join(nearest_words(plain_name(scope), all_paths(names)), ", ")));
   }
 }
 

@@ -8,8 +8,13 @@
 
 namespace lockstep {
 
-/// Scopes of a model's variables: each means the variable or the part of that name and all below
-/// it. Names may be written with dots or slashes, with `model/` before them or without.
+/// A variable's name as names are compared: with slashes, without `model/` before it and slashes
+/// after it.
+std::string plain_name(std::string_view name);
+
+/// Scopes of a model's variables: each means all variables whose names begin with it, as
+/// TensorFlow's scopes do: `blocks/1` means blocks/1/conv and blocks/10/conv, `blocks/1/` the first
+/// alone. Names may be written with dots or slashes, with `model/` before them or without.
 class NameScopes {
  public:
   NameScopes() = default;
@@ -22,8 +27,8 @@ class NameScopes {
   bool empty() const { return scopes_.empty(); }
   /// Whether some scope means this variable; `name` with dots or slashes.
   bool cover(std::string_view name) const;
-  /// Throws Error(kConfig) naming the run file's key, the scope and the names nearest to it, if a
-  /// scope covers none of the names.
+  /// Throws Error(kConfig) naming the run file's key, the scope and the five names nearest to it,
+  /// if a scope covers none of the names.
   void require_matches(std::string_view key, const std::vector<std::string>& names) const;
   /// "a, b/c"
   std::string text() const;

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/cores.h"
+#include "base/process/cores.h"
 
 namespace lockstep::checkpoint {
 namespace {

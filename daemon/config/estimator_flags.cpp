@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/flags.h"
 #include "base/nearest_word.h"
+#include "daemon/config/flag_table.h"
 #include "daemon/config/key_names.h"
 
 namespace lockstep::daemon {
@@ -17,13 +19,6 @@ constexpr std::string_view kSection = "estimator.";
 bool is_flag_word(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
 
 Error usage(const std::string& message) { return {ExitCode::kUsage, "usage", message}; }
-
-/// Whatever stands in it, YAML reads it as this text.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? "''" : std::string(1, c);
-  return out + "'";
-}
 
 /// --width, --depth: what may stand behind `--`.
 std::vector<std::string> flag_names(const std::vector<FieldDoc>& fields) {
@@ -59,10 +54,11 @@ std::vector<Override> parse_flags(const std::vector<std::string>& words) {
       value = words[i].substr(mark + 1);
     else if (i + 1 < words.size() && !is_flag_word(words[i + 1]))
       value = words[++i];
-    flags.push_back({.path = std::string(kSection) + name,
-                     .value = value,
-                     .origin = "flag --" + name,
-                     .is_flag = true});
+    const std::string path = std::string(kSection) + name;
+    if (std::any_of(flags.begin(), flags.end(),
+                    [&](const Override& other) { return other.path == path; }))
+      throw usage(fmt::format("flag --{} is given twice", printable(name)));
+    flags.push_back({.path = path, .value = value, .origin = "flag --" + name, .is_flag = true});
   }
   return flags;
 }
@@ -73,8 +69,20 @@ std::vector<Override> overrides_of(const std::vector<std::string>& sets,
   std::vector<Override> all;
   for (const std::string& text : sets) all.push_back(parse_set(text));
   if (!estimator.empty())
-    all.push_back({.path = "estimator.path", .value = quoted(estimator), .origin = "--estimator"});
+    all.push_back(
+        {.path = "estimator.path", .value = quoted_text(estimator), .origin = "--estimator"});
   for (Override& flag : parse_flags(flags)) all.push_back(std::move(flag));
+  return all;
+}
+
+std::vector<Override> overrides_of_program() {
+  std::vector<Override> all;
+  for (const auto& [name, value] : flags::given())
+    all.push_back({.path = std::string(kSection) + name,
+                   .value = value,
+                   .origin = "flags::set " + name,
+                   .from_environment = true,
+                   .is_flag = true});
   return all;
 }
 
@@ -87,8 +95,10 @@ void require_known_flags(const std::vector<Override>& overrides,
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     std::string there = "no estimator with flags is named: give --estimator=LIB";
     if (!names.empty()) there = fmt::format("there are {}", fmt::join(names, ", "));
+    std::vector<std::string> all = names;
+    for (const Flag& flag : flag_table()) all.push_back(fmt::format("--{}", flag.name));
     throw usage(
-        fmt::format("unknown flag {}{}; {}", printable(name), did_you_mean(name, names), there));
+        fmt::format("unknown flag {}{}; {}", printable(name), did_you_mean(name, all), there));
   }
 }
 

@@ -23,6 +23,9 @@ std::vector<Override> overrides_of(const std::vector<std::string>& sets,
                                    const std::string& estimator,
                                    const std::vector<std::string>& flags);
 
+/// What the program's own code gave with flags::set(), as flags that stand below the environment.
+std::vector<Override> overrides_of_program();
+
 /// Throws Error(kUsage), with the nearest names, for a flag that is no key of section `estimator`.
 void require_known_flags(const std::vector<Override>& overrides,
                          const std::vector<FieldDoc>& fields);

@@ -115,7 +115,38 @@ void collect(const YAML::Node& node, const std::string& path, std::vector<std::s
   if (node.Tag().size() > 1) lines->push_back(path + "=" + node.Tag());  // a modifier's class
 }
 
+/// Whether the map that holds the key is there (`needs_section`), or may be made; and for a
+/// default, whether the key is absent.
+bool has_place(const Override& one, const YAML::Node& root) {
+  const size_t dot = one.path.rfind('.');
+  const std::string section = one.path.substr(0, dot == std::string::npos ? 0 : dot);
+  if (one.needs_section && !find_at_path(root, section).value.IsMap()) return false;
+  if (!one.is_default) return true;
+  for (size_t end = section.find('.'); !section.empty(); end = section.find('.', end + 1)) {
+    const YamlPair above = find_at_path(root, section.substr(0, end));
+    if (above.key.IsScalar() && !above.value.IsMap() && !above.value.IsNull()) return false;
+    if (end == std::string::npos) break;
+  }
+  return !find_at_path(root, one.path).key.IsScalar();
+}
+
 }  // namespace
+
+std::string quoted_text(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "''" : std::string(1, c);
+  return out + "'";
+}
+
+YamlPair find_at_path(const YAML::Node& root, std::string_view path) {
+  YamlPair at(YAML::Node(), root);
+  for (const std::string& key : parts_of(path)) {
+    if (!at.value.IsMap()) return {YAML::Node(), YAML::Node()};
+    const YamlPair below = find_pair(at.value, key);
+    at.reset(below.key, below.value);
+  }
+  return at;
+}
 
 Override parse_set(const std::string& text) {
   const size_t mark = text.find('=');
@@ -129,9 +160,10 @@ Override parse_set(const std::string& text) {
 void apply_overrides(const std::vector<Override>& overrides,
                      const std::vector<std::string>& known_paths, YamlDocument* document,
                      Diagnostics* faults) {
-  for (const bool from_environment : {true, false}) {
+  for (const int turn : {0, 1, 2}) {
     for (const Override& one : overrides) {
-      if (one.from_environment != from_environment) continue;
+      if (turn != (one.is_default ? 2 : one.from_environment ? 0 : 1)) continue;
+      if (!has_place(one, document->root())) continue;
       if (const std::string fault = refusal_of_key(one.path, known_paths); !fault.empty()) {
         faults->add({"--set " + printable(one.path), 0, 0, fault, ""});
         continue;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <yaml-cpp/node/node.h>
@@ -16,10 +17,18 @@ struct Override {
   std::string origin;  ///< for messages: "--set run.seed", "environment LOCKSTEP_RUN_SEED"
   bool from_environment = false;  ///< these stand below --set
   bool is_flag = false;           ///< of the estimator, from behind `--`
+  bool is_default = false;        ///< stands below the file: counts where the key is absent
+  bool needs_section = false;     ///< counts only where the map that holds the key is there
 };
+
+/// Whatever stands in it, YAML reads it as this text.
+std::string quoted_text(const std::string& text);
 
 /// From the text after --set. Throws Error(kUsage) unless it reads path=value.
 Override parse_set(const std::string& text);
+
+/// The pair at a dotted path; one with a null key where there is none.
+YamlPair find_at_path(const YAML::Node& root, std::string_view path);
 
 /// Puts the values into the document's tree, in their order: each is read as the same text in the
 /// file would be (YamlDocument::parse_addition), the last one of a key wins, and maps are made on

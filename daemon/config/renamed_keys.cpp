@@ -20,6 +20,7 @@ constexpr std::array kRenamed = {
     RenamedKey{"sync", "wire", "comm_dtype"},
     RenamedKey{"sync", "packed", "sparse_allreduce"},
     RenamedKey{"sync", "agree_every", "replica_check_every"},
+    RenamedKey{"checkpoint", "warm_start_names", "warm_start_rename"},
 };
 
 /// The key in a map, not its value; undefined where it is not there.

@@ -3,7 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "base/flags.h"
 #include "checkpoint/checkpoint_options.h"
+#include "daemon/config/gpu_options.h"
 #include "daemon/config/overrides.h"
 #include "daemon/config/run_options.h"
 #include "data/data_options.h"
@@ -15,6 +17,7 @@
 #include "recal/timeline/recipe.h"
 #include "train/callback.h"
 #include "train/evaluation/eval_options.h"
+#include "train/evaluation/publish_options.h"
 #include "train/step/train_options.h"
 
 namespace lockstep::daemon {
@@ -28,8 +31,10 @@ struct RunConfig {
   data::DataOptions data;
   train::TrainOptions train;
   train::EvalOptions eval;
+  train::PublishOptions publish;  ///< section `export`
   optim::OptimizerOptions optimizer;
   dist::SyncOptions sync;
+  GpuOptions gpu;
   recal::Recipe recipe;
   checkpoint::CheckpointOptions checkpoint;
   metrics::MetricsOptions metrics;
@@ -40,12 +45,18 @@ struct RunConfig {
   std::vector<std::string> settings;
   /// What a person should know although it is no fault: mistyped variables of the environment.
   std::vector<std::string> warnings;
+  /// What has no effect beside what else is chosen: flags of another optimizer.
+  std::vector<std::string> notes;
+  /// Every flag's value, for flags::Frozen.
+  flags::Values flag_texts;
   std::string digest() const;  ///< SHA-256 of the settings
 };
 
-/// Reads the run file; the environment stands above it, `overrides` above both. Every fault goes to
-/// `faults`, in one pass; the result may be used only if there is none. A missing file throws
-/// Error(kInputMissing). Without a recipe, train.max_steps or max_epochs is required.
+/// Reads the run file, or, with an empty path, a run that flags alone describe (`preset:
+/// estimator`); the environment stands above the file, `overrides` above both. Every fault goes to
+/// `faults`, in one pass; the result may be used only if there is none. Throws Error(kInputMissing)
+/// for a missing file, Error(kUsage) for a flag that is wrong or that a run without a file lacks.
+/// Without a recipe, train.max_steps or max_epochs is required.
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
                           Diagnostics* faults);
 

@@ -12,13 +12,13 @@ VersionFacts version_facts() {
           LOCKSTEP_BUILD_TYPE};
 }
 
-std::string version_text(const std::string& program, const std::string& mpi,
-                         const std::string& nccl) {
+std::string version_text(const std::string& program, const OpenedLibraries& libraries) {
   const VersionFacts facts = version_facts();
   return fmt::format(
-      "{} {}\ncommit    {}\nLibTorch  {}\nMPI       {}\nNCCL      {}\ncompiler  {}\nbuild     {}",
-      program, facts.version, facts.commit, facts.torch, mpi, nccl, facts.compiler,
-      facts.build_type);
+      "{} {}\ncommit    {}\nLibTorch  {}\nMPI       {}\nNCCL      {}\nPython    {}\ncompiler  "
+      "{}\nbuild     {}",
+      program, facts.version, facts.commit, facts.torch, libraries.mpi, libraries.nccl,
+      libraries.python, facts.compiler, facts.build_type);
 }
 
 }  // namespace lockstep::daemon

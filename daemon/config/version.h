@@ -15,8 +15,11 @@ struct VersionFacts {
 };
 
 VersionFacts version_facts();
-/// Several lines for --version. `mpi` and `nccl`: what to say of the two.
-std::string version_text(const std::string& program, const std::string& mpi,
-                         const std::string& nccl);
+/// What to say of libraries that only some programs open.
+struct OpenedLibraries {
+  std::string mpi, nccl, python;
+};
+/// Several lines for --version.
+std::string version_text(const std::string& program, const OpenedLibraries& libraries);
 
 }  // namespace lockstep::daemon

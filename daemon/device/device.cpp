@@ -57,6 +57,30 @@ GpuChoice agree_on_gpus(const std::vector<std::string>& own_ids, const dist::Pro
   return choose_gpus(all_N);
 }
 
+std::string environment(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+metrics::GpuFacts take_gpu(const dist::GpuMemoryOptions& options, int index) {
+  const dist::GpuMemoryFacts memory = dist::set_up_gpu_memory(index, options);
+  const std::string visible = environment("CUDA_VISIBLE_DEVICES");
+  return {.index = index,
+          .id = dist::nccl_device_ids().at(static_cast<size_t>(index)),
+          .visible_devices = visible,
+          .name = name_of_gpu(visible, index),
+          .memory_policy = options.at_start ? "all" : "default",
+          .memory_bytes = memory.total,
+          .memory_limit_bytes = memory.limit};
+}
+
+std::string text_of(int rank, const metrics::GpuFacts& gpu) {
+  constexpr double kGib = 1 << 30;
+  return fmt::format("rank {}: GPU {} ({}), at most {:.1f} of {:.1f} GiB", rank, gpu.name, gpu.id,
+                     static_cast<double>(gpu.memory_limit_bytes) / kGib,
+                     static_cast<double>(gpu.memory_bytes) / kGib);
+}
+
 }  // namespace
 
 at::Device agree_on_device(const std::string& wanted, const dist::ProcessInfo& process,
@@ -74,6 +98,24 @@ at::Device agree_on_device(const std::string& wanted, const dist::ProcessInfo& p
     log::warning("start", fmt::format("this rank sees {} GPU(s), but all ranks use CPUs, as {}",
                                       ids.size(), choice.fault));
   return at::kCPU;
+}
+
+std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Device device,
+                                            dist::Communicator& control) {
+  if (!device.is_cuda()) {
+    if (options.is_given() && control.rank() == 0)
+      log::info("start", "all ranks compute on CPUs: the section gpu has no effect");
+    return std::nullopt;
+  }
+  const dist::GpuMemoryOptions wanted = options.memory();
+  const metrics::GpuFacts gpu =
+      dist::on_all_ranks(control, [&] { return take_gpu(wanted, device.index()); });
+  const std::vector<std::string> texts = dist::gather_texts(control, text_of(control.rank(), gpu));
+  if (control.rank() == 0)
+    log::info("start", fmt::format("memory of GPUs is taken {}; {}",
+                                   wanted.at_start ? "at the start" : "as it is needed",
+                                   fmt::join(texts, "; ")));
+  return gpu;
 }
 
 void prepare_deterministic_gpu(const RunOptions& run) {

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 
+#include "daemon/config/gpu_options.h"
 #include "daemon/config/run_options.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
+#include "metrics/gpu_metrics.h"
 
 namespace lockstep::daemon {
 
@@ -28,5 +31,14 @@ void prepare_deterministic_gpu(const RunOptions& run);
 /// on a GPU, whose sums over ranks are in NCCL's order; true with a CUBLAS_WORKSPACE_CONFIG that
 /// leaves cuBLAS free.
 void require_device_keeps_promises(const RunOptions& run, at::Device device);
+
+/// Divides the memory of this rank's GPU as the section `gpu` says, before the first tensor there;
+/// rank 0 logs the GPUs of all ranks. What the GPU is and may give; nothing on CPUs, where the
+/// section has no effect, which the log says if it asks for something.
+///
+/// Collective over `control`. Throws on every rank Error(kUnavailable) if a share is not free,
+/// kConfig if some rank took memory there before.
+std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Device device,
+                                            dist::Communicator& control);
 
 }  // namespace lockstep::daemon

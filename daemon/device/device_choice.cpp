@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -53,6 +54,14 @@ GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
     choice.index_N.push_back(index);
   }
   return choice;
+}
+
+std::string name_of_gpu(const std::string& visible_devices, int index) {
+  std::istringstream names(visible_devices);
+  std::string name;
+  for (int i = 0; std::getline(names, name, ','); ++i)
+    if (i == index) return name;
+  return std::to_string(index);
 }
 
 }  // namespace lockstep::daemon

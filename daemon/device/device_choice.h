@@ -24,4 +24,8 @@ struct GpuChoice {
 /// `all_N` by rank, equal on all ranks.
 GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N);
 
+/// What the environment calls the GPU with CUDA's index `index`: with CUDA_VISIBLE_DEVICES=2,3
+/// index 0 is "2"; without it, the index itself. `visible_devices`: the variable, empty if unset.
+std::string name_of_gpu(const std::string& visible_devices, int index);
+
 }  // namespace lockstep::daemon

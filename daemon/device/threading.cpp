@@ -10,8 +10,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "base/cores.h"
 #include "base/log.h"
+#include "base/process/cores.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {

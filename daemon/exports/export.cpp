@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/yaml/yaml_document.h"
 #include "daemon/config/version.h"
-#include "daemon/exports/manifest.h"
 #include "daemon/exports/onnx.h"
 #include "daemon/exports/portable_network.h"
 #include "daemon/exports/portable_quantization.h"
@@ -46,6 +45,10 @@ void require_options_fit(const ExportOptions& options) {
   if (options.quantize && options.format != ExportFormat::kSafetensors &&
       options.format != ExportFormat::kOnnx)
     refuse("--quantize", "safetensors and --format onnx");
+  if (options.all && options.ema)
+    throw Error(ExitCode::kUsage, "export",
+                "--ema puts the averages in the place of the weights, --all writes both, the "
+                "averages under ema/: give one of them");
   if (options.all && options.format != ExportFormat::kTensorFlow) refuse("--all", "tensorflow");
 }
 
@@ -135,7 +138,10 @@ Written write_in_format(const SavedModel& saved, const std::optional<SavedNetwor
     case ExportFormat::kSafetensors:
       return write_safetensors(saved, options.out_file, options.quantize);
     case ExportFormat::kTensorFlow:
-      return write_tensorflow(saved.prefix, options.out_file, options.all);
+      return write_tensorflow(saved.prefix, options.out_file,
+                              options.all   ? SaveContent::kAll
+                              : options.ema ? SaveContent::kEma
+                                            : SaveContent::kModel);
     case ExportFormat::kTorchScript:
     case ExportFormat::kOnnx:
       break;
@@ -198,15 +204,29 @@ ExportFormat export_format(const std::string& name) {
               fmt::format("there is no format '{}'{}", name, did_you_mean(name, export_formats())));
 }
 
+Written write_torchscript(const SavedModel& saved, const SavedNetwork& network,
+                          const std::string& out_file) {
+  require_zeros(saved);
+  return write_network(saved, network,
+                       {.where = "", .out_file = out_file, .format = ExportFormat::kTorchScript});
+}
+
+ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& network) {
+  ExportFacts facts = facts_of(saved, &network);
+  facts.quantization = saved.layers.empty() ? Quantization::kNone : Quantization::kFake;
+  return facts;
+}
+
 CommandResult export_command(const ExportOptions& options) {
   require_options_fit(options);
-  SavedModel saved = read_saved_model(options.where);
+  SavedModel saved = read_saved_model(options.where, options.ema);
   saved.settings = settings_with(options.overrides, std::move(saved.settings));
   require_zeros(saved);
   const std::optional<SavedNetwork> network = network_of(saved, options.format);
   const Written written = write_in_format(saved, network, options);
   ExportFacts facts = facts_of(saved, network ? &*network : nullptr);
   facts.quantization = quantization_in(saved, options);
+  facts.is_ema = options.ema;
   const std::string manifest = write_manifest(facts, name_of(options.format), written);
   return {fmt::format("{}, step {}\n{}{}: where it comes from\n", saved.prefix, saved.step,
                       written.text, manifest),

@@ -5,6 +5,7 @@
 
 #include "daemon/config/command_result.h"
 #include "daemon/config/overrides.h"
+#include "daemon/exports/manifest.h"
 
 namespace lockstep::daemon {
 
@@ -20,11 +21,19 @@ struct ExportOptions {
   std::string out_file;   ///< replaced if it is there; tensorflow: a prefix, the step is added
   bool quantize = false;  ///< safetensors, onnx: int8 weights of quantized layers
   bool all = false;       ///< tensorflow: everything that the save holds, not only the model
+  bool ema = false;       ///< the moving average of the weights in their place
   ExportFormat format = ExportFormat::kSafetensors;
   /// Stand above what the save says of its network, in sections model, estimator and plugins: where
   /// its files are now.
   std::vector<Override> overrides = {};
 };
+
+/// Writes the TorchScript archive of a save, whose network was rebuilt, into one file, and says
+/// what is in it. Refuses as export_command() does.
+Written write_torchscript(const SavedModel& saved, const SavedNetwork& network,
+                          const std::string& out_file);
+/// What is known of such an archive.
+ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& network);
 
 /// Writes the model of a save in another format (docs/export.md), beside it OUT.json, which says
 /// where it comes from and what is known of it, and tells what it wrote.

@@ -7,7 +7,6 @@
 #include "base/files/files.h"
 #include "checkpoint/bundle/tensor_type.h"
 #include "daemon/config/version.h"
-#include "daemon/exports/run_figures.h"
 #include "train/summary.h"
 
 namespace lockstep::daemon {
@@ -31,7 +30,9 @@ double masked_share(const SavedModel& saved) {
 }
 
 Json figures_json(const ExportFacts& facts) {
-  const RunFigures figures = find_run_figures(facts.source, facts.step, facts.parameters_sha256);
+  const RunFigures figures =
+      facts.figures ? *facts.figures
+                    : find_run_figures(facts.source, facts.step, facts.parameters_sha256);
   Json json{{"train_loss", or_null(figures.train_loss)}, {"eval", nullptr}};
   // Evaluation rounded; a file that does not would be said to be what it is not.
   if (figures.eval && facts.quantization != Quantization::kLeftOut)
@@ -81,8 +82,7 @@ ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network) {
   return facts;
 }
 
-std::string write_manifest(const ExportFacts& facts, const std::string& format,
-                           const Written& written) {
+Json manifest_json(const ExportFacts& facts, const std::string& format, const Written& written) {
   const bool knows_shapes = facts.num_classes > 0;
   Json json{{"format", format},
             {"file", std::filesystem::path(written.file).filename().string()},
@@ -95,11 +95,18 @@ std::string write_manifest(const ExportFacts& facts, const std::string& format,
   json.update(figures_json(facts));
   json["sparsity"] = facts.sparsity;
   json["quantization"] = quantization_json(facts.quantization);
+  json["ema"] = facts.is_ema;
   json["parameters_sha256"] =
       facts.parameters_sha256.empty() ? Json(nullptr) : Json(facts.parameters_sha256);
   json["input_shape"] = knows_shapes ? Json(facts.input_shape) : Json(nullptr);
   json["num_classes"] = knows_shapes ? Json(facts.num_classes) : Json(nullptr);
   json["tensors"] = tensors_json(written);
+  return json;
+}
+
+std::string write_manifest(const ExportFacts& facts, const std::string& format,
+                           const Written& written) {
+  const Json json = manifest_json(facts, format, written);
   const std::string path = written.file + ".json";
   files::write_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   return path;

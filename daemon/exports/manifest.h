@@ -5,7 +5,9 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <nlohmann/json_fwd.hpp>
 
+#include "daemon/exports/run_figures.h"
 #include "daemon/exports/saved_model.h"
 #include "daemon/exports/saved_network.h"
 
@@ -46,10 +48,16 @@ struct ExportFacts {
   std::vector<int64_t> input_shape;
   int64_t num_classes = 0;  ///< 0: shape and classes are unknown
   Quantization quantization = Quantization::kNone;
+  bool is_ema = false;                     ///< weights are their moving averages
+  std::optional<RunFigures> figures = {};  ///< nothing: looked for in the records of the run
 };
 
 /// `network` null: the save does not say which network it belongs to.
 ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network);
+
+/// What the manifest says (docs/export.md lists its keys).
+nlohmann::ordered_json manifest_json(const ExportFacts& facts, const std::string& format,
+                                     const Written& written);
 
 /// Writes WRITTEN.FILE.json (docs/export.md lists its keys) and returns its path.
 std::string write_manifest(const ExportFacts& facts, const std::string& format,

@@ -36,10 +36,13 @@ void pass_over_faults(const std::filesystem::path& path, Read read) {
 void take_summary(const std::filesystem::path& path, int64_t step, const std::string& sha256,
                   RunFigures* figures) {
   const nlohmann::json json = nlohmann::json::parse(files::read(path, kMaxSummaryBytes));
-  if (sha256.empty() || json.at("steps") != step || json.at("parameters_sha256") != sha256) return;
-  if (json.at("train_loss").is_number()) figures->train_loss = json["train_loss"].get<double>();
+  if (sha256.empty() || json.at("steps") != step) return;
+  const std::string trained = json.at("parameters_sha256");
+  const bool is_evaluated = sha256 == json.value("evaluated_sha256", trained);
+  if ((is_evaluated || sha256 == trained) && json.at("train_loss").is_number())
+    figures->train_loss = json["train_loss"].get<double>();
   const auto& eval = json.at("eval");
-  if (!eval.is_object()) return;
+  if (!is_evaluated || !eval.is_object()) return;
   figures->eval = {.loss = eval.at("loss").get<double>(),
                    .num_samples = eval.at("num_samples").get<int64_t>()};
   if (!eval.at("accuracy").is_null()) figures->eval->accuracy = eval["accuracy"].get<double>();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include <ATen/ops/empty.h>
@@ -21,6 +22,7 @@ namespace {
 using checkpoint::BundleReader;
 
 constexpr std::string_view kModel = "model/";
+constexpr std::string_view kEma = "ema/";
 constexpr std::string_view kMasks = "_lockstep/masks/";
 constexpr std::string_view kQuantization = "_lockstep/quantization/";
 constexpr std::string_view kScheme = "/scheme";
@@ -100,19 +102,37 @@ void require_weights(const BundleReader& reader, const SavedModel& model) {
                     "is missing, although the save holds its quantization");
 }
 
+void require_ema(const std::set<std::string>& names, const std::string& prefix) {
+  for (const std::string& name : names)
+    if (checkpoint::state_key(name).value_or("").starts_with(kEma)) return;
+  throw Error(ExitCode::kUsage, "export",
+              fmt::format("{} holds no moving average of the weights (its run had no "
+                          "optimizer.ema_decay): leave --ema out",
+                          prefix));
+}
+
 }  // namespace
 
-SavedModel read_saved_model(const std::string& where) {
+std::string ema_name(std::string_view model_key) {
+  return checkpoint::index_name(std::string(kEma).append(model_key.substr(kModel.size())));
+}
+
+SavedModel read_saved_model(const std::string& where, bool ema) {
   BundleReader reader(checkpoint::save_at(where));
   SavedModel model{.prefix = reader.prefix(),
                    .step = read_number<int64_t>(&reader, "_lockstep/step")};
   read_facts(&reader, &model);
   checkpoint::DenseView view(&reader);
-  for (const std::string& name : view.names()) {
+  const auto& all = view.names();
+  const std::set<std::string> names(all.begin(), all.end());
+  if (ema) require_ema(names, model.prefix);
+  for (const std::string& name : all) {
     const std::string key = checkpoint::state_key(name).value_or("");
     if (key.starts_with(kModel)) {
       const std::string_view rest = std::string_view(key).substr(kModel.size());
-      model.params.emplace(dotted(rest), read_param(&reader, view.read(name), rest));
+      const bool is_averaged = ema && names.contains(ema_name(key));
+      const at::Tensor values = view.read(is_averaged ? ema_name(key) : name);
+      model.params.emplace(dotted(rest), read_param(&reader, values, rest));
     } else if (key.starts_with(kQuantization) && key.ends_with(kScheme)) {
       const std::string folder = key.substr(0, key.size() - kScheme.size());
       const SavedModel::Quantization layer = read_quantization(&reader, folder);

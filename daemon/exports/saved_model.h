@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -36,9 +37,13 @@ struct SavedModel {
   std::map<std::string, Quantization> layers;  ///< the quantized ones, by dotted name
 };
 
-/// `where` is a folder of saves (the newest complete one) or the prefix of a save. On the CPU; no
-/// ranks. Throws Error(kInputMissing, kBadData), also if a mask does not fit its weight or a
-/// quantized layer lacks its weight.
-SavedModel read_saved_model(const std::string& where);
+/// `where` is a folder of saves (the newest complete one) or the prefix of a save. `ema`: the
+/// moving average stands for each weight that has one. On the CPU; no ranks. Throws
+/// Error(kInputMissing, kBadData), also if a mask does not fit its weight or a quantized layer
+/// lacks its weight; Error(kUsage) for `ema` where the save holds no average.
+SavedModel read_saved_model(const std::string& where, bool ema = false);
+
+/// The name in a save's index of the moving average of a variable `model/...`.
+std::string ema_name(std::string_view model_key);
 
 }  // namespace lockstep::daemon

@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include "checkpoint/files/state_names.h"
 #include "checkpoint/reader/dense_view.h"
 #include "checkpoint/save/saver.h"
+#include "daemon/exports/saved_model.h"
 #include "dist/self_communicator.h"
 
 namespace lockstep::daemon {
@@ -41,11 +43,17 @@ bool is_added(const std::string& name, const std::string& key) {
 /// A copy of a save's content, whole and dense.
 class Content {
  public:
-  Content(const std::string& prefix, bool all) : reader_(prefix), view_(&reader_) {
-    for (const std::string& name : view_.names()) {
+  Content(const std::string& prefix, SaveContent wanted) : reader_(prefix), view_(&reader_) {
+    const auto& all = view_.names();
+    const std::set<std::string> names(all.begin(), all.end());
+    for (const std::string& name : all) {
       const std::string key = checkpoint::state_key(name).value_or("");
       if (is_added(name, key)) continue;
-      if (key.starts_with(kModelPrefix) || all) add(name, key);
+      const bool is_of_model = key.starts_with(kModelPrefix);
+      if (!is_of_model && wanted != SaveContent::kAll) continue;
+      const bool is_averaged =
+          is_of_model && wanted == SaveContent::kEma && names.contains(ema_name(key));
+      add(is_averaged ? ema_name(key) : name, key);
     }
     step_ = view_.read(std::string(kStep)).item<int64_t>();
   }
@@ -81,9 +89,10 @@ class Content {
 
 }  // namespace
 
-Written write_tensorflow(const std::string& save_prefix, const std::string& out_prefix, bool all) {
+Written write_tensorflow(const std::string& save_prefix, const std::string& out_prefix,
+                         SaveContent wanted) {
   require_another_folder(save_prefix, out_prefix);
-  const Content content(save_prefix, all);
+  const Content content(save_prefix, wanted);
   dist::SelfCommunicator alone;
   checkpoint::Saver saver({.prefix = out_prefix, .keep_checkpoint_max = -1}, alone);
   const checkpoint::SaveResult result = saver.save(content.state(), content.step());

@@ -11,10 +11,13 @@ namespace lockstep::daemon {
 /// slices or masks the save holds them in. Their names and the object graph are those of saves, so
 /// that tf.train.Checkpoint restores them.
 ///
-/// The variables of the model, or with `all` everything (optimizer, masks, positions, texts).
+/// The variables of the model, with `kEma` their moving averages in their place where there are
+/// any, or with `kAll` everything (optimizer, averages, masks, positions, texts).
 /// Throws Error(kUsage) if the files would stand in the folder of the save itself, whose state file
 /// belongs to its run, or if the save holds what Lockstep does not write (lists of texts);
 /// Error(kIo) if they cannot be written.
-Written write_tensorflow(const std::string& save_prefix, const std::string& out_prefix, bool all);
+enum class SaveContent { kModel, kEma, kAll };
+Written write_tensorflow(const std::string& save_prefix, const std::string& out_prefix,
+                         SaveContent content);
 
 }  // namespace lockstep::daemon

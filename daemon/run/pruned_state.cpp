@@ -10,9 +10,10 @@
 namespace lockstep::daemon {
 namespace {
 
-/// model/A/B and optimizer/A/B/SLOT belong to the parameter A/B.
+/// model/A/B, ema/A/B and optimizer/A/B/SLOT belong to the parameter A/B.
 std::string param_of(std::string_view key) {
   if (key.starts_with("model/")) return std::string(key.substr(6));
+  if (key.starts_with("ema/")) return std::string(key.substr(4));
   if (!key.starts_with("optimizer/")) return "";
   key.remove_prefix(10);
   return std::string(key.substr(0, key.rfind('/')));

@@ -1,12 +1,16 @@
 #include "daemon/run/resume.h"
 
+#include <sstream>
+
 #include <fmt/format.h>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/restore/restore.h"
 #include "dist/agree.h"
+#include "train/evals_csv.h"
 #include "train/step/stopwatch.h"
 
 namespace lockstep::daemon {
@@ -132,7 +136,43 @@ void tell(const TrainingContext& context, const checkpoint::RestoreReport& repor
                              report.unused.size() > 1 ? ", ..." : ""));
 }
 
+std::string digest_of(const StateList& state) {
+  Sha256 digest;
+  for (const StateEntry& entry : state)
+    if (entry.tensor.defined()) digest.add(entry.tensor.cpu());
+  return digest.hex();
+}
+
 }  // namespace
+
+train::Patience restored_patience(const TrainingContext& context) {
+  const std::string& keep_best = context.config.checkpoint.keep_best;
+  train::Patience patience(keep_best == "none" ? "eval.loss" : keep_best,
+                           context.config.eval.patience);
+  const std::string found = dist::on_all_ranks(context.control, [&]() -> std::string {
+    if (context.control.rank() != 0) return "";
+    const std::filesystem::path record = context.config.run.folder() / "train" / "evals.csv";
+    const std::string name = patience.metric().substr(std::string_view("eval.").size());
+    return fmt::format("{}", fmt::join(train::read_evals(record, name), " "));
+  });
+  std::istringstream values(dist::broadcast_text(context.control, found));
+  for (std::string value; values >> value;) patience.add(std::stod(value));
+  return patience;
+}
+
+void reload(const std::string& prefix, TrainingContext& context) {
+  const StateList state = context.learned_state();
+  const std::string before = digest_of(state);
+  (void)checkpoint::restore_on_all(prefix, state, context.control);
+  (void)dist::on_all_ranks(context.control, [&] {
+    if (digest_of(state) != before)
+      throw Error(ExitCode::kBadData, "eval",
+                  fmt::format("{} does not hold what this run holds at step {} "
+                              "(eval.strict_restore_on_switch): look at memory and file system",
+                              prefix, context.clock.step));
+    return true;
+  });
+}
 
 std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& context) {
   train::Stopwatch watch;
@@ -157,6 +197,11 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   const std::string own = checkpoint::numbered(
       (saves_folder(context) / context.config.checkpoint.prefix).string(), context.clock.step);
   return Resumed{context.clock.step, report->prefix, same_save(own, report->prefix), watch.lap()};
+}
+
+void begin_ema(TrainingContext& context, bool is_resumed) {
+  if (context.ema.begin() && is_resumed && context.control.rank() == 0)
+    log::info("resume", "the save holds no moving average: it begins with the weights of the save");
 }
 
 }  // namespace lockstep::daemon

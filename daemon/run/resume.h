@@ -4,6 +4,7 @@
 #include <string>
 
 #include "daemon/run/training_context.h"
+#include "train/evaluation/patience.h"
 
 namespace lockstep::daemon {
 
@@ -32,5 +33,17 @@ struct Resumed {
 /// run, Error(kBadData) if saves exist and none can be read, Error(kInputMissing) for a prefix that
 /// names none.
 std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& context);
+
+/// After resume() and warm_start(): a moving average of the weights that no save has brought begins
+/// with the weights. Rank 0 says so where the run goes on.
+void begin_ema(TrainingContext& context, bool is_resumed);
+/// Which evaluation was the best so far: rank 0's record of those that this run, or the one it goes
+/// on from, has made, on every rank. After the recorder has cut the record. Collective.
+train::Patience restored_patience(const TrainingContext& context);
+
+/// Reads the save that was just committed back into the network, optimizer and masks (on all ranks;
+/// a file that cannot be read is an error on all). Collective. Throws Error(kBadData).everywhere()
+/// if that changed a bit: then the save does not hold what was trained.
+void reload(const std::string& prefix, TrainingContext& context);
 
 }  // namespace lockstep::daemon

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/file_store.h"
 #include "base/files/files.h"
 #include "base/log.h"
 #include "checkpoint/files/shared_folder.h"
@@ -28,6 +29,11 @@ RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& pro
     : config_(config), process_(process), control_(control) {
   (void)dist::on_all_ranks(control, [&] {
     std::error_code ignored;
+    if (files::is_remote(config.run.folder()))
+      throw Error(ExitCode::kConfig, "start",
+                  config.run.folder().string() +
+                      ": run.project_dir (--model_dir) must be a folder: stores are read, not "
+                      "written; mount the bucket and name the folder where it is mounted");
     if (process.rank == 0 && std::filesystem::is_directory(config.run.folder(), ignored))
       lock_.emplace(config.run.folder(), lock_times(config));
     return true;

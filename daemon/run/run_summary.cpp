@@ -24,6 +24,10 @@ End end_of(train::RunEnd end) {
       return {"ended", ExitCode::kStopped};
     case train::RunEnd::kNotSaved:
       return {"not_saved", ExitCode::kIo};
+    case train::RunEnd::kStoppedEarly:
+      return {"stopped_early", ExitCode::kDone};
+    case train::RunEnd::kNotExported:
+      return {"not_exported", ExitCode::kIo};
   }
   return {"", ExitCode::kBug};
 }
@@ -82,6 +86,9 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
         .checkpoint = result.checkpoint,
         .resumed_from_step = resumed ? std::optional(resumed->step) : std::nullopt,
         .parameters_sha256 = train::parameters_sha256(context.model->params()),
+        .evaluated_sha256 = result.eval && context.evaluates_ema()
+                                ? train::parameters_sha256(context.ema.params())
+                                : "",
         .metrics_address = telemetry.address()};
     train::write_summary(summary_path(context), summary);
     tell(summary, summary_path(context));

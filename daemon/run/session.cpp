@@ -7,6 +7,7 @@
 #include "checkpoint/save/interrupted.h"
 #include "daemon/device/device.h"
 #include "daemon/device/threading.h"
+#include "daemon/publish/saved_models.h"
 #include "daemon/run/consistency_checks.h"
 #include "daemon/run/find_data.h"
 #include "daemon/run/resume.h"
@@ -18,6 +19,7 @@
 #include "dist/agree.h"
 #include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
+#include "metrics/gpu_metrics.h"
 #include "train/run.h"
 
 namespace lockstep::daemon {
@@ -56,7 +58,9 @@ std::unique_ptr<TrainingContext> make_context(const RunConfig& config, dist::Com
                                               dist::Communicator& saves) {
   const FoundData found = find_data(config.data, control);
   return dist::on_all_ranks(control, [&] {
-    return std::make_unique<TrainingContext>(config, control, gradients, saves, found);
+    auto context = std::make_unique<TrainingContext>(config, control, gradients, saves, found);
+    if (config.publish.any()) require_publishable(*context->model);
+    return context;
   });
 }
 
@@ -75,6 +79,7 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
           context.clock.steps_per_epoch, context.total_steps(), process.world_size,
           process.num_nodes));
   for (const std::string& warning : context.config.warnings) log::warning("config", warning);
+  for (const std::string& note : context.config.notes) log::info("config", note);
   for (const std::string& warning : context.recipe.timeline().warnings())
     log::warning("recipe", warning);
   for (const std::string& note : context.recipe.timeline().notes()) log::info("recipe", note);
@@ -110,6 +115,29 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                          context.recipe, telemetry.metrics(), telemetry.health());
 }
 
+train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSchedule& rates,
+                                  train::RunSaves& saves) {
+  const RunConfig& config = context.config;
+  return {context.control,
+          context.loader,
+          *context.model,
+          context.flat_params,
+          context.reducer,
+          *context.optimizer,
+          context.recipe,
+          rates,
+          context.loss,
+          context.clock,
+          config.sync.bucket_bytes,
+          config.optimizer.clip,
+          &context.loss_scale,
+          [&saves] { saves.wait_until_staged(); },
+          config.run.is_elastic(),
+          config.data.max_skipped,
+          &context.ema,
+          context.local_steps ? &*context.local_steps : nullptr};
+}
+
 /// Everything of the loop, from the recorder to the last step.
 ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const SessionWorld& world,
                           train::ReplicaCheck& replica_check,
@@ -120,6 +148,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
       make_recorder(context, telemetry, world.process, resumed_from, world.is_interactive);
   context.saver.set_at_phase(world.at_save_phase);
   context.saver.set_on_lost(world.abort);
+  SavedModels exports(config.run.folder(), config.publish, context.control,
+                      [&](bool ok) { telemetry.metrics().record_export(ok); });
   const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
                                   context.total_steps());
   train::RunSaves saves({.saver = context.saver,
@@ -132,23 +162,9 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
                          .control = context.control,
                          .clock = context.clock,
                          .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
-                         .last_commit = resumed ? resumed->prefix : ""});
-  train::TrainerParts training{context.control,
-                               context.loader,
-                               *context.model,
-                               context.flat_params,
-                               context.reducer,
-                               *context.optimizer,
-                               context.recipe,
-                               rates,
-                               context.loss,
-                               context.clock,
-                               config.sync.bucket_bytes,
-                               config.optimizer.clip,
-                               &context.loss_scale,
-                               [&] { saves.wait_until_staged(); },
-                               config.run.is_elastic(),
-                               config.data.max_skipped};
+                         .last_commit = resumed ? resumed->prefix : "",
+                         .before = [&] { exports.wait_until_read(); }});
+  train::TrainerParts training = trainer_parts(context, rates, saves);
   train::Trainer trainer(training, config.train);
   train::Callbacks callbacks(config.callbacks);
   callbacks.begin({.rank = world.process.rank,
@@ -161,17 +177,33 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
                   .training = training,
                   .saves = saves,
                   .replica_check = replica_check,
+                  .handler = context.handler,
                   .eval_data = context.eval_data.get(),
                   .eval = config.eval,
+                  .patience = restored_patience(context),
                   .recorder = recorder,
                   .stop = world.stop,
                   .grace_s = config.run.grace_s,
                   .total_steps = context.total_steps(),
                   .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
                   .on_step = world.on_step,
-                  .callbacks = callbacks});
+                  .callbacks = callbacks,
+                  .exports = config.publish.any() ? &exports : nullptr,
+                  .publish = config.publish,
+                  .reload = [&](const std::string& save) { reload(save, context); }});
   const train::RunResult result = run.go();
   return conclude(result, context, recorder, telemetry, resumed);
+}
+
+at::Device choose_device(const RunOptions& options, const dist::ProcessInfo& process,
+                         dist::Communicator& control) {
+  prepare_deterministic_gpu(options);
+  const at::Device device = agree_on_device(options.device, process, control);
+  (void)dist::on_all_ranks(control, [&] {
+    require_device_keeps_promises(options, device);
+    return true;
+  });
+  return device;
 }
 
 }  // namespace
@@ -180,16 +212,13 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // First only what reads: a fault leaves no trace.
   const RunConfig config = dist::on_all_ranks(world.control, [&] { return load_checked(options); });
   check_equal_programs(config, world.mpi_version, world.control);
+  const flags::Frozen frozen(config.flag_texts);
   check_world_size(config.run, world.process);
   const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
   dist::Communicator& control = *own_control;
   set_up_compute(config.run, world.process, world.control);
-  prepare_deterministic_gpu(config.run);
-  const at::Device device = agree_on_device(config.run.device, world.process, control);
-  (void)dist::on_all_ranks(control, [&] {
-    require_device_keeps_promises(config.run, device);
-    return true;
-  });
+  const at::Device device = choose_device(config.run, world.process, control);
+  const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
@@ -200,9 +229,11 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,
                       recal::modifier_names(context->recipe.timeline()), control);
+  if (gpu) metrics::add_gpu_series(telemetry.metrics().registry(), *gpu);
   telemetry.note_restoring();
   const std::optional<Resumed> resumed = resume(options.resume, *context);
   warm_start(*context, resumed.has_value());
+  begin_ema(*context, resumed.has_value());
   telemetry.note_restored();
   train::ReplicaCheck replica_check(
       control, [&] { return context->state(); }, config.sync.replica_check_every);

@@ -5,7 +5,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "daemon/run/pruned_state.h"
+#include "dist/self_communicator.h"
 #include "model/networks/model_table.h"
+#include "recal/params/decay_exclusions.h"
 #include "train/step/layout.h"
 
 namespace lockstep::daemon {
@@ -88,6 +90,12 @@ std::string prefix_of(const RunConfig& config) {
   return (config.run.folder() / "checkpoints" / config.checkpoint.prefix).string();
 }
 
+std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::SampleSpec& spec) {
+  auto network = model::make_model(config.model, model_inputs(spec, config.run.seed));
+  recal::exclude_from_decay(config.optimizer.weight_decay_exclude, &network->params());
+  return network;
+}
+
 checkpoint::SaverOptions saver_options(const RunConfig& config) {
   return {.prefix = prefix_of(config),
           .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max,
@@ -96,11 +104,31 @@ checkpoint::SaverOptions saver_options(const RunConfig& config) {
           .compare_replicas = true};
 }
 
+std::unique_ptr<dist::Communicator> alone_if_local(const dist::SyncOptions& sync,
+                                                   const dist::Communicator& all) {
+  if (sync.sync_replicas || all.world_size() == 1) return nullptr;
+  return std::make_unique<dist::SelfCommunicator>(all.device());
+}
+
+void refuse_quantization(const recal::ScheduledModifierManager& recipe) {
+  if (recipe.quantizer() != nullptr)
+    throw Error(
+        ExitCode::kConfig, "sync",
+        "sync.sync_replicas: false cannot be with a recipe that quantizes: ranges of inputs "
+        "are agreed on at every step; set it to true");
+}
+
 void append(const StateList& part, StateList* all) {
   all->insert(all->end(), part.begin(), part.end());
 }
 
 }  // namespace
+
+void take_expected_world(RunConfig* config) {
+  if (!config->data.batch_size_per_rank) return;
+  const int64_t num_ranks = config->run.expect_world_size.value_or(1);
+  config->data.global_batch_size = config->data.global_batch(static_cast<int>(num_ranks));
+}
 
 std::string model_key(const std::string& param_name) { return "model/" + slashed(param_name); }
 
@@ -116,12 +144,15 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       loader(*train_data, sampler, control.rank(), control.world_size(),
              config.data.loader(*train_data)),
       clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
-      model(model::make_model(config.model, model_inputs(spec, config.run.seed))),
+      model(make_network(config, spec)),
+      handler(*model, config.eval.use_ema.value_or(true) ? &ema : nullptr),
       loss(config.train.loss, config.train.loss_options, spec),
       flat_params(model->params(), first_plan(model->params(), config.sync.bucket_bytes),
                   data_comm.device()),
-      reducer(data_comm, flat_params.buffers(), model->params(), config.sync),
+      alone(alone_if_local(config.sync, data_comm)),
+      reducer(alone ? *alone : data_comm, flat_params.buffers(), model->params(), config.sync),
       optimizer(optim::make_optimizer(config.optimizer, flat_params.buffers(), model->params())),
+      ema(config.optimizer.ema_decay, model->params()),
       loss_scale(config.train.loss_scale, config.train.precision == "fp16"),
       recipe(attached_recipe(config, *model, clock.steps_per_epoch)),
       facts{.seed = config.run.seed,
@@ -136,24 +167,60 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       saver(saver_options(config), save_comm),
       schedule(config.checkpoint, control) {
   (void)train::make_eval_metrics(config.eval, spec, !loss.is_own());  // they must fit the data
+  if (eval_data) (void)train::num_eval_samples(config.eval, eval_data->num_samples());
   model->move_buffers_to(data_comm.device());
+  model->batch_norms().set_frozen_with_params(!config.train.trainable_scopes.empty());
   model->set_layer_hook(recipe.layer_hook());
+  if (!config.sync.sync_replicas) refuse_quantization(recipe);
+  if (alone)
+    local_steps.emplace(
+        train::LocalStepsParts{.comm = data_comm,
+                               .flat_params = flat_params,
+                               .optimizer = *optimizer,
+                               .ema = &ema,
+                               .model = *model,
+                               .timeline = recipe.timeline(),
+                               .clock = clock,
+                               .sync_every = config.sync.sync_every,
+                               .total_steps = total_steps(),
+                               .bucket_bytes = config.sync.bucket_bytes,
+                               .statistics_of_root = config.train.batch_norm == "broadcast"});
 }
 
 std::string TrainingContext::save_prefix() const { return prefix_of(config); }
 
-StateList TrainingContext::state() {
-  const checkpoint::CheckpointOptions& saved = config.checkpoint;
+StateList TrainingContext::model_state() {
   StateList all;
   for (const Param& param : model->params())
     all.push_back({.key = model_key(param.name), .tensor = param.tensor.detach(), .steady = true});
   for (const model::Buffer& buffer : model->buffers())
     all.push_back({model_key(buffer.name), buffer.tensor, nullptr});
+  append(ema.state(), &all);
+  return all;
+}
+
+StateList TrainingContext::inference_state() {
+  StateList all = model_state();
+  if (config.checkpoint.includes("modifiers")) append(recipe.state(), &all);
+  if (config.checkpoint.includes("clock"))
+    all.push_back({"_lockstep/step", view_of(&clock.step), nullptr});
+  return all;
+}
+
+StateList TrainingContext::learned_state() {
+  const checkpoint::CheckpointOptions& saved = config.checkpoint;
+  StateList all = model_state();
   if (saved.includes("optimizer")) {
     append(optimizer->state(), &all);
     append(loss_scale.state(), &all);
   }
   if (saved.includes("modifiers")) append(recipe.state(), &all);
+  return all;
+}
+
+StateList TrainingContext::state() {
+  const checkpoint::CheckpointOptions& saved = config.checkpoint;
+  StateList all = learned_state();
   if (saved.includes("modifiers") && saved.sparse) say_what_is_pruned(recipe.masks(), &all);
   append(facts.state(saved), &all);
   if (saved.includes("clock")) {

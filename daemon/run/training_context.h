@@ -13,12 +13,18 @@
 #include "data/loader.h"
 #include "dist/process_info.h"
 #include "dist/reducer/gradient_reducer.h"
+#include "optim/ema.h"
 #include "optim/flat_params.h"
 #include "recal/scheduled_modifier_manager.h"
-#include "train/step/loss.h"
-#include "train/step/loss_scale.h"
+#include "train/evaluation/model_handler.h"
+#include "train/loss/loss.h"
+#include "train/loss/loss_scale.h"
+#include "train/sync/local_steps.h"
 
 namespace lockstep::daemon {
+
+/// A tool is a world of one; batches are counted for the world that the run file expects.
+void take_expected_world(RunConfig* config);
 
 /// A parameter's name in a save: blocks.0.conv.weight -> model/blocks/0/conv/weight.
 std::string model_key(const std::string& param_name);
@@ -38,9 +44,15 @@ class TrainingContext {
   /// object, until the next step; of an optimizer that is divided (sync.shard_optimizer) what this
   /// rank owns.
   StateList state();
+  /// The part of it that an evaluation takes: model, masks and quantization, the step.
+  StateList inference_state();
+  /// What updates change: model, optimizer, masks.
+  StateList learned_state();
   /// Steps of the whole run: what the recipe says, capped by train.max_steps and max_epochs.
   int64_t total_steps() const;
   int64_t num_parameters() const;  ///< elements
+  /// Whether evaluations and exports take the moving averages of the weights.
+  bool evaluates_ema() const { return ema.is_on() && config.eval.use_ema.value_or(true); }
   int64_t num_prunable_weights() const;
   /// DIR/model.ckpt of the run's own saves.
   std::string save_prefix() const;
@@ -54,15 +66,22 @@ class TrainingContext {
   data::Loader loader;
   StepClock clock;
   const std::unique_ptr<model::Model> model;
+  const train::ModelHandler handler;
   const train::Loss loss;
   optim::FlatParams flat_params;
+  const std::unique_ptr<dist::Communicator> alone;  ///< local steps: the reducer's; else null
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
+  optim::Ema ema;
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
+  std::optional<train::LocalSteps> local_steps;  ///< sync.sync_replicas: false, on several ranks
   CheckpointMetadata facts;
   checkpoint::Saver saver;
   checkpoint::SaveSchedule schedule;
+
+ private:
+  StateList model_state();
 };
 
 }  // namespace lockstep::daemon

@@ -9,9 +9,9 @@ namespace lockstep::daemon {
 /// else stay those of a new run. Collective; reads only. Says on rank 0 what was loaded and what
 /// not.
 ///
-/// Where a variable's value stands: under model/NAME in the object graph or by name, or under NAME
-/// alone; TensorFlow's checkpoints of any number of shards too. Every variable that is asked for
-/// must be there in its form.
+/// What may be named, and how values find their variables: checkpoint/weights/weights_file.h and
+/// load_weights.h. Every variable that is asked for must be there in its form. The ranks compare
+/// their weights afterwards.
 ///
 /// `is_resumed`: the run goes on from a save of its own, which wins: only a log line.
 ///

@@ -38,7 +38,7 @@ constexpr FileFormat kFormats[] = {
     {"image_folder",
      [](const FoundFiles& found, const FilesOptions&) { return open_class_folder(found); }},
     {"image_csv", [](const FoundFiles& found,
-                     const FilesOptions& o) { return open_image_csv(file_of(found), o.csv); }},
+                     const FilesOptions& o) { return open_image_csv(found.paths(), o.csv); }},
     {"tfrecord", [](const FoundFiles& found,
                     const FilesOptions& o) { return open_tfrecord(found.paths(), o.tfrecord); }},
     {"npy",

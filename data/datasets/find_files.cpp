@@ -45,12 +45,15 @@ FoundFiles found_in_format(const std::string& format, const FilesOptions& option
   FoundFiles found;
   if (format == "cifar10" || format == "cifar100") {
     found.files = all_of(cifar_files(options, format == "cifar10" ? "data_batch" : "train"));
+  } else if (format == "image_csv") {
+    const Paths csvs = expand_files(options.path);
+    found.files = all_of(csvs);
+    found.others = all_of(look_at_remote_images(csvs, options.csv));
   } else if (format == "tfrecord" || format == "tokens" || format == "webdataset") {
     found.files = all_of(expand_files(options.path));
   } else {
     const std::filesystem::path file = only_file(options);
     found.files = {found_file(file)};
-    if (format == "image_csv") found.others = all_of(look_at_remote_images(file, options.csv));
     if (format == "idx") {
       const bool says = !options.targets.empty();
       found.others = {

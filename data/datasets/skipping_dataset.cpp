@@ -56,9 +56,10 @@ Samples SkippingDataset::sound(int64_t index, int64_t epoch) const {
       return one;
     } catch (const Error& fault) {
       rethrow_unless_damaged(fault);
+      Samples none =
+          dataset_->get({}, epoch);  // throws where it is not the sample that is at fault
       tell(place, fault);
       if (instead_ == InsteadOfDamaged::kNothing) {
-        Samples none = dataset_->get({}, epoch);
         none.num_skipped = 1;
         return none;
       }

@@ -25,8 +25,9 @@ class SkippingDataset final : public Dataset {
 
   int64_t num_samples() const override { return dataset_->num_samples(); }
   SampleSpec spec() const override { return dataset_->spec(); }
-  /// Throws the fault on for a file that was replaced (files::FileChanged), and where 1,000 samples
-  /// in a row are damaged, or all.
+  /// Throws the fault on for a file that was replaced (files::FileChanged), where 1,000 samples in
+  /// a row are damaged, or all, and where even an empty read fails: then no sample is to blame (a
+  /// worker ended).
   Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
   std::string digest() const override { return dataset_->digest(); }
   bool reads_in_threads() const override { return dataset_->reads_in_threads(); }

@@ -25,9 +25,9 @@ struct PixelKernels {
   /// The same for interleaved pixels of three channels, each to its own row.
   void (*scale_3)(const uint8_t* in, int64_t num_pixels, const float* scales, const float* shifts,
                   float* const* outs);
-  /// out[i] = the sum over k < 4 of weights[k] * rows[k][i], or what out[i] holds added to it.
-  void (*add_rows)(const uint8_t* const* rows, const float* weights, int64_t num, bool adds,
-                   float* out);
+  /// out[i] = the sum over k < num_rows of weights[k] * rows[k][i].
+  void (*blend_rows)(const float* const* rows, const float* weights, int64_t num_rows, int64_t num,
+                     float* out);
   /// One row of num_out values; `in` has num_taps readable floats behind its last.
   void (*columns_1)(const float* in, const Taps& taps, int64_t num_out, float scale, float shift,
                     float* out);

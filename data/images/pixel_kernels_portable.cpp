@@ -5,15 +5,14 @@ namespace {
 
 LOCKSTEP_PIXEL_KERNELS()
 
-void add_rows(const uint8_t* const* rows, const float* weights, int64_t num, bool adds,
-              float* out) {
-  pixel_loops::add_rows(rows, weights, 0, num, adds, out);
+void scale(const uint8_t* in, int64_t num, float by, float shift, float* out) {
+  pixel_loops::scale(in, 0, num, by, shift, out);
 }
 
 }  // namespace
 
 const PixelKernels& portable_pixel_kernels() {
-  static constexpr PixelKernels kKernels{scale, scale_3, add_rows, columns_1, columns_3};
+  static constexpr PixelKernels kKernels{scale, scale_3, blend_rows, columns_1, columns_3};
   return kKernels;
 }
 

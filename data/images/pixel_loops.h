@@ -10,9 +10,10 @@ namespace lockstep::data::pixel_loops {
 
 #define LOCKSTEP_PIXEL_LOOP inline __attribute__((always_inline)) void
 
-LOCKSTEP_PIXEL_LOOP scale(const uint8_t* __restrict in, int64_t num, float by, float shift,
-                          float* __restrict out) {
-  for (int64_t i = 0; i < num; ++i) out[i] = static_cast<float>(in[i]) * by + shift;
+/// From place `begin` on.
+LOCKSTEP_PIXEL_LOOP scale(const uint8_t* __restrict in, int64_t begin, int64_t num, float by,
+                          float shift, float* __restrict out) {
+  for (int64_t i = begin; i < num; ++i) out[i] = static_cast<float>(in[i]) * by + shift;
 }
 
 LOCKSTEP_PIXEL_LOOP scale_3(const uint8_t* __restrict in, int64_t num_pixels, const float* scales,
@@ -27,15 +28,46 @@ LOCKSTEP_PIXEL_LOOP scale_3(const uint8_t* __restrict in, int64_t num_pixels, co
   }
 }
 
-/// (p wp + q wq) + (r wr + s ws) of four rows, from column `begin` on.
-LOCKSTEP_PIXEL_LOOP add_rows(const uint8_t* const* rows, const float* weights, int64_t begin,
-                             int64_t num, bool adds, float* __restrict out) {
-  const uint8_t* __restrict p = rows[0], * __restrict q = rows[1], * __restrict r = rows[2], * __restrict s = rows[3];
-  const float wp = weights[0], wq = weights[1], wr = weights[2], ws = weights[3];
-  for (int64_t i = begin; i < num; ++i) {
-    const float sum = (static_cast<float>(p[i]) * wp + static_cast<float>(q[i]) * wq) +
-                      (static_cast<float>(r[i]) * wr + static_cast<float>(s[i]) * ws);
-    out[i] = adds ? out[i] + sum : sum;
+using Eight = float __attribute__((vector_size(32)));
+
+LOCKSTEP_PIXEL_LOOP load(const float* from, Eight* eight) {
+  std::memcpy(eight, from, sizeof *eight);
+}
+
+/// The number of rows is a constant where it is small, so that weights stay in registers.
+LOCKSTEP_PIXEL_LOOP blend_rows_of(int64_t num_rows, const float* const* rows, const float* weights,
+                                  int64_t num, float* out) {
+  int64_t i = 0;
+  for (; i + 8 <= num; i += 8) {
+    Eight sum{}, values{};
+    for (int64_t k = 0; k < num_rows; ++k) {
+      load(rows[k] + i, &values);
+      sum = k == 0 ? values * weights[0] : sum + values * weights[k];
+    }
+    std::memcpy(out + i, &sum, sizeof sum);
+  }
+  for (; i < num; ++i) {
+    float sum = rows[0][i] * weights[0];
+    for (int64_t k = 1; k < num_rows; ++k) sum += rows[k][i] * weights[k];
+    out[i] = sum;
+  }
+}
+
+LOCKSTEP_PIXEL_LOOP blend_rows(const float* const* rows, const float* weights, int64_t num_rows,
+                               int64_t num, float* out) {
+  switch (num_rows) {
+    case 2:
+      return blend_rows_of(2, rows, weights, num, out);
+    case 3:
+      return blend_rows_of(3, rows, weights, num, out);
+    case 4:
+      return blend_rows_of(4, rows, weights, num, out);
+    case 5:
+      return blend_rows_of(5, rows, weights, num, out);
+    case 6:
+      return blend_rows_of(6, rows, weights, num, out);
+    default:
+      blend_rows_of(num_rows, rows, weights, num, out);
   }
 }
 
@@ -50,16 +82,14 @@ LOCKSTEP_PIXEL_LOOP columns_1(const float* in, const Taps& taps, int64_t num_out
   }
 }
 
-using Eight = float __attribute__((vector_size(32)));
-
 /// Sum of so many pairs of pixels, whose weights lie as Taps::pairs. The number is a constant where
 /// it is small, so that there is no loop.
 LOCKSTEP_PIXEL_LOOP sum_pairs(const float* in, const float* weights, int64_t num_pairs,
                               Eight* sum) {
   for (int64_t pair = 0; pair < num_pairs; ++pair) {
     Eight values, weight;
-    std::memcpy(&values, in + 6 * pair, sizeof values);
-    std::memcpy(&weight, weights + 8 * pair, sizeof weight);
+    load(in + 6 * pair, &values);
+    load(weights + 8 * pair, &weight);
     *sum += values * weight;
   }
 }
@@ -99,16 +129,17 @@ LOCKSTEP_PIXEL_LOOP columns_3(const float* in, const Taps& taps, int64_t num_out
 
 }  // namespace lockstep::data::pixel_loops
 
-/// The kernels of one path out of the loops above, but for add_rows; `target` is the attribute of
-/// its functions.
+/// The kernels of one path out of the loops above, but for scale; `target` is the attribute of its
+/// functions.
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
 #define LOCKSTEP_PIXEL_KERNELS(target)                                                             \
-  target void scale(const uint8_t* in, int64_t num, float by, float shift, float* out) {           \
-    pixel_loops::scale(in, num, by, shift, out);                                                   \
-  }                                                                                                \
   target void scale_3(const uint8_t* in, int64_t num, const float* scales, const float* shifts,    \
                       float* const* outs) {                                                        \
     pixel_loops::scale_3(in, num, scales, shifts, outs);                                           \
+  }                                                                                                \
+  target void blend_rows(const float* const* rows, const float* weights, int64_t num_rows,         \
+                         int64_t num, float* out) {                                                \
+    pixel_loops::blend_rows(rows, weights, num_rows, num, out);                                    \
   }                                                                                                \
   target void columns_1(const float* in, const Taps& taps, int64_t num_out, float by, float shift, \
                         float* out) {                                                              \

@@ -7,10 +7,6 @@
 namespace lockstep::data {
 namespace {
 
-struct TapRange {
-  int64_t first, last;
-};
-
 TapRange columns_read(const Taps& taps, int64_t in_size) {
   const auto [least, most] = std::minmax_element(taps.firsts.begin(), taps.firsts.end());
   return {*least, std::min(in_size, *most + taps.num_taps)};
@@ -75,23 +71,23 @@ const Taps& Resizer::taps_of(const Axis& axis, KnownTaps* known) {
   return known->taps;
 }
 
-void Resizer::blend_rows(const Pixels& in, const Taps& taps, int64_t row, int64_t first_column,
-                         int64_t num_columns) {
-  const int64_t row_bytes = in.width * in.channels, first = taps.firsts[static_cast<size_t>(row)];
+void Resizer::blend_rows(const Pixels& in, const Taps& taps, int64_t row, const TapRange& columns) {
+  const int64_t row_bytes = in.width * in.channels, offset = columns.first * in.channels;
+  const int64_t num = (columns.last - columns.first) * in.channels;
+  const int64_t first = taps.firsts[static_cast<size_t>(row)];
   const float* weights = taps.weights.data() + row * taps.num_taps;
-  float* const out = blended_.data() + first_column * in.channels;
-  for (int64_t tap = 0; tap < taps.num_taps; tap += 4) {
-    std::array<const uint8_t*, 4> rows{};
-    std::array<float, 4> four{};
-    for (int64_t k = 0; k < 4; ++k) {
-      const bool is_there = tap + k < taps.num_taps;
-      const int64_t at = std::min(first + tap + (is_there ? k : 0), in.height - 1);
-      rows[static_cast<size_t>(k)] = in.data + at * row_bytes + first_column * in.channels;
-      four[static_cast<size_t>(k)] = is_there ? weights[tap + k] : 0.0F;
+  int64_t num_rows = taps.num_taps;
+  while (num_rows > 1 && weights[num_rows - 1] == 0) --num_rows;
+  row_taps_.clear();
+  for (int64_t at = first; at < first + num_rows; ++at) {
+    float* const slot = converted_.data() + at % taps.num_taps * num;
+    if (at >= num_converted_) {
+      pixel_kernels().scale(in.data + at * row_bytes + offset, num, 1, 0, slot);
+      num_converted_ = at + 1;
     }
-    if (tap > 0 && std::all_of(four.begin(), four.end(), [](float w) { return w == 0; })) break;
-    pixel_kernels().add_rows(rows.data(), four.data(), num_columns * in.channels, tap > 0, out);
+    row_taps_.push_back(slot);
   }
+  pixel_kernels().blend_rows(row_taps_.data(), weights, num_rows, num, blended_.data() + offset);
 }
 
 void Resizer::resize(const Pixels& in, const Box& box, bool mirrored, const Normalisation& by,
@@ -100,9 +96,11 @@ void Resizer::resize(const Pixels& in, const Box& box, bool mirrored, const Norm
   const Taps& columns = taps_of({in.width, width, box.left, box.right, mirrored}, &columns_);
   const TapRange read = columns_read(columns, in.width);
   blended_.resize(static_cast<size_t>((in.width + columns.num_taps) * in.channels + 5));
+  converted_.resize(static_cast<size_t>(rows.num_taps * (read.last - read.first) * in.channels));
+  num_converted_ = 0;
   const PixelKernels& kernels = pixel_kernels();
   for (int64_t row = 0; row < height; ++row) {
-    blend_rows(in, rows, row, read.first, read.last - read.first);
+    blend_rows(in, rows, row, read);
     float* const out = out_CHW + row * width;
     if (in.channels == 1) {
       kernels.columns_1(blended_.data(), columns, width, by.scales[0], by.shifts[0], out);

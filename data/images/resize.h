@@ -19,6 +19,11 @@ struct Box {
 /// of in_size pixels. `mirrored`: from the far end.
 Taps triangle_taps(int64_t in_size, double begin, double end, int64_t out_size, bool mirrored);
 
+/// Inputs of an axis that any output reads.
+struct TapRange {
+  int64_t first = 0, last = 0;
+};
+
 /// Resizes interleaved pixels of one or three channels and normalises them on the way. Keeps memory
 /// and weights between calls; one thread at a time.
 class Resizer {
@@ -39,11 +44,14 @@ class Resizer {
     Taps taps;
   };
   static const Taps& taps_of(const Axis& axis, KnownTaps* known);
-  void blend_rows(const Pixels& in, const Taps& taps, int64_t row, int64_t first_column,
-                  int64_t num_columns);
+  /// Output row `row` at the input's columns, into blended_.
+  void blend_rows(const Pixels& in, const Taps& taps, int64_t row, const TapRange& columns);
 
   KnownTaps rows_, columns_;
-  std::vector<float> blended_;  // one row of output, columns of input
+  int64_t num_converted_ = 0;     // rows of the image that stood in converted_, from its first
+  std::vector<float> converted_;  // the last num_taps of them as floats: row r in slot r % num_taps
+  std::vector<const float*> row_taps_;  // those that an output row reads
+  std::vector<float> blended_;          // one row of output, columns of input
 };
 
 }  // namespace lockstep::data

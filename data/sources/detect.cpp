@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <vector>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -59,11 +60,23 @@ std::string format_of_file(const std::filesystem::path& path) {
   throw Error(ExitCode::kConfig, "data", path.string() + what);
 }
 
+/// .tfrecord of train.tfrecord-00001-of-00004.
+std::string ending_of(const std::filesystem::path& path) {
+  const std::string ending = path.extension().string();
+  return ending.substr(0, ending.find('-'));
+}
+
 }  // namespace
 
 std::string detect_format(const std::string& path) {
   if (holds_folders(path)) return "image_folder";
-  return format_of_file(expand_files(path).front());
+  const std::vector<std::filesystem::path> files = expand_files(path);
+  for (const std::filesystem::path& file : files)
+    if (!is_folder(path) && ending_of(file) != ending_of(files.front()))
+      throw Error(ExitCode::kConfig, "data",
+                  path + " names files of several formats, as " + files.front().string() + " and " +
+                      file.string() + ": give a narrower pattern, or `type`");
+  return format_of_file(files.front());
 }
 
 }  // namespace lockstep::data

@@ -34,10 +34,11 @@ struct CsvOptions {
   std::string image_column, label_column;  ///< empty: the first and the second
   int64_t num_classes = 0;                 ///< 0: the largest label and one
 };
-/// Lines of an image's path, relative to the CSV's folder or in a store, and a class number.
-std::unique_ptr<Source> open_image_csv(const std::filesystem::path& csv, const CsvOptions& options);
-/// The paths of its images in stores, which are known to these from then on if they are there.
-Paths look_at_remote_images(const std::filesystem::path& csv, const CsvOptions& options);
+/// Lines of an image's path, relative to the CSV's folder or in a store, and a class number; one
+/// file after the other.
+std::unique_ptr<Source> open_image_csv(const Paths& files, const CsvOptions& options);
+/// The paths of their images in stores, which are known to these from then on if they are there.
+Paths look_at_remote_images(const Paths& files, const CsvOptions& options);
 
 struct TfRecordOptions {
   std::string image_feature = "image/encoded";

@@ -24,17 +24,14 @@ class ImageCsv {
         options_(options),
         rows_(parse_csv(files::read(csv, kMaxCsvBytes), csv.string())) {}
 
-  std::unique_ptr<Source> open() {
+  void read() {
     if (rows_.empty()) refuse_file(path_, "holds no line");
     find_columns();
     for (size_t i = has_header_ ? 1 : 0; i < rows_.size(); ++i) add(rows_[i]);
     if (images_.empty()) refuse_file(path_, "holds no image behind its header");
-    const int64_t num_classes = options_.num_classes > 0
-                                    ? options_.num_classes
-                                    : *std::max_element(labels_.begin(), labels_.end()) + 1;
-    return std::make_unique<ImageFiles>(std::move(images_), std::move(labels_), num_classes,
-                                        Paths{path_});
   }
+  const Paths& images() const { return images_; }
+  const std::vector<int64_t>& labels() const { return labels_; }
 
   Paths remote_images() {
     if (rows_.empty()) return {};
@@ -130,13 +127,26 @@ std::string shared_folder(const Paths& images) {
 
 }  // namespace
 
-std::unique_ptr<Source> open_image_csv(const std::filesystem::path& csv,
-                                       const CsvOptions& options) {
-  return ImageCsv(csv, options).open();
+std::unique_ptr<Source> open_image_csv(const Paths& files, const CsvOptions& options) {
+  Paths images;
+  std::vector<int64_t> labels;
+  for (const std::filesystem::path& file : files) {
+    ImageCsv csv(file, options);
+    csv.read();
+    images.insert(images.end(), csv.images().begin(), csv.images().end());
+    labels.insert(labels.end(), csv.labels().begin(), csv.labels().end());
+  }
+  const int64_t num_classes = options.num_classes > 0
+                                  ? options.num_classes
+                                  : *std::max_element(labels.begin(), labels.end()) + 1;
+  return std::make_unique<ImageFiles>(std::move(images), std::move(labels), num_classes, files);
 }
 
-Paths look_at_remote_images(const std::filesystem::path& csv, const CsvOptions& options) {
-  Paths images = ImageCsv(csv, options).remote_images();
+Paths look_at_remote_images(const Paths& csvs, const CsvOptions& options) {
+  Paths images;
+  for (const std::filesystem::path& file : csvs)
+    for (std::filesystem::path& image : ImageCsv(file, options).remote_images())
+      images.push_back(std::move(image));
   if (const std::string folder = shared_folder(images); !folder.empty())
     (void)files::store_of(folder)->list(folder);  // one request a thousand, not one each
   std::erase_if(images, [](const std::filesystem::path& image) {

@@ -14,15 +14,6 @@ int64_t nearer(int64_t at, int64_t unit, int64_t end) {
 
 }  // namespace
 
-std::vector<int64_t> row_elements(const ParamTable& params) {
-  std::vector<int64_t> rows;
-  for (const Param& param : params) {
-    const int64_t num_rows = param.tensor.dim() == 0 ? 1 : param.tensor.size(0);
-    rows.push_back(std::max<int64_t>(1, param.tensor.numel() / std::max<int64_t>(1, num_rows)));
-  }
-  return rows;
-}
-
 int64_t RowBorders::nearest(int64_t at_E, int64_t num_rows) const {
   return nearer(at_E, row_E * num_rows, num_elements);
 }

@@ -8,7 +8,7 @@
 
 #include "base/tensors/param_shard.h"
 #include "base/tensors/params.h"
-#include "dist/bucket/superaccumulator.h"
+#include "base/tensors/square_sums.h"
 #include "dist/communicator.h"
 
 namespace lockstep::dist {
@@ -16,16 +16,8 @@ namespace lockstep::dist {
 /// Sum of squares over the gradients of many parameters, in float64, the same bits however the
 /// gradients are divided among ranks or cut into buckets.
 ///
-/// The unit is a row of a parameter (dist/bucket/shard_alignment.h), or kCutElements of a longer
-/// row: its sum is taken in one fixed order, by 16 accumulators side by side; sums of units are
-/// joined exactly (dist/bucket/superaccumulator.h). One pass. On a device the unit is a region:
-/// then the result is the same on all ranks, but another division gives other rounding.
-
-/// Adds the squares of values_E within the region, which begins and ends between units of the
-/// buffer's slices. row_E_by_param: row_elements(); empty: the unit is kCutElements of the buffer.
-/// On the CPU.
-void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const ParamShard& region,
-                 const std::vector<int64_t>& row_E_by_param, Superaccumulator* sum);
+/// On CPUs the method is that of base/tensors/square_sums.h. On a device the unit is a region: then
+/// the result is the same on all ranks, but another division gives other rounding.
 
 /// Adds the squares of the gradients within the regions, on the CPU or, with one wait of the host
 /// for all of them, on comm.device(). Not collective.

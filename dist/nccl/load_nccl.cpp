@@ -80,6 +80,10 @@ std::vector<std::string> nccl_device_ids() {
   return ids;
 }
 
+GpuMemoryFacts set_up_gpu_memory(int device_index, const GpuMemoryOptions& options) {
+  return open_module().set_up_memory(device_index, options);
+}
+
 std::string nccl_version() {
   const int code =
       open_module().nccl_version();  // 10000 * major + 100 * minor + patch since NCCL 2.9

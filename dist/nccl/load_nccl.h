@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dist/communicator.h"
+#include "dist/gpu_memory.h"
 
 namespace lockstep::dist {
 
@@ -23,6 +24,11 @@ int num_nccl_devices();
 
 /// "2.28.9". Throws as num_nccl_devices().
 std::string nccl_version();
+
+/// Divides the memory of a GPU of this process, before the first tensor there. Opens LibTorch's
+/// CUDA library too. Throws Error(kConfig) if memory was taken there before, kUnavailable if the
+/// share is not free, and as num_nccl_devices().
+GpuMemoryFacts set_up_gpu_memory(int device_index, const GpuMemoryOptions& options);
 
 /// A communicator over the GPUs of the ranks of `control`, this rank on GPU `device_index`.
 /// No wait for a peer, while starting or later, is longer than timeout_s.

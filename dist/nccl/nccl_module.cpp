@@ -1,6 +1,7 @@
 #include "dist/nccl/nccl_module.h"
 
 #include "dist/nccl/cuda_calls.h"
+#include "dist/nccl/gpu_memory.h"
 #include "dist/nccl/start_communicator.h"
 
 namespace lockstep::dist::nccl {
@@ -11,11 +12,18 @@ Communicator* make_communicator(Communicator& control, int device_index, double 
       .release();
 }
 
+GpuMemoryFacts set_up_memory_of(int device_index, const GpuMemoryOptions& options) {
+  return set_up_memory(*make_memory_calls(device_index), options);
+}
+
 }  // namespace
 }  // namespace lockstep::dist::nccl
 
 extern "C" __attribute__((visibility("default")))
 const lockstep::dist::nccl::ModuleTable lockstep_nccl_module{
-    LOCKSTEP_BUILD_ID, lockstep::dist::nccl::library_version,
-    lockstep::dist::nccl::num_cuda_devices, lockstep::dist::nccl::cuda_device_id,
+    LOCKSTEP_BUILD_ID,
+    lockstep::dist::nccl::library_version,
+    lockstep::dist::nccl::num_cuda_devices,
+    lockstep::dist::nccl::cuda_device_id,
+    lockstep::dist::nccl::set_up_memory_of,
     lockstep::dist::nccl::make_communicator};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "dist/communicator.h"
+#include "dist/gpu_memory.h"
 
 /// What passes between a program and the NCCL module: a library that is opened where a GPU is used,
 /// so that programs link neither CUDA nor NCCL. Both sides come from one build; `build_id` tells if
@@ -21,6 +22,9 @@ struct ModuleTable {
   /// Writes the name of a GPU, "GPU-" and its UUID, and a 0: at most kDeviceIdBytes; only the 0 if
   /// CUDA does not tell.
   void (*device_id)(int device_index, char* id);
+
+  /// See set_up_gpu_memory().
+  GpuMemoryFacts (*set_up_memory)(int device_index, const GpuMemoryOptions& options);
 
   /// See make_nccl_communicator(); the caller owns the result.
   Communicator* (*make_communicator)(Communicator& control, int device_index, double timeout_s);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "dist/agree.h"
 #include "dist/bucket/squared_grad_norm.h"
+#include "dist/copy_to_host.h"
 
 namespace lockstep::dist {
 namespace {
@@ -152,6 +153,13 @@ GatherTotals GradientReducer::gather_values() {
   buckets_.gather(buffers_, &totals);
   totals.gather_s = seconds_since(start);
   return totals;
+}
+
+void GradientReducer::sum(const at::Tensor& numbers) {
+  check(!is_armed_, "sum() while gradients are under way");
+  const at::Tensor there = numbers.to(comm_.device());
+  comm_.all_reduce(there, ReduceOp::kSum)->wait();
+  numbers.copy_(copy_to_host(comm_, there));
 }
 
 /// In a message that no step's bytes count.

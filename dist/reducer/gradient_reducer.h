@@ -117,6 +117,10 @@ class GradientReducer {
   /// steps.
   void complete(const StateList& parts) { consolidate_state(comm_, parts); }
 
+  /// Sums over the ranks of int64 numbers on the host, in place; collective, between finish() and
+  /// the next prepare_for_backward(). In a message that no step's bytes count.
+  void sum(const at::Tensor& numbers);
+
   /// Returns once all that this rank has begun with its peers is done, the values of
   /// gather_values() on a device too: before the host reads gradients or values there, or a loss
   /// computed from them. Throws if a peer was lost or hung (Communicator::settle()).

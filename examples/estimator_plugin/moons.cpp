@@ -10,6 +10,7 @@
 #include <ATen/ops/tanh.h>
 #include <fmt/format.h>
 
+#include "base/flags.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "data/datasets/memory_dataset.h"
@@ -75,9 +76,15 @@ at::Tensor focal_sum(const at::Tensor& logits_B1, const at::Tensor& moons_B1,
 
 // --- A hook.
 
+LOCKSTEP_FLAG(double, learning_rate);  // of the run, whatever set it
+
 class TellTheLoss final : public lockstep::train::Callback {
  public:
-  void begin(const lockstep::train::CallbackContext& run) override { is_root_ = run.rank == 0; }
+  void begin(const lockstep::train::CallbackContext& run) override {
+    is_root_ = run.rank == 0;
+    if (is_root_)
+      lockstep::log::info("moons", fmt::format("learning rate {}", FLAGS_learning_rate.get()));
+  }
   void on_evaluation_end(int64_t step, const lockstep::train::EvalResult& result) override {
     if (is_root_)
       lockstep::log::info("moons", fmt::format("loss {:.6f} at step {}", result.loss, step));

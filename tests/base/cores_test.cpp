@@ -1,4 +1,4 @@
-#include "base/cores.h"
+#include "base/process/cores.h"
 
 #include <fstream>
 #include <thread>

@@ -173,8 +173,9 @@ TEST_F(Overrides, AnUnknownKeyIsAnErrorWithTheNearestOne) {
               ElementsAre(HasSubstr("(did you mean 'optimizer.learning_rate'?)")));
   EXPECT_THAT(messages_of({"train.max_stps=4"}),
               ElementsAre(HasSubstr("(did you mean 'train.max_steps'?)")));
-  EXPECT_THAT(messages_of({"eval.nothing_like_it=4"}),
-              ElementsAre(HasSubstr("; there are eval.every_epochs, eval.batch_size")));
+  EXPECT_THAT(
+      messages_of({"eval.nothing_like_it=4"}),
+      ElementsAre(HasSubstr("; there are eval.on_save, eval.every_epochs, eval.batch_size")));
   EXPECT_THAT(messages_of({"zzzzzzzzz=4"}), ElementsAre(HasSubstr("; there are checkpoint, data")));
   EXPECT_THAT(messages_of({"run.name.first=4"}), ElementsAre(HasSubstr("unknown key")));
   EXPECT_THAT(messages_of({"run.\xff\n=4"}), ElementsAre(HasSubstr("unknown key 'run."

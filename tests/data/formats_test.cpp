@@ -109,6 +109,17 @@ TEST(Formats, CsvWithAndWithoutAHeader) {
   }
 }
 
+TEST(Formats, APatternWithoutAnEndingNamesSeveralCsvFiles) {
+  const DataFolder folder;
+  const std::vector<uint8_t> pixels = written::smooth_pixels(2, 2, 1);
+  folder.write("a.png", written::png_of(pixels.data(), 2, 2, PNG_FORMAT_GRAY));
+  folder.write("train-0.csv", "a.png,3\na.png,1\n");
+  folder.write("train-1.csv", "image,label\na.png,2\n");
+  const auto set = folder.open("{type: files, path: '@/train*', channels: 1}");
+  EXPECT_EQ(set->spec(), (SampleSpec{.input_shape = {1, 2, 2}, .num_classes = 4}));
+  EXPECT_THAT(labels_of(set->get(std::vector<int64_t>{0, 1, 2}, 0)), ElementsAre(3, 1, 2));
+}
+
 TEST(Formats, NpyOfEachTypeOfNumber) {
   const DataFolder folder;
   folder.write("labels.npy", written::npy_of("|u1", "(2,)", std::string("\1\0", 2)));

@@ -36,12 +36,16 @@ TEST(Resize, EveryPathGivesTheSameBits) {
   std::vector<std::vector<float>> results;
   for (const SimdPath path : simd_paths()) {
     const PixelKernels& kernels = pixel_kernels(path);
-    std::vector<float> blended(41 * 3 + 40, 0.0F), all(3000);
-    const std::array<const uint8_t*, 4> rows{pixels.data(), pixels.data() + 123,
-                                             pixels.data() + 246, pixels.data() + 369};
-    const std::array<float, 4> weights{0.1F, 0.4F, 0.3F, 0.2F};
-    kernels.add_rows(rows.data(), weights.data(), 123, false, blended.data());
-    kernels.add_rows(rows.data(), weights.data(), 123, true, blended.data());
+    std::vector<float> blended(41 * 3 + 40, 0.0F), all(4000);
+    std::vector<float> floats(9 * 123);
+    kernels.scale(pixels.data(), 9 * 123, 1, 0, floats.data());
+    std::array<const float*, 9> rows{};
+    for (size_t k = 0; k < rows.size(); ++k) rows[k] = floats.data() + 123 * k;
+    const std::array<float, 9> weights{0.1F, 0.4F, 0.3F, 0.2F, 0.7F, 0.6F, 0.5F, 0.9F, 0.8F};
+    for (int64_t num_rows = 1; num_rows <= 9; ++num_rows)
+      kernels.blend_rows(rows.data(), weights.data(), num_rows, 123,
+                         all.data() + 2600 + 123 * num_rows);
+    kernels.blend_rows(rows.data(), weights.data(), 4, 123, blended.data());
     const std::array<float*, 3> outs{all.data(), all.data() + 100, all.data() + 200};
     kernels.columns_3(blended.data(), taps, 17, scales.data(), shifts.data(), outs.data());
     kernels.columns_1(blended.data(), taps, 17, scales[0], shifts[0], all.data() + 300);

@@ -65,6 +65,24 @@ TEST(SkippingDataset, LeavesDamagedSamplesOut) {
   expect_samples(read({1, 2}, kNothing, {2, 1}), {}, 2);
 }
 
+TEST(SkippingDataset, DoesNotSkipWhatNoSampleIsToBlameFor) {
+  class Gone final : public Dataset {
+   public:
+    int64_t num_samples() const override { return 6; }
+    SampleSpec spec() const override { return {.input_shape = {}, .num_classes = 6}; }
+    Samples get(std::span<const int64_t> indices_B, int64_t) const override {
+      throw Error(ExitCode::kBadData, "data", indices_B.empty() ? "its worker ended" : "cut");
+    }
+    std::string digest() const override { return "d"; }
+  };
+  try {
+    (void)SkippingDataset(std::make_unique<Gone>(), kNext).get(std::vector<int64_t>{1, 2}, 0);
+    FAIL();
+  } catch (const Error& fault) {
+    EXPECT_THAT(fault.what(), testing::HasSubstr("its worker ended"));
+  }
+}
+
 TEST(SkippingDataset, ThrowsWhatIsNoDamageOn) {
   for (const auto& [index, text] :
        {std::pair<int64_t, std::string>{4, "a disk"}, {5, "replaced"}}) {

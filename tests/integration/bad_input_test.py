@@ -87,6 +87,7 @@ class BadInput(LockstepTest):
     def test_command_lines(self):
         self.assertIn("did you mean 'check'", self.tool("chek", expect=64))
         self.tool("check", expect=64)
+        self.assertIn("for check and plan alone", self.tool("ckpt", "ls", self.folder, "--", "--width", "3", expect=64))
         for program, words in (("lockstepd", ["--config", "--resume", "SIGUSR1", "Examples"]), ("lockstep", ["check", "plan", "ckpt", "Examples"])):
             shown = subprocess.run([os.environ["LOCKSTEP_BUILD"] + "/bin/" + program, "--help"], capture_output=True, text=True)
             self.assertEqual(shown.returncode, 0)
@@ -97,6 +98,7 @@ class BadInput(LockstepTest):
         self.assertRegex(shown.stdout, r"(?m)^LibTorch  2\.11")
         self.assertRegex(shown.stdout, r"(?m)^MPI       .*\d+\.\d+")
         self.assertRegex(shown.stdout, r"(?m)^NCCL      (\d+\.\d+|none: .*\w)")
+        self.assertRegex(shown.stdout, r"(?m)^Python    (for Python 3\.10 and later, \S+|none: .*\w)")
 
     def test_a_folder_that_cannot_be_written(self):
         occupied = self.folder / "file"

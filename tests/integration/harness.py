@@ -118,10 +118,11 @@ class LockstepTest(unittest.TestCase):
         return f"recipe={path}"
 
     def start(self, ranks=2, config=DIGITS, run="run", sets=(), arguments=(), program=LOCKSTEPD, environment=None):
-        """One compute thread a rank, unless `sets` says otherwise: threads of several ranks would fight for few cores."""
+        """One compute thread a rank, unless `sets` says otherwise: threads of several ranks would fight for few cores. Without `config`
+        `arguments` are flags that describe the run."""
         folder = self.folder / run
-        command = [MPIRUN, str(ranks), program, "--config", config,
-                   "--set", f"run.project_dir={folder}", "--set", "metrics.listen='127.0.0.1:0'", "--set", "run.threads=1"]
+        what = ["--model_dir", folder] if config is None else ["--config", config, "--set", f"run.project_dir={folder}"]
+        command = [MPIRUN, str(ranks), program, *what, "--set", "metrics.listen='127.0.0.1:0'", "--set", "run.threads=1"]
         for one in sets:
             command += ["--set", one]
         process = subprocess.Popen([*map(str, command), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "metrics/gpu_metrics.h"
 #include "metrics/health.h"
 #include "metrics/http_metrics.h"
 #include "metrics/training_metrics.h"
@@ -84,6 +85,13 @@ inline void record_everything(metrics::TrainingMetrics* all) {
   all->set_replica_checks(2, 0.5);
   record_recipe(&all->recipe());
   all->record_signal(10);
+  metrics::add_gpu_series(all->registry(), {.index = 0,
+                                            .id = "GPU-1f",
+                                            .visible_devices = "2,3",
+                                            .name = "2",
+                                            .memory_policy = "all",
+                                            .memory_bytes = 1 << 20,
+                                            .memory_limit_bytes = 1 << 19});
   all->set_event_file_errors(2);
 }
 

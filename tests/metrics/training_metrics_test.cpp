@@ -140,6 +140,18 @@ TEST(TrainingMetrics, AStepWithoutALossKeepsTheLastLogged) {
   EXPECT_EQ(page.value("lockstep_nonfinite_steps_total"), 1);
 }
 
+TEST(TrainingMetrics, ExportsAndValidationsThatWereLeftOutAreCounted) {
+  TrainingMetrics all(some_facts());
+  all.record_export(true);
+  all.record_export(false);
+  all.record_export(true);
+  all.record_skipped_validation();
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_exports_total"), 3);
+  EXPECT_EQ(page.value("lockstep_export_failures_total"), 1);
+  EXPECT_EQ(page.value("lockstep_validations_skipped_total"), 1);
+}
+
 TEST(TrainingMetrics, SavesAndFailuresCountApart) {
   TrainingMetrics all(some_facts());
   all.record_save({.step = 5,

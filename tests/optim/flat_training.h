@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <ostream>
+#include <string>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
@@ -14,20 +16,57 @@
 namespace lockstep::optim {
 
 inline const OptimizerOptions kAdam{.type = "adam", .weight_decay = 0.01};
-inline const OptimizerOptions kMomentum{.type = "momentum"};
-inline const OptimizerOptions kNesterov{.type = "momentum", .nesterov = true, .weight_decay = 0.01};
+
+/// Each type with what differs from its defaults, as the run file reads it.
+inline OptimizerOptions options_of(const std::string& type, double weight_decay = 0) {
+  OptimizerOptions options = default_options(type);
+  options.weight_decay = weight_decay;
+  return options;
+}
+
+/// Every rule, with both forms of weight decay, and some in another form besides.
+inline std::vector<OptimizerOptions> all_options() {
+  std::vector<OptimizerOptions> all;
+  for (const std::string& type : optimizer_types()) all.push_back(options_of(type, 0.01));
+  all.push_back(options_of("momentum"));
+  OptimizerOptions nesterov = options_of("momentum", 0.01);
+  nesterov.nesterov = nesterov.decoupled = true;
+  all.push_back(nesterov);
+  OptimizerOptions ftrl = options_of("ftrl");
+  ftrl.ftrl_learning_rate_power = -0.4;
+  ftrl.ftrl_l1 = ftrl.ftrl_l2 = 0.001;
+  all.push_back(ftrl);
+  return all;
+}
+
+/// Without those that no region's border may cut anywhere, and those without slots.
+inline std::vector<OptimizerOptions> elementwise_options() {
+  std::vector<OptimizerOptions> found = all_options();
+  std::erase_if(
+      found, [](const OptimizerOptions& one) { return one.type == "lamb" || one.type == "sgd"; });
+  return found;
+}
+inline std::vector<OptimizerOptions> options_with_slots() {
+  std::vector<OptimizerOptions> found = all_options();
+  std::erase_if(found, [](const OptimizerOptions& one) { return one.type == "sgd"; });
+  return found;
+}
+
+inline void PrintTo(const OptimizerOptions& options, std::ostream* out) { *out << options.type; }
 
 /// Two weights in one buffer and a bias in another, with gradients that are a function of the step.
 struct Training {
-  explicit Training(const OptimizerOptions& options)
-      : params{{"a.weight", numbers(50 * 33, 1).view({50, 33}).set_requires_grad(true), true, true},
-               {"a.bias", at::ones({19}).set_requires_grad(true), false, false},
-               {"b.weight", numbers(64 * 40, 2).view({64, 40}).set_requires_grad(true), true,
-                true}},
+  explicit Training(const OptimizerOptions& options, at::ScalarType dtype = at::kFloat)
+      : params{{"a.weight", leaf(numbers(50 * 33, 1).view({50, 33}), dtype), true, true},
+               {"a.bias", leaf(at::ones({19}), dtype), false, false},
+               {"b.weight", leaf(numbers(64 * 40, 2).view({64, 40}), dtype), true, true}},
         flat_params(params, {{2, 0}, {1}}, at::kCPU),
         optimizer(make_optimizer(options, flat_params.buffers(), params)),
         rates(initial_rates(options)) {}
 
+  static at::Tensor leaf(const at::Tensor& values, at::ScalarType dtype) {
+    return values.to(dtype).set_requires_grad(true);
+  }
   int64_t num_elements() { return flat_params.buffers()[0].values_E.numel(); }
 
   /// As the recipe does at a mask change; `packs`: the optimizer is told, else its slots are zeroed

@@ -69,8 +69,9 @@ TEST(FlatParams, APlanThatForgetsAParameterIsRefused) {
 }
 
 TEST(FlatParams, FrozenParametersKeepValueAndMomentsUntilTheyThaw) {
-  for (const char* type : {"momentum", "adam"}) {
-    Fixture f({.type = type});
+  for (const std::string& type : optimizer_types()) {
+    if (type == "sgd") continue;
+    Fixture f(default_options(type));
     f.step(0.1, 1.0);
     const double before = f.first_of(0), moment = f.optimizer->slots_of(0)[0][0][0].item<double>();
     f.freeze({false, true, true}, {{2}, {0}, {1}});
@@ -139,6 +140,26 @@ TEST(LearningRateDecay, FollowsItsFormulas) {
   EXPECT_EQ(decayed_rate({}, 0.1, 500, 10, 100), 0.1);
 }
 
+TEST(LearningRateDecay, RisesAndFallsAlongACosine) {
+  LearningRateDecay cosine{.type = "cosine", .end_learning_rate = 0.02};
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 0, 10, 100), 0.1);
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 50, 10, 100), 0.06);
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 100, 10, 100), 0.02);
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 500, 10, 100), 0.02);
+  cosine.warmup_steps = 20;
+  EXPECT_EQ(decayed_rate(cosine, 0.1, 0, 10, 100), 0);
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 5, 10, 100), 0.025);
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 20, 10, 100), 0.1);
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 60, 10, 100), 0.06);
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 100, 10, 100), 0.02);
+  cosine.decay_steps = 10;
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 25, 10, 100), 0.06);
+  cosine.warmup_steps = {};
+  cosine.warmup_epochs = 0.5;  // of 10 steps
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 5, 10, 100), 0.1);
+  EXPECT_DOUBLE_EQ(decayed_rate(cosine, 0.1, 15, 10, 100), 0.02);
+}
+
 TEST(Sgd, SubtractsRateTimesGradientAndDecaysWeightsOnly) {
   Fixture f({.type = "sgd", .weight_decay = 0.5});
   f.step(0.1, 1.0);
@@ -188,8 +209,8 @@ TEST(Optimizer, StateIsNamedByParameterAndLive) {
 }
 
 TEST(Optimizer, RestoredStateGoesOnBitForBit) {
-  for (const char* type : {"momentum", "adam"}) {
-    Fixture unbroken({.type = type}), resumed({.type = type});
+  for (const std::string& type : optimizer_types()) {
+    Fixture unbroken(default_options(type)), resumed(default_options(type));
     for (int i = 0; i < 3; ++i) unbroken.step(0.05, 0.7);
     StateList from = unbroken.optimizer->state(), to = resumed.optimizer->state();
     for (size_t i = 0; i < from.size(); ++i) to[i].tensor.copy_(from[i].tensor);

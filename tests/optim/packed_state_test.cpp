@@ -8,7 +8,7 @@ namespace lockstep::optim {
 namespace packed_state_test {
 
 class PackedState : public ::testing::TestWithParam<OptimizerOptions> {};
-INSTANTIATE_TEST_SUITE_P(Rules, PackedState, ::testing::Values(kAdam, kMomentum, kNesterov));
+INSTANTIATE_TEST_SUITE_P(Rules, PackedState, ::testing::ValuesIn(options_with_slots()));
 
 TEST_P(PackedState, TakesThePathOfDenseStateThroughGradualPruning) {
   Training packed(GetParam()), dense(GetParam());

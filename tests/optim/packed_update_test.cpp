@@ -1,4 +1,4 @@
-#include "optim/packed_update.h"
+#include "optim/kernels/update_region.h"
 
 #include <cmath>
 #include <vector>
@@ -25,15 +25,10 @@ struct AdamCase {
   int64_t num_elements = 0;
   double kept = 0.1, beta1 = 0.9, weight_decay = 0;
 
-  AdamNumbers numbers() const {
-    return {.weight_decay = static_cast<float>(weight_decay),
-            .first_share = static_cast<float>(1 - beta1),
-            .second_decay = static_cast<float>(kBeta2),
-            .second_share = static_cast<float>(1 - kBeta2),
-            .root_scale = static_cast<float>(std::sqrt(1 - std::pow(kBeta2, kUpdate))),
-            .epsilon = static_cast<float>(kEpsilon),
-            .minus_rate = static_cast<float>(-kRate / (1 - std::pow(beta1, kUpdate)))};
+  OptimizerOptions options() const {
+    return {.type = "adamw", .adam_beta1 = beta1, .adam_beta2 = kBeta2, .opt_epsilon = kEpsilon};
   }
+  GroupRates rates() const { return {kRate, weight_decay}; }
 };
 
 /// A region with a mask, before an update: pruned elements are zeros.
@@ -53,8 +48,23 @@ struct Before {
   at::Tensor values, grads, m, v;
 };
 
-RegionData data_of(const at::Tensor& values, const at::Tensor& grads) {
-  return {values.mutable_data_ptr<float>(), grads.const_data_ptr<float>()};
+RegionData region_of(const at::Tensor& values, const at::Tensor& grads) {
+  return {values.numel(), values.mutable_data_ptr<float>(), grads.mutable_data_ptr<float>()};
+}
+
+/// One update with the rule's own numbers, packed slots.
+template <template <typename> class Rule>
+void update(const PackedMask& kept, const at::Tensor& values, const at::Tensor& grads,
+            const std::vector<at::Tensor>& slots_K, const OptimizerOptions& options,
+            const GroupRates& rates, SimdPath path) {
+  update_region(kept, region_of(values, grads), data_of(slots_K),
+                rules::WeightDecay<float>(options, rates), Rule<float>(options, rates, kUpdate),
+                path);
+}
+
+void update_adam(const AdamCase& one, const Before& before, const at::Tensor& values,
+                 const at::Tensor& grads, const std::vector<at::Tensor>& slots_K, SimdPath path) {
+  update<rules::Adam>(before.mask, values, grads, slots_K, one.options(), one.rates(), path);
 }
 
 /// ATen rounds the elements behind the last whole vector in another way than the others; behind
@@ -85,8 +95,7 @@ void expect_atens_adam(const AdamCase& one, SimdPath path) {
                    one.weight_decay, kEpsilon, false, false);
 
   const at::Tensor m_K = before.mask.pack(before.m), v_K = before.mask.pack(before.v);
-  packed_adam(before.mask, data_of(before.values, before.grads), m_K.mutable_data_ptr<float>(),
-              v_K.mutable_data_ptr<float>(), one.numbers(), path);
+  update_adam(one, before, before.values, before.grads, {m_K, v_K}, path);
   const auto region = [&](const at::Tensor& all) { return all.narrow(0, 0, one.num_elements); };
   expect_same(before.values, region(values));
   expect_same(m_K, before.mask.pack(region(m)));
@@ -107,12 +116,8 @@ void expect_atens_momentum(int64_t num_elements, double kept, double decay, bool
   at::_fused_sgd_(values, padded(before.grads), m, decay, kMomentum, kRate, 0.0, nesterov, false,
                   false);
   const at::Tensor m_K = before.mask.pack(before.m);
-  packed_momentum(before.mask, data_of(before.values, before.grads), m_K.mutable_data_ptr<float>(),
-                  {.weight_decay = static_cast<float>(decay),
-                   .momentum = static_cast<float>(kMomentum),
-                   .minus_rate = static_cast<float>(-kRate),
-                   .nesterov = nesterov},
-                  path);
+  update<rules::Momentum>(before.mask, before.values, before.grads, {m_K},
+                          {.momentum = kMomentum, .nesterov = nesterov}, {kRate, decay}, path);
   expect_same(before.values, values.narrow(0, 0, num_elements));
   expect_same(m_K, before.mask.pack(m.narrow(0, 0, num_elements)));
 }
@@ -139,8 +144,7 @@ TEST(PackedAdam, PathsAndThreadsAgreeInEveryBit) {
       at::set_num_threads(threads);
       const Before before(one.num_elements, one.kept);
       const at::Tensor m_K = before.mask.pack(before.m), v_K = before.mask.pack(before.v);
-      packed_adam(before.mask, data_of(before.values, before.grads), m_K.mutable_data_ptr<float>(),
-                  v_K.mutable_data_ptr<float>(), one.numbers(), path);
+      update_adam(one, before, before.values, before.grads, {m_K, v_K}, path);
       found.push_back(before.values);
     }
   at::set_num_threads(num_threads);
@@ -153,8 +157,7 @@ TEST(PackedAdam, LeavesPrunedValuesAsTheyAre) {
     const at::Tensor values = at::full({300}, -2.5F);
     const at::Tensor grads = at::full({300}, 7.0F);  // of pruned elements too
     const at::Tensor m_K = before.mask.pack(before.m), v_K = before.mask.pack(before.v);
-    packed_adam(before.mask, data_of(values, grads), m_K.mutable_data_ptr<float>(),
-                v_K.mutable_data_ptr<float>(), AdamCase{300}.numbers(), path);
+    update_adam({300}, before, values, grads, {m_K, v_K}, path);
     for (int64_t i = 0; i < 300; ++i)
       EXPECT_EQ(values[i].item<float>() == -2.5F, !is_kept(before.bits.data(), i)) << i;
   }

@@ -78,7 +78,7 @@ class Consumer(unittest.TestCase):
         flags = ["--estimator=libmoons.so", "--", "--width", 32]
         self.assertIn("Moons on 2000 training samples", self.lockstep("check", "run.yaml", *flags))
         self.assertIn("40 steps per epoch", self.lockstep("plan", "run.yaml", *flags))
-        self.lockstepd(*flags)
+        self.assertIn("[moons] learning rate 0.5", self.lockstepd(*flags))
         first = [float(loss) for loss in re.findall(r"\[moons\] loss (\S+)", self.lockstepd("--set", "train.max_steps=160", "--set",
                                                                                           "run.project_dir=stopped", *flags))]
         self.assertLess(first[-1], 0.25 * first[0])

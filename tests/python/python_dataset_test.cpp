@@ -60,6 +60,8 @@ TEST(PythonDataset, ItsDigestTellsArgumentsAndContentApart) {
   };
   EXPECT_EQ(digest("{}"), digest("{}"));
   EXPECT_NE(digest("{}"), digest(R"({"samples": 199})"));
+  const std::string ends_early = R"({"fault": "length"})";  // the last sample cannot be read
+  EXPECT_EQ(digest(ends_early), digest(ends_early));
 }
 
 TEST(PythonDataset, TellsOfBadSamplesByNumber) {

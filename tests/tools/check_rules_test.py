@@ -72,6 +72,13 @@ class CheckRules(unittest.TestCase):
         self.expect({"docs/a.md": "\n[gone](no_such.md), ![plot](pictures/a.svg)\n`[code](x.md)`\n```\n[code](y.md)\n```\n"},
                     "docs/a.md:2: no_such.md does not exist", "docs/a.md:2: pictures/a.svg does not exist")
 
+    def test_crowded_folders(self):
+        module = {"data/CMakeLists.txt": "lockstep_module(data SOURCES a.cpp)\n"}
+        files = {f"data/images/{number}.h": "" for number in range(25)}
+        self.expect({**module, **files, **{f"docs/{number}.txt": "" for number in range(30)}})
+        self.expect({**module, **files, "data/images/one_more.h": ""},
+                    "data/images: holds 26 files, more than 25: divide it by what a reader looks for")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,4 +1,4 @@
-"""docs/run_file.md holds the table that `lockstep reference` prints; tools/update_docs keeps it so."""
+"""docs/run_file.md and docs/flags.md hold the tables that `lockstep reference` prints; tools/update_docs keeps them so."""
 import importlib.machinery
 import importlib.util
 import os
@@ -22,20 +22,23 @@ UPDATE = load_update_docs()
 class RunFileReference(unittest.TestCase):
     maxDiff = None
 
-    def test_the_page_holds_what_the_program_prints(self):
-        reference = UPDATE.printed_reference(BUILD)
-        self.assertIn("| `version` |", reference)
-        _, between, _ = UPDATE.parts_of(UPDATE.RUN_FILE_PAGE.read_text())
-        self.assertEqual(between, reference, "run tools/update_docs")
+    def test_the_pages_hold_what_the_program_prints(self):
+        for command, row in (("reference", "| `version` |"), ("reference --flags", "| `--batch_size` |")):
+            table = UPDATE.printed(command, BUILD)
+            self.assertIn(row, table)
+            _, between, _ = UPDATE.parts_of(UPDATE.PAGES[command].read_text(), command)
+            self.assertEqual(between, table, "run tools/update_docs")
 
     def test_update_replaces_the_table_and_nothing_else(self):
-        page = f"intro\n{UPDATE.BEGIN}old\n{UPDATE.END}outro\n"
-        self.assertEqual(UPDATE.updated(page, "new\n"), f"intro\n{UPDATE.BEGIN}new\n{UPDATE.END}outro\n")
+        begin, end = UPDATE.markers("reference")
+        page = f"intro\n{begin}old\n{end}outro\n"
+        self.assertEqual(UPDATE.updated(page, "reference", "new\n"), f"intro\n{begin}new\n{end}outro\n")
 
     def test_a_page_without_markers_is_refused(self):
-        for page in ("intro\n", UPDATE.BEGIN, UPDATE.END + UPDATE.BEGIN):
+        begin, end = UPDATE.markers("reference")
+        for page in ("intro\n", begin, end + begin):
             with self.assertRaises(SystemExit):
-                UPDATE.updated(page, "new\n")
+                UPDATE.updated(page, "reference", "new\n")
 
 
 if __name__ == "__main__":

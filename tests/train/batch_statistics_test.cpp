@@ -119,8 +119,9 @@ TEST(BatchStatistics, EvaluationUsesAndKeepsTheMovingOnes) {
     const at::Tensor mean = moving_mean(run).clone();
     // One sample at a time: by their own statistics these would be other numbers.
     const EvalResult one_by_one =
-        evaluate(*run.model, run.loss, run.dataset, {.batch_size = 1}, comm);
-    const EvalResult whole = evaluate(*run.model, run.loss, run.dataset, {.batch_size = 5}, comm);
+        evaluate(ModelHandler(*run.model), run.loss, run.dataset, {.batch_size = 1}, comm);
+    const EvalResult whole =
+        evaluate(ModelHandler(*run.model), run.loss, run.dataset, {.batch_size = 5}, comm);
     EXPECT_NEAR(one_by_one.loss, whole.loss, 1e-6);
     EXPECT_TRUE(at::equal(moving_mean(run), mean));
     EXPECT_TRUE(run.model->is_training());

@@ -162,7 +162,8 @@ TEST(EvalMetrics, RanksOfAnyNumberFindTheSame) {
   for (const int world_size : {1, 2, 4}) {
     tests::run_ranks(world_size, [&](dist::Communicator& comm) {
       const auto net = model::make_model(model::digits_net(), {{1, 8, 8}, 10, 17});
-      const EvalResult result = evaluate(*net, Loss("auto", {}, test.spec()), test, options, comm);
+      const EvalResult result =
+          evaluate(ModelHandler(*net), Loss("auto", {}, test.spec()), test, options, comm);
       auto found = by_name(result.metrics);
       const at::Tensor matrix_CC = found.at("confusion_matrix");
       EXPECT_EQ(matrix_CC.sum().item<int64_t>(), 359);

@@ -13,7 +13,7 @@
 #include "support/temporary_folder.h"
 #include "support/thread_world.h"
 #include "train/evaluator.h"
-#include "train/step/loss.h"
+#include "train/loss/loss.h"
 #include "train/steps_csv.h"
 #include "train/summary.h"
 
@@ -136,8 +136,8 @@ TEST(Evaluator, EveryWorldSizeSeesEachSampleOnce) {
   for (const int world_size : {1, 2, 3}) {
     tests::run_ranks(world_size, [&](dist::Communicator& comm) {
       const auto net = model::make_model(model::digits_net(), {{1, 8, 8}, 10, 17});
-      const EvalResult result =
-          evaluate(*net, Loss("auto", {}, test.spec()), test, {.batch_size = 50}, comm);
+      const EvalResult result = evaluate(ModelHandler(*net), Loss("auto", {}, test.spec()), test,
+                                         {.batch_size = 50}, comm);
       EXPECT_EQ(result.num_samples, 359);
       if (comm.rank() == 0) results.push_back(result);
     });

@@ -8,6 +8,7 @@
 #include "data/datasets/random_dataset.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "dist/replica/replica_check.h"
+#include "dist/self_communicator.h"
 #include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
 #include "recal/recipe/recipe_reader.h"
@@ -57,11 +58,24 @@ class SmallRun {
                     train::plan_layout(model->params(),
                                        std::vector<bool>(model->params().size(), true), 4096),
                     at::kCPU),
-        reducer(*gradients, flat_params.buffers(), model->params(), options.sync),
+        reducer(options.sync.sync_replicas ? *gradients : alone, flat_params.buffers(),
+                model->params(), options.sync),
         optimizer(optim::make_optimizer(options.optimizer, flat_params.buffers(), model->params())),
+        ema(options.optimizer.ema_decay, model->params()),
         loss_scale(options.train.loss_scale, options.train.precision == "fp16"),
         recipe(attached()),
         rates(options.optimizer, recipe.timeline(), 100),
+        local_steps({.comm = *gradients,
+                     .flat_params = flat_params,
+                     .optimizer = *optimizer,
+                     .ema = &ema,
+                     .model = *model,
+                     .timeline = recipe.timeline(),
+                     .clock = clock,
+                     .sync_every = options.sync.sync_every,
+                     .total_steps = 100,
+                     .bucket_bytes = 1024,
+                     .statistics_of_root = options.train.batch_norm == "broadcast"}),
         trainer({control,
                  loader,
                  *model,
@@ -76,14 +90,19 @@ class SmallRun {
                  options.optimizer.clip,
                  &loss_scale,
                  {},
-                 options.elastic},
+                 options.elastic,
+                 /*max_skipped_samples=*/0,
+                 &ema,
+                 options.sync.sync_replicas ? nullptr : &local_steps},
                 options.train) {
     model->set_layer_hook(recipe.layer_hook());
+    ema.begin();
   }
 
   train::StepReport step() { return trainer.step({}); }
 
-  /// Parameters, moving statistics, optimizer, loss scale. Collective where that is divided.
+  /// Parameters, moving statistics, averages, optimizer, loss scale. Collective where that is
+  /// divided.
   StateList state() {
     StateList all;
     for (const Param& param : model->params())
@@ -92,7 +111,7 @@ class SmallRun {
       all.push_back({buffer.name, buffer.tensor, nullptr});
     const StateList moments = optimizer->state();
     reducer.complete(optimizer->sharded_state());
-    for (const StateList& part : {moments, loss_scale.state()})
+    for (const StateList& part : {ema.state(), moments, loss_scale.state()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }
@@ -107,6 +126,7 @@ class SmallRun {
   const SmallRunOptions options;
   dist::Communicator& control;
   const std::unique_ptr<dist::Communicator> gradients;
+  dist::SelfCommunicator alone;
   data::RandomDataset dataset;
   data::Sampler sampler;
   data::Loader loader;
@@ -116,9 +136,11 @@ class SmallRun {
   optim::FlatParams flat_params;
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
+  optim::Ema ema;
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
   train::RateSchedule rates;
+  train::LocalSteps local_steps;
   train::Trainer trainer;
 
  private:

@@ -71,7 +71,7 @@ class RecordedModel final : public model::Model {
 class RecordedOptimizer final : public optim::Optimizer {
  public:
   RecordedOptimizer(std::vector<FlatBuffer>& buffers, const ParamTable& params, Record& record)
-      : Optimizer(buffers, params), record_(record) {}
+      : Optimizer({}, buffers, params), record_(record) {}
 
  private:
   void update(const FlatBuffer&, optim::SlotPart*, const optim::GroupRates&) override {

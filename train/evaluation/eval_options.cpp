@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/error.h"
 #include "base/nearest_word.h"
 
 namespace lockstep::train {
@@ -64,14 +65,47 @@ std::vector<MakeEvalMetric> read_wanted(const std::vector<std::string>& wanted, 
   return metrics;
 }
 
+void read_eval_freq(EvalOptions* options, ConfigReader* in) {
+  std::optional<int64_t> batches;
+  const bool has_freq = in->read("eval_freq", &options->eval_freq, count_from(1),
+                                 "how many batches of eval.batch_size one evaluation takes; "
+                                 "default all. It is no interval");
+  if (!in->read("eval_batches", &batches, count_from(1), "another name of eval_freq")) return;
+  if (has_freq)
+    in->fault("eval_batches", "'eval.eval_batches' is another name of 'eval.eval_freq': keep one");
+  options->eval_freq = batches;
+}
+
 }  // namespace
 
 EvalOptions read_eval_options(ConfigReader in) {
   EvalOptions options;
+  in.read("on_save", &options.on_save,
+          "evaluate each save once it is committed; what every_epochs asks for is saved first");
+  if (options.on_save) options.every_epochs = 0;
   in.read("every_epochs", &options.every_epochs, count_from(0),
-          "epochs from one evaluation to the next; 0: only at the end");
+          "epochs from one evaluation to the next; 0 (the default with on_save): only at the end");
   in.read("batch_size", &options.batch_size, count_from(1),
           "samples of one forward pass on a rank");
+  bool use_ema = true;
+  if (in.read(
+          "use_ema", &use_ema,
+          "the moving average of the weights is evaluated, where optimizer.ema_decay keeps one; "
+          "false: the weights themselves"))
+    options.use_ema = use_ema;
+  read_eval_freq(&options, &in);
+  in.read("eval_throttle_secs", &options.eval_throttle_secs, at_least(0),
+          "with on_save: a save less than this many seconds after the start of the last evaluation "
+          "is not evaluated (rank 0's clock)");
+  in.read("patience", &options.patience, count_from(0),
+          "end training after this many evaluations without a better one, by checkpoint.keep_best, "
+          "else by the loss; 0: never");
+  in.read("strict_restore_on_switch", &options.strict_restore_on_switch,
+          "with on_save: read the save into the network before each evaluation and after it, and "
+          "fail if that changes a bit");
+  if (options.strict_restore_on_switch && !options.on_save)
+    in.fault("strict_restore_on_switch",
+             "'eval.strict_restore_on_switch' reads saves back: it needs 'eval.on_save: true'");
   std::vector<std::string> wanted;
   const bool has_metrics =
       in.read("metrics", &wanted,
@@ -82,6 +116,21 @@ EvalOptions read_eval_options(ConfigReader in) {
   if (has_metrics) options.metrics = std::move(metrics);
   in.done();
   return options;
+}
+
+int64_t num_eval_samples(const EvalOptions& options, int64_t num_samples) {
+  if (num_samples == 0)
+    throw Error(ExitCode::kBadData, "eval",
+                "data.eval holds no samples: there is nothing to evaluate");
+  if (!options.eval_freq) return num_samples;
+  const int64_t num_batches = (num_samples + options.batch_size - 1) / options.batch_size;
+  if (*options.eval_freq > num_batches)
+    throw Error(ExitCode::kConfig, "eval",
+                fmt::format("'eval.eval_freq' asks for {} batches of {} samples (eval.batch_size), "
+                            "and data.eval has {} samples, which are {}: lower one of them, or "
+                            "leave eval_freq out to evaluate all",
+                            *options.eval_freq, options.batch_size, num_samples, num_batches));
+  return std::min(num_samples, *options.eval_freq * options.batch_size);
 }
 
 EvalMetrics make_eval_metrics(const EvalOptions& options, const data::SampleSpec& spec,

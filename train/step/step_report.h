@@ -27,13 +27,18 @@ struct StepReport {
   std::optional<double> gradient_norm;  ///< before clipping by norm, if that is asked for
   int64_t loss_scale = 1;               ///< of this update's backward
   bool scales_losses = false;           ///< whether that changes
-  bool skipped = false;                 ///< not finite on some rank: nobody updated
-  bool wants_save = false;              ///< rank 0's interval passed, or a save was asked for
-  bool wants_stop = false;              ///< some rank was asked to save and stop
-  bool save_is_done = false;            ///< on every rank the save under way has ended
-  bool must_end = false;                ///< some rank was told to end
-  double duration_s = 0;                ///< rank
-  metrics::PhaseSeconds phases;         ///< rank
+  /// Whether the ranks hold the same weights now. Between two means (train/sync/local_steps.h) they
+  /// do not; then loss, totals and `skipped` are this rank's, and nothing is wanted of the loop. At
+  /// a mean the loss is of all samples since the last one, and `skipped` says that no rank updated.
+  bool ranks_agree = true;
+  bool skipped = false;          ///< not finite on some rank: nobody updated
+  bool wants_save = false;       ///< rank 0's interval passed, or a save was asked for
+  bool wants_stop = false;       ///< some rank was asked to save and stop
+  bool save_is_done = false;     ///< on every rank the save under way has ended
+  bool must_end = false;         ///< some rank was told to end
+  bool may_evaluate = false;     ///< a save after this update may be evaluated
+  double duration_s = 0;         ///< rank
+  metrics::PhaseSeconds phases;  ///< rank
 };
 
 }  // namespace lockstep::train

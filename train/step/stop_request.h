@@ -13,6 +13,7 @@ struct Votes {
   bool stop = false;       ///< save at the next step and stop (SIGUSR1)
   bool save_done = false;  ///< the save under way has ended on this rank
   bool end = false;        ///< end now, saving only if there is time (SIGTERM, SIGINT, SIGHUP)
+  bool evaluate = false;   ///< long enough since the last evaluation (rank 0 says so)
 };
 
 /// The signals that a run counts (docs/metrics.md, lockstep_signals_total). SIGUSR2 does nothing

@@ -21,8 +21,9 @@ TrainOptions read_train_options(ConfigReader in) {
           "micro-batches of one update on each rank");
   options.trainable_scopes =
       NameScopes::read(&in, "trainable_scopes",
-                       "parts of the model that are trained, as a list or with commas between, "
-                       "until a recipe says otherwise; default all");
+                       "variables that are trained, by the beginnings of their names, as a list or "
+                       "with commas between, until a recipe says otherwise; all others stay as "
+                       "they are, moving statistics too; default all");
   in.read("max_steps", &options.max_steps, count_from(0),
           "stop after this many updates, whatever the recipe says");
   in.read("max_epochs", &options.max_epochs, count_from(0),

@@ -6,21 +6,21 @@
 
 #include "base/tensors/name_scopes.h"
 #include "base/yaml/config_reader.h"
-#include "train/step/loss.h"
-#include "train/step/loss_scale.h"
+#include "train/loss/loss.h"
+#include "train/loss/loss_scale.h"
 
 namespace lockstep::train {
 
 /// Section `train` of the run file.
 struct TrainOptions {
-  std::string loss = "auto";  ///< train/step/loss.h
+  std::string loss = "auto";  ///< train/loss/loss.h
   LossOptions loss_options;
   std::string precision = "fp32";      ///< of forward and backward: fp32 | bf16 | fp16
   LossScaleOptions loss_scale;         ///< fp16
   std::string batch_norm = "average";  ///< train/step/batch_statistics.h
   int64_t replicas_to_aggregate =
       1;  ///< micro-batches of one update on each rank (gradient accumulation)
-  NameScopes trainable_scopes;        ///< parts of the model that are trained; none: all
+  NameScopes trainable_scopes;        ///< variables that are trained; none: all
   std::optional<int64_t> max_steps;   ///< caps the recipe too
   std::optional<int64_t> max_epochs;  ///< caps the recipe too
   int64_t max_nonfinite_steps =

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <ATen/ops/full.h>
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "train/step/autocast.h"
@@ -14,11 +13,12 @@
 namespace lockstep::train {
 namespace {
 
-enum VoteBit { kSaveBit, kStopBit, kEndBit, kSaveDoneBit };
+enum VoteBit { kSaveBit, kStopBit, kEndBit, kSaveDoneBit, kEvaluateBit, kNonFiniteBit };
 
 uint32_t bits_of(const Votes& votes) {
   return (votes.save ? 1U << kSaveBit : 0) | (votes.stop ? 1U << kStopBit : 0) |
-         (votes.end ? 1U << kEndBit : 0) | (votes.save_done ? 1U << kSaveDoneBit : 0);
+         (votes.end ? 1U << kEndBit : 0) | (votes.save_done ? 1U << kSaveDoneBit : 0) |
+         (votes.evaluate ? 1U << kEvaluateBit : 0);
 }
 
 /// In memory of its own: kernels may compute otherwise where samples are aligned otherwise.
@@ -32,8 +32,9 @@ data::Samples part_of(const data::Samples& all, const data::Shard& share) {
 Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
     : parts_(parts),
       options_(options),
-      statistics_(parts.model, parts.control, options.batch_norm),
-      moved_buffers_(parts.model, parts.control, options.batch_norm, parts.elastic) {
+      statistics_(parts.model, parts.peers(), options.batch_norm),
+      moved_buffers_(parts.model, parts.peers(), options.batch_norm, parts.elastic),
+      limits_(options.max_nonfinite_steps, parts.max_skipped_samples) {
   if (parts.elastic) shard_tree_.emplace(kElasticShards / parts.control.world_size());
 }
 
@@ -42,9 +43,11 @@ StepReport Trainer::step(const Votes& votes) {
   StepReport report;
   metrics::PhaseSeconds& phases = report.phases;
 
+  limits_.begin_step(parts_.clock);
   report.num_mask_updates = apply_recipe().num_mask_updates;
   phases.modifier = watch.lap();
   const data::Batch batch = parts_.loader.next();
+  report.global_samples = batch.global_num_samples;
   report.rank_samples = batch.samples.targets_BY.size(0);
   report.rank_skipped = batch.samples.num_skipped;
   phases.data = watch.lap();
@@ -56,11 +59,12 @@ StepReport Trainer::step(const Votes& votes) {
   report.totals = reduce_gradients(batch, loss_sum, votes);
   phases.allreduce = watch.lap();
 
-  check_skipped(report.totals.num_skipped);
-  check_finite(&report);
+  judge(&report);
   update(&report);
   ++parts_.clock.step;
   phases.optimizer = watch.lap();
+  if (parts_.local_steps != nullptr) join_local_steps(&report);
+  phases.allreduce += watch.lap();
 
   complete_report(&report);
   report.duration_s = whole.lap();
@@ -79,14 +83,15 @@ recal::Applied Trainer::apply_recipe() {
 
 dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double loss_sum,
                                                 const Votes& votes) {
-  dist::GlobalStepStats totals =
-      parts_.reducer.finish({.loss_sum = loss_sum,
+  dist::LocalStepStats share{.loss_sum = loss_sum,
                              .num_samples = batch.samples.targets_BY.size(0),
                              .num_skipped = batch.samples.num_skipped,
                              .finite = std::isfinite(loss_sum),
                              .votes = bits_of(votes),
-                             .gradient_divisor = loss_scale()});
-  check(totals.num_samples == batch.global_num_samples,
+                             .gradient_divisor = loss_scale()};
+  if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
+  const dist::GlobalStepStats totals = parts_.reducer.finish(share);
+  check(parts_.local_steps != nullptr || totals.num_samples == batch.global_num_samples,
         "the ranks' shares make up the global batch");
   return totals;
 }
@@ -98,19 +103,20 @@ void Trainer::complete_report(StepReport* report) const {
   report->ends_epoch = parts_.clock.step_in_epoch() == 0;
   report->loss = totals.loss_mean;
   report->sparsity = parts_.recipe.sparsity();
-  report->global_samples = totals.num_samples;
   report->num_trainable = parts_.flat_params.num_trainable_elements();
   report->scales_losses = parts_.loss_scale != nullptr && parts_.loss_scale->is_dynamic();
   report->wants_save = totals.votes[kSaveBit] > 0;
   report->wants_stop = totals.votes[kStopBit] > 0;
   report->save_is_done = totals.votes[kSaveDoneBit] == parts_.control.world_size();
   report->must_end = totals.votes[kEndBit] > 0;
+  report->may_evaluate = totals.votes[kEvaluateBit] > 0;
 }
 
 double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases) {
   // Gradients of the mean loss: summed over the ranks they are complete, with no pass to divide.
+  const int64_t num_alike = parts_.local_steps != nullptr ? parts_.local_steps->num_ranks() : 1;
   const double weight =
-      static_cast<double>(loss_scale()) / static_cast<double>(batch.global_num_samples);
+      static_cast<double>(loss_scale() * num_alike) / static_cast<double>(batch.global_num_samples);
   if (!shard_tree_)
     return gradients_of(batch.samples, batch.first_sample, weight, /*completes=*/true, phases);
   at::Tensor sums_V;  // of losses, then what batch normalisation saw
@@ -192,41 +198,29 @@ void Trainer::apply_changes(const recal::Applied& due) {
   if (due.trainable) parts_.reducer.complete(parts_.optimizer.sharded_state());
   apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.flat_params,
                        parts_.optimizer, parts_.control);
+  if (parts_.ema != nullptr && parts_.ema->is_on())
+    for (const int64_t param : due.changed_params)
+      parts_.recipe.zero_pruned(param, parts_.ema->of(param));
   if (masks_are_handed_ && !due.masks_changed && !due.trainable) return;
-  if (parts_.reducer.is_sharded() && (!masks_are_handed_ || due.trainable))
+  if (parts_.reducer.is_sharded() && (!masks_are_handed_ || due.trainable)) {
     parts_.optimizer.set_shards(parts_.reducer.local_shards());
+    parts_.optimizer.set_sum_over_ranks(
+        [this](const at::Tensor& numbers) { parts_.reducer.sum(numbers); });
+  }
   set_masks(parts_.recipe.masks(), parts_.flat_params.buffers(), parts_.reducer, parts_.optimizer);
   masks_are_handed_ = true;
 }
 
-void Trainer::check_skipped(int64_t num_skipped) {
-  if (parts_.clock.step_in_epoch() == 0) num_skipped_of_epoch_ = 0;
-  num_skipped_of_epoch_ += num_skipped;
-  if (num_skipped_of_epoch_ > parts_.max_skipped_samples)
-    throw Error(ExitCode::kBadData, "data",
-                fmt::format("{} damaged samples in this epoch, up to step {}; at most {} are "
-                            "skipped (data.max_skipped); the log names them: mend the files",
-                            num_skipped_of_epoch_, parts_.clock.step, parts_.max_skipped_samples))
-        .everywhere();
-}
-
-void Trainer::check_finite(StepReport* report) {
+void Trainer::judge(StepReport* report) {
   const dist::GlobalStepStats& totals = report->totals;
+  limits_.add_damaged(totals.num_skipped, parts_.clock);
   report->skipped = !totals.finite();
   const bool scale_fell =
       parts_.loss_scale != nullptr &&
       parts_.loss_scale->end_step(totals.num_nonfinite_ranks == 0, totals.gradients_finite);
-  if (!report->skipped)
-    num_skipped_in_a_row_ = 0;
-  else if (!scale_fell)
-    ++num_skipped_in_a_row_;
-  if (num_skipped_in_a_row_ >= options_.max_nonfinite_steps)
-    throw Error(ExitCode::kNonFinite, "train",
-                fmt::format("the last {} updates up to step {} were not finite and were skipped; "
-                            "lower the learning rate "
-                            "or look at the data",
-                            num_skipped_in_a_row_, parts_.clock.step))
-        .everywhere();
+  limits_.add_update(!report->skipped, scale_fell);
+  if (parts_.local_steps == nullptr)
+    limits_.require_finite(limits_.too_many_nonfinite(), parts_.clock);
 }
 
 void Trainer::update(StepReport* report) {
@@ -240,6 +234,21 @@ void Trainer::update(StepReport* report) {
   parts_.recipe.end_step(!report->skipped, parts_.control);
   statistics_.end_step(!report->skipped);
   moved_buffers_.end_step(!report->skipped, report->rank_samples);
+  if (parts_.ema != nullptr && !report->skipped) parts_.ema->update();
+}
+
+void Trainer::join_local_steps(StepReport* report) {
+  LocalSteps& local = *parts_.local_steps;
+  local.end_step(!report->skipped, limits_.too_many_nonfinite() ? 1U << kNonFiniteBit : 0);
+  report->ranks_agree = local.mean_after(parts_.clock.step);
+  if (!report->ranks_agree) {
+    report->totals.bytes_reduced = report->totals.bytes_saved = 0;  // nothing has travelled
+    return;
+  }
+  report->totals = local.average();
+  report->skipped = report->totals.num_nonfinite_ranks == local.num_ranks();
+  limits_.add_damaged(report->totals.num_skipped, parts_.clock);
+  limits_.require_finite(report->totals.votes[kNonFiniteBit] > 0, parts_.clock);
 }
 
 }  // namespace lockstep::train

@@ -7,18 +7,21 @@
 #include "dist/reducer/gradient_reducer.h"
 #include "model/model.h"
 #include "optim/clip_gradients.h"
+#include "optim/ema.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 #include "recal/scheduled_modifier_manager.h"
+#include "train/loss/loss.h"
+#include "train/loss/loss_scale.h"
 #include "train/step/batch_statistics.h"
 #include "train/step/elastic.h"
-#include "train/step/loss.h"
-#include "train/step/loss_scale.h"
 #include "train/step/moved_buffers.h"
 #include "train/step/rate_schedule.h"
 #include "train/step/step_report.h"
 #include "train/step/stop_request.h"
 #include "train/step/train_options.h"
+#include "train/sync/local_steps.h"
+#include "train/sync/step_limits.h"
 
 namespace lockstep::train {
 
@@ -42,15 +45,25 @@ struct TrainerParts {
   std::function<void()> before_changes = {};
   bool elastic = false;             ///< the same bits on 1, 2, 4 and 8 ranks (train/step/elastic.h)
   int64_t max_skipped_samples = 0;  ///< damaged samples of an epoch, over all ranks
+  optim::Ema* ema = nullptr;        ///< null: weights are not averaged over steps
+  LocalSteps* local_steps = nullptr;  ///< null: ranks reduce at every step; else `reducer` is of
+                                      ///< this rank alone
+
+  /// Whom the parts of one step ask about the other ranks: with local steps nobody.
+  dist::Communicator& peers() const {
+    return local_steps != nullptr ? local_steps->alone() : control;
+  }
 };
 
 /// The training step. Every rank calls step() the same number of times; one caller at a time.
 ///
 ///   what is due by the recipe -> next batch -> forward, loss, backward by micro-batch -> reduce ->
-///   clip -> update -> masks -> moving statistics
+///   clip -> update -> masks -> moving statistics -> EMA
 ///
 /// Nothing here is decided by one rank: the loss, the verdict on non-finite values and the votes
 /// come out of the same reduction as the gradients, and the loss scale follows from the verdict.
+/// With local steps (train/sync/local_steps.h) votes and limits wait for the next mean, and a rank
+/// whose own update is not finite skips it alone.
 class Trainer {
  public:
   /// Collective where train.batch_norm is sync (train/step/batch_statistics.h).
@@ -86,11 +99,12 @@ class Trainer {
   /// Waits for the mean gradients of all ranks, and what came with them.
   dist::GlobalStepStats reduce_gradients(const data::Batch& batch, double loss_sum,
                                          const Votes& votes);
-  /// Throws where an epoch has too many damaged samples.
-  void check_skipped(int64_t num_skipped);
-  /// Whether the update counts; throws where too many in a row did not.
-  void check_finite(StepReport* report);
+  /// Whether the update counts; throws where too many samples are damaged, or too many updates in a
+  /// row did not count.
+  void judge(StepReport* report);
   void update(StepReport* report);
+  /// After a local step: the mean, where it is due, and what was left to it.
+  void join_local_steps(StepReport* report);
   void complete_report(StepReport* report) const;
   /// Before weights, moments or masks are changed or looked at from the host: they are whole, and
   /// no save still copies them.
@@ -105,8 +119,7 @@ class Trainer {
   MovedBuffers moved_buffers_;
   std::optional<ShardTree> shard_tree_;  ///< where elastic
   bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
-  int64_t num_skipped_in_a_row_ = 0;
-  int64_t num_skipped_of_epoch_ = 0;  ///< damaged samples, since this process trains
+  StepLimits limits_;
 };
 
 }  // namespace lockstep::train

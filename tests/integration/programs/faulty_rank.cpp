@@ -23,8 +23,8 @@
 #include <ATen/core/grad_mode.h>
 #include <unistd.h>
 
-#include "base/end_process.h"
 #include "base/error.h"
+#include "base/process/end_process.h"
 #include "daemon/lockstepd.h"
 #include "dist/process_info.h"
 #include "metrics/step_metrics.h"

@@ -1,0 +1,86 @@
+#include "base/tensors/square_sums.h"
+
+#include <algorithm>
+#include <array>
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kLanes = 16;
+
+/// Squares of float32 and narrower are exact in float64, so fused and separate operations give the
+/// same bits; those of float64 are rounded by themselves on every machine that has no fused ones.
+template <typename T>
+double squares_of(const T* items, int64_t num_items) {
+  std::array<double, kLanes> lanes{};
+  int64_t i = 0;
+  for (; i + kLanes <= num_items; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const auto item = static_cast<double>(items[i + lane]);
+      lanes[lane] += item * item;
+    }
+  for (int lane = 0; i < num_items; ++i, ++lane) {
+    const auto item = static_cast<double>(items[i]);
+    lanes[lane] += item * item;
+  }
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  return lanes[0];
+}
+
+double squares_of(const at::Tensor& values_E, int64_t begin_E, int64_t end_E) {
+  const int64_t num_items = end_E - begin_E;
+  switch (values_E.scalar_type()) {
+    case at::kFloat:
+      return squares_of(values_E.const_data_ptr<float>() + begin_E, num_items);
+    case at::kDouble:
+      return squares_of(values_E.const_data_ptr<double>() + begin_E, num_items);
+    case at::kBFloat16:
+      return squares_of(values_E.const_data_ptr<c10::BFloat16>() + begin_E, num_items);
+    case at::kHalf:
+      return squares_of(values_E.const_data_ptr<c10::Half>() + begin_E, num_items);
+    default:
+      check(false, "gradients are floats");
+      return 0;
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> row_elements(const ParamTable& params) {
+  std::vector<int64_t> rows;
+  for (const Param& param : params) {
+    const int64_t num_rows = param.tensor.dim() == 0 ? 1 : param.tensor.size(0);
+    rows.push_back(std::max<int64_t>(1, param.tensor.numel() / std::max<int64_t>(1, num_rows)));
+  }
+  return rows;
+}
+
+void add_squares(const at::Tensor& values_E, const FlatSlice& slice, int64_t row_E,
+                 const ParamShard& region, Superaccumulator* sum) {
+  const int64_t slice_end_E = std::min(region.end_E, slice.offset_E + slice.num_elements);
+  int64_t at_E = std::max(region.begin_E, slice.offset_E);
+  while (at_E < slice_end_E) {
+    const int64_t in_row_E = (at_E - slice.offset_E) % row_E;
+    const int64_t rest_E = std::min(row_E - in_row_E, kCutElements - in_row_E % kCutElements);
+    const int64_t next_E = std::min(at_E + rest_E, slice_end_E);
+    sum->add(squares_of(values_E, at_E, next_E));
+    at_E = next_E;
+  }
+}
+
+void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const ParamShard& region,
+                 const std::vector<int64_t>& row_E_by_param, Superaccumulator* sum) {
+  if (region.begin_E >= region.end_E) return;
+  if (buffer.slices.empty() || row_E_by_param.empty())
+    return add_squares(values_E, {.num_elements = values_E.numel()}, values_E.numel(), region, sum);
+  for (const FlatSlice& slice : buffer.slices)
+    add_squares(values_E, slice, row_E_by_param.at(static_cast<size_t>(slice.param)), region, sum);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+#include "checkpoint/weights/load_weights.h"
+
+#include <algorithm>
+#include <set>
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/weights/weight_names.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr size_t kMostFaults = 10;  // that a message names
+
+/// A weight as the other program lays it out, seen from ours: [O, I] -> [I, O], [O, I, H, W] ->
+/// [H, W, I, O]. Other tensors lie alike in both.
+at::Tensor as_tensorflow_kernel(const at::Tensor& tensor) {
+  if (tensor.dim() == 2) return tensor.permute({1, 0});
+  return tensor.dim() == 4 ? tensor.permute({2, 3, 1, 0}) : tensor;
+}
+
+bool is_counter(const std::string& variable) {
+  return variable.ends_with(".num_batches") || variable.ends_with(".num_batches_tracked");
+}
+
+/// Shapes that hold the same numbers in the same order: of a depthwise convolution [H, W, C, M]
+/// there and [H, W, 1, C M] here; of a linear layer [1, 1, I, O] there and [I, O] here.
+bool is_same_kernel(const std::vector<int64_t>& saved, at::IntArrayRef live) {
+  if (saved.size() != 4) return false;
+  if (live.size() == 2)
+    return saved[0] == 1 && saved[1] == 1 && saved[2] == live[0] && saved[3] == live[1];
+  return live.size() == 4 && live[2] == 1 && saved[0] == live[0] && saved[1] == live[1] &&
+         saved[2] > 0 && live[3] % saved[2] == 0 && saved[3] == live[3] / saved[2];
+}
+
+bool is_same_type(int32_t saved, int32_t live) {
+  const auto half = type_number(at::kHalf), bfloat16 = type_number(at::kBFloat16);
+  return saved == live || (live == type_number(at::kFloat) && (saved == half || saved == bfloat16));
+}
+
+class Loading {
+ public:
+  Loading(WeightsFile& file, std::string path, const WarmStartOptions& options)
+      : file_(file),
+        path_(std::move(path)),
+        options_(options),
+        names_(file, options.warm_start_rename) {}
+
+  LoadReport load(const StateList& variables) {
+    require_scopes(variables);
+    for (const StateEntry& variable : variables) find_value(variable);
+    require_complete();
+    for (const auto& [name, live] : found_) live.copy_(file_.read(name).reshape(live.sizes()));
+    note_unused();
+    return std::move(report_);
+  }
+
+ private:
+  bool is_wanted(const std::string& name) const {
+    const bool restored = options_.checkpoint_restore_scopes.empty() ||
+                          options_.checkpoint_restore_scopes.cover(name);
+    return restored && !options_.checkpoint_exclude_scopes.cover(name);
+  }
+
+  /// A scope may name what only the model or only the file has.
+  void require_scopes(const StateList& variables) const {
+    std::vector<std::string> names = file_.names();
+    for (const StateEntry& variable : variables) names.push_back(variable.key);
+    options_.checkpoint_restore_scopes.require_matches("checkpoint.checkpoint_restore_scopes",
+                                                       names);
+    options_.checkpoint_exclude_scopes.require_matches("checkpoint.checkpoint_exclude_scopes",
+                                                       names);
+  }
+
+  void find_value(const StateEntry& variable) {
+    if (!is_wanted(variable.key)) return report_.left_out.push_back(variable.key);
+    const auto name = names_.name_of(variable.key);
+    if (!name && is_counter(variable.key)) return report_.kept.push_back(variable.key);
+    if (!name)
+      return faults_.push_back(fmt::format("nothing there is '{}' (nearest: {})", variable.key,
+                                           names_.nearest_to(variable.key)));
+    const bool is_turned =
+        options_.warm_start_kernels == "tensorflow" && variable.key.ends_with(".weight");
+    const at::Tensor live = is_turned ? as_tensorflow_kernel(variable.tensor) : variable.tensor;
+    check_form(variable, *name, live, is_turned);
+    found_.emplace_back(*name, live);
+    report_.loaded.emplace_back(variable.key, *name);
+  }
+
+  void check_form(const StateEntry& variable, const std::string& name, const at::Tensor& live,
+                  bool is_turned) {
+    const ValueForm saved = file_.form(name), here = form_of({.key = "", .tensor = live});
+    const bool is_same_shape =
+        saved.shape == here.shape || (is_turned && is_same_kernel(saved.shape, live.sizes()));
+    if (is_same_shape && is_same_type(saved.dtype, here.dtype)) return;
+    const at::Tensor turned = as_tensorflow_kernel(variable.tensor);
+    const bool lies_otherwise =
+        !is_turned && !is_same_shape &&
+        (saved.shape == turned.sizes() || is_same_kernel(saved.shape, turned.sizes()));
+    faults_.push_back(fmt::format(
+        "'{}' is {} there, '{}' is {} here (nearest there: {}){}", name, saved.text(), variable.key,
+        here.text(), names_.nearest_to(variable.key),
+        lies_otherwise ? "; it fits with checkpoint.warm_start_kernels: tensorflow" : ""));
+  }
+
+  void require_complete() const {
+    if (faults_.empty()) return;
+    std::vector<std::string> lines(
+        faults_.begin(),
+        faults_.begin() + static_cast<std::ptrdiff_t>(std::min(kMostFaults, faults_.size())));
+    if (faults_.size() > kMostFaults)
+      lines.push_back(fmt::format("and {} more", faults_.size() - kMostFaults));
+    throw Error(ExitCode::kConfig, "warm start",
+                fmt::format("{} does not fit the model:\n  {}\nname what has another name there in "
+                            "checkpoint.warm_start_rename, and what is meant to keep its initial "
+                            "values in checkpoint.checkpoint_exclude_scopes",
+                            path_, fmt::join(lines, "\n  ")));
+  }
+
+  void note_unused() {
+    std::set<std::string> used;
+    for (const auto& [variable, name] : report_.loaded) used.insert(name);
+    for (const std::string& name : file_.names())
+      if (!name.starts_with("optimizer/") && !name.starts_with("ema/") && !used.contains(name))
+        report_.unused.push_back(name);
+  }
+
+  WeightsFile& file_;
+  const std::string path_;
+  const WarmStartOptions& options_;
+  const WeightNames names_;
+  std::vector<std::pair<std::string, at::Tensor>> found_;  // name there, live as it lies there
+  std::vector<std::string> faults_;
+  LoadReport report_;
+};
+
+}  // namespace
+
+LoadReport load_weights(WeightsFile& file, const std::string& path, const StateList& variables,
+                        const WarmStartOptions& options) {
+  return Loading(file, path, options).load(variables);
+}
+
+}  // namespace lockstep::checkpoint

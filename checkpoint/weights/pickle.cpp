@@ -1,0 +1,213 @@
+#include "checkpoint/weights/pickle.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "checkpoint/weights/pickle_stack.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using Kind = PickleValue::Kind;
+
+constexpr size_t kMaxPickledBytes = size_t{64} << 20;
+constexpr uint64_t kNewestProtocol = 5;
+
+[[noreturn]] void refuse_pickle(const std::string& why) { throw std::runtime_error(why); }
+
+class PickleReader {
+ public:
+  PickleReader(std::string_view bytes, AllowGlobal allow) : bytes_(bytes), allow_(allow) {}
+
+  Pickle read() {
+    for (;;) {
+      const auto opcode = static_cast<uint8_t>(take(1).front());
+      if (opcode == '.') return stack_.take();
+      if (!is_constant(opcode) && !is_collection(opcode) && !is_memo(opcode) && !is_object(opcode))
+        refuse_pickle(fmt::format("opcode 0x{:02x} is not read", opcode));
+    }
+  }
+  size_t place() const { return place_; }
+
+ private:
+  std::string_view take(uint64_t num_bytes) {
+    if (num_bytes > bytes_.size() - place_) refuse_pickle("it ends too early");
+    const std::string_view taken = bytes_.substr(place_, num_bytes);
+    place_ += num_bytes;
+    return taken;
+  }
+  uint64_t take_number(size_t num_bytes) {  // little-endian
+    uint64_t value = 0;
+    std::memcpy(&value, take(num_bytes).data(), num_bytes);
+    return value;
+  }
+  std::string_view take_line() {
+    const size_t end = bytes_.find('\n', place_);
+    if (end == std::string_view::npos) refuse_pickle("a name has no end");
+    const std::string_view line = take(end - place_);
+    take(1);
+    return line;
+  }
+
+  void push_number(Kind kind, int64_t number) { stack_.push({.kind = kind, .number = number}); }
+  void push_text(uint64_t num_bytes) {
+    stack_.push({.kind = Kind::kText, .text = take(num_bytes)});
+  }
+  void push_long(uint64_t num_bytes) {
+    const std::string_view digits = take(num_bytes);
+    if (digits.size() > 8) return stack_.push({.kind = Kind::kOther});
+    int64_t value = !digits.empty() && static_cast<int8_t>(digits.back()) < 0 ? -1 : 0;
+    std::memcpy(&value, digits.data(), digits.size());
+    push_number(Kind::kInt, value);
+  }
+
+  bool is_constant(uint8_t opcode) {
+    switch (opcode) {
+      case 'N':
+        return stack_.push({.kind = Kind::kNone}), true;
+      case 0x88:
+      case 0x89:
+        return push_number(Kind::kBool, opcode == 0x88 ? 1 : 0), true;
+      case 'J':
+        return push_number(Kind::kInt, static_cast<int32_t>(take_number(4))), true;
+      case 'K':
+        return push_number(Kind::kInt, static_cast<int64_t>(take_number(1))), true;
+      case 'M':
+        return push_number(Kind::kInt, static_cast<int64_t>(take_number(2))), true;
+      case 0x8a:
+        return push_long(take_number(1)), true;
+      case 'G':
+        return take(8), stack_.push({.kind = Kind::kOther}), true;
+      case 0x8c:
+      case 'U':
+      case 'C':
+        return push_text(take_number(1)), true;
+      case 'X':
+      case 'T':
+      case 'B':
+        return push_text(take_number(4)), true;
+      case 0x8d:
+        return push_text(take_number(8)), true;
+      default:
+        return false;
+    }
+  }
+
+  bool is_collection(uint8_t opcode) {
+    switch (opcode) {
+      case '(':
+        return stack_.mark(), true;
+      case ')':
+        return stack_.push_items(Kind::kTuple, {}), true;
+      case ']':
+        return stack_.push_items(Kind::kList, {}), true;
+      case '}':
+        return stack_.push_items(Kind::kDict, {}), true;
+      case 't':
+        return stack_.push_items(Kind::kTuple, stack_.pop_to_mark()), true;
+      case 0x85:
+      case 0x86:
+      case 0x87:
+        return stack_.push_items(Kind::kTuple, stack_.pop_last(opcode - 0x84U)), true;
+      case 'a':
+        return stack_.extend(Kind::kList, stack_.pop_last(1)), true;
+      case 'e':
+        return stack_.extend(Kind::kList, stack_.pop_to_mark()), true;
+      case 's':
+        return stack_.extend(Kind::kDict, stack_.pop_last(2)), true;
+      case 'u':
+        return stack_.extend(Kind::kDict, stack_.pop_to_mark()), true;
+      default:
+        return false;
+    }
+  }
+
+  bool is_memo(uint8_t opcode) {
+    switch (opcode) {
+      case 'q':
+        return stack_.keep(take_number(1)), true;
+      case 'r':
+        return stack_.keep(take_number(4)), true;
+      case 0x94:
+        return stack_.keep(stack_.num_kept()), true;
+      case 'h':
+        return stack_.recall(take_number(1)), true;
+      case 'j':
+        return stack_.recall(take_number(4)), true;
+      case 0x80:
+        if (take_number(1) > kNewestProtocol) refuse_pickle("its protocol is newer than 5");
+        return true;
+      case 0x95:  // a frame's length, which says nothing new
+        return take(8), true;
+      default:
+        return false;
+    }
+  }
+
+  void push_global(std::string_view module, std::string_view name) {
+    if (!allow_(module, name))
+      refuse_pickle(
+          fmt::format("it wants Python's '{}.{}'", module.substr(0, 80), name.substr(0, 80)));
+    stack_.push({.kind = Kind::kGlobal, .text = module, .name = name});
+  }
+  void push_stack_global() {
+    const std::vector<uint32_t> names = stack_.pop_last(2);
+    const PickleValue &module = stack_.value_at(names[0]), &name = stack_.value_at(names[1]);
+    if (module.kind != Kind::kText || name.kind != Kind::kText)
+      refuse_pickle("a global has no name");
+    push_global(module.text, name.text);
+  }
+  void push_call(std::vector<uint32_t> function_and_arguments) {
+    const PickleValue& function = stack_.value_at(function_and_arguments[0]);
+    const PickleValue& arguments = stack_.value_at(function_and_arguments[1]);
+    if (function.kind != Kind::kGlobal || arguments.kind != Kind::kTuple)
+      refuse_pickle("what is called is no function, or has no arguments");
+    if (function.text != "collections" || function.name != "OrderedDict")
+      return stack_.push_items(Kind::kCall, std::move(function_and_arguments));
+    if (!arguments.items.empty())
+      refuse_pickle("an OrderedDict is made of items, not filled with them");
+    stack_.push_items(Kind::kDict, {});
+  }
+
+  bool is_object(uint8_t opcode) {
+    switch (opcode) {
+      case 'c': {
+        const std::string_view module = take_line();
+        return push_global(module, take_line()), true;
+      }
+      case 0x93:
+        return push_stack_global(), true;
+      case 'R':
+        return push_call(stack_.pop_last(2)), true;
+      case 'b':
+        return static_cast<void>(stack_.pop()), true;
+      case 'Q':
+        return stack_.push_items(Kind::kPersistent, stack_.pop_last(1)), true;
+      default:
+        return false;
+    }
+  }
+
+  const std::string_view bytes_;
+  const AllowGlobal allow_;
+  size_t place_ = 0;
+  PickleStack stack_;
+};
+
+}  // namespace
+
+Pickle read_pickle(std::string_view bytes, AllowGlobal allow) {
+  if (bytes.size() > kMaxPickledBytes)
+    refuse_pickle(fmt::format("it has more than {} bytes", kMaxPickledBytes));
+  PickleReader reader(bytes, allow);
+  try {
+    return reader.read();
+  } catch (const std::runtime_error& fault) {
+    throw std::runtime_error(fmt::format("offset {}: {}", reader.place(), fault.what()));
+  }
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,161 @@
+#include "checkpoint/weights/torch_pickle.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "checkpoint/weights/pickle.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using Kind = PickleValue::Kind;
+
+constexpr int kMaxDictDepth = 8;  // of dicts in dicts
+constexpr int64_t kMaxVisits = 1'000'000;
+constexpr size_t kMaxKeyBytes = 1000, kMaxTensorDims = 32;
+
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 10> kStorages = {
+    {{"FloatStorage", at::kFloat},
+     {"HalfStorage", at::kHalf},
+     {"BFloat16Storage", at::kBFloat16},
+     {"DoubleStorage", at::kDouble},
+     {"LongStorage", at::kLong},
+     {"IntStorage", at::kInt},
+     {"ShortStorage", at::kShort},
+     {"CharStorage", at::kChar},
+     {"ByteStorage", at::kByte},
+     {"BoolStorage", at::kBool}}};
+
+std::optional<at::ScalarType> type_of_storage(std::string_view name) {
+  for (const auto& [known, type] : kStorages)
+    if (known == name) return type;
+  return std::nullopt;
+}
+
+bool may_stand_in_state_dict(std::string_view module, std::string_view name) {
+  if (module == "collections") return name == "OrderedDict";
+  if (module == "torch._utils") return name == "_rebuild_tensor_v2" || name == "_rebuild_parameter";
+  return module == "torch" && type_of_storage(name).has_value();
+}
+
+[[noreturn]] void refuse_tensor(const std::string& name, std::string_view why) {
+  throw std::runtime_error(fmt::format("tensor '{}': {}", name, why));
+}
+
+class StateDict {
+ public:
+  explicit StateDict(std::string_view bytes)
+      : pickle_(read_pickle(bytes, may_stand_in_state_dict)) {}
+
+  std::map<std::string, TensorInStorage> tensors() {
+    add_below(pickle_.root, "", 0);
+    return std::move(tensors_);
+  }
+
+ private:
+  const PickleValue& at(uint32_t place) const { return pickle_.values[place]; }
+
+  void add_below(uint32_t place, const std::string& name, int depth) {
+    if (++num_visits_ > kMaxVisits)
+      throw std::runtime_error("its dicts hold one another too often");
+    const PickleValue& value = at(place);
+    if (value.kind == Kind::kCall) add_tensor(value, name);
+    if (value.kind != Kind::kDict) return;
+    if (depth >= kMaxDictDepth) throw std::runtime_error("its dicts are too deep");
+    for (size_t i = 0; i + 1 < value.items.size(); i += 2)
+      if (const auto key = text_of(at(value.items[i])))
+        add_below(value.items[i + 1], name.empty() ? *key : name + "." + *key, depth + 1);
+  }
+
+  std::optional<std::string> text_of(const PickleValue& key) const {
+    if (key.kind == Kind::kInt) return std::to_string(key.number);
+    if (key.kind != Kind::kText || key.text.empty() || key.text.size() > kMaxKeyBytes)
+      return std::nullopt;
+    return std::string(key.text);
+  }
+
+  void add_tensor(const PickleValue& call, const std::string& name) {
+    const PickleValue& function = at(call.items[0]);
+    const std::vector<uint32_t>& arguments = at(call.items[1]).items;
+    if (function.name == "_rebuild_parameter") {
+      if (arguments.empty() || at(arguments[0]).kind != Kind::kCall ||
+          at(at(arguments[0]).items[0]).name == function.name)
+        refuse_tensor(name, "a parameter is made of no tensor");
+      return add_tensor(at(arguments[0]), name);
+    }
+    if (function.name != "_rebuild_tensor_v2" || arguments.size() < 4)
+      refuse_tensor(name, "what should make it makes no tensor");
+    TensorInStorage tensor = storage_of(at(arguments[0]), name);
+    tensor.offset = count_of(at(arguments[1]), name);
+    tensor.shape = counts_of(at(arguments[2]), name);
+    tensor.strides = counts_of(at(arguments[3]), name);
+    require_inside(tensor, name);
+    tensors_[name] = std::move(tensor);
+  }
+
+  /// The persistent id ("storage", the class of storage, key, device, number of elements).
+  TensorInStorage storage_of(const PickleValue& value, const std::string& name) const {
+    const std::vector<uint32_t> none;
+    const std::vector<uint32_t>& id =
+        value.kind == Kind::kPersistent ? at(value.items[0]).items : none;
+    if (id.size() < 5 || at(id[0]).text != "storage" || at(id[1]).kind != Kind::kGlobal ||
+        at(id[2]).kind != Kind::kText)
+      refuse_tensor(name, "it names no storage");
+    const auto type = type_of_storage(at(id[1]).name);
+    if (!type) refuse_tensor(name, "its storage has no type");
+    return {.storage = std::string(at(id[2]).text),
+            .type = *type,
+            .storage_elements = count_of(at(id[4]), name),
+            .shape = {},
+            .strides = {}};
+  }
+
+  static int64_t count_of(const PickleValue& value, const std::string& name) {
+    if (value.kind != Kind::kInt || value.number < 0 || value.number > int64_t{1} << 48)
+      refuse_tensor(name, "one of its numbers is none or out of range");
+    return value.number;
+  }
+  std::vector<int64_t> counts_of(const PickleValue& tuple, const std::string& name) const {
+    if (tuple.kind != Kind::kTuple || tuple.items.size() > kMaxTensorDims)
+      refuse_tensor(name,
+                    fmt::format("its shape or strides are none, or have more than {} dimensions",
+                                kMaxTensorDims));
+    std::vector<int64_t> counts;
+    for (const uint32_t place : tuple.items) counts.push_back(count_of(at(place), name));
+    return counts;
+  }
+
+  static void require_inside(const TensorInStorage& tensor, const std::string& name) {
+    if (tensor.shape.size() != tensor.strides.size())
+      refuse_tensor(name, "it has no stride for each size");
+    if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return;
+    int64_t num_elements = 1, last = tensor.offset;
+    for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {
+      int64_t step = 0;
+      if (__builtin_mul_overflow(num_elements, tensor.shape[dim], &num_elements) ||
+          __builtin_mul_overflow(tensor.shape[dim] - 1, tensor.strides[dim], &step) ||
+          __builtin_add_overflow(last, step, &last))
+        refuse_tensor(name, "its shape is that of no tensor");
+    }
+    if (last >= tensor.storage_elements || num_elements > tensor.storage_elements)
+      refuse_tensor(name, fmt::format("it reaches beyond its storage of {} elements",
+                                      tensor.storage_elements));
+  }
+
+  const Pickle pickle_;
+  std::map<std::string, TensorInStorage> tensors_;
+  int64_t num_visits_ = 0;
+};
+
+}  // namespace
+
+std::map<std::string, TensorInStorage> tensors_of_pickle(std::string_view bytes) {
+  return StateDict(bytes).tensors();
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,84 @@
+#include "checkpoint/weights/weight_names.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/nearest_word.h"
+#include "base/tensors/name_scopes.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+/// How frameworks end the names of the same things.
+const std::array<std::vector<std::string>, 5> kSameThings = {
+    {{"weight", "kernel", "weights", "depthwise_weights", "depthwise_kernel", "gamma"},
+     {"bias", "biases", "beta"},
+     {"moving_mean", "running_mean"},
+     {"moving_variance", "running_var"},
+     {"num_batches", "num_batches_tracked"}}};
+
+std::vector<std::string> names_for(const std::string& last) {
+  for (const std::vector<std::string>& names : kSameThings)
+    if (std::find(names.begin(), names.end(), last) != names.end()) return names;
+  return {};
+}
+
+}  // namespace
+
+WeightNames::WeightNames(const WeightsFile& file, const RenameRules& rules) : file_(file) {
+  const std::vector<std::string> names = file.names();
+  std::vector<bool> is_used(rules.size(), false);
+  for (const std::string& name : names) {
+    const auto renamed = rules.apply(name);
+    if (renamed) is_used[renamed->rule] = true;
+    add(renamed ? renamed->name : plain_name(name), name, renamed.has_value());
+  }
+  for (size_t rule = 0; rule < rules.size(); ++rule)
+    if (!is_used[rule])
+      throw Error(
+          ExitCode::kConfig, "warm start",
+          fmt::format("checkpoint.warm_start_rename: no name there matches '{}', or an "
+                      "earlier rule took it (nearest: {})",
+                      rules.from(rule), fmt::join(nearest_words(rules.from(rule), names), ", ")));
+}
+
+void WeightNames::add(const std::string& here, const std::string& there, bool is_renamed) {
+  const auto [place, is_new] = there_.emplace(here, there);
+  if (is_renamed) renamed_.insert(here);
+  if (is_new) return;
+  if (renamed_.contains(here))
+    throw Error(ExitCode::kConfig, "warm start",
+                fmt::format("checkpoint.warm_start_rename: '{}' and '{}' there would both be '{}' "
+                            "here",
+                            place->second, there, here));
+  if (there.starts_with("model/")) place->second = there;
+}
+
+std::optional<std::string> WeightNames::find(const std::string& here) const {
+  const auto found = there_.find(here);
+  return found == there_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::string> WeightNames::name_of(const std::string& variable) const {
+  const std::string here = plain_name(variable);
+  if (const auto name = find(here)) return name;
+  if (const auto name = file_.find(here)) return name;
+  const size_t last = here.rfind('/') + 1;  // 0 where there is no slash
+  for (const std::string& ending : names_for(here.substr(last)))
+    if (const auto name = find(here.substr(0, last) + ending)) return name;
+  return std::nullopt;
+}
+
+std::string WeightNames::nearest_to(const std::string& variable) const {
+  std::vector<std::string> all, there;
+  for (const auto& [here, name] : there_) all.push_back(here);
+  for (const std::string& here : nearest_words(plain_name(variable), all))
+    there.push_back(there_.at(here));
+  return fmt::format("{}", fmt::join(there, ", "));
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "checkpoint/rename_rules.h"
+#include "checkpoint/weights/weights_file.h"
+
+namespace lockstep::checkpoint {
+
+/// Which value of a file is which variable of the model (checkpoint/weights/load_weights.h).
+class WeightNames {
+ public:
+  /// `file` must outlive the object. Throws Error(kConfig) for a rule that matches no name, and for
+  /// two names that the rules make one.
+  WeightNames(const WeightsFile& file, const RenameRules& rules);
+
+  /// The name in the file of a variable's value; nothing if the file has none.
+  std::optional<std::string> name_of(const std::string& variable) const;
+  /// The five names of the file nearest to a variable's, with commas between.
+  std::string nearest_to(const std::string& variable) const;
+
+ private:
+  void add(const std::string& here, const std::string& there, bool is_renamed);
+  std::optional<std::string> find(const std::string& here) const;
+
+  const WeightsFile& file_;
+  std::map<std::string, std::string> there_;  // by plain name here
+  std::set<std::string> renamed_;             // of these, those that a rule gave
+};
+
+}  // namespace lockstep::checkpoint

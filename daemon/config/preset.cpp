@@ -1,0 +1,244 @@
+#include "daemon/config/preset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "daemon/config/key_names.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr const char* kPresetOrigin = "preset: estimator";
+constexpr std::string_view kEstimator = "estimator.";
+
+/// A default that has no place beside another key.
+struct StepsAside {
+  std::string_view path, for_path;
+};
+constexpr StepsAside kStepsAside[] = {{"data.batch_size_per_rank", "data.global_batch_size"},
+                                      {"train.max_steps", "train.max_epochs"},
+                                      {"train.max_steps", "recipe"},
+                                      {"train.max_steps", "modifiers"},
+                                      {"eval.eval_freq", "eval.eval_batches"}};
+
+/// Text that is of the kind, as Lockstep writes it; nothing if it is not.
+std::optional<std::string> as_kind(Flag::Kind kind, const std::string& value) {
+  if (kind == Flag::kBool) {
+    const std::optional<bool> truth = parse_bool(value);
+    if (!truth) return std::nullopt;
+    return *truth ? "true" : "false";
+  }
+  if (kind == Flag::kInteger && !parse_integer(value)) return std::nullopt;
+  if (kind == Flag::kNumber && !parse_number(value)) return std::nullopt;
+  return value;
+}
+
+/// models of ./models/ and gs://bucket/models.
+std::string folder_name(const std::string& folder) {
+  std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (path == "." || path == ".." || path.filename() == "..")
+    path = std::filesystem::absolute(path).lexically_normal();
+  return path.filename().string();
+}
+
+Override default_of(std::string path, const std::string& value, std::string origin) {
+  return {.path = std::move(path),
+          .value = quoted_text(value),
+          .origin = std::move(origin),
+          .is_default = true};
+}
+
+const FieldDoc* find_field(const std::vector<FieldDoc>& fields, std::string_view path) {
+  const auto found = std::find_if(fields.begin(), fields.end(),
+                                  [&](const FieldDoc& field) { return field.path == path; });
+  return found == fields.end() ? nullptr : &*found;
+}
+
+/// Whether the run file knows the key, and its value of the preset.
+bool is_known(const Flag& flag, std::string_view path, const std::vector<FieldDoc>& fields) {
+  const FieldDoc* field = find_field(fields, path);
+  return field != nullptr &&
+         (field->choices.empty() || std::find(field->choices.begin(), field->choices.end(),
+                                              flag.preset) != field->choices.end());
+}
+
+bool has_preset(const YAML::Node& root) {
+  const YamlPair preset = find_at_path(root, "preset");
+  return preset.value.IsScalar() && preset.value.Scalar() == "estimator";
+}
+
+bool has_key(const YAML::Node& root, std::string_view path) {
+  const YamlPair pair = find_at_path(root, path);
+  return pair.key.IsScalar() && !pair.value.IsNull();
+}
+
+/// a,b of [a, b].
+std::string without_brackets(std::string text) {
+  if (!text.starts_with('[')) return text;
+  std::erase_if(text, [](char c) { return c == '[' || c == ']' || c == ' '; });
+  return text;
+}
+
+/// What the framework does beside its flags: it evaluates saves, in batches of the training's size.
+std::vector<Override> evaluation_defaults(const YAML::Node& root,
+                                          const std::vector<FieldDoc>& fields) {
+  std::vector<Override> defaults;
+  const bool has_saves = !find_at_path(root, "checkpoint").value.IsScalar();  // no `off`
+  if (has_key(root, "data.eval") && has_saves && find_field(fields, "eval.on_save") != nullptr)
+    defaults.push_back(default_of("eval.on_save", "true", kPresetOrigin));
+  const YamlPair batch = find_at_path(root, "data.batch_size_per_rank");
+  if (batch.value.IsScalar())
+    defaults.push_back(default_of("eval.batch_size", batch.value.Scalar(), kPresetOrigin));
+  return defaults;
+}
+
+}  // namespace
+
+std::vector<Override> overrides_of_flag(const Flag& flag, const std::string& value,
+                                        const std::string& origin) {
+  const std::optional<std::string> text = as_kind(flag.kind, value);
+  if (!text)
+    throw Error(ExitCode::kUsage, "usage",
+                fmt::format("--{} takes {}, not '{}'", flag.name,
+                            flag.kind == Flag::kInteger  ? "a whole number"
+                            : flag.kind == Flag::kNumber ? "a number"
+                                                         : "true or false",
+                            printable(value)));
+  std::vector<Override> all = {
+      {.path = std::string(flag.path), .value = quoted_text(*text), .origin = origin}};
+  if (!flag.second_path.empty()) {
+    all.push_back(all.front());
+    all.back().path = flag.second_path;
+  }
+  if (flag.path.starts_with("data.") && flag.path.ends_with(".path"))
+    all.push_back(default_of(std::string(flag.path.substr(0, flag.path.rfind('.'))) + ".type",
+                             "files", origin));
+  if (flag.path == "run.project_dir")
+    all.push_back(default_of("run.name", folder_name(*text), origin));
+  for (Override& one : all) one.needs_section = one.path.ends_with(".image_size");
+  return all;
+}
+
+void resolve_flags(const std::vector<FieldDoc>& fields, std::vector<Override>* overrides) {
+  std::vector<Override> resolved;
+  for (Override& one : *overrides) {
+    const bool is_own = !one.is_flag || find_field(fields, one.path) != nullptr;
+    const std::string name = one.is_flag ? one.path.substr(kEstimator.size()) : "";
+    const bool is_negated = !is_own && name.starts_with("no") && one.value == "true";
+    const std::string positive = is_negated ? name.substr(2) : name;
+    const FieldDoc* own = find_field(fields, std::string(kEstimator) + positive);
+    const Flag* flag = find_flag(positive);
+    if (is_negated && own != nullptr && own->type == "true or false") {
+      one.path = own->path;
+      one.value = "false";
+      resolved.push_back(std::move(one));
+    } else if (!is_own && flag != nullptr && (!is_negated || flag->kind == Flag::kBool)) {
+      for (Override& part :
+           overrides_of_flag(*flag, is_negated ? "false" : one.value, "flag --" + positive)) {
+        part.from_environment = one.from_environment;
+        resolved.push_back(std::move(part));
+      }
+    } else {
+      resolved.push_back(std::move(one));
+    }
+  }
+  *overrides = std::move(resolved);
+}
+
+YamlDocument document_of_flags(Diagnostics* faults) {
+  return YamlDocument::parse("the command line", "preset: estimator\n", faults);
+}
+
+std::vector<Override> complete_run_of_flags(const YAML::Node& root) {
+  const bool has_estimator = has_key(root, "estimator");
+  const bool has_data = has_key(root, "data.train");
+  std::vector<std::string> missing;
+  if (!has_key(root, "run.project_dir") && !has_key(root, "run.name"))
+    missing.emplace_back("--model_dir FOLDER");
+  if (!has_estimator && !has_key(root, "model"))
+    missing.emplace_back("--model TYPE (resnet18, ...) or --estimator=LIB");
+  if (!has_estimator && !has_data) missing.emplace_back("--train_metadata FILES");
+  if (!missing.empty())
+    throw Error(
+        ExitCode::kUsage, "usage",
+        fmt::format("without --config FILE a run needs also {}", fmt::join(missing, ", and ")));
+  if (has_data) return {};
+  std::vector<Override> data = {default_of("data.train.type", "estimator", "--estimator")};
+  if (!has_key(root, "data.eval"))
+    data.push_back(default_of("data.eval.type", "estimator", "--estimator"));
+  return data;
+}
+
+std::vector<Override> preset_defaults(const YAML::Node& root, const std::vector<FieldDoc>& fields) {
+  std::vector<Override> defaults;
+  if (!has_preset(root)) return defaults;
+  for (const Flag& flag : flag_table()) {
+    const bool steps_aside =
+        std::any_of(std::begin(kStepsAside), std::end(kStepsAside), [&](const StepsAside& rule) {
+          return rule.path == flag.path && has_key(root, rule.for_path);
+        });
+    if (flag.preset.empty() || steps_aside) continue;
+    for (const std::string_view path : {flag.path, flag.second_path}) {
+      if (path.empty() || !is_known(flag, path, fields)) continue;
+      defaults.push_back(default_of(std::string(path), std::string(flag.preset), kPresetOrigin));
+      defaults.back().needs_section = !flag.second_path.empty();
+    }
+  }
+  for (Override& one : evaluation_defaults(root, fields)) defaults.push_back(std::move(one));
+  return defaults;
+}
+
+std::vector<std::string> take_unused(const std::vector<FieldDoc>& fields, YamlDocument* document) {
+  std::vector<std::string> notes;
+  for (const Flag& flag : flag_table())
+    for (const std::string_view path : {flag.path, flag.second_path}) {
+      const YamlPair pair = find_at_path(document->root(), path);
+      if (!pair.key.IsScalar() || find_field(fields, path) != nullptr) continue;
+      const std::string place = document->place_text(pair.key.Mark());
+      const bool is_flag = place.starts_with("flag --");
+      if (!is_flag && !has_preset(document->root())) continue;
+      YAML::Node section = find_at_path(document->root(), path.substr(0, path.rfind('.'))).value;
+      section.remove(std::string(path.substr(path.rfind('.') + 1)));
+      if (place != kPresetOrigin)
+        notes.push_back(
+            fmt::format("{}: '{}' has no effect beside what else is chosen", place, path));
+    }
+  return notes;
+}
+
+flags::Values flag_values(const std::vector<std::string>& settings,
+                          const std::vector<FieldDoc>& fields) {
+  flags::Values values;
+  std::map<std::string, std::string, std::less<>> types;
+  for (const FieldDoc& field : fields) {
+    const std::string text = without_brackets(field.default_text);
+    const bool has_value = !text.empty() && text != "none" && text != "required";
+    values.emplace(field.path, has_value ? std::optional(text) : std::nullopt);
+    types.emplace(field.path, field.type);
+  }
+  for (const std::string& line : settings) {
+    const size_t mark = line.find('=');
+    const size_t bracket = std::min(line.find('['), mark);
+    const std::string path = line.substr(0, bracket), text = line.substr(mark + 1);
+    std::optional<std::string>& value = values[path];
+    if (bracket < mark && !line.starts_with(path + "[0]"))
+      value = value.value_or("") + "," + text;  // a further item of a list
+    else
+      value = types[path] == "true or false" ? as_kind(Flag::kBool, text) : std::optional(text);
+  }
+  for (const Flag& flag : flag_table())
+    for (const std::string_view name : {flag.name, flag.alias})
+      if (!name.empty()) values.insert_or_assign(std::string(name), values[std::string(flag.path)]);
+  for (const FieldDoc& field : fields)
+    if (field.path.starts_with(kEstimator))
+      values.emplace(field.path.substr(kEstimator.size()), values[field.path]);
+  return values;
+}
+
+}  // namespace lockstep::daemon

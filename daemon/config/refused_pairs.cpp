@@ -1,0 +1,72 @@
+#include "daemon/config/refused_pairs.h"
+
+#include <fmt/format.h>
+
+namespace lockstep::daemon {
+namespace {
+
+/// What makes results depend on the number of ranks.
+void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
+  const auto refuse = [&](bool is_used, const char* key, const char* why) {
+    if (is_used)
+      in->fault("run", fmt::format("'run.deterministic: elastic' cannot be with {}: {}", key, why));
+  };
+  refuse(config.run.device == "cuda", "run.device: cuda",
+         "on GPUs sums over ranks are in NCCL's order; use cpu");
+  refuse(config.sync.comm_dtype != "fp32", "sync.comm_dtype",
+         "one rank alone rounds nothing; use fp32");
+  refuse(config.sync.shard_optimizer, "sync.shard_optimizer", "set it to false");
+  refuse(config.train.batch_norm != "average", "train.batch_norm",
+         "only average takes all ranks' samples, shard by shard");
+  refuse(config.data.batch_size_per_rank.has_value(), "data.batch_size_per_rank",
+         "the batch would grow with the ranks; use data.global_batch_size");
+}
+
+/// What needs the other ranks at every step.
+void refuse_with_local_steps(const RunConfig& config, ConfigReader* in) {
+  const auto refuse = [&](bool is_used, const char* key, const char* why) {
+    if (is_used)
+      in->fault("sync", fmt::format("'sync.sync_replicas: false' cannot be with {}: {}", key, why));
+  };
+  refuse(config.run.is_elastic(), "run.deterministic: elastic",
+         "what each rank learns alone depends on the number of ranks");
+  refuse(config.sync.shard_optimizer, "sync.shard_optimizer",
+         "a rank that updates alone needs the whole optimizer; set it to false");
+  refuse(config.sync.comm_dtype != "fp32", "sync.comm_dtype",
+         "gradients do not travel, and means of weights are not rounded; use fp32");
+  refuse(config.train.batch_norm == "sync", "train.batch_norm: sync",
+         "batches would be normalised over all ranks at every step; use average");
+  refuse(config.train.precision == "fp16", "train.precision: fp16",
+         "ranks agree on the loss scale at every step; use bf16");
+}
+
+/// Evaluations and exports of saves need both sides.
+void require_saves_and_data(const RunConfig& config, ConfigReader* in) {
+  const bool saves = config.checkpoint.enabled;
+  const auto refuse = [&](bool is_asked, const char* section, const std::string& what) {
+    if (is_asked) in->fault(section, what);
+  };
+  refuse(config.eval.on_save && !saves, "eval",
+         "'eval.on_save' evaluates saves, and 'checkpoint: off' makes none");
+  refuse((config.eval.on_save || config.publish.after_evaluation) && !config.data.eval, "eval",
+         "'eval.on_save' and 'export.after_evaluation' evaluate saves on 'data.eval', which is "
+         "missing");
+  refuse(config.publish.any() && !saves, "export",
+         "section 'export' publishes saves, and 'checkpoint: off' makes none");
+  refuse(config.publish.at_end && saves && !config.checkpoint.save_at_end, "export",
+         "'export.at_end' publishes the final save, and 'checkpoint.save_at_end' is false");
+}
+
+}  // namespace
+
+void refuse_pairs(const RunConfig& config, ConfigReader* in) {
+  if (config.run.is_elastic()) refuse_what_is_not_elastic(config, in);
+  if (!config.sync.sync_replicas) refuse_with_local_steps(config, in);
+  require_saves_and_data(config, in);
+  if (config.eval.use_ema.value_or(false) && !config.optimizer.ema_decay)
+    in->fault(
+        "eval",
+        "'eval.use_ema: true' has nothing to evaluate: set optimizer.ema_decay, or remove it");
+}
+
+}  // namespace lockstep::daemon

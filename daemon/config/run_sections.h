@@ -1,0 +1,20 @@
+#pragma once
+
+#include <vector>
+
+#include "daemon/config/run_config.h"
+
+/// What reading a run file and listing its keys have in common.
+namespace lockstep::daemon {
+
+/// Reads every section; unknown keys of the top level are left to in->done().
+RunConfig read_sections(ConfigReader* in);
+
+/// Adds what stands behind the tables: stores, Python, plug-ins. Once a process.
+void add_all_types();
+
+/// The keys that are read with these settings, each with the default that then holds: those of the
+/// optimizer that is named, not of others.
+std::vector<FieldDoc> fields_read_with(const YamlDocument& document);
+
+}  // namespace lockstep::daemon

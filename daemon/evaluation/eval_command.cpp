@@ -1,0 +1,160 @@
+#include "daemon/evaluation/eval_command.h"
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/files/folder_lock.h"
+#include "base/log.h"
+#include "checkpoint/files/save_files.h"
+#include "checkpoint/inspect/inspect.h"
+#include "checkpoint/restore/restore.h"
+#include "daemon/evaluation/evaluator_job.h"
+#include "daemon/run/signals.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr std::chrono::milliseconds kPoll{200};
+
+struct Stopped {};
+
+/// A run that was stopped, or ended by a signal, is meant to be started again.
+bool has_ended(const std::filesystem::path& summary) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(summary, ignored)) return false;
+  try {
+    const auto json = nlohmann::json::parse(files::read(summary), nullptr, false);
+    const std::string reason = json.is_object() ? json.value("exit_reason", "") : "";
+    return !reason.empty() && reason != "stopped" && reason != "ended";
+  } catch (const Error&) {  // a run that begins removes it
+    return false;
+  }
+}
+
+class Watch {
+ public:
+  explicit Watch(EvaluatorJob* job) : job_(*job) {
+    files::make_folders(job_.results_folder());
+    lock_.emplace(job_.results_folder());
+  }
+
+  CommandResult until_the_run_ends() {
+    log::info("eval", fmt::format("watching {} for saves", job_.saves_folder().string()));
+    try {
+      while (true) {
+        const bool is_last_look = has_ended(job_.config().run.folder() / "summary.json");
+        const bool found_any = look();
+        if (is_last_look && !found_any) break;
+        if (!found_any) std::this_thread::sleep_for(kPoll);
+        require_going_on();
+      }
+    } catch (const Stopped&) {
+      return {told("stopped on request; run again to go on"), static_cast<int>(ExitCode::kStopped)};
+    }
+    return {told("the run has ended"),
+            num_damaged_ == 0 ? 0 : static_cast<int>(ExitCode::kBadData)};
+  }
+
+ private:
+  void require_going_on() const {
+    if (signals_.end_asked()) throw Stopped();
+  }
+
+  /// Evaluates the saves that there are and that were not; false if there is none.
+  bool look() {
+    bool found_any = false;
+    for (const auto& save :
+         checkpoint::find_saves(job_.saves_folder(), job_.config().checkpoint.prefix)) {
+      require_going_on();
+      std::error_code is_gone;
+      const auto written =
+          std::filesystem::last_write_time(checkpoint::index_path(save.prefix), is_gone);
+      if (is_gone || (seen_.contains(save.number) && seen_[save.number] == written)) continue;
+      const auto sha256 = index_sha256(save.prefix);
+      if (!sha256) continue;
+      if (!is_evaluated(save.number, *sha256)) {
+        if (!evaluate(save.prefix)) continue;
+        found_any = true;
+      }
+      seen_[save.number] = written;
+    }
+    return found_any;
+  }
+
+  bool is_evaluated(int64_t step, const std::string& sha256) const {
+    const auto path = job_.results_folder() / fmt::format("step-{}.json", step);
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return false;
+    const auto json = nlohmann::json::parse(files::read(path), nullptr, false);
+    return json.is_object() && json.value("index_sha256", "") == sha256;
+  }
+
+  /// False if the save was gone before it was read.
+  bool evaluate(const std::string& prefix) {
+    try {
+      const auto line = job_.evaluate(prefix, [this] { require_going_on(); });
+      if (line) ++num_evaluated_;
+      log::info("eval",
+                line ? *line : prefix + " was removed or replaced while it was read: passed over");
+      return line.has_value();
+    } catch (const Error& fault) {
+      if (fault.code() != ExitCode::kBadData && fault.code() != ExitCode::kInputMissing) throw;
+      log::warning("eval", fmt::format("{} cannot be evaluated: {}", prefix, fault.what()));
+      ++num_damaged_;
+      return true;
+    }
+  }
+
+  std::string told(const std::string& why) const {
+    return fmt::format("{} save(s) evaluated, {} damaged: {}\n", num_evaluated_, num_damaged_, why);
+  }
+
+  const Signals signals_;
+  EvaluatorJob& job_;
+  std::optional<files::FolderLock> lock_;  ///< of the results: one watcher at a time
+  /// Saves that are done with, by number: when their index was written.
+  std::map<int64_t, std::filesystem::file_time_type> seen_;
+  int64_t num_evaluated_ = 0, num_damaged_ = 0;
+};
+
+std::string newest_save(const EvaluatorJob& job) {
+  std::vector<std::string> defects;
+  const auto newest =
+      checkpoint::latest_complete(job.saves_folder(), job.config().checkpoint.prefix, &defects);
+  for (const std::string& defect : defects) log::warning("eval", defect + ": passed over");
+  if (newest) return newest->prefix;
+  throw Error(
+      ExitCode::kInputMissing, "eval",
+      fmt::format("{} holds no complete save under the name {}: train first, or name a save "
+                  "with --restore",
+                  job.saves_folder().string(), job.config().checkpoint.prefix));
+}
+
+}  // namespace
+
+CommandResult eval_command(const EvalCommandOptions& options) {
+  if (options.watch && options.restore != "latest")
+    throw Error(ExitCode::kUsage, "eval",
+                "--watch evaluates every save of the run, --restore names one: leave one of them "
+                "out");
+  EvaluatorJob job(options);
+  if (options.watch) return Watch(&job).until_the_run_ends();
+  const std::string prefix =
+      options.restore == "latest" ? newest_save(job) : checkpoint::save_at(options.restore);
+  const auto line = job.evaluate(prefix);
+  if (!line)
+    throw Error(ExitCode::kInputMissing, "eval",
+                prefix + ": was removed or replaced while it was read: run again");
+  return {*line + "\n", 0};
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,93 @@
+#include "daemon/evaluation/evaluator_job.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files/files.h"
+#include "checkpoint/files/save_files.h"
+#include "checkpoint/restore/restore.h"
+#include "daemon/device/device.h"
+#include "daemon/device/threading.h"
+#include "daemon/run/find_data.h"
+#include "train/summary.h"
+
+namespace lockstep::daemon {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+RunConfig load_for_evaluation(const EvalCommandOptions& options) {
+  Diagnostics faults;
+  RunConfig config = load_run_config(options.config_file, options.overrides, &faults);
+  faults.throw_if_any("config");
+  if (!config.data.eval)
+    throw Error(ExitCode::kConfig, "eval",
+                fmt::format("{}: 'data.eval' is missing: there is nothing to evaluate on",
+                            options.config_file));
+  take_expected_world(&config);
+  return config;
+}
+
+}  // namespace
+
+std::optional<std::string> index_sha256(const std::string& prefix) {
+  try {
+    return sha256_hex(files::read(checkpoint::index_path(prefix)));
+  } catch (const Error& fault) {
+    if (fault.code() == ExitCode::kInputMissing) return std::nullopt;
+    throw;
+  }
+}
+
+EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
+    : config_(load_for_evaluation(options)) {
+  set_up_compute(config_.run, process_, control_);
+  prepare_deterministic_gpu(config_.run);
+  const at::Device device = agree_on_device(config_.run.device, process_, control_);
+  require_device_keeps_promises(config_.run, device);
+  (void)set_up_gpu(config_.gpu, device, control_);
+  device_comm_ = std::make_unique<dist::SelfCommunicator>(device);
+  const FoundData found = find_data(config_.data, control_);
+  context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
+}
+
+void EvaluatorJob::restore(const std::string& prefix) {
+  const auto report = checkpoint::restore(prefix, context_->inference_state());
+  step_ = report.number >= 0 ? report.number : context_->clock.step;
+  context_->recipe.restored(control_);
+  (void)context_->ema.begin();  // where the save holds no average, its weights are evaluated
+}
+
+std::optional<std::string> EvaluatorJob::evaluate(const std::string& prefix,
+                                                  const std::function<void()>& on_batch) {
+  const std::optional<std::string> before = index_sha256(prefix);
+  try {
+    restore(prefix);
+  } catch (const Error&) {
+    if (before && index_sha256(prefix) == before) throw;
+    return std::nullopt;
+  }
+  if (index_sha256(prefix) != before) return std::nullopt;
+  const train::EvalResult result = train::evaluate(
+      context_->handler, context_->loss, *context_->eval_data, config_.eval, control_, on_batch);
+  return write(prefix, before.value_or(""), result);
+}
+
+std::string EvaluatorJob::write(const std::string& prefix, const std::string& index_sha256,
+                                const train::EvalResult& result) {
+  const std::filesystem::path path = results_folder() / fmt::format("step-{}.json", step_);
+  Json json{{"global_step", step_},
+            {"checkpoint", prefix},
+            {"index_sha256", index_sha256},
+            {"parameters_sha256", train::parameters_sha256(context_->model->params())}};
+  json.update(Json::parse(train::eval_json(result)));
+  files::make_folders(results_folder());
+  files::write_atomically(path, json.dump(2) + "\n");
+  return fmt::format("step {}: loss {:.4f}{} over {} samples ({})", step_, result.loss,
+                     result.accuracy ? fmt::format(", accuracy {:.4f}", *result.accuracy) : "",
+                     result.num_samples, path.string());
+}
+
+}  // namespace lockstep::daemon

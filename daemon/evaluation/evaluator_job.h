@@ -1,0 +1,48 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "daemon/evaluation/eval_command.h"
+#include "daemon/run/training_context.h"
+#include "dist/process_info.h"
+#include "dist/self_communicator.h"
+#include "train/evaluator.h"
+
+namespace lockstep::daemon {
+
+/// Network and data of a run file, to evaluate saves with, one after the other.
+class EvaluatorJob {
+ public:
+  explicit EvaluatorJob(const EvalCommandOptions& options);
+
+  const RunConfig& config() const { return config_; }
+  std::filesystem::path saves_folder() const { return config_.run.folder() / "checkpoints"; }
+  std::filesystem::path results_folder() const { return config_.run.folder() / "eval"; }
+
+  /// Reads the save `prefix`, evaluates it and writes RUN/eval/step-<N>.json, in one piece; a line
+  /// for people. Nothing if the save was removed or replaced meanwhile: then nothing is written.
+  /// Every byte that is used was compared with its checksum. `on_batch` as train::evaluate().
+  std::optional<std::string> evaluate(const std::string& prefix,
+                                      const std::function<void()>& on_batch = {});
+
+ private:
+  void restore(const std::string& prefix);
+  std::string write(const std::string& prefix, const std::string& index_sha256,
+                    const train::EvalResult& result);
+
+  RunConfig config_;
+  dist::ProcessInfo process_;
+  dist::SelfCommunicator control_;
+  std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< says where the network stands
+  std::unique_ptr<TrainingContext> context_;
+  int64_t step_ = 0;  ///< of the save that was restored
+};
+
+/// Of the index file of a save: which save of that number it is. Nothing if it is not there.
+std::optional<std::string> index_sha256(const std::string& prefix);
+
+}  // namespace lockstep::daemon

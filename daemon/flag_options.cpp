@@ -1,0 +1,88 @@
+#include "daemon/flag_options.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/nearest_word.h"
+#include "daemon/config/key_names.h"
+#include "daemon/config/preset.h"
+
+namespace lockstep::daemon {
+namespace {
+
+/// --eval_freq,--eval_batches; --debug,--nodebug{false}.
+std::string option_names(const Flag& flag) {
+  std::string names = fmt::format("--{}", flag.name);
+  if (!flag.alias.empty()) names += fmt::format(",--{}", flag.alias);
+  if (flag.kind == Flag::kBool) names += fmt::format(",--no{}{{false}}", flag.name);
+  return names;
+}
+
+CLI::Option* add(const Flag& flag, CLI::App* app) {
+  const std::string help(flag.help);
+  CLI::Option* option =
+      flag.kind == Flag::kBool
+          ? app->add_flag(option_names(flag), help)
+          : app->add_option(
+                option_names(flag), [](const CLI::results_t&) { return true; }, help);
+  if (flag.kind != Flag::kBool) option->type_name(std::string(kind_text(flag.kind)));
+  if (!flag.preset.empty()) option->default_str(std::string(flag.preset));
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);  // that a flag is given twice is
+  return option->group(fmt::format("{} flags (docs/flags.md)", flag.group));  // told by overrides()
+}
+
+std::vector<std::string> all_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+}  // namespace
+
+FlagOptions::FlagOptions(CLI::App* app) {
+  for (const Flag& flag : flag_table()) options_.emplace_back(&flag, add(flag, app));
+}
+
+std::vector<Override> FlagOptions::overrides() const {
+  std::vector<Override> all;
+  for (const auto& [flag, option] : options_) {
+    const std::vector<std::string>& values = option->results();
+    if (values.empty()) continue;
+    const std::string name = fmt::format("--{}", flag->name);
+    if (values.size() > 1)
+      throw Error(ExitCode::kUsage, "usage",
+                  fmt::format("{} is given {} times ({}): give it once", name, values.size(),
+                              printable(fmt::format("{}", fmt::join(values, ", ")))));
+    for (Override& one : overrides_of_flag(*flag, values.front(), "flag " + name))
+      all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::string unknown_words(const CLI::App& app) {
+  std::vector<std::string> lines;
+  bool follows_a_flag = false;
+  for (const std::string& word : app.remaining()) {
+    const std::string name = word.substr(0, word.find('='));
+    const bool is_value = follows_a_flag && !name.starts_with("-");
+    follows_a_flag = name.starts_with("-") && name == word;
+    if (is_value) continue;
+    if (name.starts_with("-"))
+      lines.push_back(
+          fmt::format("[usage] unknown flag {}{}; flags of an estimator stand behind --",
+                      printable(name), did_you_mean(name, all_names(app))));
+    else
+      lines.push_back(
+          fmt::format("[usage] '{}' belongs to no flag; a pattern stands in quotes "
+                      "(--train_metadata 'data/train*'), a truth value behind = "
+                      "(--debug=false)",
+                      printable(word)));
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/config/flag_table.h"
+#include "daemon/config/overrides.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace lockstep::daemon {
+
+/// The flags of the Estimator framework as options of a command line: `--batch_size 64`,
+/// `--batch_size=64`, `--debug`, `--nodebug`, `--debug=false`.
+class FlagOptions {
+ public:
+  explicit FlagOptions(CLI::App* app);
+
+  /// What was given, after the command line was parsed. Throws Error(kUsage) for a flag that is
+  /// given twice or whose value is not of its kind.
+  std::vector<Override> overrides() const;
+
+ private:
+  std::vector<std::pair<const Flag*, CLI::Option*>> options_;
+};
+
+/// Says which words of a command line are unknown, with the nearest option of each.
+std::string unknown_words(const CLI::App& app);
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,189 @@
+#include "daemon/publish/publish_model.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "base/yaml/config_reader.h"
+#include "daemon/exports/export.h"
+#include "daemon/exports/torchscript.h"
+#include "train/summary.h"
+
+namespace lockstep::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kModelFile = "model.pt";
+constexpr const char* kBest = "best";
+constexpr const char* kUnfinished = ".tmp";  // behind a dot and the step: not published, or no more
+
+[[noreturn]] void refuse(const fs::path& path, const char* what, const std::error_code& fault) {
+  throw Error(ExitCode::kIo, "export",
+              fmt::format("{}: {}: {}", path.string(), what, fault.message()));
+}
+
+void rename_over(const fs::path& from, const fs::path& to) {
+  std::error_code fault;
+  fs::rename(from, to, fault);
+  if (fault) refuse(from, "cannot be renamed", fault);
+}
+
+void remove_folder(const fs::path& folder) {
+  std::error_code fault;
+  fs::remove_all(folder, fault);
+  if (fault) refuse(folder, "cannot be removed", fault);
+}
+
+/// A published folder goes in one piece: its name first.
+void withdraw(const fs::path& folder) {
+  const fs::path hidden = folder.parent_path() / ("." + folder.filename().string() + kUnfinished);
+  remove_folder(hidden);
+  rename_over(folder, hidden);
+  remove_folder(hidden);
+}
+
+void write_json(const fs::path& path, const Json& json) {
+  files::write_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+void write_figures(const fs::path& folder, const train::Evaluated& evaluated) {
+  Json eval = evaluated.eval ? Json::parse(train::eval_json(*evaluated.eval)) : Json::object();
+  write_json(folder / "losses.json",
+             {{"global_step", evaluated.step},
+              {"train", or_null(evaluated.train_loss)},
+              {"eval", eval.contains("loss") ? eval["loss"] : Json(nullptr)}});
+  Json kpi{{"global_step", evaluated.step}};
+  if (evaluated.eval) {
+    kpi["accuracy"] = eval["accuracy"];
+    kpi["num_samples"] = eval["num_samples"];
+    if (eval.contains("metrics")) kpi.update(eval["metrics"]);
+  }
+  write_json(folder / "kpi.json", kpi);
+}
+
+void write_published_manifest(const fs::path& folder, const train::Evaluated& evaluated,
+                              ExportFacts facts, const Written& written) {
+  facts.figures = RunFigures{evaluated.train_loss, evaluated.eval};
+  Json json{{"global_step", evaluated.step}, {"files", Json::object()}};
+  for (const char* name : {kModelFile, "losses.json", "kpi.json"}) {
+    const std::string bytes = files::read(folder / name);
+    json["files"][name] = {{"num_bytes", bytes.size()}, {"sha256", sha256_hex(bytes)}};
+  }
+  json.update(manifest_json(facts, "torchscript", written));
+  write_json(folder / "manifest.json", json);
+}
+
+/// Written by the first export of a run.
+void write_graph_once(const fs::path& checkpoints, const fs::path& model,
+                      const SavedNetwork& network) {
+  const fs::path graph_file = checkpoints / "inference_graph",
+                 nodes = checkpoints / "io_nodes.json";
+  std::error_code ignored;
+  if (fs::exists(graph_file, ignored) && fs::exists(nodes, ignored)) return;
+  const InferenceGraph graph = inference_graph(model.string());
+  files::write_atomically(graph_file, graph.text);
+  std::vector<Json> shape{nullptr};  // any number of samples
+  shape.insert(shape.end(), network.input_shape.begin(), network.input_shape.end());
+  const Json input{{"name", graph.input}, {"shape", shape}};
+  const Json output{{"name", "logits"}, {"shape", Json::array({nullptr, network.num_classes})}};
+  write_json(nodes, {{"inputs", Json::array({input})}, {"outputs", Json::array({output})}});
+}
+
+/// Whether the same weights are published there.
+bool holds(const fs::path& published, const std::string& parameters_sha256) {
+  std::error_code ignored;
+  if (!fs::exists(published / "manifest.json", ignored)) return false;
+  const Json json = Json::parse(files::read(published / "manifest.json"), nullptr, false);
+  return json.is_object() && json.value("parameters_sha256", Json(nullptr)) == parameters_sha256;
+}
+
+/// Steps of the exports, ascending.
+std::vector<int64_t> published_steps(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  std::error_code fault;
+  for (const auto& entry : fs::directory_iterator(folder, fault))
+    if (const auto step = parse_integer(entry.path().filename().string()); step && *step >= 0)
+      steps.push_back(*step);
+  if (fault) refuse(folder, "cannot be read", fault);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+/// What an interrupted export left.
+void tidy(const fs::path& folder) {
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(".") && name.ends_with(kUnfinished)) left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) remove_folder(path);
+}
+
+void point_best_to(const fs::path& folder, int64_t step) {
+  const fs::path link = folder / (std::string(".") + kBest + kUnfinished);
+  files::remove_file(link);
+  std::error_code fault;
+  fs::create_directory_symlink(std::to_string(step), link, fault);
+  if (fault) refuse(link, "cannot be made", fault);
+  rename_over(link, folder / kBest);
+  files::sync_folder(folder);
+}
+
+void remove_surplus(const fs::path& folder, int64_t keep) {
+  if (keep < 0) return;
+  std::error_code ignored;
+  const fs::path best = fs::read_symlink(folder / kBest, ignored);
+  std::vector<int64_t> steps = published_steps(folder);
+  std::erase_if(steps, [&](int64_t step) { return best == std::to_string(step); });
+  for (size_t i = 0; i + static_cast<size_t>(keep) < steps.size(); ++i)
+    withdraw(folder / std::to_string(steps[i]));
+}
+
+}  // namespace
+
+void publish_model(const fs::path& project_dir, const train::Evaluated& evaluated,
+                   const train::PublishOptions& options, const std::function<void()>& has_read) {
+  std::optional<SavedModel> saved;
+  try {
+    saved = read_saved_model(evaluated.save, options.ema);
+  } catch (...) {
+    has_read();
+    throw;
+  }
+  has_read();
+  const SavedNetwork network = rebuild_network(*saved);
+  const fs::path folder = project_dir / "saved_models";
+  const fs::path published = folder / std::to_string(evaluated.step);
+  const fs::path made = folder / fmt::format(".{}.new{}", evaluated.step, kUnfinished);
+  files::make_folders(folder);
+  tidy(folder);
+  ExportFacts facts = torchscript_facts(*saved, network);
+  facts.is_ema = options.ema;
+  if (!holds(published, facts.parameters_sha256)) {
+    files::make_folders(made);
+    const Written written = write_torchscript(*saved, network, (made / kModelFile).string());
+    write_figures(made, evaluated);
+    write_published_manifest(made, evaluated, facts, written);
+    files::sync_folder(made);
+    std::error_code ignored;
+    if (fs::exists(published, ignored)) withdraw(published);
+    rename_over(made, published);
+    files::sync_folder(folder);
+  }
+  write_graph_once(project_dir / "checkpoints", published / kModelFile, network);
+  if (options.best && evaluated.is_best) point_best_to(folder, evaluated.step);
+  remove_surplus(folder, options.keep);
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,97 @@
+#include "daemon/publish/saved_models.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/exports/portable_network.h"
+#include "daemon/exports/torchscript.h"
+#include "daemon/publish/publish_model.h"
+#include "dist/agree.h"
+#include "train/step/stopwatch.h"
+
+namespace lockstep::daemon {
+
+SavedModels::SavedModels(std::filesystem::path project_dir, const train::PublishOptions& options,
+                         dist::Communicator& control, std::function<void(bool ok)> on_done)
+    : project_dir_(std::move(project_dir)),
+      options_(options),
+      control_(control),
+      on_done_(std::move(on_done)) {}
+
+SavedModels::~SavedModels() { join(); }
+
+void SavedModels::join() {
+  if (done_.valid()) last_ok_ = done_.get();
+}
+
+void SavedModels::begin(const train::Evaluated& evaluated) {
+  if (control_.rank() != 0) return;
+  train::Stopwatch watch;
+  join();
+  std::promise<void> has_read;
+  read_ = has_read.get_future();
+  try {
+    done_ = std::async(std::launch::async, [this, evaluated, read = std::move(has_read)]() mutable {
+      return run(evaluated, std::move(read));
+    });
+  } catch (const std::system_error& fault) {
+    log::warning("export", fmt::format("step {} is not exported: no thread for it ({})",
+                                       evaluated.step, fault.what()));
+    read_ = {};
+    last_ok_ = false;
+  }
+  waited_s_ += watch.lap();
+}
+
+bool SavedModels::run(const train::Evaluated& evaluated, std::promise<void> has_read) const {
+  train::Stopwatch watch;
+  bool ok = false;
+  std::string fault;
+  try {
+    publish_model(project_dir_, evaluated, options_, [&] { has_read.set_value(); });
+    ok = true;
+  } catch (const std::exception& error) {
+    fault = error.what();
+  }
+  if (ok)
+    log::info("export",
+              fmt::format("published step {}: {} ({:.3f} s)", evaluated.step,
+                          (project_dir_ / "saved_models" / std::to_string(evaluated.step)).string(),
+                          watch.lap()));
+  else
+    log::warning("export", fmt::format("step {} could not be exported: {}; training goes on, the "
+                                       "save {} stands",
+                                       evaluated.step, fault, evaluated.save));
+  if (on_done_) on_done_(ok);
+  return ok;
+}
+
+void SavedModels::wait_until_read() {
+  if (!read_.valid()) return;
+  train::Stopwatch watch;
+  read_.get();
+  waited_s_ += watch.lap();
+}
+
+bool SavedModels::settle() {
+  log::debug("export", fmt::format("training waited {:.6f} s for exports", waited_s_));
+  join();
+  return !dist::any_of(control_, control_.rank() == 0 && !last_ok_);
+}
+
+void require_publishable(const model::Model& model) {
+  if (!model.torchscript_archive().empty()) return;
+  try {
+    (void)torchscript_source(portable(model, {}, 0));
+  } catch (const Error& fault) {
+    throw Error(ExitCode::kUsage, "export",
+                fmt::format("section 'export' asks for TorchScript, and this network has no such "
+                            "form: {}; remove the section",
+                            fault.what()));
+  }
+}
+
+}  // namespace lockstep::daemon

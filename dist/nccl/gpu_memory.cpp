@@ -1,0 +1,48 @@
+#include "dist/nccl/gpu_memory.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace lockstep::dist::nccl {
+namespace {
+
+int64_t mib(int64_t num_bytes) { return num_bytes >> 20; }
+
+/// The whole GPU means what is free of it; a share must be there.
+int64_t bytes_to_reserve(const GpuMemoryOptions& options, const GpuMemoryFacts& facts) {
+  const int64_t available = facts.free - kBytesBeside;
+  if (available > 0 && (options.fraction == 1 || facts.limit <= available))
+    return std::min(facts.limit, available);
+  throw Error(
+      ExitCode::kUnavailable, "gpu",
+      fmt::format("the gpu: block takes {} MiB at the start, and of the GPU's {} MiB only "
+                  "{} are free, {} of which stay for CUDA and NCCL: other processes use it; "
+                  "choose other GPUs with CUDA_VISIBLE_DEVICES, a smaller "
+                  "gpu.per_process_gpu_memory_fraction, or gpu.allow_growth: true",
+                  mib(facts.limit), mib(facts.total), mib(facts.free), mib(kBytesBeside)));
+}
+
+}  // namespace
+
+GpuMemoryFacts set_up_memory(MemoryCalls& gpu, const GpuMemoryOptions& options) {
+  check(options.fraction > 0 && options.fraction <= 1, "a share of memory is in (0, 1]");
+  if (const int64_t taken = gpu.taken(); taken > 0)
+    throw Error(ExitCode::kConfig, "gpu",
+                fmt::format("the gpu: block comes too late: this process holds {} MiB of the GPU "
+                            "already; set it up before the first tensor there",
+                            mib(taken)));
+  const MemoryCalls::Bytes bytes = gpu.bytes();
+  GpuMemoryFacts facts{
+      .total = bytes.total,
+      .free = bytes.free,
+      .limit = static_cast<int64_t>(options.fraction * static_cast<double>(bytes.total))};
+  if (options.at_start) facts.reserved = bytes_to_reserve(options, facts);
+  if (options.fraction < 1) gpu.set_fraction(options.fraction);
+  if (facts.reserved > 0) gpu.reserve(facts.reserved);
+  return facts;
+}
+
+}  // namespace lockstep::dist::nccl

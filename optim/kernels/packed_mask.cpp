@@ -1,0 +1,55 @@
+#include "optim/kernels/packed_mask.h"
+
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+
+#include "base/bits/bit_mask.h"
+#include "base/bits/kept_bits.h"
+#include "base/error.h"
+
+namespace lockstep::optim {
+namespace {
+
+constexpr int kItemBytes = sizeof(float);
+
+}  // namespace
+
+PackedMask::PackedMask(std::span<const uint8_t> buffer_bits, int64_t begin_E, int64_t num_elements)
+    : num_elements_(num_elements), bits_(static_cast<size_t>(num_mask_bytes(num_elements))) {
+  copy_bits(buffer_bits.data(), begin_E, num_elements, bits_.data(), 0);
+  for (int64_t begin = 0; begin < num_elements; begin += kChunkElements)
+    begins_K_.push_back(
+        begins_K_.back() +
+        count_kept(bits_.data() + begin / 8, std::min(kChunkElements, num_elements - begin)));
+}
+
+PackedMask::Chunk PackedMask::chunk(int64_t index) const {
+  const int64_t begin_R = index * kChunkElements;
+  return {.begin_R = begin_R,
+          .num_elements = std::min(kChunkElements, num_elements_ - begin_R),
+          .begin_K = begins_K_[static_cast<size_t>(index)],
+          .bits = bits_.data() + begin_R / 8};
+}
+
+at::Tensor PackedMask::pack(const at::Tensor& dense_R) const {
+  check(dense_R.numel() == num_elements_, "a mask packs its own region");
+  at::Tensor packed_K = at::empty({num_kept()}, dense_R.options());
+  pack_kept(dense_R.const_data_ptr(), bits_.data(), num_elements_, kItemBytes,
+            packed_K.mutable_data_ptr());
+  return packed_K;
+}
+
+void PackedMask::unpack(const at::Tensor& packed_K, const at::Tensor& dense_R) const {
+  check(dense_R.numel() == num_elements_ && packed_K.numel() == num_kept(),
+        "a mask unpacks its own region");
+  unpack_kept(packed_K.const_data_ptr(), bits_.data(), num_elements_, kItemBytes,
+              dense_R.mutable_data_ptr());
+}
+
+void PackedMask::zero_pruned(const at::Tensor& dense_R) const {
+  check(dense_R.numel() == num_elements_, "a mask acts on its own region");
+  lockstep::zero_pruned(dense_R.mutable_data_ptr(), bits_.data(), num_elements_, kItemBytes);
+}
+
+}  // namespace lockstep::optim

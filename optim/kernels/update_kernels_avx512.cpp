@@ -1,0 +1,72 @@
+#include <bit>
+
+#include "base/bits/avx512.h"
+#include "base/bits/mask_words.h"
+#include "optim/kernels/update_kernels.h"
+#include "optim/kernels/update_loops.h"
+
+namespace lockstep::optim {
+
+#if defined(__x86_64__)
+
+namespace {
+
+LOCKSTEP_UPDATES(LOCKSTEP_AVX512)
+
+LOCKSTEP_AVX512 int64_t pack(const float* values, const float* grads, const uint8_t* bits,
+                             int64_t num_elements, float* values_K, float* grads_K) {
+  constexpr int kLanes = avx512::Lanes<uint32_t>::kNum;
+  int64_t first = 0, num_kept = 0;
+  for (; first + kWordItems <= num_elements; first += kWordItems) {
+    prefetch_ahead(values + first);
+    prefetch_ahead(grads + first);
+    const uint64_t kept = word_of(bits, first);
+    if (kept == 0) continue;
+    for (int lane = 0; lane < kWordItems; lane += kLanes) {
+      const __mmask16 k = avx512::part_of<uint32_t>(kept, lane);
+      _mm512_storeu_ps(values_K + num_kept,
+                       _mm512_maskz_compress_ps(k, _mm512_loadu_ps(values + first + lane)));
+      _mm512_storeu_ps(grads_K + num_kept,
+                       _mm512_maskz_compress_ps(k, _mm512_loadu_ps(grads + first + lane)));
+      num_kept += std::popcount(k);
+    }
+  }
+  return num_kept + portable_update_kernels().pack(values + first, grads + first, bits + first / 8,
+                                                   num_elements - first, values_K + num_kept,
+                                                   grads_K + num_kept);
+}
+
+/// Whole vectors are loaded and stored: stores under masks that overlap what is loaded next would
+/// make each load wait.
+LOCKSTEP_AVX512 void put_kept(const float* packed_K, const uint8_t* bits, int64_t num_elements,
+                              float* values) {
+  constexpr int kLanes = avx512::Lanes<uint32_t>::kNum;
+  int64_t first = 0;
+  for (; first + kWordItems <= num_elements; first += kWordItems) {
+    const uint64_t kept = word_of(bits, first);
+    if (kept == 0) continue;
+    for (int lane = 0; lane < kWordItems; lane += kLanes) {
+      const __mmask16 k = avx512::part_of<uint32_t>(kept, lane);
+      float* const here = values + first + lane;
+      _mm512_storeu_ps(here,
+                       _mm512_mask_expand_ps(_mm512_loadu_ps(here), k, _mm512_loadu_ps(packed_K)));
+      packed_K += std::popcount(k);
+    }
+  }
+  loops::put_kept(packed_K, bits + first / 8, num_elements - first, values + first);
+}
+
+}  // namespace
+
+const UpdateKernels& avx512_update_kernels() {
+  static constexpr UpdateKernels kKernels{pack, put_kept, rules::OfAll<Updates>::kAll};
+  return kKernels;
+}
+
+#else
+
+const UpdateKernels& avx512_update_kernels() { return portable_update_kernels(); }
+
+#endif
+
+}  // namespace lockstep::optim

@@ -1,0 +1,75 @@
+#include "optim/kernels/update_region.h"
+
+#include <algorithm>
+#include <array>
+
+#include <ATen/Parallel.h>
+
+namespace lockstep::optim {
+namespace {
+
+/// Elements of which the packed values and gradients stay in the first cache.
+constexpr int64_t kBlock = 2048;
+/// Elements that are worth a thread.
+constexpr int64_t kGrain = 32768;
+
+struct Blocks {
+  alignas(64) std::array<float, kBlock + kSlack> values, grads;
+};
+
+void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads, SimdPath path,
+          UpdateBlock update) {
+  const UpdateKernels& kernels = update_kernels(path);
+  Blocks blocks;
+  int64_t begin_K = chunk.begin_K;
+  for (int64_t first = 0; first < chunk.num_elements; first += kBlock) {
+    const int64_t num_elements = std::min(kBlock, chunk.num_elements - first);
+    const uint8_t* bits = chunk.bits + first / 8;
+    float* values = data.values_R + chunk.begin_R + first;
+    float* grads = data.grads_R + chunk.begin_R + first;
+    const int64_t num_kept =
+        kernels.pack(values, grads, bits, num_elements, blocks.values.data(), blocks.grads.data());
+    if (num_kept == 0) continue;
+    update(num_kept, blocks.values.data(), blocks.grads.data(), begin_K);
+    if (into_grads)
+      kernels.put_kept(blocks.grads.data(), bits, num_elements, grads);
+    else
+      kernels.put_kept(blocks.values.data(), bits, num_elements, values);
+    begin_K += num_kept;
+  }
+}
+
+}  // namespace
+
+bool takes_kernels(const FlatBuffer& buffer) {
+  return buffer.values_E.is_cpu() && buffer.values_E.scalar_type() == at::kFloat;
+}
+
+RegionData data_of(const FlatBuffer& buffer, const ParamShard& region) {
+  return {.num_elements = region.num_elements(),
+          .values_R = buffer.values_E.mutable_data_ptr<float>() + region.begin_E,
+          .grads_R = buffer.grads_E.mutable_data_ptr<float>() + region.begin_E};
+}
+
+SlotData data_of(const std::vector<at::Tensor>& slots) {
+  const auto floats = [&](size_t slot) {
+    return slot < slots.size() ? slots[slot].mutable_data_ptr<float>() : nullptr;
+  };
+  return {.first = floats(0), .second = floats(1)};
+}
+
+void update_dense(const RegionData& data, UpdateBlock update) {
+  at::parallel_for(0, data.num_elements, kGrain, [&](int64_t begin, int64_t end) {
+    update(end - begin, data.values_R + begin, data.grads_R + begin, begin);
+  });
+}
+
+void update_kept(const PackedMask& kept, const RegionData& data, bool into_grads,
+                 UpdateBlock update, SimdPath path) {
+  at::parallel_for(0, kept.num_chunks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t index = begin; index < end; ++index)
+      walk(kept.chunk(index), data, into_grads, path, update);
+  });
+}
+
+}  // namespace lockstep::optim

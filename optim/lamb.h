@@ -1,0 +1,35 @@
+#pragma once
+
+#include <vector>
+
+#include "base/tensors/superaccumulator.h"
+#include "optim/elementwise.h"
+
+namespace lockstep::optim {
+
+/// w -= rate * |w| / |r| * r, with the direction r of rules::LambDirection and the lengths |w| and
+/// |r| of the whole parameter; where either is 0, w -= rate * r. Source: You et al. 2020,
+/// algorithm 2, with the identity as its phi.
+///
+/// Lengths are sums of squares that are exact over rows (base/tensors/square_sums.h), so they have
+/// the same bits where the parameter is divided among ranks: one message of 1,088 bytes a parameter
+/// then joins them. On a device they are rounded region by region.
+class Lamb final : public Elementwise<rules::LambDirection> {
+ public:
+  Lamb(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers, const ParamTable& params);
+
+ private:
+  /// Of one parameter.
+  struct Squares {
+    Superaccumulator values, directions;
+    double trust_ratio() const;
+  };
+
+  void end_step(const StepRates& rates) override;
+  std::vector<Squares> squares_by_param();
+  void join(std::vector<Squares>* squares) const;
+
+  std::vector<int64_t> row_E_by_param_;
+};
+
+}  // namespace lockstep::optim

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+namespace at {
+class Tensor;
+}
+
+/// What the update rules are written in, for two kinds of numbers: a float in a kernel, and a whole
+/// tensor where no kernel of ours goes (other types, devices). Beside these a rule uses + - * /.
+///
+/// All operations on floats are IEEE's, and the sources of kernels are compiled without contraction
+/// (optim/CMakeLists.txt): an element gets the same bits in a vector, in the rest behind the last
+/// vector, and on every path.
+namespace lockstep::optim::rules {
+
+#define LOCKSTEP_INLINE inline __attribute__((always_inline))
+
+/// a * b + c, rounded once.
+LOCKSTEP_INLINE float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
+LOCKSTEP_INLINE float root(float x) { return std::sqrt(x); }
+LOCKSTEP_INLINE float power(float x, float exponent) { return std::pow(x, exponent); }
+/// -1, 0 or 1.
+LOCKSTEP_INLINE float sign_of(float x) { return x > 0 ? 1.0F : x < 0 ? -1.0F : 0.0F; }
+LOCKSTEP_INLINE float not_below(float x, float bound) { return x < bound ? bound : x; }
+LOCKSTEP_INLINE float not_above(float x, float bound) { return x > bound ? bound : x; }
+
+at::Tensor multiply_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c);
+at::Tensor multiply_add(const at::Tensor& a, double b, const at::Tensor& c);
+at::Tensor root(const at::Tensor& x);
+at::Tensor power(const at::Tensor& x, double exponent);
+at::Tensor sign_of(const at::Tensor& x);
+at::Tensor not_below(const at::Tensor& x, double bound);
+at::Tensor not_above(const at::Tensor& x, double bound);
+
+/// mean + share (x - mean), in the form that is exact at both ends. (Choosing one of two numbers
+/// instead of one of two sums: compilers make vectors of that.)
+template <typename V, typename N>
+LOCKSTEP_INLINE V moved(const V& mean, const V& x, N share) {
+  const bool begins_at_mean = share < N(0.5);
+  return multiply_add(x - mean, begins_at_mean ? share : share - 1, begins_at_mean ? mean : x);
+}
+
+}  // namespace lockstep::optim::rules

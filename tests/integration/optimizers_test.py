@@ -1,0 +1,95 @@
+"""Every optimizer in whole runs: killed, divided, resized, pruned, and the same bits each time."""
+import os
+import re
+import unittest
+
+from harness import SOURCE, LockstepTest
+
+STEPS = 44  # weights are pruned from step 12 on
+RECIPE = """version: 1.0.0
+modifiers:
+  - !GradualKSModifier {params: __ALL__, init_sparsity: 0.3, final_sparsity: 0.8, start_step: 12, end_step: 44, update_frequency_steps: 8}
+"""
+OPTIMIZERS = {
+    "sgd": "learning_rate: 0.1, weight_decay: 1.0e-3",
+    "momentum": "learning_rate: 0.05, nesterov: true, weight_decay: 1.0e-3, decoupled: true",
+    "adam": "learning_rate: 0.002, weight_decay: 1.0e-3, learning_rate_decay_type: cosine, warmup_steps: 9",
+    "adamw": "learning_rate: 0.002, weight_decay: 0.1, weight_decay_exclude: [blocks.0, 're:.*classifier']",
+    "adadelta": "learning_rate: 1.0",
+    "adagrad": "learning_rate: 0.05",
+    "ftrl": "learning_rate: 0.1, ftrl_l1: 1.0e-4",
+    "rmsprop": "learning_rate: 0.001, learning_rate_decay_type: polynomial",
+    "lamb": "learning_rate: 0.01, weight_decay: 0.01",
+    "lion": "learning_rate: 0.001, weight_decay: 0.1",
+}
+# Whole runs of three kinds: ATen's formula, slots whose first value is not 0, norms over ranks. tests/train tries all of them in one
+# process; tools/soak all of them in whole runs.
+CHOSEN = OPTIMIZERS if os.environ.get("LOCKSTEP_EVERY_OPTIMIZER") else ("adam", "ftrl", "lamb")
+
+
+class Optimizers(LockstepTest):
+    def sets_of(self, optimizer, *more):
+        return [self.recipe(RECIPE), f"optimizer={{type: {optimizer}, {OPTIMIZERS[optimizer]}}}", f"train.max_steps={STEPS}",
+                "eval.every_epochs=0", "checkpoint.save_checkpoints_steps=20", *more]
+
+    def assert_same(self, run, other, optimizer):
+        self.assertEqual(run.summary()["parameters_sha256"], other.summary()["parameters_sha256"], optimizer)
+        self.assertEqual(run.steps(), other.steps(), optimizer)
+        saves = [one.folder / "checkpoints" / f"model.ckpt-{STEPS}" for one in (run, other)]
+        for part in ("model", "optimizer", "_lockstep/masks"):
+            self.tool("ckpt", "diff", *saves, "--under", part)
+
+    def test_killed_and_divided_runs_end_alike(self):
+        """A divided run, killed between saves and gone on with, against an undivided one that nothing happened to."""
+        for optimizer in CHOSEN:
+            with self.subTest(optimizer):
+                unbroken = self.train(run=f"unbroken_{optimizer}", sets=self.sets_of(optimizer))
+                self.assertLess(unbroken.steps()[-1]["loss"], unbroken.steps()[0]["loss"])
+                divided = {"run": f"divided_{optimizer}", "sets": self.sets_of(optimizer, "sync.shard_optimizer=true")}
+                killed = self.start_faulty("kill", rank=1, step=31, **divided).wait()
+                self.assertIn(killed.code, (137, 69), killed.log)
+                resumed = self.train(**divided)
+                self.assertIn("resuming from step 20 ", resumed.log)
+                self.assert_same(resumed, unbroken, optimizer)
+
+    def test_elastic_runs_give_the_same_bits(self):
+        """One rank; four and then two."""
+        for optimizer in CHOSEN:
+            with self.subTest(optimizer):
+                sets = self.sets_of(optimizer, "run.deterministic=elastic")
+                alone = self.train(1, run=f"alone_{optimizer}", sets=sets)
+                stopped = self.start_faulty("usr1", rank=2, step=20, ranks=4, run=f"resized_{optimizer}", sets=sets).wait()
+                self.assertEqual(stopped.code, 75, stopped.log)
+                resized = self.train(2, run=f"resized_{optimizer}", sets=sets)
+                self.assertEqual(resized.summary()["resumed_from_step"], 21)
+                self.assert_same(resized, alone, optimizer)
+
+    def test_the_example_of_the_page_trains(self):
+        page = (SOURCE / "docs/optimizers.md").read_text()
+        file = self.folder / "page.yaml"
+        file.write_text(re.search(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1])
+        run = self.train(1, config=file)
+        rates = [line["learning_rate"] for line in run.steps()]
+        self.assertEqual((rates[0], max(rates)), (0, 0.002))
+        self.assertLess(rates[-1], 1e-4)
+        for name in re.search(r"`optimizer.type` \| one of: ([\w, ]+) \|", (SOURCE / "docs/run_file.md").read_text())[1].split(", "):
+            self.assertIn(name, OPTIMIZERS)
+            self.assertRegex(page, rf"(?m)^\| `{name}`")
+
+    def test_what_does_not_fit_is_refused(self):
+        for optimizer, message in (
+                ("{type: adam, momentum: 0.9}", "unknown key 'momentum' in 'optimizer'"),
+                ("{type: rmsprop, adam_beta1: 0.9}", "unknown key 'adam_beta1' in 'optimizer'"),
+                ("{type: adamw, decoupled: true}", "unknown key 'decoupled' in 'optimizer'"),
+                ("{type: adagrad, adagrad_initial_accumulator_value: 0}", "adagrad_initial_accumulator_value"),
+                ("{type: ftrl, ftrl_learning_rate_power: 0.5}", "ftrl_learning_rate_power"),
+                ("{type: adm}", "adam"),
+                ("{learning_rate_decay_type: cosine, warmup_steps: 3, warmup_epochs: 1}", "give one of them"),
+                ("{weight_decay_exclude: [conw0]}", "'conw0' names no parameter"),
+                ("{weight_decay_exclude: ['re:(']}", "is no regular expression")):
+            refused = self.train(1, sets=["recipe=null", "train.max_steps=2", f"optimizer={optimizer}"], expect=78)
+            self.assertIn(message, refused.log)
+
+
+if __name__ == "__main__":
+    unittest.main()

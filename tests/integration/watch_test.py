@@ -1,0 +1,165 @@
+"""`lockstep eval`: one save, and every save of a run, beside it, with kills of both sides."""
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+from harness import ENDLESS, LOCKSTEP, SOURCE, LockstepTest, wait_for
+
+DATA = ["data.eval.type=digits", "data.eval.split=test", "run.threads=1"]
+
+
+def results_in(folder):
+    found = {}
+    for path in folder.glob("eval/step-*.json"):
+        found[int(path.stem.split("-")[1])] = json.loads(path.read_text())
+    return found
+
+
+def steps_of(folder):
+    return sorted(int(path.stem.rsplit("-", 1)[1]) for path in folder.glob("checkpoints/model.ckpt-*.index"))
+
+
+class EvalCommand(LockstepTest):
+    def arguments(self, config, *sets):
+        return [config, *[part for one in [f"run.project_dir={self.folder / 'run'}", *sets] for part in ("--set", one)]]
+
+    def evaluated(self, config, *sets, restore=None):
+        text = self.tool("eval", *self.arguments(config, *sets), *(("--restore", restore) if restore else ()))
+        path = re.search(r"\((\S+\.json)\)", text)[1]
+        with open(path) as file:
+            return json.load(file)
+
+    def watch(self, *sets):
+        process = subprocess.Popen([*map(str, [LOCKSTEP, "eval", *self.arguments(ENDLESS, *DATA, *sets), "--watch"])], cwd=SOURCE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True)
+        self.started.append(process)
+        return process
+
+
+class OneSave(EvalCommand):
+    def test_a_pruned_and_quantized_run_repeats_its_evaluation(self):
+        recipe = self.recipe("""version: 1.0.0
+modifiers:
+  - !GradualKSModifier {params: __ALL__, init_sparsity: 0.1, final_sparsity: 0.6, start_step: 10, end_step: 60, update_frequency_steps: 10}
+  - !QuantizationModifier {start_epoch: 1}
+""")
+        sets = [recipe, "train.max_steps=60", "eval.metrics=[top_k]"]
+        summary = self.train(1, sets=[*sets, "checkpoint.sparse=true"]).summary()
+        found = self.evaluated(SOURCE / "configs/digits.yaml", *sets, "run.threads=1")
+        self.assertEqual((found["global_step"], found["parameters_sha256"]), (60, summary["parameters_sha256"]))
+        for key in ("accuracy", "loss", "num_samples", "metrics"):
+            self.assertEqual(found[key], summary["eval"][key], key)
+
+    def test_two_ranks_save_and_an_earlier_save_is_named(self):
+        run = self.train(2, sets=["eval.on_save=true", "checkpoint.save_checkpoints_steps=20", "train.max_steps=60"])
+        with open(run.folder / "train/evals.csv") as file:
+            accuracies = {int(row["step"]): float(row["value"]) for row in csv.DictReader(file) if row["name"] == "accuracy"}
+        for step in (20, 60):
+            found = self.evaluated(SOURCE / "configs/digits.yaml", restore=run.folder / f"checkpoints/model.ckpt-{step}")
+            self.assertEqual((found["global_step"], found["accuracy"]), (step, accuracies[step]))
+
+    def test_mnist_repeats_its_accuracy(self):
+        if not (SOURCE / "datasets/mnist/train-images-idx3-ubyte").is_file():
+            subprocess.run([SOURCE / "tools/example_data", "mnist"], check=True)
+        config = SOURCE / "configs/mnist_mlp.yaml"
+        summary = self.train(2, config=config).summary()
+        found = self.evaluated(config)
+        print("accuracy", found["accuracy"])
+        self.assertEqual(found["accuracy"], summary["eval"]["accuracy"])
+        self.assertGreaterEqual(found["accuracy"], 0.95)
+
+    def test_bad_input(self):
+        config = SOURCE / "configs/digits.yaml"
+        self.assertIn("holds no complete save", self.tool("eval", *self.arguments(config), expect=66))
+        self.assertIn("'data.eval' is missing", self.tool("eval", *self.arguments(config, "data.eval=null"), expect=78))
+        self.assertIn("--watch evaluates every save", self.tool("eval", *self.arguments(config), "--watch", "--restore", "x", expect=64))
+        run = self.train(1, sets=["train.max_steps=5"])
+        shard = next(run.folder.glob("checkpoints/*.data-*"))
+        data = shard.read_bytes()
+        shard.write_bytes(bytes(byte ^ 1 for byte in data))
+        self.assertIn("wrong crc32c", self.tool("eval", *self.arguments(config), expect=65))
+        self.assertEqual(results_in(run.folder), {})
+
+
+class Watch(EvalCommand):
+    SAVES = ["checkpoint.save_checkpoints_steps=50", "summary.progress_secs=0"]
+
+    def test_kills_of_both_sides(self):
+        sets = [*DATA, *self.SAVES, "checkpoint.keep_checkpoint_max=-1"]
+        folder, texts = self.folder / "run", []
+        watcher = self.watch(*sets)  # before there is a run
+        run = self.start(2, config=ENDLESS, sets=sets)
+        for round_ in range(3):
+            enough = len(results_in(folder)) + 2
+            wait_for(lambda: len(results_in(folder)) >= enough, "two more evaluations")
+            watcher.kill()
+            texts.append(watcher.communicate()[0])
+            if round_ == 1:
+                for pid in run.rank_pids().values():
+                    os.kill(pid, signal.SIGKILL)
+                run.wait()
+                run = self.start(2, config=ENDLESS, sets=sets)
+            watcher = self.watch(*sets)
+        for pid in run.rank_pids().values():
+            os.kill(pid, signal.SIGUSR1)
+        self.assertEqual(run.wait().code, 75)
+        last = steps_of(folder)[-1] + 20
+        self.train(2, config=ENDLESS, sets=[*sets, f"train.max_steps={last}"])
+        texts.append(watcher.communicate(timeout=60)[0])
+        self.assertEqual(watcher.returncode, 0, texts[-1])
+        steps = steps_of(folder)
+        self.assertEqual(sorted(results_in(folder)), steps)
+        told = [int(step) for step in re.findall(r"step (\d+): loss", "".join(texts))]
+        self.assertEqual(len(told), len(set(told)))  # none twice
+        self.assertLessEqual(len(steps) - len(told), 3)  # a watcher killed behind a result did not come to tell it
+        for step in (steps[0], steps[-1]):
+            found = results_in(folder)[step]
+            again = self.evaluated(ENDLESS, *sets, restore=folder / f"checkpoints/model.ckpt-{step}")
+            self.assertEqual(again, found)
+        self.assertIn("0 save(s) evaluated", self.watch(*sets).communicate(timeout=60)[0])
+        print(f"{len(steps)} saves, {len(told)} told")
+
+    def test_saves_that_are_removed_meanwhile_are_passed_over(self):
+        sets = [*DATA, "checkpoint.save_checkpoints_steps=4", "checkpoint.keep_checkpoint_max=1", "eval.on_save=true"]
+        watcher = self.watch(*sets)
+        run = self.train(1, config=ENDLESS, sets=[*sets, "train.max_steps=400"])
+        text = watcher.communicate(timeout=60)[0]
+        self.assertEqual(watcher.returncode, 0, text)
+        with open(run.folder / "train/evals.csv") as file:
+            losses = {int(row["step"]): float(row["value"]) for row in csv.DictReader(file) if row["name"] == "loss"}
+        found = {step: result["loss"] for step, result in results_in(run.folder).items()}
+        self.assertIn(400, found)
+        self.assertEqual(found, {step: losses[step] for step in found})
+        print(f"{len(found)} of {len(losses)} saves evaluated, {text.count('passed over')} passed over")
+
+    def test_a_signal_ends_it_and_a_second_watcher_is_refused(self):
+        sets = [*DATA, *self.SAVES]
+        first = self.watch(*sets)
+        wait_for(lambda: (self.folder / "run/eval/.lock").exists(), "the first watcher")
+        first.send_signal(signal.SIGSTOP)
+        second = self.watch(*sets)
+        self.assertIn("eval", second.communicate(timeout=60)[0])
+        self.assertEqual(second.returncode, 73)
+        first.send_signal(signal.SIGCONT)
+        first.send_signal(signal.SIGTERM)
+        self.assertIn("stopped on request", first.communicate(timeout=60)[0])
+        self.assertEqual(first.returncode, 75)
+
+    def test_a_damaged_save_is_told_and_the_others_are_evaluated(self):
+        sets = [*DATA, "checkpoint.save_checkpoints_steps=20", "train.max_steps=60"]
+        run = self.train(1, config=ENDLESS, sets=sets)
+        shard = next(run.folder.glob("checkpoints/model.ckpt-40.data-*"))
+        shard.write_bytes(bytes(byte ^ 1 for byte in shard.read_bytes()))
+        watcher = self.watch(*sets)
+        text = watcher.communicate(timeout=60)[0]
+        self.assertEqual(watcher.returncode, 65, text)
+        self.assertEqual(text.count("model.ckpt-40 cannot be evaluated"), 1, text)
+        self.assertEqual(sorted(results_in(run.folder)), [20, 60])
+
+
+if __name__ == "__main__":
+    unittest.main()

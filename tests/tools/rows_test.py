@@ -1,0 +1,37 @@
+"""tools/rows: the table of tests is whole, and what is wrong with one is told."""
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+ROWS = SOURCE / "tools" / "rows"
+TABLE = (SOURCE / "tests" / "estimator_rows.txt").read_text()
+
+
+class Rows(unittest.TestCase):
+    def rows(self, table, expect):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(table)
+            file.flush()
+            done = subprocess.run([ROWS, file.name], capture_output=True, text=True)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_each_row_has_a_test_that_is_there(self):
+        self.assertIn("59 rows, each with a test that is there", self.rows(TABLE, 0))
+
+    def test_what_is_missing_is_told(self):
+        lines = TABLE.splitlines()
+        self.assertIn("E59: stands 0 times", self.rows("\n".join(lines[:-1]), 1))
+        self.assertIn("E59: stands 2 times", self.rows(TABLE + lines[-1], 1))
+        self.assertIn("E19: no such test: tests/integration/flag_effects_test.py test_gone",
+                      self.rows(TABLE.replace("flag_effects_test.py test_standard_flags", "flag_effects_test.py test_gone"), 1))
+        self.assertIn("E3: no such test", self.rows(TABLE.replace("Plugins.AnEstimatorBrings", "Plugins.Brings"), 1))
+        self.assertIn("E3: no such test", self.rows(TABLE.replace("plugin_test.cpp", "gone_test.cpp"), 1))
+        self.assertIn("E60: no such row", self.rows(TABLE.replace("E59", "E60"), 1))
+        self.assertIn("E1: no test", self.rows("E1 | version |\n", 1))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,76 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "dist/self_communicator.h"
+#include "tests/train/small_run.h"
+#include "train/evals_csv.h"
+#include "train/evaluation/eval_options.h"
+#include "train/evaluation/model_handler.h"
+#include "train/evaluation/patience.h"
+
+namespace lockstep::train {
+namespace evaluation_test {
+
+TEST(Patience, CountsEvaluationsSinceTheBest) {
+  Patience patience("eval.accuracy", 2);
+  EXPECT_TRUE(patience.add(0.5));
+  EXPECT_FALSE(patience.add(0.5));  // as good is no better
+  EXPECT_FALSE(patience.is_exhausted());
+  EXPECT_TRUE(patience.add(0.6));
+  EXPECT_FALSE(patience.add(NAN));
+  EXPECT_FALSE(patience.is_exhausted());
+  EXPECT_FALSE(patience.add(0.4));
+  EXPECT_TRUE(patience.is_exhausted());
+}
+
+TEST(Patience, OfLossesTheLowerIsTheBetterAndZeroNeverEnds) {
+  Patience patience("eval.loss", 0);
+  EXPECT_TRUE(patience.add(2));
+  EXPECT_TRUE(patience.add(1));
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(patience.add(3));
+  EXPECT_FALSE(patience.is_exhausted());
+}
+
+TEST(EvalSamples, AreWholeBatchesOrWhatIsLeft) {
+  const EvalOptions options{.batch_size = 100, .eval_freq = 4};
+  EXPECT_EQ(num_eval_samples(options, 1000), 400);
+  EXPECT_EQ(num_eval_samples(options, 400), 400);
+  EXPECT_EQ(num_eval_samples(options, 301), 301);  // four batches, the last of one
+  EXPECT_EQ(num_eval_samples({.batch_size = 100}, 7), 7);
+  try {
+    (void)num_eval_samples(options, 300);
+    FAIL() << "three batches are no four";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kConfig);
+  }
+  EXPECT_THROW((void)num_eval_samples({}, 0), Error);
+}
+
+TEST(ModelHandler, EvaluatesTheAveragesAndBringsBackTheWeights) {
+  dist::SelfCommunicator alone;
+  tests::SmallRun run(alone, {});
+  const at::Tensor weight = run.model->params().at(0).tensor;
+  const at::Tensor own = weight.detach().clone();
+  optim::Ema ema(0.9, run.model->params());
+  (void)ema.begin();
+  for (const Param& average : ema.params()) average.tensor.zero_();
+  const ModelHandler handler(*run.model, &ema);
+  {
+    const ModelHandler::EvalPlan plan = handler.eval_plan();
+    EXPECT_FALSE(run.model->is_training());
+    EXPECT_FALSE(at::GradMode::is_enabled());
+    EXPECT_EQ(weight.abs().sum().item<double>(), 0);
+  }
+  EXPECT_TRUE(run.model->is_training());
+  EXPECT_TRUE(at::GradMode::is_enabled());
+  EXPECT_TRUE(at::equal(weight, own));
+  const auto with = evaluate(handler, run.loss, run.dataset, {}, alone);
+  const auto without = evaluate(ModelHandler(*run.model), run.loss, run.dataset, {}, alone);
+  EXPECT_NE(with.loss, without.loss);
+}
+
+}  // namespace evaluation_test
+}  // namespace lockstep::train

@@ -1,0 +1,187 @@
+"""TensorFlow and PyTorch as the judges of the optimizers: both get the same gradients for 200 steps.
+
+tf.compat.v1.train's seven optimizers, its decays and its label smoothing; torch.optim's AdamW, and SGD with Nesterov
+and L2; LAMB and Lion as written here from their papers, in float64.
+
+usage: optimizer_oracle.py OPTIMIZER_DRIVER [unittest arguments]
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+import numpy as np
+import tensorflow as tf
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
+from cpu_torch import torch
+
+DRIVER = sys.argv.pop(1)
+STEPS, STEPS_PER_EPOCH = 200, 30
+EXTENTS = (300, 13)
+v1 = tf.compat.v1.train
+
+
+def samples():
+    """Values [N] and gradients [STEPS, N], of several magnitudes, with zeros among them."""
+    random = np.random.default_rng(7)
+    values = random.normal(size=sum(EXTENTS)).astype(np.float32)
+    scales = 10 ** random.uniform(-3, 0.5, size=sum(EXTENTS))
+    grads = random.normal(size=(STEPS, sum(EXTENTS))) * scales * (random.random((STEPS, sum(EXTENTS))) > 0.1)
+    return values, grads.astype(np.float32)
+
+
+def driven(section):
+    """Rates [STEPS] and values [STEPS, N] of Lockstep's optimizer."""
+    values, grads = samples()
+    done = subprocess.run([DRIVER, section, ",".join(map(str, EXTENTS)), str(STEPS_PER_EPOCH), str(STEPS)],
+                          input=values.tobytes() + grads.tobytes(), capture_output=True)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr.decode())
+    rates = np.frombuffer(done.stdout[:8 * STEPS])
+    return rates, np.frombuffer(done.stdout[8 * STEPS:], np.float32).reshape(STEPS, -1)
+
+
+def in_tensorflow(make, weight_decay=0.0):
+    """Values [STEPS, N] of make(rate), a tf.compat.v1.train optimizer."""
+    values, grads = samples()
+    variable = tf.Variable(values)
+    optimizer = make()
+    path = []
+    for grad in grads:
+        optimizer.apply_gradients([(tf.constant(grad) + weight_decay * variable, variable)])
+        path.append(variable.numpy())
+    return np.stack(path)
+
+
+def in_torch(make):
+    values, grads = samples()
+    parameter = torch.nn.Parameter(torch.from_numpy(values.copy()))
+    optimizer = make([parameter])
+    path = []
+    for grad in grads:
+        parameter.grad = torch.from_numpy(grad.copy())
+        optimizer.step()
+        path.append(parameter.detach().numpy().copy())
+    return np.stack(path)
+
+
+def by_parameter(step):
+    """Values of step(w, g, state, t), which gives the new w, for each parameter by itself in float64."""
+    values, grads = samples()
+    paths, begin = [], 0
+    for extent in EXTENTS:
+        w, state, path = values[begin:begin + extent].astype(np.float64), {}, []
+        for t, grad in enumerate(grads[:, begin:begin + extent].astype(np.float64), 1):
+            w = step(w, grad, state, t)
+            path.append(w)
+        paths.append(np.stack(path))
+        begin += extent
+    return np.concatenate(paths, axis=1)
+
+
+class InTensorFlow(unittest.TestCase):
+    def compare(self, section, expected, tolerance=1e-5):
+        worst = np.abs(driven(section)[1] - expected).max()
+        self.assertLess(worst, tolerance, section)
+        self.assertGreater(np.abs(expected[-1] - samples()[0]).max(), 0.01, "nothing moved: nothing was compared")
+
+    def test_the_seven_optimizers(self):
+        for section, make in (
+                ("{type: sgd, learning_rate: 0.01}", lambda: v1.GradientDescentOptimizer(0.01)),
+                ("{type: momentum, learning_rate: 0.01}", lambda: v1.MomentumOptimizer(0.01, 0.9)),
+                ("{type: momentum, learning_rate: 0.01, momentum: 0.8, nesterov: true}",
+                 lambda: v1.MomentumOptimizer(0.01, 0.8, use_nesterov=True)),
+                ("{type: adam, learning_rate: 0.01, opt_epsilon: 1.0}", lambda: v1.AdamOptimizer(0.01, epsilon=1.0)),
+                ("{type: adam, learning_rate: 0.01, adam_beta1: 0.8, adam_beta2: 0.99, opt_epsilon: 1.0e-4}",
+                 lambda: v1.AdamOptimizer(0.01, 0.8, 0.99, epsilon=1e-4)),
+                ("{type: adadelta, learning_rate: 1.0}", lambda: v1.AdadeltaOptimizer(1.0)),
+                ("{type: adadelta, learning_rate: 0.5, adadelta_rho: 0.8, opt_epsilon: 1.0}",
+                 lambda: v1.AdadeltaOptimizer(0.5, 0.8, 1.0)),
+                ("{type: adagrad, learning_rate: 0.01}", lambda: v1.AdagradOptimizer(0.01)),
+                ("{type: adagrad, learning_rate: 0.01, adagrad_initial_accumulator_value: 3}",
+                 lambda: v1.AdagradOptimizer(0.01, 3.0)),
+                ("{type: rmsprop, learning_rate: 0.001}", lambda: v1.RMSPropOptimizer(0.001, momentum=0.9)),
+                ("{type: rmsprop, learning_rate: 0.01, rmsprop_decay: 0.7, rmsprop_momentum: 0, opt_epsilon: 1.0}",
+                 lambda: v1.RMSPropOptimizer(0.01, 0.7, epsilon=1.0)),
+                ("{type: ftrl, learning_rate: 0.01}", lambda: v1.FtrlOptimizer(0.01)),
+                ("{type: ftrl, learning_rate: 0.05, ftrl_l1: 0.02, ftrl_l2: 0.1, ftrl_initial_accumulator_value: 0.5}",
+                 lambda: v1.FtrlOptimizer(0.05, initial_accumulator_value=0.5, l1_regularization_strength=0.02,
+                                          l2_regularization_strength=0.1)),
+                ("{type: ftrl, learning_rate: 0.05, ftrl_learning_rate_power: -0.3, ftrl_l1: 0.01}",
+                 lambda: v1.FtrlOptimizer(0.05, learning_rate_power=-0.3, l1_regularization_strength=0.01))):
+            with self.subTest(section):
+                self.compare(section, in_tensorflow(make))
+
+    def test_l2(self):
+        self.compare("{type: rmsprop, learning_rate: 0.001, opt_epsilon: 1.0, weight_decay: 0.1}",
+                     in_tensorflow(lambda: v1.RMSPropOptimizer(0.001, momentum=0.9, epsilon=1.0), 0.1))
+
+    def test_decays(self):
+        def rates(name, **arguments):
+            return [float(getattr(v1, name)(0.1, step, **arguments)()) for step in range(STEPS)]
+        for section, expected in (
+                ("learning_rate_decay_type: exponential",
+                 rates("exponential_decay", decay_steps=60, decay_rate=0.94, staircase=True)),
+                ("learning_rate_decay_type: exponential, staircase: false, num_epochs_per_decay: 1.5, learning_rate_decay_factor: 0.8",
+                 rates("exponential_decay", decay_steps=45, decay_rate=0.8)),
+                ("learning_rate_decay_type: polynomial", rates("polynomial_decay", decay_steps=STEPS)),
+                ("learning_rate_decay_type: polynomial, num_epochs_per_decay: 2, power: 2, end_learning_rate: 0.01",
+                 rates("polynomial_decay", decay_steps=60, end_learning_rate=0.01, power=2.0)),
+                ("learning_rate_decay_type: polynomial, decay_steps: 70", rates("polynomial_decay", decay_steps=70)),
+                ("learning_rate_decay_type: cosine, decay_steps: 150", rates("cosine_decay", decay_steps=150)),
+                ("learning_rate_decay_type: cosine, decay_steps: 150, end_learning_rate: 0.02",
+                 rates("cosine_decay", decay_steps=150, alpha=0.2))):
+            with self.subTest(section):
+                found = driven(f"{{type: sgd, learning_rate: 0.1, {section}}}")[0]
+                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)  # TensorFlow has them in float32
+
+    def test_label_smoothing(self):
+        random = np.random.default_rng(3)
+        logits, targets = random.normal(size=(40, 7)).astype(np.float32), random.integers(0, 7, 40)
+        for smoothing in (0.0, 0.1, 0.5):
+            found = subprocess.run([DRIVER, "loss", str(smoothing), "40", "7"], input=logits.tobytes() + targets.tobytes(),
+                                   capture_output=True, check=True).stdout
+            expected = tf.compat.v1.losses.softmax_cross_entropy(tf.one_hot(targets, 7), logits, label_smoothing=smoothing)
+            self.assertAlmostEqual(np.frombuffer(found)[0], float(expected), places=5)
+
+
+class InTorch(unittest.TestCase):
+    compare = InTensorFlow.compare
+
+    def test_adamw(self):
+        self.compare("{type: adamw, learning_rate: 0.01, weight_decay: 0.1, opt_epsilon: 1.0e-3}",
+                     in_torch(lambda params: torch.optim.AdamW(params, 0.01, weight_decay=0.1, eps=1e-3)))
+
+    def test_momentum_with_l2(self):
+        self.compare("{type: momentum, learning_rate: 0.01, nesterov: true, weight_decay: 0.1}",
+                     in_torch(lambda params: torch.optim.SGD(params, 0.01, 0.9, nesterov=True, weight_decay=0.1)))
+
+    def test_lamb(self):
+        """You et al. 2020, algorithm 2."""
+        rate, beta1, beta2, epsilon, decay = 0.01, 0.9, 0.999, 1e-6, 0.05
+
+        def step(w, g, state, t):
+            m = state["m"] = beta1 * state.get("m", 0) + (1 - beta1) * g
+            v = state["v"] = beta2 * state.get("v", 0) + (1 - beta2) * g * g
+            r = m / (1 - beta1 ** t) / (np.sqrt(v / (1 - beta2 ** t)) + epsilon) + decay * w
+            return w - rate * np.linalg.norm(w) / np.linalg.norm(r) * r
+        self.compare("{type: lamb, learning_rate: 0.01, weight_decay: 0.05}", by_parameter(step))
+
+    def test_lion(self):
+        """Chen et al. 2023, algorithm 2."""
+        rate, beta1, beta2, decay = 0.001, 0.9, 0.99, 0.1
+
+        def step(w, g, state, t):
+            m = state.get("m", np.zeros_like(w))
+            u = np.sign(beta1 * m + (1 - beta1) * g)
+            state["m"] = beta2 * m + (1 - beta2) * g
+            return w - rate * (u + decay * w)
+        self.compare("{type: lion, learning_rate: 0.001, weight_decay: 0.1}", by_parameter(step))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ATen/core/grad_mode.h>
+
+#include "model/model.h"
+#include "optim/ema.h"
+
+namespace lockstep::train {
+
+/// How one model is used. Training is what it does by itself; evaluation is a plan that is asked
+/// for here, the one place that decides with which weights a model is evaluated. Inference is the
+/// network that daemon/exports/ builds of a save.
+class ModelHandler {
+ public:
+  /// Both must outlive the handler. `ema`: evaluate these averages of the model's weights; null, or
+  /// where it is off: the weights themselves.
+  explicit ModelHandler(model::Model& model, optim::Ema* ema = nullptr)
+      : model_(model), ema_(ema) {}
+
+  /// While it lives, the model's forward pass is that of evaluation (Model::set_training(false)),
+  /// no gradients are recorded on this thread, and the weights are those to be evaluated. Plans do
+  /// not overlap.
+  class EvalPlan {
+   public:
+    explicit EvalPlan(const ModelHandler& handler);
+    ~EvalPlan();
+    EvalPlan(const EvalPlan&) = delete;
+    EvalPlan& operator=(const EvalPlan&) = delete;
+
+   private:
+    model::Model& model_;
+    const optim::EmaInModel averaged_;
+    const at::NoGradGuard no_grad_;
+    const bool was_training_;
+  };
+  [[nodiscard]] EvalPlan eval_plan() const { return EvalPlan(*this); }
+  model::Model& model() const { return model_; }
+
+ private:
+  model::Model& model_;
+  optim::Ema* ema_;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,120 @@
+#include "train/loss/loss.h"
+
+#include <algorithm>
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+using data::TargetKind;
+
+at::Tensor cross_entropy_sum(const at::Tensor& logits_BC, const at::Tensor& targets_BY,
+                             const LossOptions& options) {
+  return at::cross_entropy_loss(logits_BC, targets_BY, /*weight=*/{}, at::Reduction::Sum,
+                                /*ignore_index=*/-100, options.label_smoothing);
+}
+
+/// How many numbers make up one sample.
+double numbers_a_sample(const at::Tensor& values_BY) {
+  int64_t num = 1;
+  for (const int64_t extent : values_BY.sizes().slice(1)) num *= extent;
+  return static_cast<double>(num);
+}
+
+at::Tensor squared_error_sum(const at::Tensor& outputs_BY, const at::Tensor& targets_BY,
+                             const LossOptions&) {
+  return at::mse_loss(outputs_BY, targets_BY, at::Reduction::Sum) / numbers_a_sample(targets_BY);
+}
+
+at::Tensor binary_sum(const at::Tensor& logits_BY, const at::Tensor& targets_BY,
+                      const LossOptions&) {
+  return at::binary_cross_entropy_with_logits(logits_BY, targets_BY, {}, {}, at::Reduction::Sum) /
+         numbers_a_sample(targets_BY);
+}
+
+at::Tensor next_token_sum(const at::Tensor& logits_BTV, const at::Tensor& targets_BT,
+                          const LossOptions& options) {
+  return cross_entropy_sum(logits_BTV.flatten(0, 1), targets_BT.flatten(), options) /
+         numbers_a_sample(targets_BT);
+}
+
+const char* usual_loss(TargetKind kind) {
+  switch (kind) {
+    case TargetKind::kClass:
+    case TargetKind::kSoft:
+      return "cross_entropy";
+    case TargetKind::kValues:
+      return "mean_squared_error";
+    case TargetKind::kTokens:
+      break;
+  }
+  return "next_token";
+}
+
+/// What the network must give for one sample.
+std::vector<int64_t> wanted_outputs(const data::SampleSpec& spec, const at::Tensor& targets_BY) {
+  if (spec.target_kind == TargetKind::kValues) return targets_BY.sizes().slice(1).vec();
+  if (spec.target_kind == TargetKind::kTokens) return {targets_BY.size(1), spec.num_classes};
+  return {spec.num_classes};
+}
+
+}  // namespace
+
+NamedTable<LossType>& loss_types() {
+  static NamedTable<LossType> types = [] {
+    NamedTable<LossType> own("train.loss");
+    own.add({"cross_entropy", {TargetKind::kClass, TargetKind::kSoft}, cross_entropy_sum});
+    own.add({"mean_squared_error", {TargetKind::kValues}, squared_error_sum});
+    own.add({"binary", {TargetKind::kValues}, binary_sum});
+    own.add({"next_token", {TargetKind::kTokens}, next_token_sum});
+    return own;
+  }();
+  return types;
+}
+
+Loss::Loss(const std::string& name, const LossOptions& options, const data::SampleSpec& spec)
+    : type_(loss_types().find(name == "auto" ? usual_loss(spec.target_kind) : name)),
+      options_(options),
+      spec_(spec) {
+  if (name == "own") return;
+  check(type_ != nullptr, "the run file names a loss of the table");
+  const std::vector<TargetKind>& takes = type_->takes;
+  if (std::find(takes.begin(), takes.end(), spec.target_kind) == takes.end())
+    throw Error(ExitCode::kConfig, "train",
+                fmt::format("train.loss {} does not take {}, which are the data's targets; take {}",
+                            type_->name, name_of(spec.target_kind), usual_loss(spec.target_kind)));
+}
+
+at::Tensor Loss::sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {
+  require_fit(outputs_BO, targets_BY);
+  return type_->value(outputs_BO.to(at::kFloat), targets_BY, options_);
+}
+
+void Loss::require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const {
+  const std::vector<int64_t> wanted = wanted_outputs(spec_, targets_BY);
+  if (outputs_BO.dim() > 0 && outputs_BO.size(0) == targets_BY.size(0) &&
+      outputs_BO.sizes().slice(1) == at::IntArrayRef(wanted))
+    return;
+  throw Error(ExitCode::kConfig, "train",
+              fmt::format("the network gives [{}] for {} samples, the loss {} needs [{}, {}]: the "
+                          "data has {}",
+                          fmt::join(outputs_BO.sizes(), ", "), targets_BY.size(0), type_->name,
+                          targets_BY.size(0), fmt::join(wanted, ", "), describe(spec_)));
+}
+
+std::optional<double> Loss::num_correct(const at::Tensor& outputs_BO,
+                                        const at::Tensor& targets_BY) const {
+  if (spec_.target_kind == TargetKind::kValues) return std::nullopt;
+  const at::Tensor chosen = outputs_BO.argmax(-1);
+  const at::Tensor right =
+      chosen.eq(spec_.target_kind == TargetKind::kSoft ? targets_BY.argmax(-1) : targets_BY);
+  return right.sum().item<double>() / numbers_a_sample(right);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,120 @@
+#include "train/sync/local_steps.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+
+#include "dist/mean_over_ranks.h"
+
+namespace lockstep::train {
+namespace {
+
+bool changes_state(recal::ActionKind kind) {
+  return kind != recal::ActionKind::kSetLearningRate && kind != recal::ActionKind::kSetWeightDecay;
+}
+
+/// Slots or averages to `floats`, numbers to `counts`.
+void sort_into(const StateList& list, std::vector<at::Tensor>* floats,
+               std::vector<at::Tensor>* counts) {
+  for (const StateEntry& entry : list)
+    if (entry.tensor.defined())
+      (entry.tensor.is_floating_point() ? floats : counts)->push_back(entry.tensor);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+bool LocalSteps::mean_after(int64_t step) const {
+  const auto due = parts_.timeline.due_at(step);
+  return step % parts_.sync_every == 0 || step % parts_.clock.steps_per_epoch == 0 ||
+         step >= parts_.total_steps ||
+         std::any_of(due.begin(), due.end(),
+                     [](const recal::Action& action) { return changes_state(action.kind); });
+}
+
+dist::LocalStepStats LocalSteps::take(const dist::LocalStepStats& share) {
+  step_ = share;
+  pending_.votes |= share.votes;
+  pending_.num_skipped += share.num_skipped;
+  dist::LocalStepStats own = share;
+  own.votes = 0;
+  own.num_skipped = 0;
+  own.num_samples = std::max<int64_t>(1, own.num_samples);  // a short batch may leave a rank none
+  return own;
+}
+
+void LocalSteps::end_step(bool updated, uint32_t votes) {
+  pending_.votes |= votes;
+  if (!updated) return;
+  has_updated_ = true;
+  pending_.loss_sum += step_.loss_sum;
+  pending_.num_samples += step_.num_samples;
+}
+
+dist::GlobalStepStats LocalSteps::average() {
+  const at::NoGradGuard no_grad;
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t bytes_before = parts_.comm.bytes_reduced();
+  dist::LocalStepStats since = std::exchange(pending_, {});
+  since.finite = std::exchange(has_updated_, false);
+  const at::Tensor sums_V = dist::to_numbers(since, parts_.comm.device());
+  parts_.comm.all_reduce(sums_V, dist::ReduceOp::kSum)->wait_on_host();
+  dist::GlobalStepStats totals = dist::from_numbers(sums_V);
+
+  const State state = this->state();
+  take_largest(state.counts);
+  dist::mean_over_ranks(parts_.comm, state.means, parts_.bucket_bytes);
+  average_statistics(state.statistics);
+  parts_.comm.settle();
+  totals.bytes_reduced = parts_.comm.bytes_reduced() - bytes_before;
+  totals.bytes_sent = 2 * (num_ranks() - 1) * totals.bytes_reduced / num_ranks();
+  totals.reduce_s = totals.wait_s = seconds_since(start);
+  return totals;
+}
+
+LocalSteps::State LocalSteps::state() {
+  State state;
+  for (const FlatBuffer& buffer : parts_.flat_params.buffers())
+    if (!buffer.frozen) state.means.push_back(buffer.values_E);
+  sort_into(parts_.optimizer.state(), &state.means, &state.counts);
+  if (parts_.ema != nullptr) sort_into(parts_.ema->state(), &state.means, &state.counts);
+  for (const model::Buffer& buffer : parts_.model.buffers())
+    if (buffer.tensor.numel() > 0)
+      (buffer.tensor.is_floating_point() ? state.statistics : state.counts)
+          .push_back(buffer.tensor);
+  return state;
+}
+
+/// In float64, which leaves what is equal as it is.
+void LocalSteps::average_statistics(const std::vector<at::Tensor>& statistics) {
+  const at::TensorOptions wide = at::TensorOptions(parts_.comm.device()).dtype(at::kDouble);
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& tensor : statistics) values.push_back(tensor.to(wide).contiguous());
+  if (!parts_.statistics_of_root)
+    dist::mean_over_ranks(parts_.comm, values, parts_.bucket_bytes);
+  else
+    for (const at::Tensor& value : values) parts_.comm.broadcast(value, 0);
+  for (size_t i = 0; i < values.size(); ++i) statistics[i].copy_(values[i]);
+}
+
+void LocalSteps::take_largest(const std::vector<at::Tensor>& counts) {
+  const at::TensorOptions whole = at::TensorOptions(parts_.comm.device()).dtype(at::kLong);
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& count : counts) values.push_back(count.to(whole).reshape({-1}));
+  if (values.empty()) return;
+  const at::Tensor joined_K = at::cat(values);
+  parts_.comm.all_reduce(joined_K, dist::ReduceOp::kMax)->wait();
+  int64_t offset = 0;
+  for (const at::Tensor& count : counts) {
+    count.copy_(joined_K.narrow(0, offset, count.numel()).view(count.sizes()));
+    offset += count.numel();
+  }
+}
+
+}  // namespace lockstep::train
