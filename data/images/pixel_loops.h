@@ -16,6 +16,14 @@ LOCKSTEP_PIXEL_LOOP scale(const uint8_t* __restrict in, int64_t begin, int64_t n
   for (int64_t i = begin; i < num; ++i) out[i] = static_cast<float>(in[i]) * by + shift;
 }
 
+/// Up to ChannelNumbers::kNum values.
+LOCKSTEP_PIXEL_LOOP scale_rest(const uint8_t* __restrict in, int64_t num, const ChannelNumbers& by,
+                               float* __restrict out) {
+  for (int64_t i = 0; i < num; ++i)
+    out[i] = static_cast<float>(in[i]) * by.scales[static_cast<size_t>(i)] +
+             by.shifts[static_cast<size_t>(i)];
+}
+
 LOCKSTEP_PIXEL_LOOP scale_3(const uint8_t* __restrict in, int64_t num_pixels, const float* scales,
                             const float* shifts, float* const* outs) {
   float* __restrict a = outs[0], * __restrict b = outs[1], * __restrict c = outs[2];
@@ -29,17 +37,21 @@ LOCKSTEP_PIXEL_LOOP scale_3(const uint8_t* __restrict in, int64_t num_pixels, co
 }
 
 using Eight = float __attribute__((vector_size(32)));
+using Sixteen = float __attribute__((vector_size(64)));
 
-LOCKSTEP_PIXEL_LOOP load(const float* from, Eight* eight) {
-  std::memcpy(eight, from, sizeof *eight);
+template <typename Vector>
+LOCKSTEP_PIXEL_LOOP load(const float* from, Vector* vector) {
+  std::memcpy(vector, from, sizeof *vector);
 }
 
 /// The number of rows is a constant where it is small, so that weights stay in registers.
+template <typename Vector>
 LOCKSTEP_PIXEL_LOOP blend_rows_of(int64_t num_rows, const float* const* rows, const float* weights,
                                   int64_t num, float* out) {
+  constexpr int64_t kLanes = sizeof(Vector) / sizeof(float);
   int64_t i = 0;
-  for (; i + 8 <= num; i += 8) {
-    Eight sum{}, values{};
+  for (; i + kLanes <= num; i += kLanes) {
+    Vector sum{}, values{};
     for (int64_t k = 0; k < num_rows; ++k) {
       load(rows[k] + i, &values);
       sum = k == 0 ? values * weights[0] : sum + values * weights[k];
@@ -53,100 +65,88 @@ LOCKSTEP_PIXEL_LOOP blend_rows_of(int64_t num_rows, const float* const* rows, co
   }
 }
 
+template <typename Vector>
 LOCKSTEP_PIXEL_LOOP blend_rows(const float* const* rows, const float* weights, int64_t num_rows,
                                int64_t num, float* out) {
   switch (num_rows) {
     case 2:
-      return blend_rows_of(2, rows, weights, num, out);
+      return blend_rows_of<Vector>(2, rows, weights, num, out);
     case 3:
-      return blend_rows_of(3, rows, weights, num, out);
+      return blend_rows_of<Vector>(3, rows, weights, num, out);
     case 4:
-      return blend_rows_of(4, rows, weights, num, out);
+      return blend_rows_of<Vector>(4, rows, weights, num, out);
     case 5:
-      return blend_rows_of(5, rows, weights, num, out);
+      return blend_rows_of<Vector>(5, rows, weights, num, out);
     case 6:
-      return blend_rows_of(6, rows, weights, num, out);
+      return blend_rows_of<Vector>(6, rows, weights, num, out);
     default:
-      blend_rows_of(num_rows, rows, weights, num, out);
+      blend_rows_of<Vector>(num_rows, rows, weights, num, out);
   }
 }
 
-LOCKSTEP_PIXEL_LOOP columns_1(const float* in, const Taps& taps, int64_t num_out, float by,
-                              float shift, float* out) {
+LOCKSTEP_PIXEL_LOOP columns_1(const float* in, const Taps& taps, int64_t num_out, float* out) {
   const float* weights = taps.weights.data();
   for (int64_t x = 0; x < num_out; ++x, weights += taps.num_taps) {
     const float* from = in + taps.firsts[static_cast<size_t>(x)];
     float sum = 0;
     for (int64_t k = 0; k < taps.num_taps; ++k) sum += from[k] * weights[k];
-    out[x] = sum * by + shift;
+    out[x] = sum;
   }
 }
 
-/// Sum of so many pairs of pixels, whose weights lie as Taps::pairs. The number is a constant where
-/// it is small, so that there is no loop.
-LOCKSTEP_PIXEL_LOOP sum_pairs(const float* in, const float* weights, int64_t num_pairs,
-                              Eight* sum) {
-  for (int64_t pair = 0; pair < num_pairs; ++pair) {
-    Eight values, weight;
-    load(in + 6 * pair, &values);
-    load(weights + 8 * pair, &weight);
-    *sum += values * weight;
-  }
-}
-
-/// Two pixels of three channels at a time in one vector, whose halves are added at the end.
+/// Two pixels of three channels at a time in one vector, whose halves are added at the end. The
+/// number of pairs is a constant where it is small, so that there is no loop.
 LOCKSTEP_PIXEL_LOOP columns_3_of(int64_t num_pairs, const float* in, const Taps& taps,
-                                 int64_t num_out, const float* scales, const float* shifts,
-                                 float* const* outs) {
-  const Eight by{scales[0], scales[1], scales[2]}, add{shifts[0], shifts[1], shifts[2]};
-  const float* weights = taps.pairs.data();
+                                 int64_t begin, int64_t num_out, float* const* outs) {
+  const float* pairs = taps.pairs.data();
   const int32_t* firsts = taps.firsts.data();
   float* __restrict a = outs[0], * __restrict b = outs[1], * __restrict c = outs[2];
-  for (int64_t x = 0; x < num_out; ++x, weights += 8 * num_pairs) {
-    Eight sum{};
-    sum_pairs(in + 3 * int64_t{firsts[x]}, weights, num_pairs, &sum);
+  for (int64_t x = begin; x < num_out; ++x) {
+    const float* from = in + 3 * int64_t{firsts[x]};
+    const float* weights = pairs + (x / 2 * num_pairs * 2 + x % 2) * 8;
+    Eight sum{}, values{}, weight{};
+    for (int64_t pair = 0; pair < num_pairs; ++pair) {
+      load(from + 6 * pair, &values);
+      load(weights + 16 * pair, &weight);
+      sum = pair == 0 ? values * weight : sum + values * weight;
+    }
     sum += __builtin_shufflevector(sum, sum, 3, 4, 5, 3, 4, 5, 6, 7);
-    sum = sum * by + add;
     a[x] = sum[0];
     b[x] = sum[1];
     c[x] = sum[2];
   }
 }
 
-LOCKSTEP_PIXEL_LOOP columns_3(const float* in, const Taps& taps, int64_t num_out,
-                              const float* scales, const float* shifts, float* const* outs) {
-  switch (const int64_t num_pairs = (taps.num_taps + 1) / 2) {
+/// From output `begin` on.
+LOCKSTEP_PIXEL_LOOP columns_3(const float* in, const Taps& taps, int64_t begin, int64_t num_out,
+                              float* const* outs) {
+  switch (const int64_t num_pairs = taps.num_pairs()) {
     case 1:
-      return columns_3_of(1, in, taps, num_out, scales, shifts, outs);
+      return columns_3_of(1, in, taps, begin, num_out, outs);
     case 2:
-      return columns_3_of(2, in, taps, num_out, scales, shifts, outs);
+      return columns_3_of(2, in, taps, begin, num_out, outs);
     case 3:
-      return columns_3_of(3, in, taps, num_out, scales, shifts, outs);
+      return columns_3_of(3, in, taps, begin, num_out, outs);
     default:
-      columns_3_of(num_pairs, in, taps, num_out, scales, shifts, outs);
+      columns_3_of(num_pairs, in, taps, begin, num_out, outs);
   }
 }
 
 }  // namespace lockstep::data::pixel_loops
 
-/// The kernels of one path out of the loops above, but for scale; `target` is the attribute of its
-/// functions.
+/// The kernels of one path that it compiles out of the loops above, with vectors of a type;
+/// `target` is the attribute of its functions.
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
-#define LOCKSTEP_PIXEL_KERNELS(target)                                                             \
-  target void scale_3(const uint8_t* in, int64_t num, const float* scales, const float* shifts,    \
-                      float* const* outs) {                                                        \
-    pixel_loops::scale_3(in, num, scales, shifts, outs);                                           \
-  }                                                                                                \
-  target void blend_rows(const float* const* rows, const float* weights, int64_t num_rows,         \
-                         int64_t num, float* out) {                                                \
-    pixel_loops::blend_rows(rows, weights, num_rows, num, out);                                    \
-  }                                                                                                \
-  target void columns_1(const float* in, const Taps& taps, int64_t num_out, float by, float shift, \
-                        float* out) {                                                              \
-    pixel_loops::columns_1(in, taps, num_out, by, shift, out);                                     \
-  }                                                                                                \
-  target void columns_3(const float* in, const Taps& taps, int64_t num_out, const float* scales,   \
-                        const float* shifts, float* const* outs) {                                 \
-    pixel_loops::columns_3(in, taps, num_out, scales, shifts, outs);                               \
+#define LOCKSTEP_PIXEL_KERNELS(target, Vector)                                                  \
+  target void scale_3(const uint8_t* in, int64_t num, const float* scales, const float* shifts, \
+                      float* const* outs) {                                                     \
+    pixel_loops::scale_3(in, num, scales, shifts, outs);                                        \
+  }                                                                                             \
+  target void blend_rows(const float* const* rows, const float* weights, int64_t num_rows,      \
+                         int64_t num, float* out) {                                             \
+    pixel_loops::blend_rows<Vector>(rows, weights, num_rows, num, out);                         \
+  }                                                                                             \
+  target void columns_1(const float* in, const Taps& taps, int64_t num_out, float* out) {       \
+    pixel_loops::columns_1(in, taps, num_out, out);                                             \
   }
 // NOLINTEND(bugprone-macro-parentheses)

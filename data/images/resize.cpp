@@ -34,12 +34,27 @@ OutputTaps taps_around(double center, double support, int64_t in_size) {
   return taps;
 }
 
-void add_pairs(const std::vector<float>& weights, std::vector<float>* pairs) {
-  for (size_t k = 0; k < weights.size(); k += 2) {
-    const float first = weights[k], second = k + 1 < weights.size() ? weights[k + 1] : 0;
-    pairs->insert(pairs->end(), {first, first, first, second, second, second, 0, 0});
-  }
+/// 0 behind the last output and the last tap.
+float weight_at(const Taps& taps, int64_t out_size, int64_t out, int64_t tap) {
+  return out < out_size && tap < taps.num_taps
+             ? taps.weights[static_cast<size_t>(out * taps.num_taps + tap)]
+             : 0;
 }
+
+AlignedFloats pairs_of(const Taps& taps, int64_t out_size) {
+  AlignedFloats pairs;
+  for (int64_t two = 0; two < out_size; two += 2)
+    for (int64_t pair = 0; pair < taps.num_pairs(); ++pair)
+      for (const int64_t out : {two, two + 1}) {
+        const float first = weight_at(taps, out_size, out, 2 * pair);
+        const float second = weight_at(taps, out_size, out, 2 * pair + 1);
+        pairs.insert(pairs.end(), {first, first, first, second, second, second, 0, 0});
+      }
+  return pairs;
+}
+
+/// Floats from one row to the next, so that all begin at a cache line.
+int64_t aligned_row(int64_t num_floats) { return (num_floats + 15) / 16 * 16; }
 
 }  // namespace
 
@@ -59,8 +74,8 @@ Taps triangle_taps(int64_t in_size, double begin, double end, int64_t out_size, 
     all.firsts.push_back(static_cast<int32_t>(taps.first));
     taps.weights.resize(static_cast<size_t>(num_taps), 0.0F);
     all.weights.insert(all.weights.end(), taps.weights.begin(), taps.weights.end());
-    add_pairs(taps.weights, &all.pairs);
   }
+  all.pairs = pairs_of(all, out_size);
   return all;
 }
 
@@ -71,7 +86,9 @@ const Taps& Resizer::taps_of(const Axis& axis, KnownTaps* known) {
   return known->taps;
 }
 
-void Resizer::blend_rows(const Pixels& in, const Taps& taps, int64_t row, const TapRange& columns) {
+void Resizer::blend_rows(const Pixels& in, const Taps& taps, const ChannelNumbers& by, int64_t row,
+                         const TapRange& columns) {
+  const PixelKernels& kernels = pixel_kernels();
   const int64_t row_bytes = in.width * in.channels, offset = columns.first * in.channels;
   const int64_t num = (columns.last - columns.first) * in.channels;
   const int64_t first = taps.firsts[static_cast<size_t>(row)];
@@ -80,14 +97,14 @@ void Resizer::blend_rows(const Pixels& in, const Taps& taps, int64_t row, const 
   while (num_rows > 1 && weights[num_rows - 1] == 0) --num_rows;
   row_taps_.clear();
   for (int64_t at = first; at < first + num_rows; ++at) {
-    float* const slot = converted_.data() + at % taps.num_taps * num;
+    float* const slot = converted_.data() + at % taps.num_taps * aligned_row(num);
     if (at >= num_converted_) {
-      pixel_kernels().scale(in.data + at * row_bytes + offset, num, 1, 0, slot);
+      kernels.scale_in_turn(in.data + at * row_bytes + offset, num, by, slot);
       num_converted_ = at + 1;
     }
     row_taps_.push_back(slot);
   }
-  pixel_kernels().blend_rows(row_taps_.data(), weights, num_rows, num, blended_.data() + offset);
+  kernels.blend_rows(row_taps_.data(), weights, num_rows, num, blended_.data() + offset);
 }
 
 void Resizer::resize(const Pixels& in, const Box& box, bool mirrored, const Normalisation& by,
@@ -96,19 +113,20 @@ void Resizer::resize(const Pixels& in, const Box& box, bool mirrored, const Norm
   const Taps& columns = taps_of({in.width, width, box.left, box.right, mirrored}, &columns_);
   const TapRange read = columns_read(columns, in.width);
   blended_.resize(static_cast<size_t>((in.width + columns.num_taps) * in.channels + 5));
-  converted_.resize(static_cast<size_t>(rows.num_taps * (read.last - read.first) * in.channels));
+  const int64_t row_floats = aligned_row((read.last - read.first) * in.channels);
+  converted_.resize(static_cast<size_t>(rows.num_taps * row_floats));
   num_converted_ = 0;
+  const ChannelNumbers numbers(by);
   const PixelKernels& kernels = pixel_kernels();
   for (int64_t row = 0; row < height; ++row) {
-    blend_rows(in, rows, row, read);
+    blend_rows(in, rows, numbers, row, read);
     float* const out = out_CHW + row * width;
     if (in.channels == 1) {
-      kernels.columns_1(blended_.data(), columns, width, by.scales[0], by.shifts[0], out);
+      kernels.columns_1(blended_.data(), columns, width, out);
       continue;
     }
     const std::array<float*, 3> outs{out, out + height * width, out + 2 * height * width};
-    kernels.columns_3(blended_.data(), columns, width, by.scales.data(), by.shifts.data(),
-                      outs.data());
+    kernels.columns_3(blended_.data(), columns, width, outs.data());
   }
 }
 

@@ -24,7 +24,7 @@ struct TapRange {
   int64_t first = 0, last = 0;
 };
 
-/// Resizes interleaved pixels of one or three channels and normalises them on the way. Keeps memory
+/// Normalises interleaved pixels of one or three channels and resizes them. Keeps memory
 /// and weights between calls; one thread at a time.
 class Resizer {
  public:
@@ -45,13 +45,15 @@ class Resizer {
   };
   static const Taps& taps_of(const Axis& axis, KnownTaps* known);
   /// Output row `row` at the input's columns, into blended_.
-  void blend_rows(const Pixels& in, const Taps& taps, int64_t row, const TapRange& columns);
+  void blend_rows(const Pixels& in, const Taps& taps, const ChannelNumbers& by, int64_t row,
+                  const TapRange& columns);
 
   KnownTaps rows_, columns_;
-  int64_t num_converted_ = 0;     // rows of the image that stood in converted_, from its first
-  std::vector<float> converted_;  // the last num_taps of them as floats: row r in slot r % num_taps
+  int64_t num_converted_ = 0;  // rows of the image that stood in converted_, from its first
+  std::vector<float>
+      converted_;  // the last num_taps of them, normalised: row r in slot r % num_taps
   std::vector<const float*> row_taps_;  // those that an output row reads
-  std::vector<float> blended_;          // one row of output, columns of input
+  AlignedFloats blended_;               // one row of output, columns of input
 };
 
 }  // namespace lockstep::data

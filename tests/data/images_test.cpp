@@ -31,12 +31,11 @@ TEST(Resize, WeightsOfHandComputedCases) {
 
 TEST(Resize, EveryPathGivesTheSameBits) {
   const std::vector<uint8_t> pixels = written::smooth_pixels(37, 41, 3);
-  const Taps taps = triangle_taps(41, 0, 41, 17, false);
   const std::vector<float> scales = {0.017F, 0.018F, 0.019F}, shifts = {-1.9F, -1.8F, -1.7F};
   std::vector<std::vector<float>> results;
   for (const SimdPath path : simd_paths()) {
     const PixelKernels& kernels = pixel_kernels(path);
-    std::vector<float> blended(41 * 3 + 40, 0.0F), all(4000);
+    std::vector<float> blended(41 * 3 + 130, 0.0F), all(6000);
     std::vector<float> floats(9 * 123);
     kernels.scale(pixels.data(), 9 * 123, 1, 0, floats.data());
     std::array<const float*, 9> rows{};
@@ -46,15 +45,39 @@ TEST(Resize, EveryPathGivesTheSameBits) {
       kernels.blend_rows(rows.data(), weights.data(), num_rows, 123,
                          all.data() + 2600 + 123 * num_rows);
     kernels.blend_rows(rows.data(), weights.data(), 4, 123, blended.data());
-    const std::array<float*, 3> outs{all.data(), all.data() + 100, all.data() + 200};
-    kernels.columns_3(blended.data(), taps, 17, scales.data(), shifts.data(), outs.data());
-    kernels.columns_1(blended.data(), taps, 17, scales[0], shifts[0], all.data() + 300);
+    kernels.columns_1(blended.data(), triangle_taps(41, 0, 41, 17, false), 17, all.data() + 300);
     kernels.scale(pixels.data(), 999, scales[0], shifts[0], all.data() + 400);
     const std::array<float*, 3> planes{all.data() + 1400, all.data() + 1800, all.data() + 2200};
     kernels.scale_3(pixels.data(), 333, scales.data(), shifts.data(), planes.data());
+    kernels.scale_in_turn(pixels.data(), 997, ChannelNumbers({scales, shifts}), all.data() + 4000);
     results.push_back(all);
   }
   for (const std::vector<float>& result : results) EXPECT_EQ(result, results[0]);
+}
+
+/// Of 41 pixels to more and to fewer, by 1 to 42 taps, mirrored or not.
+TEST(Resize, ColumnsAreTheSumsOfTheirTapsOnEveryPath) {
+  std::vector<float> row(3 * 41 + 3 * 42 + 5, 0.0F);
+  for (size_t i = 0; i < 3 * 41; ++i) row[i] = std::sin(static_cast<float>(i * i));
+  for (const int64_t width : {1, 2, 3, 7, 8, 9, 16, 17, 25, 40, 41, 82}) {
+    const Taps taps = triangle_taps(41, 0.25, 40.5, width, width % 2 == 0);
+    std::vector<std::vector<float>> results;
+    for (const SimdPath path : simd_paths()) {
+      std::vector<float> all(static_cast<size_t>(3 * width));
+      const std::array<float*, 3> outs{all.data(), all.data() + width, all.data() + 2 * width};
+      pixel_kernels(path).columns_3(row.data(), taps, width, outs.data());
+      results.push_back(all);
+    }
+    for (const std::vector<float>& result : results) EXPECT_EQ(result, results[0]) << width;
+    for (int64_t x = 0; x < width; ++x)
+      for (int64_t c = 0; c < 3; ++c) {
+        float sum = 0;
+        for (int64_t k = 0; k < taps.num_taps; ++k)
+          sum += taps.weights[static_cast<size_t>(x * taps.num_taps + k)] *
+                 row[static_cast<size_t>(3 * (taps.firsts[static_cast<size_t>(x)] + k) + c)];
+        EXPECT_NEAR(results[0][static_cast<size_t>(c * width + x)], sum, 1e-5) << width << ' ' << x;
+      }
+  }
 }
 
 TEST(Decode, EveryKindOfPngBecomesWhatIsAskedFor) {
