@@ -48,8 +48,6 @@ LOCKSTEP_AVX2_FMA int64_t pack(const float* values, const float* grads, const ui
                                int64_t num_elements, float* values_K, float* grads_K) {
   int64_t first = 0, num_kept = 0;
   for (; first + kWordItems <= num_elements; first += kWordItems) {
-    prefetch_ahead(values + first);
-    prefetch_ahead(grads + first);
     const uint64_t word = word_of(bits, first);
     if (word == 0) continue;
     for (int lane = 0; lane < kWordItems; lane += Lanes::kNum) {

@@ -8,8 +8,9 @@
 namespace lockstep::optim {
 namespace {
 
-/// Elements of which the packed values and gradients stay in the first cache.
-constexpr int64_t kBlock = 2048;
+/// Elements of which the values, where they stand and packed, and the gradients stay in the first
+/// cache (docs/results/tried.md).
+constexpr int64_t kBlock = 1024;
 /// Elements that are worth a thread.
 constexpr int64_t kGrain = 32768;
 
