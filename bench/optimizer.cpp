@@ -1,5 +1,5 @@
 /// Optimizers on flat buffers against PyTorch's way in LibTorch (bench/peers/torch_updates.h), one
-/// thread: bench/optimizer
+/// thread: bench/optimizer [TYPE]; of all types, or of one
 ///
 /// Each line is a pair with the same gradients and the same numbers, timed in turn; medians over
 /// the pairs, in processor time of the one thread. Fused: one call for all tensors; its counts of
@@ -224,13 +224,13 @@ std::string load_average() {
   return load;
 }
 
-void run_all() {
+void run_types(const std::vector<std::string>& types) {
   fmt::print("float32 weights, 1 thread, {} path, load {}\n", name_of(fastest_simd_path()),
              load_average());
   print_memory();  // first: threads do not survive a fork
   at::set_num_threads(1);
   at::manual_seed(1);
-  for (const std::string& type : optim::optimizer_types()) {
+  for (const std::string& type : types) {
     const bool is_loop = type == "ftrl" || type == "lamb" || type == "lion";
     time_steps(type, "20 M in 32", kLarge, false, is_loop ? 2.0 : 1.0);
     if (type != "sgd")
@@ -245,9 +245,10 @@ void run_all() {
 }  // namespace
 }  // namespace lockstep::bench
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    lockstep::bench::run_all();
+    lockstep::bench::run_types(argc > 1 ? std::vector<std::string>{argv[1]}
+                                        : lockstep::optim::optimizer_types());
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return EXIT_FAILURE;

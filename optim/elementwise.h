@@ -37,8 +37,7 @@ class Elementwise : public Optimizer {
     (rules::gives_direction<Rule<float>>() ? grads : values).copy_(result);
   }
 
- private:
-  void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) final {
+  void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override {
     if constexpr (requires { Rule<float>::kDividesByRate; })
       if (rates.learning_rate == 0) return;
     if (takes_kernels(buffer))
@@ -47,6 +46,7 @@ class Elementwise : public Optimizer {
     update_tensors(part->of(buffer.values_E), part->of(buffer.grads_E), part->slots, rates);
   }
 
+ private:
   /// A rule that gives a direction has the decay in it.
   template <typename N>
   rules::WeightDecay<N> decay_of(const GroupRates& rates) const {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
@@ -13,16 +15,32 @@ namespace {
 
 constexpr auto kCounters = static_cast<int64_t>(Superaccumulator::kNumCounters);
 
-/// Calls act(slice, region) for each slice of the buffer that lies in a part, and the common
-/// region.
+/// A piece of a slice, of which all that an update touches stays in the second cache.
+constexpr int64_t kPieceElements = 16 * kCutElements;
+
+/// Calls act(slice, region) for each slice of the buffer that the region has a part of, and that
+/// part.
 template <typename Act>
-void for_each_slice(const FlatBuffer& buffer, const std::vector<SlotPart>& parts, const Act& act) {
-  for (const SlotPart& part : parts)
-    for (const FlatSlice& slice : buffer.slices) {
-      const ParamShard common{part.region.buffer, std::max(part.region.begin_E, slice.offset_E),
-                              std::min(part.region.end_E, slice.offset_E + slice.num_elements)};
-      if (common.num_elements() > 0) act(slice, common);
-    }
+void for_each_slice(const FlatBuffer& buffer, const ParamShard& region, const Act& act) {
+  for (const FlatSlice& slice : buffer.slices) {
+    const ParamShard common{region.buffer, std::max(region.begin_E, slice.offset_E),
+                            std::min(region.end_E, slice.offset_E + slice.num_elements)};
+    if (common.num_elements() > 0) act(slice, common);
+  }
+}
+
+/// A slice's part in pieces that end between the units of add_squares().
+std::vector<ParamShard> pieces_of(const FlatSlice& slice, const ParamShard& part, int64_t row_E) {
+  const int64_t piece_E = row_E >= kPieceElements ? kPieceElements : kPieceElements / row_E * row_E;
+  std::vector<ParamShard> pieces;
+  for (int64_t begin_E = part.begin_E; begin_E < part.end_E; begin_E = pieces.back().end_E) {
+    const int64_t in_slice_E = begin_E - slice.offset_E, in_row_E = in_slice_E % row_E;
+    const int64_t rest_E = row_E >= kPieceElements
+                               ? std::min(row_E - in_row_E, piece_E - in_row_E % piece_E)
+                               : piece_E - in_slice_E % piece_E;
+    pieces.push_back({part.buffer, begin_E, std::min(begin_E + rest_E, part.end_E)});
+  }
+  return pieces;
 }
 
 void add_squares_anywhere(const at::Tensor& values_E, const FlatSlice& slice, int64_t row_E,
@@ -40,54 +58,86 @@ Lamb::Lamb(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
            const ParamTable& params)
     : Elementwise(options, buffers, params), row_E_by_param_(row_elements(params)) {}
 
+void Lamb::Squares::add(const Squares& others) {
+  values.add(others.values);
+  directions.add(others.directions);
+}
+
 double Lamb::Squares::trust_ratio() const {
   const double value = values.value(), direction = directions.value();
   return value > 0 && direction > 0 ? std::sqrt(value / direction) : 1;
 }
 
+/// Squares are taken of what the update has just brought into the cache, where it is dense.
+void Lamb::update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) {
+  squares_.resize(params().size());
+  const bool in_pieces = takes_kernels(buffer) && !part->is_packed();
+  if (!in_pieces) Elementwise::update(buffer, part, rates);
+  for_each_slice(buffer, part->region, [&](const FlatSlice& slice, const ParamShard& region) {
+    const auto param = static_cast<size_t>(slice.param);
+    if (in_pieces)
+      update_pieces(buffer, slice, *part, pieces_of(slice, region, row_E_by_param_[param]), rates);
+    else
+      add_squares_of(buffer, slice, region, &squares_[param]);
+  });
+}
+
+void Lamb::update_pieces(const FlatBuffer& buffer, const FlatSlice& slice, const SlotPart& part,
+                         const std::vector<ParamShard>& pieces, const GroupRates& rates) {
+  const SlotData slots = data_of(part.slots);
+  const rules::LambDirection<float> rule(options(), rates, num_updates());
+  std::mutex mutex;
+  at::parallel_for(0, static_cast<int64_t>(pieces.size()), 2, [&](int64_t begin, int64_t end) {
+    Squares sums;
+    for (int64_t i = begin; i < end; ++i) {
+      const ParamShard& piece = pieces[static_cast<size_t>(i)];
+      const int64_t place = piece.begin_E - part.region.begin_E;
+      update_region(PackedMask(), data_of(buffer, piece),
+                    {.first = slots.first + place, .second = slots.second + place}, {}, rule);
+      add_squares_of(buffer, slice, piece, &sums);
+    }
+    const std::scoped_lock lock(mutex);
+    squares_[static_cast<size_t>(slice.param)].add(sums);
+  });
+}
+
+void Lamb::add_squares_of(const FlatBuffer& buffer, const FlatSlice& slice,
+                          const ParamShard& region, Squares* sums) const {
+  const int64_t row_E = row_E_by_param_[static_cast<size_t>(slice.param)];
+  add_squares_anywhere(buffer.values_E, slice, row_E, region, &sums->values);
+  add_squares_anywhere(buffer.grads_E, slice, row_E, region, &sums->directions);
+}
+
 void Lamb::end_step(const StepRates& rates) {
-  std::vector<Squares> squares = squares_by_param();
-  if (is_divided()) join(&squares);
+  squares_.resize(params().size());
+  if (is_divided()) join();
   for (size_t b = 0; b < buffers().size(); ++b) {
     const FlatBuffer& buffer = buffers()[b];
     if (buffer.frozen) continue;
     const double rate = rates[static_cast<size_t>(buffer.group)].learning_rate;
-    for_each_slice(buffer, parts(b), [&](const FlatSlice& slice, const ParamShard& region) {
-      const rules::Sgd<double> step(rate * squares[static_cast<size_t>(slice.param)].trust_ratio());
-      if (takes_kernels(buffer))
-        return update_region(PackedMask(), data_of(buffer, region), {}, {},
-                             rules::Sgd<float>(-step.minus_rate));
-      const auto part = [&](const at::Tensor& flat_E) {
-        return flat_E.narrow(0, region.begin_E, region.num_elements());
-      };
-      part(buffer.values_E).copy_(step(part(buffer.values_E), part(buffer.grads_E)));
-    });
+    for (const SlotPart& part : parts(b))
+      for_each_slice(buffer, part.region, [&](const FlatSlice& slice, const ParamShard& region) {
+        const rules::Sgd<double> step(rate *
+                                      squares_[static_cast<size_t>(slice.param)].trust_ratio());
+        if (takes_kernels(buffer))
+          return update_region(PackedMask(), data_of(buffer, region), {}, {},
+                               rules::Sgd<float>(-step.minus_rate));
+        const auto in_region = [&](const at::Tensor& flat_E) {
+          return flat_E.narrow(0, region.begin_E, region.num_elements());
+        };
+        in_region(buffer.values_E)
+            .copy_(step(in_region(buffer.values_E), in_region(buffer.grads_E)));
+      });
   }
+  squares_.clear();
 }
 
-std::vector<Lamb::Squares> Lamb::squares_by_param() {
-  std::vector<Squares> squares(params().size());
-  for (size_t b = 0; b < buffers().size(); ++b) {
-    const FlatBuffer& buffer = buffers()[b];
-    if (buffer.frozen) continue;
-    for_each_slice(buffer, parts(b), [&](const FlatSlice& slice, const ParamShard& region) {
-      const auto param = static_cast<size_t>(slice.param);
-      const auto add = [&](const at::Tensor& flat_E, Superaccumulator* sum) {
-        add_squares_anywhere(flat_E, slice, row_E_by_param_[param], region, sum);
-      };
-      add(buffer.values_E, &squares[param].values);
-      add(buffer.grads_E, &squares[param].directions);
-    });
-  }
-  return squares;
-}
-
-void Lamb::join(std::vector<Squares>* squares) const {
+void Lamb::join() {
   const at::Tensor counters_PSC =
-      at::empty({static_cast<int64_t>(squares->size()), 2, kCounters}, at::kLong);
+      at::empty({static_cast<int64_t>(squares_.size()), 2, kCounters}, at::kLong);
   const auto each_sum = [&](const auto& act) {
     int64_t* place = counters_PSC.mutable_data_ptr<int64_t>();
-    for (Squares& one : *squares)
+    for (Squares& one : squares_)
       for (Superaccumulator* sum : {&one.values, &one.directions}) {
         act(sum->counters().data(), place);
         place += kCounters;

@@ -22,14 +22,20 @@ class Lamb final : public Elementwise<rules::LambDirection> {
   /// Of one parameter.
   struct Squares {
     Superaccumulator values, directions;
+    void add(const Squares& others);
     double trust_ratio() const;
   };
 
+  void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override;
+  void update_pieces(const FlatBuffer& buffer, const FlatSlice& slice, const SlotPart& part,
+                     const std::vector<ParamShard>& pieces, const GroupRates& rates);
   void end_step(const StepRates& rates) override;
-  std::vector<Squares> squares_by_param();
-  void join(std::vector<Squares>* squares) const;
+  void add_squares_of(const FlatBuffer& buffer, const FlatSlice& slice, const ParamShard& region,
+                      Squares* sums) const;
+  void join();
 
   std::vector<int64_t> row_E_by_param_;
+  std::vector<Squares> squares_;  // by parameter, of this step's regions
 };
 
 }  // namespace lockstep::optim

@@ -6,38 +6,32 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include "base/bits/square_sum.h"
 #include "base/error.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kLanes = 16;
-
-/// Squares of float32 and narrower are exact in float64, so fused and separate operations give the
-/// same bits; those of float64 are rounded by themselves on every machine that has no fused ones.
+/// The squares of float16 and bfloat16 are exact too; those of float64 are rounded by themselves
+/// on every machine that has no fused operations.
 template <typename T>
 double squares_of(const T* items, int64_t num_items) {
-  std::array<double, kLanes> lanes{};
-  int64_t i = 0;
-  for (; i + kLanes <= num_items; i += kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const auto item = static_cast<double>(items[i + lane]);
-      lanes[lane] += item * item;
-    }
-  for (int lane = 0; i < num_items; ++i, ++lane) {
+  constexpr size_t kAccumulators = 16;  // as square_sum() has them
+  std::array<double, kAccumulators> sums{};
+  for (int64_t i = 0; i < num_items; ++i) {
     const auto item = static_cast<double>(items[i]);
-    lanes[lane] += item * item;
+    sums[static_cast<size_t>(i) % kAccumulators] += item * item;
   }
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  return lanes[0];
+  for (size_t half = kAccumulators / 2; half > 0; half /= 2)
+    for (size_t place = 0; place < half; ++place) sums[place] += sums[place + half];
+  return sums[0];
 }
 
 double squares_of(const at::Tensor& values_E, int64_t begin_E, int64_t end_E) {
   const int64_t num_items = end_E - begin_E;
   switch (values_E.scalar_type()) {
     case at::kFloat:
-      return squares_of(values_E.const_data_ptr<float>() + begin_E, num_items);
+      return square_sum(values_E.const_data_ptr<float>() + begin_E, num_items);
     case at::kDouble:
       return squares_of(values_E.const_data_ptr<double>() + begin_E, num_items);
     case at::kBFloat16:

@@ -5,6 +5,10 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/sin.h>
+#include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 
 #include "optim/flat_training.h"
@@ -132,6 +136,40 @@ TEST(Lamb, TakesTheBareDirectionWhereAWeightIsZero) {
   flat_params.buffers()[0].grads_E.fill_(0.25F);
   optimizer->step({GroupRates{0.1, 0}, GroupRates{0.1, 0}});
   EXPECT_NEAR(params[0].tensor[0].item<float>(), -0.1, 1e-6);
+}
+
+/// Parameters whose rows are short, long, longer than what is updated at a time, and alone.
+std::vector<at::Tensor> after_lamb(at::ScalarType type, int threads) {
+  const std::vector<std::vector<int64_t>> shapes = {
+      {37, 999}, {3, 40'000}, {50'001}, {1}, {2, 8192}};
+  const int before = at::get_num_threads();
+  at::set_num_threads(threads);
+  ParamTable params;
+  for (const std::vector<int64_t>& shape : shapes) {
+    const int64_t num = c10::multiply_integers(shape);
+    const at::Tensor values = at::sin(at::arange(num, at::kFloat)).view(shape).to(type);
+    params.push_back({std::to_string(params.size()), values.set_requires_grad(true), true, true});
+  }
+  FlatParams flat_params(params, {{0, 1}, {2, 3, 4}}, at::kCPU);
+  const auto optimizer = make_optimizer(default_options("lamb"), flat_params.buffers(), params);
+  for (int i = 0; i < 2; ++i) {
+    for (const FlatBuffer& buffer : flat_params.buffers())
+      buffer.grads_E.copy_(at::cos(at::arange(buffer.grads_E.numel(), at::kFloat)));
+    optimizer->step({GroupRates{0.1, 0}, GroupRates{0.1, 0}});
+  }
+  at::set_num_threads(before);
+  std::vector<at::Tensor> values;
+  for (const Param& param : params) values.push_back(param.tensor.detach().clone());
+  return values;
+}
+
+TEST(Lamb, UpdatesPiecesAsWholeParametersOnAnyNumberOfThreads) {
+  const std::vector<at::Tensor> one = after_lamb(at::kFloat, 1), three = after_lamb(at::kFloat, 3);
+  const std::vector<at::Tensor> doubles = after_lamb(at::kDouble, 1);
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_TRUE(at::equal(one[i], three[i])) << i;
+    EXPECT_TRUE(at::allclose(one[i].to(at::kDouble), doubles[i], 1e-5, 1e-6)) << i;
+  }
 }
 
 TEST(Lion, StepsByTheRateInEachElement) {
