@@ -151,6 +151,25 @@ class Published(LockstepTest):
         self.assertEqual(sorted(os.listdir(run.folder / "saved_models")), ["40", "50"])
         self.assertEqual((run.folder / "checkpoints/inference_graph").stat().st_mtime_ns, graph)
 
+    def test_a_run_that_goes_on_from_an_older_save_keeps_what_it_publishes(self):
+        sets = [*SAVES, "export={after_evaluation: true, keep: 2}"]
+        run = self.train(1, sets=[*sets, "train.max_steps=50"])
+        models = run.folder / "saved_models"
+        (models / "+7").mkdir()  # the name of no step
+        older = ["--resume", run.folder / "checkpoints/model.ckpt-10"]
+        self.train(1, sets=[*sets, "train.max_steps=20"], arguments=older)
+        self.assertEqual(sorted(os.listdir(models)), ["+7", "20", "50"])
+
+    def test_what_the_closing_prunes_is_published_at_the_end(self):
+        """The last update's save is published, then masks change (closing sparsity), and so does the network."""
+        require_torch()
+        recipe = self.recipe("""version: 1.0.0
+modifiers:
+  - !GradualKSModifier {params: __ALL__, init_sparsity: 0.1, final_sparsity: 0.6, start_step: 5, end_step: 30, update_frequency_steps: 10}
+""")
+        run = self.train(1, sets=[*SAVES, recipe, "train.max_steps=30", "export.after_evaluation=true"])
+        self.check(run.folder / "saved_models/30", 30, run.summary())
+
     def test_the_end_alone(self):
         require_torch()
         run = self.train(2, sets=["train.max_steps=20", "export.at_end=true"])
