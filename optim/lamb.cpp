@@ -41,8 +41,9 @@ Lamb::Lamb(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
     : Elementwise(options, buffers, params), row_E_by_param_(row_elements(params)) {}
 
 double Lamb::Squares::trust_ratio() const {
+  constexpr double kLeast = 1e-30 * 1e-30;  // of |r|²
   const double value = values.value(), direction = directions.value();
-  return value > 0 && direction > 0 ? std::sqrt(value / direction) : 1;
+  return value > 0 && direction >= kLeast ? std::sqrt(value / direction) : 1;
 }
 
 void Lamb::end_step(const StepRates& rates) {
