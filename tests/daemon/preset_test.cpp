@@ -198,6 +198,18 @@ TEST_F(Preset, ARecipeSaysHowLongAndWantsAFixedRate) {
   EXPECT_THAT(fault_of_check("optimizer: {learning_rate_decay_type: fixed}\n"), HasSubstr("ok"));
 }
 
+/// The sections of an estimator's own data are there only once the run is complete.
+TEST_F(Preset, AnImageSizeReachesTheDataOfAnEstimator) {
+  Diagnostics faults;
+  const RunConfig config =
+      load_run_config("",
+                      overrides_of({"estimator.name=full"}, LOCKSTEP_TEST_PLUGIN,
+                                   {"--model_dir", "m", "--image_size", "32"}),
+                      &faults);
+  EXPECT_TRUE(faults.empty());
+  EXPECT_EQ(config.flag_texts.at("image_size"), "32");
+}
+
 TEST_F(Preset, FlagsBehindTheDashesAreTheTablesOrTheEstimators) {
   const auto load_words = [&](const std::vector<std::string>& words) {
     Diagnostics faults;
@@ -217,8 +229,6 @@ TEST_F(Preset, FlagsBehindTheDashesAreTheTablesOrTheEstimators) {
   EXPECT_EQ(config.flag_texts.at("samples"), "12");
   EXPECT_EQ(config.flag_texts.at("deep"), "false");
   EXPECT_EQ(config.model.make({{3}, 4, 1})->params()[0].tensor.size(0), 4);  // not deep
-  EXPECT_THAT(load_words({"--model_dir", "m", "--image_size", "32"}).notes,
-              ElementsAre(HasSubstr("'data.train.image_size' has no effect")));
   EXPECT_THROW((void)load_words({"--model_dir", "m", "--model_dir", "n"}), Error);
   EXPECT_THROW((void)load_words({"--model_dir", "m", "--bacth_size", "6"}), Error);
 }

@@ -162,13 +162,16 @@ class Published(LockstepTest):
         self.assertEqual(sorted(os.listdir(models)), ["+7", "20", "50"])
 
     def test_what_the_closing_prunes_is_published_at_the_end(self):
-        """The last update's save is published, then masks change (closing sparsity), and so does the network."""
+        """The run ends early at step 30, whose save is published; then masks change (the closing sparsity), and so does the network."""
         require_torch()
         recipe = self.recipe("""version: 1.0.0
 modifiers:
-  - !GradualKSModifier {params: __ALL__, init_sparsity: 0.1, final_sparsity: 0.6, start_step: 5, end_step: 30, update_frequency_steps: 10}
+  - !GradualKSModifier {params: __ALL__, init_sparsity: 0.0, final_sparsity: 0.6, start_step: 29, end_step: 30, update_frequency_steps: 1}
 """)
-        run = self.train(1, sets=[*SAVES, recipe, "train.max_steps=30", "export.after_evaluation=true"])
+        run = self.train(1, sets=[*SAVES, recipe, "train.max_steps=100", "optimizer.learning_rate=1e-30", "eval.patience=2",
+                                  "export.after_evaluation=true"])
+        self.assertEqual((run.summary()["exit_reason"], run.summary()["steps"]), ("stopped_early", 30))
+        self.assertGreater(run.summary()["sparsity"], 0.5)
         self.check(run.folder / "saved_models/30", 30, run.summary())
 
     def test_the_end_alone(self):
