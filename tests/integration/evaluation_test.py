@@ -167,8 +167,9 @@ class Published(LockstepTest):
         recipe = self.recipe("""version: 1.0.0
 modifiers:
   - !GradualKSModifier {params: __ALL__, init_sparsity: 0.0, final_sparsity: 0.6, start_step: 29, end_step: 30, update_frequency_steps: 1}
+  - !EpochRangeModifier {start_epoch: 0, end_epoch: 10}
 """)
-        run = self.train(1, sets=[*SAVES, recipe, "train.max_steps=100", "optimizer.learning_rate=1e-30", "eval.patience=2",
+        run = self.train(1, sets=[*SAVES, recipe, "optimizer.learning_rate=1e-30", "eval.patience=2",
                                   "export.after_evaluation=true"])
         self.assertEqual((run.summary()["exit_reason"], run.summary()["steps"]), ("stopped_early", 30))
         self.assertGreater(run.summary()["sparsity"], 0.5)
