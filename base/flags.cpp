@@ -81,6 +81,8 @@ void set(const std::string& name, const std::string& value) {
 
 const std::vector<std::pair<std::string, std::string>>& given() { return registry().given; }
 
+bool are_frozen() { return registry().values.has_value(); }
+
 Frozen::Frozen(Values values) {
   check(!registry().values, "flags of one run at a time");
   registry().values = std::move(values);

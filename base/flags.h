@@ -44,6 +44,9 @@ void set(const std::string& name, const std::string& value);
 /// What set() was given, in this order.
 const std::vector<std::pair<std::string, std::string>>& given();
 
+/// Whether the values of a run are fixed now, so that get() answers.
+bool are_frozen();
+
 /// While it lives, get() reads these values and set() is refused. One at a time.
 class Frozen {
  public:

@@ -246,12 +246,8 @@ void run_types(const std::vector<std::string>& types) {
 }  // namespace lockstep::bench
 
 int main(int argc, char** argv) {
-  try {
+  return lockstep::bench::exit_code_of([&] {
     lockstep::bench::run_types(argc > 1 ? std::vector<std::string>{argv[1]}
                                         : lockstep::optim::optimizer_types());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return EXIT_FAILURE;
-  }
-  return EXIT_SUCCESS;
+  });
 }

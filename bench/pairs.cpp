@@ -1,7 +1,9 @@
 #include "bench/pairs.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
+#include <exception>
 
 #include <fmt/format.h>
 
@@ -66,6 +68,16 @@ void print(const Contest& contest, const Outcome& outcome) {
   if (contest.goal_ratio)
     fmt::print("  goal >= {}x: {}", *contest.goal_ratio, verdict(outcome, *contest.goal_ratio));
   fmt::print("\n");
+}
+
+int exit_code_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
 }
 
 std::string_view met(bool is_met) { return is_met ? "met" : "NOT MET"; }

@@ -40,6 +40,9 @@ Outcome run(const Contest& contest);
 /// else "within noise".
 void print(const Contest& contest, const Outcome& outcome);
 
+/// EXIT_SUCCESS; where `body` throws, its message on stderr and EXIT_FAILURE.
+int exit_code_of(const std::function<void()>& body);
+
 /// The verdict on a single number.
 std::string_view met(bool is_met);
 

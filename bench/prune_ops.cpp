@@ -201,12 +201,4 @@ void run_all() {
 }  // namespace
 }  // namespace lockstep::bench
 
-int main() {
-  try {
-    lockstep::bench::run_all();
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return EXIT_FAILURE;
-  }
-  return EXIT_SUCCESS;
-}
+int main() { return lockstep::bench::exit_code_of(lockstep::bench::run_all); }

@@ -13,12 +13,15 @@
 namespace lockstep::daemon {
 namespace {
 
-/// --eval_freq,--eval_batches; --debug,--nodebug{false}.
+/// --eval_freq,--eval_batches
 std::string option_names(const Flag& flag) {
   std::string names = fmt::format("--{}", flag.name);
   if (!flag.alias.empty()) names += fmt::format(",--{}", flag.alias);
-  if (flag.kind == Flag::kBool) names += fmt::format(",--no{}{{false}}", flag.name);
   return names;
+}
+
+std::string group_of(const Flag& flag) {
+  return fmt::format("{} flags (docs/flags.md)", flag.group);
 }
 
 CLI::Option* add(const Flag& flag, CLI::App* app) {
@@ -31,7 +34,25 @@ CLI::Option* add(const Flag& flag, CLI::App* app) {
   if (flag.kind != Flag::kBool) option->type_name(std::string(kind_text(flag.kind)));
   if (!flag.preset.empty()) option->default_str(std::string(flag.preset));
   option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);  // that a flag is given twice is
-  return option->group(fmt::format("{} flags (docs/flags.md)", flag.group));  // told by overrides()
+  return option->group(group_of(flag));                          // told by overrides()
+}
+
+/// --nodebug; null for what is no truth value.
+CLI::Option* add_negated(const Flag& flag, CLI::App* app) {
+  if (flag.kind != Flag::kBool) return nullptr;
+  const std::string help =
+      fmt::format("--{}=false", flag.name);  // a temporary one would be a value
+  CLI::Option* option = app->add_flag(fmt::format("--no{}", flag.name), help);
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return option->group(group_of(flag));
+}
+
+void require_no_value(const Flag& flag, const CLI::Option& negated) {
+  for (const std::string& value : negated.results())  // "true" stands for none
+    if (value != "true")
+      throw Error(ExitCode::kUsage, "usage",
+                  fmt::format("--no{0} takes no value, not '{1}': it means --{0}=false", flag.name,
+                              printable(value)));
 }
 
 std::vector<std::string> all_names(const CLI::App& app) {
@@ -44,13 +65,18 @@ std::vector<std::string> all_names(const CLI::App& app) {
 }  // namespace
 
 FlagOptions::FlagOptions(CLI::App* app) {
-  for (const Flag& flag : flag_table()) options_.emplace_back(&flag, add(flag, app));
+  for (const Flag& flag : flag_table())
+    options_.push_back({&flag, add(flag, app), add_negated(flag, app)});
 }
 
 std::vector<Override> FlagOptions::overrides() const {
   std::vector<Override> all;
-  for (const auto& [flag, option] : options_) {
-    const std::vector<std::string>& values = option->results();
+  for (const auto& [flag, option, negated] : options_) {
+    std::vector<std::string> values = option->results();
+    if (negated != nullptr) {
+      require_no_value(*flag, *negated);
+      values.insert(values.end(), negated->count(), "false");
+    }
     if (values.empty()) continue;
     const std::string name = fmt::format("--{}", flag->name);
     if (values.size() > 1)

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "daemon/config/flag_table.h"
@@ -15,7 +14,7 @@ class Option;
 namespace lockstep::daemon {
 
 /// The flags of the Estimator framework as options of a command line: `--batch_size 64`,
-/// `--batch_size=64`, `--debug`, `--nodebug`, `--debug=false`.
+/// `--batch_size=64`, `--debug`, `--debug=false`; `--nodebug`, which takes no value.
 class FlagOptions {
  public:
   explicit FlagOptions(CLI::App* app);
@@ -25,7 +24,13 @@ class FlagOptions {
   std::vector<Override> overrides() const;
 
  private:
-  std::vector<std::pair<const Flag*, CLI::Option*>> options_;
+  struct OfFlag {
+    const Flag* flag;
+    CLI::Option* option;
+    CLI::Option* negated;  ///< --nodebug; null for what is no truth value
+  };
+
+  std::vector<OfFlag> options_;
 };
 
 /// Says which words of a command line are unknown, with the nearest option of each.

@@ -7,23 +7,19 @@
 #include "base/error.h"
 #include "base/process/end_process.h"
 #include "base/yaml/yaml_document.h"
-#include "checkpoint/inspect/diff.h"
-#include "checkpoint/inspect/gc.h"
-#include "checkpoint/inspect/inspect.h"
+#include "daemon/checkpoint_commands.h"
 #include "daemon/commands.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/flag_table.h"
 #include "daemon/config/version.h"
 #include "daemon/curves.h"
 #include "daemon/evaluation/eval_command.h"
-#include "daemon/exports/export.h"
 #include "daemon/new_project/new_project.h"
 
 namespace {
 
 using lockstep::Error;
 using lockstep::ExitCode;
-namespace checkpoint = lockstep::checkpoint;
 namespace daemon = lockstep::daemon;
 
 constexpr const char* kExamples = R"(Examples:
@@ -48,18 +44,13 @@ struct Tool {
   std::vector<std::string> sets, flags;  ///< flags: of the estimator, from behind `--`
   std::string estimator;
   bool takes_flags = false;
-  std::string file, second_file;
-  std::string svg_file;
+  std::string file, svg_file;
   bool is_python = false, lists_flags = false;
   daemon::PlanOptions plan;
   int64_t steps_per_epoch = 0;
-  checkpoint::InspectOptions inspect;
-  checkpoint::DiffOptions diff;
-  checkpoint::GcOptions collect;
-  daemon::ExportOptions to_export;
-  std::string export_format = "safetensors";
   daemon::EvalCommandOptions to_evaluate;
-  std::function<daemon::CommandResult()> command;
+  daemon::Command command;
+  daemon::CheckpointCommands ckpt{&command};
 
   std::vector<daemon::Override> overrides() const {
     return daemon::overrides_of(sets, estimator, flags);
@@ -140,96 +131,6 @@ struct Tool {
     });
   }
 
-  using Inspect = checkpoint::Answer (*)(const std::string&, const checkpoint::InspectOptions&);
-  CLI::App* add_inspect(CLI::App* parent, const char* name, const char* help,
-                        Inspect inspect_command) {
-    CLI::App* sub = parent->add_subcommand(name, help);
-    sub->add_option("DIR", file, "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
-        ->required();
-    sub->add_flag("--json", inspect.json, "for programs");
-    sub->callback([this, inspect_command] {
-      command = [this, inspect_command]() -> daemon::CommandResult {
-        if (inspect.values && !inspect.json)
-          throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
-        const checkpoint::Answer answer = inspect_command(file, inspect);
-        return {answer.text, answer.ok ? 0 : static_cast<int>(ExitCode::kBadData)};
-      };
-    });
-    return sub;
-  }
-
-  void add_checkpoint() {
-    CLI::App* ckpt = app.add_subcommand("ckpt", "look at saves")->require_subcommand(1);
-    add_inspect(ckpt, "ls", "all saves of a folder", checkpoint::list_saves);
-    add_inspect(ckpt, "show", "every tensor of one save", checkpoint::show_save)
-        ->add_flag("--values", inspect.values, "with --json: every value too");
-    add_inspect(ckpt, "verify", "read every byte and compare every checksum",
-                checkpoint::verify_saves);
-    add_inspect(ckpt, "latest", "the prefix of the newest complete save", checkpoint::latest_save);
-    add_diff(ckpt);
-    add_export(ckpt);
-    add_collect(ckpt);
-  }
-
-  void add_diff(CLI::App* parent) {
-    CLI::App* sub = parent->add_subcommand("diff", "compare two saves tensor by tensor");
-    for (auto [name, where] : {std::pair("A", &file), std::pair("B", &second_file)})
-      sub->add_option(name, *where, "folder of saves, or the prefix of one")->required();
-    sub->add_flag("--json", diff.json, "for programs");
-    sub->add_option("--under", diff.under, "only keys under this one: model, optimizer, ...");
-    sub->footer("Returns 0 if the saves are equal, 1 if they differ.");
-    sub->callback([this] {
-      command = [this]() -> daemon::CommandResult {
-        const checkpoint::Answer answer = checkpoint::diff_saves(file, second_file, diff);
-        return {answer.text, answer.ok ? 0 : 1};
-      };
-    });
-  }
-
-  void add_collect(CLI::App* parent) {
-    CLI::App* sub = parent->add_subcommand(
-        "gc", "remove what interrupted saves left, and with --keep old saves");
-    sub->add_option("DIR", file, "folder of saves; no run may be using it")->required();
-    sub->add_option("--keep", collect.keep, "how many complete saves stay, the newest ones")
-        ->check(CLI::Range(1, 1'000'000'000));
-    sub->add_flag("--dry-run", collect.dry_run, "only say what would go");
-    sub->add_flag("--json", collect.json, "for programs");
-    sub->callback([this] {
-      command = [this]() -> daemon::CommandResult {
-        return {checkpoint::collect_garbage(file, collect).text, 0};
-      };
-    });
-  }
-
-  void add_export(CLI::App* parent) {
-    CLI::App* sub = parent->add_subcommand("export", "write the model of a save in another format");
-    sub->add_option("DIR", to_export.where,
-                    "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
-        ->required();
-    sub->add_option("-o,--output", to_export.out_file,
-                    "the file to write; tensorflow: a prefix, the step is added")
-        ->required();
-    sub->add_option("--format", export_format,
-                    "safetensors (the default), torchscript, onnx or tensorflow")
-        ->check(CLI::IsMember(daemon::export_formats()));
-    sub->add_flag("--quantize", to_export.quantize,
-                  "safetensors, onnx: weights of quantized layers as int8");
-    sub->add_flag("--all", to_export.all,
-                  "tensorflow: all that the save holds, not only the model");
-    sub->add_flag("--ema", to_export.ema,
-                  "the moving averages of the weights, which optimizer.ema_decay keeps");
-    sub->add_option("--set", sets,
-                    "where a file of the network is now, if not where it was: model.path=FILE, "
-                    "estimator.path=FILE, plugins[0]=FILE");
-    sub->callback([this] {
-      to_export.format = daemon::export_format(export_format);
-      command = [this] {
-        to_export.overrides = overrides();
-        return daemon::export_command(to_export);
-      };
-    });
-  }
-
   void add_reference() {
     CLI::App* sub = app.add_subcommand("reference", "every key of the run file, as Markdown");
     sub->add_flag("--flags", lists_flags, "the flags of lockstepd that stand for keys, instead");
@@ -252,7 +153,7 @@ struct Tool {
     add_new();
     add_curves();
     add_eval();
-    add_checkpoint();
+    ckpt.add_to(&app);
     add_reference();
   }
 };
@@ -274,7 +175,7 @@ int run(int argc, char** argv) {
     tool.app.parse(argc, argv);
     if (!tool.flags.empty() && !tool.takes_flags)
       throw Error(ExitCode::kUsage, "usage",
-                  "behind -- stand flags of an estimator, for check and plan alone");
+                  "behind -- stand flags of an estimator, for check, plan and eval alone");
     const daemon::CommandResult result = tool.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;

@@ -64,8 +64,9 @@ void Lamb::Squares::add(const Squares& others) {
 }
 
 double Lamb::Squares::trust_ratio() const {
+  constexpr double kLeast = 1e-30 * 1e-30;  // of |r|²
   const double value = values.value(), direction = directions.value();
-  return value > 0 && direction > 0 ? std::sqrt(value / direction) : 1;
+  return value > 0 && direction >= kLeast ? std::sqrt(value / direction) : 1;
 }
 
 /// Squares are taken of what the update has just brought into the cache, where it is dense.

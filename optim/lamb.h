@@ -8,8 +8,9 @@
 namespace lockstep::optim {
 
 /// w -= rate * |w| / |r| * r, with the direction r of rules::LambDirection and the lengths |w| and
-/// |r| of the whole parameter; where either is 0, w -= rate * r. Source: You et al. 2020,
-/// algorithm 2, with the identity as its phi.
+/// |r| of the whole parameter; where |w| is 0 or |r| below 1e-30, w -= rate * r. So weights whose
+/// gradients have stopped come to rest: as r fades, |w| / |r| would pass what a float holds.
+/// Source: You et al. 2020, algorithm 2, with the identity as its phi.
 ///
 /// Lengths are sums of squares that are exact over rows (base/tensors/square_sums.h), so they have
 /// the same bits where the parameter is divided among ranks: one message of 1,088 bytes a parameter

@@ -1,6 +1,8 @@
 #include "train/evals_csv.h"
 
 #include <cmath>
+#include <map>
+#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -24,14 +26,17 @@ std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& f
 std::vector<double> read_evals(const std::filesystem::path& path, const std::string& name) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
-  std::vector<double> values;
+  std::map<int64_t, double> last_by_step;
   std::istringstream lines(files::read(path));
   const std::string mark = "," + name + ",,";  // the class is empty: of all samples
   for (std::string line; std::getline(lines, line);) {
     const size_t at = line.find(mark);
-    if (at != std::string::npos && at == line.find(','))
-      values.push_back(parse_number(line.substr(at + mark.size())).value_or(NAN));
+    if (at == std::string::npos || at != line.find(',')) continue;
+    if (const std::optional<int64_t> step = parse_integer(line.substr(0, at)))
+      last_by_step[*step] = parse_number(line.substr(at + mark.size())).value_or(NAN);
   }
+  std::vector<double> values;
+  for (const auto& [step, value] : last_by_step) values.push_back(value);
   return values;
 }
 

@@ -15,8 +15,9 @@ namespace lockstep::train {
 /// of classes are left out.
 std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found);
 
-/// The numbers of all samples by that name, in the order of a record's lines; none where there is
-/// no such file. NaN for what is no finite number.
+/// The numbers of all samples by that name, in the order of steps; none where there is no such
+/// file. A step that was evaluated again (a run that had ended and was started once more) counts
+/// once, with its last number. NaN for what is no finite number.
 std::vector<double> read_evals(const std::filesystem::path& path, const std::string& name);
 
 /// The record of a run's evaluations, <project_dir>/train/evals.csv (step,name,class,value): a line

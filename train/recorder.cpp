@@ -27,7 +27,7 @@ metrics::StepSample sample_of(const StepReport& report) {
           .bytes_gathered = report.gathered.bytes_gathered,
           .gather_s = report.gathered.gather_s,
           .allreduce_exposed_s = report.totals.wait_s,
-          .nonfinite = report.skipped,
+          .nonfinite = report.rank_skipped_update,
           .loss = report.loss,
           .gradient_norm = report.gradient_norm,
           .loss_scale = report.scales_losses ? std::optional(static_cast<double>(report.loss_scale))

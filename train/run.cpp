@@ -218,7 +218,10 @@ RunResult Run::finish() {
                                      clock.step, parts_.total_steps, parts_.patience.limit(),
                                      parts_.patience.metric()));
   }
-  if (must_save && !parts_.saves.save_now()) result.end = RunEnd::kNotSaved;
+  const bool is_saved = must_save && parts_.saves.save_now();
+  if (must_save && !is_saved) result.end = RunEnd::kNotSaved;
+  // What was published of this step has other masks; so has a save from before the closing.
+  if (closing.masks_changed) published_step_ = is_saved ? -1 : clock.step;
   if (parts_.eval_data != nullptr)
     result.eval =
         evaluated_step_ == clock.step && !closing.masks_changed ? last_eval_ : evaluate_now();

@@ -1,6 +1,5 @@
 #include "train/run_saves.h"
 
-#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -8,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/save/best_save.h"
 #include "dist/agree.h"
+#include "train/evaluation/patience.h"
 #include "train/step/stopwatch.h"
 
 namespace lockstep::train {
@@ -19,12 +19,15 @@ std::optional<int64_t> free_bytes_beside(const std::filesystem::path& save) {
   return fault ? std::nullopt : std::optional(static_cast<int64_t>(space.available));
 }
 
-/// Rank 0's text as every rank's number; nothing where it is of another metric.
+/// Rank 0's text as every rank's number; nothing where it is of another metric, or of a save behind
+/// the one that the run goes on from: that one is made anew, and train/evals.csv has forgotten it
+/// too.
 std::optional<double> best_so_far(const RunSavesParts& parts) {
   std::string text;
   if (parts.control.rank() == 0) {
     const auto best = checkpoint::read_best(parts.prefix);
-    if (best && best->metric == parts.options.keep_best) text = fmt::format("{}", best->value);
+    if (best && best->metric == parts.options.keep_best && best->number <= parts.clock.step)
+      text = fmt::format("{}", best->value);
   }
   text = dist::broadcast_text(parts.control, text);
   return text.empty() ? std::nullopt : std::optional(std::stod(text));
@@ -84,17 +87,11 @@ bool RunSaves::save_now() {
   return last_ok_ && last_saved_step_ == parts_.clock.step;
 }
 
-bool RunSaves::is_better(double value) const {
-  if (!std::isfinite(value)) return false;
-  if (!best_value_) return true;
-  return parts_.options.keep_best == "eval.loss" ? value < *best_value_ : value > *best_value_;
-}
-
 void RunSaves::evaluated(const EvalResult& result) {
   if (!enabled() || parts_.options.keep_best == "none") return;
   if (to_be_named_) settle();  // the best so far may be the one whose save is under way
   const double value = number_of(result, parts_.options.keep_best);
-  if (!is_better(value)) return;
+  if (!is_better(parts_.options.keep_best, value, best_value_)) return;
   const int64_t step = parts_.clock.step;
   to_be_named_ = {step, value};
   const bool is_begun = parts_.saver.is_under_way() && parts_.saver.number() == step;

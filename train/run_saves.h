@@ -68,7 +68,6 @@ class RunSaves {
     double value = 0;
   };
 
-  bool is_better(double value) const;
   void name_best();
 
   RunSavesParts parts_;

@@ -12,12 +12,20 @@
 namespace lockstep::daemon {
 namespace {
 
-/// Keys of the top level that cannot stand together.
+/// Keys of one section, or of the top level, that cannot stand together.
 struct Exclusion {
   std::string_view given, excluded;
 };
 constexpr Exclusion kExclusions[] = {
-    {"recipe", "modifiers"}, {"modifiers", "recipe"}, {"modifiers", "recipe_stage"}};
+    {"recipe", "modifiers"},
+    {"modifiers", "recipe"},
+    {"modifiers", "recipe_stage"},
+    {"data.batch_size_per_rank", "data.global_batch_size"},
+    {"data.global_batch_size", "data.batch_size_per_rank"},
+    {"checkpoint.save_checkpoints_steps", "checkpoint.save_checkpoints_secs"},
+    {"checkpoint.save_checkpoints_secs", "checkpoint.save_checkpoints_steps"},
+    {"eval.eval_freq", "eval.eval_batches"},
+    {"eval.eval_batches", "eval.eval_freq"}};
 
 std::vector<std::string> parts_of(std::string_view path) {
   std::vector<std::string> parts;
@@ -89,16 +97,23 @@ std::string put_at_path(const YAML::Node& root, const std::vector<std::string>& 
 }
 
 /// A key that a weaker origin gives loses against an override that excludes it, and what belongs to
-/// it too.
+/// it too. Call when the override stands in the tree: its section is then no other one's too.
 void take_back_excluded(const std::vector<Override>& overrides, const Override& by,
                         YAML::Node root) {
   const auto loses = [&](std::string_view key) {
     return std::none_of(overrides.begin(), overrides.end(), [&](const Override& one) {
-      return one.from_environment == by.from_environment && one.path == key;
+      const bool gives_it = key == one.path || key.starts_with(one.path + ".");
+      return one.from_environment == by.from_environment && !one.is_default && gives_it;
     });
   };
-  for (const Exclusion& rule : kExclusions)
-    if (by.path == rule.given && loses(rule.excluded)) root.remove(std::string(rule.excluded));
+  for (const Exclusion& rule : kExclusions) {
+    if (by.path != rule.given || !loses(rule.excluded)) continue;
+    const size_t dot = rule.excluded.rfind('.');
+    YAML::Node section = dot == std::string_view::npos
+                             ? root
+                             : find_at_path(root, rule.excluded.substr(0, dot)).value;
+    section.remove(std::string(rule.excluded.substr(dot + 1)));  // npos + 1 is 0
+  }
 }
 
 void collect(const YAML::Node& node, const std::string& path, std::vector<std::string>* lines) {
@@ -172,9 +187,12 @@ void apply_overrides(const std::vector<Override>& overrides,
       const std::optional<YamlPair> pair =
           document->parse_addition({one.origin, path, one.value}, faults);
       if (!pair) continue;
-      if (!document->says_null(pair->value)) take_back_excluded(overrides, one, document->root());
       const std::string obstacle = put_at_path(document->root(), path, *pair);
-      if (!obstacle.empty()) faults->add({one.origin, 0, 0, obstacle, ""});
+      if (!obstacle.empty())
+        faults->add({one.origin, 0, 0, obstacle, ""});
+      else if (!one.is_default &&
+               !document->says_null(find_at_path(document->root(), one.path).value))
+        take_back_excluded(overrides, one, document->root());
     }
   }
 }

@@ -33,7 +33,8 @@ YamlPair find_at_path(const YAML::Node& root, std::string_view path);
 /// Puts the values into the document's tree, in their order: each is read as the same text in the
 /// file would be (YamlDocument::parse_addition), the last one of a key wins, and maps are made on
 /// the way. Where the tree holds a map twice (an alias), the override changes it only at its own
-/// path. An override of `recipe` takes back `modifiers` of a weaker origin, and the reverse.
+/// path. An override takes back what cannot stand beside it and is of a weaker origin: of `recipe`
+/// and `modifiers`, of the two batch sizes, save intervals and names of eval_freq, one is left.
 ///
 /// Diagnostics: what the document's reader refuses, a path that is not one of `known_paths` or a
 /// section above them, and a path through something that is not a map.

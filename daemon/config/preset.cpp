@@ -24,7 +24,8 @@ constexpr StepsAside kStepsAside[] = {{"data.batch_size_per_rank", "data.global_
                                       {"train.max_steps", "train.max_epochs"},
                                       {"train.max_steps", "recipe"},
                                       {"train.max_steps", "modifiers"},
-                                      {"eval.eval_freq", "eval.eval_batches"}};
+                                      {"eval.eval_freq", "eval.eval_batches"},
+                                      {"eval.eval_freq", "data.global_batch_size"}};
 
 /// Text that is of the kind, as Lockstep writes it; nothing if it is not.
 std::optional<std::string> as_kind(Flag::Kind kind, const std::string& value) {
@@ -95,6 +96,9 @@ std::vector<Override> evaluation_defaults(const YAML::Node& root,
   const YamlPair batch = find_at_path(root, "data.batch_size_per_rank");
   if (batch.value.IsScalar())
     defaults.push_back(default_of("eval.batch_size", batch.value.Scalar(), kPresetOrigin));
+  else if (!batch.key.IsScalar() && !has_key(root, "data.global_batch_size"))
+    defaults.push_back(
+        default_of("eval.batch_size", std::string(find_flag("batch_size")->preset), kPresetOrigin));
   return defaults;
 }
 

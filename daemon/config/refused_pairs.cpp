@@ -1,15 +1,35 @@
 #include "daemon/config/refused_pairs.h"
 
+#include <string>
+#include <string_view>
+
 #include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "daemon/config/overrides.h"
 
 namespace lockstep::daemon {
 namespace {
+
+/// " (flag --sync_replicas)": where a key's value comes from; empty for a default.
+std::string origin_of(std::string_view path, const ConfigReader& in) {
+  const YamlPair pair = find_at_path(in.node(), path);
+  if (!pair.key.IsScalar()) return "";
+  return fmt::format(" ({})", in.document().place_text(pair.key.Mark()));
+}
+
+/// `key`: one of the run file, perhaps with its value behind a colon.
+std::string with_origin(std::string_view key, const ConfigReader& in) {
+  return fmt::format("{}{}", key, origin_of(key.substr(0, key.find(':')), in));
+}
 
 /// What makes results depend on the number of ranks.
 void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
   const auto refuse = [&](bool is_used, const char* key, const char* why) {
     if (is_used)
-      in->fault("run", fmt::format("'run.deterministic: elastic' cannot be with {}: {}", key, why));
+      in->fault("run",
+                fmt::format("'run.deterministic: elastic'{} cannot be with {}: {}",
+                            origin_of("run.deterministic", *in), with_origin(key, *in), why));
   };
   refuse(config.run.device == "cuda", "run.device: cuda",
          "on GPUs sums over ranks are in NCCL's order; use cpu");
@@ -26,7 +46,9 @@ void refuse_what_is_not_elastic(const RunConfig& config, ConfigReader* in) {
 void refuse_with_local_steps(const RunConfig& config, ConfigReader* in) {
   const auto refuse = [&](bool is_used, const char* key, const char* why) {
     if (is_used)
-      in->fault("sync", fmt::format("'sync.sync_replicas: false' cannot be with {}: {}", key, why));
+      in->fault("sync",
+                fmt::format("'sync.sync_replicas: false'{} cannot be with {}: {}",
+                            origin_of("sync.sync_replicas", *in), with_origin(key, *in), why));
   };
   refuse(config.run.is_elastic(), "run.deterministic: elastic",
          "what each rank learns alone depends on the number of ranks");

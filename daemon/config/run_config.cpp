@@ -113,12 +113,21 @@ std::vector<Override> all_above(std::vector<Override> environment,
   return all;
 }
 
+/// A run of flags alone, as it is completed, gets the sections that some flags waited for
+/// (--image_size).
+void complete_run(std::vector<Override> above, const std::vector<std::string>& names,
+                  YamlDocument* document, Diagnostics* faults) {
+  apply_overrides(complete_run_of_flags(document->root()), names, document, faults);
+  std::erase_if(above, [](const Override& one) { return !one.needs_section; });
+  apply_overrides(above, names, document, faults);
+}
+
 /// Where the file and what stands above it say nothing.
-void apply_defaults(const std::string& path, const std::vector<FieldDoc>& fields,
-                    YamlDocument* document, Diagnostics* faults) {
+void apply_defaults(const std::string& path, const std::vector<Override>& above,
+                    const std::vector<FieldDoc>& fields, YamlDocument* document,
+                    Diagnostics* faults) {
   const std::vector<std::string> names = paths_of(fields);
-  if (path.empty())
-    apply_overrides(complete_run_of_flags(document->root()), names, document, faults);
+  if (path.empty()) complete_run(above, names, document, faults);
   apply_overrides(preset_defaults(document->root(), fields), names, document, faults);
 }
 
@@ -161,7 +170,7 @@ Merged merge(const std::string& path, const std::vector<Override>& overrides, Di
   apply_overrides(above.list, paths_of(fields), &document, faults);
   append(rename_keys(&document, faults), &above.warnings);  // in maps that overrides gave
   append(std::move(above.warnings), &merged.warnings);
-  apply_defaults(path, fields, &document, faults);
+  apply_defaults(path, above.list, fields, &document, faults);
   const std::vector<FieldDoc> read = fields_read_with(document);
   merged.flag_texts = flag_values(flat_settings(document.root()), read);
   merged.notes = take_unused(read, &document);

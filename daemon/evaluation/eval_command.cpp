@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files/files.h"
@@ -18,6 +17,7 @@
 #include "checkpoint/inspect/inspect.h"
 #include "checkpoint/restore/restore.h"
 #include "daemon/evaluation/evaluator_job.h"
+#include "daemon/evaluation/watched_run.h"
 #include "daemon/run/signals.h"
 
 namespace lockstep::daemon {
@@ -27,22 +27,11 @@ constexpr std::chrono::milliseconds kPoll{200};
 
 struct Stopped {};
 
-/// A run that was stopped, or ended by a signal, is meant to be started again.
-bool has_ended(const std::filesystem::path& summary) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(summary, ignored)) return false;
-  try {
-    const auto json = nlohmann::json::parse(files::read(summary), nullptr, false);
-    const std::string reason = json.is_object() ? json.value("exit_reason", "") : "";
-    return !reason.empty() && reason != "stopped" && reason != "ended";
-  } catch (const Error&) {  // a run that begins removes it
-    return false;
-  }
-}
-
 class Watch {
  public:
-  explicit Watch(EvaluatorJob* job) : job_(*job) {
+  explicit Watch(EvaluatorJob* job)
+      : job_(*job),
+        folders_({job_.config().run.folder(), job_.results_folder(), job_.saves_folder()}) {
     files::make_folders(job_.results_folder());
     lock_.emplace(job_.results_folder());
   }
@@ -51,6 +40,7 @@ class Watch {
     log::info("eval", fmt::format("watching {} for saves", job_.saves_folder().string()));
     try {
       while (true) {
+        folders_.require_same();
         const bool is_last_look = has_ended(job_.config().run.folder() / "summary.json");
         const bool found_any = look();
         if (is_last_look && !found_any) break;
@@ -92,10 +82,7 @@ class Watch {
 
   bool is_evaluated(int64_t step, const std::string& sha256) const {
     const auto path = job_.results_folder() / fmt::format("step-{}.json", step);
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) return false;
-    const auto json = nlohmann::json::parse(files::read(path), nullptr, false);
-    return json.is_object() && json.value("index_sha256", "") == sha256;
+    return text_in_json(path, "index_sha256") == sha256;
   }
 
   /// False if the save was gone before it was read.
@@ -120,6 +107,7 @@ class Watch {
 
   const Signals signals_;
   EvaluatorJob& job_;
+  WatchedFolders folders_;
   std::optional<files::FolderLock> lock_;  ///< of the results: one watcher at a time
   /// Saves that are done with, by number: when their index was written.
   std::map<int64_t, std::filesystem::file_time_type> seen_;

@@ -21,8 +21,9 @@ struct EvalCommandOptions {
 ///
 /// With `watch`, a save counts as evaluated once its file is there, so that a watcher that was
 /// killed goes on where it was; it ends when the run has ended (summary.json), with kStopped on
-/// SIGTERM, SIGINT or SIGHUP. A save that is removed or replaced while it is read is passed over;
-/// one that is damaged is told, and the command ends with kBadData.
+/// SIGTERM, SIGINT or SIGHUP, and with kInputMissing where the run's folder, its saves or the
+/// results are removed or renamed meanwhile. A save that is removed or replaced while it is read is
+/// passed over; one that is damaged is told, and the command ends with kBadData.
 ///
 /// Throws Error: as load_run_config() and TrainingContext; kConfig without data.eval;
 /// kInputMissing if there is no save; kBadData if the save is damaged or of another network;

@@ -42,7 +42,7 @@ std::optional<std::string> index_sha256(const std::string& prefix) {
 }
 
 EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
-    : config_(load_for_evaluation(options)) {
+    : config_(load_for_evaluation(options)), frozen_(config_.flag_texts) {
   set_up_compute(config_.run, process_, control_);
   prepare_deterministic_gpu(config_.run);
   const at::Device device = agree_on_device(config_.run.device, process_, control_);

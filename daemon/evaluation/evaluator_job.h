@@ -35,6 +35,7 @@ class EvaluatorJob {
                     const train::EvalResult& result);
 
   RunConfig config_;
+  flags::Frozen frozen_;  ///< the network and the data may read them
   dist::ProcessInfo process_;
   dist::SelfCommunicator control_;
   std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< says where the network stands

@@ -1,5 +1,6 @@
 #include "daemon/exports/saved_network.h"
 
+#include <optional>
 #include <sstream>
 
 #include <ATen/core/grad_mode.h>
@@ -8,7 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/flags.h"
 #include "base/yaml/yaml_document.h"
+#include "daemon/config/preset.h"
+#include "daemon/config/run_config.h"
 #include "estimator/estimator.h"
 #include "model/networks/model_table.h"
 #include "python/add_types.h"
@@ -85,6 +89,15 @@ model::ModelOptions options_of(const SavedModel& saved) {
   return options;
 }
 
+/// The flags of the run that made the save.
+flags::Values flags_of(const SavedModel& saved) {
+  std::vector<std::string> settings;
+  std::istringstream lines(saved.settings);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find('=') != std::string::npos) settings.push_back(line);
+  return flag_values(settings, run_file_fields());
+}
+
 std::vector<int64_t> shape_of(const SavedModel& saved) {
   const auto list = nlohmann::json::parse(saved.input_shape, nullptr, false);
   std::vector<int64_t> shape;
@@ -152,6 +165,8 @@ class Filling {
 /// refuses numbers may take tokens.
 std::unique_ptr<model::Model> made(const SavedModel& saved, const std::vector<int64_t>& shape) {
   const model::ModelOptions options = options_of(saved);
+  std::optional<flags::Frozen> frozen;  // the network may read flags, of a run that is on or ended
+  if (!flags::are_frozen()) frozen.emplace(flags_of(saved));
   std::string refusal;
   for (const at::ScalarType dtype : {at::kFloat, at::kLong}) try {
       return model::make_model(options, {shape, saved.num_classes, /*seed=*/0, dtype});

@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
 #include "daemon/exports/export.h"
+#include "daemon/exports/file_digest.h"
 #include "daemon/exports/torchscript.h"
 #include "train/summary.h"
 
@@ -77,8 +77,8 @@ void write_published_manifest(const fs::path& folder, const train::Evaluated& ev
   facts.figures = RunFigures{evaluated.train_loss, evaluated.eval};
   Json json{{"global_step", evaluated.step}, {"files", Json::object()}};
   for (const char* name : {kModelFile, "losses.json", "kpi.json"}) {
-    const std::string bytes = files::read(folder / name);
-    json["files"][name] = {{"num_bytes", bytes.size()}, {"sha256", sha256_hex(bytes)}};
+    const FileDigest digest = file_digest(folder / name);
+    json["files"][name] = {{"num_bytes", digest.num_bytes}, {"sha256", digest.sha256}};
   }
   json.update(manifest_json(facts, "torchscript", written));
   write_json(folder / "manifest.json", json);
@@ -108,13 +108,15 @@ bool holds(const fs::path& published, const std::string& parameters_sha256) {
   return json.is_object() && json.value("parameters_sha256", Json(nullptr)) == parameters_sha256;
 }
 
-/// Steps of the exports, ascending.
+/// Steps of the exports, ascending. What is named otherwise than they are (+5, 05) is none.
 std::vector<int64_t> published_steps(const fs::path& folder) {
   std::vector<int64_t> steps;
   std::error_code fault;
-  for (const auto& entry : fs::directory_iterator(folder, fault))
-    if (const auto step = parse_integer(entry.path().filename().string()); step && *step >= 0)
-      steps.push_back(*step);
+  for (const auto& entry : fs::directory_iterator(folder, fault)) {
+    const std::string name = entry.path().filename().string();
+    const std::optional<int64_t> step = parse_integer(name);
+    if (step && *step >= 0 && name == std::to_string(*step)) steps.push_back(*step);
+  }
   if (fault) refuse(folder, "cannot be read", fault);
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -140,14 +142,20 @@ void point_best_to(const fs::path& folder, int64_t step) {
   files::sync_folder(folder);
 }
 
-void remove_surplus(const fs::path& folder, int64_t keep) {
+/// Leaves the best one, `newest`, which was just published, and the last others, `keep` in all
+/// beside the best. A run that goes on from an older save publishes steps below those that are
+/// there.
+void remove_surplus(const fs::path& folder, int64_t newest, int64_t keep) {
   if (keep < 0) return;
   std::error_code ignored;
   const fs::path best = fs::read_symlink(folder / kBest, ignored);
-  std::vector<int64_t> steps = published_steps(folder);
-  std::erase_if(steps, [&](int64_t step) { return best == std::to_string(step); });
-  for (size_t i = 0; i + static_cast<size_t>(keep) < steps.size(); ++i)
-    withdraw(folder / std::to_string(steps[i]));
+  std::vector<int64_t> others = published_steps(folder);
+  std::erase_if(others,
+                [&](int64_t step) { return step == newest || best == std::to_string(step); });
+  const bool newest_counts = best != std::to_string(newest);
+  const size_t num_kept = static_cast<size_t>(keep) - (newest_counts && keep > 0 ? 1 : 0);
+  for (size_t i = 0; i + num_kept < others.size(); ++i)
+    withdraw(folder / std::to_string(others[i]));
 }
 
 }  // namespace
@@ -183,7 +191,7 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
   }
   write_graph_once(project_dir / "checkpoints", published / kModelFile, network);
   if (options.best && evaluated.is_best) point_best_to(folder, evaluated.step);
-  remove_surplus(folder, options.keep);
+  remove_surplus(folder, evaluated.step, options.keep);
 }
 
 }  // namespace lockstep::daemon

@@ -6,9 +6,9 @@
 
 namespace lockstep::dist {
 
-/// Places where the elements of one parameter may be parted, between rows or at kCutElements of one
-/// (base/tensors/square_sums.h), counted from its first element. All
-/// functions are monotonic in at_E, which lies in [0, num_elements].
+/// Where one parameter may be divided among ranks: between rows, and inside of a row at multiples
+/// of kCutElements (base/tensors/square_sums.h). Places are counted from its first element; at_E is
+/// 0 to num_elements, and every function grows with it.
 struct RowBorders {
   int64_t num_elements = 0;
   int64_t row_E = 1;

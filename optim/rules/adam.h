@@ -9,8 +9,9 @@
 
 namespace lockstep::optim::rules {
 
-/// What Adam and LAMB have in common: m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g², and what both
-/// are divided by because they start at 0. Source: Kingma & Ba 2015.
+/// The two moments of Adam and LAMB, m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g², and their
+/// corrections: both start at 0, so after t updates m is divided by 1 - b1^t and v by 1 - b2^t.
+/// `num_updates` is t, this update included, at least 1. Source: Kingma & Ba 2015.
 template <typename N>
 struct Moments {
   static constexpr std::array kSlots{"m", "v"};
@@ -24,10 +25,10 @@ struct Moments {
             std::sqrt(1 - std::pow(options.adam_beta2, static_cast<double>(num_updates)))),
         root_scale(static_cast<N>(exact_root_scale)) {}
 
-  /// The second moment's corrected root.
+  /// Brings both moments up to date with g; returns sqrt(v / (1 - b2^t)).
   template <typename V>
   LOCKSTEP_INLINE V update(const V& g, V& m, V& v) const {
-    m = moved(m, g, first_share);
+    m = lerp(m, g, first_share);
     v = multiply_add(g * second_share, g, v * second_decay);
     return root(v) / root_scale;
   }

@@ -104,8 +104,8 @@ struct FtrlOfPower {
     a = multiply_add(g, g, a);
     const V now = raised<V>(a + initial);
     l = l + g - (now - before) / rate * w;
-    const V beyond = not_above(not_below(l, -l1), l1) - l;
-    return beyond / not_below(now / rate + twice_l2, kSmallest);
+    const V beyond = clamp_max(clamp_min(l, -l1), l1) - l;
+    return beyond / clamp_min(now / rate + twice_l2, kSmallest);
   }
 
   template <typename V>
@@ -140,8 +140,8 @@ struct Lion {
 
   template <typename V>
   LOCKSTEP_INLINE V operator()(const V& w, const V& g, V& m) const {
-    const V direction = sign_of(moved(m, g, direction_share));
-    m = moved(m, g, share);
+    const V direction = sign_of(lerp(m, g, direction_share));
+    m = lerp(m, g, share);
     return multiply_add(direction, minus_rate, w);
   }
 

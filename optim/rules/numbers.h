@@ -23,21 +23,22 @@ LOCKSTEP_INLINE float root(float x) { return std::sqrt(x); }
 LOCKSTEP_INLINE float power(float x, float exponent) { return std::pow(x, exponent); }
 /// -1, 0 or 1.
 LOCKSTEP_INLINE float sign_of(float x) { return x > 0 ? 1.0F : x < 0 ? -1.0F : 0.0F; }
-LOCKSTEP_INLINE float not_below(float x, float bound) { return x < bound ? bound : x; }
-LOCKSTEP_INLINE float not_above(float x, float bound) { return x > bound ? bound : x; }
+/// The larger, and the smaller, of x and the bound.
+LOCKSTEP_INLINE float clamp_min(float x, float bound) { return x < bound ? bound : x; }
+LOCKSTEP_INLINE float clamp_max(float x, float bound) { return x > bound ? bound : x; }
 
 at::Tensor multiply_add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c);
 at::Tensor multiply_add(const at::Tensor& a, double b, const at::Tensor& c);
 at::Tensor root(const at::Tensor& x);
 at::Tensor power(const at::Tensor& x, double exponent);
 at::Tensor sign_of(const at::Tensor& x);
-at::Tensor not_below(const at::Tensor& x, double bound);
-at::Tensor not_above(const at::Tensor& x, double bound);
+at::Tensor clamp_min(const at::Tensor& x, double bound);
+at::Tensor clamp_max(const at::Tensor& x, double bound);
 
 /// mean + share (x - mean), in the form that is exact at both ends. (Choosing one of two numbers
 /// instead of one of two sums: compilers make vectors of that.)
 template <typename V, typename N>
-LOCKSTEP_INLINE V moved(const V& mean, const V& x, N share) {
+LOCKSTEP_INLINE V lerp(const V& mean, const V& x, N share) {
   const bool begins_at_mean = share < N(0.5);
   return multiply_add(x - mean, begins_at_mean ? share : share - 1, begins_at_mean ? mean : x);
 }

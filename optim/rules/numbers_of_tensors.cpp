@@ -19,7 +19,7 @@ at::Tensor multiply_add(const at::Tensor& a, double b, const at::Tensor& c) {
 at::Tensor root(const at::Tensor& x) { return at::sqrt(x); }
 at::Tensor power(const at::Tensor& x, double exponent) { return at::pow(x, exponent); }
 at::Tensor sign_of(const at::Tensor& x) { return at::sign(x); }
-at::Tensor not_below(const at::Tensor& x, double bound) { return at::clamp_min(x, bound); }
-at::Tensor not_above(const at::Tensor& x, double bound) { return at::clamp_max(x, bound); }
+at::Tensor clamp_min(const at::Tensor& x, double bound) { return at::clamp_min(x, bound); }
+at::Tensor clamp_max(const at::Tensor& x, double bound) { return at::clamp_max(x, bound); }
 
 }  // namespace lockstep::optim::rules

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/flags.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/restore/restore.h"
 #include "daemon/exports/export.h"
@@ -64,6 +65,30 @@ class Exports : public ::testing::Test {
 
   TemporaryFolder folder_;
 };
+
+std::vector<double> rates_seen;
+
+/// A digits_net whose maker reads a flag.
+model::MakeModel read_flagged(ConfigReader* /*in*/) {
+  return [](const model::ModelInputs& data) {
+    rates_seen.push_back(flags::get<double>("learning_rate"));
+    return model::make_model(model::digits_net(), data);
+  };
+}
+
+TEST_F(Exports, ANetworkThatReadsFlagsGetsThoseOfItsRun) {
+  model::model_types().add({.name = "flagged", .read = read_flagged});
+  NetworkCase flagged = digits();
+  flagged.settings = {"model.type=flagged", "optimizer.learning_rate=0.5"};
+  TrainedNetwork trained(flagged);
+  const std::string prefix = save(&trained);
+  EXPECT_FALSE(flags::are_frozen());
+  (void)rebuild_network(read_saved_model(prefix));
+  EXPECT_FALSE(flags::are_frozen());
+  const flags::Frozen of_a_run(flags::Values{{"learning_rate", "0.25"}});
+  (void)rebuild_network(read_saved_model(prefix));  // as where a run publishes its model
+  EXPECT_THAT(rates_seen, testing::ElementsAre(0.5, 0.25));
+}
 
 TEST_F(Exports, TheNetworksOfTheseTestsAnswerToTheirInputs) {
   for (const NetworkCase& c : tests::network_cases()) {

@@ -61,6 +61,10 @@ TEST(FlagOptions, AFlagIsGivenOnceAndWithAValueOfItsKind) {
   EXPECT_THAT(fault("--adam_beta1 1e"),
               HasSubstr("64 [usage] --adam_beta1 takes a number, not '1e'"));
   EXPECT_THAT(fault("--debug=maybe"), HasSubstr("true or false, not 'maybe'"));
+  EXPECT_THAT(
+      fault("--nodebug=false"),
+      HasSubstr("64 [usage] --nodebug takes no value, not 'false': it means --debug=false"));
+  EXPECT_THAT(fault("--nosync_replicas --nosync_replicas"), HasSubstr("is given 2 times"));
 }
 
 TEST(FlagOptions, UnknownWordsAreNamedWithTheNearest) {

@@ -6,8 +6,10 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/flags.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/run_config.h"
+#include "daemon/evaluation/evaluator_job.h"
 #include "daemon/run/training_context.h"
 #include "dist/self_communicator.h"
 #include "estimator/open_plugin.h"
@@ -222,6 +224,16 @@ TEST(Flags, AreCutOffTheCommandLine) {
   EXPECT_EQ(flags[3].path + "=" + flags[3].value, "estimator.f=g h");
   EXPECT_THROW((void)parse_flags({"--"}), Error);
   EXPECT_EQ(overrides_of({}, "it's: #1.so", {})[0].value, "'it''s: #1.so'");
+}
+
+TEST_F(Plugins, ANetworkThatReadsFlagsIsEvaluated) {
+  EXPECT_THAT(fault(estimator("name: full, fails: flag")), HasSubstr("read before the run begins"));
+  const std::string run = file(estimator("name: full, samples: 12, fails: flag"));
+  const EvaluatorJob job({.config_file = run,
+                          .overrides = {parse_set("data.train={type: estimator}"),
+                                        parse_set("data.eval={type: estimator}")}});
+  EXPECT_TRUE(flags::are_frozen());
+  EXPECT_EQ(flags::get<int64_t>("samples"), 12);
 }
 
 }  // namespace plugin_test

@@ -73,7 +73,8 @@ TEST_F(Preset, TheTableHasThirtyNineFlagsEachAKeyOfTheRunFile) {
 TEST_F(Preset, GivesTheFrameworksDefaults) {
   const RunConfig config = load(kBase + "preset: estimator\n");
   for (const Flag& flag : flag_table()) {
-    if (flag.name == "image_size" || flag.name == "batch_size") continue;
+    if (flag.name == "image_size" || flag.name == "batch_size" || flag.name == "eval_freq")
+      continue;  // the run has no images, and a global batch
     const std::optional<std::string>& value = config.flag_texts.at(std::string(flag.name));
     EXPECT_EQ(flag.preset.empty() ? "" : value.value_or("none"), flag.preset) << flag.name;
   }
@@ -101,6 +102,7 @@ TEST_F(Preset, StandsBelowTheFile) {
   EXPECT_EQ(load(kRun + preset + "optimizer: {weight_decay: null}\n").optimizer.weight_decay, 0);
   EXPECT_FALSE(load(kRun + preset + "checkpoint: off\n").checkpoint.enabled);
   EXPECT_EQ(load(kRun + preset).eval.batch_size, 256);
+  EXPECT_EQ(load(kRun + preset).eval.eval_freq, std::nullopt);  // 5 batches of 1, or of 256?
   std::string per_rank = kRun + preset;
   per_rank.replace(per_rank.find("global_batch_size"), 17, "batch_size_per_rank");
   EXPECT_EQ(load(per_rank).eval.batch_size, 4);  // that of training
@@ -108,6 +110,43 @@ TEST_F(Preset, StandsBelowTheFile) {
   EXPECT_EQ(load(kRun + preset + "optimizer: {learning_rate: 0.5}\n", "--learning_rate 0.25")
                 .optimizer.learning_rate,
             0.25);
+}
+
+TEST_F(Preset, EvaluatesInBatchesOfOneWhereNoBatchIsGiven) {
+  std::string run = kRun + "preset: estimator\n";
+  run.replace(run.find(", global_batch_size: 4"), 22, "");
+  const RunConfig config = load(run);
+  EXPECT_EQ(config.data.batch_size_per_rank, 1);
+  EXPECT_EQ(config.eval.batch_size, 1);
+  EXPECT_EQ(config.eval.eval_freq, 5);
+  EXPECT_EQ(load(run + "eval: {batch_size: 7, eval_batches: 3}\n").eval.batch_size, 7);
+  EXPECT_EQ(load(run + "eval: {batch_size: 7, eval_batches: 3}\n").eval.eval_freq, 3);
+}
+
+TEST_F(Preset, AFlagTakesBackTheOtherOfAPairThatTheFileHas) {
+  const RunConfig batch = load(kRun, "--batch_size 3");
+  EXPECT_EQ(batch.data.batch_size_per_rank, 3);
+  EXPECT_EQ(batch.data.global_batch_size, std::nullopt);
+  const std::string saves = kRun + "checkpoint: {save_checkpoints_steps: 5}\n";
+  EXPECT_EQ(load(saves, "--save_checkpoints_secs 9").checkpoint.save_checkpoints_secs, 9);
+  EXPECT_EQ(load(saves, "--save_checkpoints_secs 9").checkpoint.save_checkpoints_steps,
+            std::nullopt);
+  EXPECT_EQ(load(kRun + "eval: {eval_batches: 5}\n", "--eval_freq 9").eval.eval_freq, 9);
+  const auto both = [&](const std::string& set) {
+    return fault_with_flags("--batch_size 3", file(kRun), {set});
+  };
+  EXPECT_EQ(both("data.global_batch_size=null"), "no fault");
+  EXPECT_THAT(both("data.global_batch_size=8"), HasSubstr("give exactly one of"));
+}
+
+TEST_F(Preset, FaultsNameWhereAValueComesFrom) {
+  const std::string preset = kRun + "preset: estimator\n";
+  EXPECT_THAT(fault(preset + "sync: {shard_optimizer: true}\n"),
+              HasSubstr("'sync.sync_replicas: false' (preset: estimator) cannot be with "
+                        "sync.shard_optimizer (line 6): "));
+  EXPECT_THAT(fault(kRun + "eval: {eval_batches: 2, eval_freq: 3}\n"),
+              HasSubstr("another name of 'eval.eval_freq' (line 5)"));
+  EXPECT_EQ(load(preset, "--eval_freq 3").eval.eval_freq_origin, "flag --eval_freq");
 }
 
 TEST_F(Preset, ImagesHaveItsSizeWhereTheFileNamesNone) {
@@ -157,6 +196,18 @@ TEST_F(Preset, ARecipeSaysHowLongAndWantsAFixedRate) {
               AllOf(HasSubstr("run.yaml:6:"), HasSubstr("optimizer.learning_rate_decay_type: it is "
                                                         "exponential, it must be fixed")));
   EXPECT_THAT(fault_of_check("optimizer: {learning_rate_decay_type: fixed}\n"), HasSubstr("ok"));
+}
+
+/// The sections of an estimator's own data are there only once the run is complete.
+TEST_F(Preset, AnImageSizeReachesTheDataOfAnEstimator) {
+  Diagnostics faults;
+  const RunConfig config =
+      load_run_config("",
+                      overrides_of({"estimator.name=full"}, LOCKSTEP_TEST_PLUGIN,
+                                   {"--model_dir", "m", "--image_size", "32"}),
+                      &faults);
+  EXPECT_TRUE(faults.empty());
+  EXPECT_EQ(config.flag_texts.at("image_size"), "32");
 }
 
 TEST_F(Preset, FlagsBehindTheDashesAreTheTablesOrTheEstimators) {

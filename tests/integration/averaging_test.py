@@ -181,7 +181,8 @@ class Averaging(InTensorFlow, LockstepTest):
                 (["eval.use_ema=true"], "'eval.use_ema: true' has nothing to evaluate: set optimizer.ema_decay"),
                 (["sync.sync_every=4"], "'sync.sync_every' has no effect"),
                 ([local, "sync.sync_every=0"], "'sync.sync_every' is 0, it must be"),
-                ([local, "sync.shard_optimizer=true"], "'sync.sync_replicas: false' cannot be with sync.shard_optimizer"),
+                ([local, "sync.shard_optimizer=true"], "'sync.sync_replicas: false' (--set sync.sync_replicas) cannot be with "
+                 "sync.shard_optimizer (--set sync.shard_optimizer)"),
                 ([local, "sync.comm_dtype=bf16"], "cannot be with sync.comm_dtype"),
                 ([local, "run.deterministic=elastic"], "cannot be with run.deterministic: elastic"),
                 ([local, "train.batch_norm=sync"], "cannot be with train.batch_norm: sync"),

@@ -39,7 +39,7 @@ class Elastic(LockstepTest):
         refused = self.train(2, sets=[*SETS, "sync.comm_dtype=bf16"], expect=78)
         self.assertIn("cannot be with sync.comm_dtype", refused.log)
         refused = self.train(2, sets=[*SETS, "run.device=cuda"], expect=78)
-        self.assertIn("cannot be with run.device: cuda: on GPUs sums over ranks are in NCCL's order", refused.log)
+        self.assertIn("cannot be with run.device: cuda (--set run.device): on GPUs sums over ranks are in NCCL's order", refused.log)
 
 
 if __name__ == "__main__":

@@ -151,6 +151,30 @@ class Published(LockstepTest):
         self.assertEqual(sorted(os.listdir(run.folder / "saved_models")), ["40", "50"])
         self.assertEqual((run.folder / "checkpoints/inference_graph").stat().st_mtime_ns, graph)
 
+    def test_a_run_that_goes_on_from_an_older_save_keeps_what_it_publishes(self):
+        sets = [*SAVES, "export={after_evaluation: true, keep: 2}"]
+        run = self.train(1, sets=[*sets, "train.max_steps=50"])
+        models = run.folder / "saved_models"
+        (models / "+7").mkdir()  # the name of no step
+        for newer in run.folder.glob("checkpoints/model.ckpt-[2-5]0.*"):
+            newer.unlink()
+        self.assertEqual(self.train(1, sets=[*sets, "train.max_steps=20"]).summary()["resumed_from_step"], 10)
+        self.assertEqual(sorted(os.listdir(models)), ["+7", "20", "50"])
+
+    def test_what_the_closing_prunes_is_published_at_the_end(self):
+        """The run ends early at step 30, whose save is published; then masks change (the closing sparsity), and so does the network."""
+        require_torch()
+        recipe = self.recipe("""version: 1.0.0
+modifiers:
+  - !GradualKSModifier {params: __ALL__, init_sparsity: 0.0, final_sparsity: 0.6, start_step: 29, end_step: 30, update_frequency_steps: 1}
+  - !EpochRangeModifier {start_epoch: 0, end_epoch: 10}
+""")
+        run = self.train(1, sets=[*SAVES, recipe, "optimizer.learning_rate=1e-30", "eval.patience=2",
+                                  "export.after_evaluation=true"])
+        self.assertEqual((run.summary()["exit_reason"], run.summary()["steps"]), ("stopped_early", 30))
+        self.assertGreater(run.summary()["sparsity"], 0.5)
+        self.check(run.folder / "saved_models/30", 30, run.summary())
+
     def test_the_end_alone(self):
         require_torch()
         run = self.train(2, sets=["train.max_steps=20", "export.at_end=true"])

@@ -3,8 +3,10 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 from harness import ENDLESS, LOCKSTEP, SOURCE, LockstepTest, wait_for
@@ -148,6 +150,40 @@ class Watch(EvalCommand):
         first.send_signal(signal.SIGTERM)
         self.assertIn("stopped on request", first.communicate(timeout=60)[0])
         self.assertEqual(first.returncode, 75)
+
+    def test_a_folder_that_is_removed_or_renamed_ends_it(self):
+        sets = [*DATA, "checkpoint.save_checkpoints_steps=20", "train.max_steps=40"]
+        for what, end in (("run", lambda folder: folder.rename(folder.with_name("other"))),
+                          ("run/checkpoints", shutil.rmtree), ("run/eval", shutil.rmtree)):
+            run = self.train(1, config=ENDLESS, sets=sets)
+            (run.folder / "summary.json").unlink()
+            watcher = self.watch(*sets)
+            wait_for(lambda: sorted(results_in(run.folder)) == [20, 40], "the evaluations")
+            end(self.folder / what)
+            text = watcher.communicate(timeout=60)[0]
+            self.assertEqual(watcher.returncode, 66, text)
+            self.assertIn(f"{self.folder / what} was removed or renamed while it was watched", text)
+            shutil.rmtree(run.folder, ignore_errors=True)
+
+    def test_records_of_any_kind_and_runs_that_are_restarted_are_waited_for(self):
+        sets = [*DATA, "checkpoint.save_checkpoints_steps=20", "train.max_steps=20"]
+        run = self.train(1, config=ENDLESS, sets=sets)
+        summary, result = run.folder / "summary.json", run.folder / "eval/step-20.json"
+        summary.unlink()
+        result.parent.mkdir()
+        result.write_text('{"index_sha256": 7}')
+        watcher = self.watch(*sets)
+        wait_for(lambda: json.loads(result.read_text())["index_sha256"] != 7, "the evaluation")
+        for text in ('[]', '{"exit_reason": 3}', '{"exit_reason": {}, "exit_code": "x"}', '{"exit_reason": "stopped"}', '{', '[' * 300000,
+                     '{"exit_reason": "finished", "x": "' + " " * (1 << 24) + '"}',
+                     '{"exit_reason": "failed", "exit_code": 69}', '{"exit_reason": "failed", "exit_code": 79}'):
+            summary.write_text(text)
+            time.sleep(0.5)  # two looks
+            self.assertIsNone(watcher.poll(), text[:100])
+        summary.write_text('{"exit_reason": "failed", "exit_code": 65}')
+        text = watcher.communicate(timeout=60)[0]
+        self.assertEqual(watcher.returncode, 0, text)
+        self.assertIn("the run has ended", text)
 
     def test_a_damaged_save_is_told_and_the_others_are_evaluated(self):
         sets = [*DATA, "checkpoint.save_checkpoints_steps=20", "train.max_steps=60"]

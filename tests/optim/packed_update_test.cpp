@@ -84,7 +84,7 @@ void for_each_adam_case(const Check& check) {
                      << num_elements << " elements, " << kept << " kept, decay " << weight_decay);
         check(AdamCase{num_elements, kept, 0.9, weight_decay});
       }
-  check(AdamCase{1000, 0.3, 0.4, 0.01});  // more than half of the way: the other form of moved()
+  check(AdamCase{1000, 0.3, 0.4, 0.01});  // more than half of the way: the other form of lerp()
 }
 
 void expect_atens_adam(const AdamCase& one, SimdPath path) {

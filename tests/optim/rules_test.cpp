@@ -172,6 +172,27 @@ TEST(Lamb, UpdatesPiecesAsWholeParametersOnAnyNumberOfThreads) {
   }
 }
 
+/// After one gradient r fades with the first moment, over some 700 steps, below what a float holds.
+TEST(Lamb, LeavesWeightsWhereGradientsHaveStopped) {
+  ParamTable params{{"a", at::tensor({3.0F, 4.0F}).set_requires_grad(true), true, true}};
+  FlatParams flat_params(params, {{0}}, at::kCPU);
+  const auto optimizer = make_optimizer(default_options("lamb"), flat_params.buffers(), params);
+  const StepRates rates{GroupRates{1e-3, 0}, GroupRates{1e-3, 0}};
+  flat_params.buffers()[0].grads_E.fill_(0.25F);
+  optimizer->step(rates);
+  const auto step_without_gradient = [&] {
+    flat_params.buffers()[0].grads_E.zero_();
+    optimizer->step(rates);
+  };
+  for (int i = 0; i < 2000; ++i) {
+    step_without_gradient();
+    ASSERT_TRUE(params[0].tensor.isfinite().all().item<bool>()) << "step " << i;
+  }
+  const at::Tensor rested = params[0].tensor.detach().clone();
+  for (int i = 0; i < 100; ++i) step_without_gradient();
+  EXPECT_TRUE(at::equal(params[0].tensor.detach(), rested));
+}
+
 TEST(Lion, StepsByTheRateInEachElement) {
   ParamTable params{{"a", at::zeros({3}).set_requires_grad(true), true, true}};
   FlatParams flat_params(params, {{0}}, at::kCPU);

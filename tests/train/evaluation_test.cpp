@@ -1,10 +1,16 @@
 #include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "dist/self_communicator.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/small_run.h"
 #include "train/evals_csv.h"
 #include "train/evaluation/eval_options.h"
@@ -13,6 +19,10 @@
 
 namespace lockstep::train {
 namespace evaluation_test {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::NanSensitiveDoubleEq;
 
 TEST(Patience, CountsEvaluationsSinceTheBest) {
   Patience patience("eval.accuracy", 2);
@@ -70,6 +80,30 @@ TEST(ModelHandler, EvaluatesTheAveragesAndBringsBackTheWeights) {
   const auto with = evaluate(handler, run.loss, run.dataset, {}, alone);
   const auto without = evaluate(ModelHandler(*run.model), run.loss, run.dataset, {}, alone);
   EXPECT_NE(with.loss, without.loss);
+}
+
+class ReadEvals : public ::testing::Test {
+ protected:
+  std::vector<double> read(const std::string& lines, const std::string& name) {
+    files::write_atomically(path_, "step,name,class,value\n" + lines);
+    return read_evals(path_, name);
+  }
+
+  tests::TemporaryFolder folder_;
+  const std::filesystem::path path_ = folder_.path() / "evals.csv";
+};
+
+TEST_F(ReadEvals, GivesTheNumbersOfAllSamplesByName) {
+  EXPECT_THAT(read_evals(path_, "loss"), IsEmpty());
+  const std::string lines = "10,loss,,0.5\n10,recall,3,0.25\n10,accuracy,,0.75\n20,loss,,nan\n";
+  EXPECT_THAT(read(lines, "loss"), ElementsAre(0.5, NanSensitiveDoubleEq(NAN)));
+  EXPECT_THAT(read(lines, "accuracy"), ElementsAre(0.75));
+  EXPECT_THAT(read(lines, "recall"), IsEmpty());  // of a class
+}
+
+TEST_F(ReadEvals, CountsAStepThatWasEvaluatedAgainOnceWithItsLastNumber) {
+  EXPECT_THAT(read("2,loss,,0.5\n10,loss,,0.25\n10,loss,,0.125\n", "loss"),
+              ElementsAre(0.5, 0.125));
 }
 
 }  // namespace evaluation_test

@@ -180,7 +180,11 @@ TEST(LocalSteps, ARankThatIsNotFiniteSkipsAloneAndInTheEndStopsAll) {
     spoil();
     try {
       for (int i = 0; i < 12; ++i) {
-        (void)run.step();
+        report = run.step();
+        if (report.step == 8) {  // at a mean: rank 0 has learnt, rank 1 skipped this update too
+          EXPECT_FALSE(report.skipped);
+          EXPECT_EQ(report.rank_skipped_update, comm.rank() == 1);
+        }
         spoil();  // a mean has spoilt the other rank too
       }
       ADD_FAILURE() << "it must stop";

@@ -44,6 +44,10 @@ class Door {
 
 /// The saves of a run of one rank, without a run: the test says what the steps bring.
 struct SavedRun {
+  SavedRun() = default;
+  /// One that goes on from the save of `step`, in a folder whose best save is `best`.
+  SavedRun(const checkpoint::BestSave& best, int64_t step)
+      : best_before(best), clock{.step = step} {}
   void evaluated(int64_t step, double accuracy) {
     clock.step = step;
     saves.evaluated({.loss = 0, .accuracy = accuracy, .num_samples = 1});
@@ -56,6 +60,7 @@ struct SavedRun {
 
   const tests::TemporaryFolder folder;
   const std::string prefix = (folder.path() / "model.ckpt").string();
+  const std::optional<checkpoint::BestSave> best_before;
   Door door;
   dist::SelfCommunicator alone;
   checkpoint::CheckpointOptions options;
@@ -98,6 +103,7 @@ struct SavedRun {
   }
   const checkpoint::CheckpointOptions& best_options() {
     options.keep_best = "eval.accuracy";
+    if (best_before) checkpoint::write_best(prefix, *best_before);
     return options;
   }
 };
@@ -140,6 +146,17 @@ TEST(RunSaves, ABestSaveThatFailsIsNotNamed) {
   run.evaluated(3, 0.7);
   run.saves.settle();
   EXPECT_EQ(checkpoint::read_best(run.prefix)->number, 3) << "the best of what is saved";
+}
+
+/// A run that goes on from an older save makes those behind it anew: so train/evals.csv has it,
+/// too.
+TEST(RunSaves, ABestSaveBehindTheRestoredStepIsNotToBeBeaten) {
+  for (const int64_t restored : {1, 2}) {
+    SavedRun run({.number = 2, .metric = "eval.accuracy", .value = 0.9}, restored);
+    run.evaluated(3, 0.7);
+    run.saves.settle();
+    EXPECT_EQ(checkpoint::read_best(run.prefix)->number, restored == 1 ? 3 : 2);
+  }
 }
 
 }  // namespace run_saves_test

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
 
 #include "base/error.h"
 #include "base/nearest_word.h"
@@ -65,15 +66,28 @@ std::vector<MakeEvalMetric> read_wanted(const std::vector<std::string>& wanted, 
   return metrics;
 }
 
+std::string origin_of(std::string_view key, const ConfigReader& in) {
+  for (const auto& pair : in.node())
+    if (pair.first.IsScalar() && pair.first.Scalar() == key)
+      return in.document().place_text(pair.first.Mark());
+  return "";
+}
+
 void read_eval_freq(EvalOptions* options, ConfigReader* in) {
   std::optional<int64_t> batches;
   const bool has_freq = in->read("eval_freq", &options->eval_freq, count_from(1),
                                  "how many batches of eval.batch_size one evaluation takes; "
                                  "default all. It is no interval");
-  if (!in->read("eval_batches", &batches, count_from(1), "another name of eval_freq")) return;
+  const bool has_batches =
+      in->read("eval_batches", &batches, count_from(1), "another name of eval_freq");
+  if (has_freq) options->eval_freq_origin = origin_of("eval_freq", *in);
+  if (!has_batches) return;
   if (has_freq)
-    in->fault("eval_batches", "'eval.eval_batches' is another name of 'eval.eval_freq': keep one");
+    in->fault("eval_batches",
+              fmt::format("'eval.eval_batches' is another name of 'eval.eval_freq' ({}): keep one",
+                          options->eval_freq_origin));
   options->eval_freq = batches;
+  options->eval_freq_origin = origin_of("eval_batches", *in);
 }
 
 }  // namespace
@@ -125,11 +139,14 @@ int64_t num_eval_samples(const EvalOptions& options, int64_t num_samples) {
   if (!options.eval_freq) return num_samples;
   const int64_t num_batches = (num_samples + options.batch_size - 1) / options.batch_size;
   if (*options.eval_freq > num_batches)
-    throw Error(ExitCode::kConfig, "eval",
-                fmt::format("'eval.eval_freq' asks for {} batches of {} samples (eval.batch_size), "
-                            "and data.eval has {} samples, which are {}: lower one of them, or "
-                            "leave eval_freq out to evaluate all",
-                            *options.eval_freq, options.batch_size, num_samples, num_batches));
+    throw Error(
+        ExitCode::kConfig, "eval",
+        fmt::format(
+            "'eval.eval_freq'{} asks for {} batches of {} samples "
+            "(eval.batch_size), and data.eval has {} samples, which are {}: lower "
+            "one of them, or set eval_freq to null to evaluate all",
+            options.eval_freq_origin.empty() ? "" : fmt::format(" ({})", options.eval_freq_origin),
+            *options.eval_freq, options.batch_size, num_samples, num_batches));
   return std::min(num_samples, *options.eval_freq * options.batch_size);
 }
 

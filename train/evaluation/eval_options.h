@@ -13,12 +13,13 @@ namespace lockstep::train {
 
 /// Section `eval` of the run file.
 struct EvalOptions {
-  int64_t every_epochs = 1;          ///< 0: only at the end, and at saves with on_save
-  bool on_save = false;              ///< each save is evaluated; what is evaluated is saved first
-  int64_t batch_size = 256;          ///< samples of one forward pass on a rank
-  std::optional<int64_t> eval_freq;  ///< batches of one evaluation; nothing: the whole data set
-  double eval_throttle_secs = 0;     ///< a save within so long after the last evaluation has none
-  int64_t patience = 0;              ///< evaluations without improvement that end the run; 0: never
+  int64_t every_epochs = 1;           ///< 0: only at the end, and at saves with on_save
+  bool on_save = false;               ///< each save is evaluated; what is evaluated is saved first
+  int64_t batch_size = 256;           ///< samples of one forward pass on a rank
+  std::optional<int64_t> eval_freq;   ///< batches of one evaluation; nothing: the whole data set
+  std::string eval_freq_origin = {};  ///< who gave it: "line 4", "flag --eval_freq"; for messages
+  double eval_throttle_secs = 0;      ///< a save within so long after the last evaluation has none
+  int64_t patience = 0;  ///< evaluations without improvement that end the run; 0: never
   bool strict_restore_on_switch = false;  ///< read the save before and after each evaluation
   std::optional<std::vector<MakeEvalMetric>> metrics;  ///< absent: perplexity of tokens
   std::optional<bool> use_ema;                         ///< absent: where there is an EMA

@@ -7,9 +7,9 @@
 
 namespace lockstep::train {
 
-/// How one model is used. Training is what it does by itself; evaluation is a plan that is asked
-/// for here, the one place that decides with which weights a model is evaluated. Inference is the
-/// network that daemon/exports/ builds of a save.
+/// Turns a model from training to evaluation and back. This is the one place that decides with
+/// which weights a model is evaluated. (For inference daemon/exports/ builds another one from a
+/// save.)
 class ModelHandler {
  public:
   /// Both must outlive the handler. `ema`: evaluate these averages of the model's weights; null, or

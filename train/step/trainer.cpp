@@ -59,7 +59,7 @@ StepReport Trainer::step(const Votes& votes) {
   report.totals = reduce_gradients(batch, loss_sum, votes);
   phases.allreduce = watch.lap();
 
-  judge(&report);
+  check_finite(&report);
   update(&report);
   ++parts_.clock.step;
   phases.optimizer = watch.lap();
@@ -211,10 +211,10 @@ void Trainer::apply_changes(const recal::Applied& due) {
   masks_are_handed_ = true;
 }
 
-void Trainer::judge(StepReport* report) {
+void Trainer::check_finite(StepReport* report) {
   const dist::GlobalStepStats& totals = report->totals;
   limits_.add_damaged(totals.num_skipped, parts_.clock);
-  report->skipped = !totals.finite();
+  report->skipped = report->rank_skipped_update = !totals.finite();
   const bool scale_fell =
       parts_.loss_scale != nullptr &&
       parts_.loss_scale->end_step(totals.num_nonfinite_ranks == 0, totals.gradients_finite);

@@ -101,7 +101,7 @@ class Trainer {
                                          const Votes& votes);
   /// Whether the update counts; throws where too many samples are damaged, or too many updates in a
   /// row did not count.
-  void judge(StepReport* report);
+  void check_finite(StepReport* report);
   void update(StepReport* report);
   /// After a local step: the mean, where it is due, and what was left to it.
   void join_local_steps(StepReport* report);

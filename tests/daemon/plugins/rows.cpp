@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
+#include "base/flags.h"
 #include "data/datasets/memory_dataset.h"
 #include "estimator/plugin.h"
 #include "model/layers.h"
@@ -64,6 +65,7 @@ class Full final : public Bare {
   }
   std::unique_ptr<lockstep::model::Model> model(const lockstep::model::ModelInputs& data) override {
     if (fails_ == "model") return nullptr;
+    if (fails_ == "flag") (void)lockstep::flags::get<int64_t>("samples");  // where none are fixed
     return std::make_unique<Line>(deep_ ? 2 * data.num_classes : data.num_classes, data);
   }
   std::unique_ptr<lockstep::data::Dataset> input(lockstep::data::DatasetUse,

@@ -1,0 +1,68 @@
+#include "daemon/evaluation/watched_run.h"
+
+#include <sys/stat.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/files.h"
+
+namespace lockstep::daemon {
+namespace {
+
+/// Null where there is no JSON to be read.
+nlohmann::json small_json(const std::filesystem::path& path) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 24;  // metrics of many classes are long
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  try {
+    nlohmann::json json = nlohmann::json::parse(files::read(path, kMaxBytes), nullptr, false);
+    return json.is_object() ? json : nlohmann::json();
+  } catch (const Error&) {  // too large, or gone meanwhile: a run that begins removes its summary
+    return {};
+  }
+}
+
+std::string text_at(const nlohmann::json& json, const std::string& key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+bool is_restarted(const nlohmann::json& summary) {
+  const auto code = summary.find("exit_code");
+  return code != summary.end() && (*code == static_cast<int>(ExitCode::kUnavailable) ||
+                                   *code == static_cast<int>(ExitCode::kWatchdog));
+}
+
+}  // namespace
+
+std::string text_in_json(const std::filesystem::path& path, const std::string& key) {
+  return text_at(small_json(path), key);
+}
+
+bool has_ended(const std::filesystem::path& summary) {
+  const nlohmann::json json = small_json(summary);
+  const std::string reason = text_at(json, "exit_reason");
+  if (reason.empty() || reason == "stopped" || reason == "ended") return false;
+  return reason != "failed" || !is_restarted(json);
+}
+
+WatchedFolders::WatchedFolders(std::vector<std::filesystem::path> folders)
+    : folders_(std::move(folders)) {}
+
+void WatchedFolders::require_same() {
+  for (const std::filesystem::path& folder : folders_) {
+    struct stat facts {};
+    const bool is_there = ::stat(folder.c_str(), &facts) == 0;
+    const Identity identity{facts.st_dev, facts.st_ino};
+    if (!is_there && !seen_.contains(folder)) continue;  // the run has not begun
+    if (is_there && seen_.try_emplace(folder, identity).first->second == identity) continue;
+    throw Error(ExitCode::kInputMissing, "eval",
+                fmt::format("{} was removed or renamed while it was watched: start the watcher "
+                            "again for the run that is to be evaluated",
+                            folder.string()));
+  }
+}
+
+}  // namespace lockstep::daemon
