@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/weights/pickle.h"
 #include "checkpoint/weights/single_files.h"
 #include "checkpoint/weights/torch_pickle.h"
 #include "checkpoint/weights/zip_members.h"
@@ -15,7 +16,6 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int64_t kMaxPickleBytes = int64_t{64} << 20;
 constexpr std::string_view kPickleName = "data.pkl";
 
 class TorchFile final : public WeightsFile {
