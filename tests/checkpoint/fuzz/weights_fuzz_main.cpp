@@ -45,12 +45,16 @@ std::string pickle_seed() {
                                     .storage_elements = 2,
                                     .offset = 1,
                                     .shape = {1},
-                                    .strides = {1}};
+                                    .strides = {1},
+                                    .bits = "}" + tests::p_text("neg") + "\x89s"};
   return tests::pickle_of(
       tests::p_dict({{"a.weight", floats.bytes()},
                      {"inner", "}q\x05(" + tests::p_text("n") + counts.bytes() +
                                    tests::p_text("k") + tests::p_ints({1, 2}) + "u"},
                      {"again", "h\x05"},
+                     {"size", tests::p_global("torch", "Size") + ")R"},
+                     {"set", "\x8f(K\x01\x90"},
+                     {"more", tests::p_global("collections", "defaultdict") + ")R"},
                      {"list", "](K\x01M\x02\x03N\x88G12345678\x8c\x01xe"}}));
 }
 
