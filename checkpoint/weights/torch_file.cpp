@@ -30,10 +30,7 @@ class TorchFile final : public WeightsFile {
     } catch (const Error&) {
       throw;
     } catch (const std::runtime_error& fault) {
-      refuse(fmt::format(
-          "{}. A pickle may call any code, so nothing but dicts and tensors is read: save the "
-          "weights alone, torch.save(model.state_dict(), ...)",
-          fault.what()));
+      refuse(fault.what());
     }
     if (tensors_.empty()) refuse("it holds no dict of tensors");
     for (const auto& [name, tensor] : tensors_) require_storage(name, tensor);

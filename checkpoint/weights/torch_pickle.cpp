@@ -71,10 +71,20 @@ bool may_stand_in_state_dict(std::string_view module, std::string_view name) {
   throw std::runtime_error(fmt::format("tensor '{}': {}", name, why));
 }
 
+Pickle read_state_dict(std::string_view bytes) {
+  try {
+    return read_pickle(bytes, may_stand_in_state_dict);
+  } catch (const std::runtime_error& fault) {
+    throw std::runtime_error(fmt::format(
+        "{}. A pickle may call any code, so nothing but dicts, tensors and plain values is read: "
+        "save the weights alone, torch.save(model.state_dict(), ...)",
+        fault.what()));
+  }
+}
+
 class StateDict {
  public:
-  explicit StateDict(std::string_view bytes)
-      : pickle_(read_pickle(bytes, may_stand_in_state_dict)) {}
+  explicit StateDict(std::string_view bytes) : pickle_(read_state_dict(bytes)) {}
 
   std::map<std::string, TensorInStorage> tensors() {
     add_below(pickle_.root, "", 0);

@@ -127,7 +127,7 @@ TEST_F(TorchFiles, ValuesThatAreNotThoseStoredAreRefused) {
     tensor.bits = "}" + p_text(bit) + "\x88s";
     EXPECT_THAT(refusal_of_value(p_dict({{"a", tensor.bytes()}})),
                 AllOf(HasSubstr("tensor 'a': its " + bit + " bit is set"),
-                      HasSubstr("tensor.resolve_" + bit + "()")));
+                      HasSubstr("tensor.resolve_" + bit + "()"), Not(HasSubstr("may call"))));
     tensor.bits = "}" + p_text(bit) + "\x89s";
     EXPECT_EQ(refusal_of_value(p_dict({{"a", tensor.bytes()}})), "");
   }
