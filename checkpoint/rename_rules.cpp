@@ -39,6 +39,14 @@ std::optional<Pairs> pairs_of(const YAML::Node& node) {
   return pairs;
 }
 
+constexpr std::string_view kModelPart = "model";
+
+/// What `model` in front of a name, which does not count elsewhere, is for a rule about it alone.
+std::optional<std::string> behind_model(const std::string& name) {
+  const bool is_part = name.starts_with("model/") || name.starts_with("model.");
+  return is_part ? std::optional("/" + plain_name(name)) : std::nullopt;
+}
+
 /// Without the slash that a removed part leaves.
 std::string cleaned(const std::string& name) {
   const size_t begin = name.find_first_not_of("/.");
@@ -51,7 +59,7 @@ RenameRules::Rule RenameRules::make_rule(const std::string& from, const std::str
                                          std::string* fault) {
   Rule rule{from, to, nullptr};
   if (!from.starts_with(kRegexStart)) {
-    rule.from = plain_name(from);
+    rule.from = plain_name(from.substr(0, from.find_last_not_of("./") + 1));
     if (rule.from.empty()) *fault = "has an empty name as 'from'";
     return rule;
   }
@@ -87,8 +95,10 @@ RenameRules RenameRules::read(ConfigReader* in, std::string_view key, std::strin
 std::optional<std::string> RenameRules::renamed_by(const Rule& rule, const std::string& name) {
   if (!rule.pattern) {
     const std::string plain = plain_name(name);
-    const bool holds = plain == rule.from || plain.starts_with(rule.from + "/");
-    return holds ? std::optional(rule.to + plain.substr(rule.from.size())) : std::nullopt;
+    if (plain == rule.from || plain.starts_with(rule.from + "/"))
+      return rule.to + plain.substr(rule.from.size());
+    const auto behind = rule.from == kModelPart ? behind_model(name) : std::nullopt;
+    return behind ? std::optional(rule.to + *behind) : std::nullopt;
   }
   re2::StringPiece groups[kMostGroups];
   if (!rule.pattern->Match(name, 0, name.size(), re2::RE2::ANCHOR_START, groups, kMostGroups))

@@ -19,7 +19,8 @@ namespace lockstep::checkpoint {
 /// Each rule has `from` and `to`. `from` is a name or the part that names stand below, with dots or
 /// slashes; or `re:PATTERN` (RE2), which matches from the start of the name as it stands in the
 /// file. What `from` matched is replaced by `to`, in which \1 is what the pattern's first group
-/// matched. Of several rules that match a name the first one counts.
+/// matched. Of several rules that match a name the first one counts. `model` in front of names does
+/// not count (plain_name()), but a rule whose `from` is `model` alone means it.
 class RenameRules {
  public:
   struct Renamed {

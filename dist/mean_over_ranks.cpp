@@ -1,7 +1,8 @@
 #include "dist/mean_over_ranks.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
+
+#include "dist/joined_tensors.h"
 
 namespace lockstep::dist {
 namespace {
@@ -37,11 +38,10 @@ void mean_over_ranks(Communicator& comm, const Tensors& tensors, int64_t message
       take_mean(comm, flat[begin]);
       continue;
     }
-    const at::Tensor joined_K = at::cat(at::ArrayRef<at::Tensor>(&flat[begin], end - begin));
+    const at::TensorList together(&flat[begin], end - begin);
+    const at::Tensor joined_K = joined(together, flat[begin].options());
     take_mean(comm, joined_K);
-    int64_t offset = 0;
-    for (size_t i = begin; i < end; offset += flat[i++].numel())
-      flat[i].copy_(joined_K.narrow(0, offset, flat[i].numel()));
+    take_apart(joined_K, together);
   }
 }
 

@@ -28,7 +28,7 @@ metrics::StepSample sample_of(const StepReport& report) {
           .gather_s = report.gathered.gather_s,
           .allreduce_exposed_s = report.totals.wait_s,
           .nonfinite = report.rank_skipped_update,
-          .loss = report.loss,
+          .loss = report.has_loss ? std::optional(report.loss) : std::nullopt,
           .gradient_norm = report.gradient_norm,
           .loss_scale = report.scales_losses ? std::optional(static_cast<double>(report.loss_scale))
                                              : std::nullopt};
@@ -83,9 +83,9 @@ void Recorder::state(metrics::RunState state) {
 }
 
 void Recorder::step(const StepReport& report) {
+  if (report.has_loss) last_loss_ = report.loss;
   metrics_.record_step(sample_of(report));
   health_.note_step();
-  last_loss_ = report.loss;
   global_samples_ += report.global_samples;
   if (++num_steps_ > kWarmUpSteps) {
     counted_samples_ += report.global_samples;
@@ -155,10 +155,10 @@ void Recorder::write_recipe(int64_t num_updates, int64_t step) {
 void Recorder::write_curves(const StepReport& report) {
   const optim::GroupRates& weights = report.rates[kWeightGroup];
   if (report.step % options_.summary.log_every == 0)
-    steps_csv_->append(
-        {report.step, report.epoch, report.loss, weights.learning_rate, report.sparsity});
+    steps_csv_->append({report.step, report.epoch, report.loss, weights.learning_rate,
+                        report.sparsity, report.has_loss});
   if (events_ && report.step % options_.summary.save_summary_steps == 0) {
-    const std::array<metrics::Scalar, 4> scalars{{{"loss/train", report.loss},
+    const std::array<metrics::Scalar, 4> scalars{{{"loss/train", shown_loss()},
                                                   {"lr", weights.learning_rate},
                                                   {"weight_decay", weights.weight_decay},
                                                   {"sparsity", report.sparsity}}};
@@ -171,7 +171,7 @@ void Recorder::write_curves(const StepReport& report) {
     const std::string line = progress_.line({.step = report.step,
                                              .num_steps = options_.total_steps,
                                              .epoch = report.epoch,
-                                             .loss = report.loss,
+                                             .loss = shown_loss(),
                                              .learning_rate = weights.learning_rate,
                                              .sparsity = report.sparsity,
                                              .global_samples = global_samples_});

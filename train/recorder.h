@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -66,6 +67,8 @@ class Recorder {
   }
 
  private:
+  /// The last step's loss, of those that had one.
+  double shown_loss() const { return last_loss_.value_or(std::nan("")); }
   void write_curves(const StepReport& report);
   void write_evaluation(int64_t step, const EvalResult& result,
                         const std::vector<metrics::ValidationValue>& numbers);

@@ -16,10 +16,11 @@ namespace {
 
 constexpr std::string_view kHeader = "step,epoch,loss,learning_rate,sparsity";
 
-/// NaN and infinity as append() writes them, too.
+/// NaN and infinity as append() writes them, too; NaN for an empty field.
 std::optional<double> parse_loss(std::string_view text) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (text == "nan" || text == "-nan") return std::numeric_limits<double>::quiet_NaN();
+  if (text.empty() || text == "nan" || text == "-nan")
+    return std::numeric_limits<double>::quiet_NaN();
   if (text == "inf") return kInfinity;
   if (text == "-inf") return -kInfinity;
   return parse_number(text);
@@ -37,7 +38,7 @@ std::optional<StepLine> parse_line(std::string_view text) {
   const std::optional<double> epoch = parse_number(fields[1]), loss = parse_loss(fields[2]),
                               rate = parse_number(fields[3]), sparsity = parse_number(fields[4]);
   if (!step || !epoch || !loss || !rate || !sparsity) return std::nullopt;
-  return StepLine{*step, *epoch, *loss, *rate, *sparsity};
+  return StepLine{*step, *epoch, *loss, *rate, *sparsity, !fields[2].empty()};
 }
 
 [[noreturn]] void fail_at(const std::filesystem::path& path, int64_t line,
@@ -51,8 +52,9 @@ StepsCsv::StepsCsv(const std::filesystem::path& path, int64_t restored_step)
     : record_(path, kHeader, restored_step) {}
 
 void StepsCsv::append(const StepLine& line) {
-  record_.append(fmt::format("{},{},{},{},{}\n", line.step, line.epoch, line.loss,
-                             line.learning_rate, line.sparsity));
+  const std::string loss = line.has_loss ? fmt::format("{}", line.loss) : "";
+  record_.append(fmt::format("{},{},{},{},{}\n", line.step, line.epoch, loss, line.learning_rate,
+                             line.sparsity));
 }
 
 std::vector<StepLine> read_steps(const std::filesystem::path& path) {

@@ -15,6 +15,7 @@ struct StepLine {
   double loss = 0;
   double learning_rate = 0;
   double sparsity = 0;
+  bool has_loss = true;  ///< false: the field is empty, and loss NaN
 };
 
 /// The record of a run's steps as CSV (step,epoch,loss,learning_rate,sparsity); restored steps and
@@ -32,8 +33,9 @@ class StepsCsv {
 };
 
 /// The lines of a steps.csv, steps rising. A last line without its line break is left out: it is
-/// still being written, or a crash cut it. A loss may be NaN or infinite. Throws Error:
-/// kInputMissing or kIo as files::read does, kBadData with file:line for a line that is none.
+/// still being written, or a crash cut it. A loss may be NaN or infinite, or its field empty.
+/// Throws Error: kInputMissing or kIo as files::read does, kBadData with file:line for a line that
+/// is none.
 std::vector<StepLine> read_steps(const std::filesystem::path& path);
 
 }  // namespace lockstep::train

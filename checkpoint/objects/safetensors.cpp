@@ -8,46 +8,24 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/tensors/safetensors_header.h"
+#include "checkpoint/bundle/number_types.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "values are written as they lie");
 
-constexpr std::string_view kMetadata = "__metadata__";
-
 std::string_view dtype_name(at::ScalarType type) {
-  switch (type) {
-    case at::kBool:
-      return "BOOL";
-    case at::kByte:
-      return "U8";
-    case at::kChar:
-      return "I8";
-    case at::kShort:
-      return "I16";
-    case at::kInt:
-      return "I32";
-    case at::kLong:
-      return "I64";
-    case at::kHalf:
-      return "F16";
-    case at::kBFloat16:
-      return "BF16";
-    case at::kFloat:
-      return "F32";
-    case at::kDouble:
-      return "F64";
-    default:
-      check(false, "safetensors has no such type");
-      return "";
-  }
+  const std::optional<NumberType> number = number_type_of(type);
+  check(number.has_value(), "safetensors has no such type");
+  return safetensors_type_name(*number);
 }
 
 std::string header_of(const std::vector<SafetensorsItem>& items,
                       const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header;
-  header[std::string(kMetadata)] = metadata;
+  header[std::string(kSafetensorsMetadata)] = metadata;
   int64_t offset = 0;
   for (const SafetensorsItem& item : items) {
     check(!header.contains(item.name), "a tensor's name stands once in a file");

@@ -1,6 +1,5 @@
 #include "checkpoint/weights/load_weights.h"
 
-#include <algorithm>
 #include <set>
 
 #include <ATen/core/Tensor.h>
@@ -80,9 +79,13 @@ class Loading {
     if (!is_wanted(variable.key)) return report_.left_out.push_back(variable.key);
     const auto name = names_.name_of(variable.key);
     if (!name && is_counter(variable.key)) return report_.kept.push_back(variable.key);
-    if (!name)
-      return faults_.push_back(fmt::format("nothing there is '{}' (nearest: {})", variable.key,
-                                           names_.nearest_to(variable.key)));
+    if (!name) {
+      add_fault([&] {
+        return fmt::format("nothing there is '{}' (nearest: {})", variable.key,
+                           names_.nearest_to(variable.key));
+      });
+      return;
+    }
     const bool is_turned =
         options_.warm_start_kernels == "tensorflow" && variable.key.ends_with(".weight");
     const at::Tensor live = is_turned ? as_tensorflow_kernel(variable.tensor) : variable.tensor;
@@ -101,19 +104,25 @@ class Loading {
     const bool lies_otherwise =
         !is_turned && !is_same_shape &&
         (saved.shape == turned.sizes() || is_same_kernel(saved.shape, turned.sizes()));
-    faults_.push_back(fmt::format(
-        "'{}' is {} there, '{}' is {} here (nearest there: {}){}", name, saved.text(), variable.key,
-        here.text(), names_.nearest_to(variable.key),
-        lies_otherwise ? "; it fits with checkpoint.warm_start_kernels: tensorflow" : ""));
+    add_fault([&] {
+      return fmt::format(
+          "'{}' is {} there, '{}' is {} here (nearest there: {}){}", name, saved.text(),
+          variable.key, here.text(), names_.nearest_to(variable.key),
+          lies_otherwise ? "; it fits with checkpoint.warm_start_kernels: tensorflow" : "");
+    });
+  }
+
+  /// The text is made for those that are shown alone: it searches all names.
+  template <typename MakeText>
+  void add_fault(const MakeText& make_text) {
+    if (++num_faults_ <= kMostFaults) faults_.push_back(make_text());
   }
 
   void require_complete() const {
     if (faults_.empty()) return;
-    std::vector<std::string> lines(
-        faults_.begin(),
-        faults_.begin() + static_cast<std::ptrdiff_t>(std::min(kMostFaults, faults_.size())));
-    if (faults_.size() > kMostFaults)
-      lines.push_back(fmt::format("and {} more", faults_.size() - kMostFaults));
+    std::vector<std::string> lines = faults_;
+    if (num_faults_ > kMostFaults)
+      lines.push_back(fmt::format("and {} more", num_faults_ - kMostFaults));
     throw Error(ExitCode::kConfig, "warm start",
                 fmt::format("{} does not fit the model:\n  {}\nname what has another name there in "
                             "checkpoint.warm_start_rename, and what is meant to keep its initial "
@@ -134,7 +143,8 @@ class Loading {
   const WarmStartOptions& options_;
   const WeightNames names_;
   std::vector<std::pair<std::string, at::Tensor>> found_;  // name there, live as it lies there
-  std::vector<std::string> faults_;
+  std::vector<std::string> faults_;                        // the first kMostFaults
+  size_t num_faults_ = 0;
   LoadReport report_;
 };
 

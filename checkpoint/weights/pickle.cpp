@@ -13,7 +13,6 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr size_t kMaxPickledBytes = size_t{64} << 20;
 constexpr uint64_t kNewestProtocol = 5;
 
 [[noreturn]] void refuse_pickle(const std::string& why) { throw std::runtime_error(why); }
@@ -103,6 +102,7 @@ class PickleReader {
       case ')':
         return stack_.push_items(Kind::kTuple, {}), true;
       case ']':
+      case 0x8f:  // a set
         return stack_.push_items(Kind::kList, {}), true;
       case '}':
         return stack_.push_items(Kind::kDict, {}), true;
@@ -115,7 +115,10 @@ class PickleReader {
       case 'a':
         return stack_.extend(Kind::kList, stack_.pop_last(1)), true;
       case 'e':
+      case 0x90:
         return stack_.extend(Kind::kList, stack_.pop_to_mark()), true;
+      case 0x91:  // a frozenset
+        return stack_.push_items(Kind::kList, stack_.pop_to_mark()), true;
       case 's':
         return stack_.extend(Kind::kDict, stack_.pop_last(2)), true;
       case 'u':
@@ -165,9 +168,10 @@ class PickleReader {
     const PickleValue& arguments = stack_.value_at(function_and_arguments[1]);
     if (function.kind != Kind::kGlobal || arguments.kind != Kind::kTuple)
       refuse_pickle("what is called is no function, or has no arguments");
-    if (function.text != "collections" || function.name != "OrderedDict")
-      return stack_.push_items(Kind::kCall, std::move(function_and_arguments));
-    if (!arguments.items.empty())
+    const bool is_dict = function.text == "collections" &&
+                         (function.name == "OrderedDict" || function.name == "defaultdict");
+    if (!is_dict) return stack_.push_items(Kind::kCall, std::move(function_and_arguments));
+    if (arguments.items.size() > (function.name == "defaultdict" ? 1 : 0))  // its factory
       refuse_pickle("an OrderedDict is made of items, not filled with them");
     stack_.push_items(Kind::kDict, {});
   }
@@ -200,8 +204,8 @@ class PickleReader {
 }  // namespace
 
 Pickle read_pickle(std::string_view bytes, AllowGlobal allow) {
-  if (bytes.size() > kMaxPickledBytes)
-    refuse_pickle(fmt::format("it has more than {} bytes", kMaxPickledBytes));
+  if (bytes.size() > static_cast<size_t>(kMaxPickleBytes))
+    refuse_pickle(fmt::format("it has more than {} bytes", kMaxPickleBytes));
   PickleReader reader(bytes, allow);
   try {
     return reader.read();

@@ -36,10 +36,14 @@ struct Pickle {
 /// Whether a class or function may stand in a pickle.
 using AllowGlobal = bool (*)(std::string_view module, std::string_view name);
 
-/// Reads the opcodes of protocol 2 to 5 that dicts, lists, texts, numbers and calls of functions
-/// need. A global that `allow` refuses ends the reading before anything else is looked at. The
-/// state that BUILD sets is left out. Time and memory are bounded: 64 MiB of bytes, two million
-/// values. Throws std::runtime_error with the reason and the offset.
+/// The longest that is read; a hundred thousand tensors fit.
+inline constexpr int64_t kMaxPickleBytes = int64_t{16} << 20;
+
+/// Reads the opcodes of protocol 2 to 5 that dicts, lists, sets, texts, numbers and calls of
+/// functions need. A global that `allow` refuses ends the reading before anything else is looked
+/// at. An OrderedDict or defaultdict is a dict, a set a list. The state that BUILD sets is left
+/// out. Time and memory are bounded: kMaxPickleBytes, two million values, a million of them kept or
+/// waiting at a time, ten thousand marks. Throws std::runtime_error with the reason and the offset.
 ///
 /// Source: Python's Lib/pickletools.py.
 Pickle read_pickle(std::string_view bytes, AllowGlobal allow);

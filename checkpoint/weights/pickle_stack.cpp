@@ -7,7 +7,8 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr size_t kMaxValues = 2'000'000;
+constexpr size_t kMaxValues = 2'000'000, kMaxWaiting = 1'000'000, kMaxKept = 1'000'000;
+constexpr size_t kMaxMarks = 10'000;
 
 [[noreturn]] void refuse_values(const std::string& why) { throw std::runtime_error(why); }
 
@@ -16,12 +17,24 @@ constexpr size_t kMaxValues = 2'000'000;
 void PickleStack::push(PickleValue value) {
   if (pickle_.values.size() >= kMaxValues)
     refuse_values(fmt::format("it holds more than {} values", kMaxValues));
-  stack_.push_back(static_cast<uint32_t>(pickle_.values.size()));
+  push_place(static_cast<uint32_t>(pickle_.values.size()));
   pickle_.values.push_back(std::move(value));
+}
+
+void PickleStack::push_place(uint32_t place) {
+  if (stack_.size() >= kMaxWaiting)
+    refuse_values(fmt::format("more than {} values wait for their collection", kMaxWaiting));
+  stack_.push_back(place);
 }
 
 void PickleStack::push_items(Kind kind, std::vector<uint32_t> items) {
   push({.kind = kind, .items = std::move(items)});
+}
+
+void PickleStack::mark() {
+  if (marks_.size() >= kMaxMarks)
+    refuse_values(fmt::format("its collections are nested deeper than {}", kMaxMarks));
+  marks_.push_back(stack_.size());
 }
 
 uint32_t PickleStack::pop() {
@@ -59,12 +72,14 @@ void PickleStack::keep(uint64_t key) {
   const uint32_t top = pop();
   stack_.push_back(top);
   memo_[key] = top;
+  if (memo_.size() > kMaxKept)
+    refuse_values(fmt::format("it keeps more than {} values for later", kMaxKept));
 }
 
 void PickleStack::recall(uint64_t key) {
   const auto found = memo_.find(key);
   if (found == memo_.end()) refuse_values("a value is named that was not kept");
-  stack_.push_back(found->second);
+  push_place(found->second);
 }
 
 Pickle PickleStack::take() {

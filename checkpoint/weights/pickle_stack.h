@@ -19,7 +19,7 @@ class PickleStack {
   void push_items(Kind kind, std::vector<uint32_t> items);
   uint32_t pop();
   std::vector<uint32_t> pop_last(size_t count);
-  void mark() { marks_.push_back(stack_.size()); }
+  void mark();
   /// What was pushed since the last mark, which goes too.
   std::vector<uint32_t> pop_to_mark();
   /// Adds to the list or dict on top.
@@ -35,6 +35,8 @@ class PickleStack {
   Pickle take();
 
  private:
+  void push_place(uint32_t place);
+
   Pickle pickle_;
   std::vector<uint32_t> stack_;
   std::vector<size_t> marks_;

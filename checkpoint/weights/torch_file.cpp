@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "checkpoint/bundle/tensor_type.h"
+#include "checkpoint/weights/pickle.h"
 #include "checkpoint/weights/single_files.h"
 #include "checkpoint/weights/torch_pickle.h"
 #include "checkpoint/weights/zip_members.h"
@@ -15,7 +16,6 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int64_t kMaxPickleBytes = int64_t{64} << 20;
 constexpr std::string_view kPickleName = "data.pkl";
 
 class TorchFile final : public WeightsFile {
@@ -30,10 +30,7 @@ class TorchFile final : public WeightsFile {
     } catch (const Error&) {
       throw;
     } catch (const std::runtime_error& fault) {
-      refuse(fmt::format(
-          "{}. A pickle may call any code, so nothing but dicts and tensors is read: save the "
-          "weights alone, torch.save(model.state_dict(), ...)",
-          fault.what()));
+      refuse(fault.what());
     }
     if (tensors_.empty()) refuse("it holds no dict of tensors");
     for (const auto& [name, tensor] : tensors_) require_storage(name, tensor);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -16,10 +17,11 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr int kMaxDictDepth = 8;  // of dicts in dicts
-constexpr int64_t kMaxVisits = 1'000'000;
-constexpr size_t kMaxKeyBytes = 1000, kMaxTensorDims = 32;
+constexpr int64_t kMaxVisits = 200'000;
+constexpr size_t kMaxNameBytes = 1000, kMaxTensorDims = 32;
+constexpr size_t kMaxBytesOfNames = size_t{16} << 20;
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 10> kStorages = {
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 12> kStorages = {
     {{"FloatStorage", at::kFloat},
      {"HalfStorage", at::kHalf},
      {"BFloat16Storage", at::kBFloat16},
@@ -29,7 +31,27 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 10> kStorages 
      {"ShortStorage", at::kShort},
      {"CharStorage", at::kChar},
      {"ByteStorage", at::kByte},
-     {"BoolStorage", at::kBool}}};
+     {"BoolStorage", at::kBool},
+     {"ComplexFloatStorage", at::kComplexFloat},
+     {"ComplexDoubleStorage", at::kComplexDouble}}};
+
+/// What often stands beside tensors, as a plain value: made without running code of a file's own.
+constexpr std::array<std::string_view, 25> kPlainOfTorch = {
+    "Size",      "device",     "dtype",         "float",      "float16", "float32", "float64",
+    "double",    "half",       "bfloat16",      "uint8",      "uint16",  "uint32",  "uint64",
+    "int8",      "int16",      "int32",         "int64",      "int",     "long",    "bool",
+    "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"};
+constexpr std::array<std::string_view, 9> kPlainOfPython = {
+    "set", "frozenset", "list", "dict", "int", "float", "bool", "complex", "bytearray"};
+constexpr std::array<std::string_view, 3> kPlainCollections = {"OrderedDict", "defaultdict",
+                                                               "Counter"};
+constexpr std::array<std::string_view, 2> kRebuilders = {"_rebuild_tensor_v2",
+                                                         "_rebuild_parameter"};
+constexpr std::string_view kTensorMaker = "torch._utils";
+
+bool has(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 std::optional<at::ScalarType> type_of_storage(std::string_view name) {
   for (const auto& [known, type] : kStorages)
@@ -38,19 +60,31 @@ std::optional<at::ScalarType> type_of_storage(std::string_view name) {
 }
 
 bool may_stand_in_state_dict(std::string_view module, std::string_view name) {
-  if (module == "collections") return name == "OrderedDict";
-  if (module == "torch._utils") return name == "_rebuild_tensor_v2" || name == "_rebuild_parameter";
-  return module == "torch" && type_of_storage(name).has_value();
+  if (module == kTensorMaker) return has(kRebuilders, name);
+  if (module == "torch") return type_of_storage(name).has_value() || has(kPlainOfTorch, name);
+  if (module == "collections") return has(kPlainCollections, name);
+  if (module == "builtins" || module == "__builtin__") return has(kPlainOfPython, name);
+  return module == "_codecs" && name == "encode";  // how protocol 2 writes bytes
 }
 
 [[noreturn]] void refuse_tensor(const std::string& name, std::string_view why) {
   throw std::runtime_error(fmt::format("tensor '{}': {}", name, why));
 }
 
+Pickle read_state_dict(std::string_view bytes) {
+  try {
+    return read_pickle(bytes, may_stand_in_state_dict);
+  } catch (const std::runtime_error& fault) {
+    throw std::runtime_error(fmt::format(
+        "{}. A pickle may call any code, so nothing but dicts, tensors and plain values is read: "
+        "save the weights alone, torch.save(model.state_dict(), ...)",
+        fault.what()));
+  }
+}
+
 class StateDict {
  public:
-  explicit StateDict(std::string_view bytes)
-      : pickle_(read_pickle(bytes, may_stand_in_state_dict)) {}
+  explicit StateDict(std::string_view bytes) : pickle_(read_state_dict(bytes)) {}
 
   std::map<std::string, TensorInStorage> tensors() {
     add_below(pickle_.root, "", 0);
@@ -60,11 +94,16 @@ class StateDict {
  private:
   const PickleValue& at(uint32_t place) const { return pickle_.values[place]; }
 
-  void add_below(uint32_t place, const std::string& name, int depth) {
+  void count_visit() {
     if (++num_visits_ > kMaxVisits)
-      throw std::runtime_error("its dicts hold one another too often");
+      throw std::runtime_error(
+          fmt::format("its dicts hold more than {} values, or one another too often", kMaxVisits));
+  }
+
+  void add_below(uint32_t place, const std::string& name, int depth) {
+    count_visit();
     const PickleValue& value = at(place);
-    if (value.kind == Kind::kCall) add_tensor(value, name);
+    if (value.kind == Kind::kCall && at(value.items[0]).text == kTensorMaker) add(value, name);
     if (value.kind != Kind::kDict) return;
     if (depth >= kMaxDictDepth) throw std::runtime_error("its dicts are too deep");
     for (size_t i = 0; i + 1 < value.items.size(); i += 2)
@@ -74,28 +113,53 @@ class StateDict {
 
   std::optional<std::string> text_of(const PickleValue& key) const {
     if (key.kind == Kind::kInt) return std::to_string(key.number);
-    if (key.kind != Kind::kText || key.text.empty() || key.text.size() > kMaxKeyBytes)
-      return std::nullopt;
+    if (key.kind != Kind::kText || key.text.empty()) return std::nullopt;
     return std::string(key.text);
   }
 
-  void add_tensor(const PickleValue& call, const std::string& name) {
+  void add(const PickleValue& call, const std::string& name) {
+    if (name.size() > kMaxNameBytes)
+      refuse_tensor(name.substr(0, 40) + "...",
+                    fmt::format("its name has more than {} bytes", kMaxNameBytes));
+    bytes_of_names_ += name.size();
+    if (bytes_of_names_ > kMaxBytesOfNames)
+      throw std::runtime_error(
+          fmt::format("the names of its tensors have more than {} bytes", kMaxBytesOfNames));
+    if (!tensors_.emplace(name, tensor_of(call, name)).second)
+      refuse_tensor(name, "two tensors have this name: save them under names of their own");
+  }
+
+  TensorInStorage tensor_of(const PickleValue& call, const std::string& name) {
     const PickleValue& function = at(call.items[0]);
     const std::vector<uint32_t>& arguments = at(call.items[1]).items;
     if (function.name == "_rebuild_parameter") {
       if (arguments.empty() || at(arguments[0]).kind != Kind::kCall ||
           at(at(arguments[0]).items[0]).name == function.name)
         refuse_tensor(name, "a parameter is made of no tensor");
-      return add_tensor(at(arguments[0]), name);
+      return tensor_of(at(arguments[0]), name);
     }
-    if (function.name != "_rebuild_tensor_v2" || arguments.size() < 4)
+    if (function.text != kTensorMaker || arguments.size() < 4)
       refuse_tensor(name, "what should make it makes no tensor");
+    if (arguments.size() > 6) require_plain(at(arguments[6]), name);
     TensorInStorage tensor = storage_of(at(arguments[0]), name);
     tensor.offset = count_of(at(arguments[1]), name);
     tensor.shape = counts_of(at(arguments[2]), name);
     tensor.strides = counts_of(at(arguments[3]), name);
     require_inside(tensor, name);
-    tensors_[name] = std::move(tensor);
+    return tensor;
+  }
+
+  /// Its bits, by name: {"neg": True} where the stored values are still to be negated.
+  void require_plain(const PickleValue& bits, const std::string& name) {
+    if (bits.kind != Kind::kDict) return;
+    for (size_t i = 0; i + 1 < bits.items.size(); i += 2) {
+      count_visit();
+      const std::string_view bit = at(bits.items[i]).text;
+      if ((bit == "neg" || bit == "conj") && at(bits.items[i + 1]).number != 0)
+        refuse_tensor(name, fmt::format("its {0} bit is set, so its values are not those that are "
+                                        "stored: save tensor.resolve_{0}()",
+                                        bit));
+    }
   }
 
   /// The persistent id ("storage", the class of storage, key, device, number of elements).
@@ -150,6 +214,7 @@ class StateDict {
   const Pickle pickle_;
   std::map<std::string, TensorInStorage> tensors_;
   int64_t num_visits_ = 0;
+  size_t bytes_of_names_ = 0;
 };
 
 }  // namespace

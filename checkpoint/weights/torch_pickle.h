@@ -22,8 +22,10 @@ struct TensorInStorage {
 
 /// The tensors of a pickled state dict (data.pkl) by name, those of dicts inside it with a dot
 /// between: {"model": {"fc.weight": T}} gives model.fc.weight. What else it holds is passed over.
-/// Nothing of the pickle is run: of functions it may name those that make OrderedDicts, tensors and
-/// parameters. Throws std::runtime_error with the reason.
+/// Nothing of the pickle is run: it may name what makes tensors, parameters and plain values, such
+/// as torch.Size, types and sets. Throws std::runtime_error with the reason, also for two tensors
+/// of one name, names of more than 1000 bytes (16 MiB in all), and tensors whose values are not
+/// those that are stored (the neg or conj bit).
 ///
 /// Source: torch/_utils.py (_rebuild_tensor_v2, _rebuild_parameter), torch/serialization.py
 /// (persistent ids).

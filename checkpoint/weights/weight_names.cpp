@@ -27,6 +27,16 @@ std::vector<std::string> names_for(const std::string& last) {
   return {};
 }
 
+/// The names, and the parts that names stand below, as they stand in the file.
+std::vector<std::string> names_and_parts(const std::vector<std::string>& names) {
+  std::set<std::string> all(names.begin(), names.end());
+  for (const std::string& name : names)
+    for (size_t end = name.find_first_of("./"); end != std::string::npos;
+         end = name.find_first_of("./", end + 1))
+      all.insert(name.substr(0, end));
+  return {all.begin(), all.end()};
+}
+
 }  // namespace
 
 WeightNames::WeightNames(const WeightsFile& file, const RenameRules& rules) : file_(file) {
@@ -43,7 +53,8 @@ WeightNames::WeightNames(const WeightsFile& file, const RenameRules& rules) : fi
           ExitCode::kConfig, "warm start",
           fmt::format("checkpoint.warm_start_rename: no name there matches '{}', or an "
                       "earlier rule took it (nearest: {})",
-                      rules.from(rule), fmt::join(nearest_words(rules.from(rule), names), ", ")));
+                      rules.from(rule),
+                      fmt::join(nearest_words(rules.from(rule), names_and_parts(names)), ", ")));
 }
 
 void WeightNames::add(const std::string& here, const std::string& there, bool is_renamed) {

@@ -33,7 +33,8 @@ class WeightsFile {
 ///   .index;
 /// * a file in the safetensors format;
 /// * a state dict that PyTorch saved with torch.save() (a zip archive, from version 1.6), of which
-///   nothing is run: what names other code than that of tensors and dicts is refused by this name.
+///   nothing is run: what names other code than that of tensors, dicts and plain values is refused
+///   by this name.
 /// Values are read when they are asked for. Throws Error(kInputMissing, kUsage) as require_save()
 /// does, kBadData for damage and for other files, with what they are and what to do.
 std::unique_ptr<WeightsFile> open_weights(const std::string& path);

@@ -1,11 +1,11 @@
 #include "checkpoint/weights/zip_members.h"
 
-#include <array>
+#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 namespace lockstep::checkpoint {
 namespace {
@@ -104,36 +104,22 @@ std::pair<std::string, ZipMember> take_entry(const files::Reader& file, std::str
   if (is_stored && (whole < 0 || whole > file.num_bytes()))
     refuse_zip(file, fmt::format("'{}' is cut", name));
   rest->remove_prefix(all_bytes);
-  return {name, {offset, whole, number_at<uint32_t>(entry, 16), is_stored}};
+  return {name,
+          {.header_offset = offset,
+           .num_bytes = whole,
+           .crc32 = number_at<uint32_t>(entry, 16),
+           .is_stored = is_stored}};
 }
 
-/// Eight tables, so that eight bytes are taken at once (Kounavis and Berry, 2005).
-using CrcTables = std::array<std::array<uint32_t, 256>, 8>;
-constexpr CrcTables make_crc_tables() {
-  CrcTables tables{};
-  for (uint32_t i = 0; i < 256; ++i) {
-    uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0xedb88320U : 0);
-    tables[0][i] = value;
-  }
-  for (size_t k = 1; k < 8; ++k)
-    for (size_t i = 0; i < 256; ++i)
-      tables[k][i] = (tables[k - 1][i] >> 8) ^ tables[0][tables[k - 1][i] & 0xff];
-  return tables;
+bool is_checksum_of(uint32_t crc, std::string_view bytes) {
+  return ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()) == crc;
 }
-constexpr CrcTables kCrc = make_crc_tables();
 
-/// The checksum of zip archives (ISO 3309), which is not the one of saves.
-uint32_t zip_crc32(std::string_view bytes) {
-  uint32_t crc = 0xffffffff;
-  for (; bytes.size() >= 8; bytes.remove_prefix(8)) {
-    const uint64_t word = number_at<uint64_t>(bytes, 0) ^ crc;
-    crc = 0;
-    for (size_t k = 0; k < 8; ++k) crc ^= kCrc[7 - k][(word >> (8 * k)) & 0xff];
-  }
-  for (const char byte : bytes)
-    crc = (crc >> 8) ^ kCrc[0][(crc ^ static_cast<uint8_t>(byte)) & 0xff];
-  return ~crc;
+/// torch.save() writes 0 for all of them where it is told to compute none.
+void note_missing_checksums(std::map<std::string, ZipMember>* members) {
+  const bool has_any = std::any_of(members->begin(), members->end(),
+                                   [](const auto& row) { return row.second.crc32 != 0; });
+  for (auto& [name, member] : *members) member.has_crc32 = has_any;
 }
 
 }  // namespace
@@ -147,6 +133,7 @@ std::map<std::string, ZipMember> zip_members(const files::Reader& file) {
     if (!members.emplace(name, member).second)
       refuse_zip(file, fmt::format("it holds '{}' twice", name));
   }
+  note_missing_checksums(&members);
   return members;
 }
 
@@ -162,7 +149,7 @@ std::string read_member(const files::Reader& file, const std::string& name, cons
   const int64_t begin = member.header_offset + kLocalBytes + number_at<uint16_t>(local, 26) +
                         number_at<uint16_t>(local, 28);
   std::string bytes = read_range(file, begin, member.num_bytes);
-  if (zip_crc32(bytes) != member.crc32)
+  if (member.has_crc32 && !is_checksum_of(member.crc32, bytes))
     refuse_zip(file, fmt::format("the checksum of '{}' is wrong: its bytes are damaged", name));
   return bytes;
 }

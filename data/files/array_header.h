@@ -5,13 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/tensors/number_type.h"
+
 namespace lockstep::data {
-
-/// Types of numbers that arrays on disk hold, little-endian.
-enum class NumberType { kU8, kI8, kU16, kI16, kU32, kI32, kI64, kF16, kBF16, kF32, kF64, kBool };
-
-int64_t size_of(NumberType type);
-bool is_float(NumberType type);
 
 /// An array in a file, row-major.
 struct ArrayHeader {
@@ -29,6 +25,7 @@ inline constexpr int64_t kMaxNpyHeaderBytes = int64_t{1} << 16;
 
 /// A tensor of a safetensors file. `bytes`: the file's first, the length and the whole header.
 /// Throws Error(kBadData) that names `file`; the names nearest to `name` if there is none.
+/// base/tensors/safetensors_header.h has the bounds.
 ArrayHeader parse_safetensors_header(std::string_view bytes, int64_t file_bytes,
                                      const std::string& name, const std::string& file);
 /// Bytes from the file's begin to the end of its header; `bytes`: the first 8.

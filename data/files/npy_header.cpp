@@ -85,33 +85,6 @@ NpyText npy_text(std::string_view bytes, const std::string& file) {
 
 }  // namespace
 
-int64_t size_of(NumberType type) {
-  switch (type) {
-    case NumberType::kU8:
-    case NumberType::kI8:
-    case NumberType::kBool:
-      return 1;
-    case NumberType::kU16:
-    case NumberType::kI16:
-    case NumberType::kF16:
-    case NumberType::kBF16:
-      return 2;
-    case NumberType::kU32:
-    case NumberType::kI32:
-    case NumberType::kF32:
-      return 4;
-    case NumberType::kI64:
-    case NumberType::kF64:
-      break;
-  }
-  return 8;
-}
-
-bool is_float(NumberType type) {
-  return type == NumberType::kF16 || type == NumberType::kBF16 || type == NumberType::kF32 ||
-         type == NumberType::kF64;
-}
-
 ArrayHeader parse_npy_header(std::string_view bytes, int64_t file_bytes, const std::string& file) {
   const NpyText text = npy_text(bytes, file);
   const auto type = value_behind(text.dict, "descr");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -11,11 +12,17 @@ namespace {
 
 int64_t mib(int64_t num_bytes) { return num_bytes >> 20; }
 
+/// What is taken of a share, in whole blocks.
+int64_t without_small_tensors(int64_t share) {
+  const int64_t large = std::max<int64_t>(0, share - kBytesForSmallTensors);
+  return large - large % kBlockBytes;
+}
+
 /// The whole GPU means what is free of it; a share must be there.
 int64_t bytes_to_reserve(const GpuMemoryOptions& options, const GpuMemoryFacts& facts) {
   const int64_t available = facts.free - kBytesBeside;
   if (available > 0 && (options.fraction == 1 || facts.limit <= available))
-    return std::min(facts.limit, available);
+    return without_small_tensors(std::min(facts.limit, available));
   throw Error(
       ExitCode::kUnavailable, "gpu",
       fmt::format("the gpu: block takes {} MiB at the start, and of the GPU's {} MiB only "
@@ -25,10 +32,7 @@ int64_t bytes_to_reserve(const GpuMemoryOptions& options, const GpuMemoryFacts& 
                   mib(facts.limit), mib(facts.total), mib(facts.free), mib(kBytesBeside)));
 }
 
-}  // namespace
-
-GpuMemoryFacts set_up_memory(MemoryCalls& gpu, const GpuMemoryOptions& options) {
-  check(options.fraction > 0 && options.fraction <= 1, "a share of memory is in (0, 1]");
+GpuMemoryFacts divide(MemoryCalls& gpu, const GpuMemoryOptions& options) {
   if (const int64_t taken = gpu.taken(); taken > 0)
     throw Error(ExitCode::kConfig, "gpu",
                 fmt::format("the gpu: block comes too late: this process holds {} MiB of the GPU "
@@ -43,6 +47,21 @@ GpuMemoryFacts set_up_memory(MemoryCalls& gpu, const GpuMemoryOptions& options) 
   if (options.fraction < 1) gpu.set_fraction(options.fraction);
   if (facts.reserved > 0) gpu.reserve(facts.reserved);
   return facts;
+}
+
+}  // namespace
+
+GpuMemoryFacts set_up_memory(MemoryCalls& gpu, const GpuMemoryOptions& options) {
+  check(options.fraction > 0 && options.fraction <= 1, "a share of memory is in (0, 1]");
+  try {
+    return divide(gpu, options);
+  } catch (const c10::Error& fault) {
+    throw Error(ExitCode::kUnavailable, "gpu",
+                fmt::format("LibTorch's allocator cannot take the GPU's memory as the gpu: block "
+                            "says: {}; choose other GPUs with CUDA_VISIBLE_DEVICES, a smaller "
+                            "gpu.per_process_gpu_memory_fraction, or gpu.allow_growth: true",
+                            fault.what_without_backtrace()));
+  }
 }
 
 }  // namespace lockstep::dist::nccl

@@ -8,7 +8,8 @@
 namespace lockstep::dist::nccl {
 
 /// The calls that divide the memory of one GPU of this process; cuda_memory.cpp is the real table,
-/// tests have one of their own. They throw Error(kUnavailable) with CUDA's reason.
+/// tests have one of their own. They throw Error(kUnavailable) with CUDA's reason, or what
+/// LibTorch's allocator throws (c10::Error).
 class MemoryCalls {
  public:
   virtual ~MemoryCalls() = default;
@@ -26,9 +27,16 @@ class MemoryCalls {
 
 /// What CUDA, NCCL and cuBLAS take for themselves: left free by GpuMemoryOptions::at_start.
 inline constexpr int64_t kBytesBeside = int64_t{512} << 20;
+/// Of the share, not taken at the start: LibTorch's allocator puts tensors of less than 1 MiB into
+/// blocks of their own, which are not parts of what was reserved.
+inline constexpr int64_t kBytesForSmallTensors = int64_t{256} << 20;
+/// What the allocator rounds large blocks up to; a share that is none of its multiples would grow
+/// beyond the limit.
+inline constexpr int64_t kBlockBytes = int64_t{2} << 20;
 
 /// Before the first tensor on the GPU. Throws Error(kConfig) if the process has taken memory there
-/// before, kUnavailable if other processes leave less free than the share that is to be taken now.
+/// before, kUnavailable if other processes leave less free than the share that is to be taken now,
+/// or if LibTorch's allocator cannot take it.
 GpuMemoryFacts set_up_memory(MemoryCalls& gpu, const GpuMemoryOptions& options);
 
 /// The table of CUDA.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "dist/joined_tensors.h"
 #include "support/thread_world.h"
 
 namespace lockstep::dist {
@@ -43,6 +44,19 @@ TEST(MeanOverRanks, SmallOnesTravelTogether) {
     mean_over_ranks(comm, tensors, 400);
     EXPECT_EQ(comm.bytes_reduced() - before, num_bytes);
   });
+}
+
+TEST(JoinedTensors, ComeApartAsTheyWere) {
+  const at::Tensor turned = at::arange(6, at::kFloat).reshape({2, 3}).t();
+  const std::vector<at::Tensor> tensors = {turned, at::full({}, 7, at::kLong), at::empty({0, 3})};
+  const at::Tensor joined_K = joined(tensors, at::TensorOptions().dtype(at::kDouble));
+  EXPECT_TRUE(joined_K.equal(at::tensor({0., 3., 1., 4., 2., 5., 7.}, at::kDouble)));
+  take_apart(joined_K.mul_(2), tensors);
+  EXPECT_TRUE(turned.equal(at::arange(6, at::kFloat).mul(2).reshape({2, 3}).t()));
+  EXPECT_EQ(tensors[1].item<int64_t>(), 14);
+  const at::Tensor one = at::ones({2});
+  (void)joined(one, one.options()).zero_();
+  EXPECT_TRUE(one.equal(at::ones({2}))) << "what is joined is a copy";
 }
 
 }  // namespace mean_over_ranks_test

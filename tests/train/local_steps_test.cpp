@@ -145,6 +145,81 @@ TEST(LocalSteps, MovingStatisticsAreEqualAfterMeans) {
     });
 }
 
+/// What a mean of momentum sends with all parameters trained, and with the first layer's 3 x 17
+/// weights frozen from the start: neither these nor their slots.
+TEST(LocalSteps, WhatIsFrozenDoesNotTravel) {
+  const auto bytes_of_mean = [](const std::string& recipe) {
+    int64_t num_bytes = 0;
+    tests::run_ranks(2, [&](dist::Communicator& comm) {
+      SmallRunOptions options = local_in_long_epochs(2, "momentum");
+      if (!recipe.empty()) options.recipe = recipe;
+      SmallRun run(comm, options);
+      (void)run.step();
+      const int64_t bytes = run.step().totals.bytes_reduced;
+      run.require_equal_ranks();
+      if (comm.rank() == 0) num_bytes = bytes;
+    });
+    return num_bytes;
+  };
+  const int64_t all = bytes_of_mean(""), some = bytes_of_mean(R"(version: 1.0.0
+modifiers:
+  - !TrainableParamsModifier {params: [layers.0.weight], trainable: false, start_step: 0, end_step: 50}
+)");
+  EXPECT_EQ(all - some, 2 * 3 * 17 * 4);
+}
+
+/// A network whose code is a user's: a parameter that it never trains, and complex statistics.
+class OwnCode final : public model::Model {
+ public:
+  OwnCode() {
+    table_.buffers.push_back({"frozen", at::ones({1000})});
+    table_.buffers.push_back(
+        {"spectrum", at::zeros({2}, at::kComplexFloat), /*moved_by_forward=*/true});
+  }
+  bool runs_user_code() const override { return true; }
+  at::Tensor forward(const at::Tensor& inputs_BX) override { return inputs_BX; }
+};
+
+TEST(LocalSteps, BuffersOfAUsersNetwork) {
+  tests::run_ranks(2, [](dist::Communicator& comm) {
+    SmallRun run(comm, local_in_long_epochs(2, "sgd"));
+    const OwnCode net;
+    LocalSteps without({.comm = *run.gradients,
+                        .flat_params = run.flat_params,
+                        .optimizer = *run.optimizer,
+                        .model = *run.model,
+                        .timeline = run.recipe.timeline(),
+                        .clock = run.clock});
+    LocalSteps with({.comm = *run.gradients,
+                     .flat_params = run.flat_params,
+                     .optimizer = *run.optimizer,
+                     .model = net,
+                     .timeline = run.recipe.timeline(),
+                     .clock = run.clock});
+    const at::Tensor spectrum = net.buffers()[1].tensor;
+    spectrum.fill_(c10::complex<float>(static_cast<float>(comm.rank()), 4));
+    const int64_t before = without.average().bytes_reduced;
+    EXPECT_EQ(with.average().bytes_reduced - before, 2 * 2 * 8);  // pairs of float64
+    const auto mean = c10::complex<float>(0.5, 4);
+    EXPECT_TRUE(spectrum.equal(at::full({2}, mean, at::kComplexFloat)));
+  });
+}
+
+/// Two samples for three ranks: rank 0 has none of them.
+TEST(LocalSteps, ARankWithoutSamplesHasNoLoss) {
+  tests::run_ranks(3, [](dist::Communicator& comm) {
+    SmallRunOptions options = local_in_long_epochs(2, "sgd");
+    options.global_batch = 2;
+    SmallRun run(comm, options);
+    StepReport report = run.step();
+    EXPECT_EQ(report.rank_samples, comm.rank() == 0 ? 0 : 1);
+    EXPECT_EQ(report.has_loss, comm.rank() != 0);
+    EXPECT_EQ(std::isfinite(report.loss), comm.rank() != 0);
+    report = run.step();  // a mean: of all
+    EXPECT_TRUE(report.has_loss && std::isfinite(report.loss));
+  });
+}
+
 TEST(LocalSteps, VotesWaitForTheMean) {
   tests::run_ranks(3, [](dist::Communicator& comm) {
     SmallRun run(comm, local_in_long_epochs(3, "sgd"));

@@ -68,6 +68,35 @@ TEST(MovedBuffers, StayWhereTheyWereInASkippedStep) {
   });
 }
 
+/// A network with complex statistics and with none at all of the other kinds.
+class Spectral final : public model::Model {
+ public:
+  Spectral() {
+    table_.buffers.push_back(
+        {"spectrum", at::zeros({2}, at::kComplexFloat), /*moved_by_forward=*/true});
+  }
+  at::Tensor forward(const at::Tensor& inputs_BX) override { return inputs_BX; }
+  at::Tensor spectrum() const { return table_.buffers[0].tensor; }
+};
+
+TEST(MovedBuffers, ComplexOnesAreMeansOfBothParts) {
+  const c10::complex<float> first(4, -8), second(8, 4);
+  for (const std::string mode : {"average", "broadcast"})
+    tests::run_ranks(2, [&](dist::Communicator& comm) {
+      Spectral net;
+      MovedBuffers moved(net, comm, mode, /*elastic=*/false);
+      moved.begin_step();
+      net.spectrum().fill_(comm.rank() == 0 ? first : second);
+      moved.end_step(true, /*num_samples=*/comm.rank() == 0 ? 3 : 1);
+      const c10::complex<float> mean = mode == "average" ? c10::complex<float>(5, -5) : first;
+      EXPECT_TRUE(net.spectrum().equal(at::full({2}, mean, at::kComplexFloat))) << mode;
+      moved.begin_step();
+      net.spectrum().zero_();
+      moved.end_step(false, 1);
+      EXPECT_TRUE(net.spectrum().equal(at::full({2}, mean, at::kComplexFloat))) << mode;
+    });
+}
+
 TEST(MovedBuffers, RefuseWhatWouldMoveThemOtherwise) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     Counting net;

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <csignal>
 
 #include <gmock/gmock.h>
@@ -46,6 +47,22 @@ TEST(StepsCsv, NumbersReadBackExactly) {
   csv.flush();
   const std::string text = files::read(folder.path() / "train" / "steps.csv");
   EXPECT_EQ(text, std::string(kHeader) + "1,0.3333333333333333,0.1,0.05,0\n");
+}
+
+TEST(StepsCsv, AStepWithoutALossHasAnEmptyField) {
+  const tests::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "steps.csv";
+  {
+    StepsCsv csv(path, 0);
+    csv.append({1, 0.5, NAN, 0.1, 0, /*has_loss=*/false});
+    csv.append({2, 1, NAN, 0.1, 0});
+  }
+  EXPECT_EQ(files::read(path),
+            "step,epoch,loss,learning_rate,sparsity\n1,0.5,,0.1,0\n2,1,nan,0.1,0\n");
+  const std::vector<StepLine> lines = read_steps(path);
+  EXPECT_FALSE(lines[0].has_loss);
+  EXPECT_TRUE(std::isnan(lines[0].loss));
+  EXPECT_TRUE(lines[1].has_loss);
 }
 
 TEST(StepsCsv, AResumedRunCutsWhatItWillWriteAgain) {

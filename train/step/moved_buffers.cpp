@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "dist/joined_tensors.h"
 
 namespace lockstep::train {
 namespace {
@@ -18,22 +19,6 @@ std::vector<at::Tensor> only(const std::vector<at::Tensor>& all, bool floats) {
   for (const at::Tensor& tensor : all)
     if (tensor.is_floating_point() == floats) some.push_back(tensor);
   return some;
-}
-
-/// Behind each other, [K].
-at::Tensor joined(const std::vector<at::Tensor>& some, at::ScalarType dtype, at::Device device) {
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& tensor : some)
-    parts.push_back(tensor.reshape({-1}).to(at::TensorOptions(device).dtype(dtype)));
-  return at::cat(parts);
-}
-
-void take_apart(const at::Tensor& joined_K, const std::vector<at::Tensor>& some) {
-  int64_t begin = 0;
-  for (const at::Tensor& tensor : some) {
-    tensor.copy_(joined_K.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
-    begin += tensor.numel();
-  }
 }
 
 }  // namespace
@@ -63,7 +48,8 @@ MovedBuffers::MovedBuffers(model::Model& model, dist::Communicator& control,
 std::vector<at::Tensor> MovedBuffers::tensors() const {
   std::vector<at::Tensor> all;
   for (const model::Buffer& buffer : model_.buffers())
-    if (buffer.moved_by_forward && buffer.tensor.numel() > 0) all.push_back(buffer.tensor);
+    if (buffer.moved_by_forward && buffer.tensor.numel() > 0)
+      all.push_back(dist::real_view(buffer.tensor));
   return all;
 }
 
@@ -89,7 +75,8 @@ void MovedBuffers::end_step(bool updated, int64_t num_samples) {
 void MovedBuffers::take_mean(const std::vector<at::Tensor>& all, int64_t num_samples) {
   const std::vector<at::Tensor> floats = only(all, true);
   if (floats.empty()) return;
-  at::Tensor values_K = joined(floats, at::kDouble, control_.device());
+  const at::TensorOptions options(control_.device());
+  at::Tensor values_K = dist::joined(floats, options.dtype(at::kDouble));
   if (from_root_) {
     control_.broadcast(values_K, 0);
   } else {
@@ -98,18 +85,19 @@ void MovedBuffers::take_mean(const std::vector<at::Tensor>& all, int64_t num_sam
     control_.all_reduce(sums_V, dist::ReduceOp::kSum)->wait();
     values_K = sums_V.slice(0, 1) / sums_V[0];
   }
-  take_apart(values_K, floats);
+  dist::take_apart(values_K, floats);
 }
 
 void MovedBuffers::take_largest(const std::vector<at::Tensor>& all) {
   const std::vector<at::Tensor> numbers = only(all, false);
   if (numbers.empty()) return;
-  at::Tensor values_K = joined(numbers, at::kLong, control_.device());
+  const at::TensorOptions options(control_.device());
+  const at::Tensor values_K = dist::joined(numbers, options.dtype(at::kLong));
   if (from_root_)
     control_.broadcast(values_K, 0);
   else
     control_.all_reduce(values_K, dist::ReduceOp::kMax)->wait();
-  take_apart(values_K, numbers);
+  dist::take_apart(values_K, numbers);
 }
 
 }  // namespace lockstep::train

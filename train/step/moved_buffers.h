@@ -12,7 +12,8 @@ namespace lockstep::train {
 /// the running statistics of PyTorch's batch normalisation: equal on all ranks at the end of every
 /// step, bit for bit. train.batch_norm says how:
 ///   broadcast  rank 0's
-///   average    floats: the ranks' mean, weighted by their samples; whole numbers: the largest
+///   average    floats, complex ones too: the ranks' mean, weighted by their samples; whole
+///              numbers: the largest
 /// sync is refused where there are such buffers: it takes layers of Lockstep's own. A skipped step
 /// changes nothing. Without such buffers no call does anything.
 class MovedBuffers {
@@ -29,7 +30,7 @@ class MovedBuffers {
   void end_step(bool updated, int64_t num_samples);
 
  private:
-  std::vector<at::Tensor> tensors() const;
+  std::vector<at::Tensor> tensors() const;  // complex ones as pairs of floats
   void take_mean(const std::vector<at::Tensor>& all, int64_t num_samples);
   void take_largest(const std::vector<at::Tensor>& all);
 

@@ -14,7 +14,8 @@ struct StepReport {
   int64_t step = 0;  ///< updates done, this one included
   double epoch = 0;
   bool ends_epoch = false;
-  double loss = 0;           ///< mean over all samples of the update
+  double loss = 0;           ///< mean over all samples of the update; NaN if there were none
+  bool has_loss = true;      ///< false: a rank's own step, between means, of none of its samples
   optim::StepRates rates{};  ///< of this update, by parameter group
   double sparsity = 0;       ///< zeros among the prunable weights, 0 to 1
   int64_t global_samples = 0;

@@ -101,7 +101,7 @@ void Trainer::complete_report(StepReport* report) const {
   report->step = parts_.clock.step;
   report->epoch = parts_.clock.epoch();
   report->ends_epoch = parts_.clock.step_in_epoch() == 0;
-  report->loss = totals.loss_mean;
+  report->loss = report->has_loss ? totals.loss_mean : std::nan("");
   report->sparsity = parts_.recipe.sparsity();
   report->num_trainable = parts_.flat_params.num_trainable_elements();
   report->scales_losses = parts_.loss_scale != nullptr && parts_.loss_scale->is_dynamic();
@@ -242,6 +242,7 @@ void Trainer::join_local_steps(StepReport* report) {
   local.end_step(!report->skipped, limits_.too_many_nonfinite() ? 1U << kNonFiniteBit : 0);
   report->ranks_agree = local.mean_after(parts_.clock.step);
   if (!report->ranks_agree) {
+    report->has_loss = report->rank_samples > 0;
     report->totals.bytes_reduced = report->totals.bytes_saved = 0;  // nothing has travelled
     return;
   }

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 
+#include "dist/joined_tensors.h"
 #include "dist/mean_over_ranks.h"
 
 namespace lockstep::train {
@@ -78,16 +80,37 @@ dist::GlobalStepStats LocalSteps::average() {
   return totals;
 }
 
+/// Slots of frozen parameters stay as they were when the parameters were frozen, after a mean.
+StateList LocalSteps::moving_slots() {
+  std::set<std::string> frozen;
+  for (const FlatBuffer& buffer : parts_.flat_params.buffers())
+    for (const FlatSlice& slice : buffer.slices)
+      if (buffer.frozen)
+        frozen.insert("optimizer/" +
+                      slashed(parts_.model.params()[static_cast<size_t>(slice.param)].name));
+  StateList slots = parts_.optimizer.state();
+  std::erase_if(slots, [&](const StateEntry& slot) {
+    return frozen.contains(slot.key.substr(0, slot.key.rfind('/')));
+  });
+  return slots;
+}
+
+/// What a network's own code does not move are its frozen parameters.
+bool LocalSteps::may_differ(const model::Buffer& buffer) const {
+  return buffer.moved_by_forward || !parts_.model.runs_user_code();
+}
+
 LocalSteps::State LocalSteps::state() {
   State state;
   for (const FlatBuffer& buffer : parts_.flat_params.buffers())
     if (!buffer.frozen) state.means.push_back(buffer.values_E);
-  sort_into(parts_.optimizer.state(), &state.means, &state.counts);
+  sort_into(moving_slots(), &state.means, &state.counts);
   if (parts_.ema != nullptr) sort_into(parts_.ema->state(), &state.means, &state.counts);
   for (const model::Buffer& buffer : parts_.model.buffers())
-    if (buffer.tensor.numel() > 0)
-      (buffer.tensor.is_floating_point() ? state.statistics : state.counts)
-          .push_back(buffer.tensor);
+    if (buffer.tensor.numel() > 0 && may_differ(buffer)) {
+      const at::Tensor values = dist::real_view(buffer.tensor);
+      (values.is_floating_point() ? state.statistics : state.counts).push_back(values);
+    }
   return state;
 }
 
@@ -104,17 +127,11 @@ void LocalSteps::average_statistics(const std::vector<at::Tensor>& statistics) {
 }
 
 void LocalSteps::take_largest(const std::vector<at::Tensor>& counts) {
-  const at::TensorOptions whole = at::TensorOptions(parts_.comm.device()).dtype(at::kLong);
-  std::vector<at::Tensor> values;
-  for (const at::Tensor& count : counts) values.push_back(count.to(whole).reshape({-1}));
-  if (values.empty()) return;
-  const at::Tensor joined_K = at::cat(values);
+  if (counts.empty()) return;
+  const at::TensorOptions options(parts_.comm.device());
+  const at::Tensor joined_K = dist::joined(counts, options.dtype(at::kLong));
   parts_.comm.all_reduce(joined_K, dist::ReduceOp::kMax)->wait();
-  int64_t offset = 0;
-  for (const at::Tensor& count : counts) {
-    count.copy_(joined_K.narrow(0, offset, count.numel()).view(count.sizes()));
-    offset += count.numel();
-  }
+  dist::take_apart(joined_K, counts);
 }
 
 }  // namespace lockstep::train

@@ -35,6 +35,9 @@ struct LocalStepsParts {
 /// optimizer slots, moving statistics and the average of the weights (EMA) equal on all ranks, bit
 /// for bit: the sum in rank order over N, each rank counting the same.
 ///
+/// What is frozen is equal already and does not travel: parameters, their slots, and a user's
+/// network's parameters without gradients.
+///
 /// Slots are averaged too: a save then holds the one state from which all ranks go on. Sources:
 /// Stich, arXiv 1805.09767 (weights); Yu et al., arXiv 1905.03817 (momentum).
 ///
@@ -68,10 +71,13 @@ class LocalSteps {
  private:
   struct State {
     std::vector<at::Tensor> means;       // float32, of which the mean is taken
-    std::vector<at::Tensor> statistics;  // floats, whose mean leaves equal ones as they are
+    std::vector<at::Tensor> statistics;  // floats, whose mean leaves equal ones as they are;
+                                         // complex ones as pairs
     std::vector<at::Tensor> counts;      // int64, of which the largest is taken
   };
 
+  StateList moving_slots();
+  bool may_differ(const model::Buffer& buffer) const;
   State state();
   void average_statistics(const std::vector<at::Tensor>& statistics);
   void take_largest(const std::vector<at::Tensor>& counts);

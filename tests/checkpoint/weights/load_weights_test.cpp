@@ -16,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 using tests::TemporaryFolder;
 
@@ -103,10 +104,54 @@ TEST_F(LoadWeights, FaultsOfRulesHaveTheirPlace) {
 TEST_F(LoadWeights, ARuleWithoutAMatchAndTwoNamesForOneAreRefused) {
   const StateList live = {{"fc.bias", at::zeros({2})}};
   EXPECT_THAT(refusal({{"fc.bias", at::ones({2})}}, live, "warm_start_rename: {dens: fc}"),
-              AllOf(HasSubstr("no name there matches 'dens'"), HasSubstr("nearest: fc.bias")));
+              AllOf(HasSubstr("no name there matches 'dens'"), HasSubstr("nearest: fc, fc.bias")));
   EXPECT_THAT(refusal({{"fc.bias", at::ones({2})}, {"dense.bias", at::ones({2})}}, live,
                       "warm_start_rename: {dense: fc}"),
               HasSubstr("would both be 'fc/bias' here"));
+}
+
+/// The rules of docs/fine_tuning.md for what state dicts are often inside of.
+TEST_F(LoadWeights, WrappersOfStateDicts) {
+  const auto loads = [&](const std::string& begin, const std::string& rule) {
+    const at::Tensor bias = at::zeros({2});
+    const std::string fault = refusal({{begin + "fc.bias", at::ones({2})}}, {{"fc.bias", bias}},
+                                      "warm_start_rename: [" + rule + "]");
+    return fault.empty() ? bias.equal(at::ones({2})) : false;
+  };
+  EXPECT_TRUE(loads("", ""));
+  EXPECT_TRUE(loads("model.", ""));
+  EXPECT_FALSE(loads("state_dict.", ""));
+  EXPECT_TRUE(loads("state_dict.", "{from: state_dict, to: ''}"));
+  EXPECT_TRUE(loads("state_dict.model.", "{from: state_dict, to: ''}"));
+  EXPECT_FALSE(loads("module.", ""));
+  EXPECT_TRUE(loads("module.", "{from: module, to: ''}"));
+  EXPECT_TRUE(loads("model.module.", "{from: module, to: ''}"));
+  EXPECT_TRUE(loads("state_dict.module.", "{from: state_dict.module, to: ''}"));
+}
+
+TEST_F(LoadWeights, ARuleAboutModelAloneMeansIt) {
+  const at::Tensor bias = at::zeros({2});
+  const std::vector<SafetensorsItem> saved = {{"model.fc.bias", at::ones({2})}};
+  for (const std::string from : {"model", "model.", "model/"}) {
+    load(saved, {{"fc.bias", bias.zero_()}}, "warm_start_rename: [{from: " + from + ", to: ''}]");
+    EXPECT_TRUE(bias.equal(at::ones({2}))) << from;
+    load(saved, {{"trunk.fc.bias", bias.zero_()}},
+         "warm_start_rename: [{from: " + from + ", to: trunk}]");
+    EXPECT_TRUE(bias.equal(at::ones({2}))) << from;
+  }
+  EXPECT_THAT(
+      refusal({{"fc.bias", at::ones({2})}}, {{"fc.bias", bias}}, "warm_start_rename: {model: ''}"),
+      HasSubstr("no name there matches 'model'"));
+  EXPECT_THAT(refusal({{"state_dict.fc.bias", at::ones({2})}}, {{"fc.bias", bias}},
+                      "warm_start_rename: {statedict: ''}"),
+              HasSubstr("(nearest: state_dict, "));
+}
+
+TEST_F(LoadWeights, OfManyFaultsTheFirstTenAreShown) {
+  StateList live;
+  for (int i = 0; i < 13; ++i) live.push_back({"v" + std::to_string(i), at::zeros({2})});
+  const std::string text = refusal({{"other", at::ones({2})}}, live);
+  EXPECT_THAT(text, AllOf(HasSubstr("'v9'"), HasSubstr("and 3 more"), Not(HasSubstr("'v10'"))));
 }
 
 TEST_F(LoadWeights, OtherFrameworksEndNamesOtherwise) {
@@ -164,7 +209,7 @@ TEST_F(LoadWeights, HalfNumbersBecomeFloatsAndNothingElseIsChanged) {
   }
   EXPECT_THAT(refusal({{"w", at::ones({2}, at::kDouble)}}, {{"w", w}}),
               AllOf(HasSubstr("'w' is float64 [2] there, 'w' is float32 [2] here"),
-                    ::testing::Not(HasSubstr("warm_start_kernels"))));
+                    Not(HasSubstr("warm_start_kernels"))));
 }
 
 TEST_F(LoadWeights, WhatDoesNotFitNamesBothSidesAndTheNearest) {
@@ -188,7 +233,7 @@ TEST_F(LoadWeights, WhatDoesNotFitNamesBothSidesAndTheNearest) {
   EXPECT_THAT(text, HasSubstr("it fits with checkpoint.warm_start_kernels: tensorflow"));
   EXPECT_THAT(text, HasSubstr("nothing there is 'haed.bias' (nearest: head.bias, heat.bias, "));
   EXPECT_THAT(text, HasSubstr("checkpoint.checkpoint_exclude_scopes"));
-  EXPECT_THAT(text, ::testing::Not(HasSubstr("zzzz")));  // five, not all
+  EXPECT_THAT(text, Not(HasSubstr("zzzz")));  // five, not all
   EXPECT_TRUE(untouched.equal(at::zeros({2}))) << "a value was written before all was checked";
 }
 

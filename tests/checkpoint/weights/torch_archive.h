@@ -21,11 +21,13 @@ inline std::string le(uint64_t value, size_t num_bytes) {
 }
 
 /// A zip archive whose members are stored. `method`: what it says of how they are compressed.
-inline std::string zip_of(const Members& members, uint64_t method = 0) {
+/// Without checksums it says 0 for each.
+inline std::string zip_of(const Members& members, uint64_t method = 0, bool has_checksums = true) {
   std::string archive, directory;
   for (const auto& [name, bytes] : members) {
-    const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(bytes.data()),
+    const auto sum = ::crc32(0, reinterpret_cast<const Bytef*>(bytes.data()),
                              static_cast<unsigned>(bytes.size()));
+    const auto crc = has_checksums ? sum : 0;
     const std::string facts = le(0, 2) + le(method, 2) + le(0, 4) + le(crc, 4) +
                               le(bytes.size(), 4) + le(bytes.size(), 4) + le(name.size(), 2) +
                               le(0, 2);
@@ -66,22 +68,25 @@ struct PickledTensor {
   std::string type = "FloatStorage";
   int64_t storage_elements = 0, offset = 0;
   std::vector<int64_t> shape, strides;
+  std::string bits = {};  ///< a dict, such as {"neg": True}; empty: none is named
 
   std::string bytes() const {
     const std::string id = p_tuple({p_text("storage"), p_global("torch", type), p_text(storage),
                                     p_text("cpu"), p_int(storage_elements)});
     return p_global("torch._utils", "_rebuild_tensor_v2") +
-           p_tuple({id + "Q", p_int(offset), p_ints(shape), p_ints(strides), "\x89", p_dict({})}) +
+           p_tuple({id + "Q", p_int(offset), p_ints(shape), p_ints(strides), "\x89", p_dict({}),
+                    bits}) +
            "R";
   }
 };
 
 /// The archive of a state dict; `storages` by key.
-inline std::string torch_archive(const std::string& pickle, const Members& storages) {
+inline std::string torch_archive(const std::string& pickle, const Members& storages,
+                                 bool has_checksums = true) {
   Members members = {{"archive/data.pkl", pickle}, {"archive/byteorder", "little"}};
   for (const auto& [key, bytes] : storages) members.emplace_back("archive/data/" + key, bytes);
   members.emplace_back("archive/version", "3\n");
-  return zip_of(members);
+  return zip_of(members, /*method=*/0, has_checksums);
 }
 
 }  // namespace lockstep::tests

@@ -18,6 +18,7 @@ using lockstep::tests::le;
 using lockstep::tests::p_dict;
 using lockstep::tests::p_global;
 using lockstep::tests::p_int;
+using lockstep::tests::p_ints;
 using lockstep::tests::p_text;
 using lockstep::tests::p_tuple;
 using lockstep::tests::pickle_of;
@@ -27,6 +28,7 @@ using lockstep::tests::zip_of;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using tests::TemporaryFolder;
 
 std::string floats(std::initializer_list<float> values) {
@@ -94,6 +96,95 @@ TEST_F(TorchFiles, WhatWouldRunCodeIsRefusedByItsName) {
   EXPECT_FALSE(std::filesystem::exists("ran"));
 }
 
+TEST_F(TorchFiles, PlainValuesBesideTensorsArePassedOver) {
+  const auto call = [](const std::string& module, const std::string& name,
+                       const std::string& arguments) {
+    return p_global(module, name) + arguments + "R";
+  };
+  const std::string numbers = "](" + p_int(1) + p_int(2) + "e";
+  const std::string dict =
+      p_dict({{"size", call("torch", "Size", p_tuple({p_ints({2, 3})}))},
+              {"device", call("torch", "device", p_tuple({p_text("cuda"), p_int(0)}))},
+              {"dtype", p_global("torch", "bfloat16")},
+              {"set", call("__builtin__", "set", p_tuple({numbers}))},
+              {"frozenset", call("builtins", "frozenset", p_tuple({numbers}))},
+              {"set of protocol 4", "\x8f(" + p_int(1) + "\x90"},
+              {"frozenset of protocol 4", "(" + p_int(1) + "\x91"},
+              {"bytes", call("_codecs", "encode", p_tuple({p_text("x"), p_text("latin1")}))},
+              {"counter", call("collections", "Counter", p_tuple({"}"}))},
+              {"dict", call("collections", "defaultdict", p_tuple({p_global("builtins", "list")})) +
+                           "(" + p_text("inside") + six().bytes() + "u"},
+              {"a", six().bytes()}});
+  const auto file = open(torch_archive(pickle_of(dict), {{"0", floats({1, 2, 3, 4, 5, 6})}}));
+  EXPECT_THAT(file->names(), ElementsAre("a", "dict.inside"));
+  EXPECT_THAT(refusal_of_value(p_global("builtins", "getattr")), HasSubstr("builtins.getattr"));
+  EXPECT_THAT(refusal_of_value(p_global("torch", "load")), HasSubstr("torch.load"));
+}
+
+TEST_F(TorchFiles, ValuesThatAreNotThoseStoredAreRefused) {
+  for (const std::string bit : {"neg", "conj"}) {
+    PickledTensor tensor = six();
+    tensor.bits = "}" + p_text(bit) + "\x88s";
+    EXPECT_THAT(refusal_of_value(p_dict({{"a", tensor.bytes()}})),
+                AllOf(HasSubstr("tensor 'a': its " + bit + " bit is set"),
+                      HasSubstr("tensor.resolve_" + bit + "()"), Not(HasSubstr("may call"))));
+    tensor.bits = "}" + p_text(bit) + "\x89s";
+    EXPECT_EQ(refusal_of_value(p_dict({{"a", tensor.bytes()}})), "");
+  }
+  PickledTensor complex = six();
+  complex.type = "ComplexFloatStorage";
+  complex.storage_elements = 3, complex.shape = {3}, complex.strides = {1};
+  const auto file = open(torch_archive(pickle_of(p_dict({{"a", complex.bytes()}})),
+                                       {{"0", floats({1, 2, 3, 4, 5, 6})}}));
+  EXPECT_TRUE(at::view_as_real(file->read("a")).equal(at::arange(1, 7, at::kFloat).view({3, 2})));
+}
+
+TEST_F(TorchFiles, TwoTensorsOfOneNameAreRefused) {
+  EXPECT_THAT(
+      refusal_of_value(p_dict({{"a.b", six().bytes()}, {"a", p_dict({{"b", six().bytes()}})}})),
+      HasSubstr("tensor 'a.b': two tensors have this name"));
+}
+
+TEST_F(TorchFiles, ArchivesWithoutChecksumsAreRead) {
+  const std::string pickle = pickle_of(p_dict({{"a", six().bytes()}}));
+  const lockstep::tests::Members storages = {{"0", floats({1, 2, 3, 4, 5, 6})}};
+  const auto file = open(torch_archive(pickle, storages, /*has_checksums=*/false));
+  EXPECT_TRUE(file->read("a").equal(at::arange(1, 7, at::kFloat).reshape({2, 3})));
+  // One of them alone is a damaged one.
+  std::string archive = torch_archive(pickle, storages);
+  const size_t entry = archive.rfind("archive/data.pkl") - 46;
+  archive.replace(entry + 16, 4, std::string(4, '\0'));
+  EXPECT_THAT(refusal(archive), HasSubstr("checksum of 'archive/data.pkl' is wrong"));
+}
+
+/// What little bytes could make much of.
+TEST_F(TorchFiles, LimitsOfAPickle) {
+  const auto of = [&](const std::string& pickle) { return refusal(torch_archive(pickle, {})); };
+  const auto times = [](int64_t count, const std::string& text) {
+    std::string all;
+    for (int64_t i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  EXPECT_THAT(of(std::string(10'001, '(') + "."), HasSubstr("nested deeper than 10000"));
+  EXPECT_EQ(of(std::string(10'000, '(') + ".").find("nested deeper"), std::string::npos);
+  EXPECT_THAT(of("Nq\x01" + times(1'000'000, "h\x01") + "."), HasSubstr("wait for their"));
+  EXPECT_THAT(of("N" + std::string(1'000'001, '\x94') + "."), HasSubstr("keeps more than"));
+  EXPECT_THAT(of("]" + times(2'000'000, "Na") + "."), HasSubstr("more than 2000000 values"));
+  EXPECT_THAT(of(std::string((int64_t{16} << 20) + 1, 'N')), HasSubstr("at most 16777216"));
+  EXPECT_THAT(of("}(" + times(200'000, "K\x01N") + "u."), HasSubstr("more than 200000"));
+  const std::string long_name(1001, 'n');
+  EXPECT_THAT(refusal_of_value(p_dict({{long_name, six().bytes()}})),
+              AllOf(HasSubstr("has more than 1000 bytes"), Not(HasSubstr(long_name))));
+  EXPECT_EQ(refusal_of_value(p_dict({{long_name, p_int(1)}, {"a", six().bytes()}})), "");
+  // A dict under long names, kept once: 20,000 names of 900 bytes out of a small pickle.
+  std::string tensors = "}(";
+  for (int i = 0; i < 1000; ++i)
+    tensors += p_text(std::to_string(i)) + (i == 0 ? six().bytes() + "q\x01" : "h\x01");
+  std::string many = "}(" + p_text(std::string(895, 'n') + "0") + tensors + "uq\x02";
+  for (int i = 1; i < 20; ++i) many += p_text(std::string(895, 'n') + std::to_string(i)) + "h\x02";
+  EXPECT_THAT(refusal_of_value(many + "u"), HasSubstr("have more than 16777216 bytes"));
+}
+
 TEST_F(TorchFiles, TensorsStayInsideTheirStorage) {
   const auto refused = [&](const std::function<void(PickledTensor*)>& change) {
     PickledTensor tensor = six();
@@ -125,8 +216,32 @@ TEST_F(TorchFiles, DictsThatHoldOneAnotherEnd) {
     for (int i = 1; i < 20; ++i) dict += p_text(std::to_string(i)) + "h" + le(level, 1);
     dict += "u";
   }
-  EXPECT_THAT(refusal_of_value(dict), HasSubstr("hold one another too often"));
+  EXPECT_THAT(refusal_of_value(dict), HasSubstr("or one another too often"));
   EXPECT_THAT(refusal_of_value("}q\x01" + p_text("self") + "h\x01s"), HasSubstr("too deep"));
+}
+
+TEST_F(TorchFiles, HeadersOfSafetensorsAreSound) {
+  const auto of = [&](const std::string& header) {
+    return refusal(le(header.size(), 8) + header + std::string(24, 'v'), "w.safetensors");
+  };
+  const std::string x = R"("x":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]})";
+  EXPECT_EQ(of("{" + x + R"(,"__metadata__":{"a":"b"}})"), "");
+  EXPECT_EQ(of(R"({"x":{"dtype":"U16","shape":[],"data_offsets":[0,2],"note":[[1]]}})"), "");
+  EXPECT_THAT(of("{" + x + "," + x + "}"), HasSubstr("tensor 'x' twice"));
+  EXPECT_THAT(of("[" + std::string(1000, '[')), HasSubstr("no JSON object"));
+  EXPECT_THAT(of(R"({"__metadata__":{"a":)" + std::string(9, '[')), HasSubstr("deeper than 4"));
+  EXPECT_THAT(of("{\"x\":3}"), HasSubstr("'x' in its header is no JSON object"));
+  EXPECT_THAT(of("{\"x\":"), HasSubstr("no JSON at its byte"));
+  EXPECT_THAT(of(R"({"x":{"dtype":"F8","shape":[],"data_offsets":[0,1]}})"),
+              HasSubstr("tensor 'x': its type 'F8' is not read"));
+  EXPECT_THAT(of(R"({"x":{"dtype":"F32","data_offsets":[0,4]}})"), HasSubstr("has no shape"));
+  for (const std::string shape : {"[-1]", "[1.5]", "[[2]]", "3", "{}", "[\"2\"]"})
+    EXPECT_THAT(of(R"({"x":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,4]}})"),
+                HasSubstr("tensor 'x' has no sound shape"))
+        << shape;
+  EXPECT_THAT(of(R"({"x":{"dtype":"F32","shape":[7],"data_offsets":[0,28]}})"),
+              HasSubstr("the file is cut"));
+  EXPECT_THAT(of("{\"" + std::string(1001, 'n') + "\":{}}"), HasSubstr("more than 1000 bytes"));
 }
 
 TEST_F(TorchFiles, DamagedAndForeignFilesAreTold) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/util/Exception.h>
+
 #include "base/error.h"
 #include "dist/nccl/gpu_memory.h"
 #include "dist/nccl/nccl_module.h"
@@ -42,16 +44,21 @@ class FakeMemory final : public MemoryCalls {
     const std::lock_guard lock(mutex);
     return taken_of[id_];
   }
-  void set_fraction(double /*fraction*/) override {}
+  void set_fraction(double fraction) override { fraction_ = fraction; }
+  /// Rounds up and then keeps to the limit, as LibTorch's allocator.
   void reserve(int64_t num_bytes) override {
     const std::lock_guard lock(mutex);
-    taken_of[id_] += num_bytes;
+    const int64_t rounded = (num_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+    TORCH_CHECK(static_cast<double>(rounded) <= fraction_ * static_cast<double>(bytes().total),
+                "out of memory");
+    taken_of[id_] += rounded;
   }
 
  private:
   static inline std::mutex mutex;
   static inline std::map<std::string, int64_t> taken_of;
   const std::string id_;
+  double fraction_ = 1;
 };
 
 int version() { return 22809; }

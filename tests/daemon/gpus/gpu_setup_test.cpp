@@ -80,7 +80,7 @@ TEST_F(FakeGpus, WhatWasSetUpIsNotChangedLater) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kConfig);
     EXPECT_TRUE(error.on_every_rank());
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("comes too late"), HasSubstr("40960 MiB")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("comes too late"), HasSubstr("40704 MiB")));
   }
 }
 

@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -31,12 +30,8 @@
 #include "tests/data/image_encoders.h"
 #include "tests/data/written_bytes.h"
 #include "tests/support/case_budget.h"
+#include "tests/support/reading_trouble.h"
 #include "tests/support/tfrecord_writer.h"
-
-extern "C" const char* __asan_default_options() {
-  return "handle_abort=1:malloc_context_size=4:quarantine_size_mb=8:detect_leaks=0:"
-         "detect_stack_use_after_return=0";
-}
 
 namespace lockstep::fuzz {
 namespace {
@@ -46,10 +41,6 @@ using data::written::png_of;
 using data::written::smooth_pixels;
 using data::written::tar_end;
 using data::written::tar_member;
-
-constexpr double kMaxSeconds = 5;  // the sanitizers make it several times slower
-constexpr unsigned kHangSeconds = 60;
-constexpr int64_t kMaxHeapBytes = 64 << 20;
 
 struct Target {
   std::vector<std::string> seeds;
@@ -181,28 +172,6 @@ void on_alarm(int /*signal*/) {
   _exit(1);
 }
 
-/// What is wrong with how the case was read; empty if nothing is. Counts what was read whole.
-std::string trouble_of_current(const Target& target, int64_t* num_read) {
-  HeapMeter::restart();
-  alarm(kHangSeconds);
-  const std::clock_t start = std::clock();
-  std::string trouble;
-  try {
-    target.read(current.bytes);
-    ++*num_read;
-  } catch (const Error& fault) {
-    if (fault.code() != ExitCode::kBadData) trouble = std::string("it throws: ") + fault.what();
-  } catch (const std::exception& fault) {
-    trouble = std::string("it throws: ") + fault.what();
-  }
-  alarm(0);
-  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  if (trouble.empty() && seconds > kMaxSeconds) trouble = fmt::format("it takes {:.2f} s", seconds);
-  if (trouble.empty() && HeapMeter::peak_bytes() > kMaxHeapBytes)
-    trouble = fmt::format("it holds {} MiB", HeapMeter::peak_bytes() >> 20);
-  return trouble;
-}
-
 int main(int argc, char** argv) {
   CaseBudget budget(20'000);
   for (int i = 1; i < argc; ++i) {
@@ -226,18 +195,14 @@ int main(int argc, char** argv) {
        ++current.index) {
     current.bytes = mutator.bytes_of_case(current.index);
     if (found->second.mend != nullptr && current.index % 4 != 0) found->second.mend(&current.bytes);
-    const std::string trouble = trouble_of_current(found->second, &num_read);
+    const std::string trouble =
+        reading_trouble([&] { found->second.read(current.bytes); }, &num_read);
     if (trouble.empty()) continue;
     print_case(trouble);
     ++num_failed;
   }
-  fmt::print("{}, seed {}: {} cases, {} are read, {} fail\n", current.target, current.seed,
-             budget.num_tried(), num_read, num_failed);
-  // A mutator that breaks everything at the first byte would test nothing behind it.
-  const bool goes_deep =
-      budget.num_tried() < 1000 || num_read > static_cast<int64_t>(budget.num_tried() / 100);
-  if (!goes_deep) fmt::print("FAILED: too few cases are read\n");
-  return num_failed == 0 && goes_deep ? 0 : 1;
+  return fuzz_verdict(fmt::format("{}, seed {}", current.target, current.seed), budget.num_tried(),
+                      num_read, num_failed);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,9 +11,10 @@
 namespace lockstep::dist::nccl {
 namespace gpu_memory_test {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int64_t kGib = int64_t{1} << 30;
+constexpr int64_t kGib = int64_t{1} << 30, kMib = int64_t{1} << 20;
 
 /// A GPU that keeps what it was asked for.
 class NotedMemory final : public MemoryCalls {
@@ -24,8 +26,15 @@ class NotedMemory final : public MemoryCalls {
     EXPECT_EQ(taken_bytes, 0) << "the limit comes before what is taken";
     asked_fraction = fraction;
   }
-  void reserve(int64_t num_bytes) override { taken_bytes += num_bytes; }
+  /// As LibTorch's allocator: large blocks are rounded up, and the limit holds for what comes out.
+  void reserve(int64_t num_bytes) override {
+    const int64_t rounded = (num_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+    const double limit = asked_fraction.value_or(1) * static_cast<double>(40 * kGib);
+    TORCH_CHECK(is_sound && static_cast<double>(rounded) <= limit, "CUDA out of memory");
+    taken_bytes += rounded;
+  }
 
+  bool is_sound = true;
   std::optional<double> asked_fraction;
   int64_t taken_bytes = 0;
 
@@ -59,11 +68,34 @@ TEST(GpuMemory, AShareIsALimitAndAllOfItIsTakenWhereAsked) {
   EXPECT_EQ(set_up_memory(growing, {.fraction = 0.25}).limit, 10 * kGib);
   EXPECT_EQ(growing.asked_fraction, 0.25);
   EXPECT_EQ(growing.taken_bytes, 0);
-  EXPECT_EQ(set_up_memory(taking, {.fraction = 0.25, .at_start = true}).reserved, 10 * kGib);
+  const GpuMemoryFacts facts = set_up_memory(taking, {.fraction = 0.25, .at_start = true});
+  EXPECT_EQ(facts.limit, 10 * kGib);
+  EXPECT_EQ(facts.reserved, 10 * kGib - 256 * kMib);  // small tensors come on top
   EXPECT_EQ(taking.asked_fraction, 0.25);
-  EXPECT_EQ(taking.taken_bytes, 10 * kGib);
+  EXPECT_EQ(taking.taken_bytes, facts.reserved);
   set_up_memory(whole, {.at_start = true});  // what is free, but for what CUDA and NCCL need
-  EXPECT_EQ(whole.taken_bytes, 30 * kGib - kBytesBeside);
+  EXPECT_EQ(whole.taken_bytes, 30 * kGib - kBytesBeside - 256 * kMib);
+}
+
+TEST(GpuMemory, WhatIsTakenIsWholeBlocksOfTwoMib) {
+  NotedMemory odd(30 * kGib), little(30 * kGib), free_is_odd(5 * kGib + 12345);
+  const GpuMemoryFacts facts = set_up_memory(odd, {.fraction = 0.3333, .at_start = true});
+  EXPECT_EQ(facts.reserved % (2 * kMib), 0);
+  EXPECT_LE(facts.reserved, facts.limit - 256 * kMib);
+  EXPECT_GT(facts.reserved, facts.limit - 258 * kMib);
+  EXPECT_EQ(odd.taken_bytes, facts.reserved);
+  EXPECT_EQ(set_up_memory(little, {.fraction = 0.006, .at_start = true}).reserved, 0);  // 245 MiB
+  EXPECT_EQ(little.taken_bytes, 0);
+  set_up_memory(free_is_odd, {.at_start = true});
+  EXPECT_EQ(free_is_odd.taken_bytes, 5 * kGib - kBytesBeside - 256 * kMib);
+}
+
+TEST(GpuMemory, WhatTheAllocatorCannotTakeIsUnavailable) {
+  NotedMemory gpu(30 * kGib);
+  gpu.is_sound = false;
+  EXPECT_THAT(refusal(&gpu, {.fraction = 0.25, .at_start = true}, ExitCode::kUnavailable),
+              AllOf(HasSubstr("LibTorch's allocator cannot take"), HasSubstr("CUDA out of memory"),
+                    HasSubstr("gpu.allow_growth: true")));
 }
 
 TEST(GpuMemory, AShareThatIsNotFreeIsRefused) {
