@@ -150,7 +150,7 @@ TEST(CurvesFaults, AnEmptyRunIsNamed) {
 
 TEST(CurvesFaults, ADamagedLineIsNamedByFileAndLine) {
   for (const char* line :
-       {"x,1,1,1,0", "2,1,1,1", "2,1,1,1,0,7", "", "2,1,,1,0", "2,1,1,nan,0", "2.5,1,1,1,0"}) {
+       {"x,1,1,1,0", "2,1,1,1", "2,1,1,1,0,7", "", "2,,1,1,0", "2,1,1,nan,0", "2.5,1,1,1,0"}) {
     const RunFolder run(kHeader + "1,0.5,2,0.1,0\n" + line + "\n");
     expect_fault(run.path(), ExitCode::kBadData, "steps.csv:3: '");
   }
