@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
-
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/tensors/large_pages.h"
 
 namespace lockstep::optim {
 namespace {
@@ -55,9 +53,10 @@ FlatBuffer make_buffer(ParamTable& params, const std::vector<int64_t>& members,
   buffer.group = group_of(first);
   buffer.frozen = !trainable[static_cast<size_t>(members.front())];
   const int64_t num_elements = buffer.slices.back().offset_E + buffer.slices.back().num_elements;
-  buffer.values_E =
-      at::empty({num_elements}, first.tensor.options().requires_grad(false).device(device));
-  if (!buffer.frozen) buffer.grads_E = at::zeros_like(buffer.values_E);
+  buffer.values_E = empty_on_large_pages(
+      num_elements, first.tensor.options().requires_grad(false).device(device));
+  if (!buffer.frozen)
+    buffer.grads_E = zeros_on_large_pages(num_elements, buffer.values_E.options());
   for (const FlatSlice& slice : buffer.slices) move_in(buffer, slice, params);
   return buffer;
 }

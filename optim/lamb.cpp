@@ -16,7 +16,7 @@ namespace {
 constexpr auto kCounters = static_cast<int64_t>(Superaccumulator::kNumCounters);
 
 /// A piece of a slice, of which all that an update touches stays in the second cache.
-constexpr int64_t kPieceElements = 16 * kCutElements;
+constexpr int64_t kPieceElements = 32 * kCutElements;
 
 /// Calls act(slice, region) for each slice of the buffer that the region has a part of, and that
 /// part.
@@ -43,9 +43,9 @@ std::vector<ParamShard> pieces_of(const FlatSlice& slice, const ParamShard& part
   return pieces;
 }
 
-void add_squares_anywhere(const at::Tensor& values_E, const FlatSlice& slice, int64_t row_E,
-                          const ParamShard& region, Superaccumulator* sum) {
-  if (values_E.is_cpu()) return add_squares(values_E, slice, row_E, region, sum);
+/// Rounded region by region: for devices.
+void add_rounded_squares(const at::Tensor& values_E, const ParamShard& region,
+                         Superaccumulator* sum) {
   const at::Tensor part_E = values_E.narrow(0, region.begin_E, region.num_elements());
   const auto norm =
       at::linalg_vector_norm(part_E, 2, c10::nullopt, false, at::kDouble).item<double>();
@@ -104,9 +104,12 @@ void Lamb::update_pieces(const FlatBuffer& buffer, const FlatSlice& slice, const
 
 void Lamb::add_squares_of(const FlatBuffer& buffer, const FlatSlice& slice,
                           const ParamShard& region, Squares* sums) const {
-  const int64_t row_E = row_E_by_param_[static_cast<size_t>(slice.param)];
-  add_squares_anywhere(buffer.values_E, slice, row_E, region, &sums->values);
-  add_squares_anywhere(buffer.grads_E, slice, row_E, region, &sums->directions);
+  if (buffer.values_E.is_cpu())
+    return add_squares_of_two(buffer.values_E, buffer.grads_E, slice,
+                              row_E_by_param_[static_cast<size_t>(slice.param)], region,
+                              &sums->values, &sums->directions);
+  add_rounded_squares(buffer.values_E, region, &sums->values);
+  add_rounded_squares(buffer.grads_E, region, &sums->directions);
 }
 
 void Lamb::end_step(const StepRates& rates) {

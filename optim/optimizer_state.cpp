@@ -4,11 +4,10 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include "base/bits/bit_mask.h"
 #include "base/error.h"
+#include "base/tensors/large_pages.h"
 #include "optim/flat_params.h"
 #include "optim/kernels/update_region.h"
 
@@ -28,10 +27,14 @@ bool is_whole(const std::vector<SlotPart>& parts, int64_t num_elements) {
          parts.front().region.num_elements() == num_elements;
 }
 
+at::Tensor zeros_beside(const FlatBuffer& buffer) {
+  return zeros_on_large_pages(buffer.values_E.numel(), buffer.values_E.options());
+}
+
 /// Parts of a slot put together. A whole part is the result itself.
 at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts, size_t slot) {
   if (is_whole(parts, buffer.values_E.numel())) return parts.front().slots[slot];
-  at::Tensor whole_E = at::zeros_like(buffer.values_E);
+  at::Tensor whole_E = zeros_beside(buffer);
   for (const SlotPart& part : parts) {
     const at::Tensor dense_R = part.of(whole_E);
     if (part.is_packed())
@@ -49,8 +52,8 @@ at::Tensor taken_from(const at::Tensor& whole_E, const SlotPart& part) {
 }
 
 at::Tensor absent(const FlatBuffer& buffer, const SlotPart& part) {
-  return at::zeros({part.is_packed() ? part.kept.num_kept() : part.region.num_elements()},
-                   buffer.values_E.options());
+  return zeros_on_large_pages(part.is_packed() ? part.kept.num_kept() : part.region.num_elements(),
+                              buffer.values_E.options());
 }
 
 void zero_pruned_anywhere(const at::Tensor& whole_E, std::span<const uint8_t> bits) {
@@ -157,7 +160,7 @@ void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
         by_param[static_cast<size_t>(slice.param)] = view_of_slice(whole_E, slice, params_);
     }
     for (size_t b = 0; b < buffers_.size(); ++b) {
-      at::Tensor whole_E = at::zeros_like(buffers_[b].values_E);
+      at::Tensor whole_E = zeros_beside(buffers_[b]);
       for (const FlatSlice& slice : buffers_[b].slices)
         view_of_slice(whole_E, slice, params_).copy_(by_param[static_cast<size_t>(slice.param)]);
       stores_[b].whole.push_back(whole_E);
@@ -175,7 +178,7 @@ const std::vector<at::Tensor>& OptimizerState::expand(const FlatBuffer& buffer,
   if (!store->whole.empty()) return store->whole;
   for (size_t slot = 0; slot < names_.size(); ++slot) {
     store->whole.push_back(store->is_in_parts ? joined(buffer, store->parts, slot)
-                                              : at::zeros_like(buffer.values_E));
+                                              : zeros_beside(buffer));
     if (!store->is_in_parts) continue;
     for (SlotPart& part : store->parts) part.slots[slot] = at::Tensor();
   }

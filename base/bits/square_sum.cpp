@@ -4,20 +4,29 @@
 
 namespace lockstep {
 
+LOCKSTEP_SQUARE_SUMS(, portable, Doubles2, Floats2)
+
 double square_sum(const float* items, int64_t num_items, SimdPath path) {
   switch (path) {
     case SimdPath::kAvx512:
       return avx512_square_sum(items, num_items);
     case SimdPath::kAvx2:
       return avx2_square_sum(items, num_items);
-    case SimdPath::kPortable:
-      break;
+    default:
+      return portable_square_sum(items, num_items);
   }
-  return portable_square_sum(items, num_items);
 }
 
-double portable_square_sum(const float* items, int64_t num_items) {
-  return square_sums::sum<square_sums::Doubles2, square_sums::Floats2>(items, num_items);
+SquareSums square_sums_of(const float* first, const float* second, int64_t num_items,
+                          SimdPath path) {
+  switch (path) {
+    case SimdPath::kAvx512:
+      return avx512_square_sums(first, second, num_items);
+    case SimdPath::kAvx2:
+      return avx2_square_sums(first, second, num_items);
+    default:
+      return portable_square_sums(first, second, num_items);
+  }
 }
 
 }  // namespace lockstep

@@ -4,33 +4,42 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/bits/square_sum.h"
+
 /// The loop of square_sum(), which every path compiles with its own instructions.
 namespace lockstep::square_sums {
 
 constexpr int64_t kAccumulators = 16;
 
+/// Of arrays of one length, side by side: the processor then waits less for the sums before.
 /// `Wide`: a vector of doubles; `Narrow`: of as many items.
-template <typename Wide, typename Narrow>
-__attribute__((always_inline)) inline double sum(const float* items, int64_t num_items) {
+template <typename Wide, typename Narrow, size_t num_arrays>
+__attribute__((always_inline)) inline std::array<double, num_arrays> sums(
+    const std::array<const float*, num_arrays>& arrays, int64_t num_items) {
   constexpr int64_t kLanes = sizeof(Wide) / sizeof(double);
-  std::array<Wide, kAccumulators / kLanes> sums{};
+  std::array<std::array<Wide, kAccumulators / kLanes>, num_arrays> wide_sums{};
   int64_t i = 0;
   for (; i + kAccumulators <= num_items; i += kAccumulators)
-    for (int64_t part = 0; part < kAccumulators / kLanes; ++part) {
-      Narrow narrow;
-      std::memcpy(&narrow, items + i + part * kLanes, sizeof narrow);
-      const Wide wide = __builtin_convertvector(narrow, Wide);
-      sums[part] += wide * wide;
+    for (size_t array = 0; array < num_arrays; ++array)
+      for (int64_t part = 0; part < kAccumulators / kLanes; ++part) {
+        Narrow narrow;
+        std::memcpy(&narrow, arrays[array] + i + part * kLanes, sizeof narrow);
+        const Wide wide = __builtin_convertvector(narrow, Wide);
+        wide_sums[array][part] += wide * wide;
+      }
+  std::array<double, num_arrays> totals{};
+  for (size_t array = 0; array < num_arrays; ++array) {
+    std::array<double, kAccumulators> each{};
+    std::memcpy(each.data(), wide_sums[array].data(), sizeof each);
+    for (int64_t rest = i; rest < num_items; ++rest) {
+      const auto item = static_cast<double>(arrays[array][rest]);
+      each[static_cast<size_t>(rest - i)] += item * item;
     }
-  std::array<double, kAccumulators> each{};
-  std::memcpy(each.data(), sums.data(), sizeof each);
-  for (size_t place = 0; i < num_items; ++i, ++place) {
-    const auto item = static_cast<double>(items[i]);
-    each[place] += item * item;
+    for (size_t half = kAccumulators / 2; half > 0; half /= 2)
+      for (size_t place = 0; place < half; ++place) each[place] += each[place + half];
+    totals[array] = each[0];
   }
-  for (size_t half = kAccumulators / 2; half > 0; half /= 2)
-    for (size_t place = 0; place < half; ++place) each[place] += each[place + half];
-  return each[0];
+  return totals;
 }
 
 using Floats2 = float __attribute__((vector_size(8)));
@@ -41,3 +50,16 @@ using Doubles4 = double __attribute__((vector_size(32)));
 using Doubles8 = double __attribute__((vector_size(64)));
 
 }  // namespace lockstep::square_sums
+
+/// The functions of one path; `target` is the attribute of its functions.
+// NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
+#define LOCKSTEP_SQUARE_SUMS(target, path, Wide, Narrow)                                        \
+  target double path##_square_sum(const float* items, int64_t num_items) {                      \
+    return square_sums::sums<square_sums::Wide, square_sums::Narrow, 1>({items}, num_items)[0]; \
+  }                                                                                             \
+  target SquareSums path##_square_sums(const float* first, const float* second,                 \
+                                       int64_t num_items) {                                     \
+    return square_sums::sums<square_sums::Wide, square_sums::Narrow, 2>({first, second},        \
+                                                                        num_items);             \
+  }
+// NOLINTEND(bugprone-macro-parentheses)

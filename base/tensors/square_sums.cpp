@@ -44,6 +44,21 @@ double squares_of(const at::Tensor& values_E, int64_t begin_E, int64_t end_E) {
   }
 }
 
+/// Calls act(begin_E, end_E) for each unit of the slice within the region.
+template <typename Act>
+void for_each_unit(const FlatSlice& slice, int64_t row_E, const ParamShard& region,
+                   const Act& act) {
+  const int64_t slice_end_E = std::min(region.end_E, slice.offset_E + slice.num_elements);
+  int64_t at_E = std::max(region.begin_E, slice.offset_E);
+  while (at_E < slice_end_E) {
+    const int64_t in_row_E = (at_E - slice.offset_E) % row_E;
+    const int64_t rest_E = std::min(row_E - in_row_E, kCutElements - in_row_E % kCutElements);
+    const int64_t next_E = std::min(at_E + rest_E, slice_end_E);
+    act(at_E, next_E);
+    at_E = next_E;
+  }
+}
+
 }  // namespace
 
 std::vector<int64_t> row_elements(const ParamTable& params) {
@@ -57,15 +72,25 @@ std::vector<int64_t> row_elements(const ParamTable& params) {
 
 void add_squares(const at::Tensor& values_E, const FlatSlice& slice, int64_t row_E,
                  const ParamShard& region, Superaccumulator* sum) {
-  const int64_t slice_end_E = std::min(region.end_E, slice.offset_E + slice.num_elements);
-  int64_t at_E = std::max(region.begin_E, slice.offset_E);
-  while (at_E < slice_end_E) {
-    const int64_t in_row_E = (at_E - slice.offset_E) % row_E;
-    const int64_t rest_E = std::min(row_E - in_row_E, kCutElements - in_row_E % kCutElements);
-    const int64_t next_E = std::min(at_E + rest_E, slice_end_E);
-    sum->add(squares_of(values_E, at_E, next_E));
-    at_E = next_E;
+  for_each_unit(slice, row_E, region, [&](int64_t begin_E, int64_t end_E) {
+    sum->add(squares_of(values_E, begin_E, end_E));
+  });
+}
+
+void add_squares_of_two(const at::Tensor& first_E, const at::Tensor& second_E,
+                        const FlatSlice& slice, int64_t row_E, const ParamShard& region,
+                        Superaccumulator* first_sum, Superaccumulator* second_sum) {
+  if (first_E.scalar_type() != at::kFloat || second_E.scalar_type() != at::kFloat) {
+    add_squares(first_E, slice, row_E, region, first_sum);
+    return add_squares(second_E, slice, row_E, region, second_sum);
   }
+  const auto* const first = first_E.const_data_ptr<float>();
+  const auto* const second = second_E.const_data_ptr<float>();
+  for_each_unit(slice, row_E, region, [&](int64_t begin_E, int64_t end_E) {
+    const SquareSums sums = square_sums_of(first + begin_E, second + begin_E, end_E - begin_E);
+    first_sum->add(sums[0]);
+    second_sum->add(sums[1]);
+  });
 }
 
 void add_squares(const at::Tensor& values_E, const FlatBuffer& buffer, const ParamShard& region,
