@@ -7,19 +7,19 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/lerp.h>
 
+#include "base/tensors/large_pages.h"
+#include "optim/kernels/update_kernels.h"
+
 namespace lockstep::optim {
 namespace {
 
-constexpr int64_t kGrain = 32768;  // elements a thread takes at least
-
-/// A loop of ours, as ATen's rounds the last elements of each thread in another way.
+/// A kernel of ours, as ATen's rounds the last elements of each thread in another way.
 void follow_floats(const at::Tensor& weight, const at::Tensor& average, float share) {
   const float* const weights = weight.const_data_ptr<float>();
   float* const averages = average.mutable_data_ptr<float>();
+  const auto follow_part = update_kernels(fastest_simd_path()).follow;
   at::parallel_for(0, average.numel(), kGrain, [=](int64_t begin, int64_t end) {
-    const float* __restrict from = weights + begin;
-    float* __restrict to = averages + begin;
-    for (int64_t i = 0; i < end - begin; ++i) to[i] += share * (from[i] - to[i]);
+    follow_part(end - begin, weights + begin, share, averages + begin);
   });
 }
 
@@ -35,8 +35,11 @@ void follow(const at::Tensor& weight, const at::Tensor& average, double share) {
 Ema::Ema(std::optional<double> decay, ParamTable& params) : decay_(decay), params_(params) {
   if (!is_on()) return;
   const at::NoGradGuard no_grad;
-  for (const Param& param : params_)
-    averages_.push_back(param.tensor.detach().clone(at::MemoryFormat::Contiguous));
+  for (const Param& param : params_) {
+    const at::Tensor weight = param.tensor.detach();
+    averages_.push_back(
+        empty_on_large_pages(weight.numel(), weight.options()).view(weight.sizes()).copy_(weight));
+  }
 }
 
 double Ema::decay_at(double decay, int64_t n) {

@@ -29,6 +29,8 @@ struct UpdateKernels {
   /// The inverse for kept elements (base/bits/bit_mask.h); the others keep their values. Behind the
   /// packed ones kSlack floats may be read.
   void (*put_kept)(const float* packed_K, const uint8_t* bits, int64_t num_elements, float* values);
+  /// averages[i] += share * (weights[i] - averages[i])
+  void (*follow)(int64_t num, const float* weights, float share, float* averages);
   rules::OfAll<Of> of_rules;
 
   template <typename Rule>
@@ -38,6 +40,8 @@ struct UpdateKernels {
 };
 
 inline constexpr int64_t kSlack = 16;
+/// Elements that are worth a thread.
+inline constexpr int64_t kGrain = 32768;
 
 /// The kernels of a path that simd_paths() lists.
 const UpdateKernels& update_kernels(SimdPath path);

@@ -84,7 +84,7 @@ LOCKSTEP_AVX2_FMA void put_kept(const float* packed_K, const uint8_t* bits, int6
 }  // namespace
 
 const UpdateKernels& avx2_update_kernels() {
-  static constexpr UpdateKernels kKernels{pack, put_kept, rules::OfAll<Updates>::kAll};
+  static constexpr UpdateKernels kKernels{pack, put_kept, follow, rules::OfAll<Updates>::kAll};
   return kKernels;
 }
 

@@ -67,7 +67,7 @@ LOCKSTEP_AVX512 void put_kept(const float* packed_K, const uint8_t* bits, int64_
 }  // namespace
 
 const UpdateKernels& avx512_update_kernels() {
-  static constexpr UpdateKernels kKernels{pack, put_kept, rules::OfAll<Updates>::kAll};
+  static constexpr UpdateKernels kKernels{pack, put_kept, follow, rules::OfAll<Updates>::kAll};
   return kKernels;
 }
 

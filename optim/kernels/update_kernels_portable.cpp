@@ -23,7 +23,7 @@ void put_kept(const float* packed_K, const uint8_t* bits, int64_t num_elements, 
 }  // namespace
 
 const UpdateKernels& portable_update_kernels() {
-  static constexpr UpdateKernels kKernels{pack, put_kept, rules::OfAll<Updates>::kAll};
+  static constexpr UpdateKernels kKernels{pack, put_kept, follow, rules::OfAll<Updates>::kAll};
   return kKernels;
 }
 

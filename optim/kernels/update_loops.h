@@ -26,6 +26,12 @@ LOCKSTEP_INLINE void update(int64_t num, float* __restrict values, float* __rest
   }
 }
 
+LOCKSTEP_INLINE void follow(int64_t num, const float* __restrict weights, float share_,
+                            float* __restrict averages) {
+  const float share = share_;
+  for (int64_t i = 0; i < num; ++i) averages[i] += share * (weights[i] - averages[i]);
+}
+
 LOCKSTEP_INLINE void put_kept(const float* packed_K, const uint8_t* bits, int64_t num_elements,
                               float* values) {
   for (int64_t byte = 0; byte < num_mask_bytes(num_elements); ++byte)
@@ -38,15 +44,18 @@ LOCKSTEP_INLINE void put_kept(const float* packed_K, const uint8_t* bits, int64_
 /// Declares update<Rule>() for one path and the table of its kernels; `target` is the attribute of
 /// its functions.
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
-#define LOCKSTEP_UPDATES(target)                                                  \
-  template <typename Rule>                                                        \
-  target void update(int64_t num, float* values, float* grads, float* first_slot, \
-                     float* second_slot, const rules::WeightDecay<float>& decay,  \
-                     const Rule& rule) {                                          \
-    loops::update(num, values, grads, first_slot, second_slot, decay, rule);      \
-  }                                                                               \
-  template <typename... Rule>                                                     \
-  struct Updates {                                                                \
-    static constexpr UpdateKernels::Of<Rule...> kAll{update<Rule>...};            \
+#define LOCKSTEP_UPDATES(target)                                                        \
+  template <typename Rule>                                                              \
+  target void update(int64_t num, float* values, float* grads, float* first_slot,       \
+                     float* second_slot, const rules::WeightDecay<float>& decay,        \
+                     const Rule& rule) {                                                \
+    loops::update(num, values, grads, first_slot, second_slot, decay, rule);            \
+  }                                                                                     \
+  target void follow(int64_t num, const float* weights, float share, float* averages) { \
+    loops::follow(num, weights, share, averages);                                       \
+  }                                                                                     \
+  template <typename... Rule>                                                           \
+  struct Updates {                                                                      \
+    static constexpr UpdateKernels::Of<Rule...> kAll{update<Rule>...};                  \
   };
 // NOLINTEND(bugprone-macro-parentheses)

@@ -11,8 +11,6 @@ namespace {
 /// Elements of which the values, where they stand and packed, and the gradients stay in the first
 /// cache (docs/results/tried.md).
 constexpr int64_t kBlock = 1024;
-/// Elements that are worth a thread.
-constexpr int64_t kGrain = 32768;
 
 struct Blocks {
   alignas(64) std::array<float, kBlock + kSlack> values, grads;
