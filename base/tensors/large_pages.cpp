@@ -9,14 +9,15 @@
 namespace lockstep {
 namespace {
 
-constexpr uintptr_t kPageBytes = uintptr_t{2} << 20;
+constexpr size_t kPageBytes = size_t{2} << 20;
 
 /// Only pages that lie in the memory as a whole: what is beside it is not ours.
 void ask_for_large_pages(void* memory, size_t num_bytes) {
-  const auto begin = reinterpret_cast<uintptr_t>(memory);
-  const uintptr_t first = (begin + kPageBytes - 1) / kPageBytes * kPageBytes;
-  const uintptr_t last = (begin + num_bytes) / kPageBytes * kPageBytes;
-  if (first < last) (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  const size_t in_page = reinterpret_cast<uintptr_t>(memory) % kPageBytes;
+  const size_t first = (kPageBytes - in_page) % kPageBytes;
+  if (num_bytes < first + kPageBytes) return;
+  const size_t whole_bytes = (num_bytes - first) / kPageBytes * kPageBytes;
+  (void)madvise(static_cast<char*>(memory) + first, whole_bytes, MADV_HUGEPAGE);
 }
 
 }  // namespace
