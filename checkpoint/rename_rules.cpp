@@ -59,7 +59,9 @@ RenameRules::Rule RenameRules::make_rule(const std::string& from, const std::str
                                          std::string* fault) {
   Rule rule{from, to, nullptr};
   if (!from.starts_with(kRegexStart)) {
-    rule.from = plain_name(from.substr(0, from.find_last_not_of("./") + 1));
+    const std::string trimmed = from.substr(0, from.find_last_not_of("./") + 1);
+    rule.from = plain_name(trimmed);
+    rule.is_model_alone = trimmed == kModelPart;
     if (rule.from.empty()) *fault = "has an empty name as 'from'";
     return rule;
   }
@@ -97,7 +99,7 @@ std::optional<std::string> RenameRules::renamed_by(const Rule& rule, const std::
     const std::string plain = plain_name(name);
     if (plain == rule.from || plain.starts_with(rule.from + "/"))
       return rule.to + plain.substr(rule.from.size());
-    const auto behind = rule.from == kModelPart ? behind_model(name) : std::nullopt;
+    const auto behind = rule.is_model_alone ? behind_model(name) : std::nullopt;
     return behind ? std::optional(rule.to + *behind) : std::nullopt;
   }
   re2::StringPiece groups[kMostGroups];

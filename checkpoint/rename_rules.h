@@ -42,6 +42,7 @@ class RenameRules {
   struct Rule {
     std::string from, to;
     std::shared_ptr<const re2::RE2> pattern;  // null: a name
+    bool is_model_alone = false;              // `from` is no more than "model"
   };
   static Rule make_rule(const std::string& from, const std::string& to, std::string* fault);
   static std::optional<std::string> renamed_by(const Rule& rule, const std::string& name);

@@ -62,9 +62,15 @@ double last_epoch(const RunRecord& run) {
   return epoch > 0 ? epoch : 1;
 }
 
+/// False for the loss of a step that had none.
+bool has_value(const train::StepLine& line, Column column) {
+  return line.has_loss || column != &train::StepLine::loss;
+}
+
 std::vector<chart::Point> points_of(const RunRecord& run, Column column) {
   std::vector<chart::Point> points;
-  for (const train::StepLine& line : run.lines) points.push_back({line.epoch, line.*column});
+  for (const train::StepLine& line : run.lines)
+    if (has_value(line, column)) points.push_back({line.epoch, line.*column});
   return points;
 }
 
@@ -75,14 +81,16 @@ enum class Shown { kMean, kLast };
 std::vector<double> column_values(const RunRecord& run, Column column, Shown shown) {
   constexpr int kColumns = chart::kTextPlotColumns;
   std::vector<double> sums(kColumns), counts(kColumns);
+  double value = std::nan("");  // before the first record
   for (const train::StepLine& line : run.lines) {
+    if (!has_value(line, column)) continue;
+    if (std::isnan(value)) value = line.*column;
     const double place = std::ceil(line.epoch / last_epoch(run) * kColumns - 1e-9) - 1;
     const auto at = static_cast<size_t>(std::clamp(place, 0.0, kColumns - 1.0));
     sums[at] = line.*column + (shown == Shown::kMean ? sums[at] : 0);
     counts[at] = 1 + (shown == Shown::kMean ? counts[at] : 0);
   }
   std::vector<double> values;
-  double value = run.lines.front().*column;
   for (size_t i = 0; i < sums.size(); ++i) {
     if (counts[i] > 0) value = sums[i] / counts[i];
     values.push_back(value);
@@ -155,8 +163,10 @@ std::string run_facts(const RunRecord& run) {
 std::string curves_text(const RunRecord& run) {
   const train::StepLine& last = run.lines.back();
   return fmt::format(
-             "{}: {}\nlast record: step {}, loss {:.6g}, sparsity {:.6g}, learning rate {:.6g}\n\n",
-             run.name, run_facts(run), last.step, last.loss, last.sparsity, last.learning_rate) +
+             "{}: {}\nlast record: step {}, loss {}, sparsity {:.6g}, learning rate {:.6g}\n\n",
+             run.name, run_facts(run), last.step,
+             last.has_loss ? fmt::format("{:.6g}", last.loss) : "-", last.sparsity,
+             last.learning_rate) +
          plot(run, "training loss", &train::StepLine::loss, Shown::kMean) +
          plot(run, "sparsity", &train::StepLine::sparsity, Shown::kLast) +
          plot(run, "learning rate", &train::StepLine::learning_rate, Shown::kLast);

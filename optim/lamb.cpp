@@ -18,6 +18,11 @@ constexpr auto kCounters = static_cast<int64_t>(Superaccumulator::kNumCounters);
 /// A piece of a slice, of which all that an update touches stays in the second cache.
 constexpr int64_t kPieceElements = 32 * kCutElements;
 
+struct SlicePiece {
+  const FlatSlice* slice;
+  ParamShard region;
+};
+
 /// Calls act(slice, region) for each slice of the buffer that the region has a part of, and that
 /// part.
 template <typename Act>
@@ -29,18 +34,19 @@ void for_each_slice(const FlatBuffer& buffer, const ParamShard& region, const Ac
   }
 }
 
-/// A slice's part in pieces that end between the units of add_squares().
-std::vector<ParamShard> pieces_of(const FlatSlice& slice, const ParamShard& part, int64_t row_E) {
+/// Appends a slice's part in pieces that end between the units of add_squares().
+void add_pieces(const FlatSlice& slice, const ParamShard& part, int64_t row_E,
+                std::vector<SlicePiece>* pieces) {
   const int64_t piece_E = row_E >= kPieceElements ? kPieceElements : kPieceElements / row_E * row_E;
-  std::vector<ParamShard> pieces;
-  for (int64_t begin_E = part.begin_E; begin_E < part.end_E; begin_E = pieces.back().end_E) {
+  for (int64_t begin_E = part.begin_E; begin_E < part.end_E;) {
     const int64_t in_slice_E = begin_E - slice.offset_E, in_row_E = in_slice_E % row_E;
     const int64_t rest_E = row_E >= kPieceElements
                                ? std::min(row_E - in_row_E, piece_E - in_row_E % piece_E)
                                : piece_E - in_slice_E % piece_E;
-    pieces.push_back({part.buffer, begin_E, std::min(begin_E + rest_E, part.end_E)});
+    const int64_t end_E = std::min(begin_E + rest_E, part.end_E);
+    pieces->push_back({&slice, {part.buffer, begin_E, end_E}});
+    begin_E = end_E;
   }
-  return pieces;
 }
 
 /// Rounded region by region: for devices.
@@ -72,33 +78,33 @@ double Lamb::Squares::trust_ratio() const {
 /// Squares are taken of what the update has just brought into the cache, where it is dense.
 void Lamb::update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) {
   squares_.resize(params().size());
-  const bool in_pieces = takes_kernels(buffer) && !part->is_packed();
-  if (!in_pieces) Elementwise::update(buffer, part, rates);
+  if (takes_kernels(buffer) && !part->is_packed()) return update_in_pieces(buffer, *part, rates);
+  Elementwise::update(buffer, part, rates);
   for_each_slice(buffer, part->region, [&](const FlatSlice& slice, const ParamShard& region) {
-    const auto param = static_cast<size_t>(slice.param);
-    if (in_pieces)
-      update_pieces(buffer, slice, *part, pieces_of(slice, region, row_E_by_param_[param]), rates);
-    else
-      add_squares_of(buffer, slice, region, &squares_[param]);
+    add_squares_of(buffer, slice, region, &squares_[static_cast<size_t>(slice.param)]);
   });
 }
 
-void Lamb::update_pieces(const FlatBuffer& buffer, const FlatSlice& slice, const SlotPart& part,
-                         const std::vector<ParamShard>& pieces, const GroupRates& rates) {
+void Lamb::update_in_pieces(const FlatBuffer& buffer, const SlotPart& part,
+                            const GroupRates& rates) {
+  std::vector<SlicePiece> pieces;
+  for_each_slice(buffer, part.region, [&](const FlatSlice& slice, const ParamShard& region) {
+    add_pieces(slice, region, row_E_by_param_[static_cast<size_t>(slice.param)], &pieces);
+  });
   const SlotData slots = data_of(part.slots);
   const rules::LambDirection<float> rule(options(), rates, num_updates());
   std::mutex mutex;
-  at::parallel_for(0, static_cast<int64_t>(pieces.size()), 2, [&](int64_t begin, int64_t end) {
-    Squares sums;
+  at::parallel_for(0, static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const ParamShard& piece = pieces[static_cast<size_t>(i)];
-      const int64_t place = piece.begin_E - part.region.begin_E;
-      update_region(PackedMask(), data_of(buffer, piece),
+      const auto& [slice, region] = pieces[static_cast<size_t>(i)];
+      const int64_t place = region.begin_E - part.region.begin_E;
+      update_region(PackedMask(), data_of(buffer, region),
                     {.first = slots.first + place, .second = slots.second + place}, {}, rule);
-      add_squares_of(buffer, slice, piece, &sums);
+      Squares sums;
+      add_squares_of(buffer, *slice, region, &sums);
+      const std::scoped_lock lock(mutex);
+      squares_[static_cast<size_t>(slice->param)].add(sums);
     }
-    const std::scoped_lock lock(mutex);
-    squares_[static_cast<size_t>(slice.param)].add(sums);
   });
 }
 

@@ -28,8 +28,7 @@ class Lamb final : public Elementwise<rules::LambDirection> {
   };
 
   void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override;
-  void update_pieces(const FlatBuffer& buffer, const FlatSlice& slice, const SlotPart& part,
-                     const std::vector<ParamShard>& pieces, const GroupRates& rates);
+  void update_in_pieces(const FlatBuffer& buffer, const SlotPart& part, const GroupRates& rates);
   void end_step(const StepRates& rates) override;
   void add_squares_of(const FlatBuffer& buffer, const FlatSlice& slice, const ParamShard& region,
                       Squares* sums) const;

@@ -158,10 +158,10 @@ void Recorder::write_curves(const StepReport& report) {
     steps_csv_->append({report.step, report.epoch, report.loss, weights.learning_rate,
                         report.sparsity, report.has_loss});
   if (events_ && report.step % options_.summary.save_summary_steps == 0) {
-    const std::array<metrics::Scalar, 4> scalars{{{"loss/train", shown_loss()},
-                                                  {"lr", weights.learning_rate},
-                                                  {"weight_decay", weights.weight_decay},
-                                                  {"sparsity", report.sparsity}}};
+    std::vector<metrics::Scalar> scalars{{"lr", weights.learning_rate},
+                                         {"weight_decay", weights.weight_decay},
+                                         {"sparsity", report.sparsity}};
+    if (report.has_loss) scalars.insert(scalars.begin(), {"loss/train", report.loss});
     events_->add(report.step, scalars);
     if (!recipe_.recipe().empty()) write_recipe(report.step, report.step - 1);
     metrics_.set_event_file_errors(events_->num_write_errors());
@@ -171,7 +171,7 @@ void Recorder::write_curves(const StepReport& report) {
     const std::string line = progress_.line({.step = report.step,
                                              .num_steps = options_.total_steps,
                                              .epoch = report.epoch,
-                                             .loss = shown_loss(),
+                                             .loss = last_loss_,
                                              .learning_rate = weights.learning_rate,
                                              .sparsity = report.sparsity,
                                              .global_samples = global_samples_});

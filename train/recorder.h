@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -67,8 +66,6 @@ class Recorder {
   }
 
  private:
-  /// The last step's loss, of those that had one.
-  double shown_loss() const { return last_loss_.value_or(std::nan("")); }
   void write_curves(const StepReport& report);
   void write_evaluation(int64_t step, const EvalResult& result,
                         const std::vector<metrics::ValidationValue>& numbers);

@@ -172,7 +172,7 @@ class PickleReader {
                          (function.name == "OrderedDict" || function.name == "defaultdict");
     if (!is_dict) return stack_.push_items(Kind::kCall, std::move(function_and_arguments));
     if (arguments.items.size() > (function.name == "defaultdict" ? 1 : 0))  // its factory
-      refuse_pickle("an OrderedDict is made of items, not filled with them");
+      refuse_pickle(fmt::format("a {} is made with items, not filled with them", function.name));
     stack_.push_items(Kind::kDict, {});
   }
 

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -55,6 +57,7 @@ void WatchedFolders::require_same() {
   for (const std::filesystem::path& folder : folders_) {
     struct stat facts {};
     const bool is_there = ::stat(folder.c_str(), &facts) == 0;
+    if (!is_there && errno != ENOENT && errno != ENOTDIR) continue;  // its server may come back
     const Identity identity{facts.st_dev, facts.st_ino};
     if (!is_there && !seen_.contains(folder)) continue;  // the run has not begun
     if (is_there && seen_.try_emplace(folder, identity).first->second == identity) continue;

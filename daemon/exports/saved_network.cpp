@@ -12,7 +12,7 @@
 #include "base/flags.h"
 #include "base/yaml/yaml_document.h"
 #include "daemon/config/preset.h"
-#include "daemon/config/run_config.h"
+#include "daemon/config/run_sections.h"
 #include "estimator/estimator.h"
 #include "model/networks/model_table.h"
 #include "python/add_types.h"
@@ -89,13 +89,31 @@ model::ModelOptions options_of(const SavedModel& saved) {
   return options;
 }
 
-/// The flags of the run that made the save.
+/// Puts a value at a.b.c, unless a value stands on the way.
+void place_deep(const std::string& path, const std::string& value, YAML::Node node) {
+  size_t begin = 0;
+  for (size_t dot; (dot = path.find('.', begin)) != std::string::npos; begin = dot + 1) {
+    node.reset(node[path.substr(begin, dot - begin)]);
+    if (node.IsScalar()) return;
+  }
+  node[path.substr(begin)] = value;
+}
+
+/// The flags of the run that made the save. What it chose (a type of optimizer, of network) says
+/// which keys there were, and so their defaults; lists choose nothing.
 flags::Values flags_of(const SavedModel& saved) {
   std::vector<std::string> settings;
+  YAML::Node root(YAML::NodeType::Map);
   std::istringstream lines(saved.settings);
-  for (std::string line; std::getline(lines, line);)
-    if (line.find('=') != std::string::npos) settings.push_back(line);
-  return flag_values(settings, run_file_fields());
+  for (std::string line; std::getline(lines, line);) {
+    const size_t mark = line.find('=');
+    if (mark == std::string::npos) continue;
+    settings.push_back(line);
+    if (line.find('[') > mark) place_deep(line.substr(0, mark), line.substr(mark + 1), root);
+  }
+  Diagnostics ignored;
+  const auto document = YamlDocument::parse("settings", YAML::Dump(root), &ignored);
+  return flag_values(settings, fields_read_with(document));
 }
 
 std::vector<int64_t> shape_of(const SavedModel& saved) {

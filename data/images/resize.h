@@ -50,8 +50,7 @@ class Resizer {
 
   KnownTaps rows_, columns_;
   int64_t num_converted_ = 0;  // rows of the image that stood in converted_, from its first
-  std::vector<float>
-      converted_;  // the last num_taps of them, normalised: row r in slot r % num_taps
+  AlignedFloats converted_;    // the last num_taps of them, normalised: row r in slot r % num_taps
   std::vector<const float*> row_taps_;  // those that an output row reads
   AlignedFloats blended_;               // one row of output, columns of input
 };

@@ -66,12 +66,13 @@ class Exports : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-std::vector<double> rates_seen;
+std::vector<double> rates_seen, epsilons_seen;
 
 /// A digits_net whose maker reads a flag.
 model::MakeModel read_flagged(ConfigReader* /*in*/) {
   return [](const model::ModelInputs& data) {
     rates_seen.push_back(flags::get<double>("learning_rate"));
+    epsilons_seen.push_back(flags::get<double>("opt_epsilon"));
     return model::make_model(model::digits_net(), data);
   };
 }
@@ -79,15 +80,16 @@ model::MakeModel read_flagged(ConfigReader* /*in*/) {
 TEST_F(Exports, ANetworkThatReadsFlagsGetsThoseOfItsRun) {
   model::model_types().add({.name = "flagged", .read = read_flagged});
   NetworkCase flagged = digits();
-  flagged.settings = {"model.type=flagged", "optimizer.learning_rate=0.5"};
+  flagged.settings = {"model.type=flagged", "optimizer.learning_rate=0.5", "optimizer.type=lamb"};
   TrainedNetwork trained(flagged);
   const std::string prefix = save(&trained);
   EXPECT_FALSE(flags::are_frozen());
   (void)rebuild_network(read_saved_model(prefix));
   EXPECT_FALSE(flags::are_frozen());
-  const flags::Frozen of_a_run(flags::Values{{"learning_rate", "0.25"}});
+  const flags::Frozen of_a_run(flags::Values{{"learning_rate", "0.25"}, {"opt_epsilon", "1"}});
   (void)rebuild_network(read_saved_model(prefix));  // as where a run publishes its model
   EXPECT_THAT(rates_seen, testing::ElementsAre(0.5, 0.25));
+  EXPECT_THAT(epsilons_seen, testing::ElementsAre(1e-6, 1));  // lamb's default, adam's is 1e-7
 }
 
 TEST_F(Exports, TheNetworksOfTheseTestsAnswerToTheirInputs) {

@@ -168,11 +168,12 @@ modifiers:
   EXPECT_EQ(all - some, 2 * 3 * 17 * 4);
 }
 
-/// A network whose code is a user's: a parameter that it never trains, and complex statistics.
+/// A network whose code is a user's: a parameter that its code moves (as a momentum encoder's), and
+/// complex statistics.
 class OwnCode final : public model::Model {
  public:
   OwnCode() {
-    table_.buffers.push_back({"frozen", at::ones({1000})});
+    table_.buffers.push_back({"target", at::ones({3})});
     table_.buffers.push_back(
         {"spectrum", at::zeros({2}, at::kComplexFloat), /*moved_by_forward=*/true});
   }
@@ -196,10 +197,12 @@ TEST(LocalSteps, BuffersOfAUsersNetwork) {
                      .model = net,
                      .timeline = run.recipe.timeline(),
                      .clock = run.clock});
-    const at::Tensor spectrum = net.buffers()[1].tensor;
+    const at::Tensor target = net.buffers()[0].tensor, spectrum = net.buffers()[1].tensor;
+    target.fill_(comm.rank());
     spectrum.fill_(c10::complex<float>(static_cast<float>(comm.rank()), 4));
     const int64_t before = without.average().bytes_reduced;
-    EXPECT_EQ(with.average().bytes_reduced - before, 2 * 2 * 8);  // pairs of float64
+    EXPECT_EQ(with.average().bytes_reduced - before, (3 + 2 * 2) * 8);  // float64, and pairs of it
+    EXPECT_TRUE(target.equal(at::full({3}, 0.5)));
     const auto mean = c10::complex<float>(0.5, 4);
     EXPECT_TRUE(spectrum.equal(at::full({2}, mean, at::kComplexFloat)));
   });

@@ -95,11 +95,6 @@ StateList LocalSteps::moving_slots() {
   return slots;
 }
 
-/// What a network's own code does not move are its frozen parameters.
-bool LocalSteps::may_differ(const model::Buffer& buffer) const {
-  return buffer.moved_by_forward || !parts_.model.runs_user_code();
-}
-
 LocalSteps::State LocalSteps::state() {
   State state;
   for (const FlatBuffer& buffer : parts_.flat_params.buffers())
@@ -107,7 +102,7 @@ LocalSteps::State LocalSteps::state() {
   sort_into(moving_slots(), &state.means, &state.counts);
   if (parts_.ema != nullptr) sort_into(parts_.ema->state(), &state.means, &state.counts);
   for (const model::Buffer& buffer : parts_.model.buffers())
-    if (buffer.tensor.numel() > 0 && may_differ(buffer)) {
+    if (buffer.tensor.numel() > 0) {
       const at::Tensor values = dist::real_view(buffer.tensor);
       (values.is_floating_point() ? state.statistics : state.counts).push_back(values);
     }

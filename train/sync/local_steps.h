@@ -35,8 +35,8 @@ struct LocalStepsParts {
 /// optimizer slots, moving statistics and the average of the weights (EMA) equal on all ranks, bit
 /// for bit: the sum in rank order over N, each rank counting the same.
 ///
-/// What is frozen is equal already and does not travel: parameters, their slots, and a user's
-/// network's parameters without gradients.
+/// What the recipe or the run file froze is equal already and does not travel: parameters and their
+/// slots. A user's network may move its parameters without gradients in its own code: they travel.
 ///
 /// Slots are averaged too: a save then holds the one state from which all ranks go on. Sources:
 /// Stich, arXiv 1805.09767 (weights); Yu et al., arXiv 1905.03817 (momentum).
@@ -77,7 +77,6 @@ class LocalSteps {
   };
 
   StateList moving_slots();
-  bool may_differ(const model::Buffer& buffer) const;
   State state();
   void average_statistics(const std::vector<at::Tensor>& statistics);
   void take_largest(const std::vector<at::Tensor>& counts);

@@ -139,6 +139,11 @@ TEST_F(LoadWeights, ARuleAboutModelAloneMeansIt) {
          "warm_start_rename: [{from: " + from + ", to: trunk}]");
     EXPECT_TRUE(bias.equal(at::ones({2}))) << from;
   }
+  const at::Tensor head = at::zeros({2});  // of no rule about model.model
+  load({{"model.model.fc.bias", at::ones({2})}, {"model.head", at::ones({2})}},
+       {{"trunk.fc.bias", bias.zero_()}, {"head", head}},
+       "warm_start_rename: [{from: model.model, to: trunk}]");
+  EXPECT_TRUE(bias.equal(at::ones({2})) && head.equal(at::ones({2})));
   EXPECT_THAT(
       refusal({{"fc.bias", at::ones({2})}}, {{"fc.bias", bias}}, "warm_start_rename: {model: ''}"),
       HasSubstr("no name there matches 'model'"));
