@@ -21,8 +21,8 @@ enum class RunOn { kRank0, kAll };
 
 struct IterationInfo {
   int64_t epoch_number = 0;
-  int64_t iteration_number = 0;  ///< from 0, in this mode
-  double execution_time = 0;     ///< seconds the network took
+  int64_t iteration_number = 0;    ///< from 0, in this mode
+  double execution_time = 0;       ///< seconds the network took
   bool is_last_iteration = false;  ///< ever true in inference alone, where the feeder looks ahead
 };
 
@@ -30,8 +30,10 @@ struct IterationInfo {
 struct CallbackContext {
   Mode mode = Mode::kTrain;
   std::filesystem::path log_dir;  ///< its results; a folder of each rank's own with RunOn::kAll
-  metrics::EventFile* summary_writer = nullptr;  ///< the one to write summaries with; null in inference
-  int64_t summary_step = 0;  ///< the x axis: an epoch's last training and last evaluation step share it
+  metrics::EventFile* summary_writer =
+      nullptr;  ///< the one to write summaries with; null in inference
+  int64_t summary_step =
+      0;  ///< the x axis: an epoch's last training and last evaluation step share it
   std::optional<int64_t> number_iterations_per_epoch;  ///< nothing where the feed has no known end
   IterationInfo iteration_info;
   int rank = 0;

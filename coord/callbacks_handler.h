@@ -22,8 +22,8 @@ struct NamedCallback {
 class CallbacksHandler {
  public:
   /// `source_keys`: what the driver itself gives to each iteration.
-  CallbacksHandler(std::vector<NamedCallback> callbacks, const std::vector<std::string>& source_keys,
-                   CallbackContext context);
+  CallbacksHandler(std::vector<NamedCallback> callbacks,
+                   const std::vector<std::string>& source_keys, CallbackContext context);
 
   /// The driver changes it between the calls.
   CallbackContext& context() { return context_; }
