@@ -29,7 +29,8 @@ struct IterationInfo {
 /// What a callback knows of its run; its driver keeps it true around each call.
 struct CallbackContext {
   Mode mode = Mode::kTrain;
-  std::filesystem::path log_dir;  ///< its results; a folder of each rank's own with RunOn::kAll
+  std::filesystem::path log_dir;  ///< its results; with RunOn::kAll on several ranks a folder for
+                                  ///< each, rank_000 and so on below the run's
   metrics::EventFile* summary_writer =
       nullptr;  ///< the one to write summaries with; null in inference
   int64_t summary_step =
@@ -60,7 +61,8 @@ class Callback {
   virtual void begin() {}
   virtual void on_iteration_start() {}
   /// Nothing (std::nullopt): this iteration ends here for all that depends on what this callback
-  /// generates, and for nobody else.
+  /// generates, be it by an optional key, and for nobody else. Whoever wants the others to go on
+  /// returns a map without the optional key.
   virtual std::optional<DataMap> on_iteration_end(const DataMap& data) = 0;
   virtual void end() {}
 

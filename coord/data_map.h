@@ -34,6 +34,11 @@ class DataMap {
     const auto found = values_.find(key);
     return found == values_.end() ? nullptr : &found->second;
   }
+  /// Of the kind that the name says. These throw Error(kBadData) with the key where it is not there
+  /// (a callback must declare what it reads) or of another kind.
+  const at::Tensor& tensor(const std::string& key) const;
+  const std::vector<std::string>& texts(const std::string& key) const;
+  const DataMap& map(const std::string& key) const;
   const std::map<std::string, DataValue>& values() const { return values_; }
   bool empty() const { return values_.empty(); }
 
