@@ -34,22 +34,25 @@ void append_varint(uint64_t value, std::string* bytes) {
 /// Of a field with one byte of tag.
 size_t field_size(size_t num_bytes) { return 1 + varint_size(num_bytes) + num_bytes; }
 
+/// Of a list of packed numbers: protobuf leaves an empty one out.
+size_t list_size(size_t packed) { return packed == 0 ? 0 : field_size(packed); }
+
 void append_header(uint64_t field, size_t num_bytes, std::string* bytes) {
   append_varint(tag_of(field), bytes);
   append_varint(num_bytes, bytes);
 }
 
-/// Appends an entry of the map Features.feature whose list, given as `list_size` bytes, the caller
+/// Appends an entry of the map Features.feature whose list, of `num_bytes`, the caller
 /// appends next.
 void append_entry(std::string_view prefix, std::string_view suffix, ListField kind,
-                  size_t list_size, std::string* bytes) {
+                  size_t num_bytes, std::string* bytes) {
   const size_t name_size = prefix.size() + suffix.size();
-  const size_t feature_size = field_size(list_size);
+  const size_t feature_size = field_size(num_bytes);
   append_header(1, field_size(name_size) + field_size(feature_size), bytes);
   append_header(1, name_size, bytes);
   bytes->append(prefix).append(suffix);
   append_header(2, feature_size, bytes);
-  append_header(static_cast<uint64_t>(kind), list_size, bytes);
+  append_header(static_cast<uint64_t>(kind), num_bytes, bytes);
 }
 
 void append_texts(std::string_view name, std::string_view suffix,
@@ -69,15 +72,15 @@ void append_ints(std::string_view name, std::string_view suffix, std::span<const
   const auto word = [](Int value) { return static_cast<uint64_t>(static_cast<int64_t>(value)); };
   size_t packed = 0;
   for (const Int value : values) packed += varint_size(word(value));
-  append_entry(name, suffix, ListField::kInts, field_size(packed), bytes);
-  append_header(1, packed, bytes);
+  append_entry(name, suffix, ListField::kInts, list_size(packed), bytes);
+  if (packed > 0) append_header(1, packed, bytes);
   for (const Int value : values) append_varint(word(value), bytes);
 }
 
 void append_floats(std::string_view name, const at::Tensor& values, std::string* bytes) {
   const size_t packed = static_cast<size_t>(values.numel()) * sizeof(float);
-  append_entry(name, "", ListField::kFloats, field_size(packed), bytes);
-  append_header(1, packed, bytes);
+  append_entry(name, "", ListField::kFloats, list_size(packed), bytes);
+  if (packed > 0) append_header(1, packed, bytes);
   bytes->append(static_cast<const char*>(values.const_data_ptr()), packed);
 }
 
