@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coord/data_map.h"
+
+namespace lockstep::metrics {
+class EventFile;
+}
+
+namespace lockstep::coord {
+
+enum class Mode { kTrain, kEval, kInfer };
+
+/// Where a callback runs: on rank 0, or on every rank.
+enum class RunOn { kRank0, kAll };
+
+struct IterationInfo {
+  int64_t epoch_number = 0;
+  int64_t iteration_number = 0;    ///< from 0, in this mode
+  double execution_time = 0;       ///< seconds the network took
+  bool is_last_iteration = false;  ///< ever true in inference alone, where the feeder looks ahead
+};
+
+/// What a callback knows of its run; its driver keeps it true around each call.
+struct CallbackContext {
+  Mode mode = Mode::kTrain;
+  std::filesystem::path log_dir;  ///< its results; with RunOn::kAll on several ranks a folder for
+                                  ///< each, rank_000 and so on below the run's
+  metrics::EventFile* summary_writer =
+      nullptr;  ///< the one to write summaries with; null in inference
+  int64_t summary_step =
+      0;  ///< the x axis: an epoch's last training and last evaluation step share it
+  std::optional<int64_t> number_iterations_per_epoch;  ///< nothing where the feed has no known end
+  IterationInfo iteration_info;
+  int rank = 0;
+  int world_size = 1;
+
+  bool is_training() const { return mode == Mode::kTrain; }
+};
+
+/// A user's code around an iteration, the same in training, evaluation and inference: log, collect,
+/// save, judge. Calls: begin, then for each iteration on_iteration_start and on_iteration_end, then
+/// end (also where a signal ends the run). What it throws ends the run on all ranks.
+///
+/// Threads: one at a time, of the driver's choice.
+class Callback {
+ public:
+  virtual ~Callback() = default;
+
+  /// Keys that on_iteration_end reads. `_mask` is optional: "mask" is there or not.
+  virtual std::vector<std::string> incoming_keys() const { return {}; }
+  /// Keys of the map that it returns, `_x` as above. They may be others' incoming keys.
+  virtual std::vector<std::string> generated_keys() const { return {}; }
+  virtual RunOn run_on() const { return RunOn::kRank0; }
+
+  virtual void begin() {}
+  virtual void on_iteration_start() {}
+  /// Nothing (std::nullopt): this iteration ends here for all that depends on what this callback
+  /// generates, be it by an optional key, and for nobody else. Whoever wants the others to go on
+  /// returns a map without the optional key.
+  virtual std::optional<DataMap> on_iteration_end(const DataMap& data) = 0;
+  virtual void end() {}
+
+  /// Set by the driver before begin(); outlives the run.
+  void set_context(const CallbackContext* context) { context_ = context; }
+
+ protected:
+  const CallbackContext& context() const { return *context_; }
+
+ private:
+  const CallbackContext* context_ = nullptr;
+};
+
+}  // namespace lockstep::coord
