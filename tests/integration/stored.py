@@ -1,8 +1,6 @@
 """Reads what the savers of callbacks store: TFRecord files of tf.train.Example, without TensorFlow."""
 import struct
 
-import numpy as np
-
 
 def varint(data, at):
     value = shift = 0
@@ -44,7 +42,7 @@ def values_of(feature):
             if kind == 1:
                 return items
             if kind == 2:
-                return np.frombuffer(items, "<f4")
+                return list(struct.unpack(f"<{len(items) // 4}f", items))
             return whole_numbers(items) if isinstance(items, bytes) else [items]
     return []
 
@@ -64,7 +62,7 @@ def examples(path):
 
 
 def stored(folder, key):
-    """One value of all samples under a folder, in the order of the files' names: an array."""
+    """One value of all samples under a folder, in the order of the files' names."""
     files = sorted(folder.rglob("*.tfrecord"))
     assert files, f"{folder} holds no .tfrecord"
-    return np.array([example[key] for file in files for example in examples(file)])
+    return [example[key] for file in files for example in examples(file)]

@@ -21,8 +21,8 @@ def focal_sum(logits, moons):
 
 def main():
     folder, batch = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-    logits = torch.from_numpy(stored(folder, "logits").astype(np.float32))
-    moons = torch.from_numpy(stored(folder, "targets").astype(np.float32))
+    logits = torch.tensor(stored(folder, "logits"), dtype=torch.float32)
+    moons = torch.tensor(stored(folder, "targets"), dtype=torch.float32)
     total = sum(focal_sum(logits[i:i + batch], moons[i:i + batch]).item() for i in range(0, len(logits), batch))
     with torch.no_grad():
         answers = torch.jit.load(sys.argv[3])(torch.from_numpy(np.load(sys.argv[4])))
