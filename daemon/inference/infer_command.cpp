@@ -72,7 +72,9 @@ coord::CallbacksHandler make_handler(const InferConfig& config,
   for (const std::string& key : output_keys(network)) source_keys.push_back(key);
   const fs::path log_dir = config.inferer.log_dir.empty() ? config.run.folder() / "infer"
                                                           : fs::path(config.inferer.log_dir);
-  return {{}, source_keys, {.mode = coord::Mode::kInfer, .log_dir = log_dir}};
+  return {coord::make_callbacks(config.inferer.callbacks, coord::Mode::kInfer, {}),
+          source_keys,
+          {.mode = coord::Mode::kInfer, .log_dir = log_dir}};
 }
 
 /// Serves the page while it lives, where the run file says so.
