@@ -14,6 +14,7 @@
 #include "daemon/config/version.h"
 #include "daemon/curves.h"
 #include "daemon/evaluation/eval_command.h"
+#include "daemon/inference/infer_command.h"
 #include "daemon/new_project/new_project.h"
 
 namespace {
@@ -31,6 +32,8 @@ constexpr const char* kExamples = R"(Examples:
   lockstep curves runs/digits --svg curves.svg
   lockstep eval configs/digits.yaml
   lockstep eval configs/digits.yaml --watch
+  lockstep infer --saved_model latest --config configs/digits.yaml
+  lockstep infer --checkpoint runs/digits/checkpoints/model.ckpt-230 --feed '{type: digits}'
   lockstep ckpt ls runs/digits/checkpoints
   lockstep ckpt show runs/digits/checkpoints --json
   lockstep ckpt verify runs/digits/checkpoints
@@ -49,6 +52,7 @@ struct Tool {
   daemon::PlanOptions plan;
   int64_t steps_per_epoch = 0;
   daemon::EvalCommandOptions to_evaluate;
+  daemon::InferCommandOptions to_infer;
   daemon::Command command;
   daemon::CheckpointCommands ckpt{&command};
 
@@ -131,6 +135,24 @@ struct Tool {
     });
   }
 
+  void add_infer() {
+    CLI::App* sub =
+        app.add_subcommand("infer", "let a trained network answer, without the code that built it");
+    sub->add_option("--saved_model", to_infer.saved_model,
+                    "the network: an export, RUN/saved_models/<step>; latest: the newest one of "
+                    "the project");
+    sub->add_option("--checkpoint", to_infer.checkpoint,
+                    "the network: a save, by its prefix; latest: the newest one of the project");
+    sub->add_option("--config", to_infer.config_file,
+                    "a run file, for its sections inferer, gpu and run, or an inferer.json");
+    sub->add_option(
+        "--feed", to_infer.feeds,
+        "what it is asked: '{type: ...}' as data.eval, a file, train or eval of the run "
+        "file; several: one iteration of all of them, joined. Default: inferer.feed, "
+        "else data.eval");
+    sub->callback([this] { command = [this] { return daemon::infer_command(to_infer); }; });
+  }
+
   void add_reference() {
     CLI::App* sub = app.add_subcommand("reference", "every key of the run file, as Markdown");
     sub->add_flag("--flags", lists_flags, "the flags of lockstepd that stand for keys, instead");
@@ -153,6 +175,7 @@ struct Tool {
     add_new();
     add_curves();
     add_eval();
+    add_infer();
     ckpt.add_to(&app);
     add_reference();
   }

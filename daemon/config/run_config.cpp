@@ -60,6 +60,9 @@ RunConfig read_sections(ConfigReader* in) {
   config.metrics = metrics::read_metrics_options(in->section("metrics"));
   config.summary = metrics::read_summary_options(in->section("summary"));
   config.callbacks = train::read_callbacks(in->section("callbacks"));
+  ConfigReader inferer = in->section("inferer");
+  config.inferer = infer::read_inferer_section(&inferer);
+  inferer.done();
   estimator.put_into(&config.data);
   estimator.put_into(&config.train);
   estimator.put_into(&config.callbacks);

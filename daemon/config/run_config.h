@@ -10,6 +10,7 @@
 #include "daemon/config/run_options.h"
 #include "data/data_options.h"
 #include "dist/sync_options.h"
+#include "infer/inferer_section.h"
 #include "metrics/metrics_options.h"
 #include "model/model.h"
 #include "model/networks/model_table.h"
@@ -40,6 +41,7 @@ struct RunConfig {
   metrics::MetricsOptions metrics;
   metrics::SummaryOptions summary;
   std::vector<train::MakeCallback> callbacks;
+  infer::InfererSection inferer;  ///< of `lockstep infer`; a run does nothing with it
 
   /// Every setting as "path=value", sorted, with the recipe's digest: must be equal on all ranks.
   std::vector<std::string> settings;

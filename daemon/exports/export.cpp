@@ -211,6 +211,20 @@ Written write_torchscript(const SavedModel& saved, const SavedNetwork& network,
                        {.where = "", .out_file = out_file, .format = ExportFormat::kTorchScript});
 }
 
+std::optional<std::string> torchscript_archive(const SavedModel& saved,
+                                               const SavedNetwork& network) {
+  require_zeros(saved);
+  if (const std::string bytes = network.model->torchscript_archive(); !bytes.empty()) return bytes;
+  try {
+    PortableNetwork forward = portable(*network.model, network.input_shape, network.num_classes);
+    add_quantization(saved, &forward);
+    return torchscript_bytes(forward);
+  } catch (const Error& fault) {
+    if (fault.code() != ExitCode::kUsage || !saved.layers.empty()) throw;
+    return std::nullopt;
+  }
+}
+
 ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& network) {
   ExportFacts facts = facts_of(saved, &network);
   facts.quantization = saved.layers.empty() ? Quantization::kNone : Quantization::kFake;

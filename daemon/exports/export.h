@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct ExportOptions {
 /// what is in it. Refuses as export_command() does.
 Written write_torchscript(const SavedModel& saved, const SavedNetwork& network,
                           const std::string& out_file);
+/// Its bytes, to compute with; nothing where the network has no form as TorchScript. Throws
+/// Error(kBadData) where a pruned weight is not zero.
+std::optional<std::string> torchscript_archive(const SavedModel& saved,
+                                               const SavedNetwork& network);
 /// What is known of such an archive.
 ExportFacts torchscript_facts(const SavedModel& saved, const SavedNetwork& network);
 

@@ -181,13 +181,16 @@ class Filling {
 
 /// A save does not say of what type its inputs are. No network takes both numbers and tokens: what
 /// refuses numbers may take tokens.
-std::unique_ptr<model::Model> made(const SavedModel& saved, const std::vector<int64_t>& shape) {
+void make_into(SavedNetwork* network, const SavedModel& saved) {
   const model::ModelOptions options = options_of(saved);
   std::optional<flags::Frozen> frozen;  // the network may read flags, of a run that is on or ended
   if (!flags::are_frozen()) frozen.emplace(flags_of(saved));
   std::string refusal;
   for (const at::ScalarType dtype : {at::kFloat, at::kLong}) try {
-      return model::make_model(options, {shape, saved.num_classes, /*seed=*/0, dtype});
+      network->model =
+          model::make_model(options, {network->input_shape, saved.num_classes, /*seed=*/0, dtype});
+      network->input_dtype = dtype;
+      return;
     } catch (const Error& fault) {
       if (fault.code() != ExitCode::kConfig) throw;
       if (refusal.empty()) refusal = fault.what();
@@ -205,7 +208,7 @@ bool names_its_network(const SavedModel& saved) {
 SavedNetwork rebuild_network(const SavedModel& saved) {
   require_facts(saved);
   SavedNetwork network{.input_shape = shape_of(saved), .num_classes = saved.num_classes};
-  network.model = made(saved, network.input_shape);
+  make_into(&network, saved);
   Filling filling(saved);
   for (const Param& param : network.model->params()) filling.fill(param.name, param.tensor);
   for (const model::Buffer& buffer : network.model->buffers())

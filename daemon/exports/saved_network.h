@@ -15,6 +15,7 @@ struct SavedNetwork {
   std::unique_ptr<model::Model> model;
   std::vector<int64_t> input_shape;  ///< of one sample
   int64_t num_classes = 0;
+  at::ScalarType input_dtype = at::kFloat;
 };
 
 /// Whether the save says which network it belongs to, in words that this program can build. The

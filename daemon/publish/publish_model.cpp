@@ -14,6 +14,7 @@
 #include "daemon/exports/export.h"
 #include "daemon/exports/file_digest.h"
 #include "daemon/exports/torchscript.h"
+#include "infer/network/io_nodes.h"
 #include "train/summary.h"
 
 namespace lockstep::daemon {
@@ -95,8 +96,11 @@ void write_graph_once(const fs::path& checkpoints, const fs::path& model,
   files::write_atomically(graph_file, graph.text);
   std::vector<Json> shape{nullptr};  // any number of samples
   shape.insert(shape.end(), network.input_shape.begin(), network.input_shape.end());
-  const Json input{{"name", graph.input}, {"shape", shape}};
-  const Json output{{"name", "logits"}, {"shape", Json::array({nullptr, network.num_classes})}};
+  const Json input{
+      {"name", graph.input}, {"shape", shape}, {"dtype", infer::dtype_name(network.input_dtype)}};
+  const Json output{{"name", "logits"},
+                    {"shape", Json::array({nullptr, network.num_classes})},
+                    {"dtype", "float32"}};
   write_json(nodes, {{"inputs", Json::array({input})}, {"outputs", Json::array({output})}});
 }
 

@@ -138,7 +138,8 @@ class Published(LockstepTest):
         self.assertEqual(os.readlink(models / "best"), str(min(losses, key=losses.get)))
         self.assertIn("graph(", (run.folder / "checkpoints/inference_graph").read_text())
         self.assertEqual(json.loads((run.folder / "checkpoints/io_nodes.json").read_text()),
-                         {"inputs": [{"name": "inputs", "shape": [None, 1, 8, 8]}], "outputs": [{"name": "logits", "shape": [None, 10]}]})
+                         {"inputs": [{"name": "inputs", "shape": [None, 1, 8, 8], "dtype": "float32"}],
+                          "outputs": [{"name": "logits", "shape": [None, 10], "dtype": "float32"}]})
         self.assertEqual(metric(run.last_page(0), "lockstep_exports_total"), 4)
         self.assertEqual(metric(run.last_page(0), "lockstep_export_failures_total"), 0)
 

@@ -1,0 +1,121 @@
+#include "daemon/inference/checkpoint_network.h"
+
+#include <filesystem>
+#include <sstream>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/config/version.h"
+#include "daemon/exports/export.h"
+#include "daemon/exports/saved_network.h"
+#include "infer/network/saved_model.h"
+
+namespace lockstep::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+using infer::IoNode;
+using infer::LoadedNetwork;
+
+bool says(const SavedModel& saved, const std::string& beginning) {
+  return ("\n" + saved.settings).find("\n" + beginning) != std::string::npos;
+}
+
+SavedModel as_evaluated(const std::string& where) {
+  SavedModel saved = read_saved_model(where);
+  const bool takes_ema = says(saved, "optimizer.ema_decay=") && !says(saved, "eval.use_ema=false");
+  return takes_ema ? read_saved_model(saved.prefix, /*ema=*/true) : saved;
+}
+
+infer::IoNodes nodes_of(const SavedNetwork& network, const std::string& input) {
+  IoNode in{.name = input, .shape = {IoNode::kAny}, .dtype = network.input_dtype};
+  in.shape.insert(in.shape.end(), network.input_shape.begin(), network.input_shape.end());
+  // Of tokens and other outputs the extents are the network's own business.
+  return {{in}, {{.name = "logits", .shape = {IoNode::kAny, network.num_classes}}}};
+}
+
+LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
+  LoadedNetwork loaded{.source = saved.prefix, .step = saved.step};
+  const std::optional<std::string> archive = torchscript_archive(saved, network);
+  if (archive) {
+    loaded.module = infer::load_torchscript(*archive, saved.prefix);
+    loaded.nodes = nodes_of(network, infer::input_name(*loaded.module));
+    return loaded;
+  }
+  loaded.nodes = nodes_of(network, "inputs");
+  const std::shared_ptr<model::Model> model = std::move(network.model);
+  loaded.forward = [model](const at::Tensor& inputs_BX) { return model->forward(inputs_BX); };
+  return loaded;
+}
+
+[[noreturn]] void refuse_filling(const SavedModel& saved, const std::string& export_folder,
+                                 const std::string& what) {
+  throw Error(
+      ExitCode::kBadData, "infer",
+      fmt::format("{}: does not fit the network of {}, which stands in for its own code: {}",
+                  saved.prefix, export_folder, what));
+}
+
+/// The save's tensors in the place of the export's.
+void fill(const SavedModel& saved, LoadedNetwork* loaded) {
+  const at::NoGradGuard no_grad;
+  size_t num_filled = 0;
+  const auto put = [&](const std::string& name, const at::Tensor& live) {
+    const auto found = saved.params.find(name);
+    if (found == saved.params.end() || found->second.values.sizes() != live.sizes())
+      refuse_filling(saved, loaded->source, "it holds no " + name + " of that shape");
+    live.copy_(found->second.values);
+    ++num_filled;
+  };
+  for (const auto& param : loaded->module->named_parameters()) put(param.name, param.value);
+  for (const auto& buffer : loaded->module->named_buffers()) put(buffer.name, buffer.value);
+  if (num_filled != saved.params.size())
+    refuse_filling(
+        saved, loaded->source,
+        fmt::format("it holds {} tensors, the network {}", saved.params.size(), num_filled));
+}
+
+/// `fault`: why the network's own code cannot be used.
+LoadedNetwork of_published_graph(const SavedModel& saved, const Error& fault) {
+  const fs::path models = fs::path(saved.prefix).parent_path().parent_path() / "saved_models";
+  std::optional<LoadedNetwork> loaded;
+  try {
+    loaded = infer::open_saved_model(infer::newest_saved_model(models), version_facts().version);
+  } catch (const Error& other) {
+    if (other.code() == ExitCode::kInputMissing) throw Error(fault);
+    throw;
+  }
+  if (!saved.layers.empty())
+    throw Error(
+        ExitCode::kUsage, "infer",
+        fmt::format("{}: is quantized, so that its network can be had of its own code alone, "
+                    "which is not there ({}); use --saved_model",
+                    saved.prefix, fault.what()));
+  fill(saved, &*loaded);
+  log::info("infer", fmt::format("{}: the network's code is not there; the graph of {} with the "
+                                 "weights of the save",
+                                 saved.prefix, loaded->source));
+  loaded->source = saved.prefix;
+  loaded->step = saved.step;
+  return *std::move(loaded);
+}
+
+}  // namespace
+
+LoadedNetwork open_checkpoint(const std::string& where) {
+  const SavedModel saved = as_evaluated(where);
+  try {
+    return of_its_own_code(saved, rebuild_network(saved));
+  } catch (const Error& fault) {
+    const bool lacks_code =
+        fault.code() == ExitCode::kInputMissing || fault.code() == ExitCode::kUsage;
+    if (!lacks_code) throw;
+    return of_published_graph(saved, fault);
+  }
+}
+
+}  // namespace lockstep::daemon

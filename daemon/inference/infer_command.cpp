@@ -1,0 +1,134 @@
+#include "daemon/inference/infer_command.h"
+
+#include <filesystem>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "coord/callbacks_handler.h"
+#include "daemon/config/version.h"
+#include "daemon/device/device.h"
+#include "daemon/device/threading.h"
+#include "daemon/inference/checkpoint_network.h"
+#include "daemon/inference/infer_config.h"
+#include "daemon/run/signals.h"
+#include "dist/self_communicator.h"
+#include "infer/inferer.h"
+#include "infer/network/saved_model.h"
+#include "metrics/http/http_server.h"
+#include "metrics/inference/inference_metrics.h"
+
+namespace lockstep::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require_usage(const InferCommandOptions& options) {
+  if (options.saved_model.empty() == options.checkpoint.empty())
+    throw Error(ExitCode::kUsage, "infer",
+                "give exactly one of --saved_model and --checkpoint: which network answers");
+  const dist::ProcessInfo process = dist::read_process_info();
+  if (process.world_size > 1)
+    throw Error(ExitCode::kUsage, "infer",
+                fmt::format("was started {} times by {}: inference is one process on at most one "
+                            "device, and each would store the same results; start it without a "
+                            "launcher",
+                            process.world_size, process.launcher));
+}
+
+at::Device set_up_device(const InferConfig& config) {
+  dist::SelfCommunicator control;
+  const dist::ProcessInfo process;
+  set_up_compute(config.run, process, control);
+  prepare_deterministic_gpu(config.run);
+  const at::Device device = agree_on_device(config.run.device, process, control);
+  require_device_keeps_promises(config.run, device);
+  (void)set_up_gpu(config.gpu, device, control);
+  return device;
+}
+
+infer::LoadedNetwork open_network(const InferCommandOptions& options, const InferConfig& config) {
+  const fs::path project = config.run.folder();
+  if (options.saved_model.empty())
+    return open_checkpoint(options.checkpoint == "latest" ? (project / "checkpoints").string()
+                                                          : options.checkpoint);
+  const fs::path folder = options.saved_model == "latest"
+                              ? infer::newest_saved_model(project / "saved_models")
+                              : fs::path(options.saved_model);
+  return infer::open_saved_model(folder, version_facts().version);
+}
+
+std::vector<std::string> output_keys(const infer::LoadedNetwork& network) {
+  std::vector<std::string> keys;
+  for (const infer::IoNode& node : network.nodes.outputs) keys.push_back(node.name);
+  return keys;
+}
+
+coord::CallbacksHandler make_handler(const InferConfig& config,
+                                     const infer::LoadedNetwork& network) {
+  std::vector<std::string> source_keys = {"inputs", "_targets"};
+  for (const std::string& key : output_keys(network)) source_keys.push_back(key);
+  const fs::path log_dir = config.inferer.log_dir.empty() ? config.run.folder() / "infer"
+                                                          : fs::path(config.inferer.log_dir);
+  return {coord::make_callbacks(config.inferer.callbacks, coord::Mode::kInfer, {}),
+          source_keys,
+          {.mode = coord::Mode::kInfer, .log_dir = log_dir}};
+}
+
+/// Serves the page while it lives, where the run file says so.
+class Page {
+ public:
+  Page(const metrics::MetricsOptions& options, const infer::Inferer& inferer)
+      : metrics_({.feeds_waiting = [&inferer] { return inferer.num_feeds_waiting(); },
+                  .answers_waiting = [&inferer] { return inferer.num_answers_waiting(); },
+                  .num_iterations = [&inferer] { return inferer.num_iterations(); }}) {
+    const auto listen = options.listen_for(/*rank=*/0, /*local_rank=*/0);
+    if (!listen) return;
+    server_.emplace(
+        metrics::HttpOptions{.listen = *listen, .fall_back_to_any_port = true},
+        [this](std::string_view target) { return answer(target); }, nullptr);
+    log::info("metrics", fmt::format("http://{}/metrics", server_->address().text()));
+  }
+
+ private:
+  metrics::HttpResponse answer(std::string_view target) const {
+    if (target.substr(0, target.find('?')) == "/metrics")
+      return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+              .body = metrics_.page(),
+              .route = "/metrics"};
+    return {.status = 404, .body = "there is /metrics\n"};
+  }
+
+  const metrics::InferenceMetrics metrics_;
+  std::optional<metrics::HttpServer> server_;
+};
+
+std::string told(const infer::InferenceResult& result, const infer::LoadedNetwork& network) {
+  return fmt::format("{}, step {}: {} iteration(s), {} sample(s){}; engine {}\n", network.source,
+                     network.step, result.num_iterations, result.num_samples,
+                     result.stopped ? ", stopped on request" : "", result.engine);
+}
+
+}  // namespace
+
+CommandResult infer_command(const InferCommandOptions& options) {
+  require_usage(options);
+  const InferConfig config = load_infer_config(options.config_file, options.feeds);
+  keep_freed_memory();
+  const Signals signals;
+  const at::Device device = set_up_device(config);
+  const infer::LoadedNetwork network = open_network(options, config);
+  const std::unique_ptr<infer::DataFeeder> feeder = open_feeds(config);
+  coord::CallbacksHandler handler = make_handler(config, network);
+  infer::Inferer inferer(network, device, *feeder, handler, config.inferer.options);
+  log::info("infer", fmt::format("{}, step {}; engine {}", network.source, network.step,
+                                 inferer.predictor().engine()));
+  const Page page(config.metrics, inferer);
+  const infer::InferenceResult result =
+      inferer.run([&signals] { return signals.end_asked() || signals.stop_asked(); });
+  return {told(result, network), result.stopped ? static_cast<int>(ExitCode::kStopped) : 0};
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,199 @@
+#include "daemon/inference/infer_config.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/yaml/path_beside.h"
+#include "daemon/config/run_sections.h"
+#include "estimator/estimator.h"
+#include "estimator/open_plugin.h"
+#include "infer/feed/dataset_feeder.h"
+
+namespace lockstep::daemon {
+namespace {
+
+using infer::FeedSection;
+
+/// Rows of callbacks and data sets may be in them; a network's code is not needed.
+void open_those_there(const std::vector<std::string>& plugins, const YamlDocument& document) {
+  for (const std::string& path : plugins) try {
+      (void)estimator::open_plugin(path_beside(document, path).string());
+    } catch (const Error& fault) {
+      if (fault.code() != ExitCode::kInputMissing) throw;
+      log::warning("infer", std::string(fault.what()) + ": left out");
+    }
+}
+
+void read_plugins(ConfigReader* in) {
+  std::vector<std::string> plugins;
+  in->read("plugins", &plugins, "shared objects that bring callbacks or data sets");
+  open_those_there(plugins, in->document());
+}
+
+bool says_where_to_listen(const YAML::Node& root) {
+  const YAML::Node metrics = root["metrics"];
+  return metrics.IsDefined() && metrics.IsMap() && metrics["listen"].IsDefined();
+}
+
+void read_run_file(const YAML::Node& root, ConfigReader* in, InferConfig* config) {
+  read_plugins(in);
+  if (in->has("run")) config->run = read_run_options(in->section("run"));
+  config->gpu = read_gpu_options(in->section("gpu"));
+  if (says_where_to_listen(root))
+    config->metrics = metrics::read_metrics_options(in->section("metrics"));
+  ConfigReader section = in->section("inferer");
+  config->inferer = infer::read_inferer_section(&section);
+  section.done();
+}
+
+void read_inferer_file(ConfigReader* in, InferConfig* config) {
+  in->read("project_dir", &config->run.project_dir,
+           "folder of the run whose models are used; default that of this file");
+  read_plugins(in);
+  config->gpu = read_gpu_options(in->section("gpu"));
+  config->inferer = infer::read_inferer_section(in);
+  in->done();
+}
+
+bool names_a_data_set(const FeedSection& feed) {
+  return feed.named == "train" || feed.named == "eval";
+}
+
+bool brings_its_data(const YAML::Node& root) {
+  for (const char* use : {"train", "eval"}) {
+    const YAML::Node set = root["data"][use];
+    if (set.IsDefined() && set.IsMap() && set["type"].IsDefined() && set["type"].IsScalar() &&
+        set["type"].Scalar() == "estimator")
+      return true;
+  }
+  return false;
+}
+
+/// Section `data` of the run file, with the code that it names.
+data::DataOptions read_data(ConfigReader* in, const YAML::Node& root) {
+  std::optional<estimator::Estimator> estimator;
+  if (brings_its_data(root)) estimator = estimator::Estimator::read(in);
+  data::DataOptions options = data::read_data_options(in->section("data"));
+  if (estimator) estimator->put_into(&options);
+  return options;
+}
+
+/// A path to a section in a file of its own.
+bool is_section_file(const std::string& named) {
+  const std::string ending = std::filesystem::path(named).extension().string();
+  return ending == ".yaml" || ending == ".yml" || ending == ".json";
+}
+
+/// A feed that stands in another text than the run file.
+std::vector<FeedSection> feeds_in(const YamlDocument& document, Diagnostics* faults) {
+  if (!document.root()) return {};
+  return infer::read_feeds(document.root(), "feed", document, faults);
+}
+
+std::vector<FeedSection> feeds_of_path(const std::string& named, Diagnostics* faults) {
+  if (is_section_file(named)) return feeds_in(YamlDocument::load(named, faults), faults);
+  const std::string section = fmt::format("{{type: files, path: {}}}", quoted_text(named));
+  return feeds_in(YamlDocument::parse("feed", section, faults), faults);
+}
+
+/// What each name stands for; train and eval stay, as they are opened otherwise.
+std::vector<FeedSection> resolved(const std::vector<FeedSection>& feeds, Diagnostics* faults) {
+  std::vector<FeedSection> all;
+  for (const FeedSection& feed : feeds) {
+    if (feed.named.empty() || names_a_data_set(feed)) {
+      all.push_back(feed);
+      continue;
+    }
+    for (FeedSection& found : feeds_of_path(feed.named, faults)) all.push_back(std::move(found));
+  }
+  return all;
+}
+
+std::vector<FeedSection> feeds_of_arguments(const std::vector<std::string>& texts,
+                                            Diagnostics* faults) {
+  std::vector<FeedSection> feeds;
+  for (const std::string& text : texts)
+    for (FeedSection& feed : feeds_in(YamlDocument::parse("--feed", text, faults), faults))
+      feeds.push_back(std::move(feed));
+  return feeds;
+}
+
+void take_data(const YamlDocument& document, Diagnostics* faults, InferConfig* config) {
+  bool needs_data = false;
+  for (const FeedSection& feed : *config->inferer.feeds) needs_data |= names_a_data_set(feed);
+  if (!needs_data) return;
+  const YAML::Node root = document.root();
+  if (config->file.empty() || !root["data"].IsDefined())
+    throw Error(ExitCode::kUsage, "infer",
+                "nothing says what to feed: give --feed, or --config with a run file that has "
+                "data.eval or inferer.feed");
+  ConfigReader in(root, "", document, faults);
+  config->data = read_data(&in, root);
+}
+
+void apply_feeds(const std::vector<std::string>& arguments, Diagnostics* faults,
+                 InferConfig* config) {
+  auto& feeds = config->inferer.feeds;
+  if (!arguments.empty()) feeds = feeds_of_arguments(arguments, faults);
+  if (!feeds) feeds = {{.named = "eval", .dataset = std::nullopt}};
+  feeds = resolved(*feeds, faults);
+}
+
+InferConfig read_config(const YamlDocument& document, Diagnostics* faults) {
+  InferConfig config{.file = document.file()};
+  config.metrics.listen = "off";
+  config.run.project_dir = std::filesystem::path(document.file()).parent_path().string();
+  const YAML::Node root = document.root();
+  ConfigReader in(root, "", document, faults);
+  if (root["run"].IsDefined() || root["inferer"].IsDefined())
+    read_run_file(root, &in, &config);
+  else
+    read_inferer_file(&in, &config);
+  return config;
+}
+
+std::unique_ptr<data::Dataset> open_data_set(const FeedSection& feed, const InferConfig& config) {
+  const int64_t seed = config.run.seed;
+  const auto found = [](const data::DatasetPlan& plan) { return plan.find ? plan.find() : ""; };
+  if (feed.dataset) return feed.dataset->make({.seed = seed, .found = found(*feed.dataset)});
+  const data::DataOptions& data = *config.data;
+  if (feed.named == "train") return data.open_train({.seed = seed, .found = found(data.train)});
+  if (!data.eval)
+    throw Error(ExitCode::kConfig, "infer",
+                config.file + ": 'data.eval' is missing: give --feed, or inferer.feed");
+  return data.open_eval({.seed = seed, .found = found(*data.eval)});
+}
+
+}  // namespace
+
+InferConfig load_infer_config(const std::string& file, const std::vector<std::string>& feeds) {
+  add_all_types();
+  Diagnostics faults;
+  const YamlDocument document =
+      file.empty() ? YamlDocument::parse("", "{}", &faults) : YamlDocument::load(file, &faults);
+  if (faults.empty() && !document.root().IsMap())
+    faults.add(document.fault_at(document.root(), "the file must be a map of keys"));
+  faults.throw_if_any("infer");
+  InferConfig config = read_config(document, &faults);
+  config.file = file;
+  apply_feeds(feeds, &faults, &config);
+  faults.throw_if_any("infer");
+  take_data(document, &faults, &config);
+  faults.throw_if_any("infer");
+  return config;
+}
+
+std::unique_ptr<infer::DataFeeder> open_feeds(const InferConfig& config) {
+  std::vector<std::unique_ptr<infer::DataFeeder>> feeders;
+  for (const FeedSection& feed : *config.inferer.feeds)
+    feeders.push_back(std::make_unique<infer::DatasetFeeder>(open_data_set(feed, config),
+                                                             config.inferer.batch_size));
+  if (feeders.size() == 1) return std::move(feeders.front());
+  return std::make_unique<infer::ListFeeder>(std::move(feeders));
+}
+
+}  // namespace lockstep::daemon

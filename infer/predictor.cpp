@@ -1,0 +1,75 @@
+#include "infer/predictor.h"
+
+#include <algorithm>
+
+#include <ATen/ops/cat.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace lockstep::infer {
+namespace {
+
+std::vector<at::Tensor> part_of(const std::vector<at::Tensor>& inputs, int64_t begin,
+                                int64_t length) {
+  std::vector<at::Tensor> part;
+  for (const at::Tensor& input : inputs) part.push_back(input.narrow(0, begin, length));
+  return part;
+}
+
+int64_t num_samples_in(const std::vector<at::Tensor>& inputs, const std::string& source) {
+  const int64_t num_samples = inputs.front().size(0);
+  for (const at::Tensor& input : inputs)
+    if (input.size(0) != num_samples)
+      throw Error(ExitCode::kBadData, "infer",
+                  fmt::format("{}: the inputs of one feed hold {} and {} samples", source,
+                              num_samples, input.size(0)));
+  return num_samples;
+}
+
+}  // namespace
+
+Predictor::Predictor(const LoadedNetwork& network, const EngineOptions& options, at::Device device)
+    : source_(network.source),
+      nodes_(network.nodes),
+      max_batch_size_(options.tensorrt.max_batch_size),
+      device_(device),
+      engine_(make_engine(network, options, device)) {}
+
+std::vector<std::string> Predictor::output_keys() const {
+  std::vector<std::string> keys;
+  for (const IoNode& node : nodes_.outputs) keys.push_back(node.name);
+  return keys;
+}
+
+/// In parts where a batch is too large, each output joined again.
+std::vector<at::Tensor> Predictor::answer(const std::vector<at::Tensor>& inputs) {
+  const int64_t num_samples = num_samples_in(inputs, source_);
+  if (!max_batch_size_ || num_samples <= *max_batch_size_) return engine_->run(inputs);
+  std::vector<std::vector<at::Tensor>> parts_of_outputs;
+  for (int64_t begin = 0; begin < num_samples; begin += *max_batch_size_) {
+    const auto outputs =
+        engine_->run(part_of(inputs, begin, std::min(*max_batch_size_, num_samples - begin)));
+    parts_of_outputs.resize(outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) parts_of_outputs[i].push_back(outputs[i]);
+  }
+  std::vector<at::Tensor> joined_outputs;
+  for (const auto& parts : parts_of_outputs) joined_outputs.push_back(at::cat(parts));
+  return joined_outputs;
+}
+
+coord::DataMap Predictor::predict(const coord::DataMap& feed) {
+  std::vector<at::Tensor> inputs = inputs_in(feed, nodes_, source_);
+  for (at::Tensor& input : inputs) input = input.to(device_);
+  const std::vector<at::Tensor> outputs = answer(inputs);
+  if (outputs.size() != nodes_.outputs.size())
+    throw Error(ExitCode::kBadData, "infer",
+                fmt::format("{}: the network gave {} outputs, its io_nodes.json names {}", source_,
+                            outputs.size(), nodes_.outputs.size()));
+  coord::DataMap answers;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    answers.put(nodes_.outputs[i].name, outputs[i].to(at::kCPU));
+  return answers;
+}
+
+}  // namespace lockstep::infer

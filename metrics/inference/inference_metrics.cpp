@@ -1,0 +1,29 @@
+#include "metrics/inference/inference_metrics.h"
+
+#include <sstream>
+
+#include <prometheus/text_serializer.h>
+
+#include "metrics/process_metrics.h"
+#include "metrics/series.h"
+
+namespace lockstep::metrics {
+
+InferenceMetrics::InferenceMetrics(InferenceCounts counts) : counts_(std::move(counts)) {}
+
+std::string InferenceMetrics::page() const {
+  prometheus::Registry registry;
+  auto& depth = gauge_family(registry, "lockstep_infer_queue_depth",
+                             "Iterations that wait in a queue between two stages.");
+  depth.Add({{"queue", "feeds"}}).Set(static_cast<double>(counts_.feeds_waiting()));
+  depth.Add({{"queue", "answers"}}).Set(static_cast<double>(counts_.answers_waiting()));
+  counter(registry, "lockstep_infer_iterations_total", "Iterations whose callbacks have run.")
+      .Increment(static_cast<double>(counts_.num_iterations()));
+  auto families = registry.Collect();
+  for (auto& family : ProcessMetrics().Collect()) families.push_back(std::move(family));
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  return std::move(text).str();
+}
+
+}  // namespace lockstep::metrics

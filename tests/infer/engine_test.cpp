@@ -1,0 +1,118 @@
+#include "infer/engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "infer/predictor.h"
+#include "small_networks.h"
+
+namespace lockstep::infer {
+namespace engine_test {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using tests::feed_from;
+using tests::tensor_in;
+
+/// A convolution, a batch normalisation and a ReLU, which the passes join.
+LoadedNetwork conv_network() {
+  torch::jit::Module module("Conv");
+  at::manual_seed(3);
+  module.register_parameter("weight", at::randn({4, 2, 3, 3}), false);
+  module.register_parameter("scale", at::rand({4}) + 0.5, false);
+  module.register_parameter("shift", at::randn({4}), false);
+  module.register_parameter("mean", at::randn({4}), true);
+  module.register_parameter("variance", at::rand({4}) + 0.5, true);
+  module.register_attribute("training", c10::BoolType::get(), false);
+  module.define(R"(def forward(self, inputs: Tensor) -> Tensor:
+    x = torch.conv2d(inputs, self.weight, None, [1, 1], [1, 1], [1, 1], 1)
+    x = torch.batch_norm(x, self.scale, self.shift, self.mean, self.variance, False, 0.0, 1e-5, False)
+    return torch.relu(x)
+)");
+  return {.source = "conv",
+          .nodes = {{{.name = "inputs", .shape = {-1, 2, 5, 5}}},
+                    {{.name = "logits", .shape = {-1, 4, 5, 5}}}},
+          .module = std::make_shared<torch::jit::Module>(module)};
+}
+
+at::Tensor answer_of(const LoadedNetwork& network, const EngineOptions& options,
+                     const at::Tensor& inputs) {
+  const auto engine = make_engine(network, options, at::kCPU);
+  at::Tensor answer;
+  for (int i = 0; i < 3; ++i) answer = engine->run({inputs}).at(0);  // the passes wait for a few
+  return answer;
+}
+
+TEST(InferRows, N81_plain_engine_gives_the_operators_own_bits) {
+  const LoadedNetwork network = conv_network();
+  const at::Tensor inputs = at::randn({3, 2, 5, 5});
+  const auto tensor = [&](const char* name) { return network.module->attr(name).toTensor(); };
+  const at::Tensor expected = at::relu(
+      at::batch_norm(at::conv2d(inputs, tensor("weight"), {}, 1, 1), tensor("scale"),
+                     tensor("shift"), tensor("mean"), tensor("variance"), false, 0.0, 1e-5, false));
+  EXPECT_TRUE(at::equal(answer_of(network, {.engine = "plain", .tensorrt = {}}, inputs), expected));
+}
+
+TEST(InferRows, N88_libtorchs_passes_stand_in_for_tensorrt) {
+  const at::Tensor inputs = at::randn({3, 2, 5, 5});
+  const at::Tensor plain = answer_of(conv_network(), {.engine = "plain", .tensorrt = {}}, inputs);
+  const EngineOptions wanted{.engine = "optimized", .tensorrt = {.use_tensorrt = true}};
+  EXPECT_LE((answer_of(conv_network(), wanted, inputs) - plain).abs().max().item<double>(), 1e-5);
+  const std::string text = make_engine(conv_network(), wanted, at::kCPU)->description();
+  EXPECT_THAT(text, HasSubstr("LibTorch's freeze and inference passes"));
+  EXPECT_THAT(text, HasSubstr("no Torch-TensorRT: there is no GPU"));
+}
+
+TEST(InferRows, N89_tensorrt_is_off_unless_asked_for) {
+  EXPECT_FALSE(EngineOptions().tensorrt.use_tensorrt);
+  EXPECT_EQ(make_engine(conv_network(), {}, at::kCPU)->description(),
+            "optimized: LibTorch's freeze and inference passes");
+}
+
+TEST(InferRows, N90_larger_batches_are_split) {
+  LoadedNetwork network = tests::line_network();
+  network.module = nullptr;
+  std::vector<int64_t> sizes;
+  network.forward = [&sizes](const at::Tensor& inputs_B3) {
+    sizes.push_back(inputs_B3.size(0));
+    return at::linear(inputs_B3, tests::weight_23());
+  };
+  for (const int64_t num_samples : {7, 3, 0}) {
+    sizes.clear();
+    EngineOptions options;
+    options.tensorrt.max_batch_size = 3;
+    Predictor predictor(network, options, at::kCPU);
+    const coord::DataMap feed = feed_from(0, num_samples);
+    const at::Tensor logits = tensor_in(predictor.predict(feed), "logits");
+    EXPECT_TRUE(at::allclose(logits, at::linear(tensor_in(feed, "inputs"), tests::weight_23())));
+    EXPECT_EQ(logits.size(0), num_samples);
+    EXPECT_EQ(sizes, num_samples == 7 ? (std::vector<int64_t>{3, 3, 1})
+                                      : (std::vector<int64_t>{num_samples}));
+  }
+}
+
+TEST(InferRows, N79_a_predictor_answers_a_map_and_says_what_does_not_fit) {
+  Predictor predictor(tests::line_network(), {}, at::kCPU);
+  EXPECT_THAT(predictor.output_keys(), ElementsAre("logits"));
+  coord::DataMap feed;
+  feed.put("inputs", at::zeros({2, 4}));
+  try {
+    (void)predictor.predict(feed);
+    FAIL() << "a shape that does not fit was taken";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kBadData);
+    EXPECT_THAT(fault.what(),
+                HasSubstr("'inputs' is float32 [any, 3], the feed gives float32 [2, 4]"));
+  }
+}
+
+TEST(Predictor, OutputsThatIoNodesDoesNotNameAreRefused) {
+  LoadedNetwork network = tests::line_network();
+  network.nodes.outputs.push_back({.name = "more", .shape = {-1}});
+  Predictor predictor(network, {}, at::kCPU);
+  EXPECT_THROW((void)predictor.predict(feed_from(0, 2)), Error);
+}
+
+}  // namespace engine_test
+}  // namespace lockstep::infer

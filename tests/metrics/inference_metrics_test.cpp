@@ -1,0 +1,24 @@
+#include "metrics/inference/inference_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::metrics {
+namespace inference_metrics_test {
+
+using ::testing::HasSubstr;
+
+TEST(InferRows, N86_depths_of_the_queues_are_on_the_page) {
+  int64_t feeds = 0, answers = 0, iterations = 0;
+  const InferenceMetrics metrics({.feeds_waiting = [&] { return feeds; },
+                                  .answers_waiting = [&] { return answers; },
+                                  .num_iterations = [&] { return iterations; }});
+  EXPECT_THAT(metrics.page(), HasSubstr("lockstep_infer_queue_depth{queue=\"feeds\"} 0\n"));
+  feeds = 2, answers = 1, iterations = 7;
+  EXPECT_THAT(metrics.page(), HasSubstr("lockstep_infer_queue_depth{queue=\"feeds\"} 2\n"));
+  EXPECT_THAT(metrics.page(), HasSubstr("lockstep_infer_queue_depth{queue=\"answers\"} 1\n"));
+  EXPECT_THAT(metrics.page(), HasSubstr("lockstep_infer_iterations_total 7\n"));
+}
+
+}  // namespace inference_metrics_test
+}  // namespace lockstep::metrics
