@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "coord/data_map.h"
+
+namespace lockstep::coord {
+
+/// Samples that are kept until they are processed.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  /// A sample as split_batch_inputs() gives it.
+  virtual void add(const DataMap& sample) = 0;
+  virtual int64_t num_samples() const = 0;
+  /// What this rank holds, for joined() of any rank.
+  virtual DataMap state() const = 0;
+  /// What process_buffer() gets, of the states of all ranks in their order (or of one).
+  virtual DataMap joined(std::span<const DataMap> states) const = 0;
+  virtual void clear() = 0;
+};
+
+/// Keeps all samples. joined(): each key as tensor [N, ...] of all N samples (or as texts), ranks
+/// one after the other. The samples must have equal keys and shapes, else Error(kBadData).
+class ListBuffer : public Buffer {
+ public:
+  void add(const DataMap& sample) override;
+  int64_t num_samples() const override { return static_cast<int64_t>(samples_.size()); }
+  DataMap state() const override;
+  DataMap joined(std::span<const DataMap> states) const override;
+  void clear() override { samples_.clear(); }
+
+ protected:
+  void drop_first() { samples_.pop_front(); }
+
+ private:
+  std::deque<DataMap> samples_;
+};
+
+/// Keeps the last `capacity` samples.
+class RingBuffer : public ListBuffer {
+ public:
+  explicit RingBuffer(int64_t capacity) : capacity_(capacity) {}
+  void add(const DataMap& sample) override;
+
+ private:
+  const int64_t capacity_;
+};
+
+/// Keeps statistics of each tensor, element by element, and no samples: memory does not grow.
+/// joined(): for each key (nested ones by path) a map of float64 tensors in the sample's shape,
+/// `mean`, `variance` (of all, not of a sample: divided by N), `minimum`, `maximum`, and `count`,
+/// one number. Texts are passed over.
+///
+/// Source: T. F. Chan, G. H. Golub, R. J. LeVeque, Algorithms for computing the sample variance
+/// (1983): means and squared deviations are joined pairwise, without sums that cancel.
+class StatsBuffer : public Buffer {
+ public:
+  void add(const DataMap& sample) override;
+  int64_t num_samples() const override { return num_samples_; }
+  DataMap state() const override;
+  DataMap joined(std::span<const DataMap> states) const override;
+  void clear() override;
+
+ private:
+  struct Stats {
+    int64_t count = 0;
+    at::Tensor mean, deviations, minimum, maximum;  // float64; deviations: sum of squares
+  };
+  using AllStats = std::map<std::string, Stats>;
+
+  static void join(const std::string& key, const Stats& other, Stats* stats);
+
+  AllStats stats_;
+  int64_t num_samples_ = 0;
+};
+
+}  // namespace lockstep::coord

@@ -1,0 +1,63 @@
+#include "coord/buffers/buffer_callback.h"
+#include "coord/builtins/builtins.h"
+
+namespace lockstep::coord {
+namespace {
+
+/// Gives the samples of `every` iterations at once, each key as `collected_<key>`; what depends on
+/// it runs once in `every` iterations.
+class Collector : public BufferCallback {
+ public:
+  Collector(const BufferOptions& options, int64_t every)
+      : BufferCallback(options, std::make_unique<ListBuffer>()),
+        keys_(options.keys),
+        every_(every) {}
+
+  std::vector<std::string> generated_keys() const override {
+    std::vector<std::string> keys;
+    for (const std::string& declared : keys_) {
+      const CallbackKey key = callback_key(declared);
+      keys.push_back((key.is_optional ? "_collected_" : "collected_") + key.name);
+    }
+    return keys;
+  }
+
+  std::optional<DataMap> on_iteration_end(const DataMap& data) override {
+    std::optional<DataMap> made = BufferCallback::on_iteration_end(data);
+    ++num_iterations_;
+    if (!made.has_value() && num_iterations_ == every_) made = evaluate();
+    if (made.has_value()) num_iterations_ = 0;
+    return made;
+  }
+
+ protected:
+  std::optional<DataMap> process_buffer(const DataMap& data) override {
+    DataMap made;
+    for (const auto& [key, value] : data.values()) made.put("collected_" + key, value);
+    return made;
+  }
+
+ private:
+  const std::vector<std::string> keys_;
+  const int64_t every_;
+  int64_t num_iterations_ = 0;  // since it gave some
+};
+
+}  // namespace
+
+CallbackType collector() {
+  return {.name = "collector", .read = [](ConfigReader* in) -> MakeCallback {
+            BufferOptions options;
+            options.keys = read_keys(in, "collector: what is collected; '_x' is optional");
+            in->read("not_batch_keys", &options.not_batch_keys,
+                     "collector: those of the keys that are not by sample");
+            int64_t every = 1;
+            in->require("every");
+            in->read("every", &every, count_from(1),
+                     "collector: iterations whose samples are given at once, as collected_<key>");
+            options.run_on = RunOn::kAll;
+            return [=](const Services&) { return std::make_unique<Collector>(options, every); };
+          }};
+}
+
+}  // namespace lockstep::coord

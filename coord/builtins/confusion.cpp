@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "coord/builtins/builtins.h"
+#include "coord/savers/split_batch.h"
+
+namespace lockstep::coord {
+namespace {
+
+/// Samples of each class (row) by the class that got the highest output (column), over all ranks
+/// and iterations; confusion.csv at the end.
+class Confusion : public Callback {
+ public:
+  Confusion(std::string logits, std::string labels, int64_t num_classes, Services services)
+      : logits_(std::move(logits)),
+        labels_(std::move(labels)),
+        num_classes_(num_classes),
+        counts_(static_cast<size_t>(num_classes * num_classes), 0.0),
+        services_(std::move(services)) {}
+
+  std::vector<std::string> incoming_keys() const override { return {logits_, labels_}; }
+  RunOn run_on() const override { return RunOn::kAll; }
+
+  std::optional<DataMap> on_iteration_end(const DataMap& data) override {
+    const at::Tensor chosen_B = on_cpu(data.tensor(logits_)).argmax(-1).to(at::kLong);
+    const at::Tensor labels_B = on_cpu(data.tensor(labels_)).to(at::kLong);
+    if (chosen_B.dim() != 1 || chosen_B.sizes() != labels_B.sizes())
+      throw Error(ExitCode::kBadData, "callbacks",
+                  fmt::format("'{}' is of {} samples and '{}' of {}; wanted are [samples, classes] "
+                              "and [samples]",
+                              logits_, chosen_B.numel(), labels_, labels_B.numel()));
+    const auto* const chosen = static_cast<const int64_t*>(chosen_B.const_data_ptr());
+    const auto* const labels = static_cast<const int64_t*>(labels_B.const_data_ptr());
+    for (int64_t i = 0; i < labels_B.numel(); ++i)
+      counts_[static_cast<size_t>(class_of(labels[i]) * num_classes_ + class_of(chosen[i]))] += 1;
+    return DataMap();
+  }
+
+  void end() override {
+    if (services_.sum_over_ranks) services_.sum_over_ranks(counts_);
+    if (context().rank != 0) return;
+    std::string text;
+    for (size_t i = 0; i < counts_.size(); ++i)
+      text += fmt::format("{:.0f}{}", counts_[i],
+                          (static_cast<int64_t>(i) + 1) % num_classes_ == 0 ? '\n' : ',');
+    files::make_folders(context().log_dir);
+    files::write_atomically(context().log_dir / "confusion.csv", text);
+  }
+
+ private:
+  int64_t class_of(int64_t number) const {
+    if (number >= 0 && number < num_classes_) return number;
+    throw Error(
+        ExitCode::kBadData, "callbacks",
+        fmt::format("there is a sample of class {}, and num_classes is {}", number, num_classes_));
+  }
+
+  const std::string logits_, labels_;
+  const int64_t num_classes_;
+  std::vector<double> counts_;  // [num_classes, num_classes]
+  const Services services_;
+};
+
+}  // namespace
+
+CallbackType confusion() {
+  return {.name = "confusion",
+          .read = [](ConfigReader* in) -> MakeCallback {
+            std::string logits = "logits", labels = "labels";
+            int64_t num_classes = 2;
+            in->read("outputs", &logits, "confusion: key of the outputs, [samples, classes]");
+            in->read("labels", &labels, "confusion: key of the right classes, [samples]");
+            in->require("num_classes");
+            in->read("num_classes", &num_classes, between(2, 1000),
+                     "confusion: rows and columns of confusion.csv");
+            return [=](const Services& services) {
+              return std::make_unique<Confusion>(logits, labels, num_classes, services);
+            };
+          },
+          .modes = {"eval"}};
+}
+
+}  // namespace lockstep::coord

@@ -1,0 +1,64 @@
+#include <nlohmann/json.hpp>
+
+#include "base/files/files.h"
+#include "coord/buffers/buffer_callback.h"
+#include "coord/builtins/builtins.h"
+#include "coord/savers/split_batch.h"
+
+namespace lockstep::coord {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json list_of(const at::Tensor& tensor) {
+  const at::Tensor numbers = on_cpu(tensor).to(at::kDouble);
+  const auto* const first = static_cast<const double*>(numbers.const_data_ptr());
+  if (numbers.dim() == 0) return *first;
+  return std::vector<double>(first, first + numbers.numel());
+}
+
+/// Writes statistics.json for each key of all samples: count, shape, and mean, variance, minimum
+/// and maximum element by element. At `evaluate`, and at the end.
+class Statistics : public BufferCallback {
+ public:
+  Statistics(const BufferOptions& options, const Services& services)
+      : BufferCallback(options, std::make_unique<StatsBuffer>(), services) {}
+
+  void end() override { evaluate(); }
+
+ protected:
+  std::optional<DataMap> process_buffer(const DataMap& data) override {
+    Json all = Json::object();
+    for (const auto& [key, value] : data.values()) {
+      const DataMap& stats = data.map(key);
+      all[key]["count"] = stats.tensor("count").item<int64_t>();
+      all[key]["shape"] = stats.tensor("mean").sizes().vec();
+      for (const char* const name : {"mean", "variance", "minimum", "maximum"})
+        all[key][name] = list_of(stats.tensor(name));
+    }
+    if (all.empty()) return DataMap();
+    files::make_folders(context().log_dir);
+    files::write_atomically(context().log_dir / "statistics.json", all.dump(2) + "\n");
+    return DataMap();
+  }
+};
+
+}  // namespace
+
+CallbackType statistics() {
+  return {.name = "statistics", .read = [](ConfigReader* in) -> MakeCallback {
+            BufferOptions options;
+            options.keys =
+                read_keys(in, "statistics: tensors of which they are taken; '_x' is optional");
+            in->read("not_batch_keys", &options.not_batch_keys,
+                     "statistics: those of the keys that are not by sample");
+            options.gather = true;
+            in->read("gather", &options.gather,
+                     "statistics: of the samples of all ranks, instead of each rank's own");
+            return [=](const Services& services) {
+              return std::make_unique<Statistics>(options, services);
+            };
+          }};
+}
+
+}  // namespace lockstep::coord

@@ -1,0 +1,65 @@
+#include "coord/kpis/kpi_callback.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "metrics/tensorboard/event_file.h"
+
+namespace lockstep::coord {
+
+KpiEvaluatorCallback::KpiEvaluatorCallback(std::unique_ptr<KpiEvaluator> evaluator,
+                                           Services services)
+    : evaluator_(std::move(evaluator)),
+      services_(std::move(services)),
+      sums_(static_cast<size_t>(evaluator_->num_sums()) + 1, 0.0) {}
+
+void KpiEvaluatorCallback::begin() {
+  if (context().is_training() && context().rank == 0)
+    log::warning("callbacks",
+                 "KPIs are computed in each step of training, which may be slow; "
+                 "modes: [eval] leaves them to evaluations");
+}
+
+std::optional<DataMap> KpiEvaluatorCallback::on_iteration_end(const DataMap& data) {
+  evaluator_->add(data, {sums_.data(), sums_.size() - 1});
+  sums_.back() += 1;
+  summary_step_ = context().summary_step;
+  if (epoch_ends()) show();
+  return DataMap();
+}
+
+bool KpiEvaluatorCallback::epoch_ends() const {
+  const std::optional<int64_t> length = context().number_iterations_per_epoch;
+  return length.has_value() && *length > 0 &&
+         (context().iteration_info.iteration_number + 1) % *length == 0;
+}
+
+void KpiEvaluatorCallback::show() {
+  std::vector<double> sums = std::exchange(sums_, std::vector<double>(sums_.size(), 0.0));
+  if (services_.sum_over_ranks) services_.sum_over_ranks(sums);
+  if (sums.back() == 0) return;  // no iteration since the last values, on any rank
+  std::vector<std::string> tags;
+  std::vector<metrics::Scalar> scalars;
+  const std::vector<Kpi> kpis = evaluator_->values({sums.data(), sums.size() - 1});
+  for (const Kpi& kpi : kpis) tags.push_back("kpi/" + kpi.name);
+  for (size_t i = 0; i < kpis.size(); ++i) {
+    values_[kpis[i].name] = kpis[i].value;
+    scalars.push_back({tags[i], kpis[i].value});
+    if (services_.set_kpi) services_.set_kpi(kpis[i].name, kpis[i].value);
+  }
+  if (context().summary_writer != nullptr && context().rank == 0)
+    context().summary_writer->add(summary_step_, scalars);
+}
+
+void KpiEvaluatorCallback::end() { show(); }
+
+std::string kpi_json(const std::map<std::string, double>& values) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : values) object[name] = value;
+  return object.dump(2) + "\n";
+}
+
+}  // namespace lockstep::coord

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coord/callback.h"
+#include "coord/kpis/kpi_evaluator.h"
+#include "coord/services.h"
+
+namespace lockstep::coord {
+
+/// A KpiEvaluator as a callback: each iteration adds to the sums; the last of an epoch (where its
+/// length is known) and end() add them over the ranks and show the values: TensorBoard's
+/// `kpi/<name>` at the step of the last iteration, Services::set_kpi, values(). Then sums begin
+/// anew. Ranks may have unequally many iterations in the last pass alone. In training it warns
+/// once, as each iteration pays for it.
+class KpiEvaluatorCallback : public Callback {
+ public:
+  explicit KpiEvaluatorCallback(std::unique_ptr<KpiEvaluator> evaluator, Services services = {});
+
+  std::vector<std::string> incoming_keys() const override { return evaluator_->incoming_keys(); }
+  RunOn run_on() const override { return RunOn::kAll; }
+  void begin() override;
+  std::optional<DataMap> on_iteration_end(const DataMap& data) override;
+  void end() override;
+
+  /// Those of the last pass, by name; the same on all ranks.
+  const std::map<std::string, double>& values() const { return values_; }
+
+ private:
+  bool epoch_ends() const;
+  void show();
+
+  const std::unique_ptr<KpiEvaluator> evaluator_;
+  const Services services_;
+  std::vector<double> sums_;  // the evaluator's, then the number of iterations
+  int64_t summary_step_ = 0;  // of the last iteration
+  std::map<std::string, double> values_;
+};
+
+/// What kpi.json holds: {"accuracy": 0.97}; null for what is not finite.
+std::string kpi_json(const std::map<std::string, double>& values);
+
+}  // namespace lockstep::coord

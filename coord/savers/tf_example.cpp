@@ -1,0 +1,181 @@
+#include "coord/savers/tf_example.h"
+
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "coord/savers/split_batch.h"
+
+namespace lockstep::coord {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "fixed-width numbers are written as they lie in memory");
+
+// Field numbers of Feature and of the lists; wire type 2 is bytes with a length.
+enum class ListField : uint64_t { kBytes = 1, kFloats = 2, kInts = 3 };
+constexpr uint64_t kLengthType = 2;
+
+uint64_t tag_of(uint64_t field) { return field << 3 | kLengthType; }
+
+size_t varint_size(uint64_t value) {
+  return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7;
+}
+
+void append_varint(uint64_t value, std::string* bytes) {
+  for (; value >= 0x80; value >>= 7) bytes->push_back(static_cast<char>(value | 0x80));
+  bytes->push_back(static_cast<char>(value));
+}
+
+/// Of a field with one byte of tag.
+size_t field_size(size_t num_bytes) { return 1 + varint_size(num_bytes) + num_bytes; }
+
+void append_header(uint64_t field, size_t num_bytes, std::string* bytes) {
+  append_varint(tag_of(field), bytes);
+  append_varint(num_bytes, bytes);
+}
+
+/// Appends an entry of the map Features.feature whose list, given as `list_size` bytes, the caller
+/// appends next.
+void append_entry(std::string_view prefix, std::string_view suffix, ListField kind,
+                  size_t list_size, std::string* bytes) {
+  const size_t name_size = prefix.size() + suffix.size();
+  const size_t feature_size = field_size(list_size);
+  append_header(1, field_size(name_size) + field_size(feature_size), bytes);
+  append_header(1, name_size, bytes);
+  bytes->append(prefix).append(suffix);
+  append_header(2, feature_size, bytes);
+  append_header(static_cast<uint64_t>(kind), list_size, bytes);
+}
+
+void append_texts(std::string_view name, std::string_view suffix,
+                  std::span<const std::string_view> texts, std::string* bytes) {
+  size_t size = 0;
+  for (const std::string_view text : texts) size += field_size(text.size());
+  append_entry(name, suffix, ListField::kBytes, size, bytes);
+  for (const std::string_view text : texts) {
+    append_header(1, text.size(), bytes);
+    bytes->append(text);
+  }
+}
+
+template <typename Int>
+void append_ints(std::string_view name, std::string_view suffix, std::span<const Int> values,
+                 std::string* bytes) {
+  const auto word = [](Int value) { return static_cast<uint64_t>(static_cast<int64_t>(value)); };
+  size_t packed = 0;
+  for (const Int value : values) packed += varint_size(word(value));
+  append_entry(name, suffix, ListField::kInts, field_size(packed), bytes);
+  append_header(1, packed, bytes);
+  for (const Int value : values) append_varint(word(value), bytes);
+}
+
+void append_floats(std::string_view name, const at::Tensor& values, std::string* bytes) {
+  const size_t packed = static_cast<size_t>(values.numel()) * sizeof(float);
+  append_entry(name, "", ListField::kFloats, field_size(packed), bytes);
+  append_header(1, packed, bytes);
+  bytes->append(static_cast<const char*>(values.const_data_ptr()), packed);
+}
+
+template <typename Int>
+void append_ints_of(std::string_view name, const at::Tensor& values, std::string* bytes) {
+  append_ints<Int>(
+      name, "",
+      {static_cast<const Int*>(values.const_data_ptr()), static_cast<size_t>(values.numel())},
+      bytes);
+}
+
+struct TypeName {
+  at::ScalarType type;
+  std::string_view name;
+};
+constexpr TypeName kTypeNames[] = {{at::kFloat, "float32"}, {at::kDouble, "float64"},
+                                   {at::kHalf, "float16"},  {at::kBFloat16, "bfloat16"},
+                                   {at::kLong, "int64"},    {at::kInt, "int32"},
+                                   {at::kShort, "int16"},   {at::kChar, "int8"},
+                                   {at::kByte, "uint8"},    {at::kBool, "bool"}};
+
+std::string_view type_name(const std::string& key, const at::Tensor& tensor) {
+  for (const TypeName& known : kTypeNames)
+    if (known.type == tensor.scalar_type()) return known.name;
+  throw Error(ExitCode::kBadData, "callbacks",
+              fmt::format("key '{}' is a tensor of type {}, which a tf.train.Example cannot hold; "
+                          "convert it in a callback before",
+                          key, c10::toString(tensor.scalar_type())));
+}
+
+void append_numbers(const std::string& key, const at::Tensor& values, std::string* bytes) {
+  switch (values.scalar_type()) {
+    case at::kByte: {
+      const std::string_view raw(static_cast<const char*>(values.const_data_ptr()),
+                                 static_cast<size_t>(values.numel()));
+      return append_texts(key, "", {&raw, 1}, bytes);
+    }
+    case at::kLong:
+      return append_ints_of<int64_t>(key, values, bytes);
+    case at::kInt:
+      return append_ints_of<int32_t>(key, values, bytes);
+    case at::kShort:
+      return append_ints_of<int16_t>(key, values, bytes);
+    case at::kChar:
+      return append_ints_of<int8_t>(key, values, bytes);
+    case at::kBool:
+      return append_ints_of<bool>(key, values, bytes);
+    case at::kFloat:
+      return append_floats(key, values, bytes);
+    default:
+      return append_floats(key, values.to(at::kFloat), bytes);
+  }
+}
+
+void append_value(const FlatValue& flat, std::string* bytes) {
+  const std::string key = path_text(flat);
+  std::string_view type = "string";
+  if (const at::Tensor* const given = std::get_if<at::Tensor>(flat.value)) {
+    type = type_name(key, *given);
+    const at::Tensor tensor = on_cpu(*given);
+    append_numbers(key, tensor, bytes);
+    append_ints<int64_t>(key, "/shape", {tensor.sizes().data(), tensor.sizes().size()}, bytes);
+  } else {
+    const auto& given_texts = std::get<std::vector<std::string>>(*flat.value);
+    const std::vector<std::string_view> texts(given_texts.begin(), given_texts.end());
+    const std::vector<int64_t> shape = {static_cast<int64_t>(texts.size())};
+    append_texts(key, "", texts, bytes);
+    append_ints<int64_t>(key, "/shape", {shape.data(), texts.size() == 1 ? size_t{0} : 1}, bytes);
+  }
+  append_texts(key, "/dtype", {&type, 1}, bytes);
+}
+
+template <typename T>
+void put_number(T value, std::string* bytes, size_t at) {
+  std::memcpy(bytes->data() + at, &value, sizeof(T));
+}
+
+/// The length and its sum, before the message.
+constexpr size_t kFrameBytes = 12;
+
+}  // namespace
+
+void append_tf_example(const DataMap& sample, std::string* records) {
+  static thread_local std::string features;
+  features.clear();
+  for (const FlatValue& value : flat_values(sample)) append_value(value, &features);
+  const size_t begin = records->size();
+  records->resize(begin + kFrameBytes);
+  append_header(1, features.size(), records);
+  records->append(features);
+  const uint64_t length = records->size() - begin - kFrameBytes;
+  put_number(length, records, begin);
+  const std::string_view written(*records);
+  const uint32_t length_sum = masked_crc32c(crc32c(written.substr(begin, sizeof(length))));
+  const uint32_t sum = masked_crc32c(crc32c(written.substr(begin + kFrameBytes)));
+  put_number(length_sum, records, begin + sizeof(length));
+  records->resize(records->size() + sizeof(sum));
+  put_number(sum, records, records->size() - sizeof(sum));
+}
+
+}  // namespace lockstep::coord

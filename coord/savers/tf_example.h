@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "coord/data_map.h"
+
+namespace lockstep::coord {
+
+/// A sample as a tf.train.Example in protobuf's wire form, framed as a TFRecord: length, its masked
+/// crc32c, the message, its masked crc32c.
+///
+/// Each value, nested ones by their path ("outputs/boxes"), becomes three features:
+///   <key>        floats of 16, 32 and 64 bits as FloatList (of float32: 64 bits are rounded),
+///   whole
+///                numbers and truths as Int64List, uint8 as a BytesList of one (tf.io.decode_raw),
+///                texts as BytesList; row-major
+///   <key>/shape  Int64List, empty for a single number
+///   <key>/dtype  "float32", "uint8", "string", ...
+///
+/// Throws Error(kBadData) with key and type for complex and quantized tensors.
+///
+/// Source: tensorflow/core/example/feature.proto and tensorflow/core/lib/io/record_writer.h.
+void append_tf_example(const DataMap& sample, std::string* records);
+
+}  // namespace lockstep::coord

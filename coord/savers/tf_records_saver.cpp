@@ -1,0 +1,73 @@
+#include "coord/savers/tf_records_saver.h"
+
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "coord/savers/tf_example.h"
+
+namespace lockstep::coord {
+namespace {
+
+constexpr size_t kPendingBytes = 1 << 18;
+
+}  // namespace
+
+TfRecordsSaverCallback::TfRecordsSaverCallback(TfRecordsSaverOptions options)
+    : SaverCallback(options.saver), options_(std::move(options)) {}
+
+bool TfRecordsSaverCallback::is_new_file() const {
+  return file_ == nullptr || num_samples_ == options_.max_samples_per_file ||
+         (name_is_given() && file_name_ != save_name());
+}
+
+void TfRecordsSaverCallback::save_sample(const DataMap& sample) {
+  if (is_new_file()) {
+    publish();
+    if (!open()) return;
+  }
+  append_tf_example(sample, &pending_);
+  ++num_samples_;
+  if (pending_.size() >= kPendingBytes) flush();
+}
+
+bool TfRecordsSaverCallback::open() {
+  if (num_files_ == options_.max_files) {
+    if (!std::exchange(is_full_told_, true))
+      log::info("callbacks", fmt::format("{} files of records are there, as max_files says: later "
+                                         "samples are not saved",
+                                         num_files_));
+    return false;
+  }
+  num_of_name_ = file_name_ == save_name() ? num_of_name_ + 1 : 0;
+  file_name_ = save_name();
+  const std::string part = num_of_name_ == 0 ? "" : fmt::format("-{:05}", num_of_name_);
+  file_ = std::make_unique<WholeFile>(file_name_.string() + part + ".tfrecord");
+  pending_.clear();
+  num_samples_ = 0;
+  ++num_files_;
+  return true;
+}
+
+void TfRecordsSaverCallback::flush() {
+  try {
+    file_->append(pending_);
+  } catch (...) {  // it may hold half of a record
+    file_.reset();
+    throw;
+  }
+  pending_.clear();
+}
+
+void TfRecordsSaverCallback::publish() {
+  if (file_ == nullptr) return;
+  flush();
+  const std::unique_ptr<WholeFile> file = std::move(file_);
+  file->publish(true);
+}
+
+void TfRecordsSaverCallback::end() { publish(); }
+
+}  // namespace lockstep::coord

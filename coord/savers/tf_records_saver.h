@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "coord/savers/saver_callback.h"
+#include "coord/savers/whole_file.h"
+
+namespace lockstep::coord {
+
+struct TfRecordsSaverOptions {
+  SaverOptions saver;
+  int64_t max_samples_per_file = 10'000;
+  std::optional<int64_t> max_files;  ///< of this process; later samples are not saved
+};
+
+/// Saves samples as TFRecords of tf.train.Example (coord/savers/tf_example.h), ready to use.
+///
+/// A new file begins after max_samples_per_file samples and, where `save_names` are given, when the
+/// name changes (frames of a sequence have one name). It is <save_name>.tfrecord, with the name of
+/// its first sample; further files of one name are <save_name>-00001.tfrecord and so on. A file
+/// appears under its name when it is whole, so a process that is killed leaves whole files only,
+/// and a .part of the last.
+class TfRecordsSaverCallback : public SaverCallback {
+ public:
+  explicit TfRecordsSaverCallback(TfRecordsSaverOptions options);
+  void end() override;
+
+ protected:
+  void save_sample(const DataMap& sample) override;
+  bool names_may_repeat() const override { return true; }
+
+ private:
+  bool is_new_file() const;
+  /// False: there are max_files already.
+  bool open();
+  void flush();
+  void publish();
+
+  const TfRecordsSaverOptions options_;
+  std::unique_ptr<WholeFile> file_;
+  std::filesystem::path file_name_;  // save_name() of its samples
+  std::string pending_;              // records not yet written
+  int64_t num_samples_ = 0;          // of the file
+  int64_t num_files_ = 0, num_of_name_ = 0;
+  bool is_full_told_ = false;
+};
+
+}  // namespace lockstep::coord

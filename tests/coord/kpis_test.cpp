@@ -1,0 +1,132 @@
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/files/files.h"
+#include "base/log.h"
+#include "coord/callbacks_handler.h"
+#include "coord/kpis/kpi_callback.h"
+#include "coord/summary_clock.h"
+#include "metrics/tensorboard/event_file.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep::coord {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+/// The mean of x.
+class Mean : public KpiEvaluator {
+ public:
+  std::vector<std::string> incoming_keys() const override { return {"x"}; }
+  int64_t num_sums() const override { return 2; }
+  void add(const DataMap& data, std::span<double> sums) override {
+    sums[0] += data.tensor("x").sum().item<double>();
+    sums[1] += static_cast<double>(data.tensor("x").numel());
+  }
+  std::vector<Kpi> values(std::span<const double> sums) const override {
+    return {{"mean", sums[0] / sums[1]}};
+  }
+};
+
+/// A handler with the one KPI, and what it showed.
+struct Judging {
+  explicit Judging(CallbackContext context, Services services = {}) {
+    services.set_kpi = [this](const std::string& name, double value) {
+      shown.emplace_back(name, value);
+    };
+    auto callback = std::make_unique<KpiEvaluatorCallback>(std::make_unique<Mean>(), services);
+    kpi = callback.get();
+    std::vector<NamedCallback> callbacks;
+    callbacks.push_back({"mean", std::move(callback)});
+    handler = std::make_unique<CallbacksHandler>(std::move(callbacks),
+                                                 std::vector<std::string>{"x"}, std::move(context));
+    handler->begin();
+  }
+
+  void iterate(int64_t number, std::vector<double> x) const {
+    handler->context().iteration_info.iteration_number = number;
+    handler->context().summary_step = 80 + number;
+    DataMap data;
+    data.put("x", at::tensor(x));
+    handler->on_iteration_end(data);
+  }
+
+  std::vector<std::pair<std::string, double>> shown;
+  const KpiEvaluatorCallback* kpi = nullptr;
+  std::unique_ptr<CallbacksHandler> handler;
+};
+
+TEST(KpiEvaluator, N52_sums_and_counts_over_an_epoch) {
+  Judging judging({.mode = Mode::kEval, .number_iterations_per_epoch = 2});
+  judging.iterate(0, {1, 2});
+  EXPECT_THAT(judging.shown, ElementsAre());
+  judging.iterate(1, {6});
+  EXPECT_THAT(judging.shown, ElementsAre(Pair("mean", 3)));
+  judging.iterate(2, {10});
+  judging.handler->end();
+  EXPECT_THAT(judging.shown, ElementsAre(Pair("mean", 3), Pair("mean", 10)));
+  EXPECT_THAT(judging.kpi->values(), ElementsAre(Pair("mean", 10)));
+}
+
+TEST(KpiEvaluator, N52_two_ranks_give_what_one_gives) {
+  Services services;  // the other rank has seen 5, 5, 5 in one iteration
+  services.sum_over_ranks = [](std::span<double> sums) {
+    const double other[] = {15, 3, 1};
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += other[i];
+  };
+  Judging judging({.mode = Mode::kEval, .rank = 1, .world_size = 2}, services);
+  judging.iterate(0, {1});
+  judging.handler->end();
+  EXPECT_THAT(judging.kpi->values(), ElementsAre(Pair("mean", 4)));
+  Judging without({.mode = Mode::kEval, .rank = 1, .world_size = 2}, services);
+  without.handler->end();  // this rank has no sample, and takes part
+  EXPECT_THAT(without.kpi->values(), ElementsAre(Pair("mean", 5)));
+}
+
+TEST(KpiEvaluator, No_iteration_gives_no_value) {
+  Judging judging({.mode = Mode::kInfer});
+  judging.handler->end();
+  EXPECT_THAT(judging.shown, ElementsAre());
+}
+
+TEST(KpiEvaluator, N53_a_warning_in_training) {
+  for (const Mode mode : {Mode::kTrain, Mode::kEval, Mode::kInfer}) {
+    const int64_t before = log::num_lines(log::Level::kWarning);
+    const Judging judging({.mode = mode});
+    EXPECT_EQ(log::num_lines(log::Level::kWarning) - before, mode == Mode::kTrain ? 1 : 0);
+  }
+}
+
+TEST(KpiEvaluator, N54_tag_in_TensorBoard_and_text_of_kpi_json) {
+  const tests::TemporaryFolder folder;
+  metrics::EventFile events({.folder = folder.path(), .node = "n", .resumed_step = {}});
+  Judging judging({.mode = Mode::kEval, .summary_writer = &events});
+  judging.iterate(19, {2});
+  judging.handler->end();
+  events.flush();
+  const std::string bytes = files::read(events.path());
+  EXPECT_THAT(bytes, HasSubstr("kpi/mean"));
+  EXPECT_THAT(bytes,
+              HasSubstr(std::string("\x10\x63", 2)));  // field step: 99, that of iteration 19
+  EXPECT_EQ(kpi_json({{"mean", 2}, {"none", NAN}}), "{\n  \"mean\": 2.0,\n  \"none\": null\n}\n");
+}
+
+TEST(SummaryClock, N65_N66_last_steps_of_training_and_evaluation_share_a_number) {
+  const int64_t num_train = 100, num_eval = 20;
+  EXPECT_EQ(SummaryClock::eval_step(num_train, num_eval, 0), 80);
+  EXPECT_EQ(SummaryClock::eval_step(num_train, num_eval, num_eval - 1),
+            SummaryClock::train_step(num_train - 1));
+  EXPECT_EQ(SummaryClock::eval_step(2 * num_train, num_eval, 0), 180);  // the second epoch's
+}
+
+}  // namespace
+}  // namespace lockstep::coord
