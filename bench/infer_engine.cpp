@@ -1,0 +1,73 @@
+// The peer of bench/peers/infer_engine.py: one network on one thread, batch after batch.
+//   infer_engine MODEL.pt INPUTS OUTPUTS ENGINE ITERATIONS EXTENT...    float32; prints seconds of
+//   a batch, the median
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
+
+#include "base/files/files.h"
+#include "infer/network/saved_model.h"
+#include "infer/predictor.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr int kWarm = 5;
+
+at::Tensor read_inputs(const std::string& path, const std::vector<int64_t>& shape) {
+  std::string bytes = files::read(path);
+  return at::from_blob(bytes.data(), shape, at::kFloat).clone();
+}
+
+double median_of(std::vector<double> seconds) {
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<int64_t>(seconds.size() / 2),
+                   seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+void measure(const std::vector<std::string>& words) {
+  std::vector<int64_t> shape;
+  for (size_t i = 5; i < words.size(); ++i) shape.push_back(std::stoll(words[i]));
+  const at::Tensor inputs = read_inputs(words[1], shape);
+  const infer::LoadedNetwork network{
+      .source = words[0], .module = infer::load_torchscript(files::read(words[0]), words[0])};
+  const auto engine = infer::make_engine(network, {.engine = words[3], .tensorrt = {}}, at::kCPU);
+  std::vector<double> seconds;
+  at::Tensor outputs;
+  for (int i = -kWarm; i < std::stoi(words[4]); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    outputs = engine->run({inputs}).at(0);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    if (i >= 0) seconds.push_back(taken.count());
+  }
+  outputs = outputs.contiguous();
+  files::write_atomically(words[2],
+                          {static_cast<const char*>(outputs.const_data_ptr()), outputs.nbytes()});
+  std::printf("%.9f\n", median_of(seconds));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 7) {
+    std::fputs("usage: infer_engine MODEL.pt INPUTS OUTPUTS ENGINE ITERATIONS EXTENT...\n", stderr);
+    return 64;
+  }
+  at::set_num_threads(1);
+  at::globalContext().setFlushDenormal(true);
+  try {
+    measure({argv + 1, argv + argc});
+  } catch (const std::exception& fault) {
+    std::fprintf(stderr, "%s\n", fault.what());
+    return 70;
+  }
+  return 0;
+}
