@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "coord/callback_types.h"
 #include "data/datasets/dataset_table.h"
 #include "infer/inferer_options.h"
 
@@ -22,6 +23,7 @@ struct InfererSection {
   std::string log_dir;       ///< empty: <project_dir>/infer
   /// Absent: data.eval of the run file. None: an inference without iterations.
   std::optional<std::vector<FeedSection>> feeds;
+  std::vector<coord::WantedCallback> callbacks;
 };
 
 /// Reads the section; keys that are not its own are left to who calls in->done().
