@@ -1,5 +1,6 @@
 // The peer of bench/peers/infer_engine.py: one network on one thread, batch after batch.
-//   infer_engine MODEL.pt INPUTS OUTPUTS ENGINE ITERATIONS EXTENT...    float32; prints seconds of a batch, the median
+//   infer_engine MODEL.pt INPUTS OUTPUTS ENGINE ITERATIONS EXTENT...    float32; prints seconds of
+//   a batch, the median
 
 #include <algorithm>
 #include <chrono>
@@ -36,8 +37,8 @@ void measure(const std::vector<std::string>& words) {
   std::vector<int64_t> shape;
   for (size_t i = 5; i < words.size(); ++i) shape.push_back(std::stoll(words[i]));
   const at::Tensor inputs = read_inputs(words[1], shape);
-  const infer::LoadedNetwork network{.source = words[0],
-                                     .module = infer::load_torchscript(files::read(words[0]), words[0])};
+  const infer::LoadedNetwork network{
+      .source = words[0], .module = infer::load_torchscript(files::read(words[0]), words[0])};
   const auto engine = infer::make_engine(network, {.engine = words[3], .tensorrt = {}}, at::kCPU);
   std::vector<double> seconds;
   at::Tensor outputs;
@@ -48,7 +49,8 @@ void measure(const std::vector<std::string>& words) {
     if (i >= 0) seconds.push_back(taken.count());
   }
   outputs = outputs.contiguous();
-  files::write_atomically(words[2], {static_cast<const char*>(outputs.const_data_ptr()), outputs.nbytes()});
+  files::write_atomically(words[2],
+                          {static_cast<const char*>(outputs.const_data_ptr()), outputs.nbytes()});
   std::printf("%.9f\n", median_of(seconds));
 }
 

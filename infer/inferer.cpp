@@ -30,11 +30,6 @@ class FirstFault {
   std::exception_ptr fault_;
 };
 
-InfererOptions with_tensorrt(InfererOptions options, const TensorrtConfig& tensorrt) {
-  options.engine.tensorrt = tensorrt;
-  return options;
-}
-
 }  // namespace
 
 struct Inferer::Fed {
@@ -86,11 +81,6 @@ Inferer::Inferer(const LoadedNetwork& network, at::Device device, DataFeeder& fe
       handler_(handler),
       options_(options),
       predictor_(network, options_.engine, device) {}
-
-Inferer::Inferer(const LoadedNetwork& network, at::Device device, DataFeeder& feeder,
-                 coord::CallbacksHandler& handler, InfererOptions options,
-                 const TensorrtConfig& tensorrt)
-    : Inferer(network, device, feeder, handler, with_tensorrt(std::move(options), tensorrt)) {}
 
 Inferer::Answered Inferer::answer(const Fed& fed) {
   const Clock::time_point start = Clock::now();

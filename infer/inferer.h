@@ -29,12 +29,14 @@ struct InferenceResult {
 class Inferer {
  public:
   /// `feeder` and `handler` outlive it; the handler's source keys are those of the feed and
-  /// predictor().output_keys().
+  /// keys_of() the network's outputs.
   Inferer(const LoadedNetwork& network, at::Device device, DataFeeder& feeder,
           coord::CallbacksHandler& handler, const InfererOptions& options = {});
   /// The same with this TensorrtConfig in the place of the options' own.
   Inferer(const LoadedNetwork& network, at::Device device, DataFeeder& feeder,
-          coord::CallbacksHandler& handler, InfererOptions options, const TensorrtConfig& tensorrt);
+          coord::CallbacksHandler& handler, const InfererOptions& options,
+          const TensorrtConfig& tensorrt)
+      : Inferer(network, device, feeder, handler, options.with(tensorrt)) {}
 
   /// Once. `stop_asked` is asked before each iteration, maybe by another thread: what was read
   /// before is answered, the callbacks' end() called, and the result says so. What feeder, network

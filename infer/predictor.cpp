@@ -36,12 +36,6 @@ Predictor::Predictor(const LoadedNetwork& network, const EngineOptions& options,
       device_(device),
       engine_(make_engine(network, options, device)) {}
 
-std::vector<std::string> Predictor::output_keys() const {
-  std::vector<std::string> keys;
-  for (const IoNode& node : nodes_.outputs) keys.push_back(node.name);
-  return keys;
-}
-
 /// In parts where a batch is too large, each output joined again.
 std::vector<at::Tensor> Predictor::answer(const std::vector<at::Tensor>& inputs) {
   const int64_t num_samples = num_samples_in(inputs, source_);

@@ -24,8 +24,6 @@ class Predictor {
   coord::DataMap predict(const coord::DataMap& feed);
 
   const IoNodes& nodes() const { return nodes_; }
-  /// Keys of what predict() gives.
-  std::vector<std::string> output_keys() const;
   /// What the engine does with the network.
   std::string engine() const { return engine_->description(); }
 

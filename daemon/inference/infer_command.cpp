@@ -60,16 +60,10 @@ infer::LoadedNetwork open_network(const InferCommandOptions& options, const Infe
   return infer::open_saved_model(folder, version_facts().version);
 }
 
-std::vector<std::string> output_keys(const infer::LoadedNetwork& network) {
-  std::vector<std::string> keys;
-  for (const infer::IoNode& node : network.nodes.outputs) keys.push_back(node.name);
-  return keys;
-}
-
 coord::CallbacksHandler make_handler(const InferConfig& config,
                                      const infer::LoadedNetwork& network) {
   std::vector<std::string> source_keys = {"inputs", "_targets"};
-  for (const std::string& key : output_keys(network)) source_keys.push_back(key);
+  for (const std::string& key : infer::keys_of(network.nodes.outputs)) source_keys.push_back(key);
   const fs::path log_dir = config.inferer.log_dir.empty() ? config.run.folder() / "infer"
                                                           : fs::path(config.inferer.log_dir);
   return {coord::make_callbacks(config.inferer.callbacks, coord::Mode::kInfer, {}),

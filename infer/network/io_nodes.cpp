@@ -74,6 +74,12 @@ std::string keys_text(const coord::DataMap& feed) {
 
 }  // namespace
 
+std::vector<std::string> keys_of(const std::vector<IoNode>& nodes) {
+  std::vector<std::string> keys;
+  for (const IoNode& node : nodes) keys.push_back(node.name);
+  return keys;
+}
+
 std::string dtype_name(at::ScalarType dtype) {
   for (const auto& [name, type] : kTypes)
     if (type == dtype) return name;

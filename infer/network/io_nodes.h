@@ -36,6 +36,9 @@ IoNodes read_io_nodes(const std::filesystem::path& path);
 std::vector<at::Tensor> inputs_in(const coord::DataMap& feed, const IoNodes& nodes,
                                   const std::string& source);
 
+/// Their names, as keys of maps.
+std::vector<std::string> keys_of(const std::vector<IoNode>& nodes);
+
 /// float32, int64, ...: as io_nodes.json writes types.
 std::string dtype_name(at::ScalarType dtype);
 

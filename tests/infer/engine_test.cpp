@@ -94,7 +94,7 @@ TEST(InferRows, N90_larger_batches_are_split) {
 
 TEST(InferRows, N79_a_predictor_answers_a_map_and_says_what_does_not_fit) {
   Predictor predictor(tests::line_network(), {}, at::kCPU);
-  EXPECT_THAT(predictor.output_keys(), ElementsAre("logits"));
+  EXPECT_THAT(keys_of(predictor.nodes().outputs), ElementsAre("logits"));
   coord::DataMap feed;
   feed.put("inputs", at::zeros({2, 4}));
   try {
