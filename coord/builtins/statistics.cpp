@@ -18,16 +18,18 @@ Json list_of(const at::Tensor& tensor) {
 }
 
 /// Writes statistics.json for each key of all samples: count, shape, and mean, variance, minimum
-/// and maximum element by element. At `evaluate`, and at the end.
+/// and maximum element by element. At `evaluate`, and at the end. Of all ranks: on rank 0.
 class Statistics : public BufferCallback {
  public:
   Statistics(const BufferOptions& options, const Services& services)
-      : BufferCallback(options, std::make_unique<StatsBuffer>(), services) {}
+      : BufferCallback(options, std::make_unique<StatsBuffer>(), services),
+        is_of_all_ranks_(options.gather) {}
 
   void end() override { evaluate(); }
 
  protected:
   std::optional<DataMap> process_buffer(const DataMap& data) override {
+    if (is_of_all_ranks_ && context().rank != 0) return DataMap();  // rank 0 writes the same
     Json all = Json::object();
     for (const auto& [key, value] : data.values()) {
       const DataMap& stats = data.map(key);
@@ -41,6 +43,9 @@ class Statistics : public BufferCallback {
     files::write_atomically(context().log_dir / "statistics.json", all.dump(2) + "\n");
     return DataMap();
   }
+
+ private:
+  const bool is_of_all_ranks_;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -152,6 +153,18 @@ TEST(Builtins, N44_statistics_by_hand) {
               HasSubstr("\"mean\": [\n      2.0,\n      2.0,\n      1.0\n    ]"));
   EXPECT_THAT(run.text_of("statistics.json"),
               HasSubstr("\"variance\": [\n      2.0,\n      0.0,\n      0.0\n    ]"));
+}
+
+TEST(Builtins, N44_statistics_of_all_ranks_are_written_by_the_first) {
+  for (const bool gather : {false, true}) {
+    const SmallRun run(gather ? "statistics: {keys: [logits]}"
+                              : "statistics: {keys: [logits], gather: false}");
+    run.handler->context().rank = 1;
+    run.handler->context().world_size = 2;
+    run.iterate(logits(), labels());
+    run.handler->end();
+    EXPECT_EQ(std::filesystem::exists(run.folder.path() / "log/rank_001/statistics.json"), !gather);
+  }
 }
 
 TEST(Builtins, Log_gives_a_line_in_two_iterations) {
