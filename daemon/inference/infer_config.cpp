@@ -126,7 +126,7 @@ void take_data(const YamlDocument& document, Diagnostics* faults, InferConfig* c
   bool needs_data = false;
   for (const FeedSection& feed : *config->inferer.feeds) needs_data |= names_a_data_set(feed);
   if (!needs_data) return;
-  const YAML::Node root = document.root();
+  const YAML::Node& root = document.root();
   if (config->file.empty() || !root["data"].IsDefined())
     throw Error(ExitCode::kUsage, "infer",
                 "nothing says what to feed: give --feed, or --config with a run file that has "
@@ -147,7 +147,7 @@ InferConfig read_config(const YamlDocument& document, Diagnostics* faults) {
   InferConfig config{.file = document.file()};
   config.metrics.listen = "off";
   config.run.project_dir = std::filesystem::path(document.file()).parent_path().string();
-  const YAML::Node root = document.root();
+  const YAML::Node& root = document.root();
   ConfigReader in(root, "", document, faults);
   if (root["run"].IsDefined() || root["inferer"].IsDefined())
     read_run_file(root, &in, &config);
