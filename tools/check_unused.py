@@ -23,6 +23,8 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::checkpoint::rule_for_prefix": LIBRARY,
     "lockstep::checkpoint::rules_for_layer": LIBRARY,
     "lockstep::checkpoint::track_script_module": LIBRARY,
+    "lockstep::coord::CallbacksHandler::order": LIBRARY,
+    "lockstep::coord::kpi_json": LIBRARY,
     "lockstep::flags::bool_value": LIBRARY,
     "lockstep::flags::has_value": LIBRARY,
     "lockstep::model::LazyConv2dImpl::LazyConv2dImpl": LIBRARY,
