@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -74,6 +75,14 @@ std::vector<std::string> CallbacksHandler::order() const {
   std::vector<std::string> names;
   for (const CallbackNode& node : nodes_) names.push_back(node.name);
   return names;
+}
+
+std::vector<std::string> CallbacksHandler::keys_read_here() const {
+  std::set<std::string> keys;
+  for (const CallbackNode& node : nodes_)
+    if (runs_here(node))
+      for (const CallbackKey& key : node.incoming) keys.insert(key.name);
+  return {keys.begin(), keys.end()};
 }
 
 void CallbacksHandler::update_contexts() {

@@ -30,6 +30,8 @@ class CallbacksHandler {
   /// The driver changes it between the calls.
   CallbackContext& context() { return context_; }
   std::vector<std::string> order() const;
+  /// What callbacks read that run on this rank, optional keys included; sorted.
+  std::vector<std::string> keys_read_here() const;
 
   void begin();
   void on_iteration_start();

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "daemon/run/find_data.h"
+#include "daemon/run/run_hooks.h"
 #include "daemon/run/training_context.h"
 #include "dist/self_communicator.h"
 #include "recal/plan/timeline_views.h"
@@ -44,6 +45,8 @@ std::unique_ptr<Checked> check_all(const std::string& config_file,
   const FoundData found = find_data(checked->config.data, checked->alone);
   checked->context = std::make_unique<TrainingContext>(checked->config, checked->alone,
                                                        checked->alone, checked->alone, found);
+  for (const coord::Mode mode : {coord::Mode::kTrain, coord::Mode::kEval})
+    (void)callback_hook(mode, *checked->context);
   return checked;
 }
 

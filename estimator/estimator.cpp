@@ -137,8 +137,8 @@ void Estimator::put_into(train::TrainOptions* train) const {
   if (!loss_.empty() && train->loss == "auto") train->loss = loss_;
 }
 
-void Estimator::put_into(std::vector<train::MakeCallback>* callbacks) const {
-  callbacks->insert(callbacks->end(), hooks_.begin(), hooks_.end());
+void Estimator::put_into(std::vector<train::MakeHook>* hooks) const {
+  hooks->insert(hooks->end(), hooks_.begin(), hooks_.end());
 }
 
 }  // namespace estimator

@@ -9,7 +9,7 @@
 #include "data/data_options.h"
 #include "estimator/estimator_spec.h"
 #include "model/networks/model_table.h"
-#include "train/callback.h"
+#include "train/hooks/hook.h"
 #include "train/step/train_options.h"
 
 /// Section `estimator` of a run file, and what it means for the other sections.
@@ -33,7 +33,7 @@ class Estimator {
   /// Puts its loss where `auto` stands.
   void put_into(train::TrainOptions* train) const;
   /// Adds its hooks.
-  void put_into(std::vector<train::MakeCallback>* callbacks) const;
+  void put_into(std::vector<train::MakeHook>* hooks) const;
 
  private:
   void add_rows();
@@ -42,7 +42,7 @@ class Estimator {
   std::string name_, where_;
   std::shared_ptr<EstimatorSpec> spec_;  // null: none
   std::string loss_;                     // empty: none of its own
-  std::vector<train::MakeCallback> hooks_;
+  std::vector<train::MakeHook> hooks_;
 };
 
 /// Adds the rows `plugin` (networks) and `estimator` (data sets) to their tables, once; whoever

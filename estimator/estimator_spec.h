@@ -11,8 +11,8 @@
 #include "data/datasets/dataset_table.h"
 #include "metrics/step_metrics.h"
 #include "model/networks/model_table.h"
-#include "train/callback.h"
 #include "train/evaluation/eval_metric.h"
+#include "train/hooks/hook.h"
 #include "train/loss/loss.h"
 
 namespace lockstep {
@@ -59,8 +59,9 @@ class EstimatorSpec {
   /// Metrics of evaluations, which eval.metrics of the run file may then name.
   virtual std::vector<train::EvalMetricType> eval_metrics() { return {}; }
 
-  /// Code around steps and evaluations; each makes one callback when the run begins.
-  virtual std::vector<train::MakeCallback> hooks() { return {}; }
+  /// Code around the steps of training; each makes one hook when the run begins. (Callbacks are
+  /// rows of coord::callback_types(), which a plug-in adds.)
+  virtual std::vector<train::MakeHook> hooks() { return {}; }
 };
 
 namespace estimator {

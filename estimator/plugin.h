@@ -13,7 +13,7 @@
 ///   LOCKSTEP_PLUGIN(add_rows)         void add_rows() adds rows to the program's tables:
 ///                                     model::model_types(), data::dataset_types(),
 ///                                     recal::modifier_kinds(), metrics::step_metrics(),
-///                                     train::callback_types(), train::loss_types(),
+///                                     coord::callback_types(), train::loss_types(),
 ///                                     train::eval_metric_types(),
 ///                                     estimator::estimator_types()
 ///

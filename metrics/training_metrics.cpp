@@ -152,6 +152,7 @@ struct TrainingMetrics::RunSeries {
                                         "What a metric of the last validation gave.")),
         validation_classes(gauge_family(r, "lockstep_validation_class_metric",
                                         "What a metric of the last validation gave of a class.")),
+        kpis(gauge_family(r, "lockstep_kpi", "What a KPI of callbacks gave last.")),
         skipped_validations(counter(r, "lockstep_validations_skipped_total",
                                     "Saves that were not validated, for lack of time since the "
                                     "last validation.")),
@@ -194,7 +195,7 @@ struct TrainingMetrics::RunSeries {
 
   Gauge &step, &epoch;
   OptionalGauge validation_loss, validation_accuracy;
-  Family<Gauge>&validation_metrics, &validation_classes;
+  Family<Gauge>&validation_metrics, &validation_classes, &kpis;
   Counter &skipped_validations, &exports, &export_failures;
   Counter &saves, &save_failures;
   Histogram& save_duration;
@@ -251,6 +252,10 @@ void TrainingMetrics::record_validation(const ValidationSample& sample) {
     else
       run_->validation_metrics.Add({{"metric", found.name}}).Set(found.value);
   }
+}
+
+void TrainingMetrics::set_kpi(const std::string& mode, const std::string& name, double value) {
+  if (run_) run_->kpis.Add({{"mode", mode}, {"name", name}}).Set(value);
 }
 
 void TrainingMetrics::record_skipped_validation() {

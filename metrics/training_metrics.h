@@ -38,6 +38,8 @@ class TrainingMetrics {
   void set_state(RunState state);
   void record_step(const StepSample& sample);
   void record_validation(const ValidationSample& sample);
+  /// A KPI of callbacks in `mode`: train or eval.
+  void set_kpi(const std::string& mode, const std::string& name, double value);
   /// A save that was not validated, for the last validation was not long ago.
   void record_skipped_validation();
   /// A model was published, or could not be; from any thread.

@@ -12,17 +12,6 @@
 
 namespace lockstep::train {
 
-std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found) {
-  std::vector<metrics::ValidationValue> numbers;
-  for (const auto& [name, value] : found) {
-    if (value.dim() == 0) numbers.push_back({name, std::nullopt, value.item<double>()});
-    if (value.dim() != 1) continue;
-    for (int64_t i = 0; i < value.size(0); ++i)
-      numbers.push_back({name, i, value[i].item<double>()});
-  }
-  return numbers;
-}
-
 std::vector<double> read_evals(const std::filesystem::path& path, const std::string& name) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};

@@ -5,15 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "metrics/samples.h"
 #include "train/csv_record.h"
-#include "train/evaluator.h"
+#include "train/evaluation/eval_result.h"
 
 namespace lockstep::train {
-
-/// What metrics have found as single numbers, of all samples or of one class each. Numbers of pairs
-/// of classes are left out.
-std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found);
 
 /// The numbers of all samples by that name, in the order of steps; none where there is no such
 /// file. A step that was evaluated again (a run that had ended and was started once more) counts

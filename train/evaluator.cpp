@@ -1,96 +1,119 @@
 #include "train/evaluator.h"
 
-#include <cmath>
 #include <numeric>
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "data/sampler.h"
+#include "train/hooks/metric_update_hook.h"
 #include "train/step/stopwatch.h"
 
 namespace lockstep::train {
 namespace {
 
-/// Sums over samples, which ranks add to one another.
-struct Sums {
-  explicit Sums(const EvalMetrics& metrics) {
-    for (const auto& metric : metrics)
-      of_metrics.push_back(at::zeros({metric->num_sums()}, at::kDouble));
+enum SumOf { kLoss, kCorrect, kSamples, kNumSums };
+
+/// One evaluation on this rank.
+class Evaluation {
+ public:
+  Evaluation(model::Model& model, const Loss& loss, EvalMetrics metrics, const EvalLoop& loop)
+      : model_(model), loss_(loss), metric_update_(std::move(metrics)), loop_(loop) {
+    keeps_tensors_ =
+        metric_update_.reads_tensors() || (loop.hooks != nullptr && loop.hooks->read_tensors());
   }
 
-  void add_over_ranks(dist::Communicator& control) {
-    std::vector<at::Tensor> parts = of_metrics;
-    parts.push_back(own_3);
-    at::Tensor all = at::cat(parts);
-    control.all_reduce(all, dist::ReduceOp::kSum)->wait();
-    int64_t begin = 0;
-    for (at::Tensor& sums : of_metrics) {
-      sums = all.narrow(0, begin, sums.numel());
-      begin += sums.numel();
+  void begin(int64_t num_iterations, const HookContext& alone) {
+    metric_update_.begin({.run = alone, .mode = coord::Mode::kEval});
+    if (loop_.hooks != nullptr) loop_.hooks->begin(coord::Mode::kEval, loop_.step, num_iterations);
+  }
+
+  void before_batch() {
+    if (loop_.hooks != nullptr) loop_.hooks->before_step(loop_.step);
+  }
+
+  void add_batch(const data::Samples& samples) {
+    if (samples.targets_BY.size(0) == 0) return;  // all are damaged
+    Stopwatch watch;
+    const double loss_sum = sum_of_losses(samples);
+    const auto num_samples = static_cast<double>(samples.targets_BY.size(0));
+    sums_3_[kLoss] += loss_sum;
+    sums_3_[kSamples] += num_samples;
+    const IterationEnd end{.iteration = iteration_++,
+                           .step = loop_.step,
+                           .loss = loss_sum / num_samples,
+                           .network_s = watch.lap(),
+                           .tensors = &tensors_};
+    metric_update_.after_step(end);
+    if (loop_.hooks != nullptr) loop_.hooks->after_step(end);
+  }
+
+  /// Over all ranks. Collective.
+  EvalResult result(dist::Communicator& control, bool has_accuracy) {
+    control.all_reduce(sums_3_, dist::ReduceOp::kSum)->wait();
+    const auto num_samples = sums_3_[kSamples].item<double>();
+    if (num_samples == 0)
+      throw Error(ExitCode::kBadData, "eval", "every sample of data.eval is damaged").everywhere();
+    EvalResult result{.loss = sums_3_[kLoss].item<double>() / num_samples,
+                      .num_samples = static_cast<int64_t>(num_samples)};
+    if (has_accuracy) result.accuracy = sums_3_[kCorrect].item<double>() / num_samples;
+    result.metrics = metric_update_.values(control);
+    if (loop_.hooks == nullptr) return result;
+    loop_.hooks->end();
+    loop_.hooks->complete(&result);
+    return result;
+  }
+
+ private:
+  double sum_of_losses(const data::Samples& samples) {
+    const at::Device device = model_.params().at(0).tensor.device();
+    const at::Tensor targets_BY = samples.targets_BY.to(device);
+    const at::Tensor inputs_BX = samples.inputs_BX.to(device);
+    at::Tensor outputs_BO;
+    if (!loss_.is_own() || keeps_tensors_) outputs_BO = model_.forward(inputs_BX).to(at::kFloat);
+    if (keeps_tensors_) {
+      tensors_.begin(inputs_BX, targets_BY);
+      tensors_.add_outputs(outputs_BO);
     }
-    own_3 = all.narrow(0, begin, 3);
+    if (loss_.is_own())
+      return model_.own_loss(inputs_BX, targets_BY).item<double>() *
+             static_cast<double>(inputs_BX.size(0));
+    sums_3_[kCorrect] += loss_.num_correct(outputs_BO, targets_BY).value_or(0);
+    return loss_.sum(outputs_BO, targets_BY).item<double>();
   }
 
-  at::Tensor own_3 = at::zeros({3}, at::kDouble);  ///< loss, samples that are right, samples
-  std::vector<at::Tensor> of_metrics;
+  model::Model& model_;
+  const Loss& loss_;
+  MetricUpdateHook metric_update_;
+  const EvalLoop& loop_;
+  bool keeps_tensors_ = false;
+  StepTensors tensors_;
+  int64_t iteration_ = 0;
+  at::Tensor sums_3_ = at::zeros({kNumSums}, at::kDouble);
 };
-
-/// Adds what the model gives for one batch.
-void add_batch(const data::Samples& samples, model::Model& model, const Loss& loss,
-               const EvalMetrics& metrics, Sums* sums) {
-  const at::Device device = model.params().at(0).tensor.device();
-  const at::Tensor targets_BY = samples.targets_BY.to(device);
-  const at::Tensor inputs_BX = samples.inputs_BX.to(device);
-  at::Tensor outputs_BO;
-  if (!loss.is_own() || !metrics.empty()) outputs_BO = model.forward(inputs_BX).to(at::kFloat);
-  if (loss.is_own()) {
-    sums->own_3[0] += model.own_loss(inputs_BX, targets_BY).item<double>() *
-                      static_cast<double>(inputs_BX.size(0));
-  } else {
-    sums->own_3[0] += loss.sum(outputs_BO, targets_BY).item<double>();
-    sums->own_3[1] += loss.num_correct(outputs_BO, targets_BY).value_or(0);
-  }
-  sums->own_3[2] += samples.targets_BY.size(0);  // damaged ones are left out
-  for (size_t i = 0; i < metrics.size(); ++i)
-    sums->of_metrics[i] += metrics[i]->sums(outputs_BO, targets_BY).cpu();
-}
 
 }  // namespace
 
-double number_of(const EvalResult& result, const std::string& metric) {
-  return metric == "eval.loss" ? result.loss : result.accuracy.value_or(NAN);
-}
-
 EvalResult evaluate(const ModelHandler& handler, const Loss& loss, const data::Dataset& dataset,
-                    const EvalOptions& options, dist::Communicator& control,
-                    const std::function<void()>& on_batch) {
+                    const EvalOptions& options, dist::Communicator& control, const EvalLoop& loop) {
   Stopwatch watch;
   const ModelHandler::EvalPlan plan = handler.eval_plan();
-  const EvalMetrics metrics = make_eval_metrics(options, dataset.spec(), !loss.is_own());
-  Sums sums(metrics);
+  Evaluation evaluation(handler.model(), loss,
+                        make_eval_metrics(options, dataset.spec(), !loss.is_own()), loop);
   const data::Shard mine = data::shard_of(num_eval_samples(options, dataset.num_samples()),
                                           control.rank(), control.world_size());
+  evaluation.begin((mine.size() + options.batch_size - 1) / options.batch_size,
+                   {.model = handler.model()});
   for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
     std::vector<int64_t> indices(
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
     std::iota(indices.begin(), indices.end(), begin);
-    const data::Samples samples = dataset.get(indices, /*epoch=*/0);
-    if (samples.targets_BY.size(0) > 0) add_batch(samples, handler.model(), loss, metrics, &sums);
-    if (on_batch) on_batch();
+    evaluation.before_batch();
+    evaluation.add_batch(dataset.get(indices, /*epoch=*/0));
   }
-  sums.add_over_ranks(control);
-  const auto num_samples = sums.own_3[2].item<double>();
-  if (num_samples == 0)
-    throw Error(ExitCode::kBadData, "eval", "every sample of data.eval is damaged").everywhere();
-  EvalResult result{.loss = sums.own_3[0].item<double>() / num_samples,
-                    .num_samples = static_cast<int64_t>(num_samples)};
-  if (!loss.is_own() && dataset.spec().target_kind != data::TargetKind::kValues)
-    result.accuracy = sums.own_3[1].item<double>() / num_samples;
-  for (size_t i = 0; i < metrics.size(); ++i)
-    for (EvalValue& value : metrics[i]->values(sums.of_metrics[i]))
-      result.metrics.push_back(std::move(value));
+  const bool has_accuracy =
+      !loss.is_own() && dataset.spec().target_kind != data::TargetKind::kValues;
+  EvalResult result = evaluation.result(control, has_accuracy);
   result.seconds = watch.lap();
   return result;
 }

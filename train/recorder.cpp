@@ -34,27 +34,6 @@ metrics::StepSample sample_of(const StepReport& report) {
                                              : std::nullopt};
 }
 
-/// Those of single classes where there are few: each is a series and a curve of its own.
-std::vector<metrics::ValidationValue> shown_numbers(const std::vector<EvalValue>& found) {
-  constexpr int64_t kMaxClasses = 100;
-  std::vector<metrics::ValidationValue> numbers;
-  for (const EvalValue& value : found)
-    if (value.value.dim() == 0 || value.value.size(0) <= kMaxClasses)
-      for (metrics::ValidationValue& number : numbers_of({value}))
-        numbers.push_back(std::move(number));
-  return numbers;
-}
-
-/// In TensorBoard: top_5/eval, recall/eval/3.
-std::vector<std::string> tags_of(const std::vector<metrics::ValidationValue>& numbers) {
-  std::vector<std::string> tags;
-  for (const metrics::ValidationValue& number : numbers) {
-    tags.push_back(number.name + "/eval");
-    if (number.class_number) tags.back() += fmt::format("/{}", *number.class_number);
-  }
-  return tags;
-}
-
 }  // namespace
 
 Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifierManager& recipe,
@@ -72,14 +51,25 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
   steps_csv_.emplace(folder / "steps.csv", options.resumed_from_step.value_or(0));
   evals_csv_.emplace(folder / "evals.csv", options.resumed_from_step.value_or(0));
   if (options.summary.tensorboard)
-    events_.emplace(metrics::EventFileOptions{
-        .folder = folder, .node = options.node, .resumed_step = options.resumed_from_step});
+    summaries_.emplace(SummarySaverOptions{.project_dir = options.project_dir,
+                                           .node = options.node,
+                                           .save_summary_steps = options.summary.save_summary_steps,
+                                           .resumed_from_step = options.resumed_from_step},
+                       recipe);
 }
 
 void Recorder::state(metrics::RunState state) {
   metrics_.set_state(state);
   health_.note_state(state);
   health_.note_turn();
+}
+
+void Recorder::after_step(const IterationEnd& end) {
+  if (end.report == nullptr) return turn();
+  step(*end.report);
+  if (!summaries_) return;
+  summaries_->after_step(end);
+  metrics_.set_event_file_errors(summaries_->num_write_errors());
 }
 
 void Recorder::step(const StepReport& report) {
@@ -135,21 +125,7 @@ void Recorder::record_due(int64_t step, int64_t num_mask_updates, int64_t num_tr
 void Recorder::closing(int64_t step, const recal::Applied& applied, int64_t num_trainable) {
   if (applied.num_mask_updates == 0) return;
   record_due(step, applied.num_mask_updates, num_trainable);
-  if (!events_) return;
-  const std::array<metrics::Scalar, 1> sparsity{{{"sparsity", recipe_.sparsity()}}};
-  events_->add(step, sparsity);
-  write_recipe(step, step);
-}
-
-/// What the recipe does at `step`, under recal/.
-void Recorder::write_recipe(int64_t num_updates, int64_t step) {
-  std::vector<recal::Summary> all = recipe_.summaries(step);
-  std::vector<metrics::Scalar> scalars;
-  for (recal::Summary& one : all) {
-    one.name.insert(0, "recal/");
-    scalars.push_back({one.name, one.value});
-  }
-  events_->add(num_updates, scalars);
+  if (summaries_) summaries_->closing(step);
 }
 
 void Recorder::write_curves(const StepReport& report) {
@@ -157,15 +133,6 @@ void Recorder::write_curves(const StepReport& report) {
   if (report.step % options_.summary.log_every == 0)
     steps_csv_->append({report.step, report.epoch, report.loss, weights.learning_rate,
                         report.sparsity, report.has_loss});
-  if (events_ && report.step % options_.summary.save_summary_steps == 0) {
-    std::vector<metrics::Scalar> scalars{{"lr", weights.learning_rate},
-                                         {"weight_decay", weights.weight_decay},
-                                         {"sparsity", report.sparsity}};
-    if (report.has_loss) scalars.insert(scalars.begin(), {"loss/train", report.loss});
-    events_->add(report.step, scalars);
-    if (!recipe_.recipe().empty()) write_recipe(report.step, report.step - 1);
-    metrics_.set_event_file_errors(events_->num_write_errors());
-  }
   if (progress_.is_due()) {
     steps_csv_->flush();
     const std::string line = progress_.line({.step = report.step,
@@ -181,7 +148,7 @@ void Recorder::write_curves(const StepReport& report) {
   }
 }
 
-void Recorder::evaluation(int64_t step, const EvalResult& result) {
+void Recorder::after_evaluation(int64_t step, const EvalResult& result) {
   const std::vector<metrics::ValidationValue> numbers = shown_numbers(result.metrics);
   metrics_.record_validation({result.loss, result.accuracy, numbers});
   if (options_.is_root) write_evaluation(step, result, numbers);
@@ -196,19 +163,18 @@ void Recorder::write_evaluation(int64_t step, const EvalResult& result,
   log::info("eval", fmt::format("step {}: loss {:.4f}{} over {} samples ({:.3f} s)", step,
                                 result.loss, said, result.num_samples, result.seconds));
   evals_csv_->append(step, result);
-  if (!events_) return;
-  std::vector<metrics::Scalar> scalars{{"loss/eval", result.loss}};
-  if (result.accuracy) scalars.push_back({"accuracy/eval", *result.accuracy});
-  const std::vector<std::string> tags = tags_of(numbers);
-  for (size_t i = 0; i < numbers.size(); ++i) scalars.push_back({tags[i], numbers[i].value});
-  events_->add(step, scalars);
+  if (summaries_) summaries_->after_evaluation(step, result);
+}
+
+void Recorder::kpi(coord::Mode mode, const std::string& name, double value) {
+  metrics_.set_kpi(mode == coord::Mode::kTrain ? "train" : "eval", name, value);
 }
 
 void Recorder::save(const metrics::SaveSample& sample) { metrics_.record_save(sample); }
 
 void Recorder::flush() {
   if (steps_csv_) steps_csv_->flush();
-  if (events_) events_->flush();
+  if (summaries_) summaries_->flush();
 }
 
 }  // namespace lockstep::train

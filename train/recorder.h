@@ -6,11 +6,11 @@
 #include "metrics/health.h"
 #include "metrics/metrics_options.h"
 #include "metrics/progress.h"
-#include "metrics/tensorboard/event_file.h"
 #include "metrics/training_metrics.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "train/evals_csv.h"
-#include "train/evaluator.h"
+#include "train/hooks/hook.h"
+#include "train/hooks/summary_saver_hook.h"
 #include "train/step/replica_check.h"
 #include "train/step/step_report.h"
 #include "train/steps_csv.h"
@@ -32,18 +32,20 @@ struct RecorderOptions {
   std::optional<double> save_interval_s;  ///< if saves go by time
 };
 
-/// Hands what the loop reports to everyone who watches: steps.csv, TensorBoard, Prometheus, the
-/// progress line, the summary's numbers. Every rank makes the same calls; files and lines come from
-/// the root alone.
-class Recorder {
+/// Hands what the loop reports to everyone who watches: steps.csv, TensorBoard
+/// (SummarySaverHook), Prometheus, the progress line, the summary's numbers. The first hook of
+/// every training and evaluation; every rank makes the same calls; files and lines come from the
+/// root alone.
+class Recorder final : public Hook {
  public:
   /// All outlive the recorder.
   Recorder(const RecorderOptions& options, const recal::ScheduledModifierManager& recipe,
            metrics::TrainingMetrics& metrics, metrics::Health& health);
 
   void state(metrics::RunState state);
-  void step(const StepReport& report);
-  void evaluation(int64_t step, const EvalResult& result);
+  /// Of training: the update's report. Of an evaluation: the process lives.
+  void after_step(const IterationEnd& end) override;
+  void after_evaluation(int64_t step, const EvalResult& result) override;
   /// A save was not evaluated, since the last evaluation is not long ago.
   void evaluation_skipped() { metrics_.record_skipped_validation(); }
   /// What the recipe closed the run with, after `step` updates.
@@ -56,8 +58,12 @@ class Recorder {
   void signal(int signal_number) { metrics_.record_signal(signal_number); }
   /// The process lives: call in whatever takes long outside the steps.
   void turn() { health_.note_turn(); }
+  /// A KPI of callbacks has a new value.
+  void kpi(coord::Mode mode, const std::string& name, double value);
   void flush();
 
+  /// Null where no summaries are written.
+  SummarySaverHook* summaries() { return summaries_ ? &*summaries_ : nullptr; }
   std::optional<double> last_loss() const { return last_loss_; }
   /// Global samples a second, without this process' first 10 steps, saves and evaluation; 0 if
   /// there were no more.
@@ -69,7 +75,7 @@ class Recorder {
   void write_curves(const StepReport& report);
   void write_evaluation(int64_t step, const EvalResult& result,
                         const std::vector<metrics::ValidationValue>& numbers);
-  void write_recipe(int64_t num_updates, int64_t step);
+  void step(const StepReport& report);
   void record_rates(const StepReport& report);
   void record_recipe(const StepReport& report);
   void record_due(int64_t step, int64_t num_mask_updates, int64_t num_trainable);
@@ -80,7 +86,7 @@ class Recorder {
   metrics::Health& health_;
   std::optional<StepsCsv> steps_csv_;
   std::optional<EvalsCsv> evals_csv_;
-  std::optional<metrics::EventFile> events_;
+  std::optional<SummarySaverHook> summaries_;
   metrics::Progress progress_;
   std::optional<double> last_loss_;
   int64_t num_steps_ = 0;

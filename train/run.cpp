@@ -12,8 +12,10 @@
 
 namespace lockstep::train {
 RunResult Run::go() {
+  parts_.hooks.begin(coord::Mode::kTrain, parts_.training.clock.step,
+                     parts_.training.clock.steps_per_epoch);
   RunResult result = train();
-  parts_.callbacks.end();
+  parts_.hooks.end();
   return result;
 }
 
@@ -32,9 +34,14 @@ RunResult Run::train() {
       parts_.saves.wait_until_staged();
       parts_.on_step(clock.step, parts_.training.model);
     }
+    parts_.hooks.before_step(clock.step);
     const StepReport report = parts_.trainer.step(votes());
-    parts_.recorder.step(report);
-    parts_.callbacks.on_step_end(report);
+    parts_.hooks.after_step({.iteration = report.step - 1,
+                             .step = report.step,
+                             .loss = report.loss,
+                             .network_s = report.phases.forward + report.phases.backward,
+                             .tensors = parts_.training.tensors,
+                             .report = &report});
     count_signals();
     if (report.save_is_done) parts_.saves.settle();
     check_is_owed_ = check_is_owed_ || parts_.replica_check.is_due(clock.step);
@@ -106,12 +113,11 @@ EvalResult Run::evaluate_now() {
   reload();
   const EvalResult result =
       evaluate(parts_.handler, parts_.training.loss, *parts_.eval_data, parts_.eval,
-               parts_.training.control, [&] { parts_.recorder.turn(); });
+               parts_.training.control, {.hooks = &parts_.eval_hooks, .step = step});
   reload();
-  parts_.recorder.evaluation(step, result);
+  parts_.hooks.after_evaluation(step, result);
   parts_.saves.evaluated(result);
   const bool is_best = parts_.patience.add(number_of(result, parts_.patience.metric()));
-  parts_.callbacks.on_evaluation_end(step, result);
   if (parts_.publish.after_evaluation) publish(result, is_best);
   evaluated_step_ = step;
   last_eval_ = result;

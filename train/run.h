@@ -3,11 +3,11 @@
 #include <array>
 #include <functional>
 
-#include "train/callback.h"
 #include "train/evaluation/patience.h"
 #include "train/evaluation/publish_options.h"
 #include "train/evaluator.h"
 #include "train/exports.h"
+#include "train/hooks/hook.h"
 #include "train/recorder.h"
 #include "train/run_saves.h"
 #include "train/step/replica_check.h"
@@ -44,8 +44,9 @@ struct RunParts {
   double grace_s = 1.0;  ///< from the request to end until the launcher kills the process
   int64_t total_steps = 0;
   bool save_at_end = true;
-  StepHook on_step;  ///< may be empty
-  Callbacks& callbacks;
+  StepHook on_step;            ///< may be empty
+  Hooks& hooks;                ///< of the training; the recorder is the first
+  Hooks& eval_hooks;           ///< of each evaluation, likewise
   Exports* exports = nullptr;  ///< where `publish` asks for any
   PublishOptions publish;
   /// For eval.strict_restore_on_switch: reads a committed save into the live state; collective,

@@ -23,6 +23,7 @@ nlohmann::ordered_json json_of(const EvalResult& eval) {
       {"accuracy", nullptr}, {"loss", eval.loss}, {"num_samples", eval.num_samples}};
   if (eval.accuracy) json["accuracy"] = *eval.accuracy;
   for (const auto& [name, value] : eval.metrics) json["metrics"][name] = tensor_json(value);
+  for (const auto& [name, value] : eval.kpis) json["kpis"][name] = value;
   return json;
 }
 

@@ -31,7 +31,7 @@ struct Summary {
   std::string metrics_address;   ///< empty: off
 };
 
-/// {"accuracy", "loss", "num_samples", "metrics"} as JSON.
+/// {"accuracy", "loss", "num_samples", "metrics", "kpis"} as JSON.
 std::string eval_json(const EvalResult& eval);
 
 /// Replaces the file in one piece.

@@ -29,6 +29,7 @@ class BufferCallback : public Callback {
 
   std::vector<std::string> incoming_keys() const override;
   RunOn run_on() const override { return options_.gather ? RunOn::kAll : options_.run_on; }
+  void begin() override { buffer_->clear(); }
   std::optional<DataMap> on_iteration_end(const DataMap& data) override;
 
  protected:

@@ -22,6 +22,11 @@ class Collector : public BufferCallback {
     return keys;
   }
 
+  void begin() override {
+    BufferCallback::begin();
+    num_iterations_ = 0;
+  }
+
   std::optional<DataMap> on_iteration_end(const DataMap& data) override {
     std::optional<DataMap> made = BufferCallback::on_iteration_end(data);
     ++num_iterations_;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -21,6 +23,8 @@ class Confusion : public Callback {
 
   std::vector<std::string> incoming_keys() const override { return {logits_, labels_}; }
   RunOn run_on() const override { return RunOn::kAll; }
+
+  void begin() override { std::fill(counts_.begin(), counts_.end(), 0.0); }
 
   std::optional<DataMap> on_iteration_end(const DataMap& data) override {
     const at::Tensor chosen_B = on_cpu(data.tensor(logits_)).argmax(-1).to(at::kLong);
@@ -67,7 +71,7 @@ class Confusion : public Callback {
 CallbackType confusion() {
   return {.name = "confusion",
           .read = [](ConfigReader* in) -> MakeCallback {
-            std::string logits = "logits", labels = "labels";
+            std::string logits = "logits", labels = "targets";
             int64_t num_classes = 2;
             in->read("outputs", &logits, "confusion: key of the outputs, [samples, classes]");
             in->read("labels", &labels, "confusion: key of the right classes, [samples]");

@@ -62,7 +62,7 @@ class TopK : public KpiEvaluator {
 CallbackType topk() {
   return {.name = "topk",
           .read = [](ConfigReader* in) -> MakeCallback {
-            std::string logits = "logits", labels = "labels";
+            std::string logits = "logits", labels = "targets";
             std::vector<int64_t> ks = {1, 5};
             in->read("outputs", &logits, "topk: key of the outputs, [samples, classes]");
             in->read("labels", &labels, "topk: key of the right classes, [samples]");

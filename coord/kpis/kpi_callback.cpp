@@ -1,5 +1,6 @@
 #include "coord/kpis/kpi_callback.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@ KpiEvaluatorCallback::KpiEvaluatorCallback(std::unique_ptr<KpiEvaluator> evaluat
       sums_(static_cast<size_t>(evaluator_->num_sums()) + 1, 0.0) {}
 
 void KpiEvaluatorCallback::begin() {
+  std::fill(sums_.begin(), sums_.end(), 0.0);
   if (context().is_training() && context().rank == 0)
     log::warning("callbacks",
                  "KPIs are computed in each step of training, which may be slow; "
@@ -32,6 +34,7 @@ std::optional<DataMap> KpiEvaluatorCallback::on_iteration_end(const DataMap& dat
 }
 
 bool KpiEvaluatorCallback::epoch_ends() const {
+  if (!context().is_training()) return false;  // ranks may have unequally many iterations
   const std::optional<int64_t> length = context().number_iterations_per_epoch;
   return length.has_value() && *length > 0 &&
          (context().iteration_info.iteration_number + 1) % *length == 0;

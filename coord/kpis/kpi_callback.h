@@ -12,11 +12,11 @@
 
 namespace lockstep::coord {
 
-/// A KpiEvaluator as a callback: each iteration adds to the sums; the last of an epoch (where its
-/// length is known) and end() add them over the ranks and show the values: TensorBoard's
-/// `kpi/<name>` at the step of the last iteration, Services::set_kpi, values(). Then sums begin
-/// anew. Ranks may have unequally many iterations in the last pass alone. In training it warns
-/// once, as each iteration pays for it.
+/// A KpiEvaluator as a callback: each iteration adds to the sums; in training the last of an epoch,
+/// and everywhere end(), add them over the ranks and show the values: TensorBoard's `kpi/<name>` at
+/// the step of the last iteration, Services::set_kpi, values(). Then sums begin anew. Ranks may
+/// have unequally many iterations but in training. There it warns once, as each iteration pays for
+/// it.
 class KpiEvaluatorCallback : public Callback {
  public:
   explicit KpiEvaluatorCallback(std::unique_ptr<KpiEvaluator> evaluator, Services services = {});

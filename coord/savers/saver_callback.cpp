@@ -45,6 +45,11 @@ std::vector<std::string> SaverCallback::incoming_keys() const {
   return keys;
 }
 
+void SaverCallback::begin() {
+  epoch_ = -1;
+  epoch_names_.clear();
+}
+
 std::optional<DataMap> SaverCallback::on_iteration_end(const DataMap& data) {
   if (std::exchange(epoch_, context().iteration_info.epoch_number) !=
       context().iteration_info.epoch_number)

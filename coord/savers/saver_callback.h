@@ -31,6 +31,7 @@ class SaverCallback : public Callback {
 
   std::vector<std::string> incoming_keys() const override;
   RunOn run_on() const override { return options_.run_on; }
+  void begin() override;
   std::optional<DataMap> on_iteration_end(const DataMap& data) override;
 
  protected:

@@ -18,6 +18,13 @@ constexpr size_t kPendingBytes = 1 << 18;
 TfRecordsSaverCallback::TfRecordsSaverCallback(TfRecordsSaverOptions options)
     : SaverCallback(options.saver), options_(std::move(options)) {}
 
+void TfRecordsSaverCallback::begin() {
+  SaverCallback::begin();
+  file_name_.clear();
+  num_files_ = num_of_name_ = 0;
+  is_full_told_ = false;
+}
+
 bool TfRecordsSaverCallback::is_new_file() const {
   return file_ == nullptr || num_samples_ == options_.max_samples_per_file ||
          (name_is_given() && file_name_ != save_name());

@@ -13,7 +13,7 @@ namespace lockstep::coord {
 struct TfRecordsSaverOptions {
   SaverOptions saver;
   int64_t max_samples_per_file = 10'000;
-  std::optional<int64_t> max_files;  ///< of this process; later samples are not saved
+  std::optional<int64_t> max_files;  ///< of this run's rank; later samples are not saved
 };
 
 /// Saves samples as TFRecords of tf.train.Example (coord/savers/tf_example.h), ready to use.
@@ -26,6 +26,7 @@ struct TfRecordsSaverOptions {
 class TfRecordsSaverCallback : public SaverCallback {
  public:
   explicit TfRecordsSaverCallback(TfRecordsSaverOptions options);
+  void begin() override;
   void end() override;
 
  protected:

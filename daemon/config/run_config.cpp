@@ -59,13 +59,17 @@ RunConfig read_sections(ConfigReader* in) {
   config.publish.ema = config.optimizer.ema_decay && config.eval.use_ema.value_or(true);
   config.metrics = metrics::read_metrics_options(in->section("metrics"));
   config.summary = metrics::read_summary_options(in->section("summary"));
-  config.callbacks = train::read_callbacks(in->section("callbacks"));
+  config.callbacks = coord::read_callbacks(in->section("callbacks"));
+  ConfigReader trainer = in->section("trainer"), run_config = trainer.section("run_config");
+  config.profile = train::read_profile_options(&run_config);
+  run_config.done();
+  trainer.done();
   ConfigReader inferer = in->section("inferer");
   config.inferer = infer::read_inferer_section(&inferer);
   inferer.done();
   estimator.put_into(&config.data);
   estimator.put_into(&config.train);
-  estimator.put_into(&config.callbacks);
+  estimator.put_into(&config.hooks);
   return config;
 }
 

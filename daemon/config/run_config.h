@@ -5,6 +5,7 @@
 
 #include "base/flags.h"
 #include "checkpoint/checkpoint_options.h"
+#include "coord/callback_types.h"
 #include "daemon/config/gpu_options.h"
 #include "daemon/config/overrides.h"
 #include "daemon/config/run_options.h"
@@ -16,9 +17,10 @@
 #include "model/networks/model_table.h"
 #include "optim/optimizer.h"
 #include "recal/timeline/recipe.h"
-#include "train/callback.h"
 #include "train/evaluation/eval_options.h"
 #include "train/evaluation/publish_options.h"
+#include "train/hooks/hook.h"
+#include "train/hooks/profile_options.h"
 #include "train/step/train_options.h"
 
 namespace lockstep::daemon {
@@ -40,7 +42,9 @@ struct RunConfig {
   checkpoint::CheckpointOptions checkpoint;
   metrics::MetricsOptions metrics;
   metrics::SummaryOptions summary;
-  std::vector<train::MakeCallback> callbacks;
+  std::vector<coord::WantedCallback> callbacks;
+  std::vector<train::MakeHook> hooks;  ///< of the estimator
+  std::optional<train::ProfileOptions> profile;
   infer::InfererSection inferer;  ///< of `lockstep infer`; a run does nothing with it
 
   /// Every setting as "path=value", sorted, with the recipe's digest: must be equal on all ranks.

@@ -11,6 +11,8 @@
 #include "daemon/device/device.h"
 #include "daemon/device/threading.h"
 #include "daemon/run/find_data.h"
+#include "daemon/run/run_hooks.h"
+#include "metrics/tensorboard/event_file.h"
 #include "train/summary.h"
 
 namespace lockstep::daemon {
@@ -29,6 +31,18 @@ RunConfig load_for_evaluation(const EvalCommandOptions& options) {
   take_expected_world(&config);
   return config;
 }
+
+/// Calls a function before each batch.
+class OnBatch final : public train::Hook {
+ public:
+  explicit OnBatch(const std::function<void()>& call) : call_(call) {}
+  void before_step(int64_t /*step*/) override {
+    if (call_) call_();
+  }
+
+ private:
+  const std::function<void()>& call_;
+};
 
 }  // namespace
 
@@ -51,6 +65,7 @@ EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
   device_comm_ = std::make_unique<dist::SelfCommunicator>(device);
   const FoundData found = find_data(config_.data, control_);
   context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
+  callbacks_ = callback_hook(coord::Mode::kEval, *context_);
 }
 
 void EvaluatorJob::restore(const std::string& prefix) {
@@ -70,9 +85,22 @@ std::optional<std::string> EvaluatorJob::evaluate(const std::string& prefix,
     return std::nullopt;
   }
   if (index_sha256(prefix) != before) return std::nullopt;
-  const train::EvalResult result = train::evaluate(
-      context_->handler, context_->loss, *context_->eval_data, config_.eval, control_, on_batch);
+  const train::EvalResult result = evaluate_restored(on_batch);
   return write(prefix, before.value_or(""), result);
+}
+
+train::EvalResult EvaluatorJob::evaluate_restored(const std::function<void()>& on_batch) {
+  metrics::EventFile curves(
+      {.folder = results_folder(), .node = process_.node, .resumed_step = std::nullopt});
+  train::Hooks hooks({.project_dir = config_.run.folder(),
+                      .steps_per_epoch = context_->clock.steps_per_epoch,
+                      .model = *context_->model});
+  OnBatch calls(on_batch);
+  hooks.add(calls);
+  if (callbacks_ != nullptr) hooks.add(*callbacks_);
+  hooks.set_summary_writer(&curves);
+  return train::evaluate(context_->handler, context_->loss, *context_->eval_data, config_.eval,
+                         control_, {.hooks = &hooks, .step = step_});
 }
 
 std::string EvaluatorJob::write(const std::string& prefix, const std::string& index_sha256,

@@ -25,12 +25,14 @@ class EvaluatorJob {
 
   /// Reads the save `prefix`, evaluates it and writes RUN/eval/step-<N>.json, in one piece; a line
   /// for people. Nothing if the save was removed or replaced meanwhile: then nothing is written.
-  /// Every byte that is used was compared with its checksum. `on_batch` as train::evaluate().
+  /// Every byte that is used was compared with its checksum. `on_batch` is called before each
+  /// batch.
   std::optional<std::string> evaluate(const std::string& prefix,
                                       const std::function<void()>& on_batch = {});
 
  private:
   void restore(const std::string& prefix);
+  train::EvalResult evaluate_restored(const std::function<void()>& on_batch);
   std::string write(const std::string& prefix, const std::string& index_sha256,
                     const train::EvalResult& result);
 
@@ -40,7 +42,8 @@ class EvaluatorJob {
   dist::SelfCommunicator control_;
   std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< says where the network stands
   std::unique_ptr<TrainingContext> context_;
-  int64_t step_ = 0;  ///< of the save that was restored
+  std::unique_ptr<train::Hook> callbacks_;  ///< of the run file, for evaluations; null: none
+  int64_t step_ = 0;                        ///< of the save that was restored
 };
 
 /// Of the index file of a save: which save of that number it is. Nothing if it is not there.

@@ -28,7 +28,7 @@ struct SavedModel {
   std::string prefix;  ///< of the save, with its number
   int64_t step = 0;
   std::optional<int64_t> steps_per_epoch;
-  /// What a daemon's save says of the run that made it (daemon/run/checkpoint_metadata.h); empty:
+  /// What a daemon's save says of the run that made it (daemon/state/checkpoint_metadata.h); empty:
   /// nothing.
   std::string settings;
   std::string input_shape;  ///< [1, 8, 8]

@@ -66,6 +66,8 @@ void write_figures(const fs::path& folder, const train::Evaluated& evaluated) {
               {"eval", eval.contains("loss") ? eval["loss"] : Json(nullptr)}});
   Json kpi{{"global_step", evaluated.step}};
   if (evaluated.eval) {
+    if (eval.contains("kpis")) kpi.update(eval["kpis"]);
+    kpi["global_step"] = evaluated.step;
     kpi["accuracy"] = eval["accuracy"];
     kpi["num_samples"] = eval["num_samples"];
     if (eval.contains("metrics")) kpi.update(eval["metrics"]);

@@ -12,6 +12,7 @@
 #include "daemon/run/find_data.h"
 #include "daemon/run/resume.h"
 #include "daemon/run/run_directory.h"
+#include "daemon/run/run_hooks.h"
 #include "daemon/run/run_summary.h"
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
@@ -116,7 +117,7 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
 }
 
 train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSchedule& rates,
-                                  train::RunSaves& saves) {
+                                  train::RunSaves& saves, train::StepTensors* tensors) {
   const RunConfig& config = context.config;
   return {context.control,
           context.loader,
@@ -135,12 +136,13 @@ train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSch
           config.run.is_elastic(),
           config.data.max_skipped,
           &context.ema,
-          context.local_steps ? &*context.local_steps : nullptr};
+          context.local_steps ? &*context.local_steps : nullptr,
+          tensors};
 }
 
 /// Everything of the loop, from the recorder to the last step.
-ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const SessionWorld& world,
-                          train::ReplicaCheck& replica_check,
+ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHooks& hooks,
+                          const SessionWorld& world, train::ReplicaCheck& replica_check,
                           const std::optional<Resumed>& resumed) {
   const RunConfig& config = context.config;
   const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
@@ -164,15 +166,11 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
                          .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
                          .last_commit = resumed ? resumed->prefix : "",
                          .before = [&] { exports.wait_until_read(); }});
-  train::TrainerParts training = trainer_parts(context, rates, saves);
+  hooks.set_recorder(recorder);
+  train::StepTensors tensors(context.spec.num_classes);
+  train::TrainerParts training =
+      trainer_parts(context, rates, saves, hooks.training().read_tensors() ? &tensors : nullptr);
   train::Trainer trainer(training, config.train);
-  train::Callbacks callbacks(config.callbacks);
-  callbacks.begin({.rank = world.process.rank,
-                   .world_size = world.process.world_size,
-                   .project_dir = config.run.folder(),
-                   .total_steps = context.total_steps(),
-                   .model = *context.model,
-                   .metrics = telemetry.metrics()});
   train::Run run({.trainer = trainer,
                   .training = training,
                   .saves = saves,
@@ -187,7 +185,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, const 
                   .total_steps = context.total_steps(),
                   .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
                   .on_step = world.on_step,
-                  .callbacks = callbacks,
+                  .hooks = hooks.training(),
+                  .eval_hooks = hooks.evaluation(),
                   .exports = config.publish.any() ? &exports : nullptr,
                   .publish = config.publish,
                   .reload = [&](const std::string& save) { reload(save, context); }});
@@ -230,6 +229,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   Telemetry telemetry(config, world.process, libraries,
                       recal::modifier_names(context->recipe.timeline()), control);
   if (gpu) metrics::add_gpu_series(telemetry.metrics().registry(), *gpu);
+  const auto hooks = dist::on_all_ranks(
+      control, [&] { return std::make_unique<RunHooks>(*context, telemetry, world.process); });
   telemetry.note_restoring();
   const std::optional<Resumed> resumed = resume(options.resume, *context);
   warm_start(*context, resumed.has_value());
@@ -251,7 +252,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     if (resumed)
       telemetry.metrics().record_restore(
           {.step = resumed->step, .duration_s = resumed->duration_s});
-    const ExitCode code = train_to_the_end(*context, telemetry, world, replica_check, resumed);
+    const ExitCode code =
+        train_to_the_end(*context, telemetry, *hooks, world, replica_check, resumed);
     context->saver.join();
     control.barrier();  // no rank writes any more when rank 0 gives the folder free
     return code;

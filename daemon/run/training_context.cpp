@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "daemon/run/pruned_state.h"
+#include "daemon/state/pruned_state.h"
 #include "dist/self_communicator.h"
 #include "model/networks/model_table.h"
 #include "recal/params/decay_exclusions.h"

@@ -12,6 +12,7 @@
 #include "base/bits/bit_mask.h"
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/trace_span.h"
 #include "dist/agree.h"
 #include "dist/bucket/mean_gradient.h"
 #include "dist/bucket/shard_alignment.h"
@@ -68,6 +69,7 @@ BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
 
 template <typename Part>
 void BucketReducer::with_bucket(const char* doing, size_t bucket, const Part& part) const {
+  const trace::Span span(doing, static_cast<int64_t>(bucket));
   try {
     part();
   } catch (Error& error) {

@@ -78,14 +78,14 @@ at::Tensor focal_sum(const at::Tensor& logits_B1, const at::Tensor& moons_B1,
 
 LOCKSTEP_FLAG(double, learning_rate);  // of the run, whatever set it
 
-class TellTheLoss final : public lockstep::train::Callback {
+class TellTheLoss final : public lockstep::train::Hook {
  public:
-  void begin(const lockstep::train::CallbackContext& run) override {
-    is_root_ = run.rank == 0;
+  void begin(const lockstep::train::LoopStart& start) override {
+    is_root_ = start.run.rank == 0;
     if (is_root_)
       lockstep::log::info("moons", fmt::format("learning rate {}", FLAGS_learning_rate.get()));
   }
-  void on_evaluation_end(int64_t step, const lockstep::train::EvalResult& result) override {
+  void after_evaluation(int64_t step, const lockstep::train::EvalResult& result) override {
     if (is_root_)
       lockstep::log::info("moons", fmt::format("loss {:.6f} at step {}", result.loss, step));
   }
@@ -130,7 +130,7 @@ class Moons final : public lockstep::EstimatorSpec {
              }}};
   }
 
-  std::vector<lockstep::train::MakeCallback> hooks() override {
+  std::vector<lockstep::train::MakeHook> hooks() override {
     return {[] { return std::make_unique<TellTheLoss>(); }};
   }
 

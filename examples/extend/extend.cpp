@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "coord/callback_types.h"
 #include "daemon/lockstepd.h"
 #include "data/datasets/dataset_table.h"
 #include "data/datasets/memory_dataset.h"
@@ -22,7 +23,6 @@
 #include "recal/modifiers/modifier_table.h"
 #include "recal/params/param_selector.h"
 #include "recal/timeline/timeline_builder.h"
-#include "train/callback.h"
 
 namespace {
 
@@ -129,33 +129,38 @@ lockstep::metrics::StepMetric perplexity() {
 
 // --- A callback: tells the lowest loss, from a step on.
 
-class LowestLoss final : public lockstep::train::Callback {
+class LowestLoss final : public lockstep::coord::Callback {
  public:
   explicit LowestLoss(int64_t after_step) : after_step_(after_step) {}
 
-  void begin(const lockstep::train::CallbackContext& run) override { is_root_ = run.rank == 0; }
-  void on_step_end(const lockstep::train::StepReport& report) override {
-    if (report.step <= after_step_ || report.loss >= loss_) return;
-    loss_ = report.loss;
-    step_ = report.step;
+  std::vector<std::string> incoming_keys() const override { return {"loss", "step"}; }
+  std::optional<lockstep::coord::DataMap> on_iteration_end(
+      const lockstep::coord::DataMap& data) override {
+    const auto loss = data.tensor("loss").item<double>();
+    const auto step = data.tensor("step").item<int64_t>();
+    if (step > after_step_ && loss < loss_) {
+      loss_ = loss;
+      step_ = step;
+    }
+    return lockstep::coord::DataMap();
   }
-  void end() override {
-    if (is_root_)
-      lockstep::log::info("lowest_loss", fmt::format("{:.6f} at step {}", loss_, step_));
+  void end() override {  // on rank 0, where it runs
+    lockstep::log::info("lowest_loss", fmt::format("{:.6f} at step {}", loss_, step_));
   }
 
  private:
   int64_t after_step_;
-  bool is_root_ = false;
   double loss_ = std::numeric_limits<double>::infinity();
   int64_t step_ = 0;
 };
 
-lockstep::train::MakeCallback read_lowest_loss(ConfigReader* in) {
+lockstep::coord::MakeCallback read_lowest_loss(ConfigReader* in) {
   int64_t after_step = 0;
   in->read("after_step", &after_step, lockstep::count_from(0),
            "lowest_loss: steps that do not count");
-  return [after_step] { return std::make_unique<LowestLoss>(after_step); };
+  return [after_step](const lockstep::coord::Services&) {
+    return std::make_unique<LowestLoss>(after_step);
+  };
 }
 
 }  // namespace
@@ -165,6 +170,7 @@ int main(int argc, char** argv) {
   lockstep::data::dataset_types().add({.name = "half_planes", .read = read_half_planes});
   lockstep::recal::modifier_kinds().add({.name = "ScaleModifier", .read = read_scale});
   lockstep::metrics::step_metrics().add(perplexity());
-  lockstep::train::callback_types().add({.name = "lowest_loss", .read = read_lowest_loss});
+  lockstep::coord::callback_types().add(
+      {.name = "lowest_loss", .read = read_lowest_loss, .modes = {"train"}});
   return lockstep::daemon::lockstepd_main(argc, argv);
 }

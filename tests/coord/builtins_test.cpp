@@ -71,12 +71,12 @@ TEST(CallbackTypes, Unknown_callbacks_keys_and_modes_are_78) {
   EXPECT_TRUE(fault_of([] { read("log: {every: 0}"); }).starts_with("78 "));
 }
 
-/// Runs the section's callbacks on batches of keys logits and labels.
+/// Runs the section's callbacks on batches of keys logits and targets.
 struct SmallRun {
   explicit SmallRun(const std::string& text, Services services = {}) {
     handler = std::make_unique<CallbacksHandler>(
         make_callbacks(read(text), Mode::kEval, services),
-        std::vector<std::string>{"logits", "labels"},
+        std::vector<std::string>{"logits", "targets"},
         CallbackContext{.mode = Mode::kEval, .log_dir = folder.path() / "log"});
     handler->begin();
   }
@@ -84,7 +84,7 @@ struct SmallRun {
   DataMap iterate(const at::Tensor& logits, const at::Tensor& labels) const {
     DataMap data;
     data.put("logits", logits);
-    data.put("labels", labels);
+    data.put("targets", labels);
     return handler->on_iteration_end(data);
   }
   std::string text_of(const std::string& file) const {
@@ -105,12 +105,12 @@ const at::Tensor& labels() {
 }
 
 TEST(Builtins, N27_collector_gives_three_iterations_at_once) {
-  const SmallRun run("collector: {keys: [labels], every: 3}");
+  const SmallRun run("collector: {keys: [targets], every: 3}");
   for (int i = 0; i < 7; ++i) {
     const DataMap made = run.iterate(logits(), labels());
-    EXPECT_EQ(made.contains("collected_labels"), i % 3 == 2) << i;
+    EXPECT_EQ(made.contains("collected_targets"), i % 3 == 2) << i;
     if (i == 2) {
-      EXPECT_EQ(made.tensor("collected_labels").numel(), 9);
+      EXPECT_EQ(made.tensor("collected_targets").numel(), 9);
     }
   }
 }
@@ -128,7 +128,7 @@ TEST(Builtins, Topk_by_hand) {
   EXPECT_THAT(fault_of([&] {
                 run.iterate(logits(), at::tensor({0, 1, 3}));
               }),
-              HasSubstr("65 [callbacks] 'labels' holds class 3"));
+              HasSubstr("65 [callbacks] 'targets' holds class 3"));
   EXPECT_THAT(fault_of([&] { run.iterate(logits(), at::tensor({0})); }), HasSubstr("wanted are"));
 }
 

@@ -66,7 +66,7 @@ struct Judging {
 };
 
 TEST(KpiEvaluator, N52_sums_and_counts_over_an_epoch) {
-  Judging judging({.mode = Mode::kEval, .number_iterations_per_epoch = 2});
+  Judging judging({.mode = Mode::kTrain, .number_iterations_per_epoch = 2});
   judging.iterate(0, {1, 2});
   EXPECT_THAT(judging.shown, ElementsAre());
   judging.iterate(1, {6});
@@ -122,10 +122,10 @@ TEST(KpiEvaluator, N54_tag_in_TensorBoard_and_text_of_kpi_json) {
 
 TEST(SummaryClock, N65_N66_last_steps_of_training_and_evaluation_share_a_number) {
   const int64_t num_train = 100, num_eval = 20;
-  EXPECT_EQ(SummaryClock::eval_step(num_train, num_eval, 0), 80);
+  EXPECT_EQ(SummaryClock::eval_step(num_train, num_eval, 0), 81);  // 80 later than training's 1
   EXPECT_EQ(SummaryClock::eval_step(num_train, num_eval, num_eval - 1),
-            SummaryClock::train_step(num_train - 1));
-  EXPECT_EQ(SummaryClock::eval_step(2 * num_train, num_eval, 0), 180);  // the second epoch's
+            SummaryClock::train_step(num_train));
+  EXPECT_EQ(SummaryClock::eval_step(2 * num_train, num_eval, 0), 181);  // the second epoch's
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "daemon/exports/onnx.h"
 #include "daemon/exports/saved_network.h"
 #include "daemon/exports/torchscript.h"
-#include "daemon/run/checkpoint_metadata.h"
+#include "daemon/state/checkpoint_metadata.h"
 #include "tests/daemon/saved_networks.h"
 #include "tests/support/temporary_folder.h"
 #include "train/summary.h"

@@ -144,14 +144,14 @@ TEST_F(Plugins, AnEstimatorBringsWhatItHas) {
   RunConfig config = load(own_data, {"--samples", "6", "--deep"});
   EXPECT_EQ(config.model.type, "full");
   EXPECT_EQ(config.train.loss, "binary");
-  EXPECT_EQ(config.callbacks.size(), 1U);
+  EXPECT_EQ(config.hooks.size(), 1U);
   EXPECT_NE(metrics::step_metrics().find("plugin_steps"), nullptr);
   EXPECT_NO_THROW(load(own_data + "metrics: {listen: off}\neval: {metrics: [plugin_score]}\n"));
   EXPECT_EQ(config.model.make({{3}, 4, 1})->params()[0].tensor.size(0), 8);     // deep
   EXPECT_EQ(load(own_data + "metrics: {listen: off}\n").train.loss, "binary");  // read again
   config = load(estimator("name: bare"));
   EXPECT_EQ(config.train.loss, "auto");
-  EXPECT_TRUE(config.callbacks.empty());
+  EXPECT_TRUE(config.hooks.empty());
 }
 
 TEST_F(Plugins, AnEstimatorsDataStandWhereTheRunFileAsksForThem) {

@@ -7,7 +7,7 @@
 
 #include "base/files/files.h"
 #include "daemon/config/run_config.h"
-#include "daemon/run/checkpoint_metadata.h"
+#include "daemon/state/checkpoint_metadata.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

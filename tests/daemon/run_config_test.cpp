@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "daemon/commands.h"
-#include "daemon/run/checkpoint_metadata.h"
 #include "daemon/run/training_context.h"
+#include "daemon/state/checkpoint_metadata.h"
 #include "dist/self_communicator.h"
 #include "support/temporary_folder.h"
 

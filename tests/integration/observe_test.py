@@ -64,10 +64,12 @@ class Observe(LockstepTest):
         self.assertIn("resuming from step 100", run.log)
         if not PYTHON.exists():
             skips.missing_tool(f"there is no {PYTHON} (tools/setup test makes it)")
-        done = subprocess.run([PYTHON, pathlib.Path(__file__).with_name("run_events.py"), run.folder / "train"],
-                              capture_output=True, text=True, timeout=100)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        curves = {tag: dict(points) for tag, points in json.loads(done.stdout).items()}
+        curves = {}
+        for mode in ("train", "eval"):
+            done = subprocess.run([PYTHON, pathlib.Path(__file__).with_name("run_events.py"), run.folder / mode],
+                                  capture_output=True, text=True, timeout=100)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            curves.update({tag: dict(points) for tag, points in json.loads(done.stdout).items()})
         rows = {row["step"]: row for row in run.steps() if row["step"] % 5 == 0}
         self.assertEqual(len(rows), 24)
         for tag, column in (("loss/train", "loss"), ("lr", "learning_rate"), ("sparsity", "sparsity")):

@@ -7,19 +7,23 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ROWS = SOURCE / "tools" / "rows"
 TABLE = (SOURCE / "tests" / "estimator_rows.txt").read_text()
+OTHERS = {"coordinator_rows.txt": 83}
 
 
 class Rows(unittest.TestCase):
     def rows(self, table, expect):
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write(table)
-            file.flush()
-            done = subprocess.run([ROWS, file.name], capture_output=True, text=True)
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "estimator_rows.txt"
+            file.write_text(table)
+            done = subprocess.run([ROWS, file], capture_output=True, text=True)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
     def test_each_row_has_a_test_that_is_there(self):
         self.assertIn("59 rows, each with a test that is there", self.rows(TABLE, 0))
+        for name, count in OTHERS.items():
+            done = subprocess.run([ROWS, SOURCE / "tests" / name], capture_output=True, text=True)
+            self.assertIn(f"{count} rows, each with a test that is there", done.stdout)
 
     def test_what_is_missing_is_told(self):
         lines = TABLE.splitlines()

@@ -12,9 +12,9 @@ namespace lockstep::train {
 namespace recorder_test {
 
 /// The bytes of the only TensorBoard file in a run's folder, which hold each tag as plain text.
-std::string event_file_of(const std::filesystem::path& folder) {
+std::string event_file_of(const std::filesystem::path& folder, const char* mode) {
   std::string bytes;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "train"))
+  for (const auto& entry : std::filesystem::directory_iterator(folder / mode))
     if (entry.path().filename().string().starts_with("events.out.tfevents"))
       bytes += files::read(entry.path());
   return bytes;
@@ -44,9 +44,12 @@ Recorded record(const std::vector<std::string>& items) {
                      .node = "here",
                      .total_steps = 3},
                     run.recipe, metrics, health);
-  for (int step = 0; step < 3; ++step) recorder.step(run.step());
+  for (int step = 0; step < 3; ++step) {
+    const StepReport report = run.step();
+    recorder.after_step({.step = report.step, .report = &report});
+  }
   recorder.flush();
-  Recorded recorded{event_file_of(folder.path()), metrics.page(), "", ""};
+  Recorded recorded{event_file_of(folder.path(), "train"), metrics.page(), "", ""};
   for (const Param& param : run.model->params())
     (param.prunable ? recorded.weight : recorded.bias) = param.name;
   return recorded;
@@ -94,13 +97,13 @@ TEST(Recorder, AnEvaluationIsInTheRecordTheCurvesAndThePage) {
   metrics::Health health;
   Recorder recorder({.summary = {}, .project_dir = folder.path(), .node = "here", .total_steps = 3},
                     run.recipe, metrics, health);
-  recorder.evaluation(7, {.loss = 0.5,
-                          .accuracy = 0.75,
-                          .num_samples = 4,
-                          .metrics = {{"top_2", at::scalar_tensor(0.875)},
-                                      {"recall", at::tensor({0.25, 1.0})},
-                                      {"many", at::zeros({101})},
-                                      {"pairs", at::ones({2, 2}, at::kLong)}}});
+  recorder.after_evaluation(7, {.loss = 0.5,
+                                .accuracy = 0.75,
+                                .num_samples = 4,
+                                .metrics = {{"top_2", at::scalar_tensor(0.875)},
+                                            {"recall", at::tensor({0.25, 1.0})},
+                                            {"many", at::zeros({101})},
+                                            {"pairs", at::ones({2, 2}, at::kLong)}}});
   recorder.flush();
   const std::string record = files::read(folder.path() / "train" / "evals.csv");
   EXPECT_EQ(
@@ -108,7 +111,7 @@ TEST(Recorder, AnEvaluationIsInTheRecordTheCurvesAndThePage) {
       "step,name,class,value\n7,loss,,0.5\n7,accuracy,,0.75\n7,top_2,,0.875\n7,recall,0,0.25\n"
       "7,recall,1,1\n");
   EXPECT_TRUE(record.ends_with("7,many,100,0\n"));
-  const std::string events = event_file_of(folder.path()), page = metrics.page();
+  const std::string events = event_file_of(folder.path(), "eval"), page = metrics.page();
   EXPECT_TRUE(holds_tag(events, "accuracy/eval"));
   EXPECT_TRUE(holds_tag(events, "top_2/eval"));
   EXPECT_TRUE(holds_tag(events, "recall/eval/1"));

@@ -21,8 +21,9 @@ struct SmallRunOptions {
   model::ModelOptions model = model::mlp({.layers = {3, 5, 4}, .activation = "tanh"});
   std::vector<int64_t> shape = {3};
   int64_t num_classes = 4, num_samples = 10, global_batch = 4;
-  int64_t tokens = 0;    ///< vocabulary; 0: inputs are numbers
-  bool elastic = false;  ///< run.deterministic: elastic
+  int64_t tokens = 0;          ///< vocabulary; 0: inputs are numbers
+  bool keeps_tensors = false;  ///< in `tensors`
+  bool elastic = false;        ///< run.deterministic: elastic
   train::TrainOptions train;
   optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
   dist::SyncOptions sync{.bucket_bytes = 1024, .overlap = "true"};
@@ -76,6 +77,7 @@ class SmallRun {
                      .total_steps = 100,
                      .bucket_bytes = 1024,
                      .statistics_of_root = options.train.batch_norm == "broadcast"}),
+        tensors(options.num_classes),
         trainer({control,
                  loader,
                  *model,
@@ -93,7 +95,8 @@ class SmallRun {
                  options.elastic,
                  /*max_skipped_samples=*/0,
                  &ema,
-                 options.sync.sync_replicas ? nullptr : &local_steps},
+                 options.sync.sync_replicas ? nullptr : &local_steps,
+                 options.keeps_tensors ? &tensors : nullptr},
                 options.train) {
     model->set_layer_hook(recipe.layer_hook());
     ema.begin();
@@ -118,9 +121,9 @@ class SmallRun {
 
   /// Throws unless all ranks hold the same bits.
   void require_equal_ranks() {
-    std::vector<dist::NamedTensor> tensors;
-    for (const StateEntry& entry : state()) tensors.push_back({entry.key, entry.tensor});
-    dist::require_equal_replicas(control, "the state", tensors);
+    std::vector<dist::NamedTensor> named;
+    for (const StateEntry& entry : state()) named.push_back({entry.key, entry.tensor});
+    dist::require_equal_replicas(control, "the state", named);
   }
 
   const SmallRunOptions options;
@@ -141,6 +144,7 @@ class SmallRun {
   recal::ScheduledModifierManager recipe;
   train::RateSchedule rates;
   train::LocalSteps local_steps;
+  train::StepTensors tensors;
   train::Trainer trainer;
 
  private:

@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 
 #include "base/error.h"
+#include "base/trace_span.h"
 #include "train/step/autocast.h"
 #include "train/step/layout.h"
 #include "train/step/set_masks.h"
@@ -46,10 +47,12 @@ StepReport Trainer::step(const Votes& votes) {
   limits_.begin_step(parts_.clock);
   report.num_mask_updates = apply_recipe().num_mask_updates;
   phases.modifier = watch.lap();
-  const data::Batch batch = parts_.loader.next();
+  const data::Batch batch = next_batch();
   report.global_samples = batch.global_num_samples;
   report.rank_samples = batch.samples.targets_BY.size(0);
   report.rank_skipped = batch.samples.num_skipped;
+  if (parts_.tensors != nullptr)
+    parts_.tensors->begin(batch.samples.inputs_BX, batch.samples.targets_BY);
   phases.data = watch.lap();
 
   report.loss_scale = loss_scale();
@@ -72,7 +75,13 @@ StepReport Trainer::step(const Votes& votes) {
   return report;
 }
 
+data::Batch Trainer::next_batch() {
+  const trace::Span span("data");
+  return parts_.loader.next();
+}
+
 recal::Applied Trainer::apply_recipe() {
+  const trace::Span span("masks");
   if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
   recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
   apply_changes(due);
@@ -90,6 +99,7 @@ dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double
                              .votes = bits_of(votes),
                              .gradient_divisor = loss_scale()};
   if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
+  const trace::Span span("wait for all-reduce");
   const dist::GlobalStepStats totals = parts_.reducer.finish(share);
   check(parts_.local_steps != nullptr || totals.num_samples == batch.global_num_samples,
         "the ranks' shares make up the global batch");
@@ -162,6 +172,7 @@ double Trainer::gradients_of(const data::Samples& samples, int64_t first_sample,
 }
 
 void Trainer::backward(const at::Tensor& loss, const at::Tensor& weight) {
+  const trace::Span span("backward");
   try {
     loss.backward(weight);
   } catch (const std::exception&) {
@@ -173,17 +184,19 @@ void Trainer::backward(const at::Tensor& loss, const at::Tensor& weight) {
 
 at::Tensor Trainer::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
                                   int64_t first_sample) {
+  const trace::Span span("forward");
   parts_.model.begin_forward({.step = parts_.clock.step, .first_sample = first_sample});
-  at::Tensor outputs_BO;
+  at::Tensor outputs_BO, own_loss;
   {
     const Autocast autocast(options_.precision, inputs_BX.device());
     if (parts_.loss.is_own())
-      return parts_.model.own_loss(inputs_BX, targets_BY)
-          .to(at::kFloat)
-          .mul(static_cast<double>(inputs_BX.size(0)));
-    outputs_BO = parts_.model.forward(inputs_BX);
+      own_loss = parts_.model.own_loss(inputs_BX, targets_BY);
+    else
+      outputs_BO = parts_.model.forward(inputs_BX);
   }
-  return parts_.loss.sum(outputs_BO, targets_BY);
+  if (parts_.tensors != nullptr) parts_.tensors->add_outputs(outputs_BO);
+  if (outputs_BO.defined()) return parts_.loss.sum(outputs_BO, targets_BY);
+  return own_loss.to(at::kFloat).mul(static_cast<double>(inputs_BX.size(0)));
 }
 
 recal::Applied Trainer::close() {
@@ -224,6 +237,7 @@ void Trainer::check_finite(StepReport* report) {
 }
 
 void Trainer::update(StepReport* report) {
+  const trace::Span span("optimizer");
   before_changes();
   if (!report->skipped) {
     report->gradient_norm = optim::clip_gradients(parts_.clip, parts_.flat_params.buffers(),

@@ -18,6 +18,7 @@
 #include "train/step/moved_buffers.h"
 #include "train/step/rate_schedule.h"
 #include "train/step/step_report.h"
+#include "train/step/step_tensors.h"
 #include "train/step/stop_request.h"
 #include "train/step/train_options.h"
 #include "train/sync/local_steps.h"
@@ -48,6 +49,8 @@ struct TrainerParts {
   optim::Ema* ema = nullptr;        ///< null: weights are not averaged over steps
   LocalSteps* local_steps = nullptr;  ///< null: ranks reduce at every step; else `reducer` is of
                                       ///< this rank alone
+  StepTensors* tensors = nullptr;     ///< where each step leaves what went through the network;
+                                      ///< null: nobody reads it
 
   /// Whom the parts of one step ask about the other ranks: with local steps nobody.
   dist::Communicator& peers() const {
@@ -94,6 +97,7 @@ class Trainer {
   dist::StepRequests requests() const {
     return {.squared_grad_norm = parts_.clip.norm.has_value()};
   }
+  data::Batch next_batch();
   /// Makes what the recipe changes at this step, before the forward pass.
   recal::Applied apply_recipe();
   /// Waits for the mean gradients of all ranks, and what came with them.

@@ -89,8 +89,8 @@ class Full final : public Bare {
                return [](const lockstep::data::SampleSpec&) { return nullptr; };
              }}};
   }
-  std::vector<lockstep::train::MakeCallback> hooks() override {
-    return {[] { return std::make_unique<lockstep::train::Callback>(); }};
+  std::vector<lockstep::train::MakeHook> hooks() override {
+    return {[] { return std::make_unique<lockstep::train::Hook>(); }};
   }
 
  private:

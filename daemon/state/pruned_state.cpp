@@ -1,4 +1,4 @@
-#include "daemon/run/pruned_state.h"
+#include "daemon/state/pruned_state.h"
 
 #include <map>
 #include <set>

@@ -1,4 +1,4 @@
-#include "daemon/run/checkpoint_metadata.h"
+#include "daemon/state/checkpoint_metadata.h"
 #include "daemon/config/renamed_keys.h"
 
 #include <map>

@@ -1,0 +1,68 @@
+#include "daemon/run/run_hooks.h"
+
+#include "train/hooks/profiler_hook.h"
+
+namespace lockstep::daemon {
+namespace {
+
+train::HookContext context_of(const TrainingContext& context, Telemetry& telemetry,
+                              const dist::ProcessInfo& process) {
+  return {.rank = process.rank,
+          .world_size = process.world_size,
+          .project_dir = context.config.run.folder(),
+          .total_steps = context.total_steps(),
+          .steps_per_epoch = context.clock.steps_per_epoch,
+          .model = *context.model,
+          .metrics = &telemetry.metrics()};
+}
+
+}  // namespace
+
+std::unique_ptr<train::Hook> callback_hook(
+    coord::Mode mode, const TrainingContext& context,
+    const std::function<void(const std::string& name, double value)>& show_kpi) {
+  const bool is_training = mode == coord::Mode::kTrain;
+  return train::make_callback_hook(
+      context.config.callbacks,
+      {.mode = mode,
+       .rank = context.control.rank(),
+       .world_size = context.control.world_size(),
+       .log_dir = context.config.run.folder() / "callbacks" / (is_training ? "train" : "eval"),
+       .has_outputs = !is_training || !context.loss.is_own()},
+      context.control, show_kpi);
+}
+
+RunHooks::RunHooks(const TrainingContext& context, Telemetry& telemetry,
+                   const dist::ProcessInfo& process)
+    : training_(context_of(context, telemetry, process)),
+      evaluation_(context_of(context, telemetry, process)) {
+  for (const train::MakeHook& make : context.config.hooks) add(make(), &training_);
+  for (const coord::Mode mode : {coord::Mode::kTrain, coord::Mode::kEval})
+    add(callback_hook(mode, context,
+                      [this, mode](const std::string& name, double value) {
+                        recorder_->kpi(mode, name, value);
+                      }),
+        mode == coord::Mode::kTrain ? &training_ : &evaluation_);
+  if (context.config.profile)
+    add(std::make_unique<train::ProfilerHook>(*context.config.profile, context.control,
+                                              process.node),
+        &training_);
+}
+
+void RunHooks::add(std::unique_ptr<train::Hook> hook, train::Hooks* hooks) {
+  if (hook == nullptr) return;
+  hooks->add(*hook);
+  owned_.push_back(std::move(hook));
+}
+
+void RunHooks::set_recorder(train::Recorder& recorder) {
+  recorder_ = &recorder;
+  training_.add_first(recorder);
+  evaluation_.add_first(recorder);
+  train::SummarySaverHook* const summaries = recorder.summaries();
+  if (summaries == nullptr) return;
+  training_.set_summary_writer(&summaries->writer(coord::Mode::kTrain));
+  evaluation_.set_summary_writer(&summaries->writer(coord::Mode::kEval));
+}
+
+}  // namespace lockstep::daemon

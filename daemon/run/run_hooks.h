@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "daemon/run/telemetry.h"
+#include "daemon/run/training_context.h"
+#include "dist/process_info.h"
+#include "train/hooks/callback_hook.h"
+#include "train/recorder.h"
+
+namespace lockstep::daemon {
+
+/// The run file's callbacks for this mode; null if there are none. Throws Error(kConfig) if they do
+/// not fit together. `show_kpi` as train::make_callback_hook().
+std::unique_ptr<train::Hook> callback_hook(
+    coord::Mode mode, const TrainingContext& context,
+    const std::function<void(const std::string& name, double value)>& show_kpi = {});
+
+/// The hooks of a run, in their order: the recorder, the estimator's, the run file's
+/// callbacks, the profiler. All
+/// that is passed must outlive it.
+class RunHooks {
+ public:
+  /// Throws Error(kConfig) if callbacks do not fit together.
+  RunHooks(const TrainingContext& context, Telemetry& telemetry, const dist::ProcessInfo& process);
+
+  /// Before the first of their calls.
+  void set_recorder(train::Recorder& recorder);
+  train::Hooks& training() { return training_; }
+  train::Hooks& evaluation() { return evaluation_; }
+
+ private:
+  void add(std::unique_ptr<train::Hook> hook, train::Hooks* hooks);
+
+  train::Recorder* recorder_ = nullptr;
+  train::Hooks training_, evaluation_;
+  std::vector<std::unique_ptr<train::Hook>> owned_;
+};
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,154 @@
+"""Callbacks and traces of runs: one rank and two see the same, and nothing of training depends on it."""
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import unittest
+
+from exported import PYTHON, skips
+from harness import DIGITS, ENDLESS, LockstepTest, metric
+from stored import examples
+
+SHORT = ["train.max_steps=46", "eval.every_epochs=1", "eval.batch_size=50", "recipe=null"]
+KPIS = ["callbacks.topk.k=[1, 3]", "callbacks.confusion.num_classes=10"]
+
+
+def curves_of(folder):
+    """{tag: {step: value}} of a folder's event files."""
+    done = subprocess.run([PYTHON, pathlib.Path(__file__).with_name("run_events.py"), folder], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return {tag: dict(points) for tag, points in json.loads(done.stdout).items()}
+
+
+def own_spans(trace, rank):
+    return [event for event in trace["traceEvents"] if event.get("cat") == "lockstep" and event["pid"] == rank]
+
+
+class Callbacks(LockstepTest):
+    def test_N52_N54_kpis_of_two_ranks_are_those_of_one_and_are_shown_everywhere(self):
+        shown = []
+        for ranks in (1, 2):
+            run = self.train(ranks, run=f"run{ranks}", sets=[*SHORT, *KPIS, "run.deterministic=elastic", "eval.on_save=true",
+                                                             "checkpoint.save_checkpoints_steps=23", "export.after_evaluation=true"])
+            evaluation = run.summary()["eval"]
+            kpis = evaluation["kpis"]
+            self.assertEqual(sorted(kpis), ["top_1", "top_3"])
+            self.assertAlmostEqual(kpis["top_1"], evaluation["accuracy"], places=12)
+            self.assertGreater(kpis["top_3"], kpis["top_1"])
+            page = run.last_page(0)
+            for name, value in kpis.items():
+                self.assertAlmostEqual(metric(page, "lockstep_kpi", mode="eval", name=name), value)
+            published = json.loads((run.folder / "saved_models/46/kpi.json").read_text())
+            self.assertEqual({name: published[name] for name in kpis}, kpis)
+            counts = [[int(count) for count in line.split(",")]
+                      for line in (run.folder / f"callbacks/eval/46{'/rank_000' if ranks == 2 else ''}/confusion.csv").read_text().splitlines()]
+            self.assertEqual(sum(map(sum, counts)), 359)
+            self.assertAlmostEqual(sum(counts[i][i] for i in range(10)) / 359, evaluation["accuracy"], places=12)
+            shown.append((kpis, counts))
+            if PYTHON.exists():
+                curves = curves_of(run.folder / "eval")
+                self.assertEqual(sorted(curves["kpi/top_1"]), [23, 46])
+                self.assertAlmostEqual(curves["kpi/top_3"][46], kpis["top_3"], places=6)
+                self.assertEqual(sorted(curves["loss/eval"]), [23, 46])
+        self.assertEqual(shown[0], shown[1])
+        if not PYTHON.exists():
+            skips.missing_tool(f"there is no {PYTHON} (tools/setup test makes it)")
+
+    def test_no_bit_of_training_depends_on_callbacks(self):
+        plain = self.train(2, run="plain", sets=SHORT).summary()
+        watched = self.train(2, run="watched", sets=[
+            *SHORT, *KPIS, "callbacks.log={every: 10, keys: [loss, learning_rate], modes: [train]}",
+            "callbacks.statistics={keys: [inputs, logits], modes: [train, eval]}",
+            "trainer.run_config.profile_hook_config.save_steps=20"])
+        self.assertEqual(watched.summary()["parameters_sha256"], plain["parameters_sha256"])
+        self.assertEqual(watched.summary()["eval"]["loss"], plain["eval"]["loss"])
+        lines = re.findall(r"train epoch (\d+) iteration (\d+): .* loss (\S+)", watched.log)
+        self.assertEqual([(int(epoch), int(iteration)) for epoch, iteration, _ in lines], [(0, 9), (0, 19), (1, 29), (1, 39)])
+        losses = {row["step"]: row["loss"] for row in watched.steps()}
+        self.assertAlmostEqual(float(lines[0][2].rstrip(",")), losses[10], places=5)
+        train = json.loads((watched.folder / "callbacks/train/rank_000/statistics.json").read_text())
+        self.assertEqual(train["inputs"]["count"], 2 * 1438)  # two epochs of both ranks
+        self.assertEqual(train["logits"]["shape"], [10])
+
+    def test_N45_samples_of_each_evaluation_are_in_a_folder_of_its_own(self):
+        run = self.train(2, sets=[*SHORT, "callbacks.tfrecords_saver={keys: [logits, targets], modes: [eval]}"])
+        for step in (23, 46):
+            records = [record for path in sorted(run.folder.glob(f"callbacks/eval/{step}/rank_*/*.tfrecord")) for record in examples(path)]
+            self.assertEqual(len(records), 359)
+            if step == 46:
+                right = sum(record["logits"].index(max(record["logits"])) == record["targets"][0] for record in records)
+                self.assertAlmostEqual(right / 359, run.summary()["eval"]["accuracy"], places=12)
+
+    def test_an_evaluation_of_its_own_runs_them_too(self):
+        run = self.train(1, sets=[*SHORT, *KPIS])
+        kpis = run.summary()["eval"]["kpis"]
+        self.tool("eval", DIGITS, *[word for text in (*SHORT, *KPIS, f"run.project_dir={run.folder}") for word in ("--set", text)])
+        self.assertEqual(json.loads((run.folder / "eval/step-46.json").read_text())["kpis"], kpis)
+
+    def test_N10_a_signal_ends_training_with_end(self):
+        run = self.start(2, config=ENDLESS, sets=["callbacks.statistics={keys: [logits], modes: [train]}", "checkpoint.save_checkpoints_steps=20"])
+        run.wait_for_commit(20)
+        run.process.send_signal(signal.SIGUSR1)
+        self.assertEqual(run.wait().code, 75, run.log)
+        self.assertTrue((run.folder / "callbacks/train/rank_000/statistics.json").exists())
+
+    def test_what_does_not_fit_is_refused_before_the_start(self):
+        for sets, words in ((["callbacks.log={keys: [lss]}"], "callback 'log' reads 'lss', which nobody makes, did you mean 'loss'"),
+                            (["callbacks.log={keys: [learning_rate], modes: [eval]}"], "reads 'learning_rate', which nobody makes"),
+                            (["callbacks={lgo: {}}"], "there is no callback 'lgo'"),
+                            (["trainer.run_config.profile_hook_config={save_steps: 5, output_dir: x}"], "output_dir"),
+                            (["trainer.run_config.profile_hook_config={show_memory: true}"], "give one of save_steps and save_secs"),
+                            (["trainer.run_config.profile_hook_config={save_steps: 0}"], "save_steps")):
+            run = self.train(2, sets=[*SHORT, *sets], expect=78)
+            self.assertIn(words, run.log)
+            self.assertFalse(run.folder.exists())
+
+    def test_a_callback_that_fails_ends_all_ranks_and_names_itself(self):
+        run = self.train(2, sets=[*SHORT, "callbacks.confusion={num_classes: 3, modes: [train]}"], expect=65)
+        self.assertRegex(run.log, r"there is a sample of class \d, and num_classes is 3 \(callback 'confusion', iteration 0\)")
+        self.assertEqual(run.summary()["exit_reason"], "failed")
+
+
+class Traces(LockstepTest):
+    def test_N73_N78_a_trace_holds_every_span_closed_and_nested_on_its_rank(self):
+        run = self.train(2, sets=[*SHORT, "trainer.run_config.profile_hook_config={save_steps: 20, show_memory: true}", "sync.overlap=true"])
+        self.assertEqual(sorted(path.name for path in run.folder.glob("timeline-*")), ["timeline-20.json", "timeline-40.json"])
+        trace = json.loads((run.folder / "timeline-20.json").read_text())
+        for rank in (0, 1):
+            events = own_spans(trace, rank)
+            names = [event["name"] for event in events]
+            for name in ("data", "masks", "forward", "backward", "reducing", "wait for all-reduce", "optimizer"):
+                self.assertIn(name, names)
+            self.assertTrue(all(event["ph"] == "X" and event["dur"] >= 0 and event["ts"] >= 0 for event in events))
+            operators = [event for event in trace["traceEvents"] if event.get("cat") == "cpu_op" and event["pid"] == rank]
+            self.assertTrue(any(event["name"].startswith("aten::") for event in operators))
+            forward = next(event for event in events if event["name"] == "forward")
+            inside = [event for event in operators if "conv" in event["name"] and event["tid"] == forward["tid"] and
+                      forward["ts"] <= event["ts"] and event["ts"] + event["dur"] <= forward["ts"] + forward["dur"] + 50]
+            self.assertTrue(inside, "LibTorch's operators lie within Lockstep's spans")
+            self.assert_nested(events)
+        self.assertTrue(any(event.get("name") == "[memory]" for event in trace["traceEvents"]))
+
+    def assert_nested(self, events):
+        """Two spans of one thread follow each other, or one holds the other."""
+        for thread in {event["tid"] for event in events}:
+            open_until = []
+            for event in sorted((event for event in events if event["tid"] == thread), key=lambda event: (event["ts"], -event["dur"])):
+                while open_until and open_until[-1] <= event["ts"]:
+                    open_until.pop()
+                if open_until:
+                    self.assertLessEqual(event["ts"] + event["dur"], open_until[-1] + 0.01, event["name"])
+                open_until.append(event["ts"] + event["dur"])
+
+    def test_N74_N76_ranks_and_arrows_can_be_left_out(self):
+        run = self.train(2, sets=[*SHORT, "trainer.run_config.profile_hook_config={save_secs: 0.05, show_dataflow: false, ranks: [1]}"])
+        paths = sorted(run.folder.glob("timeline-*"))
+        self.assertTrue(paths)
+        trace = json.loads(paths[0].read_text())
+        self.assertEqual({event["pid"] for event in trace["traceEvents"]}, {1})
+        self.assertEqual([event for event in trace["traceEvents"] if event["ph"] in "stfi"], [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,78 @@
+#include "train/hooks/summary_saver_hook.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+namespace lockstep::train {
+namespace {
+
+metrics::EventFileOptions event_file(const SummarySaverOptions& options, const char* folder) {
+  return {.folder = options.project_dir / folder,
+          .node = options.node,
+          .resumed_step = options.resumed_from_step};
+}
+
+/// top_5/eval, recall/eval/3.
+std::vector<std::string> tags_of(const std::vector<metrics::ValidationValue>& numbers) {
+  std::vector<std::string> tags;
+  for (const metrics::ValidationValue& number : numbers) {
+    tags.push_back(number.name + "/eval");
+    if (number.class_number) tags.back() += fmt::format("/{}", *number.class_number);
+  }
+  return tags;
+}
+
+}  // namespace
+
+SummarySaverHook::SummarySaverHook(const SummarySaverOptions& options,
+                                   const recal::ScheduledModifierManager& recipe)
+    : options_(options),
+      recipe_(recipe),
+      train_(event_file(options, "train")),
+      eval_(event_file(options, "eval")) {}
+
+void SummarySaverHook::after_step(const IterationEnd& end) {
+  if (end.report == nullptr || end.step % options_.save_summary_steps != 0) return;
+  const StepReport& report = *end.report;
+  const optim::GroupRates& weights = report.rates[kWeightGroup];
+  std::vector<metrics::Scalar> scalars{{"lr", weights.learning_rate},
+                                       {"weight_decay", weights.weight_decay},
+                                       {"sparsity", report.sparsity}};
+  if (report.has_loss) scalars.insert(scalars.begin(), {"loss/train", report.loss});
+  train_.add(end.step, scalars);
+  if (!recipe_.recipe().empty()) write_recipe(end.step, end.step - 1);
+}
+
+/// What the recipe does at `step`, under recal/.
+void SummarySaverHook::write_recipe(int64_t num_updates, int64_t step) {
+  std::vector<recal::Summary> all = recipe_.summaries(step);
+  std::vector<metrics::Scalar> scalars;
+  for (recal::Summary& one : all) {
+    one.name.insert(0, "recal/");
+    scalars.push_back({one.name, one.value});
+  }
+  train_.add(num_updates, scalars);
+}
+
+void SummarySaverHook::after_evaluation(int64_t step, const EvalResult& result) {
+  std::vector<metrics::Scalar> scalars{{"loss/eval", result.loss}};
+  if (result.accuracy) scalars.push_back({"accuracy/eval", *result.accuracy});
+  const std::vector<metrics::ValidationValue> numbers = shown_numbers(result.metrics);
+  const std::vector<std::string> tags = tags_of(numbers);
+  for (size_t i = 0; i < numbers.size(); ++i) scalars.push_back({tags[i], numbers[i].value});
+  eval_.add(step, scalars);
+}
+
+void SummarySaverHook::closing(int64_t step) {
+  const std::array<metrics::Scalar, 1> sparsity{{{"sparsity", recipe_.sparsity()}}};
+  train_.add(step, sparsity);
+  write_recipe(step, step);
+}
+
+void SummarySaverHook::flush() {
+  train_.flush();
+  eval_.flush();
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "metrics/tensorboard/event_file.h"
+#include "recal/scheduled_modifier_manager.h"
+#include "train/hooks/hook.h"
+
+namespace lockstep::train {
+
+struct SummarySaverOptions {
+  std::filesystem::path project_dir;
+  std::string node;
+  int64_t save_summary_steps = 100;
+  std::optional<int64_t> resumed_from_step;
+};
+
+/// TensorBoard's curves of a run, by mode: of training in <project_dir>/train, of evaluations in
+/// <project_dir>/eval, over the updates done (coord/summary_clock.h). Every run has one, on rank 0;
+/// callbacks write with its writers.
+class SummarySaverHook final : public Hook {
+ public:
+  /// `recipe` outlives it.
+  SummarySaverHook(const SummarySaverOptions& options,
+                   const recal::ScheduledModifierManager& recipe);
+
+  void after_step(const IterationEnd& end) override;
+  void after_evaluation(int64_t step, const EvalResult& result) override;
+  void end() override { flush(); }
+  /// What the recipe closed the run with, after `step` updates.
+  void closing(int64_t step);
+  void flush();
+
+  metrics::EventFile& writer(coord::Mode mode) {
+    return mode == coord::Mode::kTrain ? train_ : eval_;
+  }
+  /// So far, of both.
+  int64_t num_write_errors() const { return train_.num_write_errors() + eval_.num_write_errors(); }
+
+ private:
+  void write_recipe(int64_t num_updates, int64_t step);
+
+  const SummarySaverOptions options_;
+  const recal::ScheduledModifierManager& recipe_;
+  metrics::EventFile train_, eval_;
+};
+
+}  // namespace lockstep::train

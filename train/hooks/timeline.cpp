@@ -1,0 +1,92 @@
+#include "train/hooks/timeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSpanCategory = "lockstep";
+
+Json metadata(const char* name, int rank, int64_t thread, const Json& args) {
+  return {{"ph", "M"}, {"name", name}, {"pid", rank}, {"tid", thread}, {"args", args}};
+}
+
+bool is_wanted(const Json& event, const TimelineOptions& options) {
+  const std::string phase = event.value("ph", "");
+  if (phase == "s" || phase == "t" || phase == "f") return options.show_dataflow;
+  if (phase == "i" || phase == "I" || phase == "C")
+    return options.show_memory && event.value("name", "") == "[memory]";
+  return phase == "X" && event.contains("ts") && event.contains("tid") &&
+         event["tid"].is_number() && event.value("cat", "") != "Trace";
+}
+
+/// LibTorch's events count from a base of their own.
+void add_operators(const std::string& text, const TimelineOptions& options, Json* events) {
+  const Json trace = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!trace.is_object() || !trace.contains("traceEvents")) return;
+  const auto base_ns = trace.value("baseTimeNanoseconds", int64_t{0});
+  for (Json event : trace["traceEvents"]) {
+    if (!is_wanted(event, options)) continue;
+    event["pid"] = options.rank;
+    event["ts"] = std::llround(event["ts"].get<double>() * 1000) + base_ns;
+    events->push_back(std::move(event));
+  }
+}
+
+void add_span(const trace::SpanRecord& span, int rank, Json* events) {
+  Json event{{"ph", "X"},
+             {"cat", kSpanCategory},
+             {"name", span.name},
+             {"pid", rank},
+             {"tid", span.thread},
+             {"ts", span.begin_ns},
+             {"dur", static_cast<double>(span.end_ns - span.begin_ns) / 1000}};
+  if (span.detail >= 0) event["args"] = {{"bucket", span.detail}};
+  events->push_back(std::move(event));
+}
+
+}  // namespace
+
+std::string rank_events(const RankTrace& trace, const TimelineOptions& options) {
+  Json events = Json::array();
+  events.push_back(metadata("process_name", options.rank, 0,
+                            {{"name", fmt::format("rank {} ({})", options.rank, options.node)}}));
+  events.push_back(metadata("process_sort_index", options.rank, 0, {{"sort_index", options.rank}}));
+  if (!trace.operators_json.empty()) add_operators(trace.operators_json, options, &events);
+  std::set<int64_t> threads;
+  for (const trace::SpanRecord& span : trace.spans) {
+    add_span(span, options.rank, &events);
+    if (threads.insert(span.thread).second)
+      events.push_back(metadata("thread_name", options.rank, span.thread,
+                                {{"name", fmt::format("thread {}", span.thread)}}));
+  }
+  return events.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string merged_timeline(const std::vector<std::string>& rank_events) {
+  Json all = Json::array();
+  int64_t first_ns = std::numeric_limits<int64_t>::max();
+  for (const std::string& text : rank_events) {
+    if (text.empty()) continue;
+    for (Json& event : Json::parse(text)) {
+      if (event.contains("ts")) first_ns = std::min(first_ns, event["ts"].get<int64_t>());
+      all.push_back(std::move(event));
+    }
+  }
+  for (Json& event : all)
+    if (event.contains("ts"))
+      event["ts"] = static_cast<double>(event["ts"].get<int64_t>() - first_ns) / 1000;
+  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(all)}}.dump(
+             -1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+}  // namespace lockstep::train

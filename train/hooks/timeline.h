@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/trace_span.h"
+
+/// Traces in the Trace Event Format of Chrome, which Perfetto and chrome://tracing open.
+namespace lockstep::train {
+
+/// What one rank did in a step.
+struct RankTrace {
+  std::string operators_json;            ///< as LibTorch's profiler saves it; empty: none
+  std::vector<trace::SpanRecord> spans;  ///< of Lockstep's own
+};
+
+struct TimelineOptions {
+  int rank = 0;
+  std::string node;
+  bool show_dataflow = true;
+  bool show_memory = false;
+};
+
+/// The events of a rank as a JSON list: process = rank, threads with their names, begins in whole
+/// nanoseconds since 1970.
+std::string rank_events(const RankTrace& trace, const TimelineOptions& options);
+
+/// One trace of the lists of all ranks, empty texts left out: in microseconds, from 0 on.
+std::string merged_timeline(const std::vector<std::string>& rank_events);
+
+}  // namespace lockstep::train
