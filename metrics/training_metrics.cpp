@@ -255,7 +255,7 @@ void TrainingMetrics::record_validation(const ValidationSample& sample) {
 }
 
 void TrainingMetrics::set_kpi(const std::string& mode, const std::string& name, double value) {
-  if (run_) run_->kpis.Add({{"mode", mode}, {"name", name}}).Set(value);
+  if (run_) run_->kpis.Add({{"kpi", name}, {"mode", mode}}).Set(value);
 }
 
 void TrainingMetrics::record_skipped_validation() {

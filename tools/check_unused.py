@@ -26,6 +26,7 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::coord::CallbacksHandler::order": LIBRARY,
     "lockstep::coord::kpi_json": LIBRARY,
     "lockstep::flags::bool_value": LIBRARY,
+    "lockstep::train::to_hook": LIBRARY,
     "lockstep::flags::has_value": LIBRARY,
     "lockstep::model::LazyConv2dImpl::LazyConv2dImpl": LIBRARY,
     "lockstep::model::LazyConv2dImpl::forward": LIBRARY,

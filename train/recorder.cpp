@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/files/project.h"
 #include "base/log.h"
 
 namespace lockstep::train {
@@ -47,7 +48,7 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
   metrics.recipe().set_epochs_planned(recipe.timeline().epoch_of(options.total_steps));
   if (options.save_interval_s) metrics.set_checkpoint_interval(*options.save_interval_s);
   if (!options.is_root) return;
-  const std::filesystem::path folder = options.project_dir / "train";
+  const std::filesystem::path folder = Project(options.project_dir).train();
   steps_csv_.emplace(folder / "steps.csv", options.resumed_from_step.value_or(0));
   evals_csv_.emplace(folder / "evals.csv", options.resumed_from_step.value_or(0));
   if (options.summary.tensorboard)

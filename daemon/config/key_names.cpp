@@ -107,7 +107,10 @@ std::string hint_for(const std::string& path, const std::vector<std::string>& pa
   for (std::string section = section_of(path); inside.empty() && !section.empty();
        section = section_of(section))
     inside = keys_in(section, paths);
-  if (inside.empty()) inside = sections_of(paths);
+  if (inside.empty()) {
+    inside = sections_of(paths);
+    std::erase_if(inside, [](const std::string& name) { return name.find('.') != name.npos; });
+  }
   return fmt::format("; there are {}", fmt::join(inside, ", "));
 }
 

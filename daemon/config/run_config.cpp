@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/digest.h"
+#include "base/files/files.h"
+#include "base/yaml/path_beside.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/key_names.h"
 #include "daemon/config/preset.h"
@@ -19,11 +21,38 @@
 namespace lockstep::daemon {
 namespace {
 
+template <typename T>
+void append(std::vector<T> more, std::vector<T>* list) {
+  std::move(more.begin(), more.end(), std::back_inserter(*list));
+}
+
 void read_version(ConfigReader* in) {
   std::string version = "1.0.0";
   in->read("version", &version, "of the run file's grammar");
   if (version.rfind("1.", 0) != 0)
     in->fault("version", "this program reads version 1.x of the run file, not '" + version + "'");
+}
+
+void read_trainer_keys(ConfigReader trainer, RunConfig* config) {
+  ConfigReader run_config = trainer.section("run_config");
+  config->profile = train::read_profile_options(&run_config);
+  run_config.done();
+  if (!trainer.lists_fields() && trainer.has("callbacks"))  // the same keys as section `callbacks`
+    append(coord::read_callbacks(trainer.section("callbacks")), &config->callbacks);
+  trainer.done();
+}
+
+/// Section `trainer`, or the file beside the run file that it names.
+void read_trainer(ConfigReader* in, RunConfig* config) {
+  const YAML::Node named = in->node()["trainer"];
+  if (in->lists_fields() || !named.IsDefined() || !named.IsScalar())
+    return read_trainer_keys(in->section("trainer"), config);
+  (void)in->take("trainer");
+  const std::string path = path_beside(in->document(), named.Scalar()).string();
+  const YamlDocument document = YamlDocument::load(path, in->faults());
+  if (!document.root() || !document.root().IsMap()) return;
+  config->trainer_sha256 = sha256_hex(files::read(path));
+  read_trainer_keys({document.root(), "trainer", document, in->faults()}, config);
 }
 
 }  // namespace
@@ -60,10 +89,7 @@ RunConfig read_sections(ConfigReader* in) {
   config.metrics = metrics::read_metrics_options(in->section("metrics"));
   config.summary = metrics::read_summary_options(in->section("summary"));
   config.callbacks = coord::read_callbacks(in->section("callbacks"));
-  ConfigReader trainer = in->section("trainer"), run_config = trainer.section("run_config");
-  config.profile = train::read_profile_options(&run_config);
-  run_config.done();
-  trainer.done();
+  read_trainer(in, &config);
   ConfigReader inferer = in->section("inferer");
   config.inferer = infer::read_inferer_section(&inferer);
   inferer.done();
@@ -83,10 +109,6 @@ namespace {
 
 bool has_an_end(const RunConfig& config) {
   return !config.recipe.empty() || config.train.max_steps || config.train.max_epochs;
-}
-
-void append(std::vector<std::string> more, std::vector<std::string>* list) {
-  std::move(more.begin(), more.end(), std::back_inserter(*list));
 }
 
 /// What run.debug stands for; it stands above the keys that say otherwise.
@@ -208,6 +230,8 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   refuse_pairs(config, &in);
   config.settings = flat_settings(document.root());
   config.settings.push_back("recipe sha256=" + config.recipe.source_sha256());
+  if (!config.trainer_sha256.empty())
+    config.settings.push_back("trainer sha256=" + config.trainer_sha256);
   append(plugins, &config.settings);
   return config;
 }

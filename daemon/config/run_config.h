@@ -45,6 +45,7 @@ struct RunConfig {
   std::vector<coord::WantedCallback> callbacks;
   std::vector<train::MakeHook> hooks;  ///< of the estimator
   std::optional<train::ProfileOptions> profile;
+  std::string trainer_sha256;     ///< of the file that `trainer` names; empty: it is a section
   infer::InfererSection inferer;  ///< of `lockstep infer`; a run does nothing with it
 
   /// Every setting as "path=value", sorted, with the recipe's digest: must be equal on all ranks.

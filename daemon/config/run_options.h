@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/files/project.h"
 #include "base/yaml/config_reader.h"
 
 namespace lockstep::daemon {
@@ -24,7 +25,7 @@ struct RunOptions {
   double grace_s = 1.0;             ///< seconds between SIGTERM and the launcher's SIGKILL
 
   bool is_elastic() const { return deterministic == "elastic"; }
-  std::filesystem::path folder() const { return project_dir; }
+  Project project() const { return Project(project_dir); }
 };
 
 RunOptions read_run_options(ConfigReader in);

@@ -31,7 +31,8 @@ class Watch {
  public:
   explicit Watch(EvaluatorJob* job)
       : job_(*job),
-        folders_({job_.config().run.folder(), job_.results_folder(), job_.saves_folder()}) {
+        folders_(
+            {job_.config().run.project().folder(), job_.results_folder(), job_.saves_folder()}) {
     files::make_folders(job_.results_folder());
     lock_.emplace(job_.results_folder());
   }
@@ -41,7 +42,7 @@ class Watch {
     try {
       while (true) {
         folders_.require_same();
-        const bool is_last_look = has_ended(job_.config().run.folder() / "summary.json");
+        const bool is_last_look = has_ended(job_.config().run.project().summary());
         const bool found_any = look();
         if (is_last_look && !found_any) break;
         if (!found_any) std::this_thread::sleep_for(kPoll);

@@ -92,7 +92,7 @@ std::optional<std::string> EvaluatorJob::evaluate(const std::string& prefix,
 train::EvalResult EvaluatorJob::evaluate_restored(const std::function<void()>& on_batch) {
   metrics::EventFile curves(
       {.folder = results_folder(), .node = process_.node, .resumed_step = std::nullopt});
-  train::Hooks hooks({.project_dir = config_.run.folder(),
+  train::Hooks hooks({.project_dir = config_.run.project().folder(),
                       .steps_per_epoch = context_->clock.steps_per_epoch,
                       .model = *context_->model});
   OnBatch calls(on_batch);

@@ -20,8 +20,8 @@ class EvaluatorJob {
   explicit EvaluatorJob(const EvalCommandOptions& options);
 
   const RunConfig& config() const { return config_; }
-  std::filesystem::path saves_folder() const { return config_.run.folder() / "checkpoints"; }
-  std::filesystem::path results_folder() const { return config_.run.folder() / "eval"; }
+  std::filesystem::path saves_folder() const { return config_.run.project().checkpoints(); }
+  std::filesystem::path results_folder() const { return config_.run.project().eval(); }
 
   /// Reads the save `prefix`, evaluates it and writes RUN/eval/step-<N>.json, in one piece; a line
   /// for people. Nothing if the save was removed or replaced meanwhile: then nothing is written.

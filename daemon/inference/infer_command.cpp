@@ -50,12 +50,12 @@ at::Device set_up_device(const InferConfig& config) {
 }
 
 infer::LoadedNetwork open_network(const InferCommandOptions& options, const InferConfig& config) {
-  const fs::path project = config.run.folder();
+  const Project project = config.run.project();
   if (options.saved_model.empty())
-    return open_checkpoint(options.checkpoint == "latest" ? (project / "checkpoints").string()
+    return open_checkpoint(options.checkpoint == "latest" ? project.checkpoints().string()
                                                           : options.checkpoint);
   const fs::path folder = options.saved_model == "latest"
-                              ? infer::newest_saved_model(project / "saved_models")
+                              ? infer::newest_saved_model(project.saved_models())
                               : fs::path(options.saved_model);
   return infer::open_saved_model(folder, version_facts().version);
 }
@@ -64,7 +64,7 @@ coord::CallbacksHandler make_handler(const InferConfig& config,
                                      const infer::LoadedNetwork& network) {
   std::vector<std::string> source_keys = {"inputs", "_targets"};
   for (const std::string& key : infer::keys_of(network.nodes.outputs)) source_keys.push_back(key);
-  const fs::path log_dir = config.inferer.log_dir.empty() ? config.run.folder() / "infer"
+  const fs::path log_dir = config.inferer.log_dir.empty() ? config.run.project().infer()
                                                           : fs::path(config.inferer.log_dir);
   return {coord::make_callbacks(config.inferer.callbacks, coord::Mode::kInfer, {}),
           source_keys,

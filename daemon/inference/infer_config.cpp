@@ -34,6 +34,24 @@ void read_plugins(ConfigReader* in) {
   open_those_there(plugins, in->document());
 }
 
+bool runs_in_inference(const YAML::Node& callback) {
+  if (!callback.IsMap() || !callback["modes"].IsDefined() || !callback["modes"].IsSequence())
+    return false;
+  for (const YAML::Node& mode : callback["modes"])
+    if (mode.IsScalar() && mode.Scalar() == "infer") return true;
+  return false;
+}
+
+/// Those of section `callbacks` whose `modes` name inference; the code of the others need not be
+/// there.
+std::vector<coord::WantedCallback> read_callbacks(const ConfigReader& in, const YAML::Node& root) {
+  YAML::Node wanted(YAML::NodeType::Map);
+  if (root["callbacks"].IsDefined() && root["callbacks"].IsMap())
+    for (const auto& pair : root["callbacks"])
+      if (runs_in_inference(pair.second)) wanted[pair.first] = pair.second;
+  return coord::read_callbacks({wanted, "callbacks", in.document(), in.faults()});
+}
+
 bool says_where_to_listen(const YAML::Node& root) {
   const YAML::Node metrics = root["metrics"];
   return metrics.IsDefined() && metrics.IsMap() && metrics["listen"].IsDefined();
@@ -48,6 +66,8 @@ void read_run_file(const YAML::Node& root, ConfigReader* in, InferConfig* config
   ConfigReader section = in->section("inferer");
   config->inferer = infer::read_inferer_section(&section);
   section.done();
+  for (coord::WantedCallback& callback : read_callbacks(*in, root))
+    config->inferer.callbacks.push_back(std::move(callback));
 }
 
 void read_inferer_file(ConfigReader* in, InferConfig* config) {

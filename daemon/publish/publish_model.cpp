@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/files/project.h"
 #include "base/log.h"
 #include "base/yaml/config_reader.h"
 #include "daemon/exports/export.h"
@@ -177,8 +178,9 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
   }
   has_read();
   const SavedNetwork network = rebuild_network(*saved);
-  const fs::path folder = project_dir / "saved_models";
-  const fs::path published = folder / std::to_string(evaluated.step);
+  const Project project(project_dir);
+  const fs::path folder = project.saved_models();
+  const fs::path published = project.saved_model(evaluated.step);
   const fs::path made = folder / fmt::format(".{}.new{}", evaluated.step, kUnfinished);
   files::make_folders(folder);
   tidy(folder);
@@ -195,7 +197,7 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
     rename_over(made, published);
     files::sync_folder(folder);
   }
-  write_graph_once(project_dir / "checkpoints", published / kModelFile, network);
+  write_graph_once(project.checkpoints(), published / kModelFile, network);
   if (options.best && evaluated.is_best) point_best_to(folder, evaluated.step);
   remove_surplus(folder, evaluated.step, options.keep);
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/project.h"
 #include "base/log.h"
 #include "daemon/exports/portable_network.h"
 #include "daemon/exports/torchscript.h"
@@ -59,8 +60,7 @@ bool SavedModels::run(const train::Evaluated& evaluated, std::promise<void> has_
   if (ok)
     log::info("export",
               fmt::format("published step {}: {} ({:.3f} s)", evaluated.step,
-                          (project_dir_ / "saved_models" / std::to_string(evaluated.step)).string(),
-                          watch.lap()));
+                          Project(project_dir_).saved_model(evaluated.step).string(), watch.lap()));
   else
     log::warning("export", fmt::format("step {} could not be exported: {}; training goes on, the "
                                        "save {} stands",

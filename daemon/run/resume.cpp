@@ -17,7 +17,7 @@ namespace lockstep::daemon {
 namespace {
 
 std::filesystem::path saves_folder(const TrainingContext& context) {
-  return context.config.run.folder() / "checkpoints";
+  return context.config.run.project().checkpoints();
 }
 
 /// Rank 0 looks; if it has an objection, all ranks throw it.
@@ -151,7 +151,7 @@ train::Patience restored_patience(const TrainingContext& context) {
                            context.config.eval.patience);
   const std::string found = dist::on_all_ranks(context.control, [&]() -> std::string {
     if (context.control.rank() != 0) return "";
-    const std::filesystem::path record = context.config.run.folder() / "train" / "evals.csv";
+    const std::filesystem::path record = context.config.run.project().train() / "evals.csv";
     const std::string name = patience.metric().substr(std::string_view("eval.").size());
     return fmt::format("{}", fmt::join(train::read_evals(record, name), " "));
   });

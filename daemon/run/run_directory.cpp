@@ -29,13 +29,13 @@ RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& pro
     : config_(config), process_(process), control_(control) {
   (void)dist::on_all_ranks(control, [&] {
     std::error_code ignored;
-    if (files::is_remote(config.run.folder()))
+    if (files::is_remote(config.run.project().folder()))
       throw Error(ExitCode::kConfig, "start",
-                  config.run.folder().string() +
+                  config.run.project().folder().string() +
                       ": run.project_dir (--model_dir) must be a folder: stores are read, not "
                       "written; mount the bucket and name the folder where it is mounted");
-    if (process.rank == 0 && std::filesystem::is_directory(config.run.folder(), ignored))
-      lock_.emplace(config.run.folder(), lock_times(config));
+    if (process.rank == 0 && std::filesystem::is_directory(config.run.project().folder(), ignored))
+      lock_.emplace(config.run.project().folder(), lock_times(config));
     return true;
   });
 }
@@ -46,7 +46,7 @@ void RunDirectory::open() {
     return true;
   });
   if (config_.checkpoint.enabled)
-    checkpoint::require_shared(config_.run.folder() / "checkpoints", process_.node, control_);
+    checkpoint::require_shared(config_.run.project().checkpoints(), process_.node, control_);
   (void)dist::on_all_ranks(control_, [&] {
     open_log();
     return true;
@@ -54,20 +54,20 @@ void RunDirectory::open() {
 }
 
 void RunDirectory::open_as_first() {
-  files::make_folders(config_.run.folder());
+  files::make_folders(config_.run.project().folder());
   if (!lock_) {
-    lock_.emplace(config_.run.folder(), lock_times(config_));
-    if (!files::list(config_.run.folder() / "checkpoints").empty())
+    lock_.emplace(config_.run.project().folder(), lock_times(config_));
+    if (!files::list(config_.run.project().checkpoints()).empty())
       throw Error(ExitCode::kCannotCreate, "start",
-                  config_.run.folder().string() +
+                  config_.run.project().folder().string() +
                       " was made and used by another run meanwhile: run again to go on from there");
   }
-  if (config_.checkpoint.enabled) files::make_folders(config_.run.folder() / "checkpoints");
-  files::remove_file(config_.run.folder() / "summary.json");
+  if (config_.checkpoint.enabled) files::make_folders(config_.run.project().checkpoints());
+  files::remove_file(config_.run.project().summary());
 }
 
 void RunDirectory::open_log() const {
-  const std::filesystem::path logs = config_.run.folder() / "logs";
+  const std::filesystem::path logs = config_.run.project().logs();
   files::require_writable(logs);
   log::configure({.rank = process_.rank,
                   .world_size = process_.world_size,

@@ -9,7 +9,7 @@ train::HookContext context_of(const TrainingContext& context, Telemetry& telemet
                               const dist::ProcessInfo& process) {
   return {.rank = process.rank,
           .world_size = process.world_size,
-          .project_dir = context.config.run.folder(),
+          .project_dir = context.config.run.project().folder(),
           .total_steps = context.total_steps(),
           .steps_per_epoch = context.clock.steps_per_epoch,
           .model = *context.model,
@@ -27,7 +27,7 @@ std::unique_ptr<train::Hook> callback_hook(
       {.mode = mode,
        .rank = context.control.rank(),
        .world_size = context.control.world_size(),
-       .log_dir = context.config.run.folder() / "callbacks" / (is_training ? "train" : "eval"),
+       .log_dir = context.config.run.project().callbacks(is_training ? "train" : "eval"),
        .has_outputs = !is_training || !context.loss.is_own()},
       context.control, show_kpi);
 }

@@ -33,14 +33,14 @@ End end_of(train::RunEnd end) {
 }
 
 std::filesystem::path summary_path(const TrainingContext& context) {
-  return context.config.run.folder() / "summary.json";
+  return context.config.run.project().summary();
 }
 
 /// For a look after the process is gone, or for node exporter's textfile collector. Nobody's run
 /// fails for it.
 void keep_last_page(const Telemetry& telemetry, const TrainingContext& context) {
   const auto path =
-      context.config.run.folder() / "logs" / fmt::format("rank{}.prom", context.control.rank());
+      context.config.run.project().logs() / fmt::format("rank{}.prom", context.control.rank());
   try {
     files::write_atomically(path, telemetry.page());
   } catch (const Error& fault) {

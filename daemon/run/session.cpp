@@ -103,7 +103,7 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                               const dist::ProcessInfo& process, std::optional<int64_t> resumed_from,
                               bool is_interactive) {
   return train::Recorder({.summary = context.config.summary,
-                          .project_dir = context.config.run.folder(),
+                          .project_dir = context.config.run.project().folder(),
                           .node = process.node,
                           .is_root = process.rank == 0,
                           .total_steps = context.total_steps(),
@@ -150,7 +150,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
       make_recorder(context, telemetry, world.process, resumed_from, world.is_interactive);
   context.saver.set_at_phase(world.at_save_phase);
   context.saver.set_on_lost(world.abort);
-  SavedModels exports(config.run.folder(), config.publish, context.control,
+  SavedModels exports(config.run.project().folder(), config.publish, context.control,
                       [&](bool ok) { telemetry.metrics().record_export(ok); });
   const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
                                   context.total_steps());

@@ -84,7 +84,7 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
                         {"rank", std::to_string(rank)},
                         {"node", texts[rank].substr(mark + 1)}}});
   }
-  if (!targets.empty()) targets_.emplace(config.run.folder() / "targets.json", targets);
+  if (!targets.empty()) targets_.emplace(config.run.project().targets(), targets);
 }
 
 void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process) {

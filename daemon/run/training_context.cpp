@@ -87,7 +87,7 @@ model::ModelInputs model_inputs(const data::SampleSpec& spec, int64_t seed) {
 }
 
 std::string prefix_of(const RunConfig& config) {
-  return (config.run.folder() / "checkpoints" / config.checkpoint.prefix).string();
+  return (config.run.project().checkpoints() / config.checkpoint.prefix).string();
 }
 
 std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::SampleSpec& spec) {

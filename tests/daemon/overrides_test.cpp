@@ -176,7 +176,8 @@ TEST_F(Overrides, AnUnknownKeyIsAnErrorWithTheNearestOne) {
   EXPECT_THAT(
       messages_of({"eval.nothing_like_it=4"}),
       ElementsAre(HasSubstr("; there are eval.on_save, eval.every_epochs, eval.batch_size")));
-  EXPECT_THAT(messages_of({"zzzzzzzzz=4"}), ElementsAre(HasSubstr("; there are checkpoint, data")));
+  EXPECT_THAT(messages_of({"zzzzzzzzz=4"}),
+              ElementsAre(HasSubstr("; there are callbacks, checkpoint, data, estimator, eval")));
   EXPECT_THAT(messages_of({"run.name.first=4"}), ElementsAre(HasSubstr("unknown key")));
   EXPECT_THAT(messages_of({"run.\xff\n=4"}), ElementsAre(HasSubstr("unknown key 'run."
                                                                    "?"

@@ -38,7 +38,7 @@ class Callbacks(LockstepTest):
             self.assertGreater(kpis["top_3"], kpis["top_1"])
             page = run.last_page(0)
             for name, value in kpis.items():
-                self.assertAlmostEqual(metric(page, "lockstep_kpi", mode="eval", name=name), value)
+                self.assertAlmostEqual(metric(page, "lockstep_kpi", mode="eval", kpi=name), value)
             published = json.loads((run.folder / "saved_models/46/kpi.json").read_text())
             self.assertEqual({name: published[name] for name in kpis}, kpis)
             counts = [[int(count) for count in line.split(",")]
@@ -94,7 +94,7 @@ class Callbacks(LockstepTest):
         self.assertTrue((run.folder / "callbacks/train/rank_000/statistics.json").exists())
 
     def test_what_does_not_fit_is_refused_before_the_start(self):
-        for sets, words in ((["callbacks.log={keys: [lss]}"], "callback 'log' reads 'lss', which nobody makes, did you mean 'loss'"),
+        for sets, words in ((["callbacks.log={keys: [lss]}"], "callback 'log' reads 'lss', which nobody makes (did you mean 'loss'?)"),
                             (["callbacks.log={keys: [learning_rate], modes: [eval]}"], "reads 'learning_rate', which nobody makes"),
                             (["callbacks={lgo: {}}"], "there is no callback 'lgo'"),
                             (["trainer.run_config.profile_hook_config={save_steps: 5, output_dir: x}"], "output_dir"),
@@ -140,6 +140,20 @@ class Traces(LockstepTest):
                 if open_until:
                     self.assertLessEqual(event["ts"] + event["dur"], open_until[-1] + 0.01, event["name"])
                 open_until.append(event["ts"] + event["dur"])
+
+    def test_N93_a_file_of_the_trainer_alone(self):
+        config = self.folder / "run.yaml"
+        config.write_text(DIGITS.read_text().replace("recipe: recipes/", f"recipe: {DIGITS.parent}/recipes/") + "trainer: trainer.json\n")
+        file = self.folder / "trainer.json"
+        file.write_text(json.dumps({"run_config": {"profile_hook_config": {"save_steps": 5}},
+                                    "callbacks": {"log": {"every": 5, "keys": ["loss"], "modes": ["train"]}}}))
+        run = self.train(2, config=config, sets=["train.max_steps=6", "eval.every_epochs=0"])
+        self.assertTrue((run.folder / "timeline-5.json").exists())
+        self.assertIn("train epoch 0 iteration 4", run.log)
+        file.write_text('{"run_config": {"profile_hook_config": {"save_step": 5}}}')
+        refused = self.train(2, config=config, expect=78)
+        self.assertIn("trainer.json:1", refused.log)
+        self.assertIn("did you mean 'save_steps'", refused.log)
 
     def test_N74_N76_ranks_and_arrows_can_be_left_out(self):
         run = self.train(2, sets=[*SHORT, "trainer.run_config.profile_hook_config={save_secs: 0.05, show_dataflow: false, ranks: [1]}"])

@@ -74,6 +74,7 @@ inline void record_everything(metrics::TrainingMetrics* all) {
   all->record_validation({.loss = 1.25,
                           .accuracy = 0.75,
                           .values = {{"top_5", std::nullopt, 0.875}, {"recall", 2, 0.5}}});
+  all->set_kpi("eval", "top_1", 0.75);
   all->record_save({.step = 1,
                     .committed = true,
                     .duration_s = 0.3,

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/files/project.h"
 #include "base/log.h"
 #include "dist/agree.h"
 
@@ -91,7 +92,7 @@ void ProfilerHook::after_step(const IterationEnd& end) {
   const std::vector<std::string> all = dist::gather_texts(control_, own);
   last_s_ = now_s();
   if (control_.rank() != 0) return;
-  const std::filesystem::path path = folder_ / fmt::format("timeline-{}.json", end.step);
+  const std::filesystem::path path = Project(folder_).timeline(end.step);
   try {
     files::write_atomically(path, merged_timeline(all));
     log::info("trace", fmt::format("step {}: {}", end.step, path.string()));

@@ -4,13 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "base/files/project.h"
+
 namespace lockstep::train {
 namespace {
 
-metrics::EventFileOptions event_file(const SummarySaverOptions& options, const char* folder) {
-  return {.folder = options.project_dir / folder,
-          .node = options.node,
-          .resumed_step = options.resumed_from_step};
+metrics::EventFileOptions event_file(const SummarySaverOptions& options,
+                                     const std::filesystem::path& folder) {
+  return {.folder = folder, .node = options.node, .resumed_step = options.resumed_from_step};
 }
 
 /// top_5/eval, recall/eval/3.
@@ -29,8 +30,8 @@ SummarySaverHook::SummarySaverHook(const SummarySaverOptions& options,
                                    const recal::ScheduledModifierManager& recipe)
     : options_(options),
       recipe_(recipe),
-      train_(event_file(options, "train")),
-      eval_(event_file(options, "eval")) {}
+      train_(event_file(options, Project(options.project_dir).train())),
+      eval_(event_file(options, Project(options.project_dir).eval())) {}
 
 void SummarySaverHook::after_step(const IterationEnd& end) {
   if (end.report == nullptr || end.step % options_.save_summary_steps != 0) return;

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+/// The folder of a run and what lies where in it. Nothing is made or looked at.
+///
+///   Project("runs/digits").saved_model(46)   runs/digits/saved_models/46
+class Project {
+ public:
+  explicit Project(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  const std::filesystem::path& folder() const { return folder_; }
+  std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
+  std::filesystem::path saved_models() const { return folder_ / "saved_models"; }
+  std::filesystem::path saved_model(int64_t step) const {
+    return saved_models() / std::to_string(step);
+  }
+  std::filesystem::path train() const { return folder_ / "train"; }  ///< records and curves
+  std::filesystem::path eval() const { return folder_ / "eval"; }    ///< curves, `lockstep eval`
+  /// What callbacks store, by mode: train, eval.
+  std::filesystem::path callbacks(const char* mode) const { return folder_ / "callbacks" / mode; }
+  std::filesystem::path infer() const { return folder_ / "infer"; }  ///< the same of inference
+  std::filesystem::path logs() const { return folder_ / "logs"; }
+  std::filesystem::path summary() const { return folder_ / "summary.json"; }
+  std::filesystem::path targets() const { return folder_ / "targets.json"; }
+  std::filesystem::path timeline(int64_t step) const {
+    return folder_ / fmt::format("timeline-{}.json", step);
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace lockstep
