@@ -13,8 +13,8 @@
 ///   LOCKSTEP_PLUGIN(add_rows)         void add_rows() adds rows to the program's tables:
 ///                                     model::model_types(), data::dataset_types(),
 ///                                     recal::modifier_kinds(), metrics::step_metrics(),
-///                                     train::callback_types(), train::loss_types(),
-///                                     train::eval_metric_types(),
+///                                     coord::callback_types(), train::callback_types(),
+///                                     train::loss_types(), train::eval_metric_types(),
 ///                                     estimator::estimator_types()
 ///
 /// Build it with the CMake target lockstep::plugin, which is headers only: functions and tables of
