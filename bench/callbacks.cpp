@@ -1,9 +1,11 @@
 /// Callbacks between iterations: bench/callbacks [PYTHON]
 ///
-/// The time that ten empty callbacks take in an iteration, and that of a TFRecord saver per sample
-/// of 3 kB. With a Python that has TensorFlow, else that of .venv-test: the same samples through
-/// its TFRecordWriter (bench/peers/tfrecord_writer.py), in turn, in wall time; both files must hold
-/// equally many bytes.
+/// The time that ten empty callbacks take in an iteration, that of one in Python (which reads two
+/// tensors and gives one back, in the main thread as in training and in a thread of its own as in
+/// inference), and that of a TFRecord saver per sample of 3 kB. With a Python that has TensorFlow,
+/// else that of .venv-test: the same samples through its TFRecordWriter
+/// (bench/peers/tfrecord_writer.py), in turn, in wall time; both files must hold equally many
+/// bytes.
 #include <unistd.h>
 
 #include <chrono>
@@ -13,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,7 @@
 #include "bench/pairs.h"
 #include "coord/callbacks_handler.h"
 #include "coord/savers/tf_records_saver.h"
+#include "python/python_callback.h"
 
 namespace lockstep::bench {
 namespace {
@@ -38,13 +42,9 @@ class Empty : public coord::Callback {
   std::optional<DataMap> on_iteration_end(const DataMap&) override { return DataMap(); }
 };
 
-void time_empty_callbacks() {
+/// Microseconds of an iteration, on this thread.
+double iteration_us(CallbacksHandler& handler) {
   constexpr int kNumIterations = 20'000;
-  constexpr double kGoalUs = 5;
-  std::vector<NamedCallback> callbacks;
-  for (int i = 0; i < 10; ++i)
-    callbacks.push_back({fmt::format("empty{}", i), std::make_unique<Empty>()});
-  CallbacksHandler handler(std::move(callbacks), {"logits", "labels"}, {.log_dir = "log"});
   DataMap data;
   data.put("logits", at::zeros({32, 10}));
   data.put("labels", at::zeros({32}));
@@ -54,9 +54,33 @@ void time_empty_callbacks() {
       handler.on_iteration_end(data);
     }
   });
-  const double us = ms * 1000 / kNumIterations;
+  return ms * 1000 / kNumIterations;
+}
+
+void time_empty_callbacks() {
+  constexpr double kGoalUs = 5;
+  std::vector<NamedCallback> callbacks;
+  for (int i = 0; i < 10; ++i)
+    callbacks.push_back({fmt::format("empty{}", i), std::make_unique<Empty>()});
+  CallbacksHandler handler(std::move(callbacks), {"logits", "labels"}, {.log_dir = "log"});
+  const double us = iteration_us(handler);
   fmt::print("ten empty callbacks             {:>8.2f} us an iteration  goal <= {}: {}\n", us,
              kGoalUs, met(us <= kGoalUs));
+}
+
+void time_python_callback() {
+  static constexpr double kGoalUs = 60;
+  std::vector<NamedCallback> callbacks;
+  const python::PythonArgs args{.path = LOCKSTEP_SOURCE_DIR "/bench/peers/passing_callback.py",
+                                .name = "Passing"};
+  callbacks.push_back({"passing", std::make_unique<python::PythonCallback>(args, "callbacks")});
+  CallbacksHandler handler(std::move(callbacks), {"logits", "labels"}, {.log_dir = "log"});
+  const auto told = [](const char* where, double us) {
+    fmt::print("a callback in Python, {:<10} {:>8.2f} us an iteration  goal <= {}: {}\n", where, us,
+               kGoalUs, met(us <= kGoalUs));
+  };
+  told("training", iteration_us(handler));
+  std::thread([&] { told("inference", iteration_us(handler)); }).join();
 }
 
 constexpr int64_t kNumSamples = 20'000, kBatch = 50, kNumFloats = 750;
@@ -140,5 +164,6 @@ int main(int argc, char** argv) {
     if (std::filesystem::exists(known)) python = known.string();
     if (argc > 1) python = argv[1];
     lockstep::bench::time_saver(python);
+    lockstep::bench::time_python_callback();
   });
 }

@@ -16,6 +16,7 @@
 #include "daemon/evaluation/eval_command.h"
 #include "daemon/inference/infer_command.h"
 #include "daemon/new_project/new_project.h"
+#include "python/host.h"
 
 namespace {
 
@@ -219,4 +220,8 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { lockstep::end_process(run(argc, argv)); }
+int main(int argc, char** argv) {
+  const int exit_code = run(argc, argv);
+  lockstep::python::flush();
+  lockstep::end_process(exit_code);
+}

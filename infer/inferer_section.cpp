@@ -12,7 +12,7 @@ FeedSection read_feed(const YAML::Node& node, const std::string& path, const Yam
     return {.named = node.Scalar(), .dataset = std::nullopt};
   if (node.IsMap()) {
     const ConfigReader in(node, path, document, faults);
-    return {.named = "", .dataset = data::read_dataset_options(in, data::DatasetUse::kEvaluation)};
+    return {.named = "", .dataset = data::read_dataset_options(in, data::DatasetUse::kInference)};
   }
   faults->add(document.fault_at(
       node,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -15,11 +16,12 @@ using Object = std::shared_ptr<void>;
 
 struct Value;
 using List = std::vector<Value>;
+using Map = std::vector<std::pair<std::string, Value>>;  // in Python's order
 
 /// What passes between C++ and Python: None, bool, int, float, str, a tensor (which shares memory
-/// with the other side), a list or tuple, any other object.
-struct Value
-    : std::variant<std::monostate, bool, int64_t, double, std::string, at::Tensor, List, Object> {
+/// with the other side), a list or tuple, a dict whose keys are texts, any other object.
+struct Value : std::variant<std::monostate, bool, int64_t, double, std::string, at::Tensor, List,
+                            Map, Object> {
   using variant::variant;
 
   bool is_none() const { return std::holds_alternative<std::monostate>(*this); }
@@ -30,6 +32,7 @@ struct Value
   const std::string& as_text() const { return std::get<std::string>(*this); }
   const at::Tensor& as_tensor() const { return std::get<at::Tensor>(*this); }
   const List& as_list() const { return std::get<List>(*this); }
+  const Map& as_map() const { return std::get<Map>(*this); }
   const Object& as_object() const { return std::get<Object>(*this); }
 };
 

@@ -38,7 +38,8 @@ std::string describe(const SampleSpec& spec);
 /// shape of one target.
 struct Samples {
   at::Tensor inputs_BX;   ///< SampleSpec::input_dtype, CPU
-  at::Tensor targets_BY;  ///< as SampleSpec::target_kind says, CPU
+  at::Tensor targets_BY;  ///< as SampleSpec::target_kind says, CPU; undefined where there are none,
+                          ///< which DatasetUse::kInference alone allows
   /// Damaged ones among those asked for (data/datasets/skipping_dataset.h).
   int64_t num_skipped = 0;
 };

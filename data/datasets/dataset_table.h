@@ -46,7 +46,11 @@ struct DatasetOptions : DatasetPlan {
   std::string type = "digits";
 };
 
-enum class DatasetUse { kTraining, kEvaluation };
+enum class DatasetUse {
+  kTraining,
+  kEvaluation,
+  kInference,  ///< samples are answered: they need no targets
+};
 
 /// One row. To add a data set: a class derived from Dataset, its row, and
 ///

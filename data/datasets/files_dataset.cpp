@@ -100,6 +100,14 @@ SampleSpec FilesDataset::make_spec() {
     spec.input_shape = {target.channels, target.height, target.width};
   }
   if (from.content == Content::kTokens) spec.input_dtype = at::kLong;
+  if (from.targets == Targets::kNone) {
+    if (!options_.may_lack_targets)
+      refuse_feed(
+          source_->place_of(0) +
+          " and what is beside it have no labels, which only `lockstep infer` takes; name "
+          "the folder that has a folder for each class, or a CSV file of images and labels");
+    return spec;
+  }
   const bool mixes = options_.augment.mixup > 0;
   if (mixes && from.content == Content::kTokens) refuse_feed("tokens cannot be mixed (mixup)");
   if (from.targets == Targets::kTokens) spec.target_kind = TargetKind::kTokens;
@@ -121,8 +129,9 @@ Samples FilesDataset::get(std::span<const int64_t> indices_B, int64_t epoch) con
   if (spec_.target_kind != TargetKind::kClass) target_shape.push_back(target_numbers_);
   const bool counts =
       spec_.target_kind == TargetKind::kClass || spec_.target_kind == TargetKind::kTokens;
-  Samples samples{memory_.take(input_shape, spec_.input_dtype),
-                  memory_.take(target_shape, counts ? at::kLong : at::kFloat)};
+  Samples samples{.inputs_BX = memory_.take(input_shape, spec_.input_dtype)};
+  if (source_->spec().targets != Targets::kNone)
+    samples.targets_BY = memory_.take(target_shape, counts ? at::kLong : at::kFloat);
   for (size_t row = 0; row < indices_B.size(); ++row) {
     if (row + 1 < indices_B.size()) source_->expect(indices_B[row + 1]);
     write_sample(indices_B[row], epoch, static_cast<int64_t>(row), &samples, &scratch);
@@ -165,7 +174,7 @@ void FilesDataset::write_sample(int64_t index, int64_t epoch, int64_t row, Sampl
           fmt::format("{}: sample {}: {}", source_->place_of(index), index, text_of(fault)));
     }
   }
-  write_target(scratch->record, row, &samples->targets_BY);
+  if (samples->targets_BY.defined()) write_target(scratch->record, row, &samples->targets_BY);
   if (options_.augment.mixup > 0) mix_in(random, epoch, row, samples, scratch);
 }
 

@@ -17,9 +17,10 @@ struct FeedOptions {
   bool keeps_ratio = false;
   std::vector<double> means, deviations;  ///< one for all channels or one each
   AugmentOptions augment;
-  int64_t num_classes = 0;   ///< 0: as the files say
-  bool one_hot = false;      ///< class numbers become soft labels
-  bool soft_labels = false;  ///< the target's numbers are probabilities
+  int64_t num_classes = 0;        ///< 0: as the files say
+  bool one_hot = false;           ///< class numbers become soft labels
+  bool soft_labels = false;       ///< the target's numbers are probabilities
+  bool may_lack_targets = false;  ///< they are for inference: Samples::targets_BY may be undefined
 };
 
 /// Samples made of a source's records: images decoded, resized, augmented and normalised straight

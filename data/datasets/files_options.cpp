@@ -14,6 +14,7 @@ class FilesReader {
  public:
   FilesReader(std::string format, ConfigReader* in, DatasetUse use) : in_(*in), use_(use) {
     options_.format = std::move(format);
+    options_.feed.may_lack_targets = use == DatasetUse::kInference;
   }
 
   FilesOptions read() {

@@ -37,21 +37,24 @@ constexpr FileFormat kFormats[] = {
      [](const FoundFiles& found, const FilesOptions&) { return open_cifar(found.paths(), 100); }},
     {"image_folder",
      [](const FoundFiles& found, const FilesOptions&) { return open_class_folder(found); }},
+    {"images", [](const FoundFiles& found, const FilesOptions&) { return open_images(found); }},
     {"image_csv", [](const FoundFiles& found,
                      const FilesOptions& o) { return open_image_csv(found.paths(), o.csv); }},
     {"tfrecord", [](const FoundFiles& found,
                     const FilesOptions& o) { return open_tfrecord(found.paths(), o.tfrecord); }},
     {"npy",
      [](const FoundFiles& found, const FilesOptions& o) {
+       if (o.feed.may_lack_targets && o.targets.empty())
+         return open_npy(file_of(found), {}, array_options(o));
        (void)needed(o.targets, "npy: give `targets`, the file of targets");
        return open_npy(file_of(found), found.others.front().path, array_options(o));
      }},
     {"safetensors",
      [](const FoundFiles& found, const FilesOptions& o) {
-       return open_safetensors(
-           file_of(found), needed(o.inputs, "safetensors: give `inputs`, the tensor of inputs"),
-           needed(o.targets, "safetensors: give `targets`, the tensor of targets"),
-           array_options(o));
+       (void)needed(o.inputs, "safetensors: give `inputs`, the tensor of inputs");
+       if (!o.feed.may_lack_targets)
+         (void)needed(o.targets, "safetensors: give `targets`, the tensor of targets");
+       return open_safetensors(file_of(found), o.inputs, o.targets, array_options(o));
      }},
     {"tokens", [](const FoundFiles& found,
                   const FilesOptions& o) { return open_tokens(found.paths(), o.tokens); }},

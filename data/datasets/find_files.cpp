@@ -42,6 +42,7 @@ std::vector<files::FileFacts> all_of(const Paths& paths) {
 
 FoundFiles found_in_format(const std::string& format, const FilesOptions& options) {
   if (format == "image_folder") return find_class_folder(options.path);
+  if (format == "images") return find_images(options.path);
   FoundFiles found;
   if (format == "cifar10" || format == "cifar100") {
     found.files = all_of(cifar_files(options, format == "cifar10" ? "data_batch" : "train"));

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -112,13 +113,17 @@ bool is_pixel_shape(const std::vector<int64_t>& shape) {
 
 class ArraySource final : public Source {
  public:
-  ArraySource(ArrayFile inputs, ArrayFile targets, const ArrayOptions& options, Paths files)
+  ArraySource(ArrayFile inputs, std::optional<ArrayFile> targets, const ArrayOptions& options,
+              Paths files)
       : inputs_(std::move(inputs)), targets_(std::move(targets)), files_(std::move(files)) {
-    if (inputs_.num_rows() != targets_.num_rows())
-      refuse_file(targets_.path(),
-                  fmt::format("{} targets for {} inputs", targets_.num_rows(), inputs_.num_rows()));
+    if (targets_ && inputs_.num_rows() != targets_->num_rows())
+      refuse_file(targets_->path(), fmt::format("{} targets for {} inputs", targets_->num_rows(),
+                                                inputs_.num_rows()));
     find_content(options.is_interleaved);
-    find_targets(options.num_classes);
+    if (targets_)
+      find_targets(*targets_, options.num_classes);
+    else
+      spec_.targets = Targets::kNone;
   }
 
   int64_t num_records() const override { return inputs_.num_rows(); }
@@ -128,12 +133,13 @@ class ArraySource final : public Source {
                     : spec_.content == Content::kFloats
                         ? inputs_.floats(index, &record->input_storage)
                         : inputs_.whole_numbers(index, &record->input_storage);
+    if (!targets_) return;
     if (spec_.targets == Targets::kLabels)
-      record->label = targets_.whole_number(index);
+      record->label = targets_->whole_number(index);
     else
       record->target = spec_.targets == Targets::kNumbers
-                           ? targets_.floats(index, &record->target_storage)
-                           : targets_.whole_numbers(index, &record->target_storage);
+                           ? targets_->floats(index, &record->target_storage)
+                           : targets_->whole_numbers(index, &record->target_storage);
   }
   void expect(int64_t index) const override { inputs_.expect(index); }
   std::string place_of(int64_t index) const override {
@@ -165,32 +171,33 @@ class ArraySource final : public Source {
                                               channels));
   }
 
-  void find_targets(int64_t num_classes) {
-    const std::vector<int64_t> shape = targets_.row_shape();
-    if (is_float(targets_.type())) {
+  void find_targets(const ArrayFile& targets, int64_t num_classes) {
+    const std::vector<int64_t> shape = targets.row_shape();
+    if (is_float(targets.type())) {
       spec_.targets = Targets::kNumbers;
       spec_.num_classes = 1;
       for (const int64_t size : shape) spec_.num_classes *= size;
     } else if (shape.empty()) {
-      spec_.num_classes = num_classes > 0 ? num_classes : largest_target() + 1;
+      spec_.num_classes = num_classes > 0 ? num_classes : largest_of(targets) + 1;
     } else {
       spec_.targets = Targets::kTokens;
       spec_.num_classes = num_classes;
       if (spec_.content != Content::kTokens || shape != spec_.shape || num_classes == 0)
-        refuse_file(targets_.path(),
+        refuse_file(targets.path(),
                     "whole numbers with several axes are tokens: inputs must be of the same shape, "
                     "and num_classes says how many tokens there are");
     }
   }
 
-  int64_t largest_target() const {
+  static int64_t largest_of(const ArrayFile& targets) {
     int64_t largest = 0;
-    for (int64_t i = 0; i < targets_.num_rows(); ++i)
-      largest = std::max(largest, std::min(targets_.whole_number(i), int64_t{1'000'000}));
+    for (int64_t i = 0; i < targets.num_rows(); ++i)
+      largest = std::max(largest, std::min(targets.whole_number(i), int64_t{1'000'000}));
     return largest;
   }
 
-  ArrayFile inputs_, targets_;
+  ArrayFile inputs_;
+  std::optional<ArrayFile> targets_;
   Paths files_;
   SourceSpec spec_;
 };
@@ -219,6 +226,8 @@ ArrayFile safetensors_array(const std::shared_ptr<const ResidentFile>& file,
 std::unique_ptr<Source> open_npy(const std::filesystem::path& inputs,
                                  const std::filesystem::path& targets,
                                  const ArrayOptions& options) {
+  if (targets.empty())
+    return std::make_unique<ArraySource>(npy_array(inputs), std::nullopt, options, Paths{inputs});
   return std::make_unique<ArraySource>(npy_array(inputs), npy_array(targets), options,
                                        Paths{inputs, targets});
 }
@@ -227,8 +236,10 @@ std::unique_ptr<Source> open_safetensors(const std::filesystem::path& file,
                                          const std::string& inputs, const std::string& targets,
                                          const ArrayOptions& options) {
   const auto opened = std::make_shared<const ResidentFile>(file);
-  return std::make_unique<ArraySource>(safetensors_array(opened, inputs),
-                                       safetensors_array(opened, targets), options, Paths{file});
+  std::optional<ArrayFile> found;
+  if (!targets.empty()) found = safetensors_array(opened, targets);
+  return std::make_unique<ArraySource>(safetensors_array(opened, inputs), std::move(found), options,
+                                       Paths{file});
 }
 
 }  // namespace lockstep::data

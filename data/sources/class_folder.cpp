@@ -26,4 +26,18 @@ std::unique_ptr<Source> open_class_folder(const FoundFiles& found) {
   return std::make_unique<ImageFiles>(found.paths(), found.labels, found.num_classes);
 }
 
+FoundFiles find_images(const std::string& path) {
+  FoundFiles found;
+  for (const std::filesystem::path& file : expand_files(path))
+    if (is_image_name(file)) found.files.push_back(found_file(file));
+  if (found.files.empty())
+    throw Error(ExitCode::kInputMissing, "data",
+                path + ": no file there ends in .jpg, .jpeg or .png");
+  return found;
+}
+
+std::unique_ptr<Source> open_images(const FoundFiles& found) {
+  return std::make_unique<ImageFiles>(found.paths(), std::vector<int64_t>(), 0);
+}
+
 }  // namespace lockstep::data

@@ -51,17 +51,17 @@ std::string format_of_file(const std::filesystem::path& path) {
   if (ending == ".tfrecord" || ending == ".tfrecords") return "tfrecord";
   if (ending == ".tar") return "webdataset";
   if (ending == ".bin") return format_of_bin(bytes, reader.num_bytes());
-  const std::string what = is_image_name(path)
-                               ? " is a single image; name the folder that has a folder for each "
-                                 "class, or a CSV file of images and labels"
-                               : ": what its format is cannot be told; give `type`: idx, cifar10, "
-                                 "cifar100, image_folder, image_csv, tfrecord, npy, safetensors, "
-                                 "tokens or webdataset";
-  throw Error(ExitCode::kConfig, "data", path.string() + what);
+  if (is_image_name(path)) return "images";
+  throw Error(ExitCode::kConfig, "data",
+              path.string() +
+                  ": what its format is cannot be told; give `type`: idx, cifar10, cifar100, "
+                  "image_folder, images, image_csv, tfrecord, npy, safetensors, tokens or "
+                  "webdataset");
 }
 
-/// .tfrecord of train.tfrecord-00001-of-00004.
+/// .tfrecord of train.tfrecord-00001-of-00004; one for all images.
 std::string ending_of(const std::filesystem::path& path) {
+  if (is_image_name(path)) return ".image";
   const std::string ending = path.extension().string();
   return ending.substr(0, ending.find('-'));
 }

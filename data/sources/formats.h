@@ -30,6 +30,10 @@ std::unique_ptr<Source> open_cifar(const Paths& files, int64_t num_classes);
 FoundFiles find_class_folder(const std::string& folder);
 std::unique_ptr<Source> open_class_folder(const FoundFiles& found);
 
+/// Image files without labels: one, those directly in a folder, or those of a pattern.
+FoundFiles find_images(const std::string& path);
+std::unique_ptr<Source> open_images(const FoundFiles& found);
+
 struct CsvOptions {
   std::string image_column, label_column;  ///< empty: the first and the second
   int64_t num_classes = 0;                 ///< 0: the largest label and one
@@ -56,10 +60,10 @@ struct ArrayOptions {
   bool is_interleaved = false;  ///< uint8 inputs lie as [N, H, W, C]
   int64_t num_classes = 0;      ///< 0: the largest label and one
 };
-/// Two .npy files whose first axis counts the samples.
+/// Two .npy files whose first axis counts the samples. Empty `targets`: there are none.
 std::unique_ptr<Source> open_npy(const std::filesystem::path& inputs,
                                  const std::filesystem::path& targets, const ArrayOptions& options);
-/// Two tensors of one safetensors file.
+/// Two tensors of one safetensors file; as above.
 std::unique_ptr<Source> open_safetensors(const std::filesystem::path& file,
                                          const std::string& inputs, const std::string& targets,
                                          const ArrayOptions& options);

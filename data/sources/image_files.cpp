@@ -12,7 +12,7 @@ void ImageFiles::read(int64_t index, Record* record) const {
   record->input_storage.resize(static_cast<size_t>(reader.num_bytes()));
   reader.read_at(0, record->input_storage);
   record->input = record->input_storage;
-  record->label = labels_[static_cast<size_t>(index)];
+  if (!labels_.empty()) record->label = labels_[static_cast<size_t>(index)];
 }
 
 std::string ImageFiles::digest() const {

@@ -10,14 +10,15 @@
 
 namespace lockstep::data {
 
-/// Images that are a file each, with their class numbers. `lists`: files that named them, for the
-/// digest.
+/// Images that are a file each, with their class numbers or without any (no `labels`). `lists`:
+/// files that named them, for the digest.
 class ImageFiles : public Source {
  public:
   ImageFiles(std::vector<std::filesystem::path> images, std::vector<int64_t> labels,
              int64_t num_classes, std::vector<std::filesystem::path> lists = {})
       : images_(std::move(images)), labels_(std::move(labels)), lists_(std::move(lists)) {
     spec_.num_classes = num_classes;
+    if (labels_.empty()) spec_.targets = Targets::kNone;
   }
 
   int64_t num_records() const override { return images_.num_files(); }

@@ -20,6 +20,7 @@ enum class Targets {
   kLabels,   ///< a class number
   kNumbers,  ///< float32
   kTokens,   ///< int64, as many as input tokens
+  kNone,     ///< there is none: files to be answered, not learned from
 };
 
 /// What all records of a source have in common.

@@ -30,6 +30,17 @@ Reference to_python(const std::string& text) {
   return Reference(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
 
+Reference to_python(const Map& map) {
+  Reference dict(PyDict_New());
+  for (const auto& [key, item] : map) {
+    const Reference name = to_python(key);
+    const Reference value = to_python(item);
+    if (!dict || !name || !value || PyDict_SetItem(dict.get(), name.get(), value.get()) != 0)
+      return {};
+  }
+  return dict;
+}
+
 bool list_from(PyObject* sequence, Value* value) {
   List list(static_cast<size_t>(PySequence_Size(sequence)));
   for (size_t i = 0; i < list.size(); ++i) {
@@ -57,12 +68,54 @@ bool text_from(PyObject* object, Value* value) {
   return true;
 }
 
+bool map_from(PyObject* dict, Value* value) {
+  Map map;
+  PyObject *key = nullptr, *item = nullptr;  // borrowed
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &item) != 0;) {
+    Value name, inner;
+    if (!PyUnicode_Check(key)) {
+      PyErr_SetString(PyExc_TypeError, "keys of a dict must be texts");
+      return false;
+    }
+    if (!text_from(key, &name) || !from_python(item, &inner)) return false;
+    map.emplace_back(name.as_text(), std::move(inner));
+  }
+  *value = std::move(map);
+  return true;
+}
+
 void forget(void* object) {
   const InterpreterLock lock;
   Py_DecRef(static_cast<PyObject*>(object));
 }
 
+/// A thread's state, which Python would make and drop with each lock: 20 us.
+class KeptThreadState {
+ public:
+  KeptThreadState() {
+    if (PyGILState_GetThisThreadState() != nullptr) return;  // Python's own thread
+    taken_ = PyGILState_Ensure();
+    state_ = PyEval_SaveThread();
+  }
+  ~KeptThreadState() {
+    if (state_ == nullptr) return;
+    PyEval_RestoreThread(state_);
+    PyGILState_Release(taken_);
+  }
+  KeptThreadState(const KeptThreadState&) = delete;
+  KeptThreadState& operator=(const KeptThreadState&) = delete;
+
+ private:
+  PyGILState_STATE taken_{};
+  PyThreadState* state_ = nullptr;
+};
+
 }  // namespace
+
+PyGILState_STATE InterpreterLock::take() {
+  thread_local const KeptThreadState kept;
+  return PyGILState_Ensure();
+}
 
 Reference to_python(const Value& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return Reference(PyBool_FromLong(*flag));
@@ -73,6 +126,7 @@ Reference to_python(const Value& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return to_python(*text);
   if (const auto* tensor = std::get_if<at::Tensor>(&value)) return to_python(*tensor);
   if (const auto* list = std::get_if<List>(&value)) return to_python(*list);
+  if (const auto* map = std::get_if<Map>(&value)) return to_python(*map);
   if (const auto* object = std::get_if<Object>(&value))
     return Reference::to(static_cast<PyObject*>(object->get()));
   return Reference::to(Py_None);
@@ -92,6 +146,8 @@ bool from_python(PyObject* object, Value* value) {
     return text_from(object, value);
   } else if (PyList_Check(object) || PyTuple_Check(object)) {
     return list_from(object, value);
+  } else if (PyDict_Check(object)) {
+    return map_from(object, value);
   } else {
     const Reference cdata(PyObject_GetAttrString(object, "_cdata"));
     if (cdata && PyLong_Check(cdata.get())) return tensor_from(cdata.get(), value);

@@ -36,15 +36,18 @@ class Reference {
   PyObject* object_ = nullptr;
 };
 
-/// Holds the interpreter's lock, on any thread.
+/// Holds the interpreter's lock, on any thread. What Python keeps of a thread (threading.local, its
+/// stack) stays from the thread's first lock to its end.
 class InterpreterLock {
  public:
-  InterpreterLock() : state_(PyGILState_Ensure()) {}
+  InterpreterLock() : state_(take()) {}
   ~InterpreterLock() { PyGILState_Release(state_); }
   InterpreterLock(const InterpreterLock&) = delete;
   InterpreterLock& operator=(const InterpreterLock&) = delete;
 
  private:
+  static PyGILState_STATE take();
+
   PyGILState_STATE state_;
 };
 

@@ -13,7 +13,8 @@ import sys
 import unittest
 
 from exported import PYTHON, require_python, require_torch
-from harness import ANSWER_S, BUILD, LOCKSTEP, MPIRUN, SOURCE, LockstepTest, wait_for
+from harness import ANSWER_S, BUILD, LOCKSTEP, MPIRUN, SOURCE, wait_for
+from inference import DIGITS_RUN, InferTest
 from stored import examples, stored
 
 sys.path.insert(0, str(SOURCE / "tests/support"))
@@ -21,16 +22,6 @@ from data_files import npy  # noqa: E402
 
 SAVER = "callbacks: {tfrecords_saver: {keys: [logits, targets]}}"
 BATCH = 100
-DIGITS_RUN = """version: 1.0.0
-run: {name: digits}
-model: {type: digits_net}
-data: {train: {type: digits}, eval: {type: digits, split: test}, global_batch_size: 64}
-optimizer: {type: momentum, learning_rate: 0.1}
-train: {max_steps: 46}
-checkpoint: {save_checkpoints_steps: 23}
-eval: {on_save: true, batch_size: 100}
-export: {after_evaluation: true}
-"""
 MOONS_RUN = """run: {name: moons}
 data:
   train: {type: npy, path: FOLDER/x.npy, targets: FOLDER/y.npy}
@@ -56,26 +47,7 @@ def moons(count, seed):
             npy("<f4", (count, 1), struct.pack(f"<{count}f", *targets)))
 
 
-class Infer(LockstepTest):
-    def infer(self, *arguments, expect=0, environment=None):
-        done = subprocess.run([LOCKSTEP, "infer", *map(str, arguments)], capture_output=True, text=True, timeout=ANSWER_S, cwd=self.folder,
-                              env={**os.environ, **(environment or {})})
-        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
-        return done.stdout + done.stderr
-
-    def config(self, section, name="infer.yaml", project=None):
-        """A file with this section `inferer` whose results go to the folder NAME without its ending."""
-        path = self.folder / name
-        results = self.folder / path.stem
-        path.write_text(f"run: {{name: x, threads: 1, device: cpu, project_dir: {project or self.folder}}}\n"
-                        f"inferer: {{log_dir: {results}, {section}}}\n")
-        return path, results
-
-    def digits(self):
-        path = self.shared_folder / "digits.yaml"
-        path.write_text(DIGITS_RUN)
-        return self.shared("digits", 1, config=path)
-
+class Infer(InferTest):
     def moons(self):
         """Trained by a copy of the plug-in, which is then removed."""
         folder = self.shared_folder
@@ -133,9 +105,6 @@ class Infer(LockstepTest):
         self.infer("--checkpoint", run.folder / "checkpoints/model.ckpt-40", "--config", config, "--feed", self.moons_feed())
         self.assertEqual(self.judged(results, run)["loss"], first)
         self.assertNotEqual(first, run.summary()["eval"]["loss"])
-
-    def stored_files(self, results):
-        return {str(path.relative_to(results)): path.read_bytes() for path in sorted(results.rglob("*")) if path.is_file()}
 
     def test_N87_staged_and_in_turn_store_the_same(self):
         run, found = self.digits(), {}

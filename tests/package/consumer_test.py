@@ -33,10 +33,12 @@ class Consumer(unittest.TestCase):
         cls.example.write_bytes((SOURCE / "examples/extend/extend.cpp").read_bytes())
         cls.plugin = pathlib.Path(cls.scratch.name) / "estimator_plugin"
         shutil.copytree(SOURCE / "examples/estimator_plugin", cls.plugin)
+        cls.callback = pathlib.Path(cls.scratch.name) / "callback_plugin"
+        shutil.copytree(SOURCE / "examples/callback_plugin", cls.callback)
 
     def configure(self, folder, *options, **environment):
         return run("cmake", "-S", FOLDER / "consumer", "-B", folder, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.prefix}",
-                   f"-DEXTEND_SOURCE={self.example}", f"-DPLUGIN_SOURCE={self.plugin}", *options, env={**os.environ, **environment})
+                   f"-DEXTEND_SOURCE={self.example}", f"-DPLUGIN_SOURCE={self.plugin}", f"-DCALLBACK_SOURCE={self.callback}", *options, env={**os.environ, **environment})
 
     def test_a_project_builds_against_the_installation_and_runs(self):
         folder = pathlib.Path(self.scratch.name) / "build"
@@ -55,7 +57,9 @@ class Consumer(unittest.TestCase):
         self.assertEqual(json.loads((folder / "run/summary.json").read_text())["steps"], 128)
         shutil.copy(folder / "plugin/libmoons.so", self.plugin)
         shutil.copy(BUILD / "tests/daemon/libtest_plugin.so", self.plugin / "librows.so")
+        shutil.copy(folder / "callback/libverdict.so", self.callback)
         self.train_the_plugin()
+        self.infer_with_the_callback()
         self.check_the_page()
         self.refuse_other_plugins_on_a_rank()
         self.tell_what_a_plugin_throws()
@@ -91,6 +95,17 @@ class Consumer(unittest.TestCase):
         self.assertIn("float32 inputs [batch, 2] -> logits [batch, 1]", self.lockstep(*export))
         moved = self.lockstep(*export, "--set", "estimator.path=elsewhere.so", expect=66)
         self.assertIn("elsewhere.so: there is no such file", moved)
+
+    def infer_with_the_callback(self):
+        """The installed lockstep finds the callback of the plug-in that the run file names; a saver stores what it makes."""
+        config = self.callback / "run.yaml"
+        self.lockstepd(config=config, ranks=1)
+        self.assertIn("359 sample(s)", self.lockstep("infer", "--saved_model", "latest", "--config", config))
+        stored = [json.loads(path.read_text()) for path in (self.plugin / "runs/digits/infer").glob("*.json")]
+        self.assertEqual(len(stored), 359)
+        self.assertEqual({one["classes"] for one in stored}, set(range(-1, 10)))
+        for one in stored:
+            self.assertEqual(one["classes"] == -1, one["probabilities"] < 0.9)
 
     def refuse_other_plugins_on_a_rank(self):
         """Each rank in a folder of its own, with a plug-in of other bytes."""

@@ -39,3 +39,20 @@ class Line:
     def __getitem__(self, index):
         x = index / 32 - 1
         return torch.tensor([x, x * x, 0, 0]), [2 * x - 1, 0.0, 0.0]
+
+
+class Squares:
+    """Grey squares of one side; the one of number `damaged` cannot be read."""
+
+    num_classes = 10
+
+    def __init__(self, samples=250, damaged=-1):
+        self.samples, self.damaged = samples, damaged
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        if index == self.damaged:
+            raise OSError("this square is torn")
+        return torch.full([1, 8, 8], index / self.samples), index % 10

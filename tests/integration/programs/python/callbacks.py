@@ -1,0 +1,156 @@
+"""Callbacks of infer_python_test.py and tests/python/python_callback_test.cpp."""
+import json
+import threading
+
+import torch
+
+
+class Verdict:
+    """The twin of examples/callback_plugin/verdict.cpp."""
+
+    incoming_keys = ["logits"]
+    generated_keys = ["classes", "probabilities"]
+    run_on = "all"
+
+    def __init__(self, min_probability=0.5):
+        self.min_probability = min_probability
+
+    def on_iteration_end(self, logits):
+        probabilities, classes = logits.softmax(1).max(1)
+        return {"classes": torch.where(probabilities < self.min_probability, -1, classes), "probabilities": probabilities}
+
+
+class Every:
+    """Lets its dependents run once in `every` iterations."""
+
+    generated_keys = ["chosen"]
+    run_on = "all"
+
+    def __init__(self, every):
+        self.every = every
+
+    def incoming_keys(self):
+        return ["logits", "_targets"]
+
+    def on_iteration_end(self, logits, targets=None):
+        if self.iteration_info.iteration_number % self.every:
+            return None
+        return {"chosen": logits}
+
+
+class Recorder:
+    """Notes its calls with what it sees of its context."""
+
+    incoming_keys = ["x"]
+
+    def __init__(self):
+        self.calls = []
+
+    def note(self, call):
+        self.calls.append([call, self.mode, self.is_training, str(self.log_dir), self.summary_step, self.number_iterations_per_epoch,
+                           list(self.iteration_info), self.rank, self.world_size, self.summary_writer is None])
+
+    def begin(self):
+        self.note("begin")
+
+    def on_iteration_start(self):
+        self.note("start")
+
+    def on_iteration_end(self, x):
+        self.note("iteration")
+        if self.summary_writer is not None:
+            self.summary_writer.add_scalar("mean", x.mean())
+            self.summary_writer.add_scalar("at_seven", 2.5, 7)
+
+    def end(self):
+        self.note("end")
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        (self.log_dir / "calls.json").write_text(json.dumps(self.calls))
+
+
+class ByThread:
+    """Counts its calls by thread."""
+
+    incoming_keys = ["x"]
+    generated_keys = ["count"]
+
+    def __init__(self):
+        self.of_thread = threading.local()
+
+    def on_iteration_end(self, x):
+        self.of_thread.count = getattr(self.of_thread, "count", 0) + 1
+        return {"count": torch.tensor(self.of_thread.count)}
+
+
+class Shared:
+    """Gives back what it was given: the same memory, whatever it is nested in."""
+
+    incoming_keys = ["maps", "texts", "x"]
+    generated_keys = ["maps_back", "texts_back", "x_back", "_kinds"]
+
+    def on_iteration_end(self, maps, texts, x):
+        x[0] = 5
+        kinds = [type(value).__name__ for value in (maps, maps["inner"], texts, x)]
+        return {"maps_back": {"deeper": maps}, "texts_back": tuple(texts), "x_back": x, "kinds": kinds}
+
+
+class Bad:
+    """Goes wrong as it is told to."""
+
+    incoming_keys = ["logits"]
+    generated_keys = ["_made"]
+
+    def __init__(self, fault=""):
+        self.fault = fault
+        if fault == "constructor":
+            raise ValueError("no such thing")
+        if fault == "attribute":
+            self.mode = "fast"
+        if fault == "incoming_keys":
+            self.incoming_keys = "logits"
+        if fault == "run_on":
+            self.run_on = "rank1"
+        if fault == "nobody_makes":
+            self.incoming_keys = ["logist"]
+
+    def begin(self):
+        if self.fault == "begin":
+            raise RuntimeError("begin fails")
+
+    def on_iteration_end(self, **data):
+        if self.fault == "raises" and self.iteration_info.iteration_number == 2:
+            raise KeyError("third iteration")
+        if self.fault == "exits":
+            raise SystemExit(3)
+        made = {"list": [1, 2], "number": 0.5, "kind": {"made": 0.5}, "nested": {"made": {"inner": {3}}}, "key": {1: data["logits"]},
+                "undeclared": {"other": data["logits"]}}
+        return made.get(self.fault, {})
+
+    def end(self):
+        if self.fault == "end":
+            raise OSError("end fails")
+
+
+class WrongParameters(Bad):
+    """Its method does not take what incoming_keys name."""
+
+    def on_iteration_end(self, outputs):
+        return {}
+
+
+class NoMethod:
+    """Has no on_iteration_end."""
+
+
+class Node:
+    """Reads and makes keys of any name; each is `texts` where there are some, else what it read first, without its first `cut` rows."""
+
+    def __init__(self, reads, makes, texts=None, cut=0):
+        self.incoming_keys, self.generated_keys = reads, makes
+        self.texts, self.cut, self.run_on = texts, cut, "all"
+
+    def on_iteration_end(self, **data):
+        first = data[self.incoming_keys[0]]
+        number = self.iteration_info.iteration_number
+        texts = self.texts and [text.format(number=number, sample=i) for text in self.texts for i in range(len(first) // len(self.texts))]
+        return {key: texts or first[self.cut:] for key in self.generated_keys}
