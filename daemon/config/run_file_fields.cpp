@@ -41,14 +41,18 @@ std::string nested(const std::string& path, const std::string& value) {
 
 std::vector<FieldDoc> collect_fields() {
   std::vector<FieldDoc> docs = fields_of("{data: {eval: {}}}");
+  std::set<std::string> tried;  // a file gives the same fields each time
   for (size_t i = 0; i < docs.size(); ++i) {
     const FieldDoc field = docs[i];
-    for (const std::string& choice : field.choices)  // each may have keys of its own
-      for (const FieldDoc& other : fields_of(nested(field.path, choice))) {
+    for (const std::string& choice : field.choices) {  // each may have keys of its own
+      const std::string text = nested(field.path, choice);
+      if (!tried.insert(text).second) continue;
+      for (const FieldDoc& other : fields_of(text)) {
         if (is_listed(docs, other)) continue;
         insert(other, &docs);
         i = static_cast<size_t>(-1);  // which may have choices: begin anew
       }
+    }
   }
   return docs;
 }
