@@ -4,6 +4,7 @@
 // iteration, behind the first ones: of all, then those that feed, network and callbacks took by
 // themselves. bench/inference asks it; its peer is bench/peers/infer_images.py.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -108,7 +109,7 @@ void measure(const std::vector<std::string>& words) {
   infer::Inferer inferer(network, at::kCPU, feeder, handler,
                          {.use_multiprocessing = words[5] == "staged"});
   (void)inferer.run();
-  const auto num = static_cast<double>(times.num_counted);
+  const auto num = static_cast<double>(std::max<int64_t>(1, times.num_counted));
   std::printf("%.9f %.9f %.9f %.9f\n",
               std::chrono::duration<double>(times.end - times.begin).count() / num,
               times.feed / num, times.network / num, times.callbacks / num);

@@ -46,7 +46,7 @@ def main():
             module(images).numpy().tofile(file)
             if number + 1 == WARM:
                 begin = time.perf_counter()
-    print(f"{(time.perf_counter() - begin) / (number + 1 - WARM):.9f}")
+    print(f"{(time.perf_counter() - begin) / max(1, number + 1 - WARM):.9f}")
 
 
 if __name__ == "__main__":
