@@ -45,7 +45,8 @@ struct CallbackContext {
 
 /// A user's code around an iteration, the same in training, evaluation and inference: log, collect,
 /// save, judge. Calls: begin, then for each iteration on_iteration_start and on_iteration_end, then
-/// end (also where a signal ends the run). What it throws ends the run on all ranks.
+/// end (also where a signal ends the run and, in inference, an error, if begin returned; of several
+/// ranks one cannot wait for the others then). What it throws ends the run on all ranks.
 ///
 /// Threads: one at a time, of the driver's choice.
 class Callback {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace lockstep::coord {
 namespace {
@@ -149,6 +150,17 @@ void CallbacksHandler::end() {
   }
   num_begun_ = 0;
   if (first) std::rethrow_exception(first);
+}
+
+void CallbacksHandler::end_after_fault() noexcept {
+  try {
+    end();
+  } catch (const std::exception& error) {
+    log::warning("callbacks", fmt::format("after the error that ends the run: {}", error.what()));
+  } catch (...) {
+    log::warning("callbacks",
+                 "after the error that ends the run: end() threw what is no exception");
+  }
 }
 
 }  // namespace lockstep::coord

@@ -41,6 +41,9 @@ class CallbacksHandler {
   /// Calls end() of every callback whose begin() returned, then throws what the first of them
   /// threw.
   void end();
+  /// The same where the run ends with an error, so that what callbacks hold is stored all the same.
+  /// That error is the one to tell: what end() throws is only logged.
+  void end_after_fault() noexcept;
 
  private:
   void update_contexts();

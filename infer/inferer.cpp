@@ -153,11 +153,16 @@ InferenceResult Inferer::run(const std::function<bool()>& stop_asked) {
   handler_.context().mode = coord::Mode::kInfer;
   handler_.context().number_iterations_per_epoch = feeder_.num_iterations();
   Feed feed(&feeder_, stop_asked);
-  handler_.begin();
-  if (options_.use_multiprocessing)
-    run_staged(&feed);
-  else
-    run_in_turn(&feed);
+  try {
+    handler_.begin();
+    if (options_.use_multiprocessing)
+      run_staged(&feed);
+    else
+      run_in_turn(&feed);
+  } catch (...) {
+    handler_.end_after_fault();
+    throw;
+  }
   handler_.end();
   return {.num_iterations = num_iterations_.load(),
           .num_samples = num_samples_,

@@ -40,7 +40,8 @@ class Inferer {
 
   /// Once. `stop_asked` is asked before each iteration, maybe by another thread: what was read
   /// before is answered, the callbacks' end() called, and the result says so. What feeder, network
-  /// or a callback throws ends all three; the first of it is thrown here, and end() is not called.
+  /// or a callback throws ends all three; end() of the callbacks that began is called, so that they
+  /// store what they have, and the first error is thrown here.
   InferenceResult run(const std::function<bool()>& stop_asked = {});
 
   const Predictor& predictor() const { return predictor_; }

@@ -9,19 +9,17 @@
 /// The loop of square_sum(), which every path compiles with its own instructions.
 namespace lockstep::square_sums {
 
-constexpr int64_t kAccumulators = 16;
-
 /// Of arrays of one length, side by side: the processor then waits less for the sums before.
 /// `Wide`: a vector of doubles; `Narrow`: of as many items.
 template <typename Wide, typename Narrow, size_t num_arrays>
 __attribute__((always_inline)) inline std::array<double, num_arrays> sums(
     const std::array<const float*, num_arrays>& arrays, int64_t num_items) {
   constexpr int64_t kLanes = sizeof(Wide) / sizeof(double);
-  std::array<std::array<Wide, kAccumulators / kLanes>, num_arrays> wide_sums{};
+  std::array<std::array<Wide, kSquareAccumulators / kLanes>, num_arrays> wide_sums{};
   int64_t i = 0;
-  for (; i + kAccumulators <= num_items; i += kAccumulators)
+  for (; i + kSquareAccumulators <= num_items; i += kSquareAccumulators)
     for (size_t array = 0; array < num_arrays; ++array)
-      for (int64_t part = 0; part < kAccumulators / kLanes; ++part) {
+      for (int64_t part = 0; part < kSquareAccumulators / kLanes; ++part) {
         Narrow narrow;
         std::memcpy(&narrow, arrays[array] + i + part * kLanes, sizeof narrow);
         const Wide wide = __builtin_convertvector(narrow, Wide);
@@ -29,15 +27,13 @@ __attribute__((always_inline)) inline std::array<double, num_arrays> sums(
       }
   std::array<double, num_arrays> totals{};
   for (size_t array = 0; array < num_arrays; ++array) {
-    std::array<double, kAccumulators> each{};
+    SquareAccumulators each{};
     std::memcpy(each.data(), wide_sums[array].data(), sizeof each);
     for (int64_t rest = i; rest < num_items; ++rest) {
       const auto item = static_cast<double>(arrays[array][rest]);
       each[static_cast<size_t>(rest - i)] += item * item;
     }
-    for (size_t half = kAccumulators / 2; half > 0; half /= 2)
-      for (size_t place = 0; place < half; ++place) each[place] += each[place + half];
-    totals[array] = each[0];
+    totals[array] = sum_of(each);
   }
   return totals;
 }

@@ -1,7 +1,6 @@
 #include "base/tensors/square_sums.h"
 
 #include <algorithm>
-#include <array>
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -16,15 +15,18 @@ namespace {
 /// on every machine that has no fused operations.
 template <typename T>
 double squares_of(const T* items, int64_t num_items) {
-  constexpr size_t kAccumulators = 16;  // as square_sum() has them
-  std::array<double, kAccumulators> sums{};
-  for (int64_t i = 0; i < num_items; ++i) {
-    const auto item = static_cast<double>(items[i]);
-    sums[static_cast<size_t>(i) % kAccumulators] += item * item;
-  }
-  for (size_t half = kAccumulators / 2; half > 0; half /= 2)
-    for (size_t place = 0; place < half; ++place) sums[place] += sums[place + half];
-  return sums[0];
+  SquareAccumulators sums{};
+  const auto add = [&](const T* from, int64_t num) {
+    for (int64_t i = 0; i < num; ++i) {
+      const auto item = static_cast<double>(from[i]);
+      sums[static_cast<size_t>(i)] += item * item;
+    }
+  };
+  int64_t begin = 0;
+  for (; begin + kSquareAccumulators <= num_items; begin += kSquareAccumulators)
+    add(items + begin, kSquareAccumulators);  // of constant length: in vectors
+  add(items + begin, num_items - begin);
+  return sum_of(sums);
 }
 
 double squares_of(const at::Tensor& values_E, int64_t begin_E, int64_t end_E) {

@@ -1,20 +1,19 @@
 #include "coord/savers/tf_example.h"
 
 #include <bit>
-#include <cstring>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "base/digest.h"
 #include "base/error.h"
+#include "base/tf_record.h"
 #include "coord/savers/split_batch.h"
 
 namespace lockstep::coord {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "fixed-width numbers are written as they lie in memory");
+              "floats are written as they lie in memory");
 
 // Field numbers of Feature and of the lists; wire type 2 is bytes with a length.
 enum class ListField : uint64_t { kBytes = 1, kFloats = 2, kInts = 3 };
@@ -153,32 +152,16 @@ void append_value(const FlatValue& flat, std::string* bytes) {
   append_texts(key, "/dtype", {&type, 1}, bytes);
 }
 
-template <typename T>
-void put_number(T value, std::string* bytes, size_t at) {
-  std::memcpy(bytes->data() + at, &value, sizeof(T));
-}
-
-/// The length and its sum, before the message.
-constexpr size_t kFrameBytes = 12;
-
 }  // namespace
 
 void append_tf_example(const DataMap& sample, std::string* records) {
-  static thread_local std::string features;
+  static thread_local std::string features, example;
   features.clear();
   for (const FlatValue& value : flat_values(sample)) append_value(value, &features);
-  const size_t begin = records->size();
-  records->resize(begin + kFrameBytes);
-  append_header(1, features.size(), records);
-  records->append(features);
-  const uint64_t length = records->size() - begin - kFrameBytes;
-  put_number(length, records, begin);
-  const std::string_view written(*records);
-  const uint32_t length_sum = masked_crc32c(crc32c(written.substr(begin, sizeof(length))));
-  const uint32_t sum = masked_crc32c(crc32c(written.substr(begin + kFrameBytes)));
-  put_number(length_sum, records, begin + sizeof(length));
-  records->resize(records->size() + sizeof(sum));
-  put_number(sum, records, records->size() - sizeof(sum));
+  example.clear();
+  append_header(1, features.size(), &example);
+  example.append(features);
+  append_tf_record(example, records);
 }
 
 }  // namespace lockstep::coord

@@ -9,8 +9,7 @@
 
 namespace lockstep::coord {
 
-/// A sample as a tf.train.Example in protobuf's wire form, framed as a TFRecord: length, its masked
-/// crc32c, the message, its masked crc32c.
+/// A sample as a tf.train.Example in protobuf's wire form, framed as a TFRecord (base/tf_record.h).
 ///
 /// Each value, nested ones by their path ("outputs/boxes"), becomes three features:
 ///   <key>        floats of 16, 32 and 64 bits as FloatList (of float32: 64 bits are rounded),
@@ -22,7 +21,7 @@ namespace lockstep::coord {
 ///
 /// Throws Error(kBadData) with key and type for complex and quantized tensors.
 ///
-/// Source: tensorflow/core/example/feature.proto and tensorflow/core/lib/io/record_writer.h.
+/// Source: tensorflow/core/example/feature.proto.
 void append_tf_example(const DataMap& sample, std::string* records);
 
 }  // namespace lockstep::coord

@@ -14,12 +14,6 @@ std::vector<FieldDoc> fields_of(const std::string& text) {
   return fields_read_with(YamlDocument::parse("", text, &ignored));
 }
 
-bool is_listed(const std::vector<FieldDoc>& docs, const FieldDoc& field) {
-  return std::any_of(docs.begin(), docs.end(), [&](const FieldDoc& other) {
-    return other.path == field.path && other.help == field.help;
-  });
-}
-
 std::string section_prefix(const std::string& path) { return path.substr(0, path.rfind('.') + 1); }
 
 /// Behind the last key of its section.
@@ -30,26 +24,41 @@ void insert(const FieldDoc& field, std::vector<FieldDoc>* docs) {
   docs->insert(last == docs->rend() ? docs->end() : last.base(), field);
 }
 
-/// {a: {b: value}} of a.b.
+/// a: {b: value} of a.b.
 std::string nested(const std::string& path, const std::string& value) {
-  std::string text = "{" + path;
-  size_t depth = 1;
+  std::string text = path;
+  size_t depth = 0;
   for (size_t dot = text.find('.'); dot != std::string::npos; dot = text.find('.'), ++depth)
     text.replace(dot, 1, ": {");
   return text + ": " + value + std::string(depth, '}');
 }
 
-std::vector<FieldDoc> collect_fields() {
-  std::vector<FieldDoc> docs = fields_of("{data: {eval: {}}}");
-  for (size_t i = 0; i < docs.size(); ++i) {
-    const FieldDoc field = docs[i];
-    for (const std::string& choice : field.choices)  // each may have keys of its own
-      for (const FieldDoc& other : fields_of(nested(field.path, choice))) {
-        if (is_listed(docs, other)) continue;
-        insert(other, &docs);
-        i = static_cast<size_t>(-1);  // which may have choices: begin anew
-      }
+/// A file with the first choice of each section that no file had yet; empty: there is none.
+std::string next_file(const std::vector<FieldDoc>& docs, std::set<std::string>* tried) {
+  std::map<std::string, std::string> choice_by_section;
+  for (const FieldDoc& field : docs) {
+    const std::string section = field.path.substr(0, field.path.find('.'));
+    for (const std::string& choice : field.choices) {
+      if (choice_by_section.contains(section)) break;
+      const std::string text = nested(field.path, choice);
+      if (tried->insert(text).second) choice_by_section[section] = text;
+    }
   }
+  std::string file;
+  for (const auto& [section, text] : choice_by_section) file += (file.empty() ? "" : ", ") + text;
+  return file.empty() ? "" : "{" + file + "}";
+}
+
+/// A choice may bring keys of its own, with choices of their own; those of one section bring none
+/// to another, so that one file has a choice of each.
+std::vector<FieldDoc> collect_fields() {
+  const auto name = [](const FieldDoc& field) { return field.path + '\n' + field.help; };
+  std::vector<FieldDoc> docs = fields_of("{data: {eval: {}}}");
+  std::set<std::string> listed, tried;
+  for (const FieldDoc& field : docs) listed.insert(name(field));
+  for (std::string file = next_file(docs, &tried); !file.empty(); file = next_file(docs, &tried))
+    for (const FieldDoc& field : fields_of(file))
+      if (listed.insert(name(field)).second) insert(field, &docs);
   return docs;
 }
 

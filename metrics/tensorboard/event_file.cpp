@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/tf_record.h"
 #include "metrics/tensorboard/event_message.h"
 #include "metrics/unix_time.h"
 
@@ -26,7 +27,7 @@ EventFile::EventFile(EventFileOptions options)
 EventFile::~EventFile() { flush(); }
 
 void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
-  pending_ += tf_record(scalars_event(unix_time_s(), step, scalars));
+  append_tf_record(scalars_event(unix_time_s(), step, scalars), &pending_);
   if (is_due()) flush();
 }
 
@@ -57,10 +58,13 @@ void EventFile::open() {
                                         static_cast<int64_t>(now_s), options_.node, ::getpid(),
                                         num_files_++);
   writer_ = std::make_unique<files::Writer>(path_);
-  writer_->append(tf_record(version_event(now_s)));
-  if (start_is_told_) return;
-  const int64_t first_step = options_.resumed_step ? *options_.resumed_step + 1 : 0;
-  writer_->append(tf_record(start_event(now_s, first_step)));
+  std::string head;
+  append_tf_record(version_event(now_s), &head);
+  if (!start_is_told_) {
+    const int64_t first_step = options_.resumed_step ? *options_.resumed_step + 1 : 0;
+    append_tf_record(start_event(now_s, first_step), &head);
+  }
+  writer_->append(head);
   start_is_told_ = true;
 }
 

@@ -29,15 +29,14 @@ struct EventFileOptions {
   double flush_s = 10;  ///< how long a point may wait in memory, looked at when the next one comes
 };
 
-/// A TensorBoard event file: `events.out.tfevents.<time>.<node>.<pid>.<n>`, TFRecords of Event
-/// messages.
+/// A TensorBoard event file: `events.out.tfevents.<time>.<node>.<pid>.<n>`.
 ///
 /// No call throws for a failing disk: points that cannot be written are lost, counted, and the
 /// first time warned of. Later points go to a new file, because the torn one cannot be read past
 /// its tear; each failure doubles the wait until the next attempt, up to 64 times flush_s.
 ///
-/// Format: TFRecord = length (8 bytes, little endian), masked crc32c of it, data, masked crc32c of
-/// data; messages as in TensorFlow's core/util/event.proto (brain.Event:2). Threads: one.
+/// Format: TFRecords (base/tf_record.h) of messages as in TensorFlow's core/util/event.proto
+/// (brain.Event:2). Threads: one.
 class EventFile {
  public:
   explicit EventFile(EventFileOptions options);

@@ -3,8 +3,6 @@
 #include <bit>
 #include <cstring>
 
-#include "base/digest.h"
-
 namespace lockstep::metrics {
 namespace {
 
@@ -87,15 +85,6 @@ std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scal
     summary.add_bytes(kValue, value.bytes());
   }
   return event_at(wall_time_s, step).add_bytes(kSummary, summary.bytes()).bytes();
-}
-
-std::string tf_record(std::string_view data) {
-  const std::string length = bytes_of(static_cast<uint64_t>(data.size()));
-  std::string record = length;
-  record += bytes_of(masked_crc32c(crc32c(length)));
-  record += data;
-  record += bytes_of(masked_crc32c(crc32c(data)));
-  return record;
 }
 
 }  // namespace lockstep::metrics

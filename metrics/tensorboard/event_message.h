@@ -3,12 +3,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "metrics/tensorboard/event_file.h"
 
-/// The few messages of TensorFlow's event.proto that a curve needs, in protobuf's wire form, and
-/// their framing.
+/// The few messages of TensorFlow's event.proto that a curve needs, in protobuf's wire form.
 namespace lockstep::metrics {
 
 /// The first record of every file: Event{wall_time, file_version "brain.Event:2"}.
@@ -19,8 +17,5 @@ std::string version_event(double wall_time_s);
 std::string start_event(double wall_time_s, int64_t step);
 /// Event{wall_time, step, summary{value{tag, simple_value}...}}.
 std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scalar> scalars);
-
-/// Length, its masked crc32c, the data, its masked crc32c.
-std::string tf_record(std::string_view data);
 
 }  // namespace lockstep::metrics

@@ -1,21 +1,31 @@
 #include "infer/inferer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
+#include "coord/savers/tf_records_saver.h"
 #include "small_networks.h"
+#include "support/temporary_folder.h"
 
 namespace lockstep::infer {
 namespace inferer_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Pair;
 using tests::feed_from;
 using tests::tensor_in;
 
@@ -77,16 +87,26 @@ class Recorder final : public coord::Callback {
       throw Error(ExitCode::kCannotCreate, "test", "the callback broke");
     return coord::DataMap();
   }
-  void end() override { record_.calls.emplace_back("end"); }
+  void end() override {
+    record_.calls.emplace_back("end");
+    if (end_throws_) throw Error(ExitCode::kCannotCreate, "test", "the end broke");
+  }
 
   int64_t throws_at_ = -1, sleep_ms_ = 0;
+  bool end_throws_ = false;
 
  private:
   Record& record_;
   const CountedFeeder& feeder_;
 };
 
-/// One inference of the line network with one recording callback.
+class ThrowsInBegin final : public coord::Callback {
+ public:
+  void begin() override { throw Error(ExitCode::kCannotCreate, "test", "the begin broke"); }
+  std::optional<coord::DataMap> on_iteration_end(const coord::DataMap&) override { return {}; }
+};
+
+/// One inference of the line network with one recording callback, and maybe another behind it.
 struct Inference {
   explicit Inference(CountedFeeder* feeder_, bool staged = true)
       : feeder(*feeder_), recorder(new Recorder(&record, feeder_)) {
@@ -97,8 +117,9 @@ struct Inference {
   InferenceResult run(const std::function<bool()>& stop_asked = {}) {
     std::vector<coord::NamedCallback> callbacks;
     callbacks.push_back({"recorder", std::unique_ptr<coord::Callback>(recorder)});
+    if (next_callback) callbacks.push_back({"successor", std::move(next_callback)});
     coord::CallbacksHandler handler(std::move(callbacks), {"inputs", "logits"},
-                                    {.mode = coord::Mode::kInfer, .log_dir = "nowhere"});
+                                    {.mode = coord::Mode::kInfer, .log_dir = log_dir});
     Inferer inferer(tests::line_network(), at::kCPU, feeder, handler, options);
     const InferenceResult result = inferer.run(stop_asked);
     EXPECT_EQ(inferer.num_feeds_waiting(), 0);
@@ -109,6 +130,8 @@ struct Inference {
   CountedFeeder& feeder;
   Record record;
   Recorder* recorder;  ///< the handler's, once it runs
+  std::unique_ptr<coord::Callback> next_callback;
+  std::filesystem::path log_dir = "nowhere";
   InfererOptions options;
 };
 
@@ -196,7 +219,6 @@ TEST_P(InBothWays, WhatOneStageThrowsEndsAllThree) {
     feeder.throws_at_ = 5;
     Inference inference(&feeder, GetParam());
     EXPECT_THAT(fault_of(&inference), HasSubstr("the feed broke"));
-    EXPECT_NE(inference.record.calls.back(), "end");
   }
   {
     CountedFeeder feeder(-1, 2);
@@ -212,6 +234,51 @@ TEST_P(InBothWays, WhatOneStageThrowsEndsAllThree) {
     EXPECT_THAT(fault_of(&inference), HasSubstr("the callback broke"));
     EXPECT_EQ(inference.record.infos.size(), 6U);
   }
+}
+
+TEST_P(InBothWays, AfterAnErrorCallbacksThatBeganEndAndTheFirstErrorIsTold) {
+  for (const std::string stage : {"feed", "network", "callback", "begin"}) {
+    CountedFeeder feeder(-1, 2);
+    Inference inference(&feeder, GetParam());
+    feeder.throws_at_ = stage == "feed" ? 5 : -1;
+    feeder.bad_at_ = stage == "network" ? 5 : -1;
+    inference.recorder->throws_at_ = stage == "callback" ? 5 : -1;
+    inference.recorder->end_throws_ = true;
+    if (stage == "begin") inference.next_callback = std::make_unique<ThrowsInBegin>();
+    const std::string told = fault_of(&inference);
+    EXPECT_THAT(told, HasSubstr(stage == "network" ? "the feed gives float32 [1, 1]"
+                                                   : "the " + stage + " broke"));
+    EXPECT_THAT(told, Not(HasSubstr("the end broke")));
+    EXPECT_EQ(inference.record.calls.back(), "end") << stage;
+    EXPECT_EQ(std::count(inference.record.calls.begin(), inference.record.calls.end(), "end"), 1);
+  }
+}
+
+int64_t num_records(const std::filesystem::path& path) {
+  const std::string bytes = files::read(path);
+  int64_t num = 0;
+  for (size_t at = 0; at < bytes.size(); ++num) {
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.substr(at, sizeof length).data(), sizeof length);
+    at += 8 + 4 + length + 4;
+    EXPECT_LE(at, bytes.size()) << path << " is cut";
+  }
+  return num;
+}
+
+TEST_P(InBothWays, AfterAnErrorFilesHoldTheIterationsBeforeIt) {
+  const tests::TemporaryFolder folder;
+  CountedFeeder feeder(-1, 2);
+  Inference inference(&feeder, GetParam());
+  inference.recorder->throws_at_ = 5;  // it runs first: the saver sees 5 iterations of 2 samples
+  inference.log_dir = folder.path();
+  inference.next_callback = std::make_unique<coord::TfRecordsSaverCallback>(
+      coord::TfRecordsSaverOptions{.saver = {.keys = {"logits"}}, .max_samples_per_file = 4});
+  EXPECT_THAT(fault_of(&inference), HasSubstr("the callback broke"));
+  std::map<std::string, int64_t> num_samples;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    num_samples[entry.path().extension()] += num_records(entry.path());
+  EXPECT_THAT(num_samples, ElementsAre(Pair(".tfrecord", 10)));
 }
 
 TEST_P(InBothWays, AStopEndsTheFeedAndCallsEnd) {

@@ -73,4 +73,5 @@ def main():
     print(json.dumps(digests))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// Appends `data` framed as a TFRecord: its length (8 bytes, little endian), the masked crc32c of
+/// these, the data, its masked crc32c. Files of such records are read by tf.data.TFRecordDataset
+/// and, where the data are Event messages, by TensorBoard.
+///
+///     std::string records;
+///     for (const std::string& message : messages) append_tf_record(message, &records);
+///     writer.append(records);
+///
+/// Source: tensorflow/core/lib/io/record_writer.h.
+void append_tf_record(std::string_view data, std::string* records);
+
+}  // namespace lockstep
