@@ -117,6 +117,13 @@ void RecipeMetrics::set_epochs_planned(double epochs) {
   if (series_) series_->epochs_planned.Set(epochs);
 }
 
+std::optional<double> RecipeMetrics::learning_rate() const {
+  if (!series_ || series_->rates.empty()) return std::nullopt;
+  return series_->rates.front()->Value();
+}
+
+double RecipeMetrics::sparsity() const { return series_ ? series_->sparsity.Value() : 0; }
+
 void RecipeMetrics::set_quantized_layers(int64_t count) {
   if (series_) series_->quantized_layers.Set(static_cast<double>(count));
 }

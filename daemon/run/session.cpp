@@ -249,8 +249,9 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     telemetry.health().note_world_formed();
     announce(*context, world.process, resumed);
     if (resumed)
-      telemetry.metrics().record_restore(
-          {.step = resumed->step, .duration_s = resumed->duration_s});
+      telemetry.metrics().record_restore({.step = resumed->step,
+                                          .duration_s = resumed->duration_s,
+                                          .num_damaged_saves = resumed->num_damaged_saves});
     const ExitCode code = train_to_the_end(*context, telemetry, world, replica_check, resumed);
     context->saver.join();
     control.barrier();  // no rank writes any more when rank 0 gives the folder free

@@ -47,11 +47,11 @@ Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
                      const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
                      dist::Communicator& control)
     : metrics_(run_facts(config, process, libraries, modifiers)),
-      exposition_({.run_name = config.run.name,
-                   .rank = process.rank,
-                   .turn_limit_s = config.metrics.turn_limit_s,
+      exposition_({.turn_limit_s = config.metrics.turn_limit_s,
                    .step_limit_s = config.metrics.step_limit_s},
-                  health_, [this] { return metrics_.page(); }) {
+                  health_,
+                  {.metrics = [this] { return metrics_.page(); },
+                   .live = [this] { return metrics_.live(); }}) {
   (void)dist::on_all_ranks(control, [&] {
     listen(config, process);
     return true;
@@ -74,17 +74,21 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
       server_ ? metrics::reachable_address(server_->address(), process.node) + "\n" + process.node
               : "";
   const std::vector<std::string> texts = dist::gather_texts(control, mine);
-  if (process.rank != 0) return;
   std::vector<metrics::Target> targets;
+  std::vector<metrics::LiveRank> ranks;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     const size_t mark = texts[rank].find('\n');
     if (mark == std::string::npos) continue;
-    targets.push_back({texts[rank].substr(0, mark),
-                       {{"run", config.run.name},
-                        {"rank", std::to_string(rank)},
-                        {"node", texts[rank].substr(mark + 1)}}});
+    ranks.push_back(
+        {std::to_string(rank), texts[rank].substr(mark + 1), texts[rank].substr(0, mark)});
+    targets.push_back(
+        {ranks.back().address,
+         {{"run", config.run.name}, {"rank", ranks.back().rank}, {"node", ranks.back().node}}});
   }
-  if (!targets.empty()) targets_.emplace(config.run.folder() / "targets.json", targets);
+  if (targets.empty()) return;
+  if (process.rank != 0) return exposition_.share_live_with(ranks.front().address);
+  targets_.emplace(config.run.folder() / "targets.json", targets);
+  metrics_.set_ranks(std::move(ranks));
 }
 
 void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process) {

@@ -5,11 +5,11 @@
 #include "daemon/config/run_config.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
+#include "metrics/discovery/targets_file.h"
 #include "metrics/exposition.h"
 #include "metrics/health.h"
 #include "metrics/http/http_server.h"
 #include "metrics/http_metrics.h"
-#include "metrics/targets_file.h"
 #include "metrics/training_metrics.h"
 
 namespace lockstep::daemon {

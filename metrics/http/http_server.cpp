@@ -149,6 +149,8 @@ class Session : public std::enable_shared_from_this<Session> {
     message_->set(http::field::content_type, response.content_type);
     message_->set(http::field::cache_control, "no-store");
     message_->set("X-Content-Type-Options", "nosniff");
+    if (!response.readable_from.empty())
+      message_->set(http::field::access_control_allow_origin, response.readable_from);
     if (response.status == 405) message_->set(http::field::allow, "GET, HEAD");
     message_->content_length(response.body.size());
     message_->keep_alive(keep_alive);

@@ -15,6 +15,7 @@ struct HttpResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::string route = "other";  ///< for counters: the route's own name, never what the client sent
+  std::string readable_from = {};  ///< "http://n1:9464": a page of that origin may read this too
 };
 
 /// Answers a GET for `target` (path and query as sent). Runs on the server's thread, one call at a

@@ -178,11 +178,12 @@ TEST(TrainingMetrics, SavesAndFailuresCountApart) {
 
 TEST(TrainingMetrics, ARestoreSetsTheStep) {
   TrainingMetrics all(some_facts());
-  all.record_restore({.step = 1200, .duration_s = 0.5});
+  all.record_restore({.step = 1200, .duration_s = 0.5, .num_damaged_saves = 2});
   const Page page = page_of(all);
   EXPECT_EQ(page.value("lockstep_step"), 1200);
   EXPECT_EQ(page.value("lockstep_steps_total"), 0);
   EXPECT_EQ(page.value("lockstep_checkpoint_restores_total"), 1);
+  EXPECT_EQ(page.value("lockstep_checkpoint_damaged_saves_total"), 2);
   EXPECT_EQ(page.value("lockstep_checkpoint_restore_duration_seconds"), 0.5);
 }
 
