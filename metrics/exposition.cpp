@@ -11,6 +11,8 @@ namespace lockstep::metrics {
 namespace {
 
 constexpr const char* kPlain = "text/plain; charset=utf-8";
+constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
+constexpr const char* kJson = "application/json";
 constexpr const char* kPages = "/ /metrics /livez /readyz /healthz (the last three with ?verbose)";
 
 bool wants_details(std::string_view query) {
@@ -33,8 +35,18 @@ void Exposition::share_live_with(const std::string& address) {
   live_origin_ = "http://" + address;
 }
 
+void Exposition::set_targets(std::string json) {
+  const std::lock_guard lock(mutex_);
+  targets_ = std::move(json);
+}
+
+std::string Exposition::targets() const {
+  const std::lock_guard lock(mutex_);
+  return targets_;
+}
+
 HttpResponse Exposition::live_data() const {
-  HttpResponse response{200, "application/json", pages_.live(), std::string(kLiveDataRoute)};
+  HttpResponse response{200, kJson, pages_.live(), std::string(kLiveDataRoute)};
   const std::lock_guard lock(mutex_);
   response.readable_from = live_origin_;
   return response;
@@ -44,11 +56,15 @@ HttpResponse Exposition::handle(std::string_view target, Health::Clock::time_poi
   const size_t mark = target.find('?');
   const std::string_view path = target.substr(0, mark);
   const std::string_view query = mark == std::string_view::npos ? "" : target.substr(mark + 1);
-  if (path == kMetricsRoute)
-    return {200, "text/plain; version=0.0.4; charset=utf-8", pages_.metrics(), std::string(path)};
+  if (path == kMetricsRoute) {
+    ++num_scrapes_;
+    return {200, kPrometheus, pages_.metrics(), std::string(path)};
+  }
   if (path == kLiveRoute || path == kReadyRoute || path == kHealthRoute)
     return probe(path, query, now);
   if (path == kLiveDataRoute) return live_data();
+  if (path == kTargetsRoute && !targets().empty())
+    return {200, kJson, targets(), std::string(path)};
   if (path == kIndexRoute)
     return {200, "text/html; charset=utf-8", std::string(live_page()), std::string(path)};
   return {404, kPlain, fmt::format("there is no such page; try {}\n", kPages),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <mutex>
@@ -17,6 +18,7 @@ inline constexpr std::string_view kReadyRoute = "/readyz";
 inline constexpr std::string_view kHealthRoute = "/healthz";
 inline constexpr std::string_view kIndexRoute = "/";
 inline constexpr std::string_view kLiveDataRoute = "/live.json";
+inline constexpr std::string_view kTargetsRoute = "/targets.json";
 inline constexpr std::string_view kOtherRoute = "other";
 
 struct ExpositionOptions {
@@ -36,9 +38,10 @@ struct PageMakers {
 ///   /readyz     200 once the world has formed and a step is done
 ///   /healthz    200 while live, not failed, and the last step lies within the limit (a finished
 ///               run is healthy)
+///   /targets.json  where all ranks are served, for Prometheus' http_sd; rank 0 alone has it
 ///   /           the run as curves, for people; it asks for /live.json
 /// The probes answer "ok" or what fails; with ?verbose each check on a line. Anything else is a 404
-/// that names these. Any thread may call handle() and share_live_with().
+/// that names these. Any thread may call everything here.
 class Exposition {
  public:
   /// `health` must outlive this.
@@ -46,6 +49,10 @@ class Exposition {
 
   /// The live page of rank 0, at "n1:9464", may read /live.json of this rank.
   void share_live_with(const std::string& address);
+  /// What /targets.json answers from now on.
+  void set_targets(std::string json);
+  /// How many answers of /metrics have begun.
+  int64_t num_scrapes() const { return num_scrapes_.load(); }
 
   HttpResponse handle(std::string_view target,
                       Health::Clock::time_point now = Health::Clock::now()) const;
@@ -57,12 +64,14 @@ class Exposition {
   Check turns(Health::Clock::time_point now) const;
   Check steps(Health::Clock::time_point now) const;
   HttpResponse live_data() const;
+  std::string targets() const;
 
   const ExpositionOptions options_;
   const Health& health_;
   const PageMakers pages_;
   mutable std::mutex mutex_;
-  std::string live_origin_;  // guarded by mutex_
+  std::string live_origin_, targets_;  // guarded by mutex_
+  mutable std::atomic<int64_t> num_scrapes_{0};
 };
 
 }  // namespace lockstep::metrics

@@ -23,10 +23,12 @@ namespace {
 using prometheus::MetricFamily;
 using prometheus::Registry;
 
+constexpr const char* kRunInfo = "lockstep_run_info";  ///< has the run's name already
+
 /// Lines logged by this process, read when the page is made.
 MetricFamily log_lines() {
   MetricFamily family{"lockstep_log_messages_total",
-                      "Lines logged, printed or not, by level.",
+                      series_info("lockstep_log_messages_total").help,
                       prometheus::MetricType::Counter,
                       {}};
   constexpr std::array kLevels = {
@@ -99,9 +101,7 @@ TrainingMetrics::TrainingMetrics(const RunFacts& facts)
 void TrainingMetrics::add_run_series(const RunFacts& facts) {
   run_ = std::make_unique<RunSeries>(*registry_, facts);
   recipe_ = std::make_unique<RecipeMetrics>(*registry_, facts.modifiers, facts.param_groups);
-  run_->event_file_errors =
-      &counter(*registry_, "lockstep_tensorboard_write_errors_total",
-               "Failed writes of the TensorBoard event file; its newest points are lost.");
+  run_->event_file_errors = &counter(*registry_, "lockstep_tensorboard_write_errors_total");
   set_state(RunState::kInitializing);
 }
 
@@ -224,6 +224,17 @@ std::vector<MetricFamily> TrainingMetrics::families() const {
 std::string TrainingMetrics::page() const {
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, families());
+  return std::move(text).str();
+}
+
+std::string TrainingMetrics::result() const {
+  std::vector<MetricFamily> all = families();
+  std::erase_if(all, [](const MetricFamily& family) { return !is_run_series(family.name); });
+  for (MetricFamily& family : all)
+    for (prometheus::ClientMetric& metric : family.metric)
+      if (family.name != kRunInfo) metric.label.push_back({"run", live_->facts.run_name});
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, all);
   return std::move(text).str();
 }
 

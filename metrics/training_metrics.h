@@ -67,6 +67,10 @@ class TrainingMetrics {
   /// name.
   std::string page() const;
 
+  /// The series of the run alone, each with the label `run`: what a run that has ended leaves
+  /// behind.
+  std::string result() const;
+
   /// What the page at `/` shows, as live_json() has it: curves of the steps before the newest one.
   std::string live() const;
   /// All ranks that serve pages, for that page; from any thread.

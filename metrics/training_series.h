@@ -44,26 +44,20 @@ inline constexpr std::array kSignals = {
 struct RankSeries {
   RankSeries(prometheus::Registry& r, const RunFacts& facts)
       : step_duration(
-            histogram_family(r, "lockstep_step_duration_seconds", "Duration of a whole step.")
-                .Add({}, bounds(0.001, 2, 17))),
-        phases(counter_family(r, "lockstep_step_phase_seconds_total",
-                              "Seconds of steps spent in each phase.")),
-        stall(counter(r, "lockstep_checkpoint_stall_seconds_total",
-                      "Seconds training stood still for a save.")),
-        written_bytes(counter(r, "lockstep_checkpoint_written_bytes_total",
-                              "Checkpoint bytes this rank wrote.")),
-        agreement_checks(counter(r, "lockstep_agreement_checks_total",
-                                 "Comparisons of the ranks' whole state.")),
-        agreement_seconds(counter(r, "lockstep_agreement_seconds_total",
-                                  "Seconds spent comparing the ranks' state.")),
-        signals(counter_family(r, "lockstep_signals_total", "Signals received.")) {
-    info(r, "lockstep_build_info", "Versions of this binary and its libraries; always 1.",
+            histogram_family(r, "lockstep_step_duration_seconds").Add({}, bounds(0.001, 2, 17))),
+        phases(counter_family(r, "lockstep_step_phase_seconds_total")),
+        stall(counter(r, "lockstep_checkpoint_stall_seconds_total")),
+        written_bytes(counter(r, "lockstep_checkpoint_written_bytes_total")),
+        agreement_checks(counter(r, "lockstep_agreement_checks_total")),
+        agreement_seconds(counter(r, "lockstep_agreement_seconds_total")),
+        signals(counter_family(r, "lockstep_signals_total")) {
+    info(r, "lockstep_build_info",
          {{"version", facts.version},
           {"commit", facts.commit},
           {"torch", facts.torch_version},
           {"mpi", facts.mpi_version},
           {"nccl", facts.nccl_version}});
-    info(r, "lockstep_rank_info", "Place of this rank in the world; always 1.",
+    info(r, "lockstep_rank_info",
          {{"rank", std::to_string(facts.rank)},
           {"local_rank", std::to_string(facts.local_rank)},
           {"node", facts.node}});
@@ -80,50 +74,34 @@ struct RankSeries {
 /// What only the root exports.
 struct RunSeries {
   RunSeries(prometheus::Registry& r, const RunFacts& facts)
-      : step(gauge(r, "lockstep_step", "Global step: updates done, counted on over restarts.")),
-        epoch(gauge(r, "lockstep_epoch", "Epochs done, with fraction.")),
-        validation_loss(r, "lockstep_validation_loss", "Loss of the last validation."),
-        validation_accuracy(r, "lockstep_validation_accuracy_ratio",
-                            "Top-1 accuracy of the last validation."),
-        validation_metrics(gauge_family(r, "lockstep_validation_metric",
-                                        "What a metric of the last validation gave.")),
-        validation_classes(gauge_family(r, "lockstep_validation_class_metric",
-                                        "What a metric of the last validation gave of a class.")),
-        skipped_validations(counter(r, "lockstep_validations_skipped_total",
-                                    "Saves that were not validated, for lack of time since the "
-                                    "last validation.")),
-        exports(counter(r, "lockstep_exports_total", "Models that were to be published.")),
-        export_failures(
-            counter(r, "lockstep_export_failures_total", "Models that could not be published.")),
-        saves(counter(r, "lockstep_checkpoint_saves_total", "Saves attempted.")),
-        save_failures(counter(r, "lockstep_checkpoint_save_failures_total",
-                              "Saves that were not committed.")),
-        save_duration(
-            histogram_family(r, "lockstep_checkpoint_save_duration_seconds",
-                             "Duration of a committed save, from its start to its commit.")
-                .Add({}, bounds(0.1, 2.5, 12))),
-        save_interval(r, "lockstep_checkpoint_interval_seconds",
-                      "Seconds expected from one commit to the next."),
-        last_commit(r, "lockstep_checkpoint_last_success_timestamp_seconds",
-                    "When the last save was committed, in seconds since 1970."),
-        last_saved_step(r, "lockstep_checkpoint_last_step", "Step of the last committed save."),
-        free_bytes(r, "lockstep_checkpoint_free_bytes", "Free space in the checkpoint folder."),
-        restores(counter(r, "lockstep_checkpoint_restores_total", "Restores from a save.")),
-        damaged_saves(counter(r, "lockstep_checkpoint_damaged_saves_total",
-                              "Saves that a restore passed over as damaged.")),
-        restore_duration(r, "lockstep_checkpoint_restore_duration_seconds",
-                         "Duration of the last restore.") {
-    info(r, "lockstep_run_info", "Facts of the run; always 1.",
+      : step(gauge(r, "lockstep_step")),
+        epoch(gauge(r, "lockstep_epoch")),
+        validation_loss(r, "lockstep_validation_loss"),
+        validation_accuracy(r, "lockstep_validation_accuracy_ratio"),
+        validation_metrics(gauge_family(r, "lockstep_validation_metric")),
+        validation_classes(gauge_family(r, "lockstep_validation_class_metric")),
+        skipped_validations(counter(r, "lockstep_validations_skipped_total")),
+        exports(counter(r, "lockstep_exports_total")),
+        export_failures(counter(r, "lockstep_export_failures_total")),
+        saves(counter(r, "lockstep_checkpoint_saves_total")),
+        save_failures(counter(r, "lockstep_checkpoint_save_failures_total")),
+        save_duration(histogram_family(r, "lockstep_checkpoint_save_duration_seconds")
+                          .Add({}, bounds(0.1, 2.5, 12))),
+        save_interval(r, "lockstep_checkpoint_interval_seconds"),
+        last_commit(r, "lockstep_checkpoint_last_success_timestamp_seconds"),
+        last_saved_step(r, "lockstep_checkpoint_last_step"),
+        free_bytes(r, "lockstep_checkpoint_free_bytes"),
+        restores(counter(r, "lockstep_checkpoint_restores_total")),
+        damaged_saves(counter(r, "lockstep_checkpoint_damaged_saves_total")),
+        restore_duration(r, "lockstep_checkpoint_restore_duration_seconds") {
+    info(r, "lockstep_run_info",
          {{"run", facts.run_name},
           {"model", facts.model},
           {"launcher", facts.launcher},
           {"config_sha", facts.config_sha}});
-    gauge(r, "lockstep_world_ranks", "Ranks of the world.").Set(facts.world_size);
-    if (facts.restarts)
-      gauge(r, "lockstep_restarts", "Times this run was started before.")
-          .Set(static_cast<double>(*facts.restarts));
-    add_states(
-        gauge_family(r, "lockstep_run_state", "1 for the state the run is in, 0 for the others."));
+    gauge(r, "lockstep_world_ranks").Set(facts.world_size);
+    if (facts.restarts) gauge(r, "lockstep_restarts").Set(static_cast<double>(*facts.restarts));
+    add_states(gauge_family(r, "lockstep_run_state"));
   }
 
   void add_states(prometheus::Family<prometheus::Gauge>& family) {

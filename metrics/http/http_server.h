@@ -42,10 +42,10 @@ struct HttpOptions {
   int max_connections = 512;
 };
 
-/// A small HTTP/1.1 server for probes and scrapes: GET and HEAD, keep-alive, on one thread of its
-/// own that takes no signals. Hostile clients are cut, not served: 431 or 413 above a limit, 405
-/// for other methods, 503 and a closed connection when all places are taken, silence after the time
-/// limit. Memory per connection is bounded by the limits.
+/// A small HTTP/1.1 server for probes and scrapes: GET and HEAD, keep-alive, gzip where it is asked
+/// for, on one thread of its own that takes no signals. Hostile clients are cut, not served: 431 or
+/// 413 above a limit, 405 for other methods, 503 and a closed connection when all places are taken,
+/// silence after the time limit. Memory per connection is bounded by the limits.
 class HttpServer {
  public:
   /// Listens when it returns. `observer` may be null; it and what `handler` refers to must outlive

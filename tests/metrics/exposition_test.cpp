@@ -109,6 +109,21 @@ TEST_F(ExpositionTest, OnlyThePageOfRankZeroMayReadLiveDataOfAnotherRank) {
   EXPECT_EQ(get("/metrics").readable_from, "");
 }
 
+TEST_F(ExpositionTest, TargetsAreThereOnceTheyAreSet) {
+  EXPECT_EQ(get("/targets.json").status, 404);
+  pages.set_targets("[]\n");
+  EXPECT_EQ(get("/targets.json").status, 200);
+  EXPECT_EQ(get("/targets.json").content_type, "application/json");
+  EXPECT_EQ(get("/targets.json").body, "[]\n");
+}
+
+TEST_F(ExpositionTest, CountsScrapesOfTheMetricsAlone) {
+  EXPECT_EQ(pages.num_scrapes(), 0);
+  for (const char* target : {"/metrics", "/metrics?x", "/livez", "/live.json", "/nowhere"})
+    get(target);
+  EXPECT_EQ(pages.num_scrapes(), 2);
+}
+
 TEST_F(ExpositionTest, OtherPathsAreNotFoundAndShareOneCounter) {
   for (const char* target : {"", "/x", "/metrics/", "/../etc/passwd", "?verbose", "/METRICS"}) {
     const HttpResponse response = get(target);
