@@ -80,6 +80,7 @@ soak: setup configure
 	@tools/soak --build $(BUILD) $(SOAK)
 
 plots: build
+	@tools/setup test >/dev/null
 	@tools/make_pictures $(BUILD)
 
 format:

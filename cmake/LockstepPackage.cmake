@@ -17,6 +17,8 @@ install(TARGETS ${libraries} lockstep_options lockstep_checkpoint_pb lockstep_on
 install(TARGETS lockstepd_program lockstep_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 install(PROGRAMS "${PROJECT_SOURCE_DIR}/launch/mpirun.sh" DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/lockstep" COMPONENT runtime)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep" COMPONENT runtime)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/metrics/grafana" "${PROJECT_SOURCE_DIR}/metrics/alerts" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep"
+  COMPONENT runtime FILES_MATCHING PATTERN "*.json" PATTERN "*.yml" PATTERN "*.yaml")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
 file(RELATIVE_PATH own_libraries "/${CMAKE_INSTALL_BINDIR}" /lib/lockstep)  # nccl_module_paths() looks there too
 set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${own_libraries}")

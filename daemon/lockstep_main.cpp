@@ -16,6 +16,7 @@
 #include "daemon/evaluation/eval_command.h"
 #include "daemon/inference/infer_command.h"
 #include "daemon/new_project/new_project.h"
+#include "metrics/table/series_table.h"
 #include "python/host.h"
 
 namespace {
@@ -23,6 +24,7 @@ namespace {
 using lockstep::Error;
 using lockstep::ExitCode;
 namespace daemon = lockstep::daemon;
+namespace metrics = lockstep::metrics;
 
 constexpr const char* kExamples = R"(Examples:
   lockstep check configs/digits.yaml
@@ -49,7 +51,7 @@ struct Tool {
   std::string estimator;
   bool takes_flags = false;
   std::string file, svg_file;
-  bool is_python = false, lists_flags = false;
+  bool is_python = false, lists_flags = false, lists_metrics = false;
   daemon::PlanOptions plan;
   int64_t steps_per_epoch = 0;
   daemon::EvalCommandOptions to_evaluate;
@@ -157,10 +159,14 @@ struct Tool {
   void add_reference() {
     CLI::App* sub = app.add_subcommand("reference", "every key of the run file, as Markdown");
     sub->add_flag("--flags", lists_flags, "the flags of lockstepd that stand for keys, instead");
+    sub->add_flag("--metrics", lists_metrics, "the series that Prometheus reads, instead")
+        ->excludes("--flags");
     sub->callback([this] {
       command = [this] {
-        return daemon::CommandResult{
-            lists_flags ? daemon::flags_reference() : daemon::run_file_reference(), 0};
+        return daemon::CommandResult{lists_metrics ? metrics::series_reference()
+                                     : lists_flags ? daemon::flags_reference()
+                                                   : daemon::run_file_reference(),
+                                     0};
       };
     });
   }

@@ -5,35 +5,15 @@
 
 #include <fmt/format.h>
 
+#include "metrics/live/live_page.h"
+
 namespace lockstep::metrics {
 namespace {
 
 constexpr const char* kPlain = "text/plain; charset=utf-8";
-constexpr const char* kPages = "/metrics /livez /readyz /healthz (the last three with ?verbose)";
-
-/// What stands in HTML text or an attribute.
-std::string escape_html(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
+constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
+constexpr const char* kJson = "application/json";
+constexpr const char* kPages = "/ /metrics /livez /readyz /healthz (the last three with ?verbose)";
 
 bool wants_details(std::string_view query) {
   return query == "verbose" || query.starts_with("verbose=");
@@ -47,19 +27,46 @@ struct Exposition::Check {
   std::string detail;
 };
 
-Exposition::Exposition(ExpositionOptions options, const Health& health,
-                       std::function<std::string()> page)
-    : options_(std::move(options)), health_(health), page_(std::move(page)) {}
+Exposition::Exposition(ExpositionOptions options, const Health& health, PageMakers pages)
+    : options_(std::move(options)), health_(health), pages_(std::move(pages)) {}
+
+void Exposition::share_live_with(const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  live_origin_ = "http://" + address;
+}
+
+void Exposition::set_targets(std::string json) {
+  const std::lock_guard lock(mutex_);
+  targets_ = std::move(json);
+}
+
+std::string Exposition::targets() const {
+  const std::lock_guard lock(mutex_);
+  return targets_;
+}
+
+HttpResponse Exposition::live_data() const {
+  HttpResponse response{200, kJson, pages_.live(), std::string(kLiveDataRoute)};
+  const std::lock_guard lock(mutex_);
+  response.readable_from = live_origin_;
+  return response;
+}
 
 HttpResponse Exposition::handle(std::string_view target, Health::Clock::time_point now) const {
   const size_t mark = target.find('?');
   const std::string_view path = target.substr(0, mark);
   const std::string_view query = mark == std::string_view::npos ? "" : target.substr(mark + 1);
-  if (path == kMetricsRoute)
-    return {200, "text/plain; version=0.0.4; charset=utf-8", page_(), std::string(path)};
+  if (path == kMetricsRoute) {
+    ++num_scrapes_;
+    return {200, kPrometheus, pages_.metrics(), std::string(path)};
+  }
   if (path == kLiveRoute || path == kReadyRoute || path == kHealthRoute)
     return probe(path, query, now);
-  if (path == kIndexRoute) return {200, "text/html; charset=utf-8", index(), std::string(path)};
+  if (path == kLiveDataRoute) return live_data();
+  if (path == kTargetsRoute && !targets().empty())
+    return {200, kJson, targets(), std::string(path)};
+  if (path == kIndexRoute)
+    return {200, "text/html; charset=utf-8", std::string(live_page()), std::string(path)};
   return {404, kPlain, fmt::format("there is no such page; try {}\n", kPages),
           std::string(kOtherRoute)};
 }
@@ -105,19 +112,6 @@ Exposition::Check Exposition::steps(Health::Clock::time_point now) const {
   return {"step", needs_no_step || age_s <= options_.step_limit_s,
           fmt::format("{} done, last {:.1f} s ago, limit {} s", health_.num_steps(), age_s,
                       options_.step_limit_s)};
-}
-
-std::string Exposition::index() const {
-  const std::string run = escape_html(options_.run_name);
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Lockstep: "
-      "{0}</title></head>\n"
-      "<body><h1>Lockstep run {0}, rank {1}</h1>\n"
-      "<ul><li><a href=\"/metrics\">/metrics</a> for Prometheus</li>\n"
-      "<li><a href=\"/livez?verbose\">/livez</a> the loop turns</li>\n"
-      "<li><a href=\"/readyz?verbose\">/readyz</a> the world has formed and a step is done</li>\n"
-      "<li><a href=\"/healthz?verbose\">/healthz</a> steps go on</li></ul></body></html>\n",
-      run, options_.rank);
 }
 
 }  // namespace lockstep::metrics

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -15,27 +17,42 @@ inline constexpr std::string_view kLiveRoute = "/livez";
 inline constexpr std::string_view kReadyRoute = "/readyz";
 inline constexpr std::string_view kHealthRoute = "/healthz";
 inline constexpr std::string_view kIndexRoute = "/";
+inline constexpr std::string_view kLiveDataRoute = "/live.json";
+inline constexpr std::string_view kTargetsRoute = "/targets.json";
 inline constexpr std::string_view kOtherRoute = "other";
 
 struct ExpositionOptions {
-  std::string run_name;
-  int rank = 0;
   double turn_limit_s = 600;  ///< /livez fails once the loop has not turned for so long
   double step_limit_s = 600;  ///< /healthz fails once no step has ended for so long
 };
 
+/// What makes the pages.
+struct PageMakers {
+  std::function<std::string()> metrics;  ///< the text of /metrics
+  std::function<std::string()> live;     ///< what live_json() gives
+};
+
 /// The pages of one process:
-///   /metrics  all series, text format 0.0.4
-///   /livez    200 while the process' loop turns
-///   /readyz   200 once the world has formed and a step is done
-///   /healthz  200 while live, not failed, and the last step lies within the limit (a finished run
-///   is healthy) /         an index
+///   /metrics    all series, text format 0.0.4
+///   /livez      200 while the process' loop turns
+///   /readyz     200 once the world has formed and a step is done
+///   /healthz    200 while live, not failed, and the last step lies within the limit (a finished
+///               run is healthy)
+///   /targets.json  where all ranks are served, for Prometheus' http_sd; rank 0 alone has it
+///   /           the run as curves, for people; it asks for /live.json
 /// The probes answer "ok" or what fails; with ?verbose each check on a line. Anything else is a 404
-/// that names these. Any thread may call handle().
+/// that names these. Any thread may call everything here.
 class Exposition {
  public:
-  /// `health` must outlive this; `page` makes the text of /metrics.
-  Exposition(ExpositionOptions options, const Health& health, std::function<std::string()> page);
+  /// `health` must outlive this.
+  Exposition(ExpositionOptions options, const Health& health, PageMakers pages);
+
+  /// The live page of rank 0, at "n1:9464", may read /live.json of this rank.
+  void share_live_with(const std::string& address);
+  /// What /targets.json answers from now on.
+  void set_targets(std::string json);
+  /// How many answers of /metrics have begun.
+  int64_t num_scrapes() const { return num_scrapes_.load(); }
 
   HttpResponse handle(std::string_view target,
                       Health::Clock::time_point now = Health::Clock::now()) const;
@@ -46,11 +63,15 @@ class Exposition {
                      Health::Clock::time_point now) const;
   Check turns(Health::Clock::time_point now) const;
   Check steps(Health::Clock::time_point now) const;
-  std::string index() const;
+  HttpResponse live_data() const;
+  std::string targets() const;
 
   const ExpositionOptions options_;
   const Health& health_;
-  const std::function<std::string()> page_;
+  const PageMakers pages_;
+  mutable std::mutex mutex_;
+  std::string live_origin_, targets_;  // guarded by mutex_
+  mutable std::atomic<int64_t> num_scrapes_{0};
 };
 
 }  // namespace lockstep::metrics

@@ -5,15 +5,14 @@
 namespace lockstep::metrics {
 
 void add_gpu_series(prometheus::Registry& registry, const GpuFacts& gpu) {
-  info(registry, "lockstep_gpu_info", "The GPU of this rank; always 1.",
+  info(registry, "lockstep_gpu_info",
        {{"index", std::to_string(gpu.index)},
         {"name", gpu.name},
         {"id", gpu.id},
         {"visible_devices", gpu.visible_devices},
         {"memory_policy", gpu.memory_policy}});
-  gauge(registry, "lockstep_gpu_memory_bytes", "Memory of this rank's GPU.")
-      .Set(static_cast<double>(gpu.memory_bytes));
-  gauge(registry, "lockstep_gpu_memory_limit_bytes", "What tensors may take of it.")
+  gauge(registry, "lockstep_gpu_memory_bytes").Set(static_cast<double>(gpu.memory_bytes));
+  gauge(registry, "lockstep_gpu_memory_limit_bytes")
       .Set(static_cast<double>(gpu.memory_limit_bytes));
 }
 

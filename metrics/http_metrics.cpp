@@ -14,9 +14,10 @@ namespace {
 constexpr std::array kExpected = {
     std::pair{kMetricsRoute, 200}, std::pair{kLiveRoute, 200},  std::pair{kLiveRoute, 503},
     std::pair{kReadyRoute, 200},   std::pair{kReadyRoute, 503}, std::pair{kHealthRoute, 200},
-    std::pair{kHealthRoute, 503},  std::pair{kIndexRoute, 200}, std::pair{kOtherRoute, 400},
-    std::pair{kOtherRoute, 404},   std::pair{kOtherRoute, 405}, std::pair{kOtherRoute, 413},
-    std::pair{kOtherRoute, 431},   std::pair{kOtherRoute, 500},
+    std::pair{kHealthRoute, 503},  std::pair{kIndexRoute, 200}, std::pair{kLiveDataRoute, 200},
+    std::pair{kTargetsRoute, 200}, std::pair{kOtherRoute, 400}, std::pair{kOtherRoute, 404},
+    std::pair{kOtherRoute, 405},   std::pair{kOtherRoute, 413}, std::pair{kOtherRoute, 431},
+    std::pair{kOtherRoute, 500},
 };
 
 constexpr std::array kReasons = {
@@ -27,14 +28,9 @@ constexpr std::array kReasons = {
 
 struct HttpMetrics::Series {
   explicit Series(prometheus::Registry& r)
-      : requests(counter_family(r, "lockstep_http_requests_total",
-                                "Requests answered, by page and status code.")),
-        duration(histogram_family(r, "lockstep_http_request_duration_seconds",
-                                  "From a request's header to the end of its answer.")),
-        rejections(counter_family(
-            r, "lockstep_http_rejected_connections_total",
-            "Connections refused or cut: no free place, too slow, bad or large header, "
-            "large body.")) {}
+      : requests(counter_family(r, "lockstep_http_requests_total")),
+        duration(histogram_family(r, "lockstep_http_request_duration_seconds")),
+        rejections(counter_family(r, "lockstep_http_rejected_connections_total")) {}
 
   prometheus::Counter& count_of(std::string_view route, int status) {
     return requests.Add({{"handler", std::string(route)}, {"code", std::to_string(status)}});

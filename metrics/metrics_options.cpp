@@ -49,6 +49,11 @@ MetricsOptions read_metrics_options(ConfigReader in) {
           "which /livez fails");
   in.read("max_step_secs", &options.step_limit_s, more_than(0),
           "seconds without a training step after which /healthz fails");
+  in.read(
+      "linger_secs", &options.linger_s, between(0, 3600),
+      "how long the pages of a finished run stay, at most: until each rank was scraped once more");
+  in.read("textfile_dir", &options.textfile_dir,
+          "folder of node exporter's textfile collector, for the series of a run that has ended");
   in.done();
   return options;
 }

@@ -15,6 +15,8 @@ struct MetricsOptions {
   std::string scope = "rank";             ///< which ranks serve: rank (each) or root (rank 0)
   double turn_limit_s = 600;              ///< key max_turn_secs
   double step_limit_s = 600;              ///< key max_step_secs
+  double linger_s = 0;                    ///< key linger_secs
+  std::string textfile_dir;               ///< empty: none
 
   /// Where this rank shall listen (port + local rank); nothing if it serves no pages.
   std::optional<ListenAddress> listen_for(int rank, int local_rank) const;

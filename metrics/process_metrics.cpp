@@ -10,6 +10,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "metrics/table/series_table.h"
+
 namespace lockstep::metrics {
 namespace {
 
@@ -49,22 +51,21 @@ std::optional<double> count_open_fds() {
          1;  // without the listing's own
 }
 
-void add(std::vector<MetricFamily>* families, MetricType type, const char* name, const char* help,
-         double value) {
-  MetricFamily& family = families->emplace_back(MetricFamily{name, help, type, {}});
+void add(std::vector<MetricFamily>* families, MetricType type, const char* name, double value) {
+  MetricFamily& family =
+      families->emplace_back(MetricFamily{name, series_info(name).help, type, {}});
   prometheus::ClientMetric& metric = family.metric.emplace_back();
   (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
 }
 
 void add_stat(std::vector<MetricFamily>* families, const Stat& stat) {
   const double ticks_per_s = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  add(families, MetricType::Counter, "process_cpu_seconds_total", "User and system time used.",
+  add(families, MetricType::Counter, "process_cpu_seconds_total",
       (stat.user_ticks + stat.system_ticks) / ticks_per_s);
-  add(families, MetricType::Gauge, "process_resident_memory_bytes", "Resident memory.",
+  add(families, MetricType::Gauge, "process_resident_memory_bytes",
       stat.resident_pages * static_cast<double>(::sysconf(_SC_PAGESIZE)));
   if (const std::optional<double> boot_time_s = read_boot_time_s())
     add(families, MetricType::Gauge, "process_start_time_seconds",
-        "When the process started, in seconds since 1970.",
         *boot_time_s + stat.start_ticks / ticks_per_s);
 }
 
@@ -74,11 +75,10 @@ std::vector<MetricFamily> ProcessMetrics::Collect() const {
   std::vector<MetricFamily> families;
   if (const std::optional<Stat> stat = read_stat()) add_stat(&families, *stat);
   if (const std::optional<double> open_fds = count_open_fds())
-    add(&families, MetricType::Gauge, "process_open_fds", "Open file descriptors.", *open_fds);
+    add(&families, MetricType::Gauge, "process_open_fds", *open_fds);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
-    add(&families, MetricType::Gauge, "process_max_fds", "File descriptors the process may open.",
-        static_cast<double>(limit.rlim_cur));
+    add(&families, MetricType::Gauge, "process_max_fds", static_cast<double>(limit.rlim_cur));
   return families;
 }
 

@@ -15,33 +15,25 @@ using prometheus::Registry;
 struct RecipeMetrics::Series {
   Series(Registry& r, const std::vector<std::string>& modifiers,
          const std::vector<std::string>& groups)
-      : sparsity(gauge(r, "lockstep_sparsity_ratio", "Pruned / prunable parameters.")),
-        parameters(gauge(r, "lockstep_parameters", "Parameters of the model.")),
-        prunable(gauge(r, "lockstep_prunable_parameters",
-                       "Parameters that a recipe could prune: weights of layers.")),
-        pruned(gauge(r, "lockstep_pruned_parameters", "Parameters that a mask holds at zero.")),
-        trainable(gauge(r, "lockstep_trainable_parameters", "Parameters that updates change.")),
-        mask_updates(counter(r, "lockstep_mask_updates_total", "Masks computed.")),
-        regrown(counter(r, "lockstep_revived_weights_total",
-                        "Pruned weights that were found not to be zero.")),
-        quantized_layers(
-            gauge(r, "lockstep_quantized_layers", "Layers that train with fake quantization.")),
-        epochs_planned(gauge(r, "lockstep_epochs_planned", "Epochs of the whole run.")),
-        rate_family(
-            gauge_family(r, "lockstep_learning_rate", "Learning rate of the last step, by group.")),
-        decay_family(
-            gauge_family(r, "lockstep_weight_decay", "Weight decay of the last step, by group.")),
-        layer_family(gauge_family(r, "lockstep_layer_sparsity_ratio",
-                                  "Pruned / all weights of one parameter.")),
-        target_family(gauge_family(r, "lockstep_target_sparsity_ratio",
-                                   "Sparsity that the schedule asks for now.")),
+      : sparsity(gauge(r, "lockstep_sparsity_ratio")),
+        parameters(gauge(r, "lockstep_parameters")),
+        prunable(gauge(r, "lockstep_prunable_parameters")),
+        pruned(gauge(r, "lockstep_pruned_parameters")),
+        trainable(gauge(r, "lockstep_trainable_parameters")),
+        mask_updates(counter(r, "lockstep_mask_updates_total")),
+        regrown(counter(r, "lockstep_revived_weights_total")),
+        quantized_layers(gauge(r, "lockstep_quantized_layers")),
+        epochs_planned(gauge(r, "lockstep_epochs_planned")),
+        rate_family(gauge_family(r, "lockstep_learning_rate")),
+        decay_family(gauge_family(r, "lockstep_weight_decay")),
+        layer_family(gauge_family(r, "lockstep_layer_sparsity_ratio")),
+        target_family(gauge_family(r, "lockstep_target_sparsity_ratio")),
         modifier_names(modifiers),
         targets(modifiers.size()),
         group_names(groups) {
     check(std::set(modifiers.begin(), modifiers.end()).size() == modifiers.size(),
           "two modifiers of one name");
-    auto& updates =
-        counter_family(r, "lockstep_modifier_updates_total", "Masks or rates a modifier has set.");
+    auto& updates = counter_family(r, "lockstep_modifier_updates_total");
     for (const std::string& name : modifiers)
       modifier_updates.push_back(&updates.Add({{"modifier", name}}));
   }
@@ -116,6 +108,13 @@ void RecipeMetrics::set_layer_sparsity(const std::string& param, double ratio) {
 void RecipeMetrics::set_epochs_planned(double epochs) {
   if (series_) series_->epochs_planned.Set(epochs);
 }
+
+std::optional<double> RecipeMetrics::learning_rate() const {
+  if (!series_ || series_->rates.empty()) return std::nullopt;
+  return series_->rates.front()->Value();
+}
+
+double RecipeMetrics::sparsity() const { return series_ ? series_->sparsity.Value() : 0; }
 
 void RecipeMetrics::set_quantized_layers(int64_t count) {
   if (series_) series_->quantized_layers.Set(static_cast<double>(count));

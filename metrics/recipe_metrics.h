@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,10 @@ class RecipeMetrics {
   void set_layer_sparsity(const std::string& param, double ratio);
   void set_quantized_layers(int64_t count);
   void set_epochs_planned(double epochs);
+
+  /// As last set: of the first parameter group, and pruned / prunable.
+  std::optional<double> learning_rate() const;
+  double sparsity() const;
 
  private:
   struct Series;

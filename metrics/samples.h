@@ -82,6 +82,7 @@ struct SaveSample {
 struct RestoreSample {
   int64_t step = 0;
   double duration_s = 0;
+  int64_t num_damaged_saves = 0;  ///< newer ones that were passed over
 };
 
 /// A number that a metric of evaluations gives: of all samples, or of those of one class.

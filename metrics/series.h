@@ -9,6 +9,8 @@
 #include <prometheus/labels.h>
 #include <prometheus/registry.h>
 
+#include "metrics/table/series_table.h"
+
 /// Short forms for building series. Only sources of this module include it.
 namespace lockstep::metrics {
 
@@ -20,24 +22,34 @@ inline prometheus::Family<prometheus::Counter>& counter_family(prometheus::Regis
                                                                const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
 }
-inline prometheus::Family<prometheus::Histogram>& histogram_family(prometheus::Registry& registry,
-                                                                   const char* name,
-                                                                   const char* help) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
-}
 
-inline prometheus::Gauge& gauge(prometheus::Registry& registry, const char* name,
-                                const char* help) {
-  return gauge_family(registry, name, help).Add({});
-}
 inline prometheus::Counter& counter(prometheus::Registry& registry, const char* name,
                                     const char* help) {
   return counter_family(registry, name, help).Add({});
 }
+// Series of the table, with their help from there.
+inline prometheus::Family<prometheus::Gauge>& gauge_family(prometheus::Registry& registry,
+                                                           const char* name) {
+  return gauge_family(registry, name, series_info(name).help);
+}
+inline prometheus::Family<prometheus::Counter>& counter_family(prometheus::Registry& registry,
+                                                               const char* name) {
+  return counter_family(registry, name, series_info(name).help);
+}
+inline prometheus::Family<prometheus::Histogram>& histogram_family(prometheus::Registry& registry,
+                                                                   const char* name) {
+  return prometheus::BuildHistogram().Name(name).Help(series_info(name).help).Register(registry);
+}
+inline prometheus::Gauge& gauge(prometheus::Registry& registry, const char* name) {
+  return gauge_family(registry, name).Add({});
+}
+inline prometheus::Counter& counter(prometheus::Registry& registry, const char* name) {
+  return counter_family(registry, name).Add({});
+}
 /// A gauge that is always 1 and whose labels are the news.
-inline void info(prometheus::Registry& registry, const char* name, const char* help,
+inline void info(prometheus::Registry& registry, const char* name,
                  const prometheus::Labels& labels) {
-  gauge_family(registry, name, help).Add(labels).Set(1);
+  gauge_family(registry, name).Add(labels).Set(1);
 }
 
 /// `count` bounds from `first` on, each `factor` times the one before.
@@ -53,6 +65,8 @@ class OptionalGauge {
  public:
   OptionalGauge(prometheus::Registry& registry, const char* name, const char* help)
       : family_(gauge_family(registry, name, help)) {}
+  OptionalGauge(prometheus::Registry& registry, const char* name)
+      : OptionalGauge(registry, name, series_info(name).help) {}
 
   void set(double value) {
     if (gauge_ == nullptr) gauge_ = &family_.Add({});

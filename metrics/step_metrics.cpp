@@ -11,62 +11,47 @@
 namespace lockstep::metrics {
 namespace {
 
-using Kind = StepMetric::Kind;
-using Scope = StepMetric::Scope;
+using Value = std::function<std::optional<double>(const StepSample& step)>;
+
+/// A row whose kind, scope and help stand in the table of all series.
+StepMetric row(const char* name, Value value) {
+  const SeriesInfo& info = series_info(name);
+  return {name, info.help,
+          info.kind == SeriesInfo::kCounter ? StepMetric::kCounter : StepMetric::kGauge,
+          is_run_series(name) ? StepMetric::kRun : StepMetric::kRank, std::move(value)};
+}
 
 /// A number of the step as it is.
 template <auto member>
-StepMetric row(const char* name, Kind kind, Scope scope, const char* help) {
-  return {name, help, kind, scope, [](const StepSample& step) -> std::optional<double> {
-            using Member = std::remove_cvref_t<decltype(step.*member)>;
-            if constexpr (std::is_same_v<Member, std::optional<double>>)
-              return step.*member;
-            else
-              return static_cast<double>(step.*member);
-          }};
+StepMetric number(const char* name) {
+  return row(name, [](const StepSample& step) -> std::optional<double> {
+    using Member = std::remove_cvref_t<decltype(step.*member)>;
+    if constexpr (std::is_same_v<Member, std::optional<double>>)
+      return step.*member;
+    else
+      return static_cast<double>(step.*member);
+  });
 }
 
 NamedTable<StepMetric> own_metrics() {
-  constexpr Kind counter = StepMetric::kCounter, gauge = StepMetric::kGauge;
-  constexpr Scope rank = StepMetric::kRank, run = StepMetric::kRun;
   using S = StepSample;
   NamedTable<StepMetric> all("metric");
-  all.add({"lockstep_steps_total", "Optimizer steps done by this process.", counter, rank,
-           [](const S&) { return 1; }});
-  all.add(row<&S::num_samples>("lockstep_samples_total", counter, rank,
-                               "Samples this rank trained on."));
-  all.add(row<&S::num_skipped_samples>("lockstep_skipped_samples_total", counter, rank,
-                                       "Damaged samples of this rank that were skipped."));
-  all.add({"lockstep_last_step_timestamp_seconds",
-           "When the last step ended, in seconds since 1970.", gauge, rank,
-           [](const S&) { return unix_time_s(); }});
-  all.add(row<&S::nonfinite>("lockstep_nonfinite_steps_total", counter, rank,
-                             "Steps whose update was skipped for NaN or Inf."));
-  all.add(row<&S::bytes_reduced>("lockstep_allreduce_bytes_total", counter, rank,
-                                 "Payload handed to all-reduce."));
-  all.add(row<&S::bytes_saved>("lockstep_allreduce_saved_bytes_total", counter, rank,
-                               "Payload left out by packing and narrower types."));
-  all.add(row<&S::bytes_sent>("lockstep_allreduce_sent_bytes_total", counter, rank,
-                              "Least that this rank had to send to reduce its payload."));
-  all.add(row<&S::allreduce_s>("lockstep_allreduce_seconds_total", counter, rank,
-                               "Seconds inside all-reduces of gradients, hidden or not."));
-  all.add(row<&S::allreduce_overlapped_s>("lockstep_allreduce_overlapped_seconds_total", counter,
-                                          rank,
-                                          "Seconds inside all-reduces hidden behind backward."));
-  all.add(
-      row<&S::allreduce_exposed_s>("lockstep_allreduce_exposed_seconds_total", counter, rank,
-                                   "Seconds waited for all-reduce, not hidden behind backward."));
-  all.add(row<&S::bytes_gathered>("lockstep_gather_bytes_total", counter, rank,
-                                  "Values all-gathered after updates, of all ranks together."));
-  all.add(row<&S::gather_s>("lockstep_gather_seconds_total", counter, rank,
-                            "Seconds inside all-gathers of values."));
-  all.add(row<&S::loss>("lockstep_train_loss", gauge, run,
-                        "Last logged training loss, mean over ranks."));
-  all.add(row<&S::gradient_norm>(
-      "lockstep_gradient_norm", gauge, run,
-      "Length of the last update's mean gradient, before clipping by norm."));
-  all.add(row<&S::loss_scale>("lockstep_loss_scale", gauge, run,
-                              "What the last step's losses were multiplied by."));
+  all.add(row("lockstep_steps_total", [](const S&) { return 1; }));
+  all.add(number<&S::num_samples>("lockstep_samples_total"));
+  all.add(number<&S::num_skipped_samples>("lockstep_skipped_samples_total"));
+  all.add(row("lockstep_last_step_timestamp_seconds", [](const S&) { return unix_time_s(); }));
+  all.add(number<&S::nonfinite>("lockstep_nonfinite_steps_total"));
+  all.add(number<&S::bytes_reduced>("lockstep_allreduce_bytes_total"));
+  all.add(number<&S::bytes_saved>("lockstep_allreduce_saved_bytes_total"));
+  all.add(number<&S::bytes_sent>("lockstep_allreduce_sent_bytes_total"));
+  all.add(number<&S::allreduce_s>("lockstep_allreduce_seconds_total"));
+  all.add(number<&S::allreduce_overlapped_s>("lockstep_allreduce_overlapped_seconds_total"));
+  all.add(number<&S::allreduce_exposed_s>("lockstep_allreduce_exposed_seconds_total"));
+  all.add(number<&S::bytes_gathered>("lockstep_gather_bytes_total"));
+  all.add(number<&S::gather_s>("lockstep_gather_seconds_total"));
+  all.add(number<&S::loss>("lockstep_train_loss"));
+  all.add(number<&S::gradient_norm>("lockstep_gradient_norm"));
+  all.add(number<&S::loss_scale>("lockstep_loss_scale"));
   return all;
 }
 

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "metrics/live/live_page.h"
 #include "metrics/recipe_metrics.h"
 #include "metrics/samples.h"
 
@@ -15,6 +17,8 @@ class Registry;
 namespace lockstep::metrics {
 
 class StepSeries;
+struct RankSeries;
+struct RunSeries;
 
 /// Every series of one process and the page that shows them; docs/metrics.md lists them.
 ///
@@ -23,9 +27,9 @@ class StepSeries;
 /// same calls. Counters and known label values start at 0; a gauge whose value is not known yet
 /// (loss before the first step) is absent until it is.
 ///
-/// Threads: record_* and set_* from one thread (the trainer's), record_signal and page() from any.
-/// record_step costs about a microsecond: atomics, one uncontended lock of a histogram, no
-/// allocation, no look-up.
+/// Threads: record_* and set_* from one thread (the trainer's), record_signal, page() and live()
+/// from any. record_step costs about a microsecond: atomics, one uncontended lock of a histogram,
+/// no allocation, no look-up.
 class TrainingMetrics {
  public:
   /// Throws Error(kBug) if two modifiers have one name; Error(kConfig) for a row of step_metrics()
@@ -65,10 +69,20 @@ class TrainingMetrics {
   /// name.
   std::string page() const;
 
- private:
-  struct RankSeries;
-  struct RunSeries;
+  /// The series of the run alone, each with the label `run`: what a run that has ended leaves
+  /// behind.
+  std::string result() const;
 
+  /// What the page at `/` shows, as live_json() has it: curves of the steps before the newest one.
+  std::string live() const;
+  /// All ranks that serve pages, for that page; from any thread.
+  void set_ranks(std::vector<LiveRank> ranks);
+
+ private:
+  struct Live;
+
+  std::vector<prometheus::MetricFamily> families() const;
+  void record_point(const StepSample& sample);
   void add_run_series(const RunFacts& facts);
 
   std::unique_ptr<prometheus::Registry> registry_;
@@ -76,6 +90,7 @@ class TrainingMetrics {
   std::unique_ptr<RunSeries> run_;  // null where not root
   std::unique_ptr<RecipeMetrics> recipe_;
   std::unique_ptr<StepSeries> step_;
+  std::unique_ptr<Live> live_;
 };
 
 }  // namespace lockstep::metrics

@@ -180,7 +180,10 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
     RestoreReport report;
     const auto own = fault_of([&] { try_restore(prefix, state, &report); });
     const auto fault = shared_fault(control, own);
-    if (!fault) return report;
+    if (!fault) {
+      report.num_damaged = static_cast<int64_t>(defects.size());
+      return report;
+    }
     // A fault of the machine says nothing of the save: going on from an older one would lose steps.
     if (fault->code() != ExitCode::kBadData && fault->code() != ExitCode::kInputMissing)
       throw Error(*fault).everywhere();

@@ -196,7 +196,11 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   tell(context, *report, saved, changes);
   const std::string own = checkpoint::numbered(
       (saves_folder(context) / context.config.checkpoint.prefix).string(), context.clock.step);
-  return Resumed{context.clock.step, report->prefix, same_save(own, report->prefix), watch.lap()};
+  return Resumed{.step = context.clock.step,
+                 .prefix = report->prefix,
+                 .is_own = same_save(own, report->prefix),
+                 .duration_s = watch.lap(),
+                 .num_damaged_saves = report->num_damaged};
 }
 
 void begin_ema(TrainingContext& context, bool is_resumed) {

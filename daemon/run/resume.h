@@ -16,9 +16,10 @@ struct ResumeOptions {
 /// Where a run goes on from.
 struct Resumed {
   int64_t step = 0;
-  std::string prefix;     ///< of the save
-  bool is_own = false;    ///< the save lies in the run's own folder, under its own prefix
-  double duration_s = 0;  ///< of reading it
+  std::string prefix;             ///< of the save
+  bool is_own = false;            ///< the save lies in the run's own folder, under its own prefix
+  double duration_s = 0;          ///< of reading it
+  int64_t num_damaged_saves = 0;  ///< newer ones that were passed over
 };
 
 /// Finds the save that this run goes on from and loads it into the assembly; nothing if it starts

@@ -92,6 +92,7 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
         .metrics_address = telemetry.address()};
     train::write_summary(summary_path(context), summary);
     tell(summary, summary_path(context));
+    telemetry.write_textfile(context.config);
   }
   keep_last_page(telemetry, context);
   return end.code;

@@ -191,6 +191,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                   .publish = config.publish,
                   .reload = [&](const std::string& save) { reload(save, context); }});
   const train::RunResult result = run.go();
+  telemetry.note_final();
   return conclude(result, context, recorder, telemetry, resumed);
 }
 
@@ -250,17 +251,20 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     telemetry.health().note_world_formed();
     announce(*context, world.process, resumed);
     if (resumed)
-      telemetry.metrics().record_restore(
-          {.step = resumed->step, .duration_s = resumed->duration_s});
+      telemetry.metrics().record_restore({.step = resumed->step,
+                                          .duration_s = resumed->duration_s,
+                                          .num_damaged_saves = resumed->num_damaged_saves});
     const ExitCode code =
         train_to_the_end(*context, telemetry, *hooks, world, replica_check, resumed);
     context->saver.join();
     control.barrier();  // no rank writes any more when rank 0 gives the folder free
+    if (code == ExitCode::kDone) telemetry.linger(config.metrics.linger_s, world.stop);
     return code;
   } catch (const std::exception& error) {
     telemetry.metrics().set_state(metrics::RunState::kFailed);
     telemetry.health().note_state(metrics::RunState::kFailed);
     conclude_failed(error, *context);
+    if (control.rank() == 0) telemetry.write_textfile(config);
     const auto* known = dynamic_cast<const Error*>(&error);
     const bool is_shared = known != nullptr && known->on_every_rank();
     // The saver's thread may wait for a rank that hangs, as long as saves may take.

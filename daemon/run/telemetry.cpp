@@ -1,16 +1,23 @@
 #include "daemon/run/telemetry.h"
 
+#include <algorithm>
+#include <cctype>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "daemon/config/version.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
 namespace {
+
+constexpr std::chrono::milliseconds kLingerTurn{20};
 
 std::optional<int64_t> restarts_from_environment() {
   for (const char* name : {"SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"})
@@ -47,11 +54,11 @@ Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
                      const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
                      dist::Communicator& control)
     : metrics_(run_facts(config, process, libraries, modifiers)),
-      exposition_({.run_name = config.run.name,
-                   .rank = process.rank,
-                   .turn_limit_s = config.metrics.turn_limit_s,
+      exposition_({.turn_limit_s = config.metrics.turn_limit_s,
                    .step_limit_s = config.metrics.step_limit_s},
-                  health_, [this] { return metrics_.page(); }) {
+                  health_,
+                  {.metrics = [this] { return metrics_.page(); },
+                   .live = [this] { return metrics_.live(); }}) {
   (void)dist::on_all_ranks(control, [&] {
     listen(config, process);
     return true;
@@ -74,17 +81,46 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
       server_ ? metrics::reachable_address(server_->address(), process.node) + "\n" + process.node
               : "";
   const std::vector<std::string> texts = dist::gather_texts(control, mine);
-  if (process.rank != 0) return;
   std::vector<metrics::Target> targets;
+  std::vector<metrics::LiveRank> ranks;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     const size_t mark = texts[rank].find('\n');
     if (mark == std::string::npos) continue;
-    targets.push_back({texts[rank].substr(0, mark),
-                       {{"run", config.run.name},
-                        {"rank", std::to_string(rank)},
-                        {"node", texts[rank].substr(mark + 1)}}});
+    ranks.push_back(
+        {std::to_string(rank), texts[rank].substr(mark + 1), texts[rank].substr(0, mark)});
+    targets.push_back(
+        {ranks.back().address,
+         {{"run", config.run.name}, {"rank", ranks.back().rank}, {"node", ranks.back().node}}});
   }
-  if (!targets.empty()) targets_.emplace(config.run.project().targets(), targets);
+  if (targets.empty()) return;
+  if (process.rank != 0) return exposition_.share_live_with(ranks.front().address);
+  targets_.emplace(config.run.project().targets(), targets);
+  exposition_.set_targets(metrics::targets_json(targets));
+  metrics_.set_ranks(std::move(ranks));
+}
+
+void Telemetry::linger(double limit_s, const train::StopRequest& stop) const {
+  if (!server_ || limit_s == 0) return;
+  log::debug("metrics", fmt::format("waiting at most {} s for a last scrape", limit_s));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+  while (exposition_.num_scrapes() == scrapes_before_end_ &&
+         std::chrono::steady_clock::now() < end && !stop.stop_asked() && !stop.end_asked())
+    std::this_thread::sleep_for(kLingerTurn);
+}
+
+void Telemetry::write_textfile(const RunConfig& config) const {
+  if (config.metrics.textfile_dir.empty()) return;
+  std::string name = config.run.name;
+  std::replace_if(
+      name.begin(), name.end(),
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '_');
+  const auto path =
+      std::filesystem::path(config.metrics.textfile_dir) / fmt::format("lockstep_{}.prom", name);
+  try {
+    files::write_atomically(path, metrics_.result());
+  } catch (const Error& fault) {  // nobody's run fails for it
+    log::warning("metrics", fmt::format("metrics.textfile_dir: {}", fault.what()));
+  }
 }
 
 void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process) {

@@ -5,12 +5,13 @@
 #include "daemon/config/run_config.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
+#include "metrics/discovery/targets_file.h"
 #include "metrics/exposition.h"
 #include "metrics/health.h"
 #include "metrics/http/http_server.h"
 #include "metrics/http_metrics.h"
-#include "metrics/targets_file.h"
 #include "metrics/training_metrics.h"
+#include "train/step/stop_request.h"
 
 namespace lockstep::daemon {
 
@@ -33,6 +34,15 @@ class Telemetry {
   void publish_targets(const RunConfig& config, const dist::ProcessInfo& process,
                        dist::Communicator& control);
 
+  /// No series will change any more.
+  void note_final() { scrapes_before_end_ = exposition_.num_scrapes(); }
+  /// Waits until this rank's series have been scraped since note_final(), `limit_s` seconds have
+  /// passed or somebody asks the run to stop. Nothing where no pages are served.
+  void linger(double limit_s, const train::StopRequest& stop) const;
+
+  /// The run's series as a file in metrics.textfile_dir, if that is set. Never throws.
+  void write_textfile(const RunConfig& config) const;
+
   /// Around the reading of a save: the run's state is restoring meanwhile, and the probes wait.
   void note_restoring();
   void note_restored();
@@ -52,6 +62,7 @@ class Telemetry {
   std::optional<metrics::HttpMetrics> http_metrics_;
   std::optional<metrics::HttpServer> server_;
   std::optional<metrics::TargetsFile> targets_;
+  int64_t scrapes_before_end_ = 0;
 };
 
 }  // namespace lockstep::daemon

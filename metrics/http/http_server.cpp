@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process/signals_blocked.h"
+#include "metrics/http/gzip.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -31,6 +32,7 @@ constexpr std::string_view kFullAnswer =
     "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 constexpr size_t kDrainLimitBytes =
     64 * 1024;  ///< read after a refusal, so that the client gets to see the answer
+constexpr size_t kWorthPacking = 1024;  ///< a smaller body fits into one packet anyway
 constexpr std::chrono::seconds kDrainTime{1};
 constexpr std::chrono::milliseconds kAcceptPause{100};  ///< when descriptors have run out
 
@@ -149,7 +151,10 @@ class Session : public std::enable_shared_from_this<Session> {
     message_->set(http::field::content_type, response.content_type);
     message_->set(http::field::cache_control, "no-store");
     message_->set("X-Content-Type-Options", "nosniff");
+    if (!response.readable_from.empty())
+      message_->set(http::field::access_control_allow_origin, response.readable_from);
     if (response.status == 405) message_->set(http::field::allow, "GET, HEAD");
+    if (response.body.size() >= kWorthPacking) pack(&response.body);
     message_->content_length(response.body.size());
     message_->keep_alive(keep_alive);
     if (parser_->get().method() != http::verb::head) message_->body() = std::move(response.body);
@@ -158,6 +163,15 @@ class Session : public std::enable_shared_from_this<Session> {
                       [self = shared_from_this(), keep_alive](error_code fault, size_t) {
                         self->on_written(fault, keep_alive);
                       });
+  }
+
+  /// gzip, if the client asked for it.
+  void pack(std::string* body) {
+    message_->set(http::field::vary, "Accept-Encoding");
+    const auto asked = parser_->get()[http::field::accept_encoding];
+    if (!accepts_gzip({asked.data(), asked.size()})) return;
+    *body = gzipped(*body);
+    message_->set(http::field::content_encoding, "gzip");
   }
 
   void on_written(error_code fault, bool keep_alive) {

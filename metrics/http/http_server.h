@@ -15,6 +15,7 @@ struct HttpResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::string route = "other";  ///< for counters: the route's own name, never what the client sent
+  std::string readable_from = {};  ///< "http://n1:9464": a page of that origin may read this too
 };
 
 /// Answers a GET for `target` (path and query as sent). Runs on the server's thread, one call at a
@@ -41,10 +42,10 @@ struct HttpOptions {
   int max_connections = 512;
 };
 
-/// A small HTTP/1.1 server for probes and scrapes: GET and HEAD, keep-alive, on one thread of its
-/// own that takes no signals. Hostile clients are cut, not served: 431 or 413 above a limit, 405
-/// for other methods, 503 and a closed connection when all places are taken, silence after the time
-/// limit. Memory per connection is bounded by the limits.
+/// A small HTTP/1.1 server for probes and scrapes: GET and HEAD, keep-alive, gzip where it is asked
+/// for, on one thread of its own that takes no signals. Hostile clients are cut, not served: 431 or
+/// 413 above a limit, 405 for other methods, 503 and a closed connection when all places are taken,
+/// silence after the time limit. Memory per connection is bounded by the limits.
 class HttpServer {
  public:
   /// Listens when it returns. `observer` may be null; it and what `handler` refers to must outlive

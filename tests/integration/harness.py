@@ -14,6 +14,8 @@ import tempfile
 import time
 import unittest
 
+import moved_series
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 LOCKSTEPD = BUILD / "bin" / "lockstepd"
@@ -35,6 +37,8 @@ class Run:
     def wait(self, timeout_s=ANSWER_S):
         self.log = self.process.communicate(timeout=timeout_s)[0]
         self.code = self.process.returncode
+        for page in self.folder.glob("logs/rank*.prom"):
+            moved_series.record(BUILD, page.read_text())
         return self
 
     def summary(self):

@@ -83,6 +83,13 @@ class Observe(LockstepTest):
         self.assertAlmostEqual(curves["accuracy/eval"][last_eval], summary["eval"]["accuracy"], delta=1e-6)
         self.assertAlmostEqual(curves["loss/eval"][last_eval], summary["eval"]["loss"], delta=1e-5)
 
+    def test_a_full_disk_costs_points_of_curves_not_the_run(self):
+        run = self.train(1, sets=["train.max_steps=40", "summary.save_summary_steps=10"],
+                         environment={"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": "tfevents",
+                                      "LOCKSTEP_FAULT_CALL": "open", "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "ENOSPC"})
+        self.assertEqual(run.log.count("TensorBoard points are lost"), 1, run.log)
+        self.assertGreaterEqual(metric(run.last_page(0), "lockstep_tensorboard_write_errors_total"), 1)
+
     def test_a_restore_shows_as_such(self):
         """Held at the open of the save's data, until the pages have been read."""
         self.train(1, sets=["train.max_steps=10", "summary.progress_secs=0"])

@@ -5,7 +5,7 @@ import shutil
 import signal
 import unittest
 
-from harness import ENDLESS, LockstepTest
+from harness import ENDLESS, LockstepTest, metric
 
 STEPS = 240  # weights are pruned from step 92 on
 SAVES = ["checkpoint.save_checkpoints_steps=50", f"train.max_steps={STEPS}", "eval.every_epochs=0"]
@@ -144,6 +144,7 @@ modifiers:
         second = self.train(sets=[*SAVES, "train.max_steps=150"])
         self.assertIn("resuming from step 100", second.log)
         self.assertIn("model.ckpt-150", second.log)
+        self.assertEqual(metric(second.last_page(0), "lockstep_checkpoint_damaged_saves_total"), 1)
 
         for index in saves.glob("*.index"):
             index.write_bytes(b"not a table")

@@ -8,6 +8,7 @@ namespace exposition_test {
 
 using std::chrono::seconds;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ExpositionTest : public ::testing::Test {
  protected:
@@ -17,10 +18,10 @@ class ExpositionTest : public ::testing::Test {
 
   const Health::Clock::time_point start{seconds(5000)};
   Health health{start};
-  const Exposition pages{
-      {.run_name = "a <b> & c", .rank = 3, .turn_limit_s = 10, .step_limit_s = 20}, health, [] {
-        return std::string("lockstep_step 1\n");
-      }};
+  Exposition pages{{.turn_limit_s = 10, .step_limit_s = 20},
+                   health,
+                   {.metrics = [] { return std::string("lockstep_step 1\n"); },
+                    .live = [] { return std::string("{}\n"); }}};
 };
 
 TEST_F(ExpositionTest, MetricsHaveTheTypeThatPrometheusWants) {
@@ -90,11 +91,37 @@ TEST_F(ExpositionTest, VerboseShowsEveryCheck) {
             "[+] state: initializing\nok\n");
 }
 
-TEST_F(ExpositionTest, IndexEscapesTheRunsName) {
+TEST_F(ExpositionTest, TheLivePageNeedsNothingFromElsewhere) {
   const HttpResponse response = get("/");
   EXPECT_EQ(response.content_type, "text/html; charset=utf-8");
-  EXPECT_THAT(response.body, HasSubstr("Lockstep run a &lt;b&gt; &amp; c, rank 3"));
-  EXPECT_THAT(response.body, HasSubstr("href=\"/metrics\""));
+  EXPECT_THAT(response.body, HasSubstr("<!doctype html>"));
+  EXPECT_THAT(response.body, HasSubstr("</html>"));
+  for (const char* foreign : {"<script src", "<link rel=\"stylesheet", "@import", "url(", "//cdn"})
+    EXPECT_THAT(response.body, Not(HasSubstr(foreign)));
+}
+
+TEST_F(ExpositionTest, OnlyThePageOfRankZeroMayReadLiveDataOfAnotherRank) {
+  EXPECT_EQ(get("/live.json").body, "{}\n");
+  EXPECT_EQ(get("/live.json").content_type, "application/json");
+  EXPECT_EQ(get("/live.json").readable_from, "");
+  pages.share_live_with("n1:9464");
+  EXPECT_EQ(get("/live.json").readable_from, "http://n1:9464");
+  EXPECT_EQ(get("/metrics").readable_from, "");
+}
+
+TEST_F(ExpositionTest, TargetsAreThereOnceTheyAreSet) {
+  EXPECT_EQ(get("/targets.json").status, 404);
+  pages.set_targets("[]\n");
+  EXPECT_EQ(get("/targets.json").status, 200);
+  EXPECT_EQ(get("/targets.json").content_type, "application/json");
+  EXPECT_EQ(get("/targets.json").body, "[]\n");
+}
+
+TEST_F(ExpositionTest, CountsScrapesOfTheMetricsAlone) {
+  EXPECT_EQ(pages.num_scrapes(), 0);
+  for (const char* target : {"/metrics", "/metrics?x", "/livez", "/live.json", "/nowhere"})
+    get(target);
+  EXPECT_EQ(pages.num_scrapes(), 2);
 }
 
 TEST_F(ExpositionTest, OtherPathsAreNotFoundAndShareOneCounter) {

@@ -3,11 +3,13 @@
 // answering.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <fstream>
 #include <memory>
 #include <new>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -196,6 +198,68 @@ TEST(HttpAttackByNumbers, TheServerGoesOnAfterAFaultInTurningOneAway) {
   std::string answer;
   while (answer.empty()) answer = tests::get(port, "/livez");  // once the place is free
   EXPECT_THAT(answer, HasSubstr("200 OK"));
+}
+
+/// On a machine without other work an answer beside these attacks takes less than 0.1 s; this is
+/// for a crowded one. A client that waits behind another one waits for ever.
+constexpr double kPatienceS = 5;
+
+/// The longest of five answers in a row.
+double slowest_of_five_s(uint16_t port) {
+  double slowest_s = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_THAT(tests::get(port, "/livez"), HasSubstr("200 OK"));
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    slowest_s = std::max(slowest_s, passed.count());
+  }
+  return slowest_s;
+}
+
+TEST_F(HttpAttack, PipelinedRequestsAreAnsweredInOrderAndNoneTooMany) {
+  const double before_mib = resident_mib();
+  Connection connection(port);
+  std::string requests;
+  for (int i = 0; i < 1000; ++i) requests += "GET /livez HTTP/1.1\r\nHost: t\r\n\r\n";
+  connection.send(requests + "GET /livez HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+  const std::string answers = connection.read_to_end();
+  int num_answers = 0;
+  for (size_t at = 0; (at = answers.find("HTTP/1.1 200 OK", at)) != std::string::npos; ++at)
+    ++num_answers;
+  EXPECT_EQ(num_answers, 1001);
+  EXPECT_LT(resident_mib() - before_mib, kMaxGrowthMiB);
+}
+
+TEST_F(HttpAttack, AFloodOfConnectionsDelaysNobody) {
+  const double before_mib = resident_mib();
+  std::atomic<bool> stop = false;
+  std::atomic<int> num_asked = 0;
+  std::vector<std::jthread> clients;
+  for (int i = 0; i < 64; ++i)
+    clients.emplace_back([&] {
+      while (!stop) {
+        Connection one(port);
+        one.send("GET /livez HTTP/1.1\r\nHost: t\r\n\r\n");
+        num_asked += one.read_answer().find("200 OK") != std::string::npos;
+      }
+    });
+  while (num_asked < 200) std::this_thread::yield();
+  EXPECT_LT(slowest_of_five_s(port), kPatienceS);
+  stop = true;
+  clients.clear();
+  EXPECT_LT(resident_mib() - before_mib, kMaxGrowthMiB);
+}
+
+TEST_F(HttpAttack, ProbesAreAnsweredAtOnceBesideOneThatSendsWithoutEnd) {
+  std::jthread attacker([&](const std::stop_token& stopped) {
+    while (!stopped.stop_requested()) {
+      Connection connection(port);
+      connection.send("GET / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+      send_until_cut(&connection, "10000\r\n" + std::string(65536, 'b') + "\r\n", 200 * kMiB);
+    }
+  });
+  EXPECT_TRUE(observer.sees(Rejection::kBody, 3));
+  EXPECT_LT(slowest_of_five_s(port), kPatienceS);
 }
 
 TEST_F(HttpAttack, AConnectionThatSaysNothingIsCut) {

@@ -1,5 +1,7 @@
 #include "metrics/http/http_server.h"
 
+#include <cstdio>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 
@@ -9,6 +11,7 @@
 #include "base/error.h"
 #include "counting_observer.h"
 #include "http_client.h"
+#include "metrics/http/gzip.h"
 
 namespace lockstep::metrics {
 namespace http_server_test {
@@ -49,6 +52,47 @@ TEST_F(HttpServerTest, AnswersAGet) {
   EXPECT_THAT(answer, HasSubstr("\r\n\r\nyou asked for /a?b=c\n"));
   EXPECT_EQ(observer.answers("/echo 200"), 1);
   EXPECT_EQ(observer.answers("negative duration"), 0);
+}
+
+/// The body of an answer to a GET with these header lines.
+std::string body_of(uint16_t port, const std::string& target, const std::string& headers) {
+  Connection connection(port);
+  connection.send("GET " + target + " HTTP/1.1\r\nHost: t\r\n" + headers + "\r\n");
+  const std::string answer = connection.read_answer();
+  return answer.substr(answer.find("\r\n\r\n") + 4);
+}
+
+TEST_F(HttpServerTest, PacksALargeBodyForWhoAsks) {
+  const std::string large = "/" + std::string(4000, 'x');
+  const std::string plain = body_of(port, large, "");
+  EXPECT_THAT(plain, HasSubstr(large));
+  EXPECT_EQ(body_of(port, large, "Accept-Encoding: gzip;q=0\r\n"), plain);
+  const std::string packed = body_of(port, large, "Accept-Encoding: deflate, gzip\r\n");
+  EXPECT_LT(packed.size(), 200u);
+  EXPECT_EQ(packed, gzipped(plain));
+  EXPECT_THAT(body_of(port, "/small", "Accept-Encoding: gzip\r\n"), HasSubstr("/small"));
+}
+
+TEST(Gzip, IsWhatTheProgramOfThatNameReads) {
+  const std::string text = "lockstep_step 1\n" + std::string(100000, 'x') + std::string("\0\n", 2);
+  for (const std::string& one : {text, std::string()}) {
+    const std::string file = testing::TempDir() + "page.gz";
+    std::ofstream(file) << gzipped(one);
+    std::FILE* pipe = ::popen(("gzip -dc " + file).c_str(), "r");
+    std::string read(one.size() + 1, '\0');
+    read.resize(std::fread(read.data(), 1, read.size(), pipe));
+    EXPECT_EQ(::pclose(pipe), 0);
+    EXPECT_EQ(read, one);
+  }
+}
+
+TEST(Gzip, IsTakenByWhoSaysSo) {
+  for (const char* yes :
+       {"gzip", "deflate, gzip;q=0.5", "GZIP", "*", "br;q=1, *;q=0.1", "identity,gzip"})
+    EXPECT_TRUE(accepts_gzip(yes)) << yes;
+  for (const char* no :
+       {"", "identity", "gzip;q=0", "gzip;q=0.000", "*;q=0", "gzip;q=0, *", "xgzip", ";;;,,"})
+    EXPECT_FALSE(accepts_gzip(no)) << no;
 }
 
 TEST_F(HttpServerTest, KeepsAConnectionForManyRequests) {

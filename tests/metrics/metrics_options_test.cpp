@@ -40,7 +40,8 @@ TEST(MetricsOptions, AbsentSectionsKeepDefaults) {
 
 TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   const Reading reading = read(
-      "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7}\n"
+      "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7,\n"
+      "  linger_secs: 30, textfile_dir: /var/lib/node}\n"
       "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
       "per_layer: true}\n");
   EXPECT_EQ(reading.faults, "");
@@ -50,7 +51,9 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_FALSE(reading.summary.tensorboard);
   EXPECT_EQ(reading.summary.progress_s, 0);
   EXPECT_TRUE(reading.summary.per_layer);
-  EXPECT_EQ(reading.docs.size(), 9u);
+  EXPECT_EQ(reading.metrics.linger_s, 30);
+  EXPECT_EQ(reading.metrics.textfile_dir, "/var/lib/node");
+  EXPECT_EQ(reading.docs.size(), 11u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {

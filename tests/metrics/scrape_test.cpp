@@ -41,7 +41,10 @@ class Scrape : public ::testing::Test {
   TrainingMetrics all{tests::some_facts()};
   HttpMetrics http{all.registry()};
   Health health;
-  const Exposition pages{{.run_name = "digits"}, health, [this] { return all.page(); }};
+  const Exposition pages{
+      {},
+      health,
+      {.metrics = [this] { return all.page(); }, .live = [this] { return all.live(); }}};
   const HttpServer server{{.listen = {"127.0.0.1", 0}},
                           [this](std::string_view target) { return pages.handle(target); },
                           &http};

@@ -15,9 +15,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/files/files.h"
 #include "base/log.h"
 #include "full_page.h"
+#include "metrics/table/series_table.h"
 
 namespace lockstep::metrics {
 namespace training_metrics_test {
@@ -178,11 +178,12 @@ TEST(TrainingMetrics, SavesAndFailuresCountApart) {
 
 TEST(TrainingMetrics, ARestoreSetsTheStep) {
   TrainingMetrics all(some_facts());
-  all.record_restore({.step = 1200, .duration_s = 0.5});
+  all.record_restore({.step = 1200, .duration_s = 0.5, .num_damaged_saves = 2});
   const Page page = page_of(all);
   EXPECT_EQ(page.value("lockstep_step"), 1200);
   EXPECT_EQ(page.value("lockstep_steps_total"), 0);
   EXPECT_EQ(page.value("lockstep_checkpoint_restores_total"), 1);
+  EXPECT_EQ(page.value("lockstep_checkpoint_damaged_saves_total"), 2);
   EXPECT_EQ(page.value("lockstep_checkpoint_restore_duration_seconds"), 0.5);
 }
 
@@ -255,29 +256,11 @@ TEST(TrainingMetrics, TwoModifiersOfOneNameAreABug) {
   EXPECT_THROW(TrainingMetrics{facts}, Error);
 }
 
-/// Name -> {type, labels, ranks} from the table of docs/metrics.md.
-struct Documented {
-  std::string type;
-  std::set<std::string> labels;
-  bool on_each_rank;
-};
-
-std::map<std::string, Documented> documented_series() {
-  std::map<std::string, Documented> result;
-  std::istringstream lines(files::read(LOCKSTEP_SOURCE_DIR "/docs/metrics.md"));
-  const std::regex row(R"(^\| `(\w+)` \| (\w+) \| [^|]+ \| ([^|]+) \| (each|root) \| [^|]+ \|$)");
-  const std::regex label("`(\\w+)`");
-  for (std::string line; std::getline(lines, line);) {
-    std::smatch parts;
-    if (!std::regex_match(line, parts, row)) continue;
-    Documented& series = result[parts[1]];
-    series.type = parts[2];
-    series.on_each_rank = parts[4] == "each";
-    const std::string labels = parts[3];
-    for (std::sregex_iterator it(labels.begin(), labels.end(), label), end; it != end; ++it)
-      series.labels.insert((*it)[1]);
-  }
-  return result;
+/// Rows of the table that a rank shall show.
+std::vector<SeriesInfo> rows_of(bool is_root) {
+  std::vector<SeriesInfo> rows(rank_series().begin(), rank_series().end());
+  if (is_root) rows.insert(rows.end(), run_series().begin(), run_series().end());
+  return rows;
 }
 
 /// Label names that stand on a page, by family.
@@ -304,25 +287,62 @@ Types only_in(const Types& types, const Types& other) {
   return result;
 }
 
-TEST(TrainingMetrics, EverySeriesIsDocumentedAndEveryDocumentedOneExists) {
-  const std::map<std::string, Documented> documented = documented_series();
+TEST(TrainingMetrics, EverySeriesIsInTheTableAndEveryRowOnThePage) {
   for (const bool is_root : {true, false}) {
     TrainingMetrics all(some_facts(is_root));
     const HttpMetrics http(all.registry());
     record_everything(&all);
     const Page page = page_of(all);
-    std::map<std::string, std::string> wanted;
-    for (const auto& [name, series] : documented)
-      if (is_root || series.on_each_rank) wanted[name] = series.type;
+    Types wanted;
+    for (const SeriesInfo& row : rows_of(is_root)) wanted[row.name] = kind_name(row.kind);
     const char* rank = is_root ? "root" : "another rank";
-    EXPECT_THAT(only_in(page.types, wanted), IsEmpty()) << "not so in docs/metrics.md: " << rank;
+    EXPECT_THAT(only_in(page.types, wanted), IsEmpty()) << "not so in metrics/table: " << rank;
     EXPECT_THAT(only_in(wanted, page.types), IsEmpty()) << "not so on the page: " << rank;
     auto labels = labels_on(page);
-    for (const auto& [name, type] : page.types)
-      EXPECT_EQ(labels[name],
-                documented.contains(name) ? documented.at(name).labels : std::set<std::string>{})
-          << name;
+    for (const SeriesInfo& row : rows_of(is_root)) {
+      std::set<std::string> named;
+      const std::string text = row.labels;
+      const std::regex word("\\w+");
+      for (std::sregex_iterator it(text.begin(), text.end(), word), end; it != end; ++it)
+        named.insert(it->str());
+      EXPECT_EQ(labels[row.name], named) << row.name;
+      EXPECT_THAT(row.help, testing::EndsWith(".")) << row.name;
+    }
   }
+}
+
+TEST(TrainingMetrics, LateSeriesAreAbsentUntilTheyAreFed) {
+  const TrainingMetrics all(some_facts());
+  const Page page = page_of(all);
+  for (const SeriesInfo& row : rows_of(true)) {
+    if (std::string_view(row.name).starts_with("lockstep_http_")) continue;  // the server's
+    EXPECT_EQ(page.types.contains(row.name), row.presence == SeriesInfo::kAlways) << row.name;
+  }
+}
+
+TEST(TrainingMetrics, TheResultIsOfTheRunAndNamesIt) {
+  RunFacts facts = some_facts();
+  facts.run_name = "digits";
+  TrainingMetrics all(facts);
+  record_everything(&all);
+  const std::string text = all.result();
+  EXPECT_THAT(text, HasSubstr("\nlockstep_step{run=\"digits\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("\nlockstep_run_state{state=\"failed\",run=\"digits\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("run=\"digits\"} 1\n# HELP lockstep_run_state"));
+  for (const char* of_a_rank : {"lockstep_steps_total", "process_", "lockstep_http_"})
+    EXPECT_THAT(text, Not(HasSubstr(of_a_rank)));
+}
+
+TEST(SeriesTable, AnUnknownNameIsABug) { EXPECT_THROW(series_info("lockstep_steps"), Error); }
+
+TEST(SeriesTable, ItsReferenceHoldsEachRowOnce) {
+  const std::string text = series_reference();
+  EXPECT_THAT(text, HasSubstr("\n| `lockstep_rank_info` | gauge | 1 | `rank`, `local_rank`, `node` "
+                              "| each | Place of this rank in the world |\n"));
+  EXPECT_THAT(text, HasSubstr("\n| `lockstep_train_loss` | gauge | - | - | root | Training loss, "
+                              "mean over ranks, last logged; late |\n"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'),
+            static_cast<long>(rank_series().size() + run_series().size() + 2));
 }
 
 TEST(TrainingMetrics, SeriesStayWithinTheirBudget) {

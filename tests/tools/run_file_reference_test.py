@@ -1,4 +1,4 @@
-"""docs/run_file.md and docs/flags.md hold the tables that `lockstep reference` prints; tools/update_docs keeps them so."""
+"""docs/run_file.md, docs/flags.md and docs/metrics.md hold the tables that `lockstep reference` prints; tools/update_docs keeps them so."""
 import importlib.machinery
 import importlib.util
 import os
@@ -23,7 +23,8 @@ class RunFileReference(unittest.TestCase):
     maxDiff = None
 
     def test_the_pages_hold_what_the_program_prints(self):
-        for command, row in (("reference", "| `version` |"), ("reference --flags", "| `--batch_size` |")):
+        for command, row in (("reference", "| `version` |"), ("reference --flags", "| `--batch_size` |"),
+                             ("reference --metrics", "| `lockstep_step` |")):
             table = UPDATE.printed(command, BUILD)
             self.assertIn(row, table)
             _, between, _ = UPDATE.parts_of(UPDATE.PAGES[command].read_text(), command)

@@ -1,4 +1,4 @@
-#include "metrics/targets_file.h"
+#include "metrics/discovery/targets_file.h"
 
 #include <utility>
 

@@ -1,0 +1,34 @@
+"""Every series of docs/metrics.md is moved by a real run of some test. CTest runs this behind all the others of its folder."""
+import os
+import pathlib
+import sys
+import unittest
+
+import moved_series
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import skips
+
+BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
+# Files whose runs move what those of others do not.
+NEEDED = ("evaluation_test", "files_test", "last_scrape_test", "observe_test", "precision_test", "quantize_test", "resume_test")
+
+
+class MovedSeries(unittest.TestCase):
+    def test_a_page_tells_what_has_moved(self):
+        page = "# TYPE a_total counter\na_total 3\n# TYPE b gauge\nb 0\n# TYPE c histogram\nc_bucket{le=\"1\"} 0\nc_sum 0.5\nc_count 1\n" \
+               "# TYPE d gauge\nd{x=\"1 2\"} 0\nd{x=\"3\"} -1\n"
+        self.assertEqual(moved_series.moved_on(page), {"a_total", "c", "d"})
+
+    def test_every_excuse_is_of_a_series(self):
+        self.assertEqual(set(moved_series.EXCUSED) - set(moved_series.all_series(BUILD)), set())
+
+    def test_every_series_is_moved(self):
+        missing = [name for name in NEEDED if not (BUILD / "moved_series" / f"{name}.txt").exists()]
+        if missing:
+            skips.skip(f"not run in this build folder: {', '.join(missing)}")
+        self.assertEqual(moved_series.unmoved(BUILD), [], "no test of tests/integration moves these")
+
+
+if __name__ == "__main__":
+    unittest.main()
