@@ -6,11 +6,13 @@ import signal
 import subprocess
 import unittest
 
-from exported import PYTHON, skips
-from harness import DIGITS, ENDLESS, LockstepTest, metric
+from exported import PYTHON, require_python, skips
+from harness import BUILD, DIGITS, ENDLESS, LockstepTest, metric
 from stored import examples
 
 SHORT = ["train.max_steps=46", "eval.every_epochs=1", "eval.batch_size=50", "recipe=null"]
+PYTHON_FILE = pathlib.Path(__file__).parent / "programs/python/callbacks.py"
+TWIN = BUILD / "examples/callback_plugin/libverdict.so"
 KPIS = ["callbacks.topk.k=[1, 3]", "callbacks.confusion.num_classes=10"]
 
 
@@ -108,6 +110,34 @@ class Callbacks(LockstepTest):
         run = self.train(2, sets=[*SHORT, "callbacks.confusion={num_classes: 3, modes: [train]}"], expect=65)
         self.assertRegex(run.log, r"there is a sample of class \d, and num_classes is 3 \(callback 'confusion', iteration 0\)")
         self.assertEqual(run.summary()["exit_reason"], "failed")
+
+
+class InPython(LockstepTest):
+    def verdict(self, language, *more, expect=0):
+        """A run on 2 ranks whose evaluations store what a callback makes."""
+        keys = {"cpp": "{type: verdict, min_probability: 0.3, modes: [eval]}",
+                "python": f"{{type: python, path: {PYTHON_FILE}, name: Verdict, args: {{min_probability: 0.3}}, modes: [eval]}}"}
+        return self.train(2, run=language, expect=expect, sets=[
+            *SHORT, f"plugins=[{TWIN}]", "callbacks.mine=" + keys[language], *more,
+            "callbacks.tfrecords_saver={keys: [classes, probabilities, targets], modes: [eval]}"])
+
+    def test_a_python_callback_and_its_twin_in_cpp_store_the_same_in_evaluations(self):
+        require_python()
+        files = {}
+        for language in ("cpp", "python"):
+            folder = self.verdict(language).folder / "callbacks"
+            files[language] = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.tfrecord"))}
+        self.assertEqual(len(files["cpp"]), 4)  # of two ranks and two evaluations
+        self.assertEqual(files["python"], files["cpp"])
+
+    def test_what_it_raises_in_training_ends_all_ranks_with_file_and_line(self):
+        require_python()
+        line = next(i for i, text in enumerate(PYTHON_FILE.read_text().splitlines(), 1) if 'KeyError("third iteration")' in text)
+        bad = f"callbacks.bad={{type: python, path: {PYTHON_FILE}, name: Bad, args: {{fault: raises}}, modes: [train]}}"
+        run = self.train(2, sets=[*SHORT, bad], expect=78)
+        self.assertIn(f"{PYTHON_FILE}:{line}: KeyError: 'third iteration'", run.log)
+        self.assertIn("(callback 'bad', iteration 2)", run.log)
+        self.assertIn("KeyError: 'third iteration'", run.summary()["error"])
 
 
 class Traces(LockstepTest):
