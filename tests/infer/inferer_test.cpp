@@ -22,6 +22,7 @@
 namespace lockstep::infer {
 namespace inferer_test {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -168,6 +169,16 @@ TEST_P(InfererRows, N84_list_of_feeds_is_one_iteration_and_gives_what_one_feed_g
   }
 }
 
+/// In the last of three iterations.
+void expect_known(const coord::CallbackContext& context) {
+  EXPECT_EQ(context.mode, coord::Mode::kInfer);
+  EXPECT_FALSE(context.is_training());
+  EXPECT_EQ(context.summary_writer, nullptr);
+  EXPECT_EQ(context.summary_step, 2);
+  EXPECT_EQ(context.log_dir, "nowhere");
+  EXPECT_FALSE(context.number_iterations_per_epoch);  // this feeder does not know
+}
+
 TEST_P(InfererRows, N21_the_last_iteration_is_known_and_so_is_every_other_field) {
   CountedFeeder feeder(3, 2);
   Inference inference(&feeder, GetParam());
@@ -181,13 +192,7 @@ TEST_P(InfererRows, N21_the_last_iteration_is_known_and_so_is_every_other_field)
     is_last.push_back(info.is_last_iteration);
   }
   EXPECT_THAT(is_last, ElementsAre(false, false, true));
-  const coord::CallbackContext& context = inference.record.context;
-  EXPECT_EQ(context.mode, coord::Mode::kInfer);
-  EXPECT_FALSE(context.is_training());
-  EXPECT_EQ(context.summary_writer, nullptr);
-  EXPECT_EQ(context.summary_step, 2);
-  EXPECT_EQ(context.log_dir, "nowhere");
-  EXPECT_FALSE(context.number_iterations_per_epoch);  // this feeder does not know
+  expect_known(inference.record.context);
 }
 
 TEST_P(InBothWays, AnEmptyFeedBeginsAndEnds) {
@@ -236,21 +241,28 @@ TEST_P(InBothWays, WhatOneStageThrowsEndsAllThree) {
   }
 }
 
+void break_at(const std::string& stage, CountedFeeder* feeder, Inference* inference) {
+  if (stage == "feed") feeder->throws_at_ = 5;
+  if (stage == "network") feeder->bad_at_ = 5;
+  if (stage == "callback") inference->recorder->throws_at_ = 5;
+  if (stage == "begin") inference->next_callback = std::make_unique<ThrowsInBegin>();
+  inference->recorder->end_throws_ = true;
+}
+
 TEST_P(InBothWays, AfterAnErrorCallbacksThatBeganEndAndTheFirstErrorIsTold) {
-  for (const std::string stage : {"feed", "network", "callback", "begin"}) {
+  const std::map<std::string, std::string> said_by_stage = {
+      {"feed", "the feed broke"},
+      {"network", "the feed gives float32 [1, 1]"},
+      {"callback", "the callback broke"},
+      {"begin", "the begin broke"}};
+  for (const auto& [stage, said] : said_by_stage) {
     CountedFeeder feeder(-1, 2);
     Inference inference(&feeder, GetParam());
-    feeder.throws_at_ = stage == "feed" ? 5 : -1;
-    feeder.bad_at_ = stage == "network" ? 5 : -1;
-    inference.recorder->throws_at_ = stage == "callback" ? 5 : -1;
-    inference.recorder->end_throws_ = true;
-    if (stage == "begin") inference.next_callback = std::make_unique<ThrowsInBegin>();
-    const std::string told = fault_of(&inference);
-    EXPECT_THAT(told, HasSubstr(stage == "network" ? "the feed gives float32 [1, 1]"
-                                                   : "the " + stage + " broke"));
-    EXPECT_THAT(told, Not(HasSubstr("the end broke")));
-    EXPECT_EQ(inference.record.calls.back(), "end") << stage;
-    EXPECT_EQ(std::count(inference.record.calls.begin(), inference.record.calls.end(), "end"), 1);
+    break_at(stage, &feeder, &inference);
+    EXPECT_THAT(fault_of(&inference), AllOf(HasSubstr(said), Not(HasSubstr("the end broke"))));
+    const std::vector<std::string>& calls = inference.record.calls;
+    EXPECT_EQ(calls.back(), "end") << stage;
+    EXPECT_EQ(std::count(calls.begin(), calls.end(), "end"), 1) << stage;
   }
 }
 

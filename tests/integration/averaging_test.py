@@ -4,10 +4,10 @@ import re
 import unittest
 
 from exported import answers_of, require_torch
-from harness import SOURCE, LockstepTest, metric
+from harness import PRUNE_EARLY, SOURCE, LockstepTest, metric
 from in_tensorflow import InTensorFlow
 
-SETS = ["train.max_steps=150", "checkpoint.save_checkpoints_steps=50", "eval.every_epochs=0"]  # weights are pruned from step 92 on
+SETS = [PRUNE_EARLY, "train.max_steps=81", "checkpoint.save_checkpoints_steps=20", "eval.every_epochs=0"]
 EMA = [*SETS, "optimizer.ema_decay=0.98"]
 LOCAL = [*SETS, "sync.sync_replicas=false", "sync.sync_every=4"]
 NOTHING = "version: 1.0.0\nmodifiers: []\n"
@@ -105,24 +105,24 @@ class Averaging(InTensorFlow, LockstepTest):
     def test_a_stopped_run_goes_on_with_it(self):
         for sparse in ("false", "true"):
             sets = [*EMA, f"checkpoint.sparse={sparse}"]
-            for step in (30, 95, 120):
+            for step in (12, 30, 55):
                 killed = self.start_faulty("kill", rank=step % 2, step=step, run=f"killed_{sparse}", sets=sets).wait()
                 self.assertIn(killed.code, (137, 69), killed.log)
             self.assert_same_state(self.train(2, run=f"killed_{sparse}", sets=sets), self.with_ema())
 
     def test_it_may_begin_and_end_between_two_starts(self):
-        first = self.train(2, sets=[*SETS, "train.max_steps=60"])
+        first = self.train(2, sets=[*SETS, "train.max_steps=30"])
         self.assertIn("leave --ema out", self.tool("ckpt", "export", first.folder / "checkpoints", "--ema", "-o", self.folder / "f", expect=64))
-        begun = self.train(2, sets=[*EMA, "train.max_steps=100"])
+        begun = self.train(2, sets=[*EMA, "train.max_steps=50"])
         self.assertIn("the save holds no moving average: it begins with the weights of the save", begun.log)
         self.assertIn("ema/classifier/weight", self.shown(begun.folder))
-        self.assertNotIn("it begins with", self.train(2, sets=[*EMA, "train.max_steps=110"]).log)
+        self.assertNotIn("it begins with", self.train(2, sets=[*EMA, "train.max_steps=55"]).log)
         ended = self.train(2, sets=SETS)
         self.assertIn("value(s) that this run does not use", ended.log)
         self.assertNotIn("ema/classifier/weight", self.shown(ended.folder))
 
     def test_world_sizes_have_equal_averages_where_runs_are_elastic(self):
-        sets = [*EMA, "run.deterministic=elastic", "train.max_steps=100", "data.global_batch_size=32"]
+        sets = [*EMA, "run.deterministic=elastic", "train.max_steps=70", "data.global_batch_size=32"]
         runs = [self.train(ranks, run=f"elastic{ranks}", sets=sets) for ranks in (1, 2, 4)]
         for other in runs[1:]:
             self.assert_same_state(other, runs[0])
@@ -141,22 +141,22 @@ class Averaging(InTensorFlow, LockstepTest):
         means = len({*range(8, 185, 8), *range(23, 185, 23)})  # 30 of 184
         print(reduced, reduced["every"] / reduced["local"])
         self.assertGreater(reduced["every"] / reduced["local"], 0.95 * 184 / means)
-        pruned = self.train(2, run="pruned", sets=[*LOCAL, "train.max_steps=240", "sync.replica_check_every=30"])
-        plain = self.train(2, run="plain", sets=[*SETS, "train.max_steps=240"])
+        pruned = self.train(2, run="pruned", sets=[*LOCAL, "train.max_steps=171", "sync.replica_check_every=30"])
+        plain = self.train(2, run="plain", sets=[*SETS, "train.max_steps=171"])
         self.assertEqual(pruned.summary()["sparsity"], plain.summary()["sparsity"])
         self.assertEqual(metric(pruned.last_page(0), "lockstep_revived_weights_total"), 0)
 
     def test_local_steps_go_on_from_a_kill_and_a_stop(self):
-        sets = [*LOCAL, "optimizer={type: adam, learning_rate: 0.001, ema_decay: 0.98}", "checkpoint.save_checkpoints_steps=30"]
+        sets = [*LOCAL, "optimizer={type: adam, learning_rate: 0.001, ema_decay: 0.98}", "checkpoint.save_checkpoints_steps=10"]
         unbroken = self.train(2, run="unbroken", sets=sets)
-        for action, step in (("kill", 35), ("usr1", 50), ("kill", 97), ("usr1", 130)):
+        for action, step in (("kill", 14), ("usr1", 18), ("kill", 35), ("usr1", 61)):
             ended = self.start_faulty(action, rank=step % 2, step=step, run="broken", sets=sets).wait()
             self.assertIn(ended.code, (137, 69) if action == "kill" else (75,), ended.log)
             if action == "usr1":
                 stopped_at = int(re.search(r"stopped at step (\d+) on request", ended.log)[1])
                 self.assertTrue(step < stopped_at <= step + 4, ended.log)
         self.assert_same_state(self.train(2, run="broken", sets=sets), unbroken)
-        self.assertIn("saved step 32:", unbroken.log)  # the first mean at or after step 30
+        self.assertIn("saved step 12:", unbroken.log)  # the first mean at or after step 10
 
     def test_one_rank_alone_makes_the_steps_of_any_run(self):
         local, plain = (self.train(1, run=name, sets=sets) for name, sets in (("local", LOCAL), ("plain", SETS)))

@@ -1,9 +1,12 @@
 """What an exported file answers for the digits' test split, in the hands of those it is for."""
+import atexit
+import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 from harness import SOURCE
 
@@ -24,10 +27,29 @@ def require_torch():
         skips.missing_tool(f"no Python in LibTorch's folder {folder}, so PyTorch cannot judge TorchScript files")
 
 
+class _Server:
+    """exported_digits.py, whose start takes seconds: one process for all of a test file."""
+
+    def __init__(self):
+        self.said = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([PYTHON, pathlib.Path(__file__).parent / "programs/exported_digits.py", SOURCE / "data/digits/digits.csv"],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True)
+        atexit.register(self.process.communicate)  # it ends with its input
+
+    def ask(self, file):
+        self.process.stdin.write(f"{file}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            self.said.seek(0)
+            raise AssertionError(f"exported_digits.py ended at {file}: {self.said.read()}")
+        return json.loads(answer)
+
+
+_server = functools.cache(_Server)
+
+
 def answers_of(file):
     """{"num_samples", "accuracy", "loss"}, by onnxruntime for .onnx and by PyTorch for .pt."""
     require_python()
-    done = subprocess.run([PYTHON, pathlib.Path(__file__).parent / "programs/exported_digits.py", file,
-                           SOURCE / "data" / "digits" / "digits.csv"], capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return _server().ask(file)

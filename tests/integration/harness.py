@@ -24,6 +24,7 @@ FAULTY_RANK = BUILD / "tests" / "integration" / "faulty_rank"
 MPIRUN = SOURCE / "launch" / "mpirun.sh"
 DIGITS = SOURCE / "configs" / "digits.yaml"
 ENDLESS = pathlib.Path(__file__).parent / "programs/endless.yaml"
+PRUNE_EARLY = f"recipe={pathlib.Path(__file__).parent / 'programs/prune_early.yaml'}"  # a setting: weights are pruned from step 23 on
 ANSWER_S = 100  # no command of these tests takes this long
 
 

@@ -5,10 +5,11 @@ import shutil
 import signal
 import unittest
 
-from harness import ENDLESS, LockstepTest, metric
+from harness import ENDLESS, PRUNE_EARLY, LockstepTest, metric
 
-STEPS = 240  # weights are pruned from step 92 on
-SAVES = ["checkpoint.save_checkpoints_steps=50", f"train.max_steps={STEPS}", "eval.every_epochs=0"]
+STEPS = 81
+SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=50", f"train.max_steps={STEPS}", "eval.every_epochs=0"]
+OFTEN = [*SAVES, "checkpoint.save_checkpoints_steps=20", "train.max_steps=60"]  # the second save holds masks
 
 
 class Resume(LockstepTest):
@@ -17,8 +18,8 @@ class Resume(LockstepTest):
         self.assertEqual(run.summary()["parameters_sha256"], other.summary()["parameters_sha256"])
         self.assertEqual(run.steps(), other.steps())
 
-    def unbroken_140(self):
-        return self.shared("unbroken_140", sets=[*SAVES, "train.max_steps=140"])
+    def unbroken_60(self):
+        return self.shared("unbroken_60", sets=OFTEN)
 
     def after_5_steps(self):
         return self.copy_of_shared("5_steps", sets=["train.max_steps=5"])
@@ -35,22 +36,21 @@ class Resume(LockstepTest):
         return list(zip(runs, [*runs[1:], self.train(run=name, sets=sets)]))
 
     def test_kill_9_around_saves(self):
-        """One folder, killed again and again around the saves of steps 50 and 100, ends like an unbroken run."""
-        sets = [*SAVES, "train.max_steps=140", "checkpoint.wait_for=commit"]
-        goes_on_from = {49: {0}, 50: {0, 50}, 51: {50}, 99: {50}, 100: {50, 100}, 101: {100}}
+        """One folder, killed again and again around the saves of steps 20 and 40, ends like an unbroken run."""
+        sets = [*OFTEN, "checkpoint.wait_for=commit"]
+        goes_on_from = {19: {0}, 20: {0, 20}, 21: {20}, 39: {20}, 40: {20, 40}, 41: {40}}
         pairs = self.killed_around_saves("killed", goes_on_from, sets)
         for (_, following), saves in zip(pairs, goes_on_from.values()):
             self.assertIn(self.resumed_from(following), saves, following.log)
-        self.assert_same_weights(pairs[-1][1], self.unbroken_140())
+        self.assert_same_weights(pairs[-1][1], self.unbroken_60())
 
     def test_kill_9_while_a_save_is_written(self):
         """Saves go on beside training: a kill may cost the one under way, never one that was reported."""
-        sets = [*SAVES, "train.max_steps=140"]
-        pairs = self.killed_around_saves("killed", (50, 51, 52, 60, 100, 101, 103, 120), sets)
+        pairs = self.killed_around_saves("killed", (20, 21, 22, 28, 40, 41, 43, 52), OFTEN)
         for killed, following in pairs:
             saved = max(map(int, re.findall(r"saved step (\d+):", killed.log)), default=0)
             self.assertGreaterEqual(self.resumed_from(following), max(saved, self.resumed_from(killed)), following.log)
-        self.assert_same_weights(pairs[-1][1], self.unbroken_140())
+        self.assert_same_weights(pairs[-1][1], self.unbroken_60())
 
     def test_every_modifier_survives_stops(self):
         """Stopped again and again, while weights are frozen, pruned, set and quantized: bit for bit the unbroken run."""
@@ -90,7 +90,7 @@ modifiers:
 
     def test_usr1_on_one_rank_saves_stops_and_goes_on(self):
         unbroken = self.train(run="unbroken", sets=SAVES)
-        for rank, step in ((0, 60), (1, 149)):  # 149: the save on request is the one that is due
+        for rank, step in ((0, 12), (1, 49)):  # 49: the save on request is the one that is due
             stopped = self.start_faulty("usr1", rank, step, run=f"stopped{rank}", sets=SAVES).wait()
             self.assertEqual(stopped.code, 75, stopped.log)
             self.assertEqual(stopped.summary()["exit_reason"], "stopped")
@@ -127,13 +127,12 @@ modifiers:
             self.assertEqual(resumed.summary()["resumed_from_step"], goes_on_from)
 
     def test_another_world_size_goes_on_with_the_same_samples(self):
-        unbroken = self.train(1, run="unbroken", sets=SAVES)
-        moved = self.train(2, run="moved", sets=[*SAVES, "train.max_steps=120"])
-        moved = self.train(4, run="moved", sets=[*SAVES, "train.max_steps=200"])
-        moved = self.train(1, run="moved", sets=SAVES)
+        unbroken = self.train(1, run="unbroken", sets=[*SAVES, "train.max_steps=171"])
+        for ranks, last_step in ((2, 51), (4, 131), (1, 171)):
+            moved = self.train(ranks, run="moved", sets=[*SAVES, f"train.max_steps={last_step}"])
         losses = [[line["loss"] for line in run.steps()] for run in (moved, unbroken)]
-        self.assertEqual(len(losses[0]), STEPS)
-        worst = max(abs(a - b) / abs(b) for a, b in zip(losses[0][:200], losses[1][:200]))
+        self.assertEqual(len(losses[0]), 171)
+        worst = max(abs(a - b) / abs(b) for a, b in zip(losses[0][:131], losses[1][:131]))
         self.assertLessEqual(worst, 1e-3)
 
     def test_damaged_saves_are_passed_over_and_never_started_over(self):

@@ -106,7 +106,7 @@ class Start:
                 return bool(condition())
             if time.monotonic() > deadline:
                 raise AssertionError(f"the job did not come that far in {timeout_s} s: {self.log()}")
-            time.sleep(0.001)
+            time.sleep(0.005)
         return True
 
     def wait(self, timeout_s=ANSWER_S):

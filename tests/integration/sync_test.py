@@ -5,9 +5,9 @@ import signal
 import time
 import unittest
 
-from harness import ENDLESS, LockstepTest, metric, wait_for
+from harness import ENDLESS, PRUNE_EARLY, LockstepTest, metric, wait_for
 
-SETS = ["train.max_steps=150", "eval.every_epochs=0", "checkpoint.save_checkpoints_steps=1000"]  # masks from step 92 on
+SETS = [PRUNE_EARLY, "train.max_steps=81", "eval.every_epochs=0", "checkpoint.save_checkpoints_steps=1000"]
 PRUNED = """version: 1.0.0
 modifiers:
   - !GradualKSModifier {params: __ALL__, init_sparsity: 0.9, final_sparsity: 0.9, start_step: 0, end_step: 1000, update_frequency_steps: 500}
@@ -45,7 +45,7 @@ class Sync(LockstepTest):
     def test_a_divided_optimizer_goes_on_from_a_stop(self):
         adam = [*SETS, "optimizer={type: adam, learning_rate: 0.002}", "sync.shard_optimizer=true"]
         unbroken = self.train(2, run="unbroken", sets=adam)
-        for step in (40, 95, 120):
+        for step in (10, 26, 51):
             stopped = self.start_faulty("usr1", rank=step % 2, step=step, run="stopped", sets=adam).wait()
             self.assertEqual(stopped.code, 75, stopped.log)
         resumed = self.train(2, run="stopped", sets=adam)
@@ -58,7 +58,7 @@ class Sync(LockstepTest):
     def test_float16_messages_go_on_from_a_stop_with_the_same_scale(self):
         half = [*SETS, "sync.comm_dtype=fp16"]
         unbroken = self.train(2, run="unbroken", sets=half)
-        stopped = self.start_faulty("usr1", rank=1, step=60, run="stopped", sets=half).wait()
+        stopped = self.start_faulty("usr1", rank=1, step=30, run="stopped", sets=half).wait()
         self.assertEqual(stopped.code, 75, stopped.log)
         self.assertIn("_lockstep/sync/wire_exponent", self.tool("ckpt", "show", stopped.folder / "checkpoints"))
         resumed = self.train(2, run="stopped", sets=half)

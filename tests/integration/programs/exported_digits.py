@@ -1,6 +1,7 @@
-"""An exported network's answers for the digits' test split.
+"""Exported networks' answers for the digits' test split.
 
-usage: exported_digits.py MODEL DIGITS.csv    MODEL ends in .onnx (onnxruntime) or .pt (PyTorch); prints JSON: accuracy, loss
+usage: exported_digits.py DIGITS.csv    each line of the input names a MODEL, .onnx (onnxruntime) or .pt (PyTorch); prints a line of JSON
+for it: num_samples, accuracy, loss
 """
 import json
 import pathlib
@@ -22,13 +23,17 @@ def logits_of(path, inputs):
         return torch.jit.load(path)(torch.from_numpy(inputs)).numpy()
 
 
-def main():
-    inputs, targets = test_split(sys.argv[2])
-    logits = logits_of(sys.argv[1], inputs).astype(np.float64)
+def answer(path, inputs, targets):
+    logits = logits_of(path, inputs).astype(np.float64)
     likelihoods = np.exp(logits - logits.max(1, keepdims=True))
     likelihoods = likelihoods[np.arange(len(targets)), targets] / likelihoods.sum(1)
-    print(json.dumps({"num_samples": len(targets), "accuracy": float((logits.argmax(1) == targets).mean()),
-                      "loss": float(-np.log(likelihoods).mean())}))
+    return {"num_samples": len(targets), "accuracy": float((logits.argmax(1) == targets).mean()), "loss": float(-np.log(likelihoods).mean())}
+
+
+def main():
+    split = test_split(sys.argv[1])
+    for line in sys.stdin:
+        print(json.dumps(answer(line.rstrip("\n"), *split)), flush=True)
 
 
 if __name__ == "__main__":
