@@ -57,7 +57,7 @@ class Consumer(unittest.TestCase):
         self.assertEqual(json.loads((folder / "run/summary.json").read_text())["steps"], 128)
         shutil.copy(folder / "plugin/libmoons.so", self.plugin)
         shutil.copy(BUILD / "tests/daemon/libtest_plugin.so", self.plugin / "librows.so")
-        shutil.copy(folder / "callback/libverdict.so", self.callback)
+        shutil.copy(folder / "callback/libverdict.so", self.plugin)
         self.train_the_plugin()
         self.infer_with_the_callback()
         self.check_the_page()
