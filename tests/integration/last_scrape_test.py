@@ -69,7 +69,7 @@ class Textfile(LockstepTest):
         return [*SHORT, f"metrics.textfile_dir={self.folder / 'node'}", "run.name=two runs"]
 
     def test_a_finished_run_leaves_its_series(self):
-        more = ["eval.every_epochs=1", "eval.metrics=[precision]", "optimizer.weight_decay=0.001"]
+        more = ["eval.every_epochs=1", "eval.metrics=[precision_recall]", "optimizer.weight_decay=0.001"]
         text = self.file_of(self.train(2, sets=[*self.sets(), *more]))
         self.assertEqual(metric(text, "lockstep_weight_decay", group="weights"), 0.001)
         self.assertGreater(metric(text, "lockstep_validation_class_metric", metric="precision"), 0)
