@@ -114,6 +114,14 @@ std::string hint_for(const std::string& path, const std::vector<std::string>& pa
   return fmt::format("; there are {}", fmt::join(inside, ", "));
 }
 
+/// Below a section whose keys are names of the user's own.
+bool is_of_callback(const std::string& path) {
+  for (const std::string_view section : {"callbacks.", "inferer.callbacks."})
+    if (path.starts_with(section) && path.size() > section.size() && path.back() != '.')
+      return true;
+  return false;
+}
+
 /// OPTIMIZER_LR -> optimizer.lr: the longest section that it begins with.
 std::string as_path(std::string_view name, const std::vector<std::string>& sections) {
   std::string path(name);
@@ -155,6 +163,7 @@ std::string refusal_of_key(const std::string& path, const std::vector<std::strin
     return known == path || known.starts_with(path + ".");
   };
   if (std::any_of(known_paths.begin(), known_paths.end(), is_known)) return "";
+  if (is_of_callback(path)) return "";  // which may have any name: the reader tells
   return fmt::format("unknown key '{}'{}", printable(path), hint_for(printable(path), known_paths));
 }
 
