@@ -170,7 +170,7 @@ class Watch(EvalCommand):
         run = self.train(1, config=ENDLESS, sets=sets)
         summary, result = run.folder / "summary.json", run.folder / "eval/step-20.json"
         summary.unlink()
-        result.parent.mkdir()
+        result.parent.mkdir(exist_ok=True)
         result.write_text('{"index_sha256": 7}')
         watcher = self.watch(*sets)
         wait_for(lambda: json.loads(result.read_text())["index_sha256"] != 7, "the evaluation")
