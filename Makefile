@@ -20,7 +20,7 @@ SHELL := /bin/bash
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
-TEST_LIMIT_S ?= 1200
+TEST_LIMIT_S ?= 1800
 export LOCKSTEP_CUDA
 BUILD := build/$(PRESET)
 OWN_SOURCES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp')
