@@ -206,6 +206,23 @@ at::Device choose_device(const RunOptions& options, const dist::ProcessInfo& pro
   return device;
 }
 
+/// Reads what training goes on from, or begins with.
+std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& context,
+                               Telemetry& telemetry) {
+  telemetry.note_restoring();
+  const std::optional<Resumed> resumed = resume(options, context);
+  warm_start(context, resumed.has_value());
+  begin_ema(context, resumed.has_value());
+  telemetry.note_restored();
+  return resumed;
+}
+
+void record(const Resumed& resumed, Telemetry& telemetry) {
+  telemetry.metrics().record_restore({.step = resumed.step,
+                                      .duration_s = resumed.duration_s,
+                                      .num_damaged_saves = resumed.num_damaged_saves});
+}
+
 }  // namespace
 
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
@@ -232,11 +249,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   if (gpu) metrics::add_gpu_series(telemetry.metrics().registry(), *gpu);
   const auto hooks = dist::on_all_ranks(
       control, [&] { return std::make_unique<RunHooks>(*context, telemetry, world.process); });
-  telemetry.note_restoring();
-  const std::optional<Resumed> resumed = resume(options.resume, *context);
-  warm_start(*context, resumed.has_value());
-  begin_ema(*context, resumed.has_value());
-  telemetry.note_restored();
+  const std::optional<Resumed> resumed = restore(options.resume, *context, telemetry);
   train::ReplicaCheck replica_check(
       control, [&] { return context->state(); }, config.sync.replica_check_every);
   replica_check.require(resumed ? "after the restore" : "at the start");
@@ -250,10 +263,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     telemetry.publish_targets(config, world.process, control);
     telemetry.health().note_world_formed();
     announce(*context, world.process, resumed);
-    if (resumed)
-      telemetry.metrics().record_restore({.step = resumed->step,
-                                          .duration_s = resumed->duration_s,
-                                          .num_damaged_saves = resumed->num_damaged_saves});
+    if (resumed) record(*resumed, telemetry);
     const ExitCode code =
         train_to_the_end(*context, telemetry, *hooks, world, replica_check, resumed);
     context->saver.join();
