@@ -28,7 +28,7 @@ struct Exposition::Check {
 };
 
 Exposition::Exposition(ExpositionOptions options, const Health& health, PageMakers pages)
-    : options_(std::move(options)), health_(health), pages_(std::move(pages)) {}
+    : options_(options), health_(health), pages_(std::move(pages)) {}
 
 void Exposition::share_live_with(const std::string& address) {
   const std::lock_guard lock(mutex_);
