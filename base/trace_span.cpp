@@ -1,5 +1,6 @@
 #include "base/trace_span.h"
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <utility>

@@ -16,6 +16,11 @@ namespace lockstep::coord {
 
 enum class Mode { kTrain, kEval, kInfer };
 
+/// "train", "eval", "infer": in run files, logs and labels.
+constexpr const char* mode_name(Mode mode) {
+  return mode == Mode::kTrain ? "train" : mode == Mode::kEval ? "eval" : "infer";
+}
+
 /// Where a callback runs: on rank 0, or on every rank.
 enum class RunOn { kRank0, kAll };
 

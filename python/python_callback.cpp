@@ -19,10 +19,6 @@ std::vector<std::string> texts_of(const Value& value) {
   return texts;
 }
 
-const char* mode_name(coord::Mode mode) {
-  return mode == coord::Mode::kTrain ? "train" : mode == coord::Mode::kEval ? "eval" : "infer";
-}
-
 Value value_of(const coord::DataMap& data);
 
 struct ToValue {
@@ -88,7 +84,7 @@ Value PythonCallback::context_values() const {
   const coord::IterationInfo& info = now.iteration_info;
   const auto length = now.number_iterations_per_epoch;
   return List{
-      std::string(mode_name(now.mode)),
+      std::string(coord::mode_name(now.mode)),
       now.log_dir.string(),
       now.summary_writer != nullptr,
       now.summary_step,

@@ -24,7 +24,6 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::checkpoint::rules_for_layer": LIBRARY,
     "lockstep::checkpoint::track_script_module": LIBRARY,
     "lockstep::coord::CallbacksHandler::order": LIBRARY,
-    "lockstep::coord::kpi_json": LIBRARY,
     "lockstep::flags::bool_value": LIBRARY,
     "lockstep::train::to_hook": LIBRARY,
     "lockstep::flags::has_value": LIBRARY,

@@ -66,7 +66,7 @@ void Recorder::state(metrics::RunState state) {
 }
 
 void Recorder::after_step(const IterationEnd& end) {
-  if (end.report == nullptr) return turn();
+  if (end.report == nullptr) return health_.note_turn();
   step(*end.report);
   if (!summaries_) return;
   summaries_->after_step(end);
@@ -168,7 +168,7 @@ void Recorder::write_evaluation(int64_t step, const EvalResult& result,
 }
 
 void Recorder::kpi(coord::Mode mode, const std::string& name, double value) {
-  metrics_.set_kpi(mode == coord::Mode::kTrain ? "train" : "eval", name, value);
+  metrics_.set_kpi(coord::mode_name(mode), name, value);
 }
 
 void Recorder::save(const metrics::SaveSample& sample) { metrics_.record_save(sample); }

@@ -56,8 +56,6 @@ class Recorder final : public Hook {
     metrics_.set_replica_checks(replica_check.num_checks(), replica_check.seconds());
   }
   void signal(int signal_number) { metrics_.record_signal(signal_number); }
-  /// The process lives: call in whatever takes long outside the steps.
-  void turn() { health_.note_turn(); }
   /// A KPI of callbacks has a new value.
   void kpi(coord::Mode mode, const std::string& name, double value);
   void flush();

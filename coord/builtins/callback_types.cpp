@@ -13,8 +13,9 @@
 namespace lockstep::coord {
 namespace {
 
-const std::vector<std::string> kModeNames = {"train", "eval", "infer"};
 constexpr Mode kModes[] = {Mode::kTrain, Mode::kEval, Mode::kInfer};
+const std::vector<std::string> kModeNames = {mode_name(kModes[0]), mode_name(kModes[1]),
+                                             mode_name(kModes[2])};
 
 std::vector<Mode> read_modes(ConfigReader* in, std::vector<std::string> names) {
   in->read("modes", &names, "where the callback runs: train, eval, infer");

@@ -6,10 +6,6 @@
 namespace lockstep::coord {
 namespace {
 
-constexpr const char* mode_name(Mode mode) {
-  return mode == Mode::kTrain ? "train" : mode == Mode::kEval ? "eval" : "infer";
-}
-
 /// A line each `every` iterations: epoch, iteration, time, and the mean of each key.
 class LogCallback : public Callback {
  public:

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "metrics/tensorboard/event_file.h"
@@ -58,11 +57,5 @@ void KpiEvaluatorCallback::show() {
 }
 
 void KpiEvaluatorCallback::end() { show(); }
-
-std::string kpi_json(const std::map<std::string, double>& values) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : values) object[name] = value;
-  return object.dump(2) + "\n";
-}
 
 }  // namespace lockstep::coord

@@ -41,7 +41,4 @@ class KpiEvaluatorCallback : public Callback {
   std::map<std::string, double> values_;
 };
 
-/// What kpi.json holds: {"accuracy": 0.97}; null for what is not finite.
-std::string kpi_json(const std::map<std::string, double>& values);
-
 }  // namespace lockstep::coord

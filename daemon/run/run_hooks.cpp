@@ -27,7 +27,7 @@ std::unique_ptr<train::Hook> callback_hook(
       {.mode = mode,
        .rank = context.control.rank(),
        .world_size = context.control.world_size(),
-       .log_dir = context.config.run.project().callbacks(is_training ? "train" : "eval"),
+       .log_dir = context.config.run.project().callbacks(coord::mode_name(mode)),
        .has_outputs = !is_training || !context.loss.is_own()},
       context.control, show_kpi);
 }

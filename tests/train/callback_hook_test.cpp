@@ -159,18 +159,20 @@ TEST(CallbackHook, Tensors_are_kept_only_where_somebody_here_reads_them) {
 
 TEST(CallbackHook, N50_the_outputs_are_those_that_the_loss_was_taken_of) {
   tests::run_ranks(1, [](dist::Communicator& comm) {
-    std::vector<Witness::Seen> seen;
-    SmallRunOptions options{.keeps_tensors = true};
-    options.train.replicas_to_aggregate = 2;  // computed in two parts
-    Loop loop(comm, options);
-    const auto hook = witness(comm, coord::Mode::kTrain, {"logits", "targets", "loss"},
-                              coord::RunOn::kAll, &seen);
-    loop.hooks.add(*hook);
-    loop.train(1);
-    const coord::DataMap& data = seen.at(2).data;
-    EXPECT_NEAR(
-        at::cross_entropy_loss(data.tensor("logits"), data.tensor("targets")).item<double>(),
-        data.tensor("loss").item<double>(), 1e-6);
+    for (const bool elastic : {false, true}) {  // computed in two parts, or in eight
+      std::vector<Witness::Seen> seen;
+      SmallRunOptions options{.keeps_tensors = true, .elastic = elastic};
+      options.train.replicas_to_aggregate = elastic ? 1 : 2;
+      Loop loop(comm, options);
+      const auto hook = witness(comm, coord::Mode::kTrain, {"logits", "targets", "loss"},
+                                coord::RunOn::kAll, &seen);
+      loop.hooks.add(*hook);
+      loop.train(1);
+      const coord::DataMap& data = seen.at(2).data;
+      EXPECT_NEAR(
+          at::cross_entropy_loss(data.tensor("logits"), data.tensor("targets")).item<double>(),
+          data.tensor("loss").item<double>(), 1e-6);
+    }
   });
 }
 

@@ -1,7 +1,6 @@
 #include "train/hooks/callback_hook.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/ops/scalar_tensor.h>
 
@@ -32,46 +31,46 @@ coord::CallbackContext context_of(const CallbackHookOptions& options) {
 }  // namespace
 
 CallbackHook::CallbackHook(std::vector<coord::NamedCallback> callbacks,
-                           const CallbackHookOptions& options)
+                           const CallbackHookOptions& options, std::shared_ptr<Kpis> kpis)
     : options_(options),
       handler_(std::move(callbacks), source_keys(options), context_of(options)),
-      keys_read_(handler_.keys_read_here()) {
-  const auto is_read = [this](const char* key) {
-    return std::count(keys_read_.begin(), keys_read_.end(), key) > 0;
-  };
-  reads_tensors_ = is_read(kInputs) || is_read(kTargets) || is_read(kOutputs);
+      keys_read_(handler_.keys_read_here()),
+      kpis_(std::move(kpis)) {
+  reads_tensors_ = reads(kInputs) || reads(kTargets) || reads(kOutputs);
+}
+
+bool CallbackHook::reads(const char* key) const {
+  return std::binary_search(keys_read_.begin(), keys_read_.end(), key);
 }
 
 void CallbackHook::begin(const LoopStart& start) {
   steps_per_epoch_ = start.run.steps_per_epoch;
   num_iterations_ = start.num_iterations;
-  first_step_ = start.step;
   coord::CallbackContext& context = handler_.context();
   context.number_iterations_per_epoch = start.num_iterations;
   context.summary_writer = start.summary_writer;
-  if (options_.mode == coord::Mode::kEval)
-    context.log_dir = options_.log_dir / std::to_string(start.step);
-  kpis_.clear();
-  set_place(options_.mode == coord::Mode::kEval ? 0 : start.step, start.step);
+  if (is_evaluation()) context.log_dir = options_.log_dir / std::to_string(start.step);
+  kpis_->clear();
+  set_place(is_evaluation() ? 0 : start.step, start.step);
   handler_.begin();
 }
 
 /// In which iteration we are, after or before `step` updates.
 void CallbackHook::set_place(int64_t iteration, int64_t step) {
   coord::CallbackContext& context = handler_.context();
-  const bool is_eval = options_.mode == coord::Mode::kEval;
   iteration_ = iteration;
   // The epoch that an evaluation ends; of training the one that the iteration is in.
-  const int64_t update = is_eval ? std::max<int64_t>(step - 1, 0) : iteration;
+  const int64_t update = is_evaluation() ? std::max<int64_t>(step - 1, 0) : iteration;
   context.iteration_info.epoch_number = update / steps_per_epoch_;
   context.iteration_info.iteration_number = iteration;
   context.iteration_info.execution_time = 0;
-  context.summary_step = is_eval ? coord::SummaryClock::eval_step(step, num_iterations_, iteration)
-                                 : coord::SummaryClock::train_step(iteration + 1);
+  context.summary_step = is_evaluation()
+                             ? coord::SummaryClock::eval_step(step, num_iterations_, iteration)
+                             : coord::SummaryClock::train_step(iteration + 1);
 }
 
 void CallbackHook::before_step(int64_t step) {
-  set_place(options_.mode == coord::Mode::kEval ? iteration_ : step, step);
+  set_place(is_evaluation() ? iteration_ : step, step);
   handler_.on_iteration_start();
 }
 
@@ -86,30 +85,26 @@ coord::DataMap CallbackHook::data_of(const IterationEnd& end) const {
   const auto put = [&data](const char* key, double value) {
     data.put(key, at::scalar_tensor(value, at::TensorOptions(at::kDouble)));
   };
-  const auto is_read = [this](const char* key) {
-    return std::count(keys_read_.begin(), keys_read_.end(), key) > 0;
-  };
-  if (is_read(kInputs)) data.put(kInputs, end.tensors->inputs_BX().cpu());
-  if (is_read(kTargets)) data.put(kTargets, end.tensors->targets_BY().cpu());
-  if (is_read(kOutputs) && options_.has_outputs)
-    data.put(kOutputs, end.tensors->outputs_BO().cpu());
-  if (is_read("loss")) put("loss", end.loss);
-  if (is_read("step")) data.put("step", at::scalar_tensor(end.step, at::TensorOptions(at::kLong)));
-  if (is_read("epoch"))
+  if (reads(kInputs)) data.put(kInputs, end.tensors->inputs_BX().cpu());
+  if (reads(kTargets)) data.put(kTargets, end.tensors->targets_BY().cpu());
+  if (reads(kOutputs) && options_.has_outputs) data.put(kOutputs, end.tensors->outputs_BO().cpu());
+  if (reads("loss")) put("loss", end.loss);
+  if (reads("step")) data.put("step", at::scalar_tensor(end.step, at::TensorOptions(at::kLong)));
+  if (reads("epoch"))
     put("epoch", static_cast<double>(end.step) / static_cast<double>(steps_per_epoch_));
   if (end.report == nullptr) return data;
   const StepReport& report = *end.report;
-  if (is_read("learning_rate")) put("learning_rate", report.rates[kWeightGroup].learning_rate);
-  if (is_read("weight_decay")) put("weight_decay", report.rates[kWeightGroup].weight_decay);
-  if (is_read("sparsity")) put("sparsity", report.sparsity);
-  if (report.gradient_norm && is_read("gradient_norm")) put("gradient_norm", *report.gradient_norm);
+  if (reads("learning_rate")) put("learning_rate", report.rates[kWeightGroup].learning_rate);
+  if (reads("weight_decay")) put("weight_decay", report.rates[kWeightGroup].weight_decay);
+  if (reads("sparsity")) put("sparsity", report.sparsity);
+  if (report.gradient_norm && reads("gradient_norm")) put("gradient_norm", *report.gradient_norm);
   return data;
 }
 
 void CallbackHook::end() { handler_.end(); }
 
 void CallbackHook::complete(EvalResult* result) {
-  for (const auto& [name, value] : kpis_) result->kpis[name] = value;
+  for (const auto& [name, value] : *kpis_) result->kpis[name] = value;
 }
 
 std::unique_ptr<Hook> to_hook(coord::NamedCallback callback, const CallbackHookOptions& options) {
@@ -122,19 +117,16 @@ std::unique_ptr<Hook> make_callback_hook(
     const std::vector<coord::WantedCallback>& wanted, const CallbackHookOptions& options,
     dist::Communicator& control,
     const std::function<void(const std::string& name, double value)>& show_kpi) {
-  // The callbacks are there before the hook that takes what they tell.
-  const auto hook = std::make_shared<CallbackHook*>(nullptr);
+  const auto kpis = std::make_shared<CallbackHook::Kpis>();
   coord::Services services = services_over(control);
-  services.set_kpi = [hook, show_kpi](const std::string& name, double value) {
-    (*hook)->set_kpi(name, value);
+  services.set_kpi = [kpis, show_kpi](const std::string& name, double value) {
+    (*kpis)[name] = value;
     if (show_kpi) show_kpi(name, value);
   };
   std::vector<coord::NamedCallback> callbacks =
       coord::make_callbacks(wanted, options.mode, services);
   if (callbacks.empty()) return nullptr;
-  auto made = std::make_unique<CallbackHook>(std::move(callbacks), options);
-  *hook = made.get();
-  return made;
+  return std::make_unique<CallbackHook>(std::move(callbacks), options, kpis);
 }
 
 }  // namespace lockstep::train

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,8 +30,12 @@ struct CallbackHookOptions {
 /// them.
 class CallbackHook final : public Hook {
  public:
-  /// Throws Error(kConfig) as coord::CallbacksHandler does.
-  CallbackHook(std::vector<coord::NamedCallback> callbacks, const CallbackHookOptions& options);
+  using Kpis = std::map<std::string, double>;
+
+  /// `kpis`: where the callbacks' Services::set_kpi leaves values. Throws Error(kConfig) as
+  /// coord::CallbacksHandler does.
+  CallbackHook(std::vector<coord::NamedCallback> callbacks, const CallbackHookOptions& options,
+               std::shared_ptr<Kpis> kpis = std::make_shared<Kpis>());
   CallbackHook(const CallbackHook&) = delete;
   CallbackHook& operator=(const CallbackHook&) = delete;
 
@@ -42,10 +47,9 @@ class CallbackHook final : public Hook {
   /// Their KPIs.
   void complete(EvalResult* result) override;
 
-  /// Where a KPI callback of this hook tells its values.
-  void set_kpi(const std::string& name, double value) { kpis_[name] = value; }
-
  private:
+  bool is_evaluation() const { return options_.mode == coord::Mode::kEval; }
+  bool reads(const char* key) const;
   coord::DataMap data_of(const IterationEnd& end) const;
   void set_place(int64_t iteration, int64_t step);
 
@@ -54,8 +58,9 @@ class CallbackHook final : public Hook {
   std::vector<std::string> keys_read_;
   bool reads_tensors_ = false;
   int64_t steps_per_epoch_ = 1;
-  int64_t num_iterations_ = 0, first_step_ = 0, iteration_ = 0;
-  std::map<std::string, double> kpis_;
+  int64_t num_iterations_ = 0;  // of the loop, as LoopStart
+  int64_t iteration_ = 0;       // the one that is under way or comes next
+  const std::shared_ptr<Kpis> kpis_;
 };
 
 /// One callback under a name of its own.

@@ -86,7 +86,7 @@ void ProfilerHook::after_step(const IterationEnd& end) {
                                  .node = node_,
                                  .show_dataflow = options_.show_dataflow,
                                  .show_memory = options_.show_memory});
-    } catch (const Error& fault) {
+    } catch (const std::exception& fault) {  // of files, or of LibTorch's profiler
       log::warning("trace", fmt::format("step {}: {}", end.step, fault.what()));
     }
   const std::vector<std::string> all = dist::gather_texts(control_, own);
