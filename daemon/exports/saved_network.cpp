@@ -14,6 +14,7 @@
 #include "daemon/config/preset.h"
 #include "daemon/config/run_sections.h"
 #include "estimator/estimator.h"
+#include "estimator/open_plugin.h"
 #include "model/networks/model_table.h"
 #include "python/add_types.h"
 
@@ -55,6 +56,16 @@ bool concerns_network(const std::string& line) {
          line.starts_with("plugins[") || line.starts_with("plugins=");
 }
 
+/// Where this process has opened the plug-in that the settings name, by the digest that they tell;
+/// as named, if it has not: a run file's plug-ins may lie beside it.
+std::string opened_path(const SavedModel& saved, const std::string& named) {
+  for (const estimator::Plugin* plugin : estimator::opened_plugins()) {
+    const std::string told = fmt::format("plugin {} sha256={}\n", named, plugin->sha256);
+    if ((saved.settings + "\n").find(told) != std::string::npos) return plugin->path;
+  }
+  return named;
+}
+
 /// What the run file that made the save says of the network.
 std::string network_sections(const SavedModel& saved) {
   YAML::Node root(YAML::NodeType::Map);
@@ -63,7 +74,7 @@ std::string network_sections(const SavedModel& saved) {
     const size_t mark = line.find('=');
     if (mark == std::string::npos || !concerns_network(line)) continue;
     try {
-      place(line.substr(0, mark), line.substr(mark + 1), &root);
+      place(line.substr(0, mark), opened_path(saved, line.substr(mark + 1)), &root);
     } catch (const std::exception&) {
       refuse(saved, "its settings make no network: " + line);
     }

@@ -2,6 +2,7 @@
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import unittest
@@ -129,6 +130,14 @@ class InPython(LockstepTest):
             files[language] = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.tfrecord"))}
         self.assertEqual(len(files["cpp"]), 4)  # of two ranks and two evaluations
         self.assertEqual(files["python"], files["cpp"])
+
+    def test_a_plugin_beside_the_run_file_serves_exports_too(self):
+        shutil.copy(TWIN, self.folder / "libtwin.so")
+        config = self.folder / "run.yaml"
+        config.write_text(DIGITS.read_text().replace("recipe: recipes/", f"recipe: {DIGITS.parent}/recipes/") + "plugins: [libtwin.so]\n")
+        run = self.train(2, config=config, sets=["train.max_steps=6", "eval.on_save=true", "checkpoint.save_checkpoints_steps=3",
+                                                 "export.after_evaluation=true"])
+        self.assertTrue((run.folder / "saved_models/6/model.pt").exists(), run.log)
 
     def test_what_it_raises_in_training_ends_all_ranks_with_file_and_line(self):
         require_python()
