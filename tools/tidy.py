@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """clang-tidy over own sources, which looks only at what changed: tools/tidy.py BUILD_FOLDER FILE...
 
+Files of one target that have not passed yet are looked at in batches, the batches of the default build (cmake/LockstepModule.cmake), as
+most of the time goes into reading LibTorch's headers. A batch with a finding is looked at again file by file.
+
 A file that passed is remembered under the digest of everything that its verdict depends on: clang-tidy's version, .clang-tidy, the
 file's compile command, LibTorch's version, the *.proto files, the file itself and the repository's headers that it includes, at any
 depth (Debian's headers are taken to stay). Where the checkout and LibTorch lie does not matter, so CI in a bare Debian and a developer's
 checkout use the same memory: a folder of empty files, ${XDG_CACHE_HOME:-~/.cache}/lockstep/clang-tidy; removing it costs time only.
 Exit code 1 if any file has a finding.
 """
+import collections
 import concurrent.futures
 import functools
 import hashlib
@@ -24,6 +28,8 @@ INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # g++'s own flags that clang does not know, how much is optimised, the precompiled header, and what starts the compiler.
 GCC_ONLY = re.compile(r"\s-(fpch-preprocess|Winvalid-pch|Wno-restrict)\b|\s--param=\S+|\s-O1\b|\s-include \S*cmake_pch\.hxx")
 LAUNCHER = re.compile(r"^.*?(?=\S*/c\+\+ |\S*/g\+\+ )")
+OWN_OUTPUT = re.compile(r" -o (?P<target>\S*)\.dir/\S+ -c \S+")
+FILES_A_BATCH = 16
 LIBTORCH = re.compile(r"-idirafter (/\S*?/include)(?=\s|$)")  # the first of its two folders, which holds the second
 
 
@@ -77,19 +83,60 @@ def verdict_key(path, command, version):
     return hashlib.sha256("\n".join(facts + sorted(texts_of(path, set()))).encode()).hexdigest()
 
 
-def tidy(path, command, version, commands_folder):
-    """Whether the file has no finding; findings are printed."""
-    key = verdict_key(path, command, version)
-    if (PASSED / key).exists():
-        return True
-    done = subprocess.run(["clang-tidy", "--quiet", "-p", commands_folder, path], capture_output=True, text=True, cwd=ROOT)
-    if done.returncode == 0:
-        if verdict_key(path, command, version) == key:  # else it was edited meanwhile
-            (PASSED / key).touch()
-        return True
-    found = [line for line in done.stderr.splitlines() if not re.match(r"\d+ warnings? (and \d+ errors? )?generated", line)]
-    print(done.stdout + "\n".join(found), flush=True)
-    return False
+def batches_of(entry_of):
+    """The files that compile with equal flags into one target, sixteen a batch: these are also compiled together."""
+    files_by_flags = collections.defaultdict(list)
+    for path, entry in entry_of.items():
+        files_by_flags[OWN_OUTPUT.sub(r" \g<target>", entry["command"])].append(path)
+    return [files[first : first + FILES_A_BATCH] for files in files_by_flags.values() for first in range(0, len(files), FILES_A_BATCH)]
+
+
+class Linter:
+    """Looks at the files of one build; a file that passed is not looked at again."""
+
+    def __init__(self, entry_of, folder):
+        self.entry_of = entry_of
+        self.folder = pathlib.Path(folder)
+        self.version = tidy_version()
+        (self.folder / "compile_commands.json").write_text(json.dumps(list(entry_of.values())))
+
+    def key(self, path):
+        return verdict_key(path, self.entry_of[path]["command"], self.version)
+
+    def passed(self, path):
+        return (PASSED / self.key(path)).exists()
+
+    def finding_of(self, commands_folder, source, paths):
+        """What clang-tidy says about a source that is, or includes, these files; None, which is remembered, where that is nothing."""
+        keys = [self.key(path) for path in paths]
+        done = subprocess.run(["clang-tidy", "--quiet", "-p", commands_folder, source], capture_output=True, text=True, cwd=ROOT)
+        if done.returncode == 0:
+            for path, key in zip(paths, keys):
+                if self.key(path) == key:  # else it was edited meanwhile
+                    (PASSED / key).touch()
+            return None
+        found = [line for line in done.stderr.splitlines() if not re.match(r"\d+ warnings? (and \d+ errors? )?generated", line)]
+        return done.stdout + "\n".join(found)
+
+    def batch_passes(self, paths):
+        """Whether they pass as one source, which holds nothing but their include lines."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            source = pathlib.Path(folder, "batch.cpp")
+            source.write_text("".join(f'#include "{path}"\n' for path in paths))
+            entry = dict(self.entry_of[paths[0]], file=str(source))
+            entry["command"] = entry["command"].replace(f" -c {paths[0]}", f" -c {source}")
+            pathlib.Path(folder, "compile_commands.json").write_text(json.dumps([entry]))
+            return self.finding_of(folder, source, paths) is None
+
+    def clean_files(self, paths):
+        """How many of a batch's files have no finding; findings are printed."""
+        pending = [path for path in paths if not self.passed(path)]
+        if len(pending) > 1 and self.batch_passes(pending):
+            return len(paths)
+        findings = [self.finding_of(self.folder, path, [path]) for path in pending]
+        for finding in filter(None, findings):
+            print(finding, flush=True)
+        return len(paths) - sum(finding is not None for finding in findings)
 
 
 def tidy_version():
@@ -100,18 +147,17 @@ def tidy_version():
 
 def main(build, names):
     PASSED.mkdir(parents=True, exist_ok=True)
-    version = tidy_version()
     entry_of = clean_commands(build)
     paths = [(ROOT / name).resolve() for name in names]
     unknown = [path for path in paths if path not in entry_of]
     if unknown:
         sys.exit(f"tidy: no compile command for {unknown[0]}: configure first, with LOCKSTEP_CUDA=on for the CUDA module")
-    with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "compile_commands.json").write_text(json.dumps(list(entry_of.values())))
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            clean = list(pool.map(lambda path: tidy(path, entry_of[path]["command"], version, folder), paths))
-    print(f"clang-tidy: {clean.count(True)} of {len(clean)} files without findings")
-    return 0 if all(clean) else 1
+    asked = set(paths)
+    batches = [[path for path in batch if path in asked] for batch in batches_of(entry_of)]
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        clean = sum(pool.map(Linter(entry_of, folder).clean_files, batches))
+    print(f"clang-tidy: {clean} of {len(asked)} files without findings")
+    return 0 if clean == len(asked) else 1
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ import tempfile
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-# Says which file it looked at; finds fault with every file that holds the word BAD; EDITED is a header that someone edits meanwhile.
+# Says which file it looked at; finds fault with every file that holds the word BAD or includes, by its whole path, one that does; EDITED is a header that someone edits meanwhile.
 CLANG_TIDY = """#!/bin/sh
 [ "$1" != --version ] || { printf 'version %s\\nHost CPU: %s\\n' "$CLANG_TIDY_VERSION" "$CPU"; exit; }
 for file; do :; done
 basename "$file" >>"$LOOKED_AT"
 [ -z "$EDITED" ] || echo "int more();" >>"$EDITED"
-! grep BAD "$file"
+! grep -h BAD "$file" $(sed -n 's|^#include "\\(/.*\\)"|\\1|p' "$file")
 """
 
 
@@ -38,12 +38,12 @@ class Tidy(unittest.TestCase):
         path.write_text(text)
         return path
 
-    def configure(self, flags):
+    def configure(self, flags, output=""):
         include = self.root / "libtorch/include"
         self.write("build/compile_commands.json", json.dumps(
             [{"directory": str(self.root / "build"), "file": str(self.root / f"base/{name}.cpp"),
               "command": f"/usr/bin/ccache /usr/bin/c++ {flags} -I{self.root} -idirafter {include} "
-                         f"-idirafter {include}/torch/csrc/api/include -c {self.root}/base/{name}.cpp"} for name in ("one", "two")]))
+                         f"-idirafter {include}/torch/csrc/api/include{output.format(name)} -c {self.root}/base/{name}.cpp"} for name in ("one", "two")]))
 
     def looked_at(self, code=0, version="14", cpu="some", edited="", cache=None):
         log = self.root / "looked_at"
@@ -111,6 +111,19 @@ class Tidy(unittest.TestCase):
     def test_a_file_with_a_finding_fails_each_time(self):
         self.write("base/two.cpp", "BAD")
         self.assertEqual(self.looked_at(code=1), ["one.cpp", "two.cpp"])
+        self.assertEqual(self.looked_at(code=1), ["two.cpp"])
+
+    def test_files_of_one_target_are_looked_at_together(self):
+        self.configure("-O2", output=" -o base/CMakeFiles/base.dir/{}.cpp.o")
+        self.assertEqual(self.looked_at(), ["batch.cpp"])
+        self.assertEqual(self.looked_at(), [])
+        self.write("base/two.cpp", "#include <map>")
+        self.assertEqual(self.looked_at(), ["two.cpp"])
+
+    def test_a_batch_with_a_finding_is_looked_at_file_by_file(self):
+        self.configure("-O2", output=" -o base/CMakeFiles/base.dir/{}.cpp.o")
+        self.write("base/two.cpp", "BAD")
+        self.assertEqual(self.looked_at(code=1), ["batch.cpp", "one.cpp", "two.cpp"])
         self.assertEqual(self.looked_at(code=1), ["two.cpp"])
 
 
