@@ -11,7 +11,8 @@
 
 namespace lockstep::infer {
 
-/// Items from one thread to another, in their order, at most `capacity` on the way.
+/// Items from one stage to the next, in their order, at most `capacity` on the way. A stage may be
+/// several threads.
 template <typename Item>
 class BoundedQueue {
  public:
@@ -19,12 +20,16 @@ class BoundedQueue {
   BoundedQueue(int64_t capacity, std::atomic<int64_t>* depth)
       : capacity_(static_cast<size_t>(capacity)), depth_(*depth) {}
 
-  /// Waits for room. False: the queue was broken off, and the item is dropped.
-  bool push(Item item) {
+  /// Waits for room, and until the items of all smaller numbers were pushed; they count from 0.
+  /// False: the queue was broken off, and the item is dropped.
+  bool push(int64_t number, Item item) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_broken_ || items_.size() < capacity_; });
+    changed_.wait(lock, [this, number] {
+      return is_broken_ || (number == num_pushed_ && items_.size() < capacity_);
+    });
     if (is_broken_) return false;
     items_.push_back(std::move(item));
+    ++num_pushed_;
     tell();
     return true;
   }
@@ -65,6 +70,7 @@ class BoundedQueue {
   std::condition_variable changed_;
   std::deque<Item> items_;
   const size_t capacity_;
+  int64_t num_pushed_ = 0;
   bool has_ended_ = false, is_broken_ = false;
   std::atomic<int64_t>& depth_;
 };

@@ -1,12 +1,15 @@
 #include "infer/inferer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <vector>
+
+#include <ATen/Parallel.h>
 
 #include "base/process/signals_blocked.h"
-#include "infer/bounded_queue.h"
 #include "infer/feed/join.h"
 
 namespace lockstep::infer {
@@ -28,6 +31,20 @@ class FirstFault {
  private:
   std::mutex mutex_;
   std::exception_ptr fault_;
+};
+
+/// While it lives, this thread has its share of LibTorch's compute threads.
+class ComputeThreads {
+ public:
+  explicit ComputeThreads(int64_t num_callers) {
+    at::set_num_threads(static_cast<int>(std::max<int64_t>(1, num_before_ / num_callers)));
+  }
+  ~ComputeThreads() { at::set_num_threads(num_before_); }
+  ComputeThreads(const ComputeThreads&) = delete;
+  ComputeThreads& operator=(const ComputeThreads&) = delete;
+
+ private:
+  const int num_before_ = at::get_num_threads();
 };
 
 }  // namespace
@@ -80,7 +97,8 @@ Inferer::Inferer(const LoadedNetwork& network, at::Device device, DataFeeder& fe
     : feeder_(feeder),
       handler_(handler),
       options_(options),
-      predictor_(network, options_.engine, device) {}
+      predictor_(network, options_.engine, device),
+      num_at_once_(num_at_once()) {}
 
 Inferer::Answered Inferer::answer(const Fed& fed) {
   const Clock::time_point start = Clock::now();
@@ -110,15 +128,34 @@ void Inferer::pass_on(const Answered& answered) {
   num_iterations_.fetch_add(1, std::memory_order_relaxed);
 }
 
+/// Few threads go to an iteration each; many are shared by two.
+int64_t Inferer::num_at_once() const {
+  constexpr int64_t kFew = 4;
+  const int64_t num_threads = at::get_num_threads();
+  const int64_t most = num_threads <= kFew ? num_threads : 2;
+  const bool is_short = feeder_.num_iterations().value_or(most) < most;
+  return predictor_.takes_many_threads() && !is_short ? most : 1;
+}
+
 void Inferer::run_in_turn(Feed* feed) {
   while (const auto fed = feed->next()) pass_on(answer(*fed));
 }
 
-/// The network stays in this thread, which has the compute threads.
+/// One of the threads that compute.
+void Inferer::run_network(FeedQueue* feeds, AnswerQueue* answers) {
+  bool is_wanted = true;
+  while (is_wanted) {
+    const auto fed = feeds->pop();
+    is_wanted = fed && answers->push(fed->number, answer(*fed));
+  }
+  if (num_computing_.fetch_sub(1) == 1) answers->finish();
+}
+
+/// The network stays in this thread, and in others beside it.
 void Inferer::run_staged(Feed* feed) {
   FirstFault fault;
-  BoundedQueue<Fed> feeds(options_.queue_size, &feeds_waiting_);
-  BoundedQueue<Answered> answers(options_.queue_size, &answers_waiting_);
+  FeedQueue feeds(options_.queue_size, &feeds_waiting_);
+  AnswerQueue answers(options_.queue_size, &answers_waiting_);
   const auto ends_all = [&](const auto& stage) {
     try {
       stage();
@@ -128,24 +165,29 @@ void Inferer::run_staged(Feed* feed) {
       answers.break_off();
     }
   };
-  std::thread reads, calls_back;
+  const auto computes = [&] { ends_all([&] { run_network(&feeds, &answers); }); };
+  num_computing_ = num_at_once_;
+  std::vector<std::thread> threads;
   {
     const SignalsBlocked blocked;  // a signal is the main thread's
-    reads = std::thread(ends_all, [&] {
-      for (auto fed = feed->next(); fed && feeds.push(std::move(*fed)); fed = feed->next())
-        continue;
+    threads.emplace_back(ends_all, [&] {
+      for (auto fed = feed->next(); fed; fed = feed->next()) {
+        const int64_t number = fed->number;
+        if (!feeds.push(number, std::move(*fed))) break;
+      }
       feeds.finish();
     });
-    calls_back = std::thread(ends_all, [&] {
+    threads.emplace_back(ends_all, [&] {
       while (const auto answered = answers.pop()) pass_on(*answered);
     });
+    for (int64_t i = 1; i < num_at_once_; ++i)
+      threads.emplace_back([&computes, num_threads = at::get_num_threads()] {
+        at::set_num_threads(num_threads);
+        computes();
+      });
   }
-  ends_all([&] {
-    for (auto fed = feeds.pop(); fed && answers.push(answer(*fed)); fed = feeds.pop()) continue;
-    answers.finish();
-  });
-  reads.join();
-  calls_back.join();
+  computes();
+  for (std::thread& thread : threads) thread.join();
   fault.rethrow();
 }
 
@@ -153,6 +195,7 @@ InferenceResult Inferer::run(const std::function<bool()>& stop_asked) {
   handler_.context().mode = coord::Mode::kInfer;
   handler_.context().number_iterations_per_epoch = feeder_.num_iterations();
   Feed feed(&feeder_, stop_asked);
+  const ComputeThreads share(num_at_once_);
   try {
     handler_.begin();
     if (options_.use_multiprocessing)

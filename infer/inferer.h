@@ -6,6 +6,7 @@
 #include <string>
 
 #include "coord/callbacks_handler.h"
+#include "infer/bounded_queue.h"
 #include "infer/feed/data_feeder.h"
 #include "infer/inferer_options.h"
 #include "infer/predictor.h"
@@ -20,9 +21,12 @@ struct InferenceResult {
 };
 
 /// Asks a network everything that a feeder has, and passes what it answers to callbacks: reading,
-/// network and callbacks in a thread each with queues between them, or in turn
+/// network and callbacks in threads of their own with queues between them, or in turn
 /// (InfererOptions::use_multiprocessing). Both ways give the callbacks the same maps in the same
 /// order: the keys of the feed and of the network's outputs, joined where a feed was a list.
+///
+/// Where the engine takes several threads, LibTorch's compute threads are shared among iterations
+/// that the network computes at the same time: they wait for each other less.
 ///
 /// The feeder is asked one iteration ahead, so that callbacks know the last one
 /// (IterationInfo::is_last_iteration).
@@ -55,9 +59,13 @@ class Inferer {
   struct Fed;
   struct Answered;
   class Feed;
+  using FeedQueue = BoundedQueue<Fed>;
+  using AnswerQueue = BoundedQueue<Answered>;
 
+  int64_t num_at_once() const;
   void run_in_turn(Feed* feed);
   void run_staged(Feed* feed);
+  void run_network(FeedQueue* feeds, AnswerQueue* answers);
   Answered answer(const Fed& fed);
   void pass_on(const Answered& answered);
 
@@ -65,6 +73,8 @@ class Inferer {
   coord::CallbacksHandler& handler_;
   const InfererOptions options_;
   Predictor predictor_;
+  const int64_t num_at_once_;              ///< iterations in the network
+  std::atomic<int64_t> num_computing_{0};  ///< threads of the network that have not ended
   std::atomic<int64_t> feeds_waiting_{0}, answers_waiting_{0}, num_iterations_{0};
   int64_t num_samples_ = 0;
 };

@@ -13,7 +13,7 @@ namespace lockstep::infer {
 ///   Predictor predictor(open_saved_model("runs/digits/saved_models/230", "0.1.0"), {}, at::kCPU);
 ///   const DataMap outputs = predictor.predict(feed);  // "logits"
 ///
-/// One thread at a time.
+/// One thread at a time, unless takes_many_threads().
 class Predictor {
  public:
   Predictor(const LoadedNetwork& network, const EngineOptions& options, at::Device device);
@@ -26,6 +26,8 @@ class Predictor {
   const IoNodes& nodes() const { return nodes_; }
   /// What the engine does with the network.
   std::string engine() const { return engine_->description(); }
+  /// Whether predict() may be called by several threads at once.
+  bool takes_many_threads() const { return engine_->takes_many_threads(); }
 
  private:
   std::vector<at::Tensor> answer(const std::vector<at::Tensor>& inputs);

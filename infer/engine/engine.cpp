@@ -1,8 +1,13 @@
 #include "infer/engine/engine.h"
 
+#include <algorithm>
+
+#include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/runtime/graph_iterator.h>
 
 #include "base/error.h"
 #include "infer/engine/tensorrt.h"
@@ -22,24 +27,98 @@ std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
   return tensors;
 }
 
+std::vector<at::Tensor> call(torch::jit::Module* module, const std::vector<at::Tensor>& inputs,
+                             bool may_rewrite) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
+  const torch::jit::GraphOptimizerEnabledGuard rewriting(may_rewrite);
+  return tensors_of(module->forward({inputs.begin(), inputs.end()}));
+}
+
 /// A TorchScript module, as it is or rewritten.
 class ModuleEngine final : public EngineBackend {
  public:
-  ModuleEngine(torch::jit::Module module, bool may_rewrite, std::string description)
-      : module_(std::move(module)), may_rewrite_(may_rewrite), text_(std::move(description)) {}
+  ModuleEngine(torch::jit::Module module, bool may_rewrite, bool takes_many_threads,
+               std::string description)
+      : module_(std::move(module)),
+        may_rewrite_(may_rewrite),
+        takes_many_threads_(takes_many_threads),
+        text_(std::move(description)) {}
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
-    const at::NoGradGuard no_grad;
-    const torch::jit::GraphOptimizerEnabledGuard rewriting(may_rewrite_);
-    return tensors_of(module_.forward({inputs.begin(), inputs.end()}));
+    return call(&module_, inputs, may_rewrite_);
   }
+  bool takes_many_threads() const override { return takes_many_threads_; }
   std::string description() const override { return text_; }
 
  private:
   torch::jit::Module module_;
-  const bool may_rewrite_;
+  const bool may_rewrite_, takes_many_threads_;
   const std::string text_;
 };
+
+/// While it lives, convolutions are LibTorch's own and not oneDNN's.
+class WithoutOnednn {
+ public:
+  WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(false); }
+  ~WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(was_enabled_); }
+  WithoutOnednn(const WithoutOnednn&) = delete;
+  WithoutOnednn& operator=(const WithoutOnednn&) = delete;
+
+ private:
+  const bool was_enabled_ = at::globalContext().userEnabledMkldnn();
+};
+
+/// A call of oneDNN takes some 30 us before it computes anything. A batch for which a network does
+/// no more than this many multiplications is done earlier without.
+constexpr int64_t kSmallMultiplications = int64_t{1} << 23;
+constexpr int64_t kMostWeightsOfSmall = kSmallMultiplications / 16;
+
+/// A frozen network on the CPU: laid out for oneDNN, and as it is for small batches. Which of the
+/// two computes depends on the network and the shapes of its inputs alone, so the same inputs
+/// always give the same bits.
+class TwoWayEngine final : public EngineBackend {
+ public:
+  /// `large` is the same network after LibTorch's passes for inference.
+  TwoWayEngine(torch::jit::Module small, torch::jit::Module large, int64_t num_weights,
+               std::string description)
+      : num_weights_(num_weights),
+        small_(std::move(small)),
+        large_(std::move(large)),
+        text_(std::move(description)) {}
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+    if (!is_small(inputs)) return call(&large_, inputs, /*may_rewrite=*/true);
+    const WithoutOnednn own_convolutions;
+    return call(&small_, inputs, /*may_rewrite=*/true);
+  }
+  std::string description() const override { return text_; }
+
+ private:
+  /// As if each weight met each input value once: the most that a layer of stride 1 does.
+  bool is_small(const std::vector<at::Tensor>& inputs) const {
+    int64_t num_values = 0;
+    for (const at::Tensor& input : inputs) num_values += input.numel();
+    return num_values <= kSmallMultiplications / std::max<int64_t>(num_weights_, 1);
+  }
+
+  const int64_t num_weights_;
+  torch::jit::Module small_;
+  torch::jit::Module large_;
+  const std::string text_;
+};
+
+int64_t count_weights(const torch::jit::Module& frozen) {
+  int64_t count = 0;
+  auto graph = frozen.get_method("forward").graph();
+  torch::jit::DepthFirstGraphNodeIterator nodes(graph);
+  while (torch::jit::Node* node = nodes.next()) {
+    if (node->kind() != c10::prim::Constant) continue;
+    const auto value = torch::jit::toIValue(node->output());
+    if (value && value->isTensor()) count += value->toTensor().numel();
+  }
+  return count;
+}
 
 /// The network's own code.
 class ForwardEngine final : public EngineBackend {
@@ -60,6 +139,7 @@ class ForwardEngine final : public EngineBackend {
 
 std::unique_ptr<EngineBackend> plain_engine(const LoadedNetwork& network, const std::string& why) {
   return std::make_unique<ModuleEngine>(*network.module, /*may_rewrite=*/false,
+                                        /*takes_many_threads=*/false,
                                         "plain: the network as it was written" + why);
 }
 
@@ -68,12 +148,18 @@ std::unique_ptr<EngineBackend> optimized_engine(const LoadedNetwork& network, at
                                                 const std::string& why) {
   try {
     torch::jit::Module frozen = torch::jit::freeze(*network.module);
-    if (device.is_cpu()) frozen = torch::jit::optimize_for_inference(frozen);
-    return std::make_unique<ModuleEngine>(
-        frozen, /*may_rewrite=*/true,
-        (device.is_cpu() ? "optimized: LibTorch's freeze and inference passes"
-                         : "optimized: LibTorch's freeze") +
-            why);
+    if (!device.is_cpu())
+      return std::make_unique<ModuleEngine>(frozen, /*may_rewrite=*/true,
+                                            /*takes_many_threads=*/false,
+                                            "optimized: LibTorch's freeze" + why);
+    const int64_t num_weights = count_weights(frozen);
+    torch::jit::Module laid_out = torch::jit::optimize_for_inference(frozen);
+    const std::string text = "optimized: LibTorch's freeze and inference passes" + why;
+    if (num_weights > kMostWeightsOfSmall)
+      return std::make_unique<ModuleEngine>(laid_out, /*may_rewrite=*/true,
+                                            /*takes_many_threads=*/true, text);
+    return std::make_unique<TwoWayEngine>(torch::jit::freeze(*network.module), laid_out,
+                                          num_weights, text);
   } catch (const c10::Error& fault) {
     return plain_engine(network, std::string(" (LibTorch cannot freeze it: ") +
                                      fault.what_without_backtrace() + ")");
@@ -93,6 +179,7 @@ std::unique_ptr<EngineBackend> make_engine(const LoadedNetwork& network,
   TensorrtAttempt attempt = try_tensorrt(*network.module, network.nodes, options.tensorrt, device);
   if (attempt.module)
     return std::make_unique<ModuleEngine>(*attempt.module, /*may_rewrite=*/true,
+                                          /*takes_many_threads=*/false,
                                           "Torch-TensorRT, " + options.tensorrt.precision_mode);
   return optimized_engine(network, device, " (no Torch-TensorRT: " + attempt.why_not + ")");
 }

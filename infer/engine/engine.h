@@ -16,7 +16,7 @@ struct EngineOptions {
   TensorrtConfig tensorrt;
 };
 
-/// Computes a network, in whichever way is the fastest here. One thread at a time.
+/// Computes a network, in whichever way is the fastest here.
 class EngineBackend {
  public:
   EngineBackend() = default;
@@ -25,8 +25,12 @@ class EngineBackend {
   EngineBackend& operator=(const EngineBackend&) = delete;
 
   /// `inputs` in the order of the network's nodes, on the engine's device; outputs there, in their
-  /// order. No gradients are kept. Throws what LibTorch throws.
+  /// order. No gradients are kept. Throws what LibTorch throws. One thread at a time, unless
+  /// takes_many_threads().
   virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) = 0;
+
+  /// Whether run() may be called by several threads at once.
+  virtual bool takes_many_threads() const { return false; }
 
   /// What it does with the network, for the log and the result.
   virtual std::string description() const = 0;

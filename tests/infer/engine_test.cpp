@@ -64,6 +64,22 @@ TEST(InferRows, N88_libtorchs_passes_stand_in_for_tensorrt) {
   EXPECT_THAT(text, HasSubstr("no Torch-TensorRT: there is no GPU"));
 }
 
+TEST(Engine, SmallAndLargeBatchesGiveTheNetworksNumbersAndAlwaysTheSameBits) {
+  const auto engine = make_engine(conv_network(), {}, at::kCPU);
+  std::vector<std::pair<at::Tensor, at::Tensor>> first_answers;
+  for (const int64_t num_samples : {1, 20, 20000}) {  // the last is beyond a small batch
+    const at::Tensor inputs = at::randn({num_samples, 2, 5, 5});
+    for (int i = 0; i < 3; ++i) (void)engine->run({inputs});  // the passes wait for a few
+    const at::Tensor plain = answer_of(conv_network(), {.engine = "plain", .tensorrt = {}}, inputs);
+    first_answers.emplace_back(inputs, engine->run({inputs}).at(0));
+    const at::Tensor difference = (first_answers.back().second - plain).abs().max();
+    EXPECT_LE(difference.item<double>(), 1e-5 * plain.abs().max().item<double>()) << num_samples;
+  }
+  for (const auto& [inputs, answer] : first_answers)
+    EXPECT_TRUE(at::equal(engine->run({inputs}).at(0), answer)) << inputs.size(0);
+  EXPECT_TRUE(at::globalContext().userEnabledMkldnn());
+}
+
 TEST(InferRows, N89_tensorrt_is_off_unless_asked_for) {
   EXPECT_FALSE(EngineOptions().tensorrt.use_tensorrt);
   EXPECT_EQ(make_engine(conv_network(), {}, at::kCPU)->description(),
