@@ -1,0 +1,161 @@
+"""Kubernetes' manifests without a cluster: every field is one that its kind has, and pods' sshd, mpirun and preStop do what the manifests count on."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+from harness import DIGITS, LOCKSTEPD, SOURCE, LockstepTest, wait_for
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from skips import missing_tool, require_tool, skip
+
+KUBERNETES = SOURCE / "launch/kubernetes"
+CHECK = SOURCE / "tests/integration/programs/check_manifests.py"
+JOBS = ("mpijob", "mpijob-gpu", "jobset", "trainjob")
+HOSTS = {"a": "10.231.7.1", "b": "10.231.7.2"}  # of tools/netns
+
+
+def documents():
+    return sorted(path for path in KUBERNETES.rglob("*.yaml") if path.name not in ("kustomization.yaml", "run.yaml", "gpu.yaml"))
+
+
+class Manifests(LockstepTest):
+    def checked(self, *paths):
+        """The exit code, and what the check says."""
+        python = SOURCE / ".venv-test/bin/python"
+        if not python.exists():
+            missing_tool("no .venv-test; tools/setup test makes it")
+        done = subprocess.run([python, CHECK, *paths], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_every_document_has_only_fields_of_its_kind(self):
+        code, said = self.checked(*documents())
+        self.assertEqual(code, 0, said)
+        self.assertEqual(sorted(line.split()[0] for line in said.splitlines()),
+                         ["ClusterTrainingRuntime", "JobSet", "MPIJob", "NetworkPolicy", "PersistentVolumeClaim", "PodMonitor", "TrainJob"])
+
+    def test_an_unknown_field_at_any_depth_is_found(self):
+        for name, field in (("mpijob/job.yaml", "slotsPerWorker"), ("mpijob/job.yaml", "restartPolicy"), ("mpijob/job.yaml", "terminationGracePeriodSeconds"),
+                            ("jobset/job.yaml", "podFailurePolicy"), ("jobset/job.yaml", "maxRestarts"), ("trainjob/runtime.yaml", "readinessProbe"),
+                            ("trainjob/job.yaml", "numNodes"), ("base/volume.yaml", "accessModes"), ("base/pod_monitor.yaml", "podMetricsEndpoints")):
+            text = (KUBERNETES / name).read_text()
+            changed = re.sub(rf"\b{field}:", f"{field}s:", text)
+            self.assertNotEqual(changed, text, f"{name} has no {field}")
+            path = self.folder / "changed.yaml"
+            path.write_text(changed)
+            code, said = self.checked(path)
+            self.assertEqual(code, 1, f"{field}s in {name} was taken: {said}")
+            self.assertIn("changed.yaml", said)
+
+    def test_kustomize_builds_every_folder(self):
+        kubectl = shutil.which("kubectl")
+        version = subprocess.run([kubectl, "version", "--client", "-o", "json"], capture_output=True, text=True) if kubectl else None
+        if version is None or version.returncode != 0 or int(json.loads(version.stdout)["clientVersion"]["minor"].rstrip("+")) < 27:
+            skip("no kubectl of 1.27 or later, whose kustomize knows `patches` and `labels`; Debian 12 has none")
+        for job in JOBS:
+            built = subprocess.run([kubectl, "kustomize", KUBERNETES / job], capture_output=True, text=True)
+            self.assertEqual((built.returncode, built.stderr), (0, ""))
+            path = self.folder / f"{job}.yaml"
+            path.write_text(built.stdout)
+            code, said = self.checked(path)
+            self.assertEqual(code, 0, said)
+            self.assertIn("ConfigMap lockstep-run", said)
+
+    def test_the_run_file_is_one(self):
+        run = self.folder / "run.yaml"
+        run.write_text((KUBERNETES / "base/run.yaml").read_text().replace("/runs/", f"{self.folder}/runs/").replace("/token/", f"{self.folder}/"))
+        (self.folder / "token").write_text("0123456789abcdef0123\n")
+        done = subprocess.run([LOCKSTEPD.parent / "lockstep", "check", run], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_exit_codes_that_end_a_job_set_are_those_that_no_other_try_mends(self):
+        rule = re.search(r"values: \[([0-9, ]+)\]", (KUBERNETES / "jobset/job.yaml").read_text())[1]
+        table = (SOURCE / "docs/exit_codes.md").read_text()
+        fails = re.findall(r"^\| (\d+) \|.*\| fail; ", table, re.MULTILINE)
+        self.assertEqual(rule.split(", "), fails)
+
+
+class Pods(LockstepTest):
+    """A host of tools/netns for each worker pod, with its sshd; a launcher on one of them."""
+
+    def setUp(self):
+        super().setUp()
+        require_tool("ip")
+        self.sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")  # it wants its whole path
+        if self.sshd is None:
+            (skip if pathlib.Path("/run/systemd/system").exists() else missing_tool)("no sshd; Debian's package openssh-server has it")
+        self.keys = self.folder / "keys"
+        self.keys.mkdir(mode=0o700)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.keys / "id_rsa"], check=True)
+        shutil.copy(self.keys / "id_rsa.pub", self.keys / "authorized_keys")
+        pathlib.Path("/run/sshd").mkdir(exist_ok=True)
+
+    def settings(self, name):
+        """The image's file, with the keys of this test in the place of the pod's."""
+        path = self.folder / name
+        path.write_text((KUBERNETES / name).read_text().replace("/home/lockstep/.ssh", str(self.keys)).replace("/tmp/sshd.pid", str(self.folder / "none")))
+        return path
+
+    def launcher(self):
+        """The manifest's mpirun, where the operator's host file and variables are."""
+        hosts = self.folder / "hostfile"
+        hosts.write_text("".join(f"{address} slots=1\n" for address in HOSTS.values()))
+        manifest = (KUBERNETES / "mpijob/job.yaml").read_text()
+        words = re.sub(r"\s+", " ", re.search(r"command: \[(mpirun[^]]*)\]", manifest)[1]).split(", ")
+        command = [word.strip('"') for word in words]
+        at = command.index("lockstepd")
+        ours = ["--allow-run-as-root", "--bind-to", "none", "--mca", "btl_vader_single_copy_mechanism", "none"]
+        sets = [f"run.project_dir={self.folder}/run", "run.threads=1", "metrics.listen='127.0.0.1:0'", "train.max_steps=1000000"]
+        return {"OMPI_MCA_orte_default_hostfile": str(hosts), "OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_orte_set_default_slots": "1",
+                "OMPI_MCA_plm_rsh_args": f"-F {self.settings('ssh_config')} -i {self.keys}/id_rsa -o ConnectionAttempts=10",
+                "OMPI_MCA_oob_tcp_if_include": "10.231.7.0/24", "OMPI_MCA_btl_tcp_if_include": "10.231.7.0/24"}, [
+                    *command[:at], *ours, LOCKSTEPD, "--config", DIGITS, *(word for one in sets for word in ("--set", one))]
+
+    def start_pods(self):
+        environment, command = self.launcher()
+        sshd = f"{self.sshd} -De -f {self.settings('sshd_config')}"
+        script = self.folder / "pods.sh"
+        script.write_text(f'for pod in a b; do {SOURCE}/tools/netns on $pod {sshd} </dev/null >{self.folder}/sshd_$pod.log 2>&1 & done\n'
+                          f'{SOURCE}/tools/netns on a "$@" & launcher=$!\necho $launcher >{self.folder}/launcher.pid\n'
+                          'while kill -0 $launcher 2>/dev/null; do wait $launcher; code=$?; done\nexit $code\n')
+        process = subprocess.Popen(["bash", SOURCE / "tools/netns", "exec", "bash", script, *map(str, command)], env={**os.environ, **environment},
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder)
+        self.started.append(process)
+        return process
+
+    def ranks(self):
+        """Process ids of the run's ranks, by the parent's name: a rank of a pod is a child of its sshd's session."""
+        found = subprocess.run(["pgrep", "-f", f"lockstepd --config .*{self.folder}/run"], capture_output=True, text=True).stdout.split()
+        return [int(pid) for pid in found if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "lockstepd"]
+
+    def stopped_by(self, stop):
+        process = self.start_pods()
+        try:
+            wait_for(lambda: process.poll() is not None or list((self.folder / "run/checkpoints").glob("*.index")), "a save of two ranks", 120)
+            self.assertIsNone(process.poll(), process.stdout.read() if process.poll() is not None else "")
+            self.assertEqual(len(self.ranks()), 2)
+            stop()
+            said, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+        if process.returncode == 77:
+            skip("network namespaces are not permitted here")
+        self.assertEqual(process.returncode, 75, said)
+        self.assertIn("on request, saved", said)
+        self.assertEqual(self.ranks(), [])
+        accepted = (self.folder / "sshd_b.log").read_text()
+        self.assertIn("Accepted publickey", accepted)  # the second rank came this way
+
+    def test_the_launchers_pre_stop_saves_on_all_pods(self):
+        self.stopped_by(lambda: os.kill(int((self.folder / "launcher.pid").read_text()), signal.SIGUSR1))
+
+    def test_a_workers_pre_stop_saves_on_all_pods(self):
+        self.stopped_by(lambda: os.kill(self.ranks()[-1], signal.SIGUSR1))
+
+
+if __name__ == "__main__":
+    unittest.main()
