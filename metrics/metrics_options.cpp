@@ -8,11 +8,20 @@ namespace {
 
 constexpr std::string_view kOff = "off";
 
-void check_listen(const std::string& listen, ConfigReader* in) {
-  if (listen == kOff || parse_listen_address(listen)) return;
-  in->fault("listen",
-            fmt::format("'{}.listen' must be host:port (an IPv6 host in brackets) or off, not '{}'",
-                        in->path(), listen));
+void check_listen(const MetricsOptions& options, ConfigReader* in) {
+  if (options.listen == kOff) return;
+  const std::optional<ListenAddress> address = parse_listen_address(options.listen);
+  if (!address)
+    return in->fault(
+        "listen",
+        fmt::format("'{}.listen' must be host:port (an IPv6 host in brackets) or off, not '{}'",
+                    in->path(), options.listen));
+  const bool is_protected =
+      !options.access.web_config.empty() || !options.access.token_file.empty();
+  if (is_reachable_by_others(address->host) && !is_protected)
+    in->fault("listen", fmt::format("'{0}.listen': others can reach {1}: name '{0}.token_file', or "
+                                    "'{0}.web_config' with users or TLS, or listen on 127.0.0.1",
+                                    in->path(), address->text()));
 }
 
 /// `node` is a word we know and cannot do yet: that deserves a better answer than "must be one of".
@@ -38,11 +47,14 @@ std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank
 
 MetricsOptions read_metrics_options(ConfigReader in) {
   MetricsOptions options;
-  if (in.read("listen", &options.listen,
-              "address of the first local rank's pages, host:port; each further local rank takes "
-              "the next port, or any "
-              "free one if that is taken; off: no pages"))
-    check_listen(options.listen, &in);
+  in.read(
+      "listen", &options.listen,
+      "address of the first local rank's pages, host:port; each further local rank takes "
+      "the next port, or any "
+      "free one if that is taken; off: no pages; one that other hosts reach needs web_config or "
+      "token_file");
+  options.access = read_access_options(&in);
+  check_listen(options, &in);
   read_scope(&in, &options.scope);
   in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
           "seconds without a turn of the loop (step, validation batch, wait for a save) after "

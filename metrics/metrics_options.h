@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/yaml/config_reader.h"
+#include "metrics/http/access.h"
 #include "metrics/http/listen_address.h"
 
 namespace lockstep::metrics {
@@ -12,6 +13,7 @@ namespace lockstep::metrics {
 /// Section `metrics` of the run file.
 struct MetricsOptions {
   std::string listen = "127.0.0.1:9464";  ///< first local rank's address; "off": no server
+  AccessOptions access;                   ///< keys web_config, token_file
   std::string scope = "rank";             ///< which ranks serve: rank (each) or root (rank 0)
   double turn_limit_s = 600;              ///< key max_turn_secs
   double step_limit_s = 600;              ///< key max_step_secs

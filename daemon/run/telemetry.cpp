@@ -80,6 +80,7 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
   const std::string mine =
       server_ ? metrics::reachable_address(server_->address(), process.node) + "\n" + process.node
               : "";
+  const std::string scheme = server_ && server_->is_tls() ? "https" : "http";
   const std::vector<std::string> texts = dist::gather_texts(control, mine);
   std::vector<metrics::Target> targets;
   std::vector<metrics::LiveRank> ranks;
@@ -91,9 +92,10 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
     targets.push_back(
         {ranks.back().address,
          {{"run", config.run.name}, {"rank", ranks.back().rank}, {"node", ranks.back().node}}});
+    if (scheme == "https") targets.back().labels["__scheme__"] = scheme;  // as Prometheus says it
   }
   if (targets.empty()) return;
-  if (process.rank != 0) return exposition_.share_live_with(ranks.front().address);
+  if (process.rank != 0) return exposition_.share_live_with(scheme + "://" + ranks.front().address);
   targets_.emplace(config.run.project().targets(), targets);
   exposition_.set_targets(metrics::targets_json(targets));
   metrics_.set_ranks(std::move(ranks));
@@ -129,10 +131,11 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
   if (!wanted) return;
   http_metrics_.emplace(metrics_.registry());
   server_.emplace(
-      metrics::HttpOptions{.listen = *wanted, .fall_back_to_any_port = true},
+      metrics::HttpOptions{
+          .listen = *wanted, .access = config.metrics.access, .fall_back_to_any_port = true},
       [this](std::string_view target) { return exposition_.handle(target); }, &*http_metrics_);
   const bool moved = wanted->port != 0 && server_->address().port != wanted->port;
-  log::info("metrics", fmt::format("http://{}/metrics{}", server_->address().text(),
+  log::info("metrics", fmt::format("{}/metrics{}", server_->origin(),
                                    moved ? fmt::format(" (port {} was taken)", wanted->port) : ""));
 }
 

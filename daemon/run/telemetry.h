@@ -52,6 +52,8 @@ class Telemetry {
   std::string page() const { return metrics_.page(); }
   /// "127.0.0.1:9464"; empty where no page is served.
   std::string address() const { return server_ ? server_->address().text() : ""; }
+  /// The same with what stands before it: "https://127.0.0.1:9464".
+  std::string origin() const { return server_ ? server_->origin() : ""; }
 
  private:
   void listen(const RunConfig& config, const dist::ProcessInfo& process);

@@ -41,7 +41,7 @@ TEST(MetricsOptions, AbsentSectionsKeepDefaults) {
 TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   const Reading reading = read(
       "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7,\n"
-      "  linger_secs: 30, textfile_dir: /var/lib/node}\n"
+      "  linger_secs: 30, textfile_dir: /var/lib/node, web_config: w.yml, token_file: t}\n"
       "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
       "per_layer: true}\n");
   EXPECT_EQ(reading.faults, "");
@@ -53,7 +53,9 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_TRUE(reading.summary.per_layer);
   EXPECT_EQ(reading.metrics.linger_s, 30);
   EXPECT_EQ(reading.metrics.textfile_dir, "/var/lib/node");
-  EXPECT_EQ(reading.docs.size(), 11u);
+  EXPECT_EQ(reading.metrics.access.web_config, "w.yml");
+  EXPECT_EQ(reading.metrics.access.token_file, "t");
+  EXPECT_EQ(reading.docs.size(), 13u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {
@@ -62,6 +64,17 @@ TEST(MetricsOptions, FaultsNameThePlace) {
   EXPECT_THAT(read("metrics: {listen: \"h:99999\"}\n").faults, HasSubstr("not 'h:99999'"));
   EXPECT_THAT(read("metrics: {lisen: off}\n").faults, HasSubstr("did you mean 'listen'"));
   EXPECT_THAT(read("summary: {log_every: 0}\n").faults, HasSubstr("must be >= 1"));
+}
+
+TEST(MetricsOptions, AnAddressThatOthersReachNeedsProtection) {
+  for (const char* open : {"0.0.0.0:9464", ":9464", "[::]:1", "192.0.2.7:9464"})
+    EXPECT_THAT(read("metrics: {listen: \"" + std::string(open) + "\"}\n").faults,
+                HasSubstr("name 'metrics.token_file'"))
+        << open;
+  for (const char* closed : {"127.0.0.1:9464", "127.9.9.9:0", "[::1]:9464", "localhost:9464"})
+    EXPECT_EQ(read("metrics: {listen: \"" + std::string(closed) + "\"}\n").faults, "") << closed;
+  EXPECT_EQ(read("metrics: {listen: \":9464\", token_file: t}\n").faults, "");
+  EXPECT_EQ(read("metrics: {listen: \":9464\", web_config: w}\n").faults, "");
 }
 
 TEST(MetricsOptions, NodeScopeIsKnownButNotInThisVersion) {
