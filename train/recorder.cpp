@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "base/console.h"
 #include "base/files/project.h"
 #include "base/log.h"
+#include "base/process/proc.h"
 
 namespace lockstep::train {
 namespace {
@@ -63,6 +65,10 @@ void Recorder::state(metrics::RunState state) {
   metrics_.set_state(state);
   health_.note_state(state);
   health_.note_turn();
+Recorder::~Recorder() {
+  if (options_.is_interactive) log::status("");
+}
+
 }
 
 void Recorder::after_step(const IterationEnd& end) {
@@ -82,6 +88,9 @@ void Recorder::step(const StepReport& report) {
     counted_samples_ += report.global_samples;
     counted_s_ += report.duration_s;
   }
+  busy_s_ += report.duration_s;
+  data_s_ += report.phases.data;
+  allreduce_s_ += report.phases.allreduce;
   record_rates(report);
   record_recipe(report);
   if (options_.is_root) write_curves(report);
@@ -134,23 +143,34 @@ void Recorder::write_curves(const StepReport& report) {
   if (report.step % options_.summary.log_every == 0)
     steps_csv_->append({report.step, report.epoch, report.loss, weights.learning_rate,
                         report.sparsity, report.has_loss});
-  if (progress_.is_due()) {
+  tell_progress(report);
+}
+
+void Recorder::tell_progress(const StepReport& report) {
+  const bool line_is_due = progress_.is_due();
+  const bool bar_is_due = options_.is_interactive && progress_.bar_is_due();
+  if (!line_is_due && !bar_is_due) return;
+  const metrics::ProgressSample sample{.step = report.step,
+                                       .num_steps = options_.total_steps,
+                                       .epoch = report.epoch,
+                                       .loss = last_loss_,
+                                       .learning_rate = report.rates[kWeightGroup].learning_rate,
+                                       .sparsity = report.sparsity,
+                                       .busy_s = busy_s_,
+                                       .data_s = data_s_,
+                                       .allreduce_s = allreduce_s_,
+                                       .resident_bytes = line_is_due ? resident_bytes() : 0,
+                                       .global_samples = global_samples_};
+  if (line_is_due) {
     steps_csv_->flush();
-    const std::string line = progress_.line({.step = report.step,
-                                             .num_steps = options_.total_steps,
-                                             .epoch = report.epoch,
-                                             .loss = last_loss_,
-                                             .learning_rate = weights.learning_rate,
-                                             .sparsity = report.sparsity,
-                                             .global_samples = global_samples_});
-    log::info("train", options_.is_interactive
-                           ? metrics::with_bar(line, report.step, options_.total_steps)
-                           : line);
+    const std::string line = progress_.line(sample);
+    options_.is_interactive ? log::debug("train", line) : log::info("train", line);
   }
 }
 
 void Recorder::after_evaluation(int64_t step, const EvalResult& result) {
   const std::vector<metrics::ValidationValue> numbers = shown_numbers(result.metrics);
+  if (bar_is_due) log::status(progress_.bar(sample));
   metrics_.record_validation({result.loss, result.accuracy, numbers});
   if (options_.is_root) write_evaluation(step, result, numbers);
 }

@@ -23,7 +23,7 @@ struct RecorderOptions {
   std::string node;
   bool is_root = true;  ///< writes the run's files and progress lines
   int64_t total_steps = 0;
-  bool is_interactive = false;  ///< progress lines get a bar
+  bool is_interactive = false;  ///< a bar in the place of progress lines, which the file has
   std::optional<int64_t> resumed_from_step;
   std::vector<int>
       pruning_modifiers;       ///< places in the timeline's list of those that schedule a sparsity
@@ -44,6 +44,7 @@ class Recorder final : public Hook {
 
   void state(metrics::RunState state);
   /// Of training: the update's report. Of an evaluation: the process lives.
+  ~Recorder() override;  // takes the bar away
   void after_step(const IterationEnd& end) override;
   void after_evaluation(int64_t step, const EvalResult& result) override;
   /// A save was not evaluated, since the last evaluation is not long ago.
@@ -74,6 +75,7 @@ class Recorder final : public Hook {
   void write_evaluation(int64_t step, const EvalResult& result,
                         const std::vector<metrics::ValidationValue>& numbers);
   void step(const StepReport& report);
+  void tell_progress(const StepReport& report);
   void record_rates(const StepReport& report);
   void record_recipe(const StepReport& report);
   void record_due(int64_t step, int64_t num_mask_updates, int64_t num_trainable);
@@ -93,5 +95,6 @@ class Recorder final : public Hook {
   int64_t counted_samples_ = 0;
   double counted_s_ = 0;
 };
+  double busy_s_ = 0, data_s_ = 0, allreduce_s_ = 0;  ///< of this rank's steps
 
 }  // namespace lockstep::train

@@ -17,6 +17,7 @@
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
 #include "daemon/run/warm_start.h"
+#include "daemon/state/settings_text.h"
 #include "dist/agree.h"
 #include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
@@ -79,6 +80,11 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
           context.flat_params.num_buffers(), context.train_data->num_samples(),
           context.clock.steps_per_epoch, context.total_steps(), process.world_size,
           process.num_nodes));
+  log::info("config", fmt::format("{}, with what the command line and the environment say; all "
+                                  "other keys have their defaults:",
+                                  context.config.file.empty() ? "flags" : context.config.file));
+  for (const std::string& line : settings_by_section(context.config.settings))
+    log::info("config", "  " + line);
   for (const std::string& warning : context.config.warnings) log::warning("config", warning);
   for (const std::string& note : context.config.notes) log::info("config", note);
   for (const std::string& warning : context.recipe.timeline().warnings())
