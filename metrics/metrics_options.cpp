@@ -86,5 +86,10 @@ SummaryOptions read_summary_options(ConfigReader in) {
   in.done();
   return options;
 }
+  in.read(
+      "flush_secs", &options.flush_s, at_least(0),
+      "seconds that a point may wait before it is written into the event file; saves write all");
+  in.read("histogram_steps", &options.histogram_steps, between(0, 1e9),
+          "steps from one histogram of each weight in the event file to the next; 0: none");
 
 }  // namespace lockstep::metrics

@@ -29,8 +29,10 @@ struct SummaryOptions {
   int64_t save_summary_steps = 100;
   int64_t log_every = 1;
   bool tensorboard = true;
-  bool per_layer = false;  ///< sparsity of every pruned parameter too
-  double progress_s = 10;  ///< key progress_secs; 0: no progress lines
+  bool per_layer = false;       ///< sparsity of every pruned parameter too
+  double flush_s = 30;          ///< key flush_secs
+  int64_t histogram_steps = 0;  ///< of weights; 0: none
+  double progress_s = 10;       ///< key progress_secs; 0: no progress lines
 };
 
 /// Readers of the two sections; they call in.done().

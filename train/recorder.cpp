@@ -57,18 +57,22 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
     summaries_.emplace(SummarySaverOptions{.project_dir = options.project_dir,
                                            .node = options.node,
                                            .save_summary_steps = options.summary.save_summary_steps,
+                                           .histogram_steps = options.summary.histogram_steps,
+                                           .flush_s = options.summary.flush_s,
+                                           .run_text = options.run_text,
+                                           .params = options.params,
                                            .resumed_from_step = options.resumed_from_step},
                        recipe);
+}
+
+Recorder::~Recorder() {
+  if (options_.is_interactive) log::status("");
 }
 
 void Recorder::state(metrics::RunState state) {
   metrics_.set_state(state);
   health_.note_state(state);
   health_.note_turn();
-Recorder::~Recorder() {
-  if (options_.is_interactive) log::status("");
-}
-
 }
 
 void Recorder::after_step(const IterationEnd& end) {
@@ -84,13 +88,13 @@ void Recorder::step(const StepReport& report) {
   metrics_.record_step(sample_of(report));
   health_.note_step();
   global_samples_ += report.global_samples;
+  busy_s_ += report.duration_s;
+  data_s_ += report.phases.data;
+  allreduce_s_ += report.phases.allreduce;
   if (++num_steps_ > kWarmUpSteps) {
     counted_samples_ += report.global_samples;
     counted_s_ += report.duration_s;
   }
-  busy_s_ += report.duration_s;
-  data_s_ += report.phases.data;
-  allreduce_s_ += report.phases.allreduce;
   record_rates(report);
   record_recipe(report);
   if (options_.is_root) write_curves(report);
@@ -166,11 +170,11 @@ void Recorder::tell_progress(const StepReport& report) {
     const std::string line = progress_.line(sample);
     options_.is_interactive ? log::debug("train", line) : log::info("train", line);
   }
+  if (bar_is_due) log::status(progress_.bar(sample));
 }
 
 void Recorder::after_evaluation(int64_t step, const EvalResult& result) {
   const std::vector<metrics::ValidationValue> numbers = shown_numbers(result.metrics);
-  if (bar_is_due) log::status(progress_.bar(sample));
   metrics_.record_validation({result.loss, result.accuracy, numbers});
   if (options_.is_root) write_evaluation(step, result, numbers);
 }

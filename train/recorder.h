@@ -29,6 +29,9 @@ struct RecorderOptions {
       pruning_modifiers;       ///< places in the timeline's list of those that schedule a sparsity
   int64_t num_parameters = 0;  ///< elements, of the whole model
   int64_t num_prunable_weights = 0;
+  std::string run_text = {};  ///< what the run was told, as Markdown
+  const ParamTable* params =
+      nullptr;  ///< needed for summary.histogram_steps; outlives the recorder
   std::optional<double> save_interval_s;  ///< if saves go by time
 };
 
@@ -41,10 +44,10 @@ class Recorder final : public Hook {
   /// All outlive the recorder.
   Recorder(const RecorderOptions& options, const recal::ScheduledModifierManager& recipe,
            metrics::TrainingMetrics& metrics, metrics::Health& health);
+  ~Recorder() override;  // takes the bar away
 
   void state(metrics::RunState state);
   /// Of training: the update's report. Of an evaluation: the process lives.
-  ~Recorder() override;  // takes the bar away
   void after_step(const IterationEnd& end) override;
   void after_evaluation(int64_t step, const EvalResult& result) override;
   /// A save was not evaluated, since the last evaluation is not long ago.
@@ -72,10 +75,10 @@ class Recorder final : public Hook {
 
  private:
   void write_curves(const StepReport& report);
+  void tell_progress(const StepReport& report);
   void write_evaluation(int64_t step, const EvalResult& result,
                         const std::vector<metrics::ValidationValue>& numbers);
   void step(const StepReport& report);
-  void tell_progress(const StepReport& report);
   void record_rates(const StepReport& report);
   void record_recipe(const StepReport& report);
   void record_due(int64_t step, int64_t num_mask_updates, int64_t num_trainable);
@@ -92,9 +95,9 @@ class Recorder final : public Hook {
   int64_t num_steps_ = 0;
   int64_t revived_ = 0;
   int64_t global_samples_ = 0;
+  double busy_s_ = 0, data_s_ = 0, allreduce_s_ = 0;  ///< of this rank's steps
   int64_t counted_samples_ = 0;
   double counted_s_ = 0;
 };
-  double busy_s_ = 0, data_s_ = 0, allreduce_s_ = 0;  ///< of this rank's steps
 
 }  // namespace lockstep::train

@@ -118,6 +118,8 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                           .pruning_modifiers = pruning_modifiers(context.recipe.timeline()),
                           .num_parameters = context.num_parameters(),
                           .num_prunable_weights = context.num_prunable_weights(),
+                          .run_text = settings_text(context.config.settings),
+                          .params = &context.model->params(),
                           .save_interval_s = save_interval_s(context.config.checkpoint)},
                          context.recipe, telemetry.metrics(), telemetry.health());
 }

@@ -63,4 +63,8 @@ std::vector<std::string> settings_by_section(const std::vector<std::string>& set
   return lines;
 }
 
+std::string settings_text(const std::vector<std::string>& settings) {
+  return fmt::format("```\n{}\n```\n", fmt::join(settings, "\n"));
+}
+
 }  // namespace lockstep::daemon

@@ -10,4 +10,7 @@ namespace lockstep::daemon {
 /// than a few lines of a terminal is cut and says how many keys more there are.
 std::vector<std::string> settings_by_section(const std::vector<std::string>& settings);
 
+/// The same settings whole, as Markdown: a block of code.
+std::string settings_text(const std::vector<std::string>& settings);
+
 }  // namespace lockstep::daemon

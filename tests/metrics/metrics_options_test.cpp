@@ -43,7 +43,7 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
       "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7,\n"
       "  linger_secs: 30, textfile_dir: /var/lib/node, web_config: w.yml, token_file: t}\n"
       "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
-      "per_layer: true}\n");
+      "per_layer: true,\n  flush_secs: 3, histogram_steps: 50}\n");
   EXPECT_EQ(reading.faults, "");
   EXPECT_EQ(reading.metrics.scope, "root");
   EXPECT_EQ(reading.metrics.turn_limit_s, 5);
@@ -55,7 +55,9 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_EQ(reading.metrics.textfile_dir, "/var/lib/node");
   EXPECT_EQ(reading.metrics.access.web_config, "w.yml");
   EXPECT_EQ(reading.metrics.access.token_file, "t");
-  EXPECT_EQ(reading.docs.size(), 13u);
+  EXPECT_EQ(reading.summary.flush_s, 3);
+  EXPECT_EQ(reading.summary.histogram_steps, 50);
+  EXPECT_EQ(reading.docs.size(), 15u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {
@@ -73,7 +75,10 @@ TEST(MetricsOptions, AnAddressThatOthersReachNeedsProtection) {
         << open;
   for (const char* closed : {"127.0.0.1:9464", "127.9.9.9:0", "[::1]:9464", "localhost:9464"})
     EXPECT_EQ(read("metrics: {listen: \"" + std::string(closed) + "\"}\n").faults, "") << closed;
-  EXPECT_EQ(read("metrics: {listen: \":9464\", token_file: t}\n").faults, "");
+  EXPECT_EQ(read("metrics: {listen: \":9464\", token_file: t,\n"
+                 "  pushgateway: \"http://n0:9091\"}\n")
+                .faults,
+            "");
   EXPECT_EQ(read("metrics: {listen: \":9464\", web_config: w}\n").faults, "");
 }
 
