@@ -37,6 +37,14 @@ void read_scope(ConfigReader* in, std::string* scope) {
                   "which ranks serve pages: each rank, or rank 0 alone");
 }
 
+void read_pushgateway(ConfigReader* in, std::string* url) {
+  in->read("pushgateway", url,
+           "URL of a Pushgateway (http://host:9091), for the series of a run that has ended");
+  if (!url->empty() && !url->starts_with("http://") && !url->starts_with("https://"))
+    in->fault("pushgateway",
+              fmt::format("'{}.pushgateway' must begin with http:// or https://", in->path()));
+}
+
 }  // namespace
 
 std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank) const {
@@ -66,6 +74,7 @@ MetricsOptions read_metrics_options(ConfigReader in) {
       "how long the pages of a finished run stay, at most: until each rank was scraped once more");
   in.read("textfile_dir", &options.textfile_dir,
           "folder of node exporter's textfile collector, for the series of a run that has ended");
+  read_pushgateway(&in, &options.pushgateway);
   in.done();
   return options;
 }
@@ -77,6 +86,11 @@ SummaryOptions read_summary_options(ConfigReader in) {
   in.read("log_every", &options.log_every, count_from(1),
           "steps from one line of train/steps.csv to the next");
   in.read("tensorboard", &options.tensorboard, "write a TensorBoard event file (rank 0)");
+  in.read(
+      "flush_secs", &options.flush_s, at_least(0),
+      "seconds that a point may wait before it is written into the event file; saves write all");
+  in.read("histogram_steps", &options.histogram_steps, between(0, 1e9),
+          "steps from one histogram of each weight in the event file to the next; 0: none");
   in.read("per_layer", &options.per_layer,
           "show the sparsity of every pruned parameter on the metrics page (log_types of a "
           "modifier does "
@@ -86,10 +100,5 @@ SummaryOptions read_summary_options(ConfigReader in) {
   in.done();
   return options;
 }
-  in.read(
-      "flush_secs", &options.flush_s, at_least(0),
-      "seconds that a point may wait before it is written into the event file; saves write all");
-  in.read("histogram_steps", &options.histogram_steps, between(0, 1e9),
-          "steps from one histogram of each weight in the event file to the next; 0: none");
 
 }  // namespace lockstep::metrics

@@ -19,6 +19,7 @@ struct MetricsOptions {
   double step_limit_s = 600;              ///< key max_step_secs
   double linger_s = 0;                    ///< key linger_secs
   std::string textfile_dir;               ///< empty: none
+  std::string pushgateway;                ///< URL; empty: none
 
   /// Where this rank shall listen (port + local rank); nothing if it serves no pages.
   std::optional<ListenAddress> listen_for(int rank, int local_rank) const;

@@ -49,6 +49,8 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
                 options.resumed_from_step.value_or(0)) {
   metrics.recipe().set_epochs_planned(recipe.timeline().epoch_of(options.total_steps));
   if (options.save_interval_s) metrics.set_checkpoint_interval(*options.save_interval_s);
+  if (options.save_interval_steps)
+    metrics.set_checkpoint_interval_steps(*options.save_interval_steps);
   if (!options.is_root) return;
   const std::filesystem::path folder = Project(options.project_dir).train();
   steps_csv_.emplace(folder / "steps.csv", options.resumed_from_step.value_or(0));

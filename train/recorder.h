@@ -32,7 +32,8 @@ struct RecorderOptions {
   std::string run_text = {};  ///< what the run was told, as Markdown
   const ParamTable* params =
       nullptr;  ///< needed for summary.histogram_steps; outlives the recorder
-  std::optional<double> save_interval_s;  ///< if saves go by time
+  std::optional<double> save_interval_s;            ///< if saves go by time
+  std::optional<int64_t> save_interval_steps = {};  ///< if they go by steps
 };
 
 /// Hands what the loop reports to everyone who watches: steps.csv, TensorBoard

@@ -90,7 +90,7 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
         .metrics_address = telemetry.address()};
     train::write_summary(summary_path(context), summary);
     tell(summary, telemetry.origin(), summary_path(context));
-    telemetry.write_textfile(context.config);
+    telemetry.leave_result(context.config);
   }
   keep_last_page(telemetry, context);
   return end.code;

@@ -120,7 +120,8 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                           .num_prunable_weights = context.num_prunable_weights(),
                           .run_text = settings_text(context.config.settings),
                           .params = &context.model->params(),
-                          .save_interval_s = save_interval_s(context.config.checkpoint)},
+                          .save_interval_s = save_interval_s(context.config.checkpoint),
+                          .save_interval_steps = context.config.checkpoint.save_checkpoints_steps},
                          context.recipe, telemetry.metrics(), telemetry.health());
 }
 
@@ -282,7 +283,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     telemetry.metrics().set_state(metrics::RunState::kFailed);
     telemetry.health().note_state(metrics::RunState::kFailed);
     conclude_failed(error, *context);
-    if (control.rank() == 0) telemetry.write_textfile(config);
+    if (control.rank() == 0) telemetry.leave_result(config);
     const auto* known = dynamic_cast<const Error*>(&error);
     const bool is_shared = known != nullptr && known->on_every_rank();
     // The saver's thread may wait for a rank that hangs, as long as saves may take.

@@ -12,6 +12,7 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "daemon/config/version.h"
+#include "daemon/reports/push_gateway.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
@@ -110,8 +111,13 @@ void Telemetry::linger(double limit_s, const train::StopRequest& stop) const {
     std::this_thread::sleep_for(kLingerTurn);
 }
 
+void Telemetry::leave_result(const RunConfig& config) const {
+  if (!config.metrics.textfile_dir.empty()) write_textfile(config);
+  if (!config.metrics.pushgateway.empty())
+    push_result(config.metrics.pushgateway, config.run.name, metrics_.result());
+}
+
 void Telemetry::write_textfile(const RunConfig& config) const {
-  if (config.metrics.textfile_dir.empty()) return;
   std::string name = config.run.name;
   std::replace_if(
       name.begin(), name.end(),

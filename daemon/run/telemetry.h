@@ -40,8 +40,9 @@ class Telemetry {
   /// passed or somebody asks the run to stop. Nothing where no pages are served.
   void linger(double limit_s, const train::StopRequest& stop) const;
 
-  /// The run's series as a file in metrics.textfile_dir, if that is set. Never throws.
-  void write_textfile(const RunConfig& config) const;
+  /// The run's series as a file in metrics.textfile_dir and with metrics.pushgateway, where these
+  /// are set. Never throws.
+  void leave_result(const RunConfig& config) const;
 
   /// Around the reading of a save: the run's state is restoring meanwhile, and the probes wait.
   void note_restoring();
@@ -57,6 +58,7 @@ class Telemetry {
 
  private:
   void listen(const RunConfig& config, const dist::ProcessInfo& process);
+  void write_textfile(const RunConfig& config) const;
 
   metrics::TrainingMetrics metrics_;
   metrics::Health health_;
