@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -7,9 +8,10 @@
 #include <utility>
 
 #include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/console.h"
+#include "base/console/console_sink.h"
 #include "base/error.h"
 
 namespace lockstep::log {
@@ -31,9 +33,9 @@ spdlog::level::level_enum spd_level(Level level) {
   return spdlog::level::info;
 }
 
-std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options) {
-  auto console = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  console->set_level(spd_level(options.console));
+std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const ConsoleOptions& shown,
+                                            std::shared_ptr<ConsoleSink> console) {
+  console->set_level(spd_level(std::max(options.console, shown.level)));
   auto logger = std::make_shared<spdlog::logger>("lockstep", console);
   if (!options.file.empty()) {
     try {
@@ -45,7 +47,10 @@ std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options) {
   }
   const std::string rank = options.world_size > 1 ? " rank " + std::to_string(options.rank) : "";
   logger->set_level(spdlog::level::debug);
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L" + rank + " %v");
+  if (shown.json)
+    logger->set_formatter(std::make_unique<JsonFormatter>(options.rank));
+  else
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L" + rank + " %v");
   logger->flush_on(spdlog::level::info);
   return logger;
 }
@@ -54,18 +59,35 @@ std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options) {
 /// thread changes it.
 class Current {
  public:
+  Current() : logger_(make_logger({}, {}, console_)) {}
+
   std::shared_ptr<spdlog::logger> get() {
     const std::lock_guard lock(mutex_);
     return logger_;
   }
-  void set(std::shared_ptr<spdlog::logger> logger) {
-    const std::lock_guard lock(mutex_);
-    logger_.swap(logger);  // the old one ends with the last line that is written to it
+  void set(const ConsoleOptions& shown) {
+    console_->set_style(shown.is_terminal, shown.colors);
+    shown_ = shown;
+    replace();
   }
+  void set(const LogOptions& options) {
+    options_ = options;
+    replace();
+  }
+  void status(std::string_view text) { console_->set_status(text); }
 
  private:
+  void replace() {
+    auto made = make_logger(options_, shown_, console_);
+    const std::lock_guard lock(mutex_);
+    logger_.swap(made);  // the old one ends with the last line that is written to it
+  }
+
+  ConsoleOptions shown_;
+  LogOptions options_;
+  const std::shared_ptr<ConsoleSink> console_ = std::make_shared<ConsoleSink>();
   std::mutex mutex_;
-  std::shared_ptr<spdlog::logger> logger_ = make_logger({});
+  std::shared_ptr<spdlog::logger> logger_;
 };
 
 Current& current() {
@@ -80,7 +102,9 @@ void write(Level level, std::string_view area, std::string_view message) {
 
 }  // namespace
 
-void configure(const LogOptions& options) { current().set(make_logger(options)); }
+void configure_console(const ConsoleOptions& options) { current().set(options); }
+void configure(const LogOptions& options) { current().set(options); }
+void status(std::string_view text) { current().status(text); }
 
 void debug(std::string_view area, std::string_view message) { write(Level::kDebug, area, message); }
 void info(std::string_view area, std::string_view message) { write(Level::kInfo, area, message); }

@@ -29,7 +29,7 @@ struct CallbackType {
 };
 
 /// The table, with Lockstep's own: log, prediction_saver, tfrecords_saver, collector, statistics,
-/// topk, confusion.
+/// summary, topk, confusion.
 NamedTable<CallbackType>& callback_types();
 
 /// A callback that a run file asks for.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "daemon/config/estimator_flags.h"
@@ -47,6 +48,7 @@ Exit codes: 0 done, 64 usage, 65 bad data or checkpoint, 66 input missing, 69 pe
 struct BeforeMpi {
   bool speaks = true;  ///< rank 0, as far as the launcher says
   bool is_interactive = metrics::is_interactive(::isatty(STDERR_FILENO) == 1, std::getenv);
+  bool wants_colors = is_interactive && metrics::wants_colors(std::getenv);
 };
 
 BeforeMpi look_around() {
@@ -72,6 +74,8 @@ std::string text_or_none(std::string (*version)()) {
 
 struct CommandLine {
   SessionOptions session;
+  bool is_quiet = false;
+  bool logs_json = false;
   int exit_code = 0;
   bool done = false;  ///< nothing to run: help, version or a usage error was printed
 };
@@ -96,6 +100,8 @@ CommandLine parse(int argc, char** argv, bool speaks) {
       ->capture_default_str();
   app.add_flag("--accept-recipe-change", line.session.resume.accept_recipe_change,
                "go on from a save although the recipe's timeline has changed since");
+  app.add_flag("--quiet", line.is_quiet, "only warnings and errors on stderr; files have all");
+  app.add_flag("--json-logs", line.logs_json, "each line of the log is an object of JSON");
   app.set_version_flag("--version", [] {
     return version_text("lockstepd", {.mpi = first_line(dist::mpi::World::library_version()),
                                       .nccl = text_or_none(dist::nccl_version),
@@ -179,8 +185,13 @@ int lockstepd_main(int argc, char** argv, const train::StepHook& on_step,
   const BeforeMpi before = look_around();
   const CommandLine line = parse(argc, argv, before.speaks);
   if (line.done) return line.exit_code;
+  const bool has_bar = before.is_interactive && !line.is_quiet && !line.logs_json;
+  log::configure_console({.level = line.is_quiet ? log::Level::kWarning : log::Level::kInfo,
+                          .json = line.logs_json,
+                          .is_terminal = has_bar,
+                          .colors = before.wants_colors && !line.logs_json});
   try {
-    return run(line.session, before.is_interactive, on_step, at_save_phase);
+    return run(line.session, has_bar, on_step, at_save_phase);
   } catch (const Error& error) {  // MPI itself could not start
     log::error("lockstepd", error.what());
     return static_cast<int>(error.code());

@@ -30,9 +30,9 @@ struct Exposition::Check {
 Exposition::Exposition(ExpositionOptions options, const Health& health, PageMakers pages)
     : options_(options), health_(health), pages_(std::move(pages)) {}
 
-void Exposition::share_live_with(const std::string& address) {
+void Exposition::share_live_with(const std::string& origin) {
   const std::lock_guard lock(mutex_);
-  live_origin_ = "http://" + address;
+  live_origin_ = origin;
 }
 
 void Exposition::set_targets(std::string json) {

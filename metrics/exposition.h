@@ -47,8 +47,8 @@ class Exposition {
   /// `health` must outlive this.
   Exposition(ExpositionOptions options, const Health& health, PageMakers pages);
 
-  /// The live page of rank 0, at "n1:9464", may read /live.json of this rank.
-  void share_live_with(const std::string& address);
+  /// The live page of rank 0, from "http://n1:9464", may read /live.json of this rank.
+  void share_live_with(const std::string& origin);
   /// What /targets.json answers from now on.
   void set_targets(std::string json);
   /// How many answers of /metrics have begun.

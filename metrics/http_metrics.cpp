@@ -15,14 +15,17 @@ constexpr std::array kExpected = {
     std::pair{kMetricsRoute, 200}, std::pair{kLiveRoute, 200},  std::pair{kLiveRoute, 503},
     std::pair{kReadyRoute, 200},   std::pair{kReadyRoute, 503}, std::pair{kHealthRoute, 200},
     std::pair{kHealthRoute, 503},  std::pair{kIndexRoute, 200}, std::pair{kLiveDataRoute, 200},
-    std::pair{kTargetsRoute, 200}, std::pair{kOtherRoute, 400}, std::pair{kOtherRoute, 404},
-    std::pair{kOtherRoute, 405},   std::pair{kOtherRoute, 413}, std::pair{kOtherRoute, 431},
-    std::pair{kOtherRoute, 500},
+    std::pair{kTargetsRoute, 200}, std::pair{kOtherRoute, 400}, std::pair{kOtherRoute, 401},
+    std::pair{kOtherRoute, 404},   std::pair{kOtherRoute, 405}, std::pair{kOtherRoute, 413},
+    std::pair{kOtherRoute, 429},   std::pair{kOtherRoute, 431}, std::pair{kOtherRoute, 500},
 };
 
-constexpr std::array kReasons = {
-    std::pair{Rejection::kLimit, "limit"}, std::pair{Rejection::kTimeout, "timeout"},
-    std::pair{Rejection::kHeader, "header"}, std::pair{Rejection::kBody, "body"}};
+constexpr std::array kReasons = {std::pair{Rejection::kLimit, "limit"},
+                                 std::pair{Rejection::kTimeout, "timeout"},
+                                 std::pair{Rejection::kHeader, "header"},
+                                 std::pair{Rejection::kBody, "body"},
+                                 std::pair{Rejection::kCredentials, "credentials"},
+                                 std::pair{Rejection::kTls, "tls"}};
 
 }  // namespace
 

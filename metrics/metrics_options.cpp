@@ -8,11 +8,20 @@ namespace {
 
 constexpr std::string_view kOff = "off";
 
-void check_listen(const std::string& listen, ConfigReader* in) {
-  if (listen == kOff || parse_listen_address(listen)) return;
-  in->fault("listen",
-            fmt::format("'{}.listen' must be host:port (an IPv6 host in brackets) or off, not '{}'",
-                        in->path(), listen));
+void check_listen(const MetricsOptions& options, ConfigReader* in) {
+  if (options.listen == kOff) return;
+  const std::optional<ListenAddress> address = parse_listen_address(options.listen);
+  if (!address)
+    return in->fault(
+        "listen",
+        fmt::format("'{}.listen' must be host:port (an IPv6 host in brackets) or off, not '{}'",
+                    in->path(), options.listen));
+  const bool is_protected =
+      !options.access.web_config.empty() || !options.access.token_file.empty();
+  if (is_reachable_by_others(address->host) && !is_protected)
+    in->fault("listen", fmt::format("'{0}.listen': others can reach {1}: name '{0}.token_file', or "
+                                    "'{0}.web_config' with users or TLS, or listen on 127.0.0.1",
+                                    in->path(), address->text()));
 }
 
 /// `node` is a word we know and cannot do yet: that deserves a better answer than "must be one of".
@@ -28,6 +37,14 @@ void read_scope(ConfigReader* in, std::string* scope) {
                   "which ranks serve pages: each rank, or rank 0 alone");
 }
 
+void read_pushgateway(ConfigReader* in, std::string* url) {
+  in->read("pushgateway", url,
+           "URL of a Pushgateway (http://host:9091), for the series of a run that has ended");
+  if (!url->empty() && !url->starts_with("http://") && !url->starts_with("https://"))
+    in->fault("pushgateway",
+              fmt::format("'{}.pushgateway' must begin with http:// or https://", in->path()));
+}
+
 }  // namespace
 
 std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank) const {
@@ -38,11 +55,14 @@ std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank
 
 MetricsOptions read_metrics_options(ConfigReader in) {
   MetricsOptions options;
-  if (in.read("listen", &options.listen,
-              "address of the first local rank's pages, host:port; each further local rank takes "
-              "the next port, or any "
-              "free one if that is taken; off: no pages"))
-    check_listen(options.listen, &in);
+  in.read(
+      "listen", &options.listen,
+      "address of the first local rank's pages, host:port; each further local rank takes "
+      "the next port, or any "
+      "free one if that is taken; off: no pages; one that other hosts reach needs web_config or "
+      "token_file");
+  options.access = read_access_options(&in);
+  check_listen(options, &in);
   read_scope(&in, &options.scope);
   in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
           "seconds without a turn of the loop (step, validation batch, wait for a save) after "
@@ -54,6 +74,7 @@ MetricsOptions read_metrics_options(ConfigReader in) {
       "how long the pages of a finished run stay, at most: until each rank was scraped once more");
   in.read("textfile_dir", &options.textfile_dir,
           "folder of node exporter's textfile collector, for the series of a run that has ended");
+  read_pushgateway(&in, &options.pushgateway);
   in.done();
   return options;
 }
@@ -65,6 +86,11 @@ SummaryOptions read_summary_options(ConfigReader in) {
   in.read("log_every", &options.log_every, count_from(1),
           "steps from one line of train/steps.csv to the next");
   in.read("tensorboard", &options.tensorboard, "write a TensorBoard event file (rank 0)");
+  in.read(
+      "flush_secs", &options.flush_s, at_least(0),
+      "seconds that a point may wait before it is written into the event file; saves write all");
+  in.read("histogram_steps", &options.histogram_steps, between(0, 1e9),
+          "steps from one histogram of each weight in the event file to the next; 0: none");
   in.read("per_layer", &options.per_layer,
           "show the sparsity of every pruned parameter on the metrics page (log_types of a "
           "modifier does "

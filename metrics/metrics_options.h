@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/yaml/config_reader.h"
+#include "metrics/http/access.h"
 #include "metrics/http/listen_address.h"
 
 namespace lockstep::metrics {
@@ -12,11 +13,13 @@ namespace lockstep::metrics {
 /// Section `metrics` of the run file.
 struct MetricsOptions {
   std::string listen = "127.0.0.1:9464";  ///< first local rank's address; "off": no server
+  AccessOptions access;                   ///< keys web_config, token_file
   std::string scope = "rank";             ///< which ranks serve: rank (each) or root (rank 0)
   double turn_limit_s = 600;              ///< key max_turn_secs
   double step_limit_s = 600;              ///< key max_step_secs
   double linger_s = 0;                    ///< key linger_secs
   std::string textfile_dir;               ///< empty: none
+  std::string pushgateway;                ///< URL; empty: none
 
   /// Where this rank shall listen (port + local rank); nothing if it serves no pages.
   std::optional<ListenAddress> listen_for(int rank, int local_rank) const;
@@ -27,8 +30,10 @@ struct SummaryOptions {
   int64_t save_summary_steps = 100;
   int64_t log_every = 1;
   bool tensorboard = true;
-  bool per_layer = false;  ///< sparsity of every pruned parameter too
-  double progress_s = 10;  ///< key progress_secs; 0: no progress lines
+  bool per_layer = false;       ///< sparsity of every pruned parameter too
+  double flush_s = 30;          ///< key flush_secs
+  int64_t histogram_steps = 0;  ///< of weights; 0: none
+  double progress_s = 10;       ///< key progress_secs; 0: no progress lines
 };
 
 /// Readers of the two sections; they call in.done().

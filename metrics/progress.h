@@ -16,12 +16,15 @@ struct ProgressSample {
   std::optional<double> loss;
   double learning_rate = 0;
   double sparsity = 0;
+  /// Seconds so far: inside of steps, of these waiting for data, and for all-reduce.
+  double busy_s = 0, data_s = 0, allreduce_s = 0;
+  double resident_bytes = 0;  ///< memory of this process; 0: not known
   int64_t global_samples =
       0;  ///< trained on by all ranks of this process' world, since the process started
 };
 
-/// Says when a line is due and makes it; speed and time left are of the time since the line before.
-/// Who calls prints.
+/// Says when a line is due and makes it; speed, shares and time left are of the time since the line
+/// before. Who calls prints.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
@@ -31,28 +34,44 @@ class Progress {
 
   /// Cheap; ask at every step.
   bool is_due(Clock::time_point now = Clock::now()) const;
-  /// "step 120/1500 (8%)  epoch 2.40  loss 0.3412  lr 0.05  9876 samples/s  sparsity 45.0%  ETA
-  /// 1m32s"
+  /// "step 120/1500 (8%)  epoch 2.40  loss 0.3412  lr 0.05  9876 samples/s  data 2%  all-reduce 11%
+  /// sparsity 45.0%  212 MiB  ETA 1m32s"
   std::string line(const ProgressSample& sample, Clock::time_point now = Clock::now());
 
+  /// Whether the bar of a terminal is to be drawn again, four times a second.
+  bool bar_is_due(Clock::time_point now = Clock::now()) const;
+  /// "[##------------------] 8%  step 120/1500  loss 0.3412  9876 samples/s  ETA 1m32s"; speed and
+  /// time left are of the time since the last line but one, so that they keep still.
+  std::string bar(const ProgressSample& sample, Clock::time_point now = Clock::now());
+
  private:
-  double seconds_since_line(Clock::time_point now) const;
+  /// What was told at a moment.
+  struct Mark {
+    Clock::time_point when;
+    ProgressSample sample;
+  };
+  struct Speed {
+    double samples_per_s = 0, left_s = 0;
+  };
+  static Speed speed(const Mark& from, const ProgressSample& sample, Clock::time_point now);
 
   const double every_s_;
-  Clock::time_point last_line_;
-  int64_t last_step_;
-  int64_t last_samples_ = 0;
+  Mark last_, before_;
+  Clock::time_point last_bar_;
 };
 
 /// "45s", "1m32s", "2h05m", "3d04h"; "?" if not finite.
 std::string duration_text(double seconds);
 
-/// The line behind a bar of `width` cells, for a terminal: "[####----] step ...".
+/// The line behind a bar of `width` cells: "[####----] step ...".
 std::string with_bar(const std::string& line, int64_t step, int64_t num_steps, int width = 20);
 
 /// Whether a person watches stderr: it is a terminal, TERM is not "dumb", and no launcher's
 /// variable is set (under mpirun even a file looks like a terminal). `variable` is getenv.
 bool is_interactive(bool stderr_is_terminal,
                     const std::function<const char*(const char*)>& variable);
+
+/// No colours for who sets NO_COLOR to anything (no-color.org).
+bool wants_colors(const std::function<const char*(const char*)>& variable);
 
 }  // namespace lockstep::metrics

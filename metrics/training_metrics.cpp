@@ -193,6 +193,10 @@ void TrainingMetrics::set_checkpoint_interval(double interval_s) {
   if (run_) run_->save_interval.set(interval_s);
 }
 
+void TrainingMetrics::set_checkpoint_interval_steps(int64_t num_steps) {
+  if (run_) run_->save_interval_steps.set(static_cast<double>(num_steps));
+}
+
 void TrainingMetrics::set_replica_checks(int64_t num_checks, double seconds) {
   rank_->agreement_checks.Increment(static_cast<double>(num_checks) -
                                     rank_->agreement_checks.Value());

@@ -52,6 +52,8 @@ class TrainingMetrics {
   void record_restore(const RestoreSample& sample);
   /// Seconds expected from one commit to the next.
   void set_checkpoint_interval(double interval_s);
+  /// Steps from one save to the next.
+  void set_checkpoint_interval_steps(int64_t num_steps);
   /// Comparisons of the ranks' state so far, and the seconds they took on this rank.
   void set_replica_checks(int64_t num_checks, double seconds);
   /// Not to be called from inside a signal handler.

@@ -89,6 +89,7 @@ struct RunSeries {
         save_duration(histogram_family(r, "lockstep_checkpoint_save_duration_seconds")
                           .Add({}, bounds(0.1, 2.5, 12))),
         save_interval(r, "lockstep_checkpoint_interval_seconds"),
+        save_interval_steps(r, "lockstep_checkpoint_interval_steps"),
         last_commit(r, "lockstep_checkpoint_last_success_timestamp_seconds"),
         last_saved_step(r, "lockstep_checkpoint_last_step"),
         free_bytes(r, "lockstep_checkpoint_free_bytes"),
@@ -116,7 +117,7 @@ struct RunSeries {
   prometheus::Counter &skipped_validations, &exports, &export_failures;
   prometheus::Counter &saves, &save_failures;
   prometheus::Histogram& save_duration;
-  OptionalGauge save_interval, last_commit, last_saved_step, free_bytes;
+  OptionalGauge save_interval, save_interval_steps, last_commit, last_saved_step, free_bytes;
   prometheus::Counter &restores, &damaged_saves;
   OptionalGauge restore_duration;
   std::vector<prometheus::Gauge*> states;  // by RunState

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <memory>
 #include <thread>
 
-#include <curl/curl.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/files/file_store.h"
 #include "base/log.h"
+#include "remote/curl_handle.h"
 
 namespace lockstep::remote {
 namespace {
@@ -23,18 +22,9 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-struct FreeHandle {
-  void operator()(CURL* handle) const { ::curl_easy_cleanup(handle); }
-};
-struct FreeList {
-  void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
-};
-
 /// One a thread: it keeps its connections open.
 CURL* handle_of_thread() {
-  [[maybe_unused]] static const CURLcode ready = ::curl_global_init(CURL_GLOBAL_DEFAULT);
-  thread_local const std::unique_ptr<CURL, FreeHandle> handle(::curl_easy_init());
-  check(handle != nullptr, "libcurl gives a handle");
+  thread_local const CurlHandle handle = make_curl_handle();
   ::curl_easy_reset(handle.get());
   return handle.get();
 }
@@ -121,7 +111,7 @@ class Exchange {
 
   CURL* handle_;
   int64_t max_body_bytes_;
-  std::unique_ptr<curl_slist, FreeList> headers_;
+  CurlList headers_;
   std::array<char, CURL_ERROR_SIZE> text_{};
   Answer answer_;
   CURLcode code_ = CURLE_OK;
@@ -136,6 +126,13 @@ std::string host_of(const std::string& origin) {
 }
 
 }  // namespace
+
+CurlHandle make_curl_handle() {
+  [[maybe_unused]] static const CURLcode ready = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  CurlHandle handle(::curl_easy_init());
+  check(handle != nullptr, "libcurl gives a handle");
+  return handle;
+}
 
 Answer send(const Access& access, Request request, int64_t max_body_bytes,
             const std::string& place) {

@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "base/console.h"
 #include "base/files/project.h"
 #include "base/log.h"
+#include "base/process/proc.h"
 
 namespace lockstep::train {
 namespace {
@@ -47,6 +49,8 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
                 options.resumed_from_step.value_or(0)) {
   metrics.recipe().set_epochs_planned(recipe.timeline().epoch_of(options.total_steps));
   if (options.save_interval_s) metrics.set_checkpoint_interval(*options.save_interval_s);
+  if (options.save_interval_steps)
+    metrics.set_checkpoint_interval_steps(*options.save_interval_steps);
   if (!options.is_root) return;
   const std::filesystem::path folder = Project(options.project_dir).train();
   steps_csv_.emplace(folder / "steps.csv", options.resumed_from_step.value_or(0));
@@ -55,8 +59,16 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
     summaries_.emplace(SummarySaverOptions{.project_dir = options.project_dir,
                                            .node = options.node,
                                            .save_summary_steps = options.summary.save_summary_steps,
+                                           .histogram_steps = options.summary.histogram_steps,
+                                           .flush_s = options.summary.flush_s,
+                                           .run_text = options.run_text,
+                                           .params = options.params,
                                            .resumed_from_step = options.resumed_from_step},
                        recipe);
+}
+
+Recorder::~Recorder() {
+  if (options_.is_interactive) log::status("");
 }
 
 void Recorder::state(metrics::RunState state) {
@@ -78,6 +90,9 @@ void Recorder::step(const StepReport& report) {
   metrics_.record_step(sample_of(report));
   health_.note_step();
   global_samples_ += report.global_samples;
+  busy_s_ += report.duration_s;
+  data_s_ += report.phases.data;
+  allreduce_s_ += report.phases.allreduce;
   if (++num_steps_ > kWarmUpSteps) {
     counted_samples_ += report.global_samples;
     counted_s_ += report.duration_s;
@@ -134,19 +149,30 @@ void Recorder::write_curves(const StepReport& report) {
   if (report.step % options_.summary.log_every == 0)
     steps_csv_->append({report.step, report.epoch, report.loss, weights.learning_rate,
                         report.sparsity, report.has_loss});
-  if (progress_.is_due()) {
+  tell_progress(report);
+}
+
+void Recorder::tell_progress(const StepReport& report) {
+  const bool line_is_due = progress_.is_due();
+  const bool bar_is_due = options_.is_interactive && progress_.bar_is_due();
+  if (!line_is_due && !bar_is_due) return;
+  const metrics::ProgressSample sample{.step = report.step,
+                                       .num_steps = options_.total_steps,
+                                       .epoch = report.epoch,
+                                       .loss = last_loss_,
+                                       .learning_rate = report.rates[kWeightGroup].learning_rate,
+                                       .sparsity = report.sparsity,
+                                       .busy_s = busy_s_,
+                                       .data_s = data_s_,
+                                       .allreduce_s = allreduce_s_,
+                                       .resident_bytes = line_is_due ? resident_bytes() : 0,
+                                       .global_samples = global_samples_};
+  if (line_is_due) {
     steps_csv_->flush();
-    const std::string line = progress_.line({.step = report.step,
-                                             .num_steps = options_.total_steps,
-                                             .epoch = report.epoch,
-                                             .loss = last_loss_,
-                                             .learning_rate = weights.learning_rate,
-                                             .sparsity = report.sparsity,
-                                             .global_samples = global_samples_});
-    log::info("train", options_.is_interactive
-                           ? metrics::with_bar(line, report.step, options_.total_steps)
-                           : line);
+    const std::string line = progress_.line(sample);
+    options_.is_interactive ? log::debug("train", line) : log::info("train", line);
   }
+  if (bar_is_due) log::status(progress_.bar(sample));
 }
 
 void Recorder::after_evaluation(int64_t step, const EvalResult& result) {

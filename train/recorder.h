@@ -23,13 +23,17 @@ struct RecorderOptions {
   std::string node;
   bool is_root = true;  ///< writes the run's files and progress lines
   int64_t total_steps = 0;
-  bool is_interactive = false;  ///< progress lines get a bar
+  bool is_interactive = false;  ///< a bar in the place of progress lines, which the file has
   std::optional<int64_t> resumed_from_step;
   std::vector<int>
       pruning_modifiers;       ///< places in the timeline's list of those that schedule a sparsity
   int64_t num_parameters = 0;  ///< elements, of the whole model
   int64_t num_prunable_weights = 0;
-  std::optional<double> save_interval_s;  ///< if saves go by time
+  std::string run_text = {};  ///< what the run was told, as Markdown
+  const ParamTable* params =
+      nullptr;  ///< needed for summary.histogram_steps; outlives the recorder
+  std::optional<double> save_interval_s;            ///< if saves go by time
+  std::optional<int64_t> save_interval_steps = {};  ///< if they go by steps
 };
 
 /// Hands what the loop reports to everyone who watches: steps.csv, TensorBoard
@@ -41,6 +45,7 @@ class Recorder final : public Hook {
   /// All outlive the recorder.
   Recorder(const RecorderOptions& options, const recal::ScheduledModifierManager& recipe,
            metrics::TrainingMetrics& metrics, metrics::Health& health);
+  ~Recorder() override;  // takes the bar away
 
   void state(metrics::RunState state);
   /// Of training: the update's report. Of an evaluation: the process lives.
@@ -71,6 +76,7 @@ class Recorder final : public Hook {
 
  private:
   void write_curves(const StepReport& report);
+  void tell_progress(const StepReport& report);
   void write_evaluation(int64_t step, const EvalResult& result,
                         const std::vector<metrics::ValidationValue>& numbers);
   void step(const StepReport& report);
@@ -90,6 +96,7 @@ class Recorder final : public Hook {
   int64_t num_steps_ = 0;
   int64_t revived_ = 0;
   int64_t global_samples_ = 0;
+  double busy_s_ = 0, data_s_ = 0, allreduce_s_ = 0;  ///< of this rank's steps
   int64_t counted_samples_ = 0;
   double counted_s_ = 0;
 };

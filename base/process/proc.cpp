@@ -1,6 +1,8 @@
 #include "base/process/proc.h"
 
+#include <unistd.h>
 #include <fstream>
+#include <sstream>
 
 namespace lockstep {
 
@@ -9,6 +11,13 @@ std::string first_line(const std::filesystem::path& path) {
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+double resident_bytes() {
+  std::istringstream pages(first_line("/proc/self/statm"));
+  double all = 0, resident = 0;
+  if (!(pages >> all >> resident)) return 0;
+  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace lockstep

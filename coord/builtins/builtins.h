@@ -10,6 +10,7 @@ CallbackType prediction_saver();
 CallbackType tf_records_saver();
 CallbackType collector();
 CallbackType statistics();
+CallbackType summary();
 CallbackType topk();
 CallbackType confusion();
 

@@ -65,6 +65,7 @@ NamedTable<CallbackType>& callback_types() {
     own.add(tf_records_saver());
     own.add(collector());
     own.add(statistics());
+    own.add(summary());
     own.add(topk());
     own.add(confusion());
     return own;

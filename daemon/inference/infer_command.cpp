@@ -81,9 +81,10 @@ class Page {
     const auto listen = options.listen_for(/*rank=*/0, /*local_rank=*/0);
     if (!listen) return;
     server_.emplace(
-        metrics::HttpOptions{.listen = *listen, .fall_back_to_any_port = true},
+        metrics::HttpOptions{
+            .listen = *listen, .access = options.access, .fall_back_to_any_port = true},
         [this](std::string_view target) { return answer(target); }, nullptr);
-    log::info("metrics", fmt::format("http://{}/metrics", server_->address().text()));
+    log::info("metrics", server_->origin() + "/metrics");
   }
 
  private:

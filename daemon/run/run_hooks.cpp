@@ -1,5 +1,8 @@
 #include "daemon/run/run_hooks.h"
 
+#include <cstdlib>
+
+#include "daemon/reports/job_status.h"
 #include "train/hooks/profiler_hook.h"
 
 namespace lockstep::daemon {
@@ -47,6 +50,7 @@ RunHooks::RunHooks(const TrainingContext& context, Telemetry& telemetry,
     add(std::make_unique<train::ProfilerHook>(*context.config.profile, context.control,
                                               process.node),
         &training_);
+  if (process.rank == 0) add(job_status_hook(context.total_steps(), std::getenv), &training_);
 }
 
 void RunHooks::add(std::unique_ptr<train::Hook> hook, train::Hooks* hooks) {

@@ -17,9 +17,8 @@ std::unique_ptr<train::Hook> callback_hook(
     coord::Mode mode, const TrainingContext& context,
     const std::function<void(const std::string& name, double value)>& show_kpi = {});
 
-/// The hooks of a run, in their order: the recorder, the estimator's, the run file's
-/// callbacks, the profiler. All
-/// that is passed must outlive it.
+/// The hooks of a run, in their order: the recorder, the estimator's, the run file's callbacks, the
+/// profiler, the reports to a TrainJob. All that is passed must outlive it.
 class RunHooks {
  public:
   /// Throws Error(kConfig) if callbacks do not fit together.

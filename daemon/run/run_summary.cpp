@@ -48,7 +48,8 @@ void keep_last_page(const Telemetry& telemetry, const TrainingContext& context) 
   }
 }
 
-void tell(const train::Summary& summary, const std::filesystem::path& path) {
+void tell(const train::Summary& summary, const std::string& origin,
+          const std::filesystem::path& path) {
   std::string tested;
   if (summary.eval && summary.eval->accuracy)
     tested = fmt::format(", test accuracy {:.4f}", *summary.eval->accuracy);
@@ -59,10 +60,7 @@ void tell(const train::Summary& summary, const std::filesystem::path& path) {
                                summary.sparsity, summary.samples_per_second));
   log::info("run", fmt::format("checkpoint {}, metrics {}, summary {}",
                                summary.checkpoint.empty() ? "none" : summary.checkpoint,
-                               summary.metrics_address.empty()
-                                   ? "off"
-                                   : "http://" + summary.metrics_address + "/metrics",
-                               path.string()));
+                               origin.empty() ? "off" : origin + "/metrics", path.string()));
 }
 
 }  // namespace
@@ -91,8 +89,8 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
                                 : "",
         .metrics_address = telemetry.address()};
     train::write_summary(summary_path(context), summary);
-    tell(summary, summary_path(context));
-    telemetry.write_textfile(context.config);
+    tell(summary, telemetry.origin(), summary_path(context));
+    telemetry.leave_result(context.config);
   }
   keep_last_page(telemetry, context);
   return end.code;

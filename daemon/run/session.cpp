@@ -17,6 +17,7 @@
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
 #include "daemon/run/warm_start.h"
+#include "daemon/state/settings_text.h"
 #include "dist/agree.h"
 #include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
@@ -79,6 +80,11 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
           context.flat_params.num_buffers(), context.train_data->num_samples(),
           context.clock.steps_per_epoch, context.total_steps(), process.world_size,
           process.num_nodes));
+  log::info("config", fmt::format("{}, with what the command line and the environment say; all "
+                                  "other keys have their defaults:",
+                                  context.config.file.empty() ? "flags" : context.config.file));
+  for (const std::string& line : settings_by_section(context.config.settings))
+    log::info("config", "  " + line);
   for (const std::string& warning : context.config.warnings) log::warning("config", warning);
   for (const std::string& note : context.config.notes) log::info("config", note);
   for (const std::string& warning : context.recipe.timeline().warnings())
@@ -112,7 +118,10 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                           .pruning_modifiers = pruning_modifiers(context.recipe.timeline()),
                           .num_parameters = context.num_parameters(),
                           .num_prunable_weights = context.num_prunable_weights(),
-                          .save_interval_s = save_interval_s(context.config.checkpoint)},
+                          .run_text = settings_text(context.config.settings),
+                          .params = &context.model->params(),
+                          .save_interval_s = save_interval_s(context.config.checkpoint),
+                          .save_interval_steps = context.config.checkpoint.save_checkpoints_steps},
                          context.recipe, telemetry.metrics(), telemetry.health());
 }
 
@@ -274,7 +283,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     telemetry.metrics().set_state(metrics::RunState::kFailed);
     telemetry.health().note_state(metrics::RunState::kFailed);
     conclude_failed(error, *context);
-    if (control.rank() == 0) telemetry.write_textfile(config);
+    if (control.rank() == 0) telemetry.leave_result(config);
     const auto* known = dynamic_cast<const Error*>(&error);
     const bool is_shared = known != nullptr && known->on_every_rank();
     // The saver's thread may wait for a rank that hangs, as long as saves may take.

@@ -12,6 +12,7 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "daemon/config/version.h"
+#include "daemon/reports/push_gateway.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
@@ -80,6 +81,7 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
   const std::string mine =
       server_ ? metrics::reachable_address(server_->address(), process.node) + "\n" + process.node
               : "";
+  const std::string scheme = server_ && server_->is_tls() ? "https" : "http";
   const std::vector<std::string> texts = dist::gather_texts(control, mine);
   std::vector<metrics::Target> targets;
   std::vector<metrics::LiveRank> ranks;
@@ -91,9 +93,10 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
     targets.push_back(
         {ranks.back().address,
          {{"run", config.run.name}, {"rank", ranks.back().rank}, {"node", ranks.back().node}}});
+    if (scheme == "https") targets.back().labels["__scheme__"] = scheme;  // as Prometheus says it
   }
   if (targets.empty()) return;
-  if (process.rank != 0) return exposition_.share_live_with(ranks.front().address);
+  if (process.rank != 0) return exposition_.share_live_with(scheme + "://" + ranks.front().address);
   targets_.emplace(config.run.project().targets(), targets);
   exposition_.set_targets(metrics::targets_json(targets));
   metrics_.set_ranks(std::move(ranks));
@@ -108,8 +111,13 @@ void Telemetry::linger(double limit_s, const train::StopRequest& stop) const {
     std::this_thread::sleep_for(kLingerTurn);
 }
 
+void Telemetry::leave_result(const RunConfig& config) const {
+  if (!config.metrics.textfile_dir.empty()) write_textfile(config);
+  if (!config.metrics.pushgateway.empty())
+    push_result(config.metrics.pushgateway, config.run.name, metrics_.result());
+}
+
 void Telemetry::write_textfile(const RunConfig& config) const {
-  if (config.metrics.textfile_dir.empty()) return;
   std::string name = config.run.name;
   std::replace_if(
       name.begin(), name.end(),
@@ -129,10 +137,11 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
   if (!wanted) return;
   http_metrics_.emplace(metrics_.registry());
   server_.emplace(
-      metrics::HttpOptions{.listen = *wanted, .fall_back_to_any_port = true},
+      metrics::HttpOptions{
+          .listen = *wanted, .access = config.metrics.access, .fall_back_to_any_port = true},
       [this](std::string_view target) { return exposition_.handle(target); }, &*http_metrics_);
   const bool moved = wanted->port != 0 && server_->address().port != wanted->port;
-  log::info("metrics", fmt::format("http://{}/metrics{}", server_->address().text(),
+  log::info("metrics", fmt::format("{}/metrics{}", server_->origin(),
                                    moved ? fmt::format(" (port {} was taken)", wanted->port) : ""));
 }
 

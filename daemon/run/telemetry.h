@@ -40,8 +40,9 @@ class Telemetry {
   /// passed or somebody asks the run to stop. Nothing where no pages are served.
   void linger(double limit_s, const train::StopRequest& stop) const;
 
-  /// The run's series as a file in metrics.textfile_dir, if that is set. Never throws.
-  void write_textfile(const RunConfig& config) const;
+  /// The run's series as a file in metrics.textfile_dir and with metrics.pushgateway, where these
+  /// are set. Never throws.
+  void leave_result(const RunConfig& config) const;
 
   /// Around the reading of a save: the run's state is restoring meanwhile, and the probes wait.
   void note_restoring();
@@ -52,9 +53,12 @@ class Telemetry {
   std::string page() const { return metrics_.page(); }
   /// "127.0.0.1:9464"; empty where no page is served.
   std::string address() const { return server_ ? server_->address().text() : ""; }
+  /// The same with what stands before it: "https://127.0.0.1:9464".
+  std::string origin() const { return server_ ? server_->origin() : ""; }
 
  private:
   void listen(const RunConfig& config, const dist::ProcessInfo& process);
+  void write_textfile(const RunConfig& config) const;
 
   metrics::TrainingMetrics metrics_;
   metrics::Health health_;

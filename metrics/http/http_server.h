@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "metrics/http/access.h"
 #include "metrics/http/listen_address.h"
 
 namespace lockstep::metrics {
@@ -22,7 +23,7 @@ struct HttpResponse {
 /// time; should take milliseconds. What it throws becomes a plain 500.
 using HttpHandler = std::function<HttpResponse(std::string_view target)>;
 
-enum class Rejection { kLimit, kTimeout, kHeader, kBody };
+enum class Rejection { kLimit, kTimeout, kHeader, kBody, kCredentials, kTls };
 
 /// Hears of every answer and every refusal, on the server's thread.
 class HttpObserver {
@@ -34,6 +35,7 @@ class HttpObserver {
 
 struct HttpOptions {
   ListenAddress listen{"127.0.0.1", 9464};
+  AccessOptions access = {};           ///< needed where `listen` is not loopback
   bool fall_back_to_any_port = false;  ///< if the wanted port is taken
   uint32_t header_limit_bytes = 8 * 1024;
   uint64_t body_limit_bytes = 64 * 1024;  ///< a body is read and thrown away
@@ -42,15 +44,17 @@ struct HttpOptions {
   int max_connections = 512;
 };
 
-/// A small HTTP/1.1 server for probes and scrapes: GET and HEAD, keep-alive, gzip where it is asked
-/// for, on one thread of its own that takes no signals. Hostile clients are cut, not served: 431 or
-/// 413 above a limit, 405 for other methods, 503 and a closed connection when all places are taken,
-/// silence after the time limit. Memory per connection is bounded by the limits.
+/// A small HTTP/1.1 server for probes and scrapes: GET and HEAD, keep-alive, TLS, gzip where it is
+/// asked for, on one thread of its own that takes no signals; passwords are compared on a second
+/// one. Hostile clients are cut, not served: 401 without credentials, 429 while others' are looked
+/// at, 431 or 413 above a limit, 405 for other methods, 503 and a closed connection when all places
+/// are taken, silence after the time limit. Memory per connection is bounded by the limits.
 class HttpServer {
  public:
   /// Listens when it returns. `observer` may be null; it and what `handler` refers to must outlive
-  /// the server. Throws Error(kConfig) if the host has no address, Error(kCannotCreate) if the
-  /// address cannot be listened on.
+  /// the server. Throws Error(kConfig) if the host has no address, or one that others reach and
+  /// nothing protects, or for what Access and make_tls_context() refuse; Error(kCannotCreate) if
+  /// the address cannot be listened on.
   HttpServer(const HttpOptions& options, HttpHandler handler, HttpObserver* observer);
   /// Closes every connection, however slow; waits only for a handler under way.
   ~HttpServer();
@@ -59,6 +63,9 @@ class HttpServer {
 
   /// Where it listens, with the real port.
   const ListenAddress& address() const;
+  /// "https://127.0.0.1:9464"
+  std::string origin() const;
+  bool is_tls() const;
 
  private:
   class Impl;

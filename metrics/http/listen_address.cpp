@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include <boost/asio/ip/address.hpp>
+
 namespace lockstep::metrics {
 namespace {
 
@@ -13,6 +15,12 @@ std::optional<uint16_t> parse_port(std::string_view text) {
 }
 
 }  // namespace
+
+bool is_reachable_by_others(const std::string& host) {
+  boost::system::error_code is_a_name;
+  const auto address = boost::asio::ip::make_address(host, is_a_name);
+  return !is_a_name && !address.is_loopback();
+}
 
 std::string ListenAddress::text() const {
   const bool needs_brackets = host.find(':') != std::string::npos;

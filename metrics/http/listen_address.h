@@ -17,6 +17,10 @@ struct ListenAddress {
   std::string text() const;
 };
 
+/// Whether other hosts can reach this host's address: false for loopback addresses, and for names,
+/// whose address is known only where they are looked up.
+bool is_reachable_by_others(const std::string& host);
+
 /// Nothing if the text is not of that form. The host is not looked up.
 std::optional<ListenAddress> parse_listen_address(std::string_view text);
 

@@ -68,7 +68,7 @@ constexpr SeriesInfo kRankSeries[] = {
      "From a request's header to the end of its answer; 1 ms to 5 s."},
     {"lockstep_http_rejected_connections_total", kCounter, "connections", "reason", kAlways,
      "Refused or cut: limit (no free place), timeout, header (malformed or too large), body (too "
-     "large)."},
+     "large), credentials (none, wrong ones, or too many tries), tls (no handshake)."},
     {"process_start_time_seconds", kGauge, "s since 1970", "", kAlways,
      "When the process started."},
     {"process_cpu_seconds_total", kCounter, "s", "", kAlways, "User and system time used."},

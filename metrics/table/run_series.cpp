@@ -71,6 +71,8 @@ constexpr SeriesInfo kRunSeries[] = {
      "Committed saves, from start to commit; 0.1 s to 40 min, factor 2.5."},
     {"lockstep_checkpoint_interval_seconds", kGauge, "s", "", kLate,
      "Seconds expected from one commit to the next."},
+    {"lockstep_checkpoint_interval_steps", kGauge, "steps", "", kLate,
+     "Steps expected from one commit to the next, where saves go by steps."},
     {"lockstep_checkpoint_last_success_timestamp_seconds", kGauge, "s since 1970", "", kLate,
      "When the last save was committed."},
     {"lockstep_checkpoint_last_step", kGauge, "steps", "", kLate,

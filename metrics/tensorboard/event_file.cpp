@@ -27,7 +27,15 @@ EventFile::EventFile(EventFileOptions options)
 EventFile::~EventFile() { flush(); }
 
 void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
-  append_tf_record(scalars_event(unix_time_s(), step, scalars), &pending_);
+  add_event(scalars_event(unix_time_s(), step, scalars));
+}
+
+void EventFile::add(int64_t step, std::string_view tag, const SummaryValue& value) {
+  add_event(value_event(unix_time_s(), step, tag, value));
+}
+
+void EventFile::add_event(const std::string& event) {
+  append_tf_record(event, &pending_);
   if (is_due()) flush();
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "metrics/tensorboard/summary_value.h"
+
 namespace lockstep::files {
 class Writer;
 }
@@ -26,7 +28,7 @@ struct EventFileOptions {
   /// The run goes on from this step: viewers then drop points of later steps that an earlier
   /// process wrote.
   std::optional<int64_t> resumed_step;
-  double flush_s = 10;  ///< how long a point may wait in memory, looked at when the next one comes
+  double flush_s = 30;  ///< how long a point may wait in memory, looked at when the next one comes
 };
 
 /// A TensorBoard event file: `events.out.tfevents.<time>.<node>.<pid>.<n>`.
@@ -46,6 +48,8 @@ class EventFile {
 
   /// One point in each of the curves.
   void add(int64_t step, std::span<const Scalar> scalars);
+  /// A histogram, image, sound or text at this step.
+  void add(int64_t step, std::string_view tag, const SummaryValue& value);
   /// Hands all points to the operating system; a viewer sees them now.
   void flush();
 
@@ -55,6 +59,7 @@ class EventFile {
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  void add_event(const std::string& event);
   bool is_due() const;
   void open();
   void on_fault(std::string_view text);

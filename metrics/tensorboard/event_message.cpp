@@ -34,6 +34,12 @@ class Message {
     bytes_ += bytes_of(value);
     return *this;
   }
+  /// Packed.
+  Message& add_doubles(int field, const std::vector<double>& values) {
+    std::string packed;
+    for (const double value : values) packed += bytes_of(value);
+    return add_bytes(field, packed);
+  }
   /// A text or a nested message.
   Message& add_bytes(int field, std::string_view value) {
     key(field, 2);
@@ -57,12 +63,58 @@ class Message {
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 constexpr int kStatus = 1, kStatusStart = 1;
 constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;
+constexpr int kImage = 4, kHisto = 5, kAudio = 6, kTensor = 8, kMetadata = 9;
+// Of TensorProto, SummaryMetadata and its PluginData.
+constexpr int kDtype = 1, kDtypeString = 7, kTensorShape = 2, kStringValue = 8;
+constexpr int kPluginData = 1, kPluginName = 1;
 
 Message event_at(double wall_time_s, int64_t step) {
   Message event;
   event.add_double(kWallTime, wall_time_s);
   if (step != 0) event.add_varint(kStep, static_cast<uint64_t>(step));
   return event;
+}
+
+/// The fields of Summary.Value that hold a value, added behind its tag.
+void add_value(const HistogramSummary& value, Message* to) {
+  const Message histogram = Message()
+                                .add_double(1, value.min)
+                                .add_double(2, value.max)
+                                .add_double(3, value.num)
+                                .add_double(4, value.sum)
+                                .add_double(5, value.sum_squares)
+                                .add_doubles(6, value.limits)
+                                .add_doubles(7, value.counts);
+  to->add_bytes(kHisto, histogram.bytes());
+}
+
+void add_value(const ImageSummary& value, Message* to) {
+  const Message image = Message()
+                            .add_varint(1, static_cast<uint64_t>(value.height))
+                            .add_varint(2, static_cast<uint64_t>(value.width))
+                            .add_varint(3, static_cast<uint64_t>(value.num_channels))
+                            .add_bytes(4, value.png);
+  to->add_bytes(kImage, image.bytes());
+}
+
+void add_value(const AudioSummary& value, Message* to) {
+  const Message audio = Message()
+                            .add_float(1, static_cast<float>(value.sample_rate))
+                            .add_varint(2, static_cast<uint64_t>(value.num_channels))
+                            .add_varint(3, static_cast<uint64_t>(value.num_frames))
+                            .add_bytes(4, value.wav)
+                            .add_bytes(5, "audio/wav");
+  to->add_bytes(kAudio, audio.bytes());
+}
+
+void add_value(const TextSummary& value, Message* to) {
+  const Message tensor = Message()
+                             .add_varint(kDtype, kDtypeString)
+                             .add_bytes(kTensorShape, "")  // a scalar
+                             .add_bytes(kStringValue, value.text);
+  const Message plugin = Message().add_bytes(kPluginName, "text");
+  const Message metadata = Message().add_bytes(kPluginData, plugin.bytes());
+  to->add_bytes(kTensor, tensor.bytes()).add_bytes(kMetadata, metadata.bytes());
 }
 
 }  // namespace
@@ -84,6 +136,14 @@ std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scal
                               .add_float(kSimpleValue, static_cast<float>(scalar.value));
     summary.add_bytes(kValue, value.bytes());
   }
+  return event_at(wall_time_s, step).add_bytes(kSummary, summary.bytes()).bytes();
+}
+
+std::string value_event(double wall_time_s, int64_t step, std::string_view tag,
+                        const SummaryValue& value) {
+  Message tagged = Message().add_bytes(kTag, tag);
+  std::visit([&](const auto& one) { add_value(one, &tagged); }, value);
+  const Message summary = Message().add_bytes(kValue, tagged.bytes());
   return event_at(wall_time_s, step).add_bytes(kSummary, summary.bytes()).bytes();
 }
 

@@ -5,8 +5,9 @@
 #include <string>
 
 #include "metrics/tensorboard/event_file.h"
+#include "metrics/tensorboard/summary_value.h"
 
-/// The few messages of TensorFlow's event.proto that a curve needs, in protobuf's wire form.
+/// The few messages of TensorFlow's event.proto that are written here, in protobuf's wire form.
 namespace lockstep::metrics {
 
 /// The first record of every file: Event{wall_time, file_version "brain.Event:2"}.
@@ -17,5 +18,8 @@ std::string version_event(double wall_time_s);
 std::string start_event(double wall_time_s, int64_t step);
 /// Event{wall_time, step, summary{value{tag, simple_value}...}}.
 std::string scalars_event(double wall_time_s, int64_t step, std::span<const Scalar> scalars);
+/// Event{wall_time, step, summary{value{tag, histo | image | audio | tensor and metadata}}}.
+std::string value_event(double wall_time_s, int64_t step, std::string_view tag,
+                        const SummaryValue& value);
 
 }  // namespace lockstep::metrics

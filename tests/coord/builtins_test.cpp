@@ -40,9 +40,9 @@ std::vector<std::string> names_in_mode(const std::vector<WantedCallback>& wanted
 
 TEST(CallbackTypes, N3_built_ins_and_their_modes) {
   std::vector<std::string> known = callback_types().names();
-  known.resize(7);  // other tests add some
+  known.resize(8);  // other tests add some
   EXPECT_THAT(known, ElementsAre("log", "prediction_saver", "tfrecords_saver", "collector",
-                                 "statistics", "topk", "confusion"));
+                                 "statistics", "summary", "topk", "confusion"));
   const std::vector<WantedCallback> wanted = read(
       "log: {every: 10, keys: [loss], modes: [train]}\n"
       "boxes: {type: tfrecords_saver, keys: [boxes], max_samples_per_file: 5, max_files: 2}\n"
@@ -53,7 +53,7 @@ TEST(CallbackTypes, N3_built_ins_and_their_modes) {
       "confusion: {num_classes: 10}\n");
   EXPECT_THAT(names_in_mode(wanted, Mode::kTrain), ElementsAre("log", "collector", "statistics"));
   EXPECT_THAT(names_in_mode(wanted, Mode::kEval),
-              ElementsAre("boxes", "collector", "statistics", "topk", "confusion"));
+              ElementsAre("boxes", "collector", "statistics", "summary", "topk", "confusion"));
   EXPECT_THAT(names_in_mode(wanted, Mode::kInfer),
               ElementsAre("boxes", "predictions", "collector", "statistics"));
   EXPECT_THAT(names_in_mode(read("{}"), Mode::kTrain), ElementsAre());

@@ -58,7 +58,8 @@ class Observe(LockstepTest):
 
     def test_the_event_file_of_a_run_holds_its_curves(self):
         """Read by TensorFlow, compared with steps.csv and the summary; the resumed part takes its place."""
-        sets = ["train.max_steps=120", "summary.save_summary_steps=5", "eval.every_epochs=2", "summary.per_layer=true"]
+        sets = ["train.max_steps=120", "summary.save_summary_steps=5", "eval.every_epochs=2", "summary.per_layer=true",
+                "summary.histogram_steps=60", "callbacks={inputs: {type: summary, key: inputs, as: image, every: 50, max_samples: 2, modes: [train]}}"]
         self.train(2, sets=["train.max_steps=100", *sets[1:]])
         run = self.train(2, sets=sets)
         self.assertIn("resuming from step 100", run.log)
@@ -77,6 +78,11 @@ class Observe(LockstepTest):
             for step, value in curves[tag].items():
                 self.assertAlmostEqual(value, rows[step][column], delta=1e-5 * max(1, abs(value)), msg=f"{tag} at {step}")
         self.assertGreater(curves["sparsity"][120], 0)
+        self.assertEqual(curves["weights/blocks/0/conv/weight"], {60: "histo", 120: "histo"})
+        self.assertEqual(curves["run/settings"], {0: "tensor", 100: "tensor"})
+        self.assertEqual(set(curves["inputs/0"].values()), {"image"})
+        self.assertIn(51, curves["inputs/1"])
+        self.assertNotIn("inputs/2", curves)
         summary = run.summary()
         last_eval = max(curves["accuracy/eval"])
         self.assertEqual(last_eval, 120)

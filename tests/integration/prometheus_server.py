@@ -39,7 +39,8 @@ def free_port():
 class Prometheus:
     """Runs in `folder` until stop(); scrapes what the file or the page `targets` lists, four times a second."""
 
-    def __init__(self, folder, targets):
+    def __init__(self, folder, targets, scrape=""):
+        """`scrape`: further keys of the scrape's configuration, in one line."""
         is_page = str(targets).startswith("http:")
         found_by = f"http_sd_configs: [{{url: '{targets}'" if is_page else f"file_sd_configs: [{{files: ['{targets}']"
         if not PROGRAM.exists():
@@ -47,7 +48,7 @@ class Prometheus:
         (folder / "rules").mkdir(parents=True)
         for path in ALERTS.glob("*.yml"):
             (folder / "rules" / path.name).write_text(shortened(path.read_text()))
-        (folder / "prometheus.yml").write_text(CONFIG % f"{found_by}, refresh_interval: 1s}}]")
+        (folder / "prometheus.yml").write_text(CONFIG % f"{found_by}, refresh_interval: 1s}}]\n    {scrape}")
         self.address = f"127.0.0.1:{free_port()}"
         self.log = folder / "log"
         with open(self.log, "w") as log:

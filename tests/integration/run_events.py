@@ -1,6 +1,6 @@
 """The curves in the event files of a run, as TensorFlow reads them.
 
-usage: run_events.py FOLDER    prints JSON: {tag: [[step, value], ...]}; of a step that two files hold, the later file counts
+usage: run_events.py FOLDER    prints JSON: {tag: [[step, value], ...]}, of what is no number its kind ("histo", "image"); of a step that two files hold, the later file counts
 """
 import json
 import os
@@ -16,7 +16,8 @@ def main():
     for path in sorted(pathlib.Path(sys.argv[1]).glob("events.out.tfevents.*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                curves.setdefault(value.tag, {})[event.step] = value.simple_value
+                kind = value.WhichOneof("value")
+                curves.setdefault(value.tag, {})[event.step] = value.simple_value if kind == "simple_value" else kind
     print(json.dumps({tag: sorted(points.items()) for tag, points in curves.items()}))
 
 

@@ -41,7 +41,7 @@ class CountingObserver final : public metrics::HttpObserver {
  private:
   std::mutex mutex_;
   std::map<std::string, int> answers_;
-  std::array<std::atomic<int>, 4> rejections_{};
+  std::array<std::atomic<int>, 6> rejections_{};
 };
 
 }  // namespace lockstep::tests

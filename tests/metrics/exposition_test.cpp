@@ -104,7 +104,7 @@ TEST_F(ExpositionTest, OnlyThePageOfRankZeroMayReadLiveDataOfAnotherRank) {
   EXPECT_EQ(get("/live.json").body, "{}\n");
   EXPECT_EQ(get("/live.json").content_type, "application/json");
   EXPECT_EQ(get("/live.json").readable_from, "");
-  pages.share_live_with("n1:9464");
+  pages.share_live_with("http://n1:9464");
   EXPECT_EQ(get("/live.json").readable_from, "http://n1:9464");
   EXPECT_EQ(get("/metrics").readable_from, "");
 }

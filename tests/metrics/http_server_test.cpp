@@ -12,6 +12,7 @@
 #include "counting_observer.h"
 #include "http_client.h"
 #include "metrics/http/gzip.h"
+#include "temporary_folder.h"
 
 namespace lockstep::metrics {
 namespace http_server_test {
@@ -167,7 +168,12 @@ TEST_F(HttpServerTest, ATakenPortIsAnErrorOrGivesAnother) {
 
 TEST(HttpServer, BadAddressesAreErrors) {
   EXPECT_EQ(code_of({.listen = {"no such host.invalid", 0}}), ExitCode::kConfig);
-  EXPECT_EQ(code_of({.listen = {"203.0.113.7", 0}}), ExitCode::kCannotCreate)
+  const tests::TemporaryFolder folder;
+  const std::string token = (folder.path() / "token").string();
+  std::ofstream(token) << "a-token-of-24-characters";
+  EXPECT_EQ(
+      code_of({.listen = {"203.0.113.7", 0}, .access = {.web_config = "", .token_file = token}}),
+      ExitCode::kCannotCreate)
       << "not an address of this host";
 }
 

@@ -41,9 +41,10 @@ TEST(MetricsOptions, AbsentSectionsKeepDefaults) {
 TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   const Reading reading = read(
       "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7,\n"
-      "  linger_secs: 30, textfile_dir: /var/lib/node}\n"
+      "  linger_secs: 30, textfile_dir: /var/lib/node, web_config: w.yml, token_file: t,\n"
+      "  pushgateway: \"http://n0:9091\"}\n"
       "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
-      "per_layer: true}\n");
+      "per_layer: true,\n  flush_secs: 3, histogram_steps: 50}\n");
   EXPECT_EQ(reading.faults, "");
   EXPECT_EQ(reading.metrics.scope, "root");
   EXPECT_EQ(reading.metrics.turn_limit_s, 5);
@@ -53,15 +54,32 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_TRUE(reading.summary.per_layer);
   EXPECT_EQ(reading.metrics.linger_s, 30);
   EXPECT_EQ(reading.metrics.textfile_dir, "/var/lib/node");
-  EXPECT_EQ(reading.docs.size(), 11u);
+  EXPECT_EQ(reading.metrics.access.web_config, "w.yml");
+  EXPECT_EQ(reading.metrics.access.token_file, "t");
+  EXPECT_EQ(reading.summary.flush_s, 3);
+  EXPECT_EQ(reading.summary.histogram_steps, 50);
+  EXPECT_EQ(reading.metrics.pushgateway, "http://n0:9091");
+  EXPECT_EQ(reading.docs.size(), 16u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {
   EXPECT_THAT(read("metrics: {listen: nowhere}\n").faults,
               HasSubstr("run.yaml:1:19: error: 'metrics.listen' must be"));
   EXPECT_THAT(read("metrics: {listen: \"h:99999\"}\n").faults, HasSubstr("not 'h:99999'"));
+  EXPECT_THAT(read("metrics: {pushgateway: \"n0:9091\"}\n").faults, HasSubstr("http://"));
   EXPECT_THAT(read("metrics: {lisen: off}\n").faults, HasSubstr("did you mean 'listen'"));
   EXPECT_THAT(read("summary: {log_every: 0}\n").faults, HasSubstr("must be >= 1"));
+}
+
+TEST(MetricsOptions, AnAddressThatOthersReachNeedsProtection) {
+  for (const char* open : {"0.0.0.0:9464", ":9464", "[::]:1", "192.0.2.7:9464"})
+    EXPECT_THAT(read("metrics: {listen: \"" + std::string(open) + "\"}\n").faults,
+                HasSubstr("name 'metrics.token_file'"))
+        << open;
+  for (const char* closed : {"127.0.0.1:9464", "127.9.9.9:0", "[::1]:9464", "localhost:9464"})
+    EXPECT_EQ(read("metrics: {listen: \"" + std::string(closed) + "\"}\n").faults, "") << closed;
+  EXPECT_EQ(read("metrics: {listen: \":9464\", token_file: t}\n").faults, "");
+  EXPECT_EQ(read("metrics: {listen: \":9464\", web_config: w}\n").faults, "");
 }
 
 TEST(MetricsOptions, NodeScopeIsKnownButNotInThisVersion) {

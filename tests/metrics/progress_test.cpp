@@ -31,20 +31,45 @@ TEST(Progress, TellsSpeedAndTimeLeftSinceTheLineBefore) {
                         .loss = 0.34123,
                         .learning_rate = 0.05,
                         .sparsity = 0.45,
+                        .busy_s = 8,
+                        .data_s = 2,
+                        .allreduce_s = 1,
+                        .resident_bytes = 212.4 * 1024 * 1024,
                         .global_samples = 1280};
   // 20 steps in 10 s: 1380 steps left take 690 s.
   EXPECT_EQ(progress.line(sample, kStart + seconds(10)),
-            "step 120/1500 (8%)  epoch 2.40  loss 0.3412  lr 0.05  128 samples/s  sparsity 45.0%  "
-            "ETA 11m30s");
+            "step 120/1500 (8%)  epoch 2.40  loss 0.3412  lr 0.05  128 samples/s  data 25%  "
+            "all-reduce 12%  sparsity 45.0%  212 MiB  ETA 11m30s");
   sample.step = 220;
   sample.global_samples += 6400;
   sample.loss.reset();
+  sample.busy_s += 10;
+  sample.data_s += 1;
+  sample.resident_bytes = 0;
   // 100 steps in 10 s: 1280 steps left take 128 s.
   EXPECT_EQ(
       progress.line(sample, kStart + seconds(20)),
-      "step 220/1500 (14%)  epoch 2.40  loss -  lr 0.05  640 samples/s  sparsity 45.0%  ETA 2m08s");
+      "step 220/1500 (14%)  epoch 2.40  loss -  lr 0.05  640 samples/s  data 10%  all-reduce 0%  "
+      "sparsity 45.0%  ETA 2m08s");
   EXPECT_NE(progress.line(sample, kStart + seconds(30)).find("ETA ?"), std::string::npos)
       << "no step since";
+}
+
+TEST(Progress, TheBarIsDrawnFourTimesASecondWithTheSpeedOfTheLastTwoLines) {
+  Progress progress(10, 0, kStart);
+  ProgressSample sample{.step = 100, .num_steps = 400, .loss = 0.5, .global_samples = 1000};
+  EXPECT_FALSE(progress.bar_is_due(kStart + milliseconds(249)));
+  EXPECT_TRUE(progress.bar_is_due(kStart + milliseconds(250)));
+  EXPECT_EQ(progress.bar(sample, kStart + seconds(5)),
+            "[#####---------------] 25%  step 100/400  loss 0.5000  200 samples/s  ETA 15s");
+  EXPECT_FALSE(progress.bar_is_due(kStart + milliseconds(5249)));
+  progress.line(sample, kStart + seconds(10));
+  sample.step = 200;
+  sample.global_samples = 3000;
+  EXPECT_EQ(progress.bar(sample, kStart + seconds(20)),
+            "[##########----------] 50%  step 200/400  loss 0.5000  150 samples/s  ETA 20s")
+      << "since the start";
+  EXPECT_FALSE(Progress(0, 0, kStart).bar_is_due(kStart + seconds(1000000)));
 }
 
 TEST(Progress, DurationsAreShort) {
@@ -62,6 +87,12 @@ TEST(Progress, BarIsFilledByShareOfSteps) {
   EXPECT_EQ(with_bar("x", 4, 8, 4), "[##--] x");
   EXPECT_EQ(with_bar("x", 9, 8, 4), "[####] x");
   EXPECT_EQ(with_bar("x", 1, 0, 4), "[----] x");
+}
+
+TEST(Progress, NoColorMeansNoColor) {
+  EXPECT_TRUE(wants_colors([](const char*) { return nullptr; }));
+  EXPECT_TRUE(wants_colors([](const char*) { return ""; }));
+  EXPECT_FALSE(wants_colors([](const char*) { return "1"; }));
 }
 
 TEST(Progress, NobodyWatchesUnderALauncher) {

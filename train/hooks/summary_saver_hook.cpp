@@ -11,7 +11,10 @@ namespace {
 
 metrics::EventFileOptions event_file(const SummarySaverOptions& options,
                                      const std::filesystem::path& folder) {
-  return {.folder = folder, .node = options.node, .resumed_step = options.resumed_from_step};
+  return {.folder = folder,
+          .node = options.node,
+          .resumed_step = options.resumed_from_step,
+          .flush_s = options.flush_s};
 }
 
 /// top_5/eval, recall/eval/3.
@@ -31,10 +34,17 @@ SummarySaverHook::SummarySaverHook(const SummarySaverOptions& options,
     : options_(options),
       recipe_(recipe),
       train_(event_file(options, Project(options.project_dir).train())),
-      eval_(event_file(options, Project(options.project_dir).eval())) {}
+      eval_(event_file(options, Project(options.project_dir).eval())) {
+  if (!options.run_text.empty())
+    train_.add(options.resumed_from_step.value_or(0), "run/settings",
+               metrics::TextSummary{options.run_text});
+}
 
 void SummarySaverHook::after_step(const IterationEnd& end) {
-  if (end.report == nullptr || end.step % options_.save_summary_steps != 0) return;
+  if (end.report == nullptr) return;
+  if (options_.histogram_steps > 0 && end.step % options_.histogram_steps == 0)
+    write_histograms(end.step);
+  if (end.step % options_.save_summary_steps != 0) return;
   const StepReport& report = *end.report;
   const optim::GroupRates& weights = report.rates[kWeightGroup];
   std::vector<metrics::Scalar> scalars{{"lr", weights.learning_rate},
@@ -43,6 +53,15 @@ void SummarySaverHook::after_step(const IterationEnd& end) {
   if (report.has_loss) scalars.insert(scalars.begin(), {"loss/train", report.loss});
   train_.add(end.step, scalars);
   if (!recipe_.recipe().empty()) write_recipe(end.step, end.step - 1);
+}
+
+void SummarySaverHook::write_histograms(int64_t step) {
+  for (const Param& param : *options_.params) {
+    const at::Tensor values = param.tensor.detach().to(at::kCPU, at::kFloat).contiguous();
+    const std::span<const float> all(values.const_data_ptr<float>(),
+                                     static_cast<size_t>(values.numel()));
+    train_.add(step, "weights/" + slashed(param.name), metrics::histogram_of(all));
+  }
 }
 
 /// What the recipe does at `step`, under recal/.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "base/tensors/params.h"
 #include "metrics/tensorboard/event_file.h"
 #include "recal/scheduled_modifier_manager.h"
 #include "train/hooks/hook.h"
@@ -14,6 +15,10 @@ struct SummarySaverOptions {
   std::filesystem::path project_dir;
   std::string node;
   int64_t save_summary_steps = 100;
+  int64_t histogram_steps = 0;  ///< of weights; 0: none
+  double flush_s = 30;
+  std::string run_text;                ///< what the run was told; empty: nothing is shown
+  const ParamTable* params = nullptr;  ///< whose histograms are wanted; outlives the hook
   std::optional<int64_t> resumed_from_step;
 };
 
@@ -40,6 +45,7 @@ class SummarySaverHook final : public Hook {
   int64_t num_write_errors() const { return train_.num_write_errors() + eval_.num_write_errors(); }
 
  private:
+  void write_histograms(int64_t step);
   void write_recipe(int64_t num_updates, int64_t step);
 
   const SummarySaverOptions options_;

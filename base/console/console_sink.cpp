@@ -1,0 +1,107 @@
+#include "base/console/console_sink.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::log {
+namespace {
+
+constexpr size_t kUsualColumns = 80;
+constexpr const char* kClearLine = "\r\x1b[K";
+constexpr const char* kYellow = "\x1b[33m";
+constexpr const char* kRed = "\x1b[31m";
+constexpr const char* kPlain = "\x1b[0m";
+
+size_t num_columns() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsualColumns;
+  return size.ws_col;
+}
+
+void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
+const char* level_name(spdlog::level::level_enum level) {
+  switch (level) {
+    case spdlog::level::debug:
+      return "debug";
+    case spdlog::level::warn:
+      return "warning";
+    case spdlog::level::err:
+      return "error";
+    default:
+      return "info";
+  }
+}
+
+std::string utc_text(std::chrono::system_clock::time_point when) {
+  const int64_t ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
+  const std::time_t seconds = ms / 1000;
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
+}
+
+}  // namespace
+
+void ConsoleSink::set_style(bool is_terminal, bool colors) {
+  const std::lock_guard lock(mutex_);
+  is_terminal_ = is_terminal;
+  colors_ = colors;
+}
+
+void ConsoleSink::set_status(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  if (!is_terminal_ || (text.empty() && status_.empty())) return;
+  clear();
+  status_ = text;
+  draw();
+}
+
+void ConsoleSink::sink_it_(const spdlog::details::log_msg& message) {
+  spdlog::memory_buf_t text;
+  formatter_->format(message, text);
+  const bool is_colored = colors_ && message.level >= spdlog::level::warn;
+  clear();
+  if (is_colored) print(message.level == spdlog::level::warn ? kYellow : kRed);
+  print({text.data(), text.size()});
+  if (is_colored) print(kPlain);
+  draw();
+}
+
+void ConsoleSink::flush_() { std::fflush(stderr); }
+
+void ConsoleSink::clear() const {
+  if (!status_.empty()) print(kClearLine);
+}
+
+void ConsoleSink::draw() const {
+  if (!status_.empty()) print(std::string_view(status_).substr(0, num_columns() - 1));
+  std::fflush(stderr);
+}
+
+void JsonFormatter::format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& text) {
+  const std::string_view said(message.payload.data(), message.payload.size());
+  const size_t end = said.find("] ");
+  const nlohmann::ordered_json line{{"time", utc_text(message.time)},
+                                    {"level", level_name(message.level)},
+                                    {"rank", rank_},
+                                    {"area", said.substr(1, end - 1)},
+                                    {"message", said.substr(end + 2)}};
+  const std::string json =
+      line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  text.append(json.data(), json.data() + json.size());
+}
+
+std::unique_ptr<spdlog::formatter> JsonFormatter::clone() const {
+  return std::make_unique<JsonFormatter>(rank_);
+}
+
+}  // namespace lockstep::log

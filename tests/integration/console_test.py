@@ -1,0 +1,96 @@
+"""What a person sees: on a terminal a bar below the log, elsewhere lines; --quiet, --json-logs, NO_COLOR, a log file of each rank."""
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import unittest
+
+from harness import ANSWER_S, DIGITS, LOCKSTEPD, SOURCE, LockstepTest
+
+CLEAR = "\r\x1b[K"
+
+
+class Console(LockstepTest):
+    def on_a_terminal(self, *arguments, environment=None):
+        """Exit code and all that a terminal shows of a process that no launcher started."""
+        screen, terminal = pty.openpty()
+        command = [LOCKSTEPD, "--config", DIGITS, "--set", f"run.project_dir={self.folder}/run", "--set", "metrics.listen='127.0.0.1:0'",
+                   "--set", "run.threads=1", *arguments]
+        process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, cwd=SOURCE,
+                                   env={**os.environ, "TERM": "xterm", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                                        **(environment or {})})
+        self.started.append(process)
+        os.close(terminal)
+        shown = b""
+        while select.select([screen], [], [], ANSWER_S)[0]:
+            try:
+                shown += os.read(screen, 65536)
+            except OSError:  # the other end is closed
+                break
+        os.close(screen)
+        return process.wait(ANSWER_S), shown.decode().replace("\r\n", "\n")
+
+    def log_of(self, rank):
+        return (self.folder / f"run/logs/rank{rank}.log").read_text()
+
+    def test_a_bar_where_a_person_watches(self):
+        code, shown = self.on_a_terminal("--set", "summary.progress_secs=0.5")
+        self.assertEqual(code, 0, shown)
+        bars = re.findall(r"\[([#-]{20})\] (\d+)%  step (\d+)/690  loss [\d.-]+  \d+ samples/s  ETA [\dms?]+", shown)
+        self.assertGreater(len(bars), 3, shown)
+        steps = [int(step) for _, _, step in bars]
+        self.assertEqual(steps, sorted(steps))
+        self.assertGreater(len(set(steps)), 3)
+        for cells, percent, step in bars:
+            self.assertEqual(int(percent), 100 * int(step) // 690)
+            self.assertEqual(cells.count("#"), 20 * int(step) // 690)
+        self.assertIn(CLEAR, shown)
+        last_line = shown.rstrip("\n").split("\n")[-1]
+        self.assertNotIn("%  step", last_line.rpartition(CLEAR)[2], "the bar is gone at the end")
+        self.assertNotRegex(shown, r"\[train\] step \d+", "lines are in the file")
+        self.assertRegex(self.log_of(0), r"D \[train\] step \d+/690 \(\d+%\)  epoch [\d.]+  loss [\d.]+  lr [\d.e-]+  \d+ samples/s  data \d+%"
+                                         r"  all-reduce \d+%  sparsity [\d.]+%  \d+ MiB  ETA \S+")
+
+    def test_warnings_have_a_color_unless_the_person_wants_none(self):
+        wrong = {"LOCKSTEP_RUN__SEEED": "1"}  # a warning
+        code, shown = self.on_a_terminal("--set", "train.max_steps=2", environment=wrong)
+        self.assertEqual(code, 0, shown)
+        self.assertRegex(shown, r"\x1b\[33m\S+ W \[config\]")
+        code, shown = self.on_a_terminal("--set", "train.max_steps=2", "--resume", "auto", environment={**wrong, "NO_COLOR": "1"})
+        self.assertEqual(code, 0, shown)
+        self.assertIn(" W [config]", shown)
+        self.assertNotIn("\x1b[33m", shown)
+
+    def test_lines_where_nobody_watches_and_a_file_of_each_rank(self):
+        run = self.train(2, sets=["summary.progress_secs=0.3"])
+        self.assertNotIn("\x1b", run.log)
+        self.assertRegex(run.log, r"I rank 0 \[train\] step \d+/690 .* data \d+%  all-reduce \d+%  .* MiB  ETA \S+\n")
+        for rank in (0, 1):
+            self.assertIn(f"[start] rank {rank} of 2", self.log_of(rank))
+        self.assertEqual(run.log.count("[config] "), run.log.count("rank 0 [config] "), "told once")
+        for line in ("digits.yaml, with what the command line", "  optimizer: learning_rate=0.1, ", "  run: name=digits, ", "threads=1", "  summary: progress_secs=0.3"):
+            self.assertIn(line, run.log)
+
+    def test_quiet(self):
+        run = self.train(2, sets=["train.max_steps=3"], arguments=["--quiet"])
+        self.assertEqual([line for line in run.log.splitlines() if " W rank 0 [recipe] " not in line], [])
+        self.assertIn(" I rank 0 [run] ", self.log_of(0))
+        run = self.start(1, sets=["train.max_stepz=3"], arguments=["--quiet"]).wait()
+        self.assertEqual(run.code, 78)
+        self.assertIn("max_stepz", run.log)
+
+    def test_json(self):
+        run = self.train(2, sets=["train.max_steps=3"], arguments=["--json-logs"])
+        lines = [json.loads(line) for line in run.log.splitlines()]
+        self.assertGreater(len(lines), 5)
+        for line in lines:
+            self.assertEqual(list(line), ["time", "level", "rank", "area", "message"])
+        self.assertEqual({line["rank"] for line in lines}, {0, 1})
+        for line in self.log_of(1).splitlines():
+            self.assertEqual(json.loads(line)["rank"], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
