@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -61,6 +62,20 @@ HttpResponse plain(int status, std::string text) {
   return {status, "text/plain; charset=utf-8", std::move(text), "other"};
 }
 
+/// A page of a browser can send no such header unasked, nor, under a name of its own that it made
+/// to mean this host, hide that name.
+template <typename Request>
+bool is_no_browser(const Request& request) {
+  if (request["X-Lockstep-Control"].empty()) return false;
+  const auto field = request[http::field::host];
+  const auto host = parse_listen_address(std::string(field.data(), field.size()) + ":0");
+  const auto with_port = parse_listen_address({field.data(), field.size()});
+  const std::string name = with_port ? with_port->host : host ? host->host : "";
+  error_code is_a_name;
+  (void)asio::ip::make_address(name, is_a_name);
+  return name == "localhost" || !is_a_name;
+}
+
 /// What all connections share.
 struct Shared {
   const HttpOptions options;
@@ -104,8 +119,13 @@ class Session : public std::enable_shared_from_this<Session> {
     start_ = Clock::now();
     if (fault) return on_read_fault(fault);
     const http::verb method = parser_->get().method();
-    if (method != http::verb::get && method != http::verb::head)
+    const bool is_post = method == http::verb::post && shared_.options.post;
+    if (!is_post && method != http::verb::get && method != http::verb::head)
       return refuse(plain(405, "only GET and HEAD are served here\n"));
+    if (is_post && !is_no_browser(parser_->get()))
+      return refuse(plain(403,
+                          "a POST needs the header X-Lockstep-Control: 1, and this host's "
+                          "number or localhost as its host\n"));
     if (parser_->is_done()) return answer();
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](error_code body_fault, size_t) {
@@ -135,7 +155,9 @@ class Session : public std::enable_shared_from_this<Session> {
     const auto target = parser_->get().target();
     HttpResponse response;
     try {
-      response = shared_.handler({target.data(), target.size()});
+      const bool is_post = parser_->get().method() == http::verb::post;
+      const HttpHandler& handler = is_post ? shared_.options.post : shared_.handler;
+      response = handler({target.data(), target.size()});
     } catch (const std::exception& fault) {
       log::error("metrics", fmt::format("an HTTP request failed: {}", fault.what()));
       response = plain(500, "this page could not be made; the log says why\n");
