@@ -113,6 +113,20 @@ void warning(std::string_view area, std::string_view message) {
 }
 void error(std::string_view area, std::string_view message) { write(Level::kError, area, message); }
 
+void set_console_level(Level level) {
+  current().get()->sinks().front()->set_level(spd_level(level));
+}
+
+std::optional<Level> level_named(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, Level>, 4> kNames{{{"debug", Level::kDebug},
+                                                                      {"info", Level::kInfo},
+                                                                      {"warning", Level::kWarning},
+                                                                      {"error", Level::kError}}};
+  for (const auto& [word, level] : kNames)
+    if (word == name) return level;
+  return std::nullopt;
+}
+
 int64_t num_lines(Level level) {
   return g_num_lines[static_cast<size_t>(level)].load(std::memory_order_relaxed);
 }

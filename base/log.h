@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,11 @@ void debug(std::string_view area, std::string_view message);
 void info(std::string_view area, std::string_view message);
 void warning(std::string_view area, std::string_view message);
 void error(std::string_view area, std::string_view message);
+
+/// The lowest level that reaches stderr from now on, as LogOptions::console.
+void set_console_level(Level level);
+/// debug, info, warning or error; nothing for other words.
+std::optional<Level> level_named(std::string_view name);
 
 /// Lines logged so far at this level by this process, printed or not.
 int64_t num_lines(Level level);

@@ -1,5 +1,6 @@
 #include "base/trace_span.h"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -10,39 +11,73 @@
 namespace lockstep::trace {
 namespace {
 
-std::atomic<bool> is_on{false};
+enum Mode : unsigned { kTrace = 1, kRecent = 2 };
+
+std::atomic<unsigned> modes{0};
 std::mutex mutex;
-std::vector<SpanRecord> kept;  // under the mutex
+std::vector<SpanRecord> kept;             // under the mutex, as what follows
+std::array<SpanRecord, kNumRecent> ring;  // span n lies at n % kNumRecent
+int64_t num_begun = 0;                    // spans ever in the ring
 
 int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+int64_t this_thread() {
+  thread_local const int64_t number = gettid();
+  return number;
+}
+
+SpanRecord& at(int64_t number) { return ring[static_cast<size_t>(number % kNumRecent)]; }
+
 }  // namespace
 
 Span::Span(const char* name, int64_t detail) {
-  if (!is_on.load(std::memory_order_relaxed)) return;
-  record_ = {.name = name, .detail = detail, .begin_ns = now_ns()};
+  const unsigned mode = modes.load(std::memory_order_relaxed);
+  if (mode == 0) return;
+  record_ = {.name = name, .detail = detail, .begin_ns = now_ns(), .thread = this_thread()};
+  if ((mode & kRecent) == 0) return;
+  const std::scoped_lock lock(mutex);
+  number_ = num_begun++;
+  at(number_) = record_;
 }
 
 Span::~Span() {
   if (record_.begin_ns == 0) return;
   record_.end_ns = now_ns();
-  record_.thread = gettid();
+  const unsigned mode = modes.load(std::memory_order_relaxed);
   const std::scoped_lock lock(mutex);
-  if (is_on.load(std::memory_order_relaxed)) kept.push_back(record_);
+  if ((mode & kTrace) != 0) kept.push_back(record_);
+  if (number_ >= 0 && num_begun - number_ <= kNumRecent) at(number_) = record_;
 }
 
 void start() {
   const std::scoped_lock lock(mutex);
   kept.clear();
-  is_on.store(true, std::memory_order_relaxed);
+  modes.fetch_or(kTrace, std::memory_order_relaxed);
 }
 
 std::vector<SpanRecord> stop() {
   const std::scoped_lock lock(mutex);
-  is_on.store(false, std::memory_order_relaxed);
+  modes.fetch_and(~unsigned{kTrace}, std::memory_order_relaxed);
   return std::exchange(kept, {});
+}
+
+void keep_recent() { modes.fetch_or(kRecent, std::memory_order_relaxed); }
+
+std::vector<SpanRecord> recent() {
+  const std::scoped_lock lock(mutex);
+  std::vector<SpanRecord> spans;
+  for (int64_t n = num_begun > kNumRecent ? num_begun - kNumRecent : 0; n < num_begun; ++n)
+    spans.push_back(at(n));
+  return spans;
+}
+
+SpanRecord open_span(int64_t thread) {
+  const std::vector<SpanRecord> spans = recent();
+  for (auto span = spans.rbegin(); span != spans.rend(); ++span)
+    if (span->thread == thread && span->end_ns == 0) return *span;
+  return {};
 }
 
 }  // namespace lockstep::trace

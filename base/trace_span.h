@@ -7,7 +7,8 @@
 ///
 ///   const trace::Span span("all_reduce", bucket);  // until the end of the block
 ///
-/// Nothing is kept, and a span costs a load, unless a trace is under way.
+/// Nothing is kept, and a span costs a load, unless a trace is under way or the recent ones are
+/// kept.
 namespace lockstep::trace {
 
 struct SpanRecord {
@@ -27,11 +28,21 @@ class Span {
 
  private:
   SpanRecord record_;  // begin_ns is 0 where nothing is kept
+  int64_t number_ = -1;
 };
 
 /// From now on spans are kept. One trace at a time.
 void start();
 /// Those that have ended since, of all threads, in the order of their ends.
 std::vector<SpanRecord> stop();
+
+constexpr int64_t kNumRecent = 1000;
+/// From now on the newest kNumRecent spans are kept, those too that have not ended.
+void keep_recent();
+/// Them, oldest first; end_ns is 0 where a span has not ended.
+std::vector<SpanRecord> recent();
+/// The innermost span of this thread that has not ended; an empty name if there is none. A thread
+/// that began more than kNumRecent spans ago what it does is not found.
+SpanRecord open_span(int64_t thread);
 
 }  // namespace lockstep::trace

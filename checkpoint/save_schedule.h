@@ -25,6 +25,9 @@ class SaveSchedule {
   /// rank 0 alone, whose word the caller brings to the others (it travels with the step's votes).
   bool due_here(int64_t step) const;
 
+  /// From now on by steps, equal on all ranks.
+  void set_every_steps(int64_t every_steps) { every_steps_ = every_steps; }
+
   /// Starts the next interval; call after each save, good or failed.
   void saved() { last_s_ = clock_s_(); }
 

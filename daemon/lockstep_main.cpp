@@ -1,4 +1,4 @@
-// lockstep: the tool beside the daemon. Needs neither MPI nor a GPU.
+// lockstep: the tool beside the daemon. Needs neither MPI nor a GPU; `run` calls mpirun.
 
 #include <cstdio>
 
@@ -15,6 +15,7 @@
 #include "daemon/curves.h"
 #include "daemon/evaluation/eval_command.h"
 #include "daemon/inference/infer_command.h"
+#include "daemon/launch_commands.h"
 #include "daemon/new_project/new_project.h"
 #include "metrics/table/series_table.h"
 #include "python/host.h"
@@ -27,6 +28,9 @@ namespace daemon = lockstep::daemon;
 namespace metrics = lockstep::metrics;
 
 constexpr const char* kExamples = R"(Examples:
+  lockstep run configs/digits.yaml -n 2
+  lockstep ctl runs/digits status
+  lockstep launch slurm configs/digits.yaml --nodes 4 --time 1:00:00 | sbatch
   lockstep check configs/digits.yaml
   lockstep plan configs/digits.yaml --svg plan.svg
   lockstep plan configs/recipes/digits_prune.yaml --steps-per-epoch 23
@@ -46,7 +50,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep ckpt export runs/qat/checkpoints --quantize --format onnx -o model.onnx)";
 
 struct Tool {
-  CLI::App app{"Lockstep: look at run files, recipes and saves", "lockstep"};
+  CLI::App app{"Lockstep: start runs; look at run files, recipes and saves", "lockstep"};
   std::vector<std::string> sets, flags;  ///< flags: of the estimator, from behind `--`
   std::string estimator;
   bool takes_flags = false;
@@ -58,6 +62,7 @@ struct Tool {
   daemon::InferCommandOptions to_infer;
   daemon::Command command;
   daemon::CheckpointCommands ckpt{&command};
+  daemon::LaunchCommands launching{&command, &flags};
 
   std::vector<daemon::Override> overrides() const {
     return daemon::overrides_of(sets, estimator, flags);
@@ -177,6 +182,7 @@ struct Tool {
     app.set_version_flag("--version",
                          daemon::version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
     app.require_subcommand(1);
+    launching.add_to(&app);
     add_check();
     add_plan();
     add_new();
@@ -203,9 +209,9 @@ int run(int argc, char** argv) {
   tool.flags = daemon::take_flags(&argc, argv);
   try {
     tool.app.parse(argc, argv);
-    if (!tool.flags.empty() && !tool.takes_flags)
+    if (!tool.flags.empty() && !tool.takes_flags && !tool.launching.takes_flags())
       throw Error(ExitCode::kUsage, "usage",
-                  "behind -- stand flags of an estimator, for check, plan and eval alone");
+                  "behind -- stand flags of an estimator, for run, check, plan and eval alone");
     const daemon::CommandResult result = tool.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;

@@ -36,8 +36,9 @@ constexpr const char* kExamples = R"(Examples:
     --model_dir models --batch_size 64 --train_steps 10000
 
 Signals: SIGUSR1 saves at the next step and stops (exit 75: run the same command again to go on);
-         SIGTERM, SIGINT and SIGHUP do the same if run.grace_s leaves the time, else stop at the
-         last commit; SIGUSR2 is only counted
+         SIGUSR2 saves and goes on; SIGTERM, SIGINT and SIGHUP save and stop if
+         preemption.grace_seconds leaves the time, else stop at the last commit; a second SIGINT
+         ends at once; preemption.signals says which others do as SIGUSR1
          (mpirun itself returns 1 after a SIGTERM of its own; SIGUSR1 to mpirun returns 75).
 Exit codes: 0 done, 64 usage, 65 bad data or checkpoint, 66 input missing, 69 peer lost,
             73 cannot write or folder in use, 74 I/O, 75 stopped: run again, 76 ranks disagree,
@@ -149,7 +150,7 @@ int end_with(const Error& error, const dist::ProcessInfo& process, dist::mpi::Wo
 
 int run(const SessionOptions& options, bool is_interactive, const train::StepHook& on_step,
         const checkpoint::SavePhaseHook& at_save_phase) {
-  const Signals signals;
+  Signals signals;
   dist::mpi::World world;
   const dist::ProcessInfo process = world.process_info();
   log::configure({.rank = process.rank, .world_size = process.world_size});
@@ -163,6 +164,7 @@ int run(const SessionOptions& options, bool is_interactive, const train::StepHoo
                       [&](const dist::SyncOptions& sync) {
                         return world.make_communicator({.shared_window = sync.shared_window,
                                                         .timeout_s = sync.timeout_s,
+                                                        .slow_after_s = sync.slow_after_s,
                                                         .hosts_N = {}});
                       },
                   .stop = signals,

@@ -20,6 +20,7 @@ struct SyncOptions {
   int64_t sync_every = 8;             ///< of them from one mean of the ranks to the next
   bool shared_window = true;          ///< ranks of one host exchange through shared memory
   double timeout_s = 300;             ///< longest wait for a peer inside a collective
+  double slow_after_s = 60;           ///< longer ones are logged; of section `watchdog`
   bool check_collectives = false;     ///< ranks compare each call before they make it
   int64_t replica_check_every = 500;  ///< steps between comparisons of the ranks' state; 0: never
 };

@@ -41,6 +41,9 @@ class Health {
   bool world_formed() const { return world_formed_.load(std::memory_order_relaxed); }
   int64_t num_steps() const { return num_steps_.load(std::memory_order_relaxed); }
   RunState state() const { return state_.load(std::memory_order_relaxed); }
+  Clock::time_point last_turn() const {
+    return Clock::time_point(Clock::duration(last_turn_.load(std::memory_order_relaxed)));
+  }
   /// Since the last turn or step; since the start where there was none.
   double seconds_since_turn(Clock::time_point now) const {
     return seconds_between(last_turn_, now);

@@ -32,10 +32,11 @@ enum class RunState {
   kValidating,
   kSaving,
   kDraining,
+  kPaused,
   kFinished,
   kFailed,
 };
-inline constexpr int kNumRunStates = 8;
+inline constexpr int kNumRunStates = 9;
 /// "initializing", "restoring", ...
 const char* state_name(RunState state);
 

@@ -66,6 +66,8 @@ const char* state_name(RunState state) {
       return "saving";
     case RunState::kDraining:
       return "draining";
+    case RunState::kPaused:
+      return "paused";
     case RunState::kFinished:
       return "finished";
     case RunState::kFailed:

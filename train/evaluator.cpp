@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
+#include "base/trace_span.h"
 #include "data/sampler.h"
 #include "train/hooks/metric_update_hook.h"
 #include "train/step/stopwatch.h"
@@ -12,7 +13,7 @@
 namespace lockstep::train {
 namespace {
 
-enum SumOf { kLoss, kCorrect, kSamples, kNumSums };
+enum SumOf { kLoss, kCorrect, kSamples, kAbandoned, kNumSums };
 
 /// One evaluation on this rank.
 class Evaluation {
@@ -37,8 +38,8 @@ class Evaluation {
     Stopwatch watch;
     const double loss_sum = sum_of_losses(samples);
     const auto num_samples = static_cast<double>(samples.targets_BY.size(0));
-    sums_3_[kLoss] += loss_sum;
-    sums_3_[kSamples] += num_samples;
+    sums_4_[kLoss] += loss_sum;
+    sums_4_[kSamples] += num_samples;
     const IterationEnd end{.iteration = iteration_++,
                            .step = loop_.step,
                            .loss = loss_sum / num_samples,
@@ -48,15 +49,22 @@ class Evaluation {
     if (loop_.hooks != nullptr) loop_.hooks->after_step(end);
   }
 
+  bool must_stop() const { return loop_.must_stop && loop_.must_stop(); }
+  void abandon() { sums_4_[kAbandoned] = 1; }
+
   /// Over all ranks. Collective.
   EvalResult result(dist::Communicator& control, bool has_accuracy) {
-    control.all_reduce(sums_3_, dist::ReduceOp::kSum)->wait();
-    const auto num_samples = sums_3_[kSamples].item<double>();
+    control.all_reduce(sums_4_, dist::ReduceOp::kSum)->wait();
+    if (sums_4_[kAbandoned].item<double>() > 0) {
+      if (loop_.hooks != nullptr) loop_.hooks->end();
+      return {.is_abandoned = true};
+    }
+    const auto num_samples = sums_4_[kSamples].item<double>();
     if (num_samples == 0)
       throw Error(ExitCode::kBadData, "eval", "every sample of data.eval is damaged").everywhere();
-    EvalResult result{.loss = sums_3_[kLoss].item<double>() / num_samples,
+    EvalResult result{.loss = sums_4_[kLoss].item<double>() / num_samples,
                       .num_samples = static_cast<int64_t>(num_samples)};
-    if (has_accuracy) result.accuracy = sums_3_[kCorrect].item<double>() / num_samples;
+    if (has_accuracy) result.accuracy = sums_4_[kCorrect].item<double>() / num_samples;
     result.metrics = metric_update_.values(control);
     if (loop_.hooks == nullptr) return result;
     loop_.hooks->end();
@@ -78,7 +86,7 @@ class Evaluation {
     if (loss_.is_own())
       return model_.own_loss(inputs_BX, targets_BY).item<double>() *
              static_cast<double>(inputs_BX.size(0));
-    sums_3_[kCorrect] += loss_.num_correct(outputs_BO, targets_BY).value_or(0);
+    sums_4_[kCorrect] += loss_.num_correct(outputs_BO, targets_BY).value_or(0);
     return loss_.sum(outputs_BO, targets_BY).item<double>();
   }
 
@@ -89,13 +97,14 @@ class Evaluation {
   bool keeps_tensors_ = false;
   StepTensors tensors_;
   int64_t iteration_ = 0;
-  at::Tensor sums_3_ = at::zeros({kNumSums}, at::kDouble);
+  at::Tensor sums_4_ = at::zeros({kNumSums}, at::kDouble);
 };
 
 }  // namespace
 
 EvalResult evaluate(const ModelHandler& handler, const Loss& loss, const data::Dataset& dataset,
                     const EvalOptions& options, dist::Communicator& control, const EvalLoop& loop) {
+  const trace::Span span("evaluation");
   Stopwatch watch;
   const ModelHandler::EvalPlan plan = handler.eval_plan();
   Evaluation evaluation(handler.model(), loss,
@@ -105,6 +114,10 @@ EvalResult evaluate(const ModelHandler& handler, const Loss& loss, const data::D
   evaluation.begin((mine.size() + options.batch_size - 1) / options.batch_size,
                    {.model = handler.model()});
   for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
+    if (evaluation.must_stop()) {
+      evaluation.abandon();
+      break;
+    }
     std::vector<int64_t> indices(
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
     std::iota(indices.begin(), indices.end(), begin);

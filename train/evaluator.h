@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "data/datasets/dataset.h"
 #include "dist/communicator.h"
 #include "train/evaluation/eval_options.h"
@@ -14,6 +16,9 @@ namespace lockstep::train {
 struct EvalLoop {
   Hooks* hooks = nullptr;  ///< may be null
   int64_t step = 0;        ///< updates done
+  /// Asked before each batch: whether this rank is to leave out the rest of its share. One rank
+  /// that does makes the evaluation void on all. May be empty.
+  std::function<bool()> must_stop = {};
 };
 
 /// Evaluates the model (ModelHandler::eval_plan(), in float32) on the first num_eval_samples() of a

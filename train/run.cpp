@@ -1,16 +1,28 @@
 #include "train/run.h"
 
+#include <chrono>
 #include <filesystem>
+#include <sstream>
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trace_span.h"
+#include "dist/agree.h"
 #include "train/step/stopwatch.h"
 
 namespace lockstep::train {
+namespace {
+
+constexpr std::chrono::milliseconds kPauseTurn{50};
+
+}  // namespace
+
 RunResult Run::go() {
   parts_.hooks.begin(coord::Mode::kTrain, parts_.training.clock.step,
                      parts_.training.clock.steps_per_epoch);
@@ -35,13 +47,15 @@ RunResult Run::train() {
       parts_.on_step(clock.step, parts_.training.model);
     }
     parts_.hooks.before_step(clock.step);
-    const StepReport report = parts_.trainer.step(votes());
+    const StepReport report = parts_.trainer.step_asking([this] { return votes(); });
     parts_.hooks.after_step({.iteration = report.step - 1,
                              .step = report.step,
                              .loss = report.loss,
                              .network_s = report.phases.forward + report.phases.backward,
                              .tensors = parts_.training.tensors,
                              .report = &report});
+    saves_made_for_ = saves_voted_for_;
+    parts_.stop.note_step(clock.step);
     count_signals();
     if (report.save_is_done) parts_.saves.settle();
     check_is_owed_ = check_is_owed_ || parts_.replica_check.is_due(clock.step);
@@ -51,21 +65,74 @@ RunResult Run::train() {
     // A rank that asks to save and stop goes on asking: after a skipped update the next one stops.
     const bool stops = report.must_end || (report.wants_stop && !report.skipped);
     if (stops && !is_last) return stop(report);
+    if (report.has_changes) make_changes();
     save_and_evaluate(report, is_last);
+    if (report.wants_pause && !is_last) pause();
   }
   return finish();
 }
 
-Votes Run::votes() const {
+void Run::make_changes() {
+  dist::Communicator& control = parts_.training.control;
+  std::string text;
+  for (const Change& change : parts_.stop.take_changes())
+    text += change.key + "=" + change.value + "\n";
+  std::istringstream lines(dist::broadcast_text(control, text));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t mark = line.find('=');
+    const Change change{line.substr(0, mark), line.substr(mark + 1)};
+    if (change.key == kEvalEpochsKey)
+      parts_.eval.every_epochs = std::stoll(change.value);
+    else if (change.key == kSaveStepsKey)
+      parts_.saves.set_every_steps(std::stoll(change.value));
+    else if (parts_.change)
+      parts_.change(change);
+    if (control.rank() == 0)
+      log::info("control", fmt::format("{} from step {} on", line, parts_.training.clock.step));
+  }
+}
+
+void Run::pause() {
+  const trace::Span span("pause");
+  dist::Communicator& control = parts_.training.control;
+  const int64_t step = parts_.training.clock.step;
+  parts_.training.reducer.settle();
+  parts_.recorder.state(metrics::RunState::kPaused);
+  if (control.rank() == 0) log::info("control", fmt::format("paused after step {}", step));
+  while (true) {
+    const bool must_stop = parts_.stop.stop_asked() || parts_.stop.end_asked();
+    const bool wants_save =
+        parts_.saves.enabled() && parts_.stop.num_saves_asked() > saves_made_for_;
+    at::Tensor asked_3 = at::zeros({3}, at::kLong);
+    asked_3[0] = parts_.stop.pause_asked() ? 1 : 0;
+    asked_3[1] = must_stop ? 1 : 0;
+    asked_3[2] = wants_save ? 1 : 0;
+    control.all_reduce(asked_3, dist::ReduceOp::kMax)->wait();
+    saves_made_for_ = parts_.stop.num_saves_asked();
+    if (asked_3[2].item<int64_t>() > 0 && parts_.saves.last_saved_step() != step)
+      (void)parts_.saves.save_now();
+    if (asked_3[0].item<int64_t>() == 0 || asked_3[1].item<int64_t>() > 0) break;
+    parts_.recorder.state(metrics::RunState::kPaused);
+    std::this_thread::sleep_for(kPauseTurn);
+  }
+  if (control.rank() == 0) log::info("control", fmt::format("goes on after step {}", step));
+  parts_.recorder.state(metrics::RunState::kTraining);
+}
+
+Votes Run::votes() {
+  saves_voted_for_ = parts_.stop.num_saves_asked();
   const bool is_time =
       parts_.training.control.rank() == 0 &&
       (!evaluated_at_s_ || checkpoint::SaveSchedule::steady_seconds() - *evaluated_at_s_ >=
                                parts_.eval.eval_throttle_secs);
-  return {.save = parts_.saves.due_here(parts_.training.clock.step + 1),
+  const bool is_asked = parts_.saves.enabled() && saves_voted_for_ > saves_made_for_;
+  return {.save = is_asked || parts_.saves.due_here(parts_.training.clock.step + 1),
           .stop = parts_.stop.stop_asked(),
           .save_done = parts_.saves.done_here(),
           .end = parts_.stop.end_asked(),
-          .evaluate = is_time};
+          .evaluate = is_time,
+          .pause = parts_.stop.pause_asked(),
+          .change = parts_.stop.has_changes()};
 }
 
 /// Saves, then evaluates what was saved, as far as this step asks for either.
@@ -105,23 +172,31 @@ bool Run::ends_eval_epoch(const StepReport& report) const {
          (clock.step / clock.steps_per_epoch) % every_epochs == 0;
 }
 
-EvalResult Run::evaluate_now() {
+std::optional<EvalResult> Run::evaluate_now() {
   const int64_t step = parts_.training.clock.step;
   parts_.training.reducer.settle();
   parts_.recorder.state(metrics::RunState::kValidating);
   evaluated_at_s_ = checkpoint::SaveSchedule::steady_seconds();
   reload();
-  const EvalResult result =
-      evaluate(parts_.handler, parts_.training.loss, *parts_.eval_data, parts_.eval,
-               parts_.training.control, {.hooks = &parts_.eval_hooks, .step = step});
+  const EvalResult result = evaluate(
+      parts_.handler, parts_.training.loss, *parts_.eval_data, parts_.eval, parts_.training.control,
+      {.hooks = &parts_.eval_hooks, .step = step, .must_stop = [this] {
+         return parts_.stop.stop_asked() || parts_.stop.end_asked();
+       }});
   reload();
+  parts_.recorder.state(metrics::RunState::kTraining);
+  if (result.is_abandoned) {
+    if (parts_.training.control.rank() == 0)
+      log::info("eval",
+                fmt::format("the evaluation of step {} was broken off: told to stop", step));
+    return std::nullopt;
+  }
   parts_.hooks.after_evaluation(step, result);
   parts_.saves.evaluated(result);
   const bool is_best = parts_.patience.add(number_of(result, parts_.patience.metric()));
   if (parts_.publish.after_evaluation) publish(result, is_best);
   evaluated_step_ = step;
   last_eval_ = result;
-  parts_.recorder.state(metrics::RunState::kTraining);
   return result;
 }
 
@@ -228,9 +303,11 @@ RunResult Run::finish() {
   if (must_save && !is_saved) result.end = RunEnd::kNotSaved;
   // What was published of this step has other masks; so has a save from before the closing.
   if (closing.masks_changed) published_step_ = is_saved ? -1 : clock.step;
-  if (parts_.eval_data != nullptr)
+  if (parts_.eval_data != nullptr) {
     result.eval =
         evaluated_step_ == clock.step && !closing.masks_changed ? last_eval_ : evaluate_now();
+    if (!result.eval && result.end != RunEnd::kNotSaved) result.end = RunEnd::kStopped;
+  }
   if (parts_.publish.at_end) publish(result.eval, /*is_best=*/false);
   parts_.saves.settle();
   if (parts_.exports != nullptr && !parts_.exports->settle() && result.end != RunEnd::kNotSaved)

@@ -40,7 +40,7 @@ struct RunParts {
   EvalOptions eval;
   Patience patience;  ///< knows the evaluations before a resumed run
   Recorder& recorder;
-  const StopRequest& stop;
+  StopRequest& stop;
   double grace_s = 1.0;  ///< from the request to end until the launcher kills the process
   int64_t total_steps = 0;
   bool save_at_end = true;
@@ -52,6 +52,8 @@ struct RunParts {
   /// For eval.strict_restore_on_switch: reads a committed save into the live state; collective,
   /// throws if that changes a bit.
   std::function<void(const std::string& save)> reload = {};
+  /// For changes of a running job that do not concern the loop itself; equal on all ranks.
+  std::function<void(const Change& change)> change = {};
 };
 
 struct RunResult {
@@ -75,12 +77,17 @@ class Run {
  private:
   RunResult train();
   RunResult stop(const StepReport& report);
+  /// What rank 0 was asked to change, on all ranks. Collective.
+  void make_changes();
+  /// Holds until rank 0 is no more asked to, or a rank is to stop. Collective.
+  void pause();
   /// Counts what this rank has received since the last call.
   void count_signals();
   RunResult finish();
   void agree(const std::string& when);
   void save_and_evaluate(const StepReport& report, bool is_last);
-  EvalResult evaluate_now();
+  /// Nothing if it was broken off as the run was told to stop.
+  std::optional<EvalResult> evaluate_now();
   void reload();
   void publish(const std::optional<EvalResult>& result, bool is_best);
   bool ends_eval_epoch(const StepReport& report) const;
@@ -89,11 +96,12 @@ class Run {
   bool evaluates_saves() const {
     return parts_.eval_data != nullptr && (parts_.eval.on_save || parts_.publish.after_evaluation);
   }
-  Votes votes() const;
+  Votes votes();
   bool can_save(const StepReport& report);
 
   RunParts parts_;
   std::array<int64_t, kCountedSignals.size()> counted_{};  ///< of kCountedSignals, told so far
+  int64_t saves_voted_for_ = 0, saves_made_for_ = 0;       ///< of StopRequest::num_saves_asked()
   bool check_is_owed_ = false;  ///< of the ranks' states, at the next step after which they agree
   bool save_is_owed_ = false;   ///< asked for at a step that did not count
   bool save_is_due_ = false;    ///< asked for at the last step, where finish() saves

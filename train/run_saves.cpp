@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/trace_span.h"
 #include "checkpoint/save/best_save.h"
 #include "dist/agree.h"
 #include "train/evaluation/patience.h"
@@ -57,6 +58,7 @@ void RunSaves::begin() {
 
 void RunSaves::settle() {
   if (!parts_.saver.is_under_way()) return;
+  const trace::Span span("wait for a save");
   const checkpoint::SaveResult result = parts_.saver.wait();
   longest_s_ = std::max(longest_s_, result.seconds);
   last_ok_ = result.ok;

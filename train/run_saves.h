@@ -40,6 +40,8 @@ class RunSaves {
   bool enabled() const { return parts_.options.enabled; }
   /// This rank's votes in the step that ends with `step` updates.
   bool due_here(int64_t step) const { return parts_.schedule.due_here(step); }
+  /// From now on, equal on all ranks.
+  void set_every_steps(int64_t every_steps) { parts_.schedule.set_every_steps(every_steps); }
   bool done_here() const { return parts_.saver.is_under_way() && parts_.saver.is_done(); }
 
   /// Saves the state after the clock's step; waits for a save before it, and as long as the options

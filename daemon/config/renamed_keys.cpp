@@ -11,9 +11,10 @@ namespace {
 
 struct RenamedKey {
   std::string_view section, former, now;
+  std::string_view new_section = section;
 
   std::string former_path() const { return fmt::format("{}.{}", section, former); }
-  std::string path() const { return fmt::format("{}.{}", section, now); }
+  std::string path() const { return fmt::format("{}.{}", new_section, now); }
 };
 
 constexpr std::array kRenamed = {
@@ -21,6 +22,7 @@ constexpr std::array kRenamed = {
     RenamedKey{"sync", "packed", "sparse_allreduce"},
     RenamedKey{"sync", "agree_every", "replica_check_every"},
     RenamedKey{"checkpoint", "warm_start_names", "warm_start_rename"},
+    RenamedKey{"run", "grace_s", "grace_seconds", "preemption"},
 };
 
 /// The key in a map, not its value; undefined where it is not there.
@@ -44,7 +46,9 @@ void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::
   YAML::Node former = find_key(section, key.former);
   if (!former.IsDefined()) return;
   const Fault place = document->fault_at(former, "");
-  const YAML::Node now = find_key(section, key.now);
+  YAML::Node home = root[std::string(key.new_section)];
+  const YAML::Node now = home.IsDefined() && home.IsMap() ? find_key(home, key.now)
+                                                          : YAML::Node(YAML::NodeType::Undefined);
   if (now.IsDefined()) {
     faults->add(document->fault_at(
         former, fmt::format("'{}' is the former name of '{}', which {} gives too: keep the new one",
@@ -53,7 +57,13 @@ void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::
   }
   warnings->push_back(
       warning_of(key, place.line > 0 ? fmt::format("{}:{}", place.file, place.line) : place.file));
-  former = std::string(key.now);  // the key itself, where it stands: faults keep its place
+  if (key.new_section == key.section) {
+    former = std::string(key.now);  // the key itself, where it stands: faults keep its place
+    return;
+  }
+  YAML::Node owner = section;
+  home[std::string(key.now)] = owner[std::string(key.former)];
+  owner.remove(std::string(key.former));
 }
 
 }  // namespace

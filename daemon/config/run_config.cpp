@@ -71,12 +71,15 @@ RunConfig read_sections(ConfigReader* in) {
   const auto estimator = estimator::Estimator::read(in);
   in->require("run");
   config.run = read_run_options(in->section("run"));
+  config.preemption = read_preemption_options(in->section("preemption"));
   config.model = estimator.read_model(in);
   in->require("data");
   config.data = data::read_data_options(in->section("data"));
   config.train = train::read_train_options(in->section("train"));
   config.optimizer = optim::read_optimizer_options(in->section("optimizer"));
   config.sync = dist::read_sync_options(in->section("sync"));
+  config.watchdog = read_watchdog_options(in->section("watchdog"));
+  config.sync.slow_after_s = config.watchdog.slow_s;
   config.gpu = read_gpu_options(in->section("gpu"));
   config.recipe = recal::read_recipe(in);
   if (in->is_off("checkpoint"))

@@ -9,6 +9,7 @@
 #include "daemon/config/gpu_options.h"
 #include "daemon/config/overrides.h"
 #include "daemon/config/run_options.h"
+#include "daemon/watch/watchdog.h"
 #include "data/data_options.h"
 #include "dist/sync_options.h"
 #include "infer/inferer_section.h"
@@ -30,6 +31,8 @@ namespace lockstep::daemon {
 struct RunConfig {
   std::string file;
   RunOptions run;
+  PreemptionOptions preemption;
+  WatchdogOptions watchdog;
   model::ModelOptions model;
   data::DataOptions data;
   train::TrainOptions train;

@@ -1,6 +1,31 @@
 #include "daemon/config/run_options.h"
 
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <string_view>
+
+#include <fmt/format.h>
+
 namespace lockstep::daemon {
+namespace {
+
+struct NamedSignal {
+  std::string_view name;
+  int number;
+};
+
+constexpr std::array kSignals{NamedSignal{"SIGUSR1", SIGUSR1}, NamedSignal{"SIGUSR2", SIGUSR2},
+                              NamedSignal{"SIGTERM", SIGTERM}, NamedSignal{"SIGINT", SIGINT},
+                              NamedSignal{"SIGHUP", SIGHUP}};
+
+const NamedSignal* find_signal(const std::string& name) {
+  const auto found = std::find_if(kSignals.begin(), kSignals.end(),
+                                  [&](const NamedSignal& one) { return one.name == name; });
+  return found == kSignals.end() ? nullptr : &*found;
+}
+
+}  // namespace
 
 RunOptions read_run_options(ConfigReader in) {
   RunOptions options;
@@ -28,14 +53,37 @@ RunOptions read_run_options(ConfigReader in) {
   in.read_choice("bind_cores", &options.bind_cores, {"auto", "true", "false"},
                  "true: each rank stays on its share of the cores that it may use; auto: where a "
                  "host has several memory nodes");
-  in.read("grace_s", &options.grace_s, at_least(0),
-          "seconds between SIGTERM and the launcher's SIGKILL (mpirun: 1)");
   if (options.name.find('/') != std::string::npos)
     in.fault("name", "'run.name' must not hold a '/'");
   if (has_name && options.name.empty())
     in.fault("name", "'run.name' is empty: it names the run's folder under runs");
   if (options.name == "." || options.name == "..")
     in.fault("name", "'run.name' names a folder under runs, it must not be '" + options.name + "'");
+  in.done();
+  return options;
+}
+
+std::vector<int> PreemptionOptions::stop_signals() const {
+  std::vector<int> numbers;
+  for (const std::string& name : signals)
+    if (const NamedSignal* found = find_signal(name)) numbers.push_back(found->number);
+  return numbers;
+}
+
+PreemptionOptions read_preemption_options(ConfigReader in) {
+  PreemptionOptions options;
+  in.read(
+      "signals", &options.signals,
+      "which of SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP make the ranks save and stop, however "
+      "long that takes; of the others SIGUSR2 saves and goes on, SIGTERM, SIGINT and SIGHUP end "
+      "the run, with a save if it fits into grace_seconds");
+  for (const std::string& name : options.signals)
+    if (find_signal(name) == nullptr)
+      in.fault("signals", fmt::format("'preemption.signals' takes SIGUSR1, SIGUSR2, SIGTERM, "
+                                      "SIGINT and SIGHUP, not '{}'",
+                                      name));
+  in.read("grace_seconds", &options.grace_s, at_least(0),
+          "seconds between SIGTERM and the launcher's SIGKILL (mpirun: 1)");
   in.done();
   return options;
 }

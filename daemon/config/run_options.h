@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/files/project.h"
 #include "base/yaml/config_reader.h"
@@ -22,12 +23,22 @@ struct RunOptions {
   std::optional<int64_t> expect_nodes;
   int64_t threads = 0;              ///< per rank; 0: the host's cores shared among its ranks
   std::string bind_cores = "auto";  ///< auto | true | false
-  double grace_s = 1.0;             ///< seconds between SIGTERM and the launcher's SIGKILL
 
   bool is_elastic() const { return deterministic == "elastic"; }
   Project project() const { return Project(project_dir); }
 };
 
 RunOptions read_run_options(ConfigReader in);
+
+/// Section `preemption` of the run file: what a run does when it is told to go.
+struct PreemptionOptions {
+  std::vector<std::string> signals{"SIGUSR1"};  ///< save and stop, however long it takes
+  double grace_s = 1.0;                         ///< key grace_seconds
+
+  /// Their numbers.
+  std::vector<int> stop_signals() const;
+};
+
+PreemptionOptions read_preemption_options(ConfigReader in);
 
 }  // namespace lockstep::daemon

@@ -12,6 +12,7 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "checkpoint/files/shared_folder.h"
+#include "daemon/watch/failure.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
@@ -64,6 +65,7 @@ void RunDirectory::open_as_first() {
   }
   if (config_.checkpoint.enabled) files::make_folders(config_.run.project().checkpoints());
   files::remove_file(config_.run.project().summary());
+  remove_failures(config_.run.project().logs());
 }
 
 void RunDirectory::open_log() const {

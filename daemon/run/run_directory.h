@@ -17,10 +17,10 @@ class RunDirectory {
   RunDirectory(const RunConfig& config, const dist::ProcessInfo& process,
                dist::Communicator& control);
 
-  /// Makes the folder if need be, opens this rank's log file, and removes the summary of an earlier
-  /// run, so that none is mistaken for this run's. Call once everything else has passed.
-  /// Collective. Throws on every rank: Error(kCannotCreate); kConfig if the ranks see different
-  /// folders.
+  /// Makes the folder if need be, opens this rank's log file, and removes the summary and the noted
+  /// failures of an earlier run, so that none is mistaken for this run's. Call once everything else
+  /// has passed. Collective. Throws on every rank: Error(kCannotCreate); kConfig if the ranks see
+  /// different folders.
   void open();
 
  private:

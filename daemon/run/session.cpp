@@ -12,12 +12,14 @@
 #include "daemon/run/find_data.h"
 #include "daemon/run/resume.h"
 #include "daemon/run/run_directory.h"
+#include "daemon/run/run_failure.h"
 #include "daemon/run/run_hooks.h"
 #include "daemon/run/run_summary.h"
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
 #include "daemon/run/warm_start.h"
 #include "daemon/state/settings_text.h"
+#include "daemon/watch/watchdog.h"
 #include "dist/agree.h"
 #include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
@@ -151,7 +153,8 @@ train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSch
 
 /// Everything of the loop, from the recorder to the last step.
 ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHooks& hooks,
-                          const SessionWorld& world, train::ReplicaCheck& replica_check,
+                          const SessionWorld& world, Requests& requests,
+                          train::ReplicaCheck& replica_check,
                           const std::optional<Resumed>& resumed) {
   const RunConfig& config = context.config;
   const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
@@ -189,8 +192,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                   .eval = config.eval,
                   .patience = restored_patience(context),
                   .recorder = recorder,
-                  .stop = world.stop,
-                  .grace_s = config.run.grace_s,
+                  .stop = requests,
+                  .grace_s = config.preemption.grace_s,
                   .total_steps = context.total_steps(),
                   .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
                   .on_step = world.on_step,
@@ -198,7 +201,12 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                   .eval_hooks = hooks.evaluation(),
                   .exports = config.publish.any() ? &exports : nullptr,
                   .publish = config.publish,
-                  .reload = [&](const std::string& save) { reload(save, context); }});
+                  .reload = [&](const std::string& save) { reload(save, context); },
+                  .change =
+                      [](const train::Change& change) {
+                        if (change.key == train::kLogLevelKey)
+                          log::set_console_level(*log::level_named(change.value));
+                      }});
   const train::RunResult result = run.go();
   telemetry.note_final();
   return conclude(result, context, recorder, telemetry, resumed);
@@ -240,6 +248,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   check_equal_programs(config, world.mpi_version, world.control);
   const flags::Frozen frozen(config.flag_texts);
   check_world_size(config.run, world.process);
+  Requests requests(world.stop);
+  requests.set_stop_signals(config.preemption.stop_signals());
   const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
   dist::Communicator& control = *own_control;
   set_up_compute(config.run, world.process, world.control);
@@ -254,7 +264,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   RunDirectory run_directory(config, world.process, control);
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,
-                      recal::modifier_names(context->recipe.timeline()), control);
+                      recal::modifier_names(context->recipe.timeline()), control, requests);
   if (gpu) metrics::add_gpu_series(telemetry.metrics().registry(), *gpu);
   const auto hooks = dist::on_all_ranks(
       control, [&] { return std::make_unique<RunHooks>(*context, telemetry, world.process); });
@@ -273,15 +283,19 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     telemetry.health().note_world_formed();
     announce(*context, world.process, resumed);
     if (resumed) record(*resumed, telemetry);
+    requests.note_step(context->clock.step);
+    const Watchdog watchdog(config.watchdog, control.rank(), config.run.project().logs(),
+                            telemetry.health(), actions_of(*context, world));
     const ExitCode code =
-        train_to_the_end(*context, telemetry, *hooks, world, replica_check, resumed);
+        train_to_the_end(*context, telemetry, *hooks, world, requests, replica_check, resumed);
     context->saver.join();
     control.barrier();  // no rank writes any more when rank 0 gives the folder free
-    if (code == ExitCode::kDone) telemetry.linger(config.metrics.linger_s, world.stop);
+    if (code == ExitCode::kDone) telemetry.linger(config.metrics.linger_s, requests);
     return code;
-  } catch (const std::exception& error) {
+  } catch (std::exception& error) {
     telemetry.metrics().set_state(metrics::RunState::kFailed);
     telemetry.health().note_state(metrics::RunState::kFailed);
+    tell_failure(error, *context, world.process);
     conclude_failed(error, *context);
     if (control.rank() == 0) telemetry.leave_result(config);
     const auto* known = dynamic_cast<const Error*>(&error);

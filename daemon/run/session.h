@@ -27,7 +27,7 @@ struct SessionWorld {
   /// A further communicator of all ranks for CPU tensors, as the run file asks. Collective.
   std::function<std::unique_ptr<dist::Communicator>(const dist::SyncOptions&)>
       make_cpu_communicator;
-  const train::StopRequest& stop;
+  train::StopRequest& stop;
   bool is_interactive = false;  ///< somebody reads stderr of this process alone
   train::StepHook on_step;      ///< may be empty
   checkpoint::SavePhaseHook at_save_phase = {};

@@ -13,15 +13,17 @@ namespace {
 
 // A signal handler can reach nothing but globals.
 std::array<std::atomic<int64_t>, train::kCountedSignals.size()> g_num_received{};
-std::atomic<int64_t> g_end_asked_at_s{0};
+std::atomic<int64_t> g_end_asked_at_ms{0}, g_int_at_ms{0};
+std::atomic<uint32_t> g_stop_signals{0};  ///< bit i: kCountedSignals[i] saves and stops
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
-constexpr int64_t kPatience_s = 10;
+constexpr int64_t kPatience_ms = 10'000;
+constexpr int64_t kOneKeystroke_ms = 200;  ///< a Ctrl-C may come twice, from terminal and launcher
 
-int64_t steady_now_s() {
+int64_t steady_now_ms() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec + 1;  // never 0, which means "not asked"
+  return now.tv_sec * 1000 + now.tv_nsec / 1'000'000 + 1;  // never 0, which means "not asked"
 }
 
 size_t place_of(int signal_number) {
@@ -29,16 +31,25 @@ size_t place_of(int signal_number) {
   return static_cast<size_t>(std::find(all.begin(), all.end(), signal_number) - all.begin());
 }
 
-extern "C" void count(int signal_number) {
-  g_num_received[place_of(signal_number)].fetch_add(1, std::memory_order_relaxed);
+uint32_t bit_of(int signal_number) { return uint32_t{1} << place_of(signal_number); }
+
+bool means_stop(int signal_number) {
+  return (g_stop_signals.load(std::memory_order_relaxed) & bit_of(signal_number)) != 0;
 }
 
-extern "C" void ask_to_end(int signal_number) {
-  count(signal_number);
-  const int64_t now_s = steady_now_s();
-  int64_t asked_at_s = 0;
-  if (g_end_asked_at_s.compare_exchange_strong(asked_at_s, now_s)) return;
-  if (now_s - asked_at_s > kPatience_s) ::_exit(128 + signal_number);
+/// Ends the process where this is not the first time and the first is longer ago than `after_ms`.
+void end_if_again(std::atomic<int64_t>* first_ms, int64_t after_ms, int signal_number) {
+  const int64_t now_ms = steady_now_ms();
+  int64_t asked_at_ms = 0;
+  if (first_ms->compare_exchange_strong(asked_at_ms, now_ms)) return;
+  if (now_ms - asked_at_ms > after_ms) ::_exit(128 + signal_number);
+}
+
+extern "C" void on_signal(int signal_number) {
+  g_num_received[place_of(signal_number)].fetch_add(1, std::memory_order_relaxed);
+  if (signal_number == SIGINT) end_if_again(&g_int_at_ms, kOneKeystroke_ms, signal_number);
+  if (signal_number == SIGUSR1 || signal_number == SIGUSR2 || means_stop(signal_number)) return;
+  end_if_again(&g_end_asked_at_ms, kPatience_ms, signal_number);
 }
 
 void install(int signal_number, void (*handler)(int)) {
@@ -57,9 +68,10 @@ bool is_ignored(int signal_number) {
 }  // namespace
 
 Signals::Signals() {
-  for (const int signal_number : {SIGUSR1, SIGUSR2}) install(signal_number, count);
-  for (const int signal_number : {SIGTERM, SIGINT}) install(signal_number, ask_to_end);
-  if (!is_ignored(SIGHUP)) install(SIGHUP, ask_to_end);  // nohup: a lost terminal is no reason
+  set_stop_signals({SIGUSR1});
+  for (const int signal_number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT})
+    install(signal_number, on_signal);
+  if (!is_ignored(SIGHUP)) install(SIGHUP, on_signal);  // nohup: a lost terminal is no reason
   install(SIGPIPE, SIG_IGN);
 }
 
@@ -68,10 +80,27 @@ Signals::~Signals() {
     if (!is_ignored(signal_number)) install(signal_number, SIG_DFL);
 }
 
+void Signals::set_stop_signals(const std::vector<int>& signals) {
+  uint32_t bits = 0;
+  for (const int signal_number : signals) bits |= bit_of(signal_number);
+  g_stop_signals.store(bits, std::memory_order_relaxed);
+}
+
 int64_t Signals::num_received(int signal_number) const {
   return g_num_received.at(place_of(signal_number)).load(std::memory_order_relaxed);
 }
-bool Signals::stop_asked() const { return num_received(SIGUSR1) > 0; }
-bool Signals::end_asked() const { return g_end_asked_at_s.load(std::memory_order_relaxed) != 0; }
+
+bool Signals::stop_asked() const {
+  return std::any_of(train::kCountedSignals.begin(), train::kCountedSignals.end(),
+                     [&](int one) { return means_stop(one) && num_received(one) > 0; });
+}
+
+bool Signals::end_asked() const {
+  return std::any_of(train::kCountedSignals.begin(), train::kCountedSignals.end(), [&](int one) {
+    return one != SIGUSR1 && one != SIGUSR2 && !means_stop(one) && num_received(one) > 0;
+  });
+}
+
+int64_t Signals::num_saves_asked() const { return means_stop(SIGUSR2) ? 0 : num_received(SIGUSR2); }
 
 }  // namespace lockstep::daemon

@@ -20,10 +20,14 @@ namespace {
 
 constexpr std::chrono::milliseconds kLingerTurn{20};
 
+/// A job that Slurm has queued again may restart its ranks too.
 std::optional<int64_t> restarts_from_environment() {
-  for (const char* name : {"SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"})
-    if (const char* text = std::getenv(name)) return parse_integer(text);
-  return std::nullopt;
+  std::optional<int64_t> sum;
+  for (const char* name :
+       {"LOCKSTEP_RESTART_COUNT", "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"})
+    if (const char* text = std::getenv(name))
+      if (const std::optional<int64_t> count = parse_integer(text)) sum = sum.value_or(0) + *count;
+  return sum;
 }
 
 metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& process,
@@ -53,7 +57,7 @@ metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& pr
 
 Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
                      const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
-                     dist::Communicator& control)
+                     dist::Communicator& control, Requests& requests)
     : metrics_(run_facts(config, process, libraries, modifiers)),
       exposition_({.turn_limit_s = config.metrics.turn_limit_s,
                    .step_limit_s = config.metrics.step_limit_s},
@@ -61,7 +65,7 @@ Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
                   {.metrics = [this] { return metrics_.page(); },
                    .live = [this] { return metrics_.live(); }}) {
   (void)dist::on_all_ranks(control, [&] {
-    listen(config, process);
+    listen(config, process, requests);
     return true;
   });
 }
@@ -131,15 +135,25 @@ void Telemetry::write_textfile(const RunConfig& config) const {
   }
 }
 
-void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process) {
+void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process,
+                       Requests& requests) {
   const std::optional<metrics::ListenAddress> wanted =
       config.metrics.listen_for(process.rank, process.local_rank);
   if (!wanted) return;
   http_metrics_.emplace(metrics_.registry());
+  metrics::HttpOptions options{
+      .listen = *wanted, .access = config.metrics.access, .fall_back_to_any_port = true};
+  if (process.rank == 0 && is_loopback(*wanted)) {
+    control_.emplace(config, process.world_size, requests, health_);
+    options.post = [this](std::string_view target) { return control_->post(target); };
+  }
   server_.emplace(
-      metrics::HttpOptions{
-          .listen = *wanted, .access = config.metrics.access, .fall_back_to_any_port = true},
-      [this](std::string_view target) { return exposition_.handle(target); }, &*http_metrics_);
+      options,
+      [this](std::string_view target) {
+        return control_ && target.starts_with(kControlRoute) ? control_->get(target)
+                                                             : exposition_.handle(target);
+      },
+      &*http_metrics_);
   const bool moved = wanted->port != 0 && server_->address().port != wanted->port;
   log::info("metrics", fmt::format("{}/metrics{}", server_->origin(),
                                    moved ? fmt::format(" (port {} was taken)", wanted->port) : ""));

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "daemon/config/run_config.h"
+#include "daemon/control/control_api.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 #include "metrics/discovery/targets_file.h"
@@ -21,13 +22,14 @@ struct LibraryVersions {
 };
 
 /// What this process shows of itself: its series, its health, its pages and, on rank 0, the run's
-/// targets.json.
+/// targets.json and its control API.
 class Telemetry {
  public:
   /// Collective. Throws Error (kConfig, kCannotCreate) on every rank if some rank cannot listen.
+  /// `config` and `requests` must outlive it.
   Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
             const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
-            dist::Communicator& control);
+            dist::Communicator& control, Requests& requests);
 
   /// Collective. Rank 0 writes <project_dir>/targets.json, which lives as long as this object.
   /// Throws Error on rank 0 alone if it cannot.
@@ -57,12 +59,13 @@ class Telemetry {
   std::string origin() const { return server_ ? server_->origin() : ""; }
 
  private:
-  void listen(const RunConfig& config, const dist::ProcessInfo& process);
+  void listen(const RunConfig& config, const dist::ProcessInfo& process, Requests& requests);
   void write_textfile(const RunConfig& config) const;
 
   metrics::TrainingMetrics metrics_;
   metrics::Health health_;
   metrics::Exposition exposition_;
+  std::optional<ControlApi> control_;  ///< rank 0, where only this host can reach it
   std::optional<metrics::HttpMetrics> http_metrics_;
   std::optional<metrics::HttpServer> server_;
   std::optional<metrics::TargetsFile> targets_;

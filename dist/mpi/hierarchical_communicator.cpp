@@ -63,7 +63,8 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<P2pCommunicat
   if (hosts_.leaders == nullptr) return;
   leader_transport_ = std::make_unique<MpiTransport>(std::move(*hosts_.leaders));
   leader_mail_ = std::make_unique<P2pChannel>(*leader_transport_, options.direct_ranks);
-  leader_mail_->set_timeout_s(options.timeout_s * kLeadersPatience);
+  leader_mail_->set_limits(options.timeout_s * kLeadersPatience,
+                           options.slow_after_s * kLeadersPatience);
   leader_mail_->expect_chains();
   if (leader_mail_->is_direct() || !tree_.are_like_ranks())
     exchange_ = std::make_unique<ChunkedAllReduce>(*leader_mail_, tree_);

@@ -51,6 +51,12 @@ Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
   return hosts;
 }
 
+MessageOptions message_options(const CommunicatorOptions& options) {
+  return {.timeout_s = options.timeout_s,
+          .slow_after_s = options.slow_after_s,
+          .direct_ranks = options.direct_ranks};
+}
+
 /// Of all ranks, over messages; its children from `make`.
 std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const CommunicatorOptions& options,
                                            const MakeCommunicator& make) {
@@ -61,14 +67,14 @@ std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const CommunicatorOpt
     check_mpi(MPI_Comm_split(own.get(), color, key, &part), "MPI_Comm_split");
     return make(OwnedComm(part));
   };
-  return std::make_unique<P2pCommunicator>(
-      std::move(transport), MessageOptions{options.timeout_s, options.direct_ranks}, split_off);
+  return std::make_unique<P2pCommunicator>(std::move(transport), message_options(options),
+                                           split_off);
 }
 
 SharedMemoryGroup make_group(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
-                             double timeout_s) {
+                             const CommunicatorOptions& options) {
   SharedMemoryGroup group(std::move(made.segments_M), host.rank(), made.layout, gather_peers(host));
-  group.set_timeout_s(timeout_s);
+  group.set_limits(options.timeout_s, options.slow_after_s);
   check_mpi(MPI_Barrier(all.get()), "MPI_Barrier");  // every member's head is initialised
   return group;
 }
@@ -88,17 +94,17 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
   const bool shares = options.shared_window && num_hosts < comm.num_ranks();
   if (shares && num_hosts == 1) {
     if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {
-      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options.timeout_s);
+      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
       return std::make_unique<ShmCommunicator>(std::move(comm), std::move(group), make);
     }
   } else if (shares) {
     const RoomLayout layout =
         HierarchicalCommunicator::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
     if (auto made = make_shared_segments(host, comm, layout, kManyHostsSlotBytes, *keeper)) {
-      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options.timeout_s);
-      return std::make_unique<HierarchicalCommunicator>(
-          make_flat(std::move(comm), options, make), std::move(group), std::move(hosts),
-          MessageOptions{options.timeout_s, options.direct_ranks});
+      SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
+      return std::make_unique<HierarchicalCommunicator>(make_flat(std::move(comm), options, make),
+                                                        std::move(group), std::move(hosts),
+                                                        message_options(options));
     }
   }
   return make_flat(std::move(comm), options, make);

@@ -15,6 +15,7 @@ class WindowKeeper;
 struct CommunicatorOptions {
   bool shared_window = true;  ///< ranks of one host through shared memory, where it has the space
   double timeout_s = 300;     ///< longest wait for a peer within a collective; longer ones throw
+  double slow_after_s = 60;   ///< a longer wait is logged, once, naming the peer
   std::vector<int> hosts_N;   ///< host of each rank, from 0; empty: as MPI sees it. For tests
   /// Up to so many ranks, or hosts, send to all others (dist/mpi/p2p/p2p_communicator.h).
   int direct_ranks = 16;

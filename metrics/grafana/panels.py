@@ -32,7 +32,7 @@ def stat(title, description, unit, legend, expression):
 
 
 RUN = [
-    stat("State", "What the run does now: initializing, restoring, training, validating, saving, draining, finished or failed.", "short",
+    stat("State", "What the run does now: initializing, restoring, training, validating, saving, draining, paused, finished or failed.", "short",
          "{{state}}", "lockstep_run_state{OF} == 1"),
     stat("Step", "Updates of the weights done, counted on over restarts.", "short", "{{run}}", "lockstep_step{OF}"),
     stat("Epoch", "Passes over the training data done.", "short", "{{run}}", "lockstep_epoch{OF}"),

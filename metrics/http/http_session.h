@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "metrics/http/discarded_body.h"
 #include "metrics/http/gzip.h"
 #include "metrics/http/http_server.h"
+#include "metrics/http/no_browser.h"
 
 namespace lockstep::metrics {
 
@@ -130,8 +132,13 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
                         : plain(429, "too many passwords are tried: try again later\n"));
     }
     const http::verb method = parser_->get().method();
-    if (method != http::verb::get && method != http::verb::head)
+    const bool is_post = method == http::verb::post && shared_.options.post;
+    if (!is_post && method != http::verb::get && method != http::verb::head)
       return refuse(plain(405, "only GET and HEAD are served here\n"));
+    if (is_post && !comes_from_no_browser(text_of("X-Lockstep-Control"), text_of("Host")))
+      return refuse(plain(403,
+                          "a POST needs the header X-Lockstep-Control: 1, and this host's "
+                          "number or localhost as its host\n"));
     if (parser_->is_done()) return answer();
     lowest().expires_after(time_limit());
     http::async_read(stream_, buffer_, *parser_,
@@ -139,6 +146,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
                        if (body_fault) return self->on_read_fault(body_fault);
                        self->answer();
                      });
+  }
+
+  std::string_view text_of(const char* header) {
+    const auto value = parser_->get()[header];
+    return {value.data(), value.size()};
   }
 
   void on_read_fault(error_code fault) {
@@ -163,7 +175,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     const auto target = parser_->get().target();
     HttpResponse response;
     try {
-      response = shared_.handler({target.data(), target.size()});
+      const bool is_post = parser_->get().method() == boost::beast::http::verb::post;
+      const HttpHandler& handler = is_post ? shared_.options.post : shared_.handler;
+      response = handler({target.data(), target.size()});
     } catch (const std::exception& fault) {
       log::error("metrics", fmt::format("an HTTP request failed: {}", fault.what()));
       response = plain(500, "this page could not be made; the log says why\n");

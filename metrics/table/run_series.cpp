@@ -11,7 +11,8 @@ constexpr SeriesInfo kRunSeries[] = {
     {"lockstep_run_info", kGauge, "1", "run, model, launcher, config_sha", kAlways,
      "Facts of the run."},
     {"lockstep_run_state", kGauge, "0 or 1", "state", kAlways,
-     "1 for one of initializing, restoring, training, validating, saving, draining, finished, "
+     "1 for one of initializing, restoring, training, validating, saving, draining, paused, "
+     "finished, "
      "failed."},
     {"lockstep_world_ranks", kGauge, "ranks", "", kAlways, "Ranks of the world."},
     {"lockstep_restarts", kGauge, "starts", "", kAlways,

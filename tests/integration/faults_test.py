@@ -191,7 +191,7 @@ class Faults(unittest.TestCase):
     def test_the_folder_is_given_free_when_nothing_is_written_there_any_more(self):
         """A run that ends without a save of its own still has one under way; the next run waits for it, and goes on from it."""
         job = self.job(every=24)
-        first = job.start_faulty("sleep", rank=0, phase="shard_renamed", when=1, more=["run.grace_s=0.001"])
+        first = job.start_faulty("sleep", rank=0, phase="shard_renamed", when=1, more=["preemption.grace_seconds=0.001"])
         first.until((job.saves / "model.ckpt-24.data-00000-of-00002").exists)
         os.kill(first.rank_pids()[1], signal.SIGTERM)
         first.until(lambda: "without a save" in first.log())

@@ -64,6 +64,24 @@ class Run:
             return pids if len(pids) == num_ranks else {}
         return wait_for(lambda: (pids := read()) and alive(pids.values()) and pids, "ranks to start")
 
+    def ctl(self, *words):
+        """What `lockstep ctl` says of this run; its code and text where it is refused."""
+        done = subprocess.run([LOCKSTEP, "ctl", self.folder, *map(str, words)], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else (done.returncode, done.stderr)
+
+    def wait_for_status(self, what, **wanted):
+        """Until the status has these values, or passes these functions."""
+        def holds():
+            status = self.ctl("status")
+            if isinstance(status, tuple):
+                return None  # it does not answer yet
+            fits = all(one(status[name]) if callable(one) else status[name] == one for name, one in wanted.items())
+            return status if fits else None
+        return wait_for(holds, what)
+
+    def wait_for_step(self, step):
+        return self.wait_for_status(f"step {step}", step=lambda now: now >= step)
+
     def wait_for_commit(self, step):
         """Until the save of at least this step is committed."""
         def newest():

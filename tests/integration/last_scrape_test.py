@@ -48,7 +48,7 @@ class Linger(LockstepTest):
         self.assertEqual(run.wait().code, 0, run.log)
 
     def test_a_run_that_was_stopped_does_not_linger(self):
-        run = self.start_faulty("term", rank=0, step=5, sets=[*SHORT, "metrics.linger_secs=3600", "run.grace_s=60"]).wait()
+        run = self.start_faulty("term", rank=0, step=5, sets=[*SHORT, "metrics.linger_secs=3600", "preemption.grace_seconds=60"]).wait()
         self.assertEqual(run.code, 75, run.log)
 
 

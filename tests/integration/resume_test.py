@@ -119,7 +119,7 @@ modifiers:
 
     def test_term_saves_where_the_grace_allows(self):
         for grace_s, reason, goes_on_from in ((30, "stopped", 61), (0, "ended", 50)):
-            sets = [*SAVES, f"run.grace_s={grace_s}"]
+            sets = [*SAVES, f"preemption.grace_seconds={grace_s}"]
             run = self.start_faulty("term", rank=1, step=60, run=f"grace{grace_s}", sets=sets).wait()
             self.assertEqual(run.code, 75, run.log)
             self.assertEqual(run.summary()["exit_reason"], reason)

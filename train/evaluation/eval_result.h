@@ -17,6 +17,7 @@ struct EvalResult {
   std::optional<double> accuracy;  ///< Loss::num_correct over all; nothing for values
   int64_t num_samples = 0;
   std::vector<EvalValue> metrics = {};  ///< what eval.metrics asks for
+  bool is_abandoned = false;            ///< a rank was told to stop: the numbers mean nothing
   double seconds = 0;                   ///< rank: from the first sample to the sums of all ranks
   std::map<std::string, double> kpis = {};  ///< of callbacks, by name (docs/callbacks.md)
 };

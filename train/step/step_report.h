@@ -40,6 +40,8 @@ struct StepReport {
   bool save_is_done = false;     ///< on every rank the save under way has ended
   bool must_end = false;         ///< some rank was told to end
   bool may_evaluate = false;     ///< a save after this update may be evaluated
+  bool wants_pause = false;      ///< hold before the next step
+  bool has_changes = false;      ///< rank 0 has changes for all
   double duration_s = 0;         ///< rank
   metrics::PhaseSeconds phases;  ///< rank
 };

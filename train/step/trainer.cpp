@@ -14,12 +14,23 @@
 namespace lockstep::train {
 namespace {
 
-enum VoteBit { kSaveBit, kStopBit, kEndBit, kSaveDoneBit, kEvaluateBit, kNonFiniteBit };
+enum VoteBit {
+  kSaveBit,
+  kStopBit,
+  kEndBit,
+  kSaveDoneBit,
+  kEvaluateBit,
+  kNonFiniteBit,
+  kPauseBit,
+  kChangeBit
+};
+static_assert(kChangeBit < dist::kNumVotes);
 
 uint32_t bits_of(const Votes& votes) {
   return (votes.save ? 1U << kSaveBit : 0) | (votes.stop ? 1U << kStopBit : 0) |
          (votes.end ? 1U << kEndBit : 0) | (votes.save_done ? 1U << kSaveDoneBit : 0) |
-         (votes.evaluate ? 1U << kEvaluateBit : 0);
+         (votes.evaluate ? 1U << kEvaluateBit : 0) | (votes.pause ? 1U << kPauseBit : 0) |
+         (votes.change ? 1U << kChangeBit : 0);
 }
 
 /// In memory of its own: kernels may compute otherwise where samples are aligned otherwise.
@@ -39,7 +50,7 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
   if (parts.elastic) shard_tree_.emplace(kElasticShards / parts.control.world_size());
 }
 
-StepReport Trainer::step(const Votes& votes) {
+StepReport Trainer::step_asking(const Ask& ask) {
   Stopwatch whole, watch;
   StepReport report;
   metrics::PhaseSeconds& phases = report.phases;
@@ -59,7 +70,7 @@ StepReport Trainer::step(const Votes& votes) {
   report.rates = parts_.rates.at(parts_.clock.step);
   const double loss_sum = compute_gradients(batch, &phases);
   (void)watch.lap();  // of forward and backward, which are in the phases
-  report.totals = reduce_gradients(batch, loss_sum, votes);
+  report.totals = reduce_gradients(batch, loss_sum, ask());
   phases.allreduce = watch.lap();
 
   check_finite(&report);
@@ -120,6 +131,8 @@ void Trainer::complete_report(StepReport* report) const {
   report->save_is_done = totals.votes[kSaveDoneBit] == parts_.control.world_size();
   report->must_end = totals.votes[kEndBit] > 0;
   report->may_evaluate = totals.votes[kEvaluateBit] > 0;
+  report->wants_pause = totals.votes[kPauseBit] > 0;
+  report->has_changes = totals.votes[kChangeBit] > 0;
 }
 
 double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases) {

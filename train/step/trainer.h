@@ -72,10 +72,16 @@ class Trainer {
   /// Collective where train.batch_norm is sync (train/step/batch_statistics.h).
   Trainer(const TrainerParts& parts, const TrainOptions& options);
 
+  /// What this rank asks for. Called once in each step, when its gradients are there.
+  using Ask = std::function<Votes()>;
+
   /// One update. Throws Error(kNonFinite).everywhere() after too many skipped updates in a row,
   /// Error(kBadData).everywhere() after too many damaged samples,
   /// Error(kDisagree) if new masks differ, Error(kUnavailable) if a peer is gone.
-  StepReport step(const Votes& votes);
+  StepReport step_asking(const Ask& ask);
+  StepReport step(const Votes& votes) {
+    return step_asking([&votes] { return votes; });
+  }
 
   /// After the last step: what the recipe closes the run with. Collective, as step().
   recal::Applied close();

@@ -121,12 +121,11 @@ bool P2pChannel::are_done(Batch* batch) const {
 
 void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
   BackOff::Clock::duration next_look = kLookForPeers;
-  bool seen_gone = false;
+  Seen seen;
   while (!batch->empty() && !are_done(batch)) {
     back_off.pause();
     if (back_off.waited() < next_look) continue;
-    look_after(batch, std::chrono::duration<double>(back_off.waited()).count(), patience,
-               &seen_gone);
+    look_after(batch, std::chrono::duration<double>(back_off.waited()).count(), patience, &seen);
     next_look = back_off.waited() + kLookForPeers;
   }
   batch->requests_.clear();
@@ -135,14 +134,18 @@ void P2pChannel::finish(Batch* batch, BackOff back_off, double patience) {
 }
 
 /// What a rank sent before it ended still arrives, so it must be seen gone twice.
-void P2pChannel::look_after(Batch* batch, double waited_s, double patience, bool* seen_gone) const {
+void P2pChannel::look_after(Batch* batch, double waited_s, double patience, Seen* seen) const {
   const std::vector<Missing> missing = missing_in(batch);
   if (missing.empty()) return;
   const bool any_gone =
       std::any_of(missing.begin(), missing.end(), [](const Missing& one) { return one.is_gone; });
-  if (waited_s >= timeout_s_ * patience || (any_gone && *seen_gone))
+  if (waited_s >= timeout_s_ * patience || (any_gone && seen->gone))
     throw_missing(own_->call, missing, waited_s, in_chains_);
-  *seen_gone = any_gone;
+  seen->gone = any_gone;
+  if (!seen->slow && waited_s >= slow_after_s_ * patience) {
+    tell_slow(own_->call, missing, waited_s);
+    seen->slow = true;
+  }
 }
 
 std::vector<Missing> P2pChannel::missing_in(Batch* batch) const {

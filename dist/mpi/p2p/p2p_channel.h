@@ -44,8 +44,11 @@ class P2pChannel {
   P2pChannel(const P2pChannel&) = delete;
   P2pChannel& operator=(const P2pChannel&) = delete;
 
-  /// Longest wait for another rank; longer ones throw.
-  void set_timeout_s(double timeout_s) { timeout_s_ = timeout_s; }
+  /// A wait that takes slow_after_s is logged, once; one that takes timeout_s throws.
+  void set_limits(double timeout_s, double slow_after_s) {
+    timeout_s_ = timeout_s;
+    slow_after_s_ = slow_after_s;
+  }
   /// Ranks may wait elsewhere before they come here: who does not come may wait in turn for one
   /// that hangs, and errors say so. They do without this where not every rank gets every other's
   /// notes.
@@ -93,14 +96,19 @@ class P2pChannel {
   bool are_done(Batch* batch) const;
   /// The ranks of whose messages some are still under way.
   std::vector<Missing> missing_in(Batch* batch) const;
-  void look_after(Batch* batch, double waited_s, double patience, bool* seen_gone) const;
+  /// What a wait for a batch has seen so far.
+  struct Seen {
+    bool gone = false;  ///< a rank that has ended
+    bool slow = false;  ///< and told so
+  };
+  void look_after(Batch* batch, double waited_s, double patience, Seen* seen) const;
 
   Transport& transport_;
   const bool is_direct_;
   bool in_chains_ = !is_direct_;
   std::vector<Peer> peers_N_;
   std::vector<bool> seen_here_N_;
-  double timeout_s_ = 300;
+  double timeout_s_ = 300, slow_after_s_ = 60;
   // Whose notes come, in the order of their distance, and who gets this rank's: [i] is as far
   // behind as [i] of the other is ahead.
   std::vector<int> sources_, targets_;

@@ -45,7 +45,7 @@ P2pCommunicator::P2pCommunicator(std::unique_ptr<Transport> transport,
       tree_(channel_),
       split_(std::move(split)),
       runs_N_(channel_.num_ranks()) {
-  channel_.set_timeout_s(options.timeout_s);
+  channel_.set_limits(options.timeout_s, options.slow_after_s);
 }
 
 void P2pCommunicator::reduce_notes(std::byte* values, int64_t num_items, const Items& items) {

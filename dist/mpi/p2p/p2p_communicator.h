@@ -14,7 +14,8 @@ namespace lockstep::dist::mpi {
 
 /// How a P2pCommunicator exchanges.
 struct MessageOptions {
-  double timeout_s = 300;
+  double timeout_s = 300;                       ///< longer waits for a rank throw
+  double slow_after_s = 60;                     ///< longer ones are logged
   int direct_ranks = P2pChannel::kDirectRanks;  ///< up to so many ranks send to all others
 };
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace lockstep::dist::mpi {
 namespace {
@@ -100,6 +101,12 @@ void throw_missing(const Call& call, std::span<const Missing> missing, double wa
                   "checkpoint.timeout_s",
                   text_of(call), waited_s, names_of(missing, false),
                   in_chain ? " or waits for one that does" : ""));
+}
+
+void tell_slow(const Call& call, std::span<const Missing> missing, double waited_s) {
+  if (missing.empty()) return;
+  log::warning("dist.mpi", fmt::format("{}: has waited {:.1f} s for {}: slow, or it hangs",
+                                       text_of(call), waited_s, names_of(missing, false)));
 }
 
 }  // namespace lockstep::dist::mpi

@@ -44,4 +44,7 @@ struct Missing {
 [[noreturn]] void throw_missing(const Call& call, std::span<const Missing> missing, double waited_s,
                                 bool in_chain = false);
 
+/// Logs a warning that says the same while the wait goes on: who is slow, and since when.
+void tell_slow(const Call& call, std::span<const Missing> missing, double waited_s);
+
 }  // namespace lockstep::dist::mpi

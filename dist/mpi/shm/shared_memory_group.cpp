@@ -88,25 +88,34 @@ void SharedMemoryGroup::wait_for(int member, uint64_t count, double patience) {
   const Clock::time_point start = Clock::now();
   const auto limit = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(timeout_s_ * patience));
+  const auto slow_after = std::chrono::duration<double>(slow_after_s_);
+  bool is_told = false;
   for (;;) {
     const bool seen_here = seen_here_M_[member];
     const bool gone = seen_here && !is_running_here(peers_M_[member]);
     const Clock::time_point now = Clock::now();
     const auto rest = std::min<Clock::duration>(start + limit - now, kLookForMembers);
     if (head(member).ticks.wait_for(count, gone ? now : now + rest)) return;
-    if (gone || Clock::now() - start >= limit) fail(count, seconds(Clock::now() - start));
+    const Clock::duration waited = Clock::now() - start;
+    if (gone || waited >= limit) fail(count, seconds(waited));
+    if (!is_told && waited >= slow_after) tell_slow(call_, missing(count), seconds(waited));
+    is_told = is_told || waited >= slow_after;
   }
 }
 
 /// Of the members that are behind, some may themselves wait: those furthest behind are missing.
-void SharedMemoryGroup::fail(uint64_t count, double waited_s) const {
+std::vector<Missing> SharedMemoryGroup::missing(uint64_t count) const {
   uint64_t least = count;
   for (int m = 0; m < num_members(); ++m) least = std::min(least, head(m).ticks.value());
-  std::vector<Missing> missing;
+  std::vector<Missing> all;
   for (int m = 0; m < num_members(); ++m)
     if (m != self_ && head(m).ticks.value() <= least)
-      missing.push_back({peers_M_[m], seen_here_M_[m] && !is_running_here(peers_M_[m])});
-  throw_missing(call_, missing, waited_s, in_chains_);
+      all.push_back({peers_M_[m], seen_here_M_[m] && !is_running_here(peers_M_[m])});
+  return all;
+}
+
+void SharedMemoryGroup::fail(uint64_t count, double waited_s) const {
+  throw_missing(call_, missing(count), waited_s, in_chains_);
 }
 
 void SharedMemoryGroup::compare_calls() {

@@ -38,7 +38,11 @@ class SharedMemoryGroup {
                     std::vector<Peer> peers_M);
 
   /// Longest wait for another member; longer ones throw.
-  void set_timeout_s(double timeout_s) { timeout_s_ = timeout_s; }
+  /// A wait that takes slow_after_s is logged, once; one that takes timeout_s throws.
+  void set_limits(double timeout_s, double slow_after_s) {
+    timeout_s_ = timeout_s;
+    slow_after_s_ = slow_after_s;
+  }
   /// Members wait for ranks elsewhere too: one that is behind may wait in turn for one that hangs,
   /// and errors say so.
   void expect_chains() { in_chains_ = true; }
@@ -80,6 +84,7 @@ class SharedMemoryGroup {
 
   Head& head(int member) const;
   void compare_calls();
+  std::vector<Missing> missing(uint64_t count) const;
   [[noreturn]] void fail(uint64_t count, double waited_s) const;
 
   std::vector<std::byte*> segments_M_;
@@ -87,7 +92,7 @@ class SharedMemoryGroup {
   RoomLayout layout_;
   std::vector<Peer> peers_M_;
   std::vector<bool> seen_here_M_;  ///< whether the end of member m's process can be noticed
-  double timeout_s_ = 300;
+  double timeout_s_ = 300, slow_after_s_ = 60;
   bool in_chains_ = false;
   Call call_;
   uint64_t num_ticks_ = 0;

@@ -30,7 +30,7 @@ class Groups {
     }
     for (int m = 0; m < kLayout.num_members; ++m) {
       groups_.emplace_back(segments_M, m, kLayout, peers_M);
-      groups_.back().set_timeout_s(0.05);
+      groups_.back().set_limits(0.05, 60);
     }
   }
 
@@ -105,7 +105,7 @@ TEST(SharedMemoryGroup, ASlotIsFreeOnlyWhenAllAreDoneWithIt) {
   static_cast<void>(groups[0].advance());
   static_cast<void>(groups[1].advance());
   std::atomic<bool> is_done = false;
-  groups[0].set_timeout_s(60);
+  groups[0].set_limits(60, 60);
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     is_done = true;

@@ -4,11 +4,13 @@
 // LOCKSTEP_TEST_STEP times ("every": each time):
 //   alter              sets one of its weights to 0 by itself, as a broken memory cell would; so
 //                      the next mask of that rank alone prunes it (steps only)
-//   kill | usr1 | term sends itself SIGKILL, SIGUSR1 or SIGTERM
+//   kill | usr1 | usr2 | term sends itself SIGKILL, SIGUSR1, SIGUSR2 or SIGTERM
 //   usr1_twice         SIGUSR1, and again 10 ms later
 //   every_signal       SIGHUP, SIGINT, SIGTERM, SIGUSR1 once, SIGUSR2 twice
 //   stop               SIGSTOP: hangs until somebody continues or kills it
 //   sleep | nap        stands still for two seconds, for a tenth of one
+//   hang               stands still for good
+//   throw              has an error of its own that nobody foresaw (steps only)
 //   fail               has a fault of the disk (phases only)
 
 #include <atomic>
@@ -17,6 +19,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -76,12 +79,15 @@ const std::map<std::string, std::function<void()>> kActions = {
     {"taken_metric", [] {}},
     {"kill", [] { (void)std::raise(SIGKILL); }},
     {"usr1", [] { (void)::kill(::getpid(), SIGUSR1); }},
+    {"usr2", [] { (void)std::raise(SIGUSR2); }},
     {"usr1_twice", signal_twice},
     {"term", [] { (void)std::raise(SIGTERM); }},
     {"every_signal", every_signal},
     {"stop", [] { (void)::kill(::getpid(), SIGSTOP); }},
     {"sleep", [] { std::this_thread::sleep_for(milliseconds(2000)); }},
     {"nap", [] { std::this_thread::sleep_for(milliseconds(100)); }},
+    {"hang", [] { std::this_thread::sleep_for(std::chrono::hours(24)); }},
+    {"throw", [] { throw std::runtime_error("made to fail"); }},
     {"fail",
      [] {
        throw lockstep::Error(lockstep::ExitCode::kIo, "files", "made to fail: no space left");

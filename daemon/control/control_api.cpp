@@ -1,0 +1,136 @@
+#include "daemon/control/control_api.h"
+
+#include <array>
+#include <functional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "base/yaml/config_reader.h"
+#include "checkpoint/files/save_files.h"
+
+extern "C" {
+extern const char lockstep_openapi_begin[], lockstep_openapi_end[];
+}
+
+namespace lockstep::daemon {
+namespace {
+
+using metrics::HttpResponse;
+
+constexpr const char* kJsonType = "application/json";
+
+/// What may be changed while a run goes on: nothing that decides its numbers.
+struct Settable {
+  std::string_view key;
+  std::string_view takes;
+  bool (*fits)(const std::string& value);
+};
+
+bool is_count(const std::string& value, int64_t least) {
+  const auto number = parse_integer(value);
+  return number && *number >= least && *number <= 1'000'000'000;
+}
+
+constexpr std::array kSettable{
+    Settable{train::kLogLevelKey, "debug, info, warning or error",
+             [](const std::string& value) { return log::level_named(value).has_value(); }},
+    Settable{train::kSaveStepsKey, "a number of steps, 1 or more",
+             [](const std::string& value) { return is_count(value, 1); }},
+    Settable{train::kEvalEpochsKey, "a number of epochs, 0 or more",
+             [](const std::string& value) { return is_count(value, 0); }}};
+
+HttpResponse answer(int status, const nlohmann::json& json, std::string_view route) {
+  return {status, kJsonType, json.dump() + "\n", std::string(route)};
+}
+
+HttpResponse refuse(int status, const std::string& why, std::string_view route) {
+  return answer(status, {{"error", why}}, route);
+}
+
+HttpResponse unknown() {
+  return refuse(404, "there is no such call; GET /control/openapi.json lists them", "other");
+}
+
+}  // namespace
+
+ControlApi::ControlApi(const RunConfig& config, int world_size, Requests& requests,
+                       const metrics::Health& health)
+    : config_(config), world_size_(world_size), requests_(requests), health_(health) {}
+
+HttpResponse ControlApi::get(std::string_view target) const {
+  const std::string_view route = target.substr(0, target.find('?'));
+  if (route == "/control/status") return {200, kJsonType, status(), std::string(route)};
+  if (route == "/control/openapi.json")
+    return {200, kJsonType, std::string(lockstep_openapi_begin, lockstep_openapi_end),
+            std::string(route)};
+  return unknown();
+}
+
+HttpResponse ControlApi::post(std::string_view target) {
+  const std::string_view route = target.substr(0, target.find('?'));
+  const std::string_view query = target.substr(std::min(route.size() + 1, target.size()));
+  if (route == "/control/set") return set(query);
+  const std::array<std::pair<std::string_view, std::function<void()>>, 4> wishes{
+      {{"/control/save", [this] { requests_.save(); }},
+       {"/control/stop", [this] { requests_.stop(); }},
+       {"/control/pause", [this] { requests_.set_paused(true); }},
+       {"/control/resume", [this] { requests_.set_paused(false); }}}};
+  for (const auto& [name, note] : wishes) {
+    if (route != name) continue;
+    if (name == "/control/save" && !config_.checkpoint.enabled)
+      return refuse(409, "this run makes no saves: checkpoint is off", route);
+    note();
+    log::info("control", fmt::format("{} at step {}", route, requests_.step()));
+    return answer(202, {{"noted_at_step", requests_.step()}}, route);
+  }
+  return unknown();
+}
+
+HttpResponse ControlApi::set(std::string_view query) {
+  constexpr std::string_view kRoute = "/control/set";
+  const size_t mark = query.find('=');
+  const std::string key(query.substr(0, mark));
+  const std::string value(mark == std::string_view::npos ? "" : query.substr(mark + 1));
+  std::string keys;
+  for (const Settable& one : kSettable) {
+    keys += fmt::format("{}{}", keys.empty() ? "" : ", ", one.key);
+    if (one.key != key) continue;
+    if (!one.fits(value)) return refuse(422, fmt::format("{} takes {}", key, one.takes), kRoute);
+    if (key == train::kSaveStepsKey && !config_.checkpoint.enabled)
+      return refuse(409, "this run makes no saves: checkpoint is off", kRoute);
+    requests_.change({key, value});
+    log::info("control", fmt::format("set {}={} at step {}", key, value, requests_.step()));
+    return answer(202, {{"noted_at_step", requests_.step()}}, kRoute);
+  }
+  return refuse(422,
+                fmt::format("of a running job only these can be set, as the others decide its "
+                            "numbers: {}; stop it, change the run file and run it again",
+                            keys),
+                kRoute);
+}
+
+std::string ControlApi::status() const {
+  nlohmann::json json{
+      {"run", config_.run.name},
+      {"project_dir", config_.run.project_dir},
+      {"state", metrics::state_name(health_.state())},
+      {"world_size", world_size_},
+      {"step", requests_.step()},
+      {"steps_of_this_process", health_.num_steps()},
+      {"seconds_since_step", health_.seconds_since_step(metrics::Health::Clock::now())},
+      {"pause_asked", requests_.pause_asked()},
+      {"stop_asked", requests_.stop_asked() || requests_.end_asked()}};
+  const auto saves =
+      checkpoint::find_saves(config_.run.project().checkpoints(), config_.checkpoint.prefix);
+  if (!saves.empty())
+    json["last_save"] = {{"step", saves.back().number}, {"prefix", saves.back().prefix}};
+  return json.dump() + "\n";
+}
+
+bool is_loopback(const metrics::ListenAddress& address) {
+  return address.host == "localhost" || address.host == "::1" || address.host.starts_with("127.");
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,133 @@
+#include "daemon/control/ctl_command.h"
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "daemon/config/run_config.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr int64_t kMaxTargetsBytes = 1 << 20;
+constexpr size_t kMaxAnswerBytes = 1 << 20;
+constexpr long kAnswerTimeout_s = 10;
+constexpr std::chrono::milliseconds kAskAgain{100};
+
+struct Answer {
+  long status = 0;  ///< 0: nobody answers
+  std::string body;
+  std::string fault;
+};
+
+size_t take(const char* bytes, size_t size, size_t count, void* body) {
+  auto& text = *static_cast<std::string*>(body);
+  if (text.size() + size * count > kMaxAnswerBytes) return 0;
+  text.append(bytes, size * count);
+  return size * count;
+}
+
+Answer call(const std::string& url, bool is_post) {
+  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(),
+                                                                 curl_easy_cleanup);
+  check(curl != nullptr, "curl starts");
+  const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(
+      curl_slist_append(nullptr, "X-Lockstep-Control: 1"), curl_slist_free_all);
+  Answer answer;
+  curl_easy_setopt(curl.get(), CURLOPT_URL, url.c_str());
+  curl_easy_setopt(curl.get(), CURLOPT_NOPROXY, "*");
+  curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT, kAnswerTimeout_s);
+  curl_easy_setopt(curl.get(), CURLOPT_HTTPHEADER, headers.get());
+  curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, take);
+  curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &answer.body);
+  if (is_post) curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDS, "");
+  const CURLcode code = curl_easy_perform(curl.get());
+  curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &answer.status);
+  if (code != CURLE_OK) {
+    answer.status = 0;
+    answer.fault = curl_easy_strerror(code);
+  }
+  return answer;
+}
+
+/// The address of rank 0, from the targets.json that a run has while it lives.
+std::string address_in(const std::filesystem::path& project_dir) {
+  const std::filesystem::path path = Project(project_dir).targets();
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    throw Error(ExitCode::kInputMissing, "ctl",
+                fmt::format("{} is not there: no job runs in this folder, or metrics.listen is off",
+                            path.string()));
+  try {
+    for (const auto& target : nlohmann::json::parse(files::read(path, kMaxTargetsBytes)))
+      if (target.at("labels").at("rank") == "0")
+        return "http://" + target.at("targets").at(0).get<std::string>();
+  } catch (const nlohmann::json::exception& fault) {
+    throw Error(ExitCode::kBadData, "ctl", fmt::format("{}: {}", path.string(), fault.what()));
+  }
+  throw Error(ExitCode::kBadData, "ctl", fmt::format("{} names no rank 0", path.string()));
+}
+
+std::string address_of(const std::string& where) {
+  if (where.starts_with("http://") || where.starts_with("https://"))
+    return where.substr(0, where.find_last_not_of('/') + 1);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(where, ignored)) return address_in(where);
+  Diagnostics faults;
+  const RunConfig config = load_run_config(where, {}, &faults);
+  faults.throw_if_any("config");
+  return address_in(config.run.project().folder());
+}
+
+std::string error_in(const Answer& answer) {
+  const auto json = nlohmann::json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && json.contains("error")) return json["error"].get<std::string>();
+  return fmt::format("{}: {}", answer.status, answer.body);
+}
+
+Answer require(const std::string& url, bool is_post) {
+  Answer answer = call(url, is_post);
+  if (answer.status == 0)
+    throw Error(ExitCode::kUnavailable, "ctl",
+                fmt::format("{} does not answer: {}", url, answer.fault));
+  if (answer.status >= 300)
+    throw Error(answer.status >= 500 ? ExitCode::kUnavailable : ExitCode::kUsage, "ctl",
+                error_in(answer));
+  return answer;
+}
+
+/// Until nobody answers there any more.
+void wait_for_end(const std::string& address, double timeout_s) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+  while (call(address + "/control/status", false).status != 0) {
+    if (std::chrono::steady_clock::now() > end)
+      throw Error(ExitCode::kUnavailable, "ctl",
+                  fmt::format("the run has not ended within {} s", timeout_s));
+    std::this_thread::sleep_for(kAskAgain);
+  }
+}
+
+}  // namespace
+
+CommandResult ctl_command(const CtlOptions& options) {
+  if ((options.verb == "set") == options.change.empty())
+    throw Error(ExitCode::kUsage, "ctl", "set takes KEY=VALUE, and the others nothing");
+  const std::string address = address_of(options.where);
+  if (options.verb == "status") return {require(address + "/control/status", false).body, 0};
+  const std::string route = options.verb == "drain" ? "stop" : options.verb;
+  const Answer answer = require(fmt::format("{}/control/{}{}{}", address, route,
+                                            options.change.empty() ? "" : "?", options.change),
+                                true);
+  if (options.verb == "drain") wait_for_end(address, options.timeout_s);
+  return {answer.body, 0};
+}
+
+}  // namespace lockstep::daemon

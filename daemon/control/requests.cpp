@@ -1,0 +1,19 @@
+#include "daemon/control/requests.h"
+
+#include <utility>
+
+namespace lockstep::daemon {
+
+void Requests::change(const train::Change& change) {
+  const std::lock_guard lock(mutex_);
+  changes_.push_back(change);
+  has_changes_ = true;
+}
+
+std::vector<train::Change> Requests::take_changes() {
+  const std::lock_guard lock(mutex_);
+  has_changes_ = false;
+  return std::exchange(changes_, {});
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "train/step/stop_request.h"
+
+namespace lockstep::daemon {
+
+/// What a run is asked for by signals and, on rank 0, through the control API. Any thread.
+class Requests final : public train::StopRequest {
+ public:
+  /// `signals` must outlive it.
+  explicit Requests(train::StopRequest& signals) : signals_(signals) {}
+
+  /// As SIGUSR1, SIGUSR2.
+  void stop() { stop_asked_ = true; }
+  void save() { ++num_saves_asked_; }
+  /// Training holds between two steps until it is false again, or a stop is asked for.
+  void set_paused(bool paused) { pause_asked_ = paused; }
+  /// Another value for a key; the caller has checked both.
+  void change(const train::Change& change);
+  /// Updates done, as the loop said last.
+  int64_t step() const { return step_; }
+
+  void set_stop_signals(const std::vector<int>& signals) override {
+    signals_.set_stop_signals(signals);
+  }
+  bool stop_asked() const override { return stop_asked_ || signals_.stop_asked(); }
+  bool end_asked() const override { return signals_.end_asked(); }
+  int64_t num_saves_asked() const override { return num_saves_asked_ + signals_.num_saves_asked(); }
+  int64_t num_received(int signal_number) const override {
+    return signals_.num_received(signal_number);
+  }
+  bool pause_asked() const override { return pause_asked_; }
+  bool has_changes() const override { return has_changes_; }
+  std::vector<train::Change> take_changes() override;
+  void note_step(int64_t step) override { step_ = step; }
+
+ private:
+  train::StopRequest& signals_;
+  std::atomic<bool> stop_asked_{false}, pause_asked_{false}, has_changes_{false};
+  std::atomic<int64_t> num_saves_asked_{0}, step_{0};
+  std::mutex mutex_;
+  std::vector<train::Change> changes_;  // guarded by mutex_
+};
+
+}  // namespace lockstep::daemon

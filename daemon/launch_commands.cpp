@@ -1,0 +1,105 @@
+#include "daemon/launch_commands.h"
+
+#include <CLI/CLI.hpp>
+
+namespace lockstep::daemon {
+
+void LaunchCommands::add_to(CLI::App* app) {
+  add_run(app);
+  add_ctl(app);
+  CLI::App* parent = app->add_subcommand("launch", "write what a cluster's scheduler takes");
+  parent->require_subcommand(1);
+  add_slurm(parent);
+}
+
+void LaunchCommands::add_ctl(CLI::App* app) {
+  CLI::App* sub = app->add_subcommand("ctl", "ask a running job: status, save, stop, pause, ...");
+  sub->add_option("WHERE", ctl_.where, "the run file, the run's folder, or http://HOST:PORT")
+      ->required();
+  sub->add_option("WHAT", ctl_.verb,
+                  "status; save: and go on; stop: save and stop; drain: the same, and wait for the "
+                  "end; pause, resume; set KEY=VALUE")
+      ->required()
+      ->check(CLI::IsMember({"status", "save", "stop", "drain", "pause", "resume", "set"}));
+  sub->add_option("KEY=VALUE", ctl_.change,
+                  "of set: log.level, checkpoint.save_checkpoints_steps, eval.every_epochs");
+  sub->add_option("--timeout", ctl_.timeout_s, "of drain, in seconds")
+      ->check(CLI::Range(0.0, 1e7))
+      ->capture_default_str();
+  sub->footer("Example:\n  lockstep ctl runs/digits status");
+  sub->callback([this] { command_ = [this] { return ctl_command(ctl_); }; });
+}
+
+void LaunchCommands::add_slurm(CLI::App* parent) {
+  CLI::App* sub =
+      parent->add_subcommand("slurm", "a script for sbatch that trains until it is done");
+  launch::SlurmJob& job = slurm_.job;
+  const CLI::Range count(1, 65536), count_from_0(0, 65536);
+  sub->add_option("FILE", slurm_.config_file, "the run file")->required();
+  sub->add_option("--nodes", job.num_nodes, "how many")->check(count)->capture_default_str();
+  sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
+      ->check(count)
+      ->capture_default_str();
+  sub->add_option("--gpus-per-rank", job.gpus_per_rank, "each rank sees its own alone")
+      ->check(count_from_0);
+  sub->add_option("--cpus-per-rank", slurm_.cpus_per_rank, "Default: as the cluster gives")
+      ->check(count);
+  sub->add_option("--time", job.time_limit, "of each start, as sbatch takes it")
+      ->capture_default_str();
+  sub->add_option("--grace", job.grace_s, "seconds before that limit, to save and stop")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
+  sub->add_option("--max-requeues", job.max_requeues, "so often at most it queues itself again")
+      ->check(count_from_0)
+      ->capture_default_str();
+  sub->add_option("--mpi", job.mpi, "srun --mpi")->capture_default_str();
+  sub->add_option("--sbatch", job.directives,
+                  "a further line for sbatch, such as --partition=long");
+  sub->add_option("--program", slurm_.program,
+                  "what each rank runs. Default: the lockstepd beside this program");
+  sub->add_option("--set", slurm_.sets, "override one key: path=value");
+  sub->add_option("-o,--out", slurm_.out_file, "where it goes. Default: stdout");
+  sub->footer(
+      "Example:\n  lockstep launch slurm configs/digits.yaml --nodes 4 --time 1:00:00 | sbatch");
+  sub->callback([this] { command_ = [this] { return slurm_command(slurm_); }; });
+}
+
+void LaunchCommands::add_run(CLI::App* app) {
+  CLI::App* sub = app->add_subcommand(
+      "run", "train until it is done: start the ranks, and again where they are lost");
+  sub->add_option("FILE", run_.config_file, "the run file")->required();
+  sub->add_option("-n,--ranks", run_.num_ranks,
+                  "how many ranks. Default: the slots of the hosts; 1 without hosts")
+      ->check(CLI::Range(1, 65536));
+  sub->add_option("--hosts", run_.hosts,
+                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
+  sub->add_option("--min-ranks", run_.min_ranks,
+                  "go on with so many at least where hosts have failed. Default: all")
+      ->check(CLI::Range(1, 65536));
+  sub->add_option("--max-restarts", run_.max_restarts,
+                  "so many in a row without a new save; then the run has failed")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  sub->add_option("--grace", run_.grace_s,
+                  "seconds from SIGTERM or Ctrl-C, which save and stop, until all is killed")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  sub->add_option("--resume", run_.resume, "of the first start, as lockstepd's")
+      ->capture_default_str();
+  sub->add_flag("--accept-recipe-change", run_.accept_recipe_change, "as lockstepd's");
+  sub->add_option("--program", run_.program,
+                  "what each rank runs. Default: the lockstepd beside this program");
+  sub->add_option("--set", run_.sets, "override one key: path=value");
+  sub->add_option("--estimator", run_.estimator,
+                  "a plug-in that brings what is trained; its own flags stand behind --");
+  sub->footer("Example:\n  lockstep run configs/digits.yaml -n 2 --max-restarts 3");
+  sub->callback([this] {
+    takes_flags_ = true;
+    command_ = [this] {
+      run_.flags = flags_;
+      return run_command(run_);
+    };
+  });
+}
+
+}  // namespace lockstep::daemon

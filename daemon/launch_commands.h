@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/checkpoint_commands.h"
+#include "daemon/control/ctl_command.h"
+#include "daemon/launching/run_command.h"
+#include "daemon/launching/slurm_command.h"
+
+namespace lockstep::daemon {
+
+/// The commands that start runs and talk to running ones: `lockstep run`, `ctl`, `launch`.
+class LaunchCommands {
+ public:
+  /// As CheckpointCommands; `flags` are those of the estimator, read when the command is called.
+  LaunchCommands(Command* command, const std::vector<std::string>* flags)
+      : command_(*command), flags_(*flags) {}
+  LaunchCommands(const LaunchCommands&) = delete;
+  LaunchCommands& operator=(const LaunchCommands&) = delete;
+
+  /// Call once; this outlives the parsing.
+  void add_to(CLI::App* app);
+  /// Whether the command that was asked for takes the flags of an estimator.
+  bool takes_flags() const { return takes_flags_; }
+
+ private:
+  void add_run(CLI::App* app);
+  void add_ctl(CLI::App* app);
+  void add_slurm(CLI::App* parent);
+
+  Command& command_;
+  const std::vector<std::string>& flags_;
+  bool takes_flags_ = false;
+  RunCommandOptions run_;
+  CtlOptions ctl_;
+  SlurmCommandOptions slurm_;
+};
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep::daemon {
+
+/// What each rank runs: `wanted`, or, where that is empty, the lockstepd beside this program.
+/// Throws Error(kUnavailable) where there is none.
+std::string rank_program(const std::string& wanted);
+
+}  // namespace lockstep::daemon

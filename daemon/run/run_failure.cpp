@@ -1,0 +1,64 @@
+#include "daemon/run/run_failure.h"
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "daemon/watch/failure.h"
+
+namespace lockstep::daemon {
+namespace {
+
+Failure failure_of(const std::string& message, ExitCode code, const TrainingContext& context,
+                   const dist::ProcessInfo& process) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return {.rank = process.rank,
+          .node = process.node,
+          .pid = ::getpid(),
+          .step = context.clock.step,
+          .exit_code = static_cast<int>(code),
+          .message = message,
+          .unix_time_s = std::chrono::duration<double>(now).count()};
+}
+
+}  // namespace
+
+void tell_failure(std::exception& error, const TrainingContext& context,
+                  const dist::ProcessInfo& process) {
+  auto* const known = dynamic_cast<Error*>(&error);
+  const std::filesystem::path logs = context.config.run.project().logs();
+  const Failure own =
+      failure_of(error.what(), known != nullptr ? known->code() : ExitCode::kBug, context, process);
+  write_failure(logs, own);
+  if (own.exit_code == static_cast<int>(ExitCode::kWatchdog)) write_events(logs, own.rank);
+  const bool is_shared = known != nullptr && known->on_every_rank();
+  const std::optional<Failure> cause = is_shared ? std::nullopt : cause_of(logs, own);
+  if (cause && known != nullptr)
+    known->append(fmt::format("; before that rank {} on {} ended with {}: {}", cause->rank,
+                              cause->node, cause->exit_code, cause->message));
+  if (cause || (is_shared && process.rank != 0)) return;
+  (void)std::fputs(boxed(own).c_str(), stderr);
+}
+
+WatchdogActions actions_of(const TrainingContext& context, const SessionWorld& world) {
+  return {.before_abort =
+              [&](const std::string& what) {
+                const Failure own = failure_of(what, ExitCode::kWatchdog, context, world.process);
+                write_failure(context.config.run.project().logs(), own);
+                (void)std::fputs(boxed(own).c_str(), stderr);
+              },
+          .abort =
+              [&](const std::string& what) {
+                const Error error(ExitCode::kWatchdog, "watchdog", what);
+                if (world.abort) world.abort(error);
+                log::error("watchdog", what);
+                ::_exit(static_cast<int>(ExitCode::kWatchdog));
+              }};
+}
+
+}  // namespace lockstep::daemon

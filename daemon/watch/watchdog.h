@@ -1,0 +1,73 @@
+#pragma once
+
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/yaml/config_reader.h"
+#include "metrics/health.h"
+
+namespace lockstep::daemon {
+
+/// Section `watchdog` of the run file.
+struct WatchdogOptions {
+  double slow_s = 60;    ///< key slow_seconds
+  double hang_s = 1800;  ///< key hang_seconds; 0: never
+};
+
+WatchdogOptions read_watchdog_options(ConfigReader in);
+
+/// What the watchdog does when a rank hangs; both are called from its thread.
+struct WatchdogActions {
+  /// May be empty.
+  std::function<void(const std::string& what)> before_abort;
+  /// Ends all ranks; does not return.
+  std::function<void(const std::string& what)> abort;
+};
+
+/// A thread of each rank that looks after its own loop: what stands still for slow_s is logged,
+/// with where it stands (the innermost span, base/trace_span.h), once; what does so for hang_s ends
+/// all ranks, after the newest spans of all threads are written into lockstep-events-<rank>.json.
+/// It needs no other rank's help: a rank that waits for another is told by dist, which knows for
+/// whom (sync.timeout_s ends that), and a stopped process by its peers.
+///
+/// Time counts only while this thread itself gets to run, so that a process that was stopped and
+/// goes on, or a suspended host, alarms nobody.
+class Watchdog {
+ public:
+  /// Watches the thread that makes it. All that is passed must outlive it.
+  Watchdog(const WatchdogOptions& options, int rank, std::filesystem::path logs,
+           const metrics::Health& health, WatchdogActions actions);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void run();
+  void look(double watched_s);
+  std::string where() const;
+
+  const WatchdogOptions options_;
+  const int rank_;
+  const std::filesystem::path logs_;
+  const metrics::Health& health_;
+  const WatchdogActions actions_;
+  const int64_t watched_thread_;
+  Clock::time_point last_turn_{};
+  double still_s_ = 0;  ///< seen without a turn
+  bool is_told_ = false;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+/// The newest spans of this process as JSON, oldest first, into lockstep-events-<rank>.json. Never
+/// throws.
+void write_events(const std::filesystem::path& logs, int rank);
+
+}  // namespace lockstep::daemon

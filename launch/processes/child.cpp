@@ -1,0 +1,122 @@
+#include "launch/processes/child.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace lockstep::launch {
+namespace {
+
+/// In the child, between fork and exec: calls that are safe there. Tells errno through `status`.
+[[noreturn]] void become(char* const* words, char* const* environment, int errors, int status,
+                         pid_t parent) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(0);  // it died before that
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(errors, STDERR_FILENO);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execvpe(words[0], words, environment);
+  const int fault = errno;
+  (void)!::write(status, &fault, sizeof fault);
+  ::_exit(127);
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (std::string& text : texts) all.push_back(text.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+std::vector<std::string> environment_with(const Child::Variables& variables) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string name = std::string(*entry).substr(0, std::string(*entry).find('='));
+    bool is_replaced = false;
+    for (const auto& variable : variables) is_replaced = is_replaced || variable.first == name;
+    if (!is_replaced) all.emplace_back(*entry);
+  }
+  for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
+  return all;
+}
+
+std::array<int, 2> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw Error(ExitCode::kUnavailable, "launch",
+                fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  return ends;
+}
+
+}  // namespace
+
+Child::Child(const std::vector<std::string>& command, const Variables& variables) {
+  std::vector<std::string> words = command, environment = environment_with(variables);
+  const std::vector<char*> word_list = pointers(words), variable_list = pointers(environment);
+  const auto [errors, errors_in] = make_pipe();
+  const auto [status, status_in] = make_pipe();
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  if (pid_ == 0) become(word_list.data(), variable_list.data(), errors_in, status_in, parent);
+  int fault = pid_ < 0 ? errno : 0;
+  ::close(errors_in);
+  ::close(status_in);
+  errors_ = errors;
+  if (pid_ > 0 && ::read(status, &fault, sizeof fault) == sizeof fault) ::waitpid(pid_, nullptr, 0);
+  ::close(status);
+  if (fault != 0) {
+    ::close(errors_);
+    throw Error(ExitCode::kUnavailable, "launch",
+                fmt::format("cannot start {}: {}; is it installed, and in PATH?", command.front(),
+                            std::strerror(fault)));
+  }
+  ::fcntl(errors_, F_SETFL, O_NONBLOCK);
+}
+
+Child::~Child() {
+  if (errors_ >= 0) ::close(errors_);
+}
+
+std::string Child::read_errors() {
+  std::string all;
+  std::array<char, 16 * 1024> part;
+  while (errors_ >= 0) {
+    const ssize_t num_bytes = ::read(errors_, part.data(), part.size());
+    if (num_bytes > 0) {
+      all.append(part.data(), static_cast<size_t>(num_bytes));
+    } else if (num_bytes < 0 && errno == EAGAIN) {
+      break;
+    } else if (num_bytes == 0 || errno != EINTR) {
+      ::close(errors_);
+      errors_ = -1;
+    }
+  }
+  return all;
+}
+
+void Child::signal(int signal_number) const {
+  if (!code_) ::kill(pid_, signal_number);
+}
+
+std::optional<int> Child::poll() {
+  int status = 0;
+  if (!code_ && ::waitpid(pid_, &status, WNOHANG) == pid_)
+    code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return code_;
+}
+
+}  // namespace lockstep::launch

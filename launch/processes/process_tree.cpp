@@ -1,0 +1,85 @@
+#include "launch/processes/process_tree.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/process/proc.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::chrono::milliseconds kKillTurn{5};
+
+/// Parent by process, zombies left out.
+std::map<pid_t, pid_t> parents() {
+  std::map<pid_t, pid_t> all;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const auto pid = static_cast<pid_t>(std::atoi(entry.path().filename().c_str()));
+    if (pid <= 0) continue;
+    const std::string line = first_line(entry.path() / "stat");
+    const size_t end_of_name = line.rfind(')');  // a name may hold anything
+    if (end_of_name == std::string::npos) continue;
+    std::istringstream fields(line.substr(end_of_name + 1));
+    char state = 'X';
+    pid_t parent = 0;
+    if (fields >> state >> parent && state != 'Z' && state != 'X') all[pid] = parent;
+  }
+  return all;
+}
+
+}  // namespace
+
+void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+std::vector<pid_t> descendants() {
+  const std::map<pid_t, pid_t> all = parents();
+  const pid_t self = ::getpid();
+  std::vector<pid_t> found;
+  for (const auto& [pid, parent] : all) {
+    pid_t above = parent;
+    for (size_t i = 0; above != self && i < all.size(); ++i) {  // bounded: what is read may change
+      const auto next = all.find(above);
+      if (next == all.end()) break;
+      above = next->second;
+    }
+    if (above == self) found.push_back(pid);
+  }
+  return found;
+}
+
+bool any_descendant_has(const char* variable) {
+  const std::string wanted = std::string(variable) + "=";
+  for (const pid_t pid : descendants()) {
+    std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
+    for (std::string entry; std::getline(environment, entry, '\0');)
+      if (entry.starts_with(wanted)) return true;
+  }
+  return false;
+}
+
+bool kill_descendants(double patience_s) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s);
+  while (true) {
+    const std::vector<pid_t> left = descendants();
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    if (left.empty()) return true;
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(kKillTurn);
+  }
+}
+
+}  // namespace lockstep::launch

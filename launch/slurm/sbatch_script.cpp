@@ -1,0 +1,94 @@
+#include "launch/slurm/sbatch_script.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace lockstep::launch {
+namespace {
+
+void require(bool fact, const std::string& what) {
+  if (!fact) throw Error(ExitCode::kUsage, "slurm", what);
+}
+
+void require_line(const std::string& text, const char* what) {
+  require(text.find_first_of("\n\r") == std::string::npos,
+          fmt::format("{} holds a line break", what));
+}
+
+std::string head_of(const SlurmJob& job) {
+  std::vector<std::string> directives{
+      "--job-name=" + job.name,
+      fmt::format("--nodes={}", job.num_nodes),
+      fmt::format("--ntasks-per-node={}", job.ranks_per_node),
+      "--time=" + job.time_limit,
+      fmt::format("--signal=B:USR1@{}", job.grace_s),
+      "--requeue",
+      "--open-mode=append",
+      "--output=" + job.log_file,
+  };
+  if (job.cpus_per_rank)
+    directives.push_back(fmt::format("--cpus-per-task={}", *job.cpus_per_rank));
+  if (job.gpus_per_rank > 0)
+    directives.push_back(fmt::format("--gpus-per-task={}", job.gpus_per_rank));
+  directives.insert(directives.end(), job.directives.begin(), job.directives.end());
+  std::string text;
+  for (const std::string& directive : directives) {
+    require_line(directive, "a directive of sbatch");
+    text += "#SBATCH " + directive + "\n";
+  }
+  return text;
+}
+
+constexpr const char* kTail = R"sh(
+# Slurm tells this shell alone that the time is nearly over: it passes that on to the ranks, which save and stop (75).
+ask() {{ scancel --signal=USR1 "$SLURM_JOB_ID.0" 2>/dev/null; }}
+trap ask USR1 TERM
+# After scancel the ranks save and stop too, and the job must end.
+is_wanted() {{ [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T 2>/dev/null)" = RUNNING ]; }}
+
+{srun} &
+step=$!
+while :; do  # a signal ends `wait`, not the step
+  wait "$step"
+  code=$?
+  kill -0 "$step" 2>/dev/null || break
+done
+
+case $code in
+  75 | 69 | 79 | 137)  # stopped as asked, or ranks are lost: the newest save is what to go on from
+    is_wanted || exit "$code"
+    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {max_requeues} ]; then
+      echo "$(date -Is) the ranks ended with $code: queued again" >&2
+      scontrol requeue "$SLURM_JOB_ID" && exit "$code"
+    fi
+    echo "$(date -Is) the ranks ended with $code, after ${{SLURM_RESTART_COUNT:-0}} requeues: not queued again" >&2 ;;
+esac
+exit "$code"
+)sh";
+
+}  // namespace
+
+std::string shell_quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string sbatch_script(const SlurmJob& job) {
+  require(job.num_nodes >= 1 && job.ranks_per_node >= 1, "a job needs a node and a rank on it");
+  require(job.grace_s >= 1 && job.max_requeues >= 0 && job.gpus_per_rank >= 0,
+          "the grace is at least 1 s; requeues and GPUs are counts");
+  require(!job.program.empty(), "a job needs a program");
+  std::string srun = fmt::format("srun --mpi={} --kill-on-bad-exit=1", job.mpi);
+  for (const std::string& word : job.program) srun += " " + shell_quoted(word);
+  return "#!/bin/bash\n# Made by `lockstep launch slurm`. Give it to sbatch.\n" + head_of(job) +
+         fmt::format(kTail, fmt::arg("srun", srun), fmt::arg("max_requeues", job.max_requeues));
+}
+
+}  // namespace lockstep::launch

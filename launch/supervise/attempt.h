@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launch/mpirun/mpirun_messages.h"
+#include "launch/processes/child.h"
+#include "launch/processes/signal_queue.h"
+
+namespace lockstep::launch {
+
+/// What the user or the system has asked the supervisor for; it holds over all starts.
+struct Wish {
+  bool to_stop = false;  ///< save and stop: SIGUSR1, or, within the grace, SIGTERM, SIGHUP, SIGINT
+  bool to_end = false;   ///< now, without a save: a second SIGINT, or the grace is over
+};
+
+/// One start of mpirun and its ranks, from the first process to the last.
+///
+/// Signals to this process are passed on: SIGUSR1 (save and stop) and SIGUSR2 (save and go on) as
+/// they are; SIGTERM, SIGHUP and SIGINT as SIGUSR1, as mpirun gives ranks a second or so when it
+/// gets those itself, and all is killed `grace_s` later; a second SIGINT kills at once.
+class Attempt {
+ public:
+  Attempt(const std::vector<std::string>& command, const Child::Variables& variables,
+          double grace_s, SignalQueue* signals, Wish* wish);
+
+  /// Returns once mpirun has ended and nothing that it started runs on this host: its exit code,
+  /// 128 + n where signal n ended it. What it writes to stderr has gone to ours.
+  int run();
+  const MpirunMessages& messages() const { return messages_; }
+  /// mpirun did not end after its ranks, as behind a cut link, and was killed.
+  bool was_stuck() const { return was_stuck_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void wait_a_turn();
+  void obey();
+  void ask_to_stop(double within_s);
+  void pass_on_errors();
+  void look_after_mpirun();
+
+  const double grace_s_;
+  SignalQueue& signals_;
+  Wish& wish_;
+  Child mpirun_;
+  MpirunMessages messages_;
+  std::optional<Clock::time_point> kill_at_;  ///< the grace ends
+  std::optional<Clock::time_point>
+      ranks_gone_at_;  ///< those of this host, and mpirun is still there
+  Clock::time_point look_again_at_ = Clock::now();
+  bool had_ranks_ = false, was_stuck_ = false;
+};
+
+}  // namespace lockstep::launch

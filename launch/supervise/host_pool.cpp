@@ -1,0 +1,50 @@
+#include "launch/supervise/host_pool.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr int kMaxKillsInARow = 2;
+
+}  // namespace
+
+HostPool::HostPool(std::vector<Host> hosts, int num_ranks, int min_ranks)
+    : hosts_(std::move(hosts)), num_ranks_(num_ranks), min_ranks_(min_ranks) {
+  if (min_ranks_ > num_ranks_)
+    throw Error(
+        ExitCode::kUsage, "run",
+        fmt::format("--min-ranks {} is above the number of ranks, {}", min_ranks_, num_ranks_));
+  if (!hosts_.empty() && num_slots(hosts_) < num_ranks_)
+    throw Error(ExitCode::kUsage, "run",
+                fmt::format("-n {}: the hosts have {} slots, {}", num_ranks_, num_slots(hosts_),
+                            host_list(hosts_)));
+}
+
+std::vector<std::string> HostPool::note(const std::set<std::string>& lost,
+                                        const std::set<std::string>& killed_on) {
+  std::vector<std::string> left_out;
+  is_short_ = false;
+  for (const Host& host : std::vector<Host>(hosts_)) {
+    int& kills = kills_in_a_row_[host.name];
+    kills = killed_on.contains(host.name) ? kills + 1 : 0;
+    if (!lost.contains(host.name) && kills < kMaxKillsInARow) continue;
+    if (num_slots(hosts_) - host.slots < min_ranks_) {
+      is_short_ = true;
+      continue;
+    }
+    std::erase_if(hosts_, [&](const Host& one) { return one.name == host.name; });
+    left_out.push_back(host.name);
+  }
+  return left_out;
+}
+
+int HostPool::num_ranks() const {
+  return hosts_.empty() ? num_ranks_ : std::min(num_ranks_, num_slots(hosts_));
+}
+
+}  // namespace lockstep::launch

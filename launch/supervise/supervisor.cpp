@@ -1,0 +1,190 @@
+#include "launch/supervise/supervisor.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/files/files.h"
+#include "base/files/folder_lock.h"
+#include "base/log.h"
+#include "launch/mpirun/mpirun_command.h"
+#include "launch/processes/process_tree.h"
+#include "launch/supervise/attempt.h"
+#include "launch/supervise/host_pool.h"
+#include "launch/supervise/probe.h"
+#include "launch/supervise/restarts.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr double kProbe_s = 20;  ///< for a host to show that mpirun reaches it
+constexpr int kStopped = static_cast<int>(ExitCode::kStopped);
+
+/// Open MPI's folder for files of its own: one that nobody else has, or two jobs that begin and end
+/// at one moment would fail.
+class SessionFolder {
+ public:
+  SessionFolder()
+      : path_(std::filesystem::temp_directory_path() / fmt::format("lockstep-mpi.{}", ::getuid()) /
+              std::to_string(::getpid())) {}
+  ~SessionFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  SessionFolder(const SessionFolder&) = delete;
+  SessionFolder& operator=(const SessionFolder&) = delete;
+
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// The supervisor's place in the run's folder. A run that was refused leaves nothing but this,
+/// which then goes too.
+class Claim {
+ public:
+  explicit Claim(const std::filesystem::path& run) : run_(run), own_(run / "supervisor") {
+    files::make_folders(own_);
+    lock_.emplace(own_);
+  }
+  ~Claim() {
+    lock_.reset();
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(run_, ignored))
+      if (entry.path() != own_) return;
+    std::filesystem::remove_all(own_, ignored);
+    std::filesystem::remove(run_, ignored);
+  }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+ private:
+  std::filesystem::path run_, own_;
+  std::optional<files::FolderLock> lock_;
+};
+
+/// What ranks on other hosts need of our environment.
+std::vector<std::string> own_variables() {
+  std::vector<std::string> names{"LOCKSTEP_RESTART_COUNT"};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string name(text.substr(0, text.find('=')));
+    if (name.starts_with("LOCKSTEP_") && name != names.front()) names.push_back(name);
+  }
+  return names;
+}
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorOptions& options)
+      : options_(options),
+        pool_(options.hosts, options.num_ranks, options.min_ranks),
+        restarts_(options.max_restarts),
+        claim_(options.folder),
+        first_save_(options.newest_save()),
+        newest_save_(first_save_) {
+    adopt_orphans();
+  }
+
+  int run() {
+    while (true) {
+      const int code = start();
+      if (code == 0 || code == kStopped) return code;
+      if (wish_.to_stop) return stopped(code);
+      if (!is_worth_another_try(code)) return code;
+      if (!pause_before_another_try(code)) return wish_.to_stop ? kStopped : code;
+    }
+  }
+
+ private:
+  int start() {
+    const std::vector<std::string> command =
+        mpirun_command({.num_ranks = pool_.num_ranks(),
+                        .hosts = pool_.hosts(),
+                        .program = options_.program(newest_save_ != first_save_),
+                        .exported = own_variables(),
+                        .more = options_.mpirun_arguments,
+                        .is_root = ::geteuid() == 0});
+    log::debug("launch", fmt::format("{}", fmt::join(command, " ")));
+    Child::Variables variables{{"LOCKSTEP_RESTART_COUNT", std::to_string(restarts_.count())}};
+    if (std::getenv("OMPI_MCA_orte_tmpdir_base") == nullptr)
+      variables.emplace_back("OMPI_MCA_orte_tmpdir_base", session_.path());
+    Attempt attempt(command, variables, options_.grace_s, &signals_, &wish_);
+    const int code = attempt.run();
+    std::set<std::string> lost = attempt.messages().lost();
+    if (lost.empty() && (attempt.was_stuck() || code == kLauncherFault) && !wish_.to_stop)
+      lost = unreachable(pool_.hosts(), options_.mpirun_arguments, variables, kProbe_s);
+    for (const std::string& host : pool_.note(lost, attempt.messages().killed_on()))
+      log::warning("launch", fmt::format("host {} has failed and is left out", host));
+    if (pool_.is_short())
+      log::warning("launch",
+                   "a host has failed and cannot be left out: the others have too few "
+                   "slots for --min-ranks");
+    return code;
+  }
+
+  int stopped(int code) const {
+    log::info("launch", fmt::format("ended as asked (mpirun: {}); the last commit stands: run the "
+                                    "same command again to go on",
+                                    code));
+    return kStopped;
+  }
+
+  /// False if there is to be none.
+  bool pause_before_another_try(int code) {
+    const SaveFound save = options_.newest_save();
+    const bool made_progress = save != newest_save_;
+    newest_save_ = save;
+    const std::optional<double> pause_s = restarts_.next_pause_s(made_progress);
+    if (!pause_s) {
+      log::error("launch", fmt::format("the ranks ended with {}, after {} restart(s) in a row "
+                                       "without a new save (--max-restarts): look at the log above",
+                                       code, restarts_.max_in_a_row()));
+      return false;
+    }
+    log::warning(
+        "launch",
+        fmt::format("the ranks ended with {}: restart {} {}, from {}", code, restarts_.count(),
+                    *pause_s == 0 ? "at once" : fmt::format("in {} s", *pause_s),
+                    save.prefix.empty() ? "the beginning, as there is no save" : save.prefix));
+    return !is_told_to_stop_within(*pause_s);
+  }
+
+  bool is_told_to_stop_within(double pause_s) {
+    pollfd source{signals_.descriptor(), POLLIN, 0};
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(pause_s);
+    while (!wish_.to_stop) {
+      for (const int signal_number : signals_.take())
+        wish_.to_stop = wish_.to_stop || (signal_number != SIGCHLD && signal_number != SIGUSR2);
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      if (wish_.to_stop || left.count() <= 0) break;
+      (void)::poll(&source, 1, static_cast<int>(left.count()));
+    }
+    return wish_.to_stop;
+  }
+
+  const SupervisorOptions& options_;
+  SignalQueue signals_{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+  HostPool pool_;
+  Restarts restarts_;
+  Claim claim_;
+  SessionFolder session_;
+  Wish wish_;
+  SaveFound first_save_, newest_save_;
+};
+
+}  // namespace
+
+int supervise(const SupervisorOptions& options) { return Supervisor(options).run(); }
+
+}  // namespace lockstep::launch

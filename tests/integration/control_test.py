@@ -1,0 +1,153 @@
+"""The control API: what it answers, what the ranks then do, and whom it refuses."""
+import contextlib
+import http.client
+import json
+import re
+import unittest
+
+from harness import ENDLESS, SOURCE, LockstepTest, wait_for
+
+RARE = ["checkpoint.save_checkpoints_steps=1000000", "eval.every_epochs=0"]
+HEADER = {"X-Lockstep-Control": "1"}
+
+
+def saves_of(run):
+    return sorted(int(path.stem.rsplit("-", 1)[1]) for path in run.folder.glob("checkpoints/model.ckpt-*.index"))
+
+
+class Control(LockstepTest):
+    def begin(self, **kwargs):
+        run = self.start(config=ENDLESS, **{"sets": RARE, **kwargs})
+        run.wait_for_step(1)
+        return run
+
+    def call(self, run, method, path, headers=(), body=None):
+        """Status and JSON of an answer of rank 0."""
+        [address] = [target["targets"][0] for target in json.loads((run.folder / "targets.json").read_text()) if target["labels"]["rank"] == "0"]
+        with contextlib.closing(http.client.HTTPConnection(address, timeout=10)) as connection:
+            connection.request(method, path, body=body, headers=dict(headers))
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        return answer.status, json.loads(text) if text.startswith("{") else text
+
+    def test_status_save_and_stop(self):
+        run = self.begin()
+        status = run.ctl("status")
+        self.assertEqual(status["run"], "digits")
+        self.assertEqual(status["state"], "training")
+        self.assertEqual(status["world_size"], 2)
+        self.assertNotIn("last_save", status)
+        noted = run.ctl("save")["noted_at_step"]
+        self.assertGreaterEqual(noted, status["step"])
+        saved = wait_for(lambda: saves_of(run), "the save")[0]
+        self.assertGreater(saved, noted)
+        self.assertEqual(run.ctl("status")["last_save"]["step"], saved)
+        self.assertIn("noted_at_step", run.ctl("stop"))
+        run.wait()
+        self.assertEqual(run.code, 75, run.log)
+        self.assertEqual(saves_of(run), [saved, run.summary()["steps"]])
+        self.assertRegex(run.log, r"\[control\] /control/save at step \d+")
+
+    def test_drain_waits_for_the_end(self):
+        run = self.begin()
+        self.assertIn("noted_at_step", run.ctl("drain"))
+        self.assertTrue((run.folder / "summary.json").exists(), "it has ended")
+        self.assertEqual(run.wait().code, 75)
+
+    def test_pause_holds_all_ranks_at_one_step_and_resume_goes_on_to_the_same_weights(self):
+        sets = [*RARE, "train.max_steps=2000", "sync.timeout_s=3", "watchdog.hang_seconds=4"]
+        unbroken = self.train(config=ENDLESS, run="unbroken", sets=sets)
+        run = self.begin(sets=sets)
+        run.ctl("pause")
+        paused = run.wait_for_status("the pause", state="paused")
+        self.assertLess(paused["step"], 2000)
+        wait_for(lambda: run.ctl("status")["seconds_since_step"] > 5, "longer than the time limits")
+        self.assertEqual(run.ctl("status")["step"], paused["step"])
+        run.ctl("save")
+        wait_for(lambda: saves_of(run) == [paused["step"]], "a save in the pause")
+        run.ctl("resume")
+        self.assertEqual(run.wait().code, 0, run.log)
+        self.assertEqual(run.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+
+    def test_a_stop_ends_a_pause(self):
+        run = self.begin()
+        run.ctl("pause")
+        step = run.wait_for_status("the pause", state="paused")["step"]
+        run.ctl("stop")
+        self.assertEqual(run.wait().code, 75, run.log)
+        self.assertEqual(run.summary()["steps"], step + 1)
+
+    def test_set_what_decides_no_numbers(self):
+        run = self.begin()
+        run.ctl("set", "checkpoint.save_checkpoints_steps=50")
+        wait_for(lambda: len(saves_of(run)) >= 2, "saves every 50 steps")
+        self.assertEqual({step % 50 for step in saves_of(run)}, {0})
+        run.ctl("set", "log.level=debug")
+        run.ctl("set", "eval.every_epochs=1")
+        run.ctl("stop")
+        run.wait()
+        self.assertEqual(run.code, 75, run.log)
+        for line in ("checkpoint.save_checkpoints_steps=50", "log.level=debug", "eval.every_epochs=1"):
+            self.assertRegex(run.log, re.escape(line) + r" from step \d+ on")
+
+    def test_what_cannot_be_set_is_refused(self):
+        run = self.begin(sets=["checkpoint=off", "eval.every_epochs=0"])
+        for change, text in (("optimizer.learning_rate=1", "of a running job only these can be set"), ("log.level=loud", "log.level takes debug, info"),
+                             ("eval.every_epochs=-1", "takes a number of epochs"), ("nonsense", "only these can be set"),
+                             ("checkpoint.save_checkpoints_steps=5", "this run makes no saves")):
+            code, said = run.ctl("set", change)
+            self.assertEqual(code, 64, said)
+            self.assertIn(text, said)
+        code, said = run.ctl("save")
+        self.assertIn("this run makes no saves", said)
+        self.assertEqual(run.ctl("status")["state"], "training")
+
+    def test_no_web_page_can_call_it(self):
+        run = self.begin()
+        for headers, status in (((), 403), ([("X-Lockstep-Control", "1"), ("Host", "evil.example:9464")], 403),
+                                ([("X-Lockstep-Control", "1"), ("Host", "localhost:1")], 202)):
+            self.assertEqual(self.call(run, "POST", "/control/pause", headers)[0], status, headers)
+        run.ctl("resume")
+        self.assertEqual(self.call(run, "OPTIONS", "/control/pause", HEADER.items())[0], 405)
+        self.assertEqual(self.call(run, "POST", "/control/nothing", HEADER.items())[0], 404)
+        self.assertEqual(self.call(run, "POST", "/metrics", HEADER.items())[0], 404)
+        self.assertEqual(self.call(run, "POST", "/control/save", HEADER.items(), body=b"x" * 70000)[0], 413)
+        self.assertEqual(self.call(run, "GET", "/control/save")[0], 404)
+
+    def test_it_is_served_on_this_host_alone(self):
+        run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='0.0.0.0:0'"])
+        run.rank_pids()
+        wait_for(lambda: (run.folder / "targets.json").exists(), "targets.json")
+        [port] = re.findall(r"rank 0 \[metrics\] http://0.0.0.0:(\d+)/metrics", (run.folder / "logs/rank0.log").read_text()) or [
+            json.loads((run.folder / "targets.json").read_text())[0]["targets"][0].rsplit(":", 1)[1]]
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", int(port), timeout=10)) as connection:
+            connection.request("POST", "/control/stop", headers=HEADER)
+            self.assertEqual(connection.getresponse().status, 405)
+
+    def test_the_description_fits_what_is_served(self):
+        run = self.begin()
+        status, api = self.call(run, "GET", "/control/openapi.json")
+        self.assertEqual(status, 200)
+        self.assertEqual(api, json.loads((SOURCE / "daemon/control/openapi.json").read_text()))
+        for path, methods in api["paths"].items():
+            for method in methods:
+                query = "?log.level=info" if path == "/control/set" else ""
+                if path == "/control/stop":
+                    continue
+                answer = self.call(run, method.upper(), path + query, HEADER.items())
+                self.assertIn(str(answer[0]), methods[method]["responses"], (path, answer))
+        schema = api["components"]["schemas"]["Status"]
+        status = self.call(run, "GET", "/control/status")[1]
+        self.assertLessEqual(set(schema["required"]), set(status))
+        self.assertLessEqual(set(status), set(schema["properties"]))
+
+    def test_no_job_is_said(self):
+        said = self.tool("ctl", self.folder, "status", expect=66)
+        self.assertIn("no job runs in this folder", said)
+        self.assertIn("does not answer", self.tool("ctl", "http://127.0.0.1:9", "status", expect=69))
+        self.tool("ctl", self.folder, "dance", expect=64)
+        self.tool("ctl", self.folder, "save", "a=b", expect=64)
+
+
+if __name__ == "__main__":
+    unittest.main()

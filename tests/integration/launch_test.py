@@ -1,0 +1,166 @@
+"""`lockstep run` brings lost ranks back, gives up where it must, and leaves nothing behind."""
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import ENDLESS, FAULTY_RANK, PRUNE_EARLY, SOURCE
+from supervised import SupervisedTest
+
+SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=600", "eval.every_epochs=0"]
+
+
+def fault(action, rank, step):
+    return {"LOCKSTEP_TEST_ACTION": action, "LOCKSTEP_TEST_RANK": str(rank), "LOCKSTEP_TEST_STEP": str(step)}
+
+
+class Launch(SupervisedTest):
+    def assert_as_unbroken(self, run, unbroken):
+        self.assertEqual(run.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+        self.assertEqual(run.steps(), unbroken.steps())
+
+    def test_killed_ranks_come_back_and_end_bit_for_bit(self):
+        unbroken = self.train(run="unbroken", sets=SAVES)
+        run = self.supervise(sets=SAVES)
+        for at_step, victims in ((20, [0]), (200, [1]), (380, [0, 1])):
+            run.wait_for_commit(at_step)
+            pids = run.rank_pids()
+            for rank in victims:
+                os.kill(pids[rank], signal.SIGKILL)
+        run.wait()
+        self.assertEqual(run.code, 0, run.log)
+        self.assertEqual(self.restarts_of(run), 3, run.log)
+        self.assert_as_unbroken(run, unbroken)
+        self.assertIn("lockstep_restarts 3", run.last_page(0))
+        self.assert_nothing_runs(run)
+        print(f"\n3 kills, {self.restarts_of(run)} restarts, weights and 600 lines of steps.csv as in the unbroken run")
+
+    def test_mpirun_killed_is_a_restart_too(self):
+        unbroken = self.train(run="unbroken", sets=SAVES)
+        run = self.supervise(sets=SAVES)
+        run.wait_for_commit(40)
+        children = subprocess.run(["pgrep", "-P", str(run.process.pid)], capture_output=True, text=True, check=True).stdout.split()
+        self.assertEqual(len(children), 1)
+        os.kill(int(children[0]), signal.SIGKILL)
+        run.wait()
+        self.assertEqual(run.code, 0, run.log)
+        self.assertIn("the ranks ended with 137: restart 1 at once", run.log)
+        self.assert_as_unbroken(run, unbroken)
+
+    def test_a_hanging_rank_is_a_restart(self):
+        run = self.supervise(sets=[*SAVES, "sync.timeout_s=2"])
+        run.wait_for_commit(40)
+        os.kill(run.rank_pids()[1], signal.SIGSTOP)
+        run.wait()
+        self.assertEqual(run.code, 0, run.log)
+        self.assertRegex(run.log, r"the ranks ended with (79|69): restart 1 at once")
+        self.assert_nothing_runs(run)
+
+    def test_an_accident_that_comes_back_at_the_same_step_is_given_up(self):
+        run = self.supervise(sets=SAVES, arguments=["--program", FAULTY_RANK, "--max-restarts", "2"],
+                             environment=fault("kill", 1, 5)).wait()
+        self.assertIn(run.code, (137, 69), run.log)
+        self.assertEqual(self.restarts_of(run), 2, run.log)
+        self.assertIn("restart 2 in 1 s, from the beginning, as there is no save", run.log)
+        self.assertIn("after 2 restart(s) in a row without a new save (--max-restarts)", run.log)
+        self.assert_nothing_runs(run)
+
+    def test_faults_of_the_run_file_start_nothing(self):
+        run = self.supervise(sets=["optimizer.learning_rat=1"]).wait()
+        self.assertEqual(run.code, 78, run.log)
+        self.assertIn("did you mean 'optimizer.learning_rate'", run.log)
+        self.assertFalse(run.folder.exists())
+
+    def test_faults_that_ranks_find_are_not_tried_again(self):
+        """Data that is not there, a world that does not fit: one start, one answer, nothing left in the folder."""
+        for code, sets in ((66, ["data.train={type: npy, path: no-such.npy}", "data.eval=null"]), (78, ["run.expect_world_size=3"])):
+            run = self.supervise(run=f"run{code}", sets=sets).wait()
+            self.assertEqual(run.code, code, run.log)
+            self.assertEqual(self.restarts_of(run), 0, run.log)
+            self.assertFalse(run.folder.exists(), list(run.folder.rglob("*")))
+
+    def test_a_second_supervisor_is_refused(self):
+        first = self.supervise(config=ENDLESS)
+        first.rank_pids()
+        second = self.supervise(config=ENDLESS).wait()
+        self.assertEqual(second.code, 73, second.log)
+        self.assertIn(f"pid {first.process.pid} ", second.log)
+        first.process.send_signal(signal.SIGUSR1)
+        self.assertEqual(first.wait().code, 75, first.log)
+
+    def test_signals_save_and_stop(self):
+        """Each of them reaches the ranks as SIGUSR1; the same command then goes on from that save."""
+        steps = 0
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            run = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=1000000"])
+            pids = run.rank_pids()
+            run.wait_for_step(steps + 2)
+            run.process.send_signal(number)
+            run.wait()
+            self.assertEqual(run.code, 75, run.log)
+            self.assertEqual(run.summary()["exit_reason"], "stopped", run.log)
+            self.assertEqual(run.summary().get("resumed_from_step"), steps or None)
+            self.assertGreater(run.summary()["steps"], steps)
+            steps = run.summary()["steps"]
+            self.assertEqual(len(pids), 2)
+            self.assert_nothing_runs(run)
+
+    def test_what_does_not_end_in_time_is_killed(self):
+        """Ranks that hang cannot save: a second SIGINT ends them now, and so does the end of the grace."""
+        for name, ask_again, arguments in (("twice", True, []), ("late", False, ["--grace", "1"])):
+            run = self.supervise(run=name, config=ENDLESS, arguments=arguments)
+            for pid in run.rank_pids().values():
+                os.kill(pid, signal.SIGSTOP)
+            began = time.monotonic()
+            run.process.send_signal(signal.SIGINT)
+            if ask_again:
+                time.sleep(0.5)
+                run.process.send_signal(signal.SIGINT)
+            run.wait()
+            self.assertEqual(run.code, 75, run.log)
+            self.assertIn("ended as asked (mpirun: 137)", run.log)
+            self.assertLess(time.monotonic() - began, 10)
+            self.assert_nothing_runs(run)
+
+    def test_a_killed_supervisor_leaves_nothing_running(self):
+        run = self.supervise(config=ENDLESS)
+        run.rank_pids()
+        run.process.kill()
+        run.wait()
+        self.assert_nothing_runs(run)
+
+    def test_no_mpirun_is_an_error(self):
+        run = self.supervise(environment={"PATH": "/nowhere"}).wait()
+        self.assertEqual(run.code, 69, run.log)
+        self.assertIn("cannot start mpirun: No such file or directory; is it installed", run.log)
+
+    def test_usage(self):
+        for arguments, text in ((["-n", "4", "--hosts", "n1:2"], "the hosts have 2 slots"), (["--hosts", "n1,n1"], "'n1' stands twice"),
+                                (["-n", "2", "--min-ranks", "3"], "--min-ranks 3 is above")):
+            said = self.tool("run", ENDLESS, *arguments, "--set", f"run.project_dir={self.folder / 'run'}", expect=64)
+            self.assertIn(text, said)
+        self.assertIn("lockstep run configs/digits.yaml", self.tool("run", "--help"))
+
+    def test_a_cut_link_leaves_the_host_out(self):
+        """Two hosts; the link between them goes: the run goes on with the ranks of the one that is left."""
+        netns = [SOURCE / "tools/netns", "exec", SOURCE / "tools/netns", "on", "a"]
+        if subprocess.run([*netns, "true"], capture_output=True, check=False).returncode == 77:
+            self.skipTest("network namespaces are not permitted here")
+        run = self.supervise(
+            config=ENDLESS, before=[SOURCE / "tools/netns", "exec", "sh", "-c", f'"$0" on a "$@" & pid=$!; sleep 1; until ls '
+                                    f'{self.folder}/run/checkpoints/*.index; do sleep 0.1; done 2>/dev/null; "$0" cut; wait $pid',
+                                    SOURCE / "tools/netns"],
+            sets=["train.max_steps=3000", "checkpoint.save_checkpoints_steps=100", "sync.timeout_s=3", "checkpoint.timeout_s=3"],
+            arguments=["--hosts", "lockstep-a:1,lockstep-b:1", "--min-ranks", "1"],
+            environment={"OMPI_MCA_plm_rsh_agent": f"{SOURCE}/tools/netns agent", "OMPI_MCA_oob_tcp_if_include": "10.231.7.0/24",
+                         "OMPI_MCA_btl_tcp_if_include": "10.231.7.0/24"})
+        run.wait(timeout_s=200)
+        self.assertEqual(run.code, 0, run.log)
+        self.assertIn("host lockstep-b has failed and is left out", run.log)
+        self.assertEqual(run.summary()["world_size"], 1)
+        self.assertEqual(run.summary()["steps"], 3000)
+
+
+if __name__ == "__main__":
+    unittest.main()

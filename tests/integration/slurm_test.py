@@ -1,0 +1,97 @@
+"""`lockstep launch slurm` on a real Slurm with four fake nodes: to the end, requeued, cancelled, refused."""
+import pathlib
+import subprocess
+import unittest
+
+import slurm_cluster
+from harness import DIGITS, ENDLESS, PRUNE_EARLY, LockstepTest, Run, wait_for
+from supervised import processes_of
+
+SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=400", "eval.every_epochs=0"]
+
+
+class Slurm(LockstepTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        slurm_cluster.require()
+        cls.cluster = slurm_cluster.Cluster()
+        cls.addClassCleanup(cls.cluster.close)
+
+    def script(self, run="run", config=DIGITS, nodes=4, sets=(), arguments=()):
+        path = self.folder / f"{run}.sh"
+        words = ["launch", "slurm", config, "--nodes", nodes, "--time", "10", "--out", path, *arguments]
+        for one in (f"run.project_dir={self.folder / run}", "metrics.listen='127.0.0.1:0'", "run.threads=1", *sets):
+            words += ["--set", one]
+        self.assertIn(f"sbatch {path}", self.tool(*words))
+        return path
+
+    def submit(self, **kwargs):
+        job = self.cluster.submit(self.script(**kwargs))
+        return job, Run(None, self.folder / kwargs.get("run", "run"))
+
+    def log_of(self, job):
+        return "".join(path.read_text() for path in pathlib.Path(self.cluster.base).glob(f"*-{job}.log"))
+
+    def assert_done(self, job):
+        self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), self.log_of(job))
+
+    def unbroken(self):
+        return self.shared("unbroken", 4, sets=SAVES)
+
+    def test_four_nodes_to_the_end(self):
+        job, run = self.submit(sets=SAVES)
+        self.assert_done(job)
+        self.assertEqual(run.summary()["world_size"], 4)
+        self.assertEqual(run.summary()["parameters_sha256"], self.unbroken().summary()["parameters_sha256"])
+
+    def test_told_before_the_time_limit_it_saves_queues_again_and_ends_bit_for_bit(self):
+        """Slurm's warning before the limit is SIGUSR1 to the batch shell; here it is sent without waiting for a limit of minutes."""
+        job, run = self.submit(sets=SAVES)
+        run.wait_for_commit(40)
+        self.cluster.command("scancel", "--batch", "--signal=USR1", job)
+        self.cluster.wait_for(lambda: self.cluster.fact(job, "Restarts") == "1", "the requeue")
+        self.assert_done(job)
+        log = self.log_of(job)
+        self.assertIn("the ranks ended with 75: queued again", log)
+        self.assertEqual(run.summary()["parameters_sha256"], self.unbroken().summary()["parameters_sha256"])
+        self.assertEqual(run.steps(), self.unbroken().steps())
+        self.assertIn("lockstep_restarts 1", run.last_page(0))
+
+    def test_a_killed_rank_queues_the_job_again_but_not_for_ever(self):
+        job, run = self.submit(config=ENDLESS, arguments=["--max-requeues", "0"])
+        pids = run.rank_pids()
+        subprocess.run(["kill", "-9", str(pids[2])], check=True)
+        state, code = self.cluster.wait_for_end(job)
+        self.assertEqual(state, "FAILED")
+        self.assertIn(code, (137, 69, 79), self.log_of(job))
+        self.assertIn("after 0 requeues: not queued again", self.log_of(job))
+        wait_for(lambda: not processes_of(run.folder), "the ranks to end", timeout_s=20)
+
+    def test_a_lost_node_queues_the_job_again(self):
+        job, run = self.submit(sets=SAVES, nodes=2)
+        run.wait_for_commit(40)
+        node = self.cluster.command("squeue", "-h", "-j", job, "-o", "%N").replace("[", "").split("-")[0].split(",")[0]
+        self.cluster.command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        self.cluster.wait_for(lambda: self.cluster.fact(job, "Restarts") == "1", "the requeue")
+        self.cluster.command("scontrol", "update", f"nodename={node}", "state=resume")
+        self.assert_done(job)
+        self.assertEqual(run.summary()["steps"], 400)
+        self.assertGreaterEqual(run.summary()["resumed_from_step"], 40)
+
+    def test_scancel_ends_the_ranks(self):
+        job, run = self.submit(config=ENDLESS)
+        run.rank_pids()
+        self.cluster.command("scancel", job)
+        state, _ = self.cluster.wait_for_end(job)
+        self.assertEqual(state, "CANCELLED")
+        wait_for(lambda: not processes_of(run.folder), "the ranks to end", timeout_s=30)
+
+    def test_exit_codes_pass(self):
+        for code, sets in ((66, ["data.train={type: npy, path: no-such.npy}", "data.eval=null"]), (78, ["run.expect_world_size=3"])):
+            job, _ = self.submit(run=f"code{code}", nodes=2, sets=sets)
+            self.assertEqual(self.cluster.wait_for_end(job), ("FAILED", code), self.log_of(job))
+
+
+if __name__ == "__main__":
+    unittest.main()

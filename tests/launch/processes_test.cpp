@@ -1,0 +1,116 @@
+#include <csignal>
+
+#include <chrono>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "launch/processes/child.h"
+#include "launch/processes/process_tree.h"
+#include "launch/processes/signal_queue.h"
+
+namespace lockstep::launch {
+namespace processes_test {
+
+using ::testing::SizeIs;
+
+int code_of(Child& child) {
+  while (!child.poll()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return *child.poll();
+}
+
+std::string all_errors(Child& child) {
+  std::string text;
+  while (child.errors() >= 0) text += child.read_errors();
+  return text;
+}
+
+template <typename Condition>
+bool comes_true(const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return condition();
+}
+
+TEST(Processes, AChildTellsItsErrorsItsVariablesAndItsCode) {
+  Child child({"sh", "-c", "echo \"$A $HOME\" >&2; read line || exit 7"},
+              {{"A", "one two"}, {"HOME", "/x"}});
+  EXPECT_EQ(all_errors(child), "one two /x\n");
+  EXPECT_EQ(code_of(child), 7);  // nothing to read on stdin
+}
+
+TEST(Processes, AProgramThatIsNotThereIsAnError) {
+  try {
+    const Child child({"no-such-program-here"}, {});
+    FAIL() << "it started";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kUnavailable);
+    EXPECT_THAT(fault.what(), ::testing::HasSubstr("no-such-program-here: No such file"));
+  }
+}
+
+TEST(Processes, ASignalIsItsCode) {
+  Child child({"sleep", "60"}, {});
+  child.signal(SIGKILL);
+  EXPECT_EQ(code_of(child), 128 + SIGKILL);
+  child.signal(SIGKILL);  // it has ended: nobody is meant any more
+}
+
+TEST(Processes, ItsGroupIsItsOwn) {
+  Child child({"sleep", "60"}, {});
+  EXPECT_TRUE(comes_true([&] { return ::getpgid(child.pid()) == child.pid(); }));
+  EXPECT_TRUE(kill_descendants(30));
+}
+
+TEST(Processes, OrphansAreKilledToo) {
+  adopt_orphans();
+  // A grandchild in a session of its own, whose parent has gone.
+  Child child({"sh", "-c", "setsid sleep 60 & setsid sh -c 'trap \"\" TERM; sleep 61' & exit 3"},
+              {});
+  EXPECT_EQ(code_of(child), 3);
+  EXPECT_TRUE(comes_true([] { return descendants().size() == 3; }));
+  EXPECT_TRUE(kill_descendants(30));
+  EXPECT_THAT(descendants(), SizeIs(0));
+}
+
+TEST(Processes, AChildIsToldToEndWhenItsParentIsKilled) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    const Child child({"sleep", "60"}, {});
+    const pid_t pid = child.pid();
+    (void)!::write(ends[1], &pid, sizeof pid);
+    ::pause();
+  }
+  pid_t pid = 0;
+  ASSERT_EQ(::read(ends[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
+  adopt_orphans();
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);  // it came to us
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
+}
+
+TEST(Processes, SignalsWaitInTheQueue) {
+  {
+    SignalQueue queue{SIGUSR1, SIGTERM};
+    ::kill(::getpid(), SIGTERM);
+    ::kill(::getpid(), SIGUSR1);
+    ::kill(::getpid(), SIGUSR1);
+    EXPECT_THAT(queue.take(), ::testing::UnorderedElementsAre(SIGTERM, SIGUSR1));
+    EXPECT_THAT(queue.take(), SizeIs(0));
+  }
+  sigset_t now;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &now);
+  EXPECT_EQ(::sigismember(&now, SIGTERM), 0);
+}
+
+}  // namespace processes_test
+}  // namespace lockstep::launch
