@@ -234,10 +234,17 @@ std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& co
   return resumed;
 }
 
-void record(const Resumed& resumed, Telemetry& telemetry) {
-  telemetry.metrics().record_restore({.step = resumed.step,
-                                      .duration_s = resumed.duration_s,
-                                      .num_damaged_saves = resumed.num_damaged_saves});
+/// What others see of the run from now on.
+void show(const TrainingContext& context, Telemetry& telemetry, const dist::ProcessInfo& process,
+          Requests& requests, const std::optional<Resumed>& resumed) {
+  telemetry.publish_targets(context.config, process, context.control);
+  telemetry.health().note_world_formed();
+  requests.note_step(context.clock.step);
+  announce(context, process, resumed);
+  if (resumed)
+    telemetry.metrics().record_restore({.step = resumed->step,
+                                        .duration_s = resumed->duration_s,
+                                        .num_damaged_saves = resumed->num_damaged_saves});
 }
 
 }  // namespace
@@ -279,11 +286,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   try {
     if (resumed && resumed->is_own && control.rank() == 0)
       checkpoint::tidy_interrupted(context->save_prefix(), resumed->step);
-    telemetry.publish_targets(config, world.process, control);
-    telemetry.health().note_world_formed();
-    announce(*context, world.process, resumed);
-    if (resumed) record(*resumed, telemetry);
-    requests.note_step(context->clock.step);
+    show(*context, telemetry, world.process, requests, resumed);
     const Watchdog watchdog(config.watchdog, control.rank(), config.run.project().logs(),
                             telemetry.health(), actions_of(*context, world));
     const ExitCode code =
