@@ -15,7 +15,6 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,11 +23,11 @@
 #include <prometheus/exposer.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
 
 #include "base/error.h"
 #include "bench/pairs.h"
 #include "metrics/http/http_server.h"
+#include "metrics/table/page_text.h"
 
 namespace lockstep::bench {
 namespace {
@@ -50,9 +49,7 @@ std::shared_ptr<prometheus::Registry> registry_of(int num_series) {
 }
 
 std::string text_of(const prometheus::Registry& registry) {
-  std::ostringstream text;
-  prometheus::TextSerializer().Serialize(text, registry.Collect());
-  return std::move(text).str();
+  return metrics::page_text(registry.Collect());
 }
 
 std::string scrape(uint16_t port) {

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
-#include <sstream>
 #include <vector>
-
-#include <prometheus/text_serializer.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -14,6 +11,7 @@
 #include "metrics/process_metrics.h"
 #include "metrics/series.h"
 #include "metrics/step_metrics.h"
+#include "metrics/table/page_text.h"
 #include "metrics/training_series.h"
 #include "metrics/unix_time.h"
 
@@ -231,11 +229,7 @@ std::vector<MetricFamily> TrainingMetrics::families() const {
   return all;
 }
 
-std::string TrainingMetrics::page() const {
-  std::ostringstream text;
-  prometheus::TextSerializer().Serialize(text, families());
-  return std::move(text).str();
-}
+std::string TrainingMetrics::page() const { return page_text(families()); }
 
 std::string TrainingMetrics::result() const {
   std::vector<MetricFamily> all = families();
@@ -243,9 +237,7 @@ std::string TrainingMetrics::result() const {
   for (MetricFamily& family : all)
     for (prometheus::ClientMetric& metric : family.metric)
       if (family.name != kRunInfo) metric.label.push_back({"run", live_->facts.run_name});
-  std::ostringstream text;
-  prometheus::TextSerializer().Serialize(text, all);
-  return std::move(text).str();
+  return page_text(all);
 }
 
 std::string TrainingMetrics::live() const {

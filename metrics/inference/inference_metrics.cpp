@@ -1,11 +1,8 @@
 #include "metrics/inference/inference_metrics.h"
 
-#include <sstream>
-
-#include <prometheus/text_serializer.h>
-
 #include "metrics/process_metrics.h"
 #include "metrics/series.h"
+#include "metrics/table/page_text.h"
 
 namespace lockstep::metrics {
 
@@ -21,9 +18,7 @@ std::string InferenceMetrics::page() const {
       .Increment(static_cast<double>(counts_.num_iterations()));
   auto families = registry.Collect();
   for (auto& family : ProcessMetrics().Collect()) families.push_back(std::move(family));
-  std::ostringstream text;
-  prometheus::TextSerializer().Serialize(text, families);
-  return std::move(text).str();
+  return page_text(families);
 }
 
 }  // namespace lockstep::metrics

@@ -247,7 +247,7 @@ TEST(TrainingMetrics, ANonFiniteLossStaysReadable) {
   StepSample sample = some_step(1);
   sample.loss = std::numeric_limits<double>::quiet_NaN();
   all.record_step(sample);
-  EXPECT_THAT(all.page(), HasSubstr("lockstep_train_loss Nan\n"));
+  EXPECT_THAT(all.page(), HasSubstr("lockstep_train_loss NaN\n"));
 }
 
 TEST(TrainingMetrics, TwoModifiersOfOneNameAreABug) {
