@@ -49,9 +49,11 @@ TEST(CallbackTypes, N3_built_ins_and_their_modes) {
       "predictions: {type: prediction_saver, keys: [p], not_batch_keys: [a], modes: [infer]}\n"
       "collector: {keys: [x], every: 3}\n"
       "statistics: {keys: [x], gather: false}\n"
+      "summary: {key: x, as: image, every: 5}\n"
       "topk: {k: [1, 3], outputs: o, labels: l}\n"
       "confusion: {num_classes: 10}\n");
-  EXPECT_THAT(names_in_mode(wanted, Mode::kTrain), ElementsAre("log", "collector", "statistics"));
+  EXPECT_THAT(names_in_mode(wanted, Mode::kTrain),
+              ElementsAre("log", "collector", "statistics", "summary"));
   EXPECT_THAT(names_in_mode(wanted, Mode::kEval),
               ElementsAre("boxes", "collector", "statistics", "summary", "topk", "confusion"));
   EXPECT_THAT(names_in_mode(wanted, Mode::kInfer),

@@ -48,7 +48,7 @@ TEST(CallbackDocs, Every_run_file_of_the_page_is_read) {
   add_callbacks_once();
   const std::vector<std::string> blocks = blocks_of(file_of("docs/callbacks.md"), "yaml");
   ASSERT_THAT(blocks, SizeIs(3));  // integration.infer_python runs the last
-  EXPECT_THAT(read_page(blocks[0]), SizeIs(7));
+  EXPECT_THAT(read_page(blocks[0]), SizeIs(8));
   EXPECT_THAT(read_page(blocks[1]), SizeIs(3));
 }
 
