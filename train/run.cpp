@@ -100,7 +100,7 @@ void Run::pause() {
   parts_.recorder.state(metrics::RunState::kPaused);
   if (control.rank() == 0) log::info("control", fmt::format("paused after step {}", step));
   while (true) {
-    const bool must_stop = parts_.stop.stop_asked() || parts_.stop.end_asked();
+    const bool must_stop = is_told_to_stop();
     const bool wants_save =
         parts_.saves.enabled() && parts_.stop.num_saves_asked() > saves_made_for_;
     at::Tensor asked_3 = at::zeros({3}, at::kLong);
@@ -181,7 +181,7 @@ std::optional<EvalResult> Run::evaluate_now() {
   const EvalResult result = evaluate(
       parts_.handler, parts_.training.loss, *parts_.eval_data, parts_.eval, parts_.training.control,
       {.hooks = &parts_.eval_hooks, .step = step, .must_stop = [this] {
-         return parts_.stop.stop_asked() || parts_.stop.end_asked();
+         return !stops_no_more_ && is_told_to_stop();
        }});
   reload();
   parts_.recorder.state(metrics::RunState::kTraining);
@@ -285,6 +285,7 @@ RunResult Run::finish() {
   const StepClock& clock = parts_.training.clock;
   parts_.training.reducer.settle();
   parts_.saves.settle();
+  stops_no_more_ = is_told_to_stop();  // all steps are done: only a later wish breaks the rest off
   const recal::Applied closing = parts_.trainer.close();
   parts_.recorder.closing(clock.step, closing,
                           parts_.training.flat_params.num_trainable_elements());

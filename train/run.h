@@ -97,11 +97,13 @@ class Run {
     return parts_.eval_data != nullptr && (parts_.eval.on_save || parts_.publish.after_evaluation);
   }
   Votes votes();
+  bool is_told_to_stop() const { return parts_.stop.stop_asked() || parts_.stop.end_asked(); }
   bool can_save(const StepReport& report);
 
   RunParts parts_;
   std::array<int64_t, kCountedSignals.size()> counted_{};  ///< of kCountedSignals, told so far
   int64_t saves_voted_for_ = 0, saves_made_for_ = 0;       ///< of StopRequest::num_saves_asked()
+  bool stops_no_more_ = false;  ///< told to stop in the last step: there is nothing left to stop
   bool check_is_owed_ = false;  ///< of the ranks' states, at the next step after which they agree
   bool save_is_owed_ = false;   ///< asked for at a step that did not count
   bool save_is_due_ = false;    ///< asked for at the last step, where finish() saves
