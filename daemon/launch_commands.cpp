@@ -23,6 +23,9 @@ void LaunchCommands::add_ctl(CLI::App* app) {
       ->check(CLI::IsMember({"status", "save", "stop", "drain", "pause", "resume", "set"}));
   sub->add_option("KEY=VALUE", ctl_.change,
                   "of set: log.level, checkpoint.save_checkpoints_steps, eval.every_epochs");
+  sub->add_option("--token-file", ctl_.token_file,
+                  "the run's metrics.token_file, where WHERE is not its run file");
+  sub->add_option("--ca-file", ctl_.ca_file, "who signed the certificate of a run with TLS");
   sub->add_option("--timeout", ctl_.timeout_s, "of drain, in seconds")
       ->check(CLI::Range(0.0, 1e7))
       ->capture_default_str();

@@ -41,8 +41,8 @@ class ControlApi {
   const metrics::Health& health_;
 };
 
-/// Whether a server at this address can be reached from this host alone. Only there the control API
-/// is served.
+/// Whether a server at this address can be reached from this host alone. The control API is served
+/// there, and elsewhere where a token is asked for.
 bool is_loopback(const metrics::ListenAddress& address);
 
 }  // namespace lockstep::daemon

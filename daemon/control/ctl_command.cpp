@@ -17,6 +17,7 @@ namespace lockstep::daemon {
 namespace {
 
 constexpr int64_t kMaxTargetsBytes = 1 << 20;
+constexpr int64_t kMaxTokenBytes = 4096;
 constexpr size_t kMaxAnswerBytes = 1 << 20;
 constexpr long kAnswerTimeout_s = 10;
 constexpr std::chrono::milliseconds kAskAgain{100};
@@ -34,14 +35,31 @@ size_t take(const char* bytes, size_t size, size_t count, void* body) {
   return size * count;
 }
 
-Answer call(const std::string& url, bool is_post) {
+/// Rank 0 of a running job, and what it asks for.
+struct Service {
+  std::string origin;  ///< "http://127.0.0.1:9464"
+  std::string token_file, ca_file;
+};
+
+std::string authorization(const std::string& token_file) {
+  std::string token = files::read(token_file, kMaxTokenBytes);
+  token.erase(token.find_last_not_of(" \t\r\n") + 1);
+  return "Authorization: Bearer " + token;
+}
+
+Answer call(const Service& service, const std::string& target, bool is_post) {
   const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(),
                                                                  curl_easy_cleanup);
   check(curl != nullptr, "curl starts");
-  const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(
-      curl_slist_append(nullptr, "X-Lockstep-Control: 1"), curl_slist_free_all);
+  curl_slist* lines = curl_slist_append(nullptr, "X-Lockstep-Control: 1");
+  if (!service.token_file.empty())
+    lines = curl_slist_append(lines, authorization(service.token_file).c_str());
+  const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(lines,
+                                                                            curl_slist_free_all);
   Answer answer;
-  curl_easy_setopt(curl.get(), CURLOPT_URL, url.c_str());
+  curl_easy_setopt(curl.get(), CURLOPT_URL, (service.origin + target).c_str());
+  if (!service.ca_file.empty())
+    curl_easy_setopt(curl.get(), CURLOPT_CAINFO, service.ca_file.c_str());
   curl_easy_setopt(curl.get(), CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT, kAnswerTimeout_s);
@@ -69,22 +87,30 @@ std::string address_in(const std::filesystem::path& project_dir) {
   try {
     for (const auto& target : nlohmann::json::parse(files::read(path, kMaxTargetsBytes)))
       if (target.at("labels").at("rank") == "0")
-        return "http://" + target.at("targets").at(0).get<std::string>();
+        return target.at("labels").value("__scheme__", "http") + "://" +
+               target.at("targets").at(0).get<std::string>();
   } catch (const nlohmann::json::exception& fault) {
     throw Error(ExitCode::kBadData, "ctl", fmt::format("{}: {}", path.string(), fault.what()));
   }
   throw Error(ExitCode::kBadData, "ctl", fmt::format("{} names no rank 0", path.string()));
 }
 
-std::string address_of(const std::string& where) {
-  if (where.starts_with("http://") || where.starts_with("https://"))
-    return where.substr(0, where.find_last_not_of('/') + 1);
+Service service_of(const CtlOptions& options) {
+  const std::string& where = options.where;
+  Service service{.token_file = options.token_file, .ca_file = options.ca_file};
   std::error_code ignored;
-  if (std::filesystem::is_directory(where, ignored)) return address_in(where);
-  Diagnostics faults;
-  const RunConfig config = load_run_config(where, {}, &faults);
-  faults.throw_if_any("config");
-  return address_in(config.run.project().folder());
+  if (where.starts_with("http://") || where.starts_with("https://")) {
+    service.origin = where.substr(0, where.find_last_not_of('/') + 1);
+  } else if (std::filesystem::is_directory(where, ignored)) {
+    service.origin = address_in(where);
+  } else {
+    Diagnostics faults;
+    const RunConfig config = load_run_config(where, {}, &faults);
+    faults.throw_if_any("config");
+    service.origin = address_in(config.run.project().folder());
+    if (service.token_file.empty()) service.token_file = config.metrics.access.token_file;
+  }
+  return service;
 }
 
 std::string error_in(const Answer& answer) {
@@ -93,11 +119,15 @@ std::string error_in(const Answer& answer) {
   return fmt::format("{}: {}", answer.status, answer.body);
 }
 
-Answer require(const std::string& url, bool is_post) {
-  Answer answer = call(url, is_post);
+Answer require(const Service& service, const std::string& target, bool is_post) {
+  Answer answer = call(service, target, is_post);
   if (answer.status == 0)
     throw Error(ExitCode::kUnavailable, "ctl",
-                fmt::format("{} does not answer: {}", url, answer.fault));
+                fmt::format("{} does not answer: {}", service.origin, answer.fault));
+  if (answer.status == 401)
+    throw Error(
+        ExitCode::kUsage, "ctl",
+        fmt::format("{} asks for a token: name its run file, or --token-file", service.origin));
   if (answer.status >= 300)
     throw Error(answer.status >= 500 ? ExitCode::kUnavailable : ExitCode::kUsage, "ctl",
                 error_in(answer));
@@ -105,9 +135,9 @@ Answer require(const std::string& url, bool is_post) {
 }
 
 /// Until nobody answers there any more.
-void wait_for_end(const std::string& address, double timeout_s) {
+void wait_for_end(const Service& service, double timeout_s) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
-  while (call(address + "/control/status", false).status != 0) {
+  while (call(service, "/control/status", false).status != 0) {
     if (std::chrono::steady_clock::now() > end)
       throw Error(ExitCode::kUnavailable, "ctl",
                   fmt::format("the run has not ended within {} s", timeout_s));
@@ -120,13 +150,14 @@ void wait_for_end(const std::string& address, double timeout_s) {
 CommandResult ctl_command(const CtlOptions& options) {
   if ((options.verb == "set") == options.change.empty())
     throw Error(ExitCode::kUsage, "ctl", "set takes KEY=VALUE, and the others nothing");
-  const std::string address = address_of(options.where);
-  if (options.verb == "status") return {require(address + "/control/status", false).body, 0};
+  const Service service = service_of(options);
+  if (options.verb == "status") return {require(service, "/control/status", false).body, 0};
   const std::string route = options.verb == "drain" ? "stop" : options.verb;
-  const Answer answer = require(fmt::format("{}/control/{}{}{}", address, route,
-                                            options.change.empty() ? "" : "?", options.change),
-                                true);
-  if (options.verb == "drain") wait_for_end(address, options.timeout_s);
+  const Answer answer = require(
+      service,
+      fmt::format("/control/{}{}{}", route, options.change.empty() ? "" : "?", options.change),
+      true);
+  if (options.verb == "drain") wait_for_end(service, options.timeout_s);
   return {answer.body, 0};
 }
 

@@ -8,9 +8,12 @@ namespace lockstep::daemon {
 
 /// The command line of `lockstep ctl`.
 struct CtlOptions {
-  std::string where;       ///< the run file, the run's folder, or http://127.0.0.1:9464
-  std::string verb;        ///< status, save, stop, drain, pause, resume, set
-  std::string change;      ///< of set: KEY=VALUE
+  std::string where;  ///< the run file, the run's folder, or http://127.0.0.1:9464
+  std::string
+      token_file;       ///< of a run with metrics.token_file; a run file in `where` names its own
+  std::string ca_file;  ///< of a run with TLS: who signed its certificate; empty: the system's
+  std::string verb;     ///< status, save, stop, drain, pause, resume, set
+  std::string change;   ///< of set: KEY=VALUE
   double timeout_s = 300;  ///< of drain: until the run has ended
 };
 

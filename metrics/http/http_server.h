@@ -44,15 +44,17 @@ struct HttpOptions {
   int max_connections = 512;
   /// Answers POST, as the other handler GET; empty: 405. Only requests that no page of a browser
   /// can make come here: those with a header X-Lockstep-Control, to this host by its number or as
-  /// localhost; the others get 403. Their bodies are thrown away.
+  /// localhost (by any name where credentials are asked for); the others get 403. Their bodies are
+  /// thrown away.
   HttpHandler post = {};
 };
 
 /// A small HTTP/1.1 server for probes, scrapes and calls: GET, HEAD, POST, keep-alive, TLS, gzip
-/// where it is asked for, on one thread of its own that takes no signals; passwords are compared on a second
-/// one. Hostile clients are cut, not served: 401 without credentials, 429 while others' are looked
-/// at, 431 or 413 above a limit, 405 for other methods, 503 and a closed connection when all places
-/// are taken, silence after the time limit. Memory per connection is bounded by the limits.
+/// where it is asked for, on one thread of its own that takes no signals; passwords are compared on
+/// a second one. Hostile clients are cut, not served: 401 without credentials, 429 while others'
+/// are looked at, 431 or 413 above a limit, 405 for other methods, 503 and a closed connection when
+/// all places are taken, silence after the time limit. Memory per connection is bounded by the
+/// limits.
 class HttpServer {
  public:
   /// Listens when it returns. `observer` may be null; it and what `handler` refers to must outlive

@@ -135,10 +135,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     const bool is_post = method == http::verb::post && shared_.options.post;
     if (!is_post && method != http::verb::get && method != http::verb::head)
       return refuse(plain(405, "only GET and HEAD are served here\n"));
-    if (is_post && !comes_from_no_browser(text_of("X-Lockstep-Control"), text_of("Host")))
+    if (is_post && !may_post())
       return refuse(plain(403,
-                          "a POST needs the header X-Lockstep-Control: 1, and this host's "
-                          "number or localhost as its host\n"));
+                          "a POST needs the header X-Lockstep-Control: 1, and, where no token is "
+                          "asked for, this host's number or localhost as its host\n"));
     if (parser_->is_done()) return answer();
     lowest().expires_after(time_limit());
     http::async_read(stream_, buffer_, *parser_,
@@ -146,6 +146,13 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
                        if (body_fault) return self->on_read_fault(body_fault);
                        self->answer();
                      });
+  }
+
+  /// Who had to name a password or a token comes from no page of somebody else's.
+  bool may_post() {
+    const std::string_view control = text_of("X-Lockstep-Control");
+    return shared_.access->asks() ? !control.empty()
+                                  : comes_from_no_browser(control, text_of("Host"));
   }
 
   std::string_view text_of(const char* header) {

@@ -1,5 +1,7 @@
 """The control API: what it answers, what the ranks then do, and whom it refuses."""
+import base64
 import contextlib
+import crypt
 import http.client
 import json
 import re
@@ -114,15 +116,39 @@ class Control(LockstepTest):
         self.assertEqual(self.call(run, "POST", "/control/save", HEADER.items(), body=b"x" * 70000)[0], 413)
         self.assertEqual(self.call(run, "GET", "/control/save")[0], 404)
 
-    def test_it_is_served_on_this_host_alone(self):
-        run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='0.0.0.0:0'"])
-        run.rank_pids()
-        wait_for(lambda: (run.folder / "targets.json").exists(), "targets.json")
-        [port] = re.findall(r"rank 0 \[metrics\] http://0.0.0.0:(\d+)/metrics", (run.folder / "logs/rank0.log").read_text()) or [
-            json.loads((run.folder / "targets.json").read_text())[0]["targets"][0].rsplit(":", 1)[1]]
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", int(port), timeout=10)) as connection:
-            connection.request("POST", "/control/stop", headers=HEADER)
-            self.assertEqual(connection.getresponse().status, 405)
+    def port_of(self, run):
+        """Of rank 0, which listens on every address."""
+        run.wait_for_step(1)
+        return int(json.loads((run.folder / "targets.json").read_text())[0]["targets"][0].rsplit(":", 1)[1])
+
+    def posted(self, port, headers):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            connection.request("POST", "/control/stop", headers={**HEADER, **headers})
+            return connection.getresponse().status
+
+    def test_to_others_it_is_served_with_a_token_alone(self):
+        users = self.folder / "web.yml"
+        users.write_text("basic_auth_users: {someone: '%s'}\n" % crypt.crypt("a password", crypt.mksalt(crypt.METHOD_BLOWFISH, rounds=16)))
+        run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='0.0.0.0:0'", f"metrics.web_config={users}"])
+        login = base64.b64encode(b"someone:a password").decode()
+        self.assertEqual(self.posted(self.port_of(run), {"Authorization": f"Basic {login}"}), 405)
+
+    def test_a_thousand_wrong_tokens_do_nothing_and_the_right_one_works_under_any_name(self):
+        token = self.folder / "token"
+        token.write_text("0123456789abcdef0123456789abcdef\n")
+        run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='0.0.0.0:0'", f"metrics.token_file={token}"])
+        port = self.port_of(run)
+        wrong = ["", "Bearer ", "Bearer 0123456789abcdef0123456789abcdee", "Bearer 0123456789abcdef0123456789abcdef0", "Basic 0123456789abcdef0123456789abcdef"]
+        wrong += [f"Bearer {number:032x}" for number in range(1000 - len(wrong))]
+        answers = {self.posted(port, {"Authorization": text} if text else {}) for text in wrong}
+        self.assertEqual(answers, {401})
+        self.assertIsNone(run.process.poll())
+        code, said = run.ctl("status")
+        self.assertEqual(code, 64)
+        self.assertIn("asks for a token", said)
+        self.assertEqual(run.ctl("status", "--token-file", token)["state"], "training")
+        self.assertEqual(self.posted(port, {"Authorization": f"Bearer {token.read_text().strip()}", "Host": "lockstep-0.pods.example:9464"}), 202)
+        self.assertEqual(run.wait().code, 75, run.log)
 
     def test_the_description_fits_what_is_served(self):
         run = self.begin()
