@@ -32,6 +32,13 @@ YAML::Node find_key(const YAML::Node& map, std::string_view name) {
   return YAML::Node(YAML::NodeType::Undefined);
 }
 
+/// What a map has under this name; undefined where it is not there, or no map.
+YAML::Node value_of(const YAML::Node& map, std::string_view name) {
+  const YAML::Node value =
+      map.IsMap() ? map[std::string(name)] : YAML::Node(YAML::NodeType::Undefined);
+  return value.IsDefined() ? value : YAML::Node(YAML::NodeType::Undefined);
+}
+
 std::string warning_of(const RenamedKey& key, const std::string& place) {
   return fmt::format("{}: '{}' is now '{}'; the old name is read for one more version", place,
                      key.former_path(), key.path());
@@ -39,14 +46,13 @@ std::string warning_of(const RenamedKey& key, const std::string& place) {
 
 void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::string>* warnings,
                 Diagnostics* faults) {
-  const YAML::Node& root = document->root();
-  const YAML::Node section =
-      root.IsMap() ? root[std::string(key.section)] : YAML::Node(YAML::NodeType::Undefined);
+  YAML::Node root = document->root();
+  const YAML::Node section = value_of(root, key.section);
   if (!section.IsDefined() || !section.IsMap()) return;
   YAML::Node former = find_key(section, key.former);
   if (!former.IsDefined()) return;
   const Fault place = document->fault_at(former, "");
-  YAML::Node home = root[std::string(key.new_section)];
+  const YAML::Node home = value_of(root, key.new_section);
   const YAML::Node now = home.IsDefined() && home.IsMap() ? find_key(home, key.now)
                                                           : YAML::Node(YAML::NodeType::Undefined);
   if (now.IsDefined()) {
@@ -61,8 +67,10 @@ void rename_key(const RenamedKey& key, YamlDocument* document, std::vector<std::
     former = std::string(key.now);  // the key itself, where it stands: faults keep its place
     return;
   }
+  if (home.IsDefined() && !home.IsMap() && !home.IsNull()) return;  // a fault of its own
   YAML::Node owner = section;
-  home[std::string(key.now)] = owner[std::string(key.former)];
+  YAML::Node section_now = root[std::string(key.new_section)];  // made where it is not there
+  section_now[std::string(key.now)] = owner[std::string(key.former)];
   owner.remove(std::string(key.former));
 }
 

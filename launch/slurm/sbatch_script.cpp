@@ -58,7 +58,7 @@ while :; do  # a signal ends `wait`, not the step
 done
 
 case $code in
-  75 | 69 | 79 | 137)  # stopped as asked, or ranks are lost: the newest save is what to go on from
+  75 | 69 | 79 | 134 | 135 | 137 | 139)  # stopped as asked, or ranks are lost: the newest save is what to go on from
     is_wanted || exit "$code"
     if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {max_requeues} ]; then
       echo "$(date -Is) the ranks ended with $code: queued again" >&2

@@ -22,10 +22,14 @@ class RenamedKeys : public ::testing::Test {
  protected:
   /// A run file with this section `sync`; line 4 is its first key.
   RunConfig load(const std::string& sync, const std::vector<std::string>& sets = {}) {
-    files::write_atomically(
-        folder_.path() / "run.yaml",
-        "run: {name: r}\ndata: {train: {type: digits}, global_batch_size: 8}\nsync:\n" + sync +
-            "\nmodel: {type: digits_net}\ntrain: {max_steps: 1}\n");
+    return load_with("run: {name: r}", "sync:\n" + sync, sets);
+  }
+
+  RunConfig load_with(const std::string& run, const std::string& section,
+                      const std::vector<std::string>& sets = {}) {
+    files::write_atomically(folder_.path() / "run.yaml",
+                            run + "\ndata: {train: {type: digits}, global_batch_size: 8}\n" +
+                                section + "\nmodel: {type: digits_net}\ntrain: {max_steps: 1}\n");
     std::vector<Override> overrides;
     for (const std::string& text : sets) overrides.push_back(parse_set(text));
     faults_ = {};
@@ -52,6 +56,19 @@ TEST_F(RenamedKeys, OldNamesAreReadAndSayTheNewOne) {
       load("  comm_dtype: bf16\n  sparse_allreduce: never\n  replica_check_every: 7");
   EXPECT_THAT(now.warnings, IsEmpty());
   EXPECT_EQ(now.settings, old.settings) << "a rank with the old name agrees with one with the new";
+}
+
+TEST_F(RenamedKeys, AKeyMovesToAnotherSectionThatMayOrMayNotBeThere) {
+  for (const char* section : {"", "preemption:", "preemption: {signals: [SIGTERM]}"}) {
+    const RunConfig config = load_with("run: {name: r, grace_s: 7}", section);
+    EXPECT_TRUE(faults_.empty()) << section << faults_.text();
+    EXPECT_EQ(config.preemption.grace_s, 7) << section;
+    EXPECT_EQ(config.warnings.size(), 1U) << section;
+  }
+  load_with("run: {name: r, grace_s: 7}", "preemption: {grace_seconds: 5}");
+  EXPECT_THAT(faults_.text(), HasSubstr("keep the new one"));
+  load_with("run: {name: r, grace_s: 7}", "preemption: soon");
+  EXPECT_THAT(faults_.text(), HasSubstr("preemption"));
 }
 
 TEST_F(RenamedKeys, BothNamesAreAFaultWithBothPlaces) {

@@ -118,7 +118,8 @@ class Control(LockstepTest):
 
     def port_of(self, run):
         """Of rank 0, which listens on every address."""
-        run.wait_for_step(1)
+        run.rank_pids()
+        wait_for((run.folder / "targets.json").exists, "targets.json")
         return int(json.loads((run.folder / "targets.json").read_text())[0]["targets"][0].rsplit(":", 1)[1])
 
     def posted(self, port, headers):

@@ -52,7 +52,7 @@ class Run:
     def last_page(self, rank):
         return (self.folder / "logs" / f"rank{rank}.prom").read_text()
 
-    def rank_pids(self):
+    def rank_pids(self, timeout_s=60):
         """Process numbers by rank, from the log files; waits until every rank has started."""
         def read():
             pids, num_ranks = {}, None
@@ -62,7 +62,7 @@ class Run:
                     pids[int(found[-1][0])] = int(found[-1][2])
                     num_ranks = int(found[-1][1])
             return pids if len(pids) == num_ranks else {}
-        return wait_for(lambda: (pids := read()) and alive(pids.values()) and pids, "ranks to start")
+        return wait_for(lambda: (pids := read()) and alive(pids.values()) and pids, "ranks to start", timeout_s)
 
     def ctl(self, *words):
         """What `lockstep ctl` says of this run; its code and text where it is refused."""

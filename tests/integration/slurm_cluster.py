@@ -72,6 +72,15 @@ class Cluster:
     def start_node(self, name):
         self.command("slurmd", "-f", self.base / "slurm.conf", "-N", name)
 
+    def bring_back(self, node):
+        """After `down`; a node that registers again comes back by itself (ReturnToService), and then cannot be resumed."""
+        def is_up():
+            if not self.command("sinfo", "-h", "-n", node, "-o", "%t").startswith("down"):
+                return True
+            subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], env=self.environment, capture_output=True, check=False)
+            return False
+        self.wait_for(is_up, f"{node} to come back")
+
     def command(self, *words):
         done = subprocess.run([*map(str, words)], env=self.environment, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:

@@ -58,9 +58,16 @@ class Slurm(LockstepTest):
         self.assertEqual(run.steps(), self.unbroken().steps())
         self.assertIn("lockstep_restarts 1", run.last_page(0))
 
+    def started_ranks(self, job, run):
+        try:
+            return run.rank_pids()
+        except AssertionError as why:
+            logs = "".join(path.read_text()[-1500:] for path in sorted((self.cluster.base / "log").glob("*.log")))
+            raise AssertionError(f"{why}: {self.cluster.command('scontrol', 'show', 'job', job)}\n{self.log_of(job)}\n{logs}") from why
+
     def test_a_killed_rank_queues_the_job_again_but_not_for_ever(self):
         job, run = self.submit(config=ENDLESS, arguments=["--max-requeues", "0"])
-        pids = run.rank_pids()
+        pids = self.started_ranks(job, run)
         subprocess.run(["kill", "-9", str(pids[2])], check=True)
         state, code = self.cluster.wait_for_end(job)
         self.assertEqual(state, "FAILED")
@@ -74,7 +81,7 @@ class Slurm(LockstepTest):
         node = self.cluster.command("squeue", "-h", "-j", job, "-o", "%N").replace("[", "").split("-")[0].split(",")[0]
         self.cluster.command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
         self.cluster.wait_for(lambda: self.cluster.fact(job, "Restarts") == "1", "the requeue")
-        self.cluster.command("scontrol", "update", f"nodename={node}", "state=resume")
+        self.cluster.bring_back(node)
         self.assert_done(job)
         self.assertEqual(run.summary()["steps"], 400)
         self.assertGreaterEqual(run.summary()["resumed_from_step"], 40)
