@@ -20,7 +20,7 @@ SHELL := /bin/bash
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
-TEST_LIMIT_S ?= 1800
+TEST_LIMIT_S ?= 2700
 export LOCKSTEP_CUDA
 BUILD := build/$(PRESET)
 OWN_SOURCES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp')
