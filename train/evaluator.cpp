@@ -13,7 +13,9 @@
 namespace lockstep::train {
 namespace {
 
-enum SumOf { kLoss, kCorrect, kSamples, kAbandoned, kNumSums };
+enum SumOf { kLoss, kCorrect, kSamples, kNumSums };
+
+constexpr int64_t kBatchesAVote = 4;  ///< a vote costs a small message
 
 /// One evaluation on this rank.
 class Evaluation {
@@ -38,8 +40,8 @@ class Evaluation {
     Stopwatch watch;
     const double loss_sum = sum_of_losses(samples);
     const auto num_samples = static_cast<double>(samples.targets_BY.size(0));
-    sums_4_[kLoss] += loss_sum;
-    sums_4_[kSamples] += num_samples;
+    sums_3_[kLoss] += loss_sum;
+    sums_3_[kSamples] += num_samples;
     const IterationEnd end{.iteration = iteration_++,
                            .step = loop_.step,
                            .loss = loss_sum / num_samples,
@@ -49,22 +51,30 @@ class Evaluation {
     if (loop_.hooks != nullptr) loop_.hooks->after_step(end);
   }
 
-  bool must_stop() const { return loop_.must_stop && loop_.must_stop(); }
-  void abandon() { sums_4_[kAbandoned] = 1; }
+  /// Whether any rank is to stop; where nobody may ask for that, nothing is sent. Collective.
+  bool all_stop(dist::Communicator& control) const {
+    if (!loop_.must_stop) return false;
+    at::Tensor asked = at::zeros({1}, at::kLong);
+    asked[0] = loop_.must_stop() ? 1 : 0;
+    control.all_reduce(asked, dist::ReduceOp::kMax)->wait();
+    return asked.item<int64_t>() > 0;
+  }
+
+  /// Callbacks store what they have.
+  EvalResult abandoned() {
+    if (loop_.hooks != nullptr) loop_.hooks->end();
+    return {.is_abandoned = true};
+  }
 
   /// Over all ranks. Collective.
   EvalResult result(dist::Communicator& control, bool has_accuracy) {
-    control.all_reduce(sums_4_, dist::ReduceOp::kSum)->wait();
-    if (sums_4_[kAbandoned].item<double>() > 0) {
-      if (loop_.hooks != nullptr) loop_.hooks->end();
-      return {.is_abandoned = true};
-    }
-    const auto num_samples = sums_4_[kSamples].item<double>();
+    control.all_reduce(sums_3_, dist::ReduceOp::kSum)->wait();
+    const auto num_samples = sums_3_[kSamples].item<double>();
     if (num_samples == 0)
       throw Error(ExitCode::kBadData, "eval", "every sample of data.eval is damaged").everywhere();
-    EvalResult result{.loss = sums_4_[kLoss].item<double>() / num_samples,
+    EvalResult result{.loss = sums_3_[kLoss].item<double>() / num_samples,
                       .num_samples = static_cast<int64_t>(num_samples)};
-    if (has_accuracy) result.accuracy = sums_4_[kCorrect].item<double>() / num_samples;
+    if (has_accuracy) result.accuracy = sums_3_[kCorrect].item<double>() / num_samples;
     result.metrics = metric_update_.values(control);
     if (loop_.hooks == nullptr) return result;
     loop_.hooks->end();
@@ -86,7 +96,7 @@ class Evaluation {
     if (loss_.is_own())
       return model_.own_loss(inputs_BX, targets_BY).item<double>() *
              static_cast<double>(inputs_BX.size(0));
-    sums_4_[kCorrect] += loss_.num_correct(outputs_BO, targets_BY).value_or(0);
+    sums_3_[kCorrect] += loss_.num_correct(outputs_BO, targets_BY).value_or(0);
     return loss_.sum(outputs_BO, targets_BY).item<double>();
   }
 
@@ -97,7 +107,7 @@ class Evaluation {
   bool keeps_tensors_ = false;
   StepTensors tensors_;
   int64_t iteration_ = 0;
-  at::Tensor sums_4_ = at::zeros({kNumSums}, at::kDouble);
+  at::Tensor sums_3_ = at::zeros({kNumSums}, at::kDouble);
 };
 
 }  // namespace
@@ -109,15 +119,15 @@ EvalResult evaluate(const ModelHandler& handler, const Loss& loss, const data::D
   const ModelHandler::EvalPlan plan = handler.eval_plan();
   Evaluation evaluation(handler.model(), loss,
                         make_eval_metrics(options, dataset.spec(), !loss.is_own()), loop);
-  const data::Shard mine = data::shard_of(num_eval_samples(options, dataset.num_samples()),
-                                          control.rank(), control.world_size());
+  const int64_t num_samples = num_eval_samples(options, dataset.num_samples());
+  const data::Shard mine = data::shard_of(num_samples, control.rank(), control.world_size());
   evaluation.begin((mine.size() + options.batch_size - 1) / options.batch_size,
                    {.model = handler.model()});
+  const int64_t least_share = num_samples / control.world_size();
   for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
-    if (evaluation.must_stop()) {
-      evaluation.abandon();
-      break;
-    }
+    const int64_t done = begin - mine.begin;
+    const bool votes = done < least_share && done / options.batch_size % kBatchesAVote == 0;
+    if (votes && evaluation.all_stop(control)) return evaluation.abandoned();
     std::vector<int64_t> indices(
         static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
     std::iota(indices.begin(), indices.end(), begin);

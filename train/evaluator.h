@@ -16,8 +16,9 @@ namespace lockstep::train {
 struct EvalLoop {
   Hooks* hooks = nullptr;  ///< may be null
   int64_t step = 0;        ///< updates done
-  /// Asked before each batch: whether this rank is to leave out the rest of its share. One rank
-  /// that does makes the evaluation void on all. May be empty.
+  /// Whether this rank is to stop, asked every few batches. The ranks agree: where one is, all
+  /// leave out the rest behind the same batch, and the evaluation is void. May be empty, on all
+  /// ranks.
   std::function<bool()> must_stop = {};
 };
 

@@ -11,6 +11,7 @@
 #include "base/files/files.h"
 #include "dist/self_communicator.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/thread_world.h"
 #include "tests/train/small_run.h"
 #include "train/evals_csv.h"
 #include "train/evaluation/eval_options.h"
@@ -80,6 +81,52 @@ TEST(ModelHandler, EvaluatesTheAveragesAndBringsBackTheWeights) {
   const auto with = evaluate(handler, run.loss, run.dataset, {}, alone);
   const auto without = evaluate(ModelHandler(*run.model), run.loss, run.dataset, {}, alone);
   EXPECT_NE(with.loss, without.loss);
+}
+
+/// Like a callback that gathers: talks to the other ranks behind each batch.
+class GatheringHook final : public Hook {
+ public:
+  explicit GatheringHook(dist::Communicator& control) : control_(control) {}
+  void after_step(const IterationEnd&) override {
+    at::Tensor number = at::ones({2}, at::kDouble);
+    control_.all_reduce(number, dist::ReduceOp::kSum)->wait();
+    ++num_batches_;
+  }
+  void end() override { has_ended_ = true; }
+
+  int64_t num_batches_ = 0;
+  bool has_ended_ = false;
+
+ private:
+  dist::Communicator& control_;
+};
+
+TEST(Evaluation, WhenOneRankIsToStopAllLeaveItBehindTheSameBatch) {
+  tests::run_ranks(3, [](dist::Communicator& comm) {
+    tests::SmallRun run(comm, {.num_samples = 100});  // shares of 34, 33 and 33
+    GatheringHook hook(comm);
+    const HookContext context{.model = *run.model};
+    Hooks hooks(context);
+    hooks.add(hook);
+    const EvalLoop loop{.hooks = &hooks,
+                        .must_stop = [&] { return comm.rank() == 1 && hook.num_batches_ >= 5; }};
+    const EvalResult result =
+        evaluate(ModelHandler(*run.model), run.loss, run.dataset, {.batch_size = 3}, comm, loop);
+    EXPECT_TRUE(result.is_abandoned);
+    EXPECT_EQ(hook.num_batches_, 8);
+    EXPECT_TRUE(hook.has_ended_);
+  });
+}
+
+TEST(Evaluation, SharesOfDifferentLengthAskForTheSameVotes) {
+  tests::run_ranks(3, [](dist::Communicator& comm) {
+    tests::SmallRun run(comm, {.num_samples = 13});  // shares of 5, 4 and 4: one batch more
+    const EvalLoop loop{.must_stop = [] { return false; }};
+    const EvalResult result =
+        evaluate(ModelHandler(*run.model), run.loss, run.dataset, {.batch_size = 1}, comm, loop);
+    EXPECT_FALSE(result.is_abandoned);
+    EXPECT_EQ(result.num_samples, 13);
+  });
 }
 
 class ReadEvals : public ::testing::Test {
