@@ -129,8 +129,4 @@ std::string ControlApi::status() const {
   return json.dump() + "\n";
 }
 
-bool is_loopback(const metrics::ListenAddress& address) {
-  return address.host == "localhost" || address.host == "::1" || address.host.starts_with("127.");
-}
-
 }  // namespace lockstep::daemon

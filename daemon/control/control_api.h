@@ -19,6 +19,8 @@ inline constexpr std::string_view kControlRoute = "/control/";
 ///   POST /control/save | stop | pause | resume
 ///   POST /control/set?KEY=VALUE
 ///
+/// Served where only this host can reach it, and elsewhere where a token is asked for.
+///
 /// A POST answers 202 when the wish is noted: all ranks follow it after one and the same step.
 /// Every POST is logged. Calls come from the HTTP server's thread.
 class ControlApi {
@@ -40,9 +42,5 @@ class ControlApi {
   Requests& requests_;
   const metrics::Health& health_;
 };
-
-/// Whether a server at this address can be reached from this host alone. The control API is served
-/// there, and elsewhere where a token is asked for.
-bool is_loopback(const metrics::ListenAddress& address);
 
 }  // namespace lockstep::daemon

@@ -144,7 +144,7 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
   metrics::HttpOptions options{
       .listen = *wanted, .access = config.metrics.access, .fall_back_to_any_port = true};
   const bool asks_for_token = !config.metrics.access.token_file.empty();
-  if (process.rank == 0 && (is_loopback(*wanted) || asks_for_token)) {
+  if (process.rank == 0 && (metrics::is_loopback(wanted->host) || asks_for_token)) {
     control_.emplace(config, process.world_size, requests, health_);
     options.post = [this](std::string_view target) { return control_->post(target); };
   }

@@ -16,10 +16,16 @@ std::optional<uint16_t> parse_port(std::string_view text) {
 
 }  // namespace
 
-bool is_reachable_by_others(const std::string& host) {
+bool is_loopback(const std::string& host) {
   boost::system::error_code is_a_name;
   const auto address = boost::asio::ip::make_address(host, is_a_name);
-  return !is_a_name && !address.is_loopback();
+  return is_a_name ? host == "localhost" : address.is_loopback();
+}
+
+bool is_reachable_by_others(const std::string& host) {
+  boost::system::error_code is_a_name;
+  (void)boost::asio::ip::make_address(host, is_a_name);
+  return !is_a_name && !is_loopback(host);
 }
 
 std::string ListenAddress::text() const {

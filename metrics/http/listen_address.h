@@ -17,6 +17,9 @@ struct ListenAddress {
   std::string text() const;
 };
 
+/// Whether it is a loopback address, or localhost.
+bool is_loopback(const std::string& host);
+
 /// Whether other hosts can reach this host's address: false for loopback addresses, and for names,
 /// whose address is known only where they are looked up.
 bool is_reachable_by_others(const std::string& host);
