@@ -57,7 +57,7 @@ class ModuleEngine final : public EngineBackend {
   const std::string text_;
 };
 
-/// While it lives, convolutions are LibTorch's own and not oneDNN's.
+/// While it lives, convolutions are LibTorch's own and not oneDNN's, in the whole process.
 class WithoutOnednn {
  public:
   WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(false); }
