@@ -30,6 +30,9 @@ GCC_ONLY = re.compile(r"\s-(fpch-preprocess|Winvalid-pch|Wno-restrict)\b|\s--par
 LAUNCHER = re.compile(r"^.*?(?=\S*/c\+\+ |\S*/g\+\+ )")
 OWN_OUTPUT = re.compile(r" -o (?P<target>\S*)\.dir/\S+ -c \S+")
 FILES_A_BATCH = 16
+# Named, as clang-tidy would look for it in the source's folder, and a batch lies elsewhere.
+OPTIONS = ("--quiet", "--config-file={root}/.clang-tidy")
+BATCH_OPTIONS = ("--checks=-bugprone-suspicious-include",)  # added to the file's: a batch includes sources
 LIBTORCH = re.compile(r"-idirafter (/\S*?/include)(?=\s|$)")  # the first of its two folders, which holds the second
 
 
@@ -78,7 +81,7 @@ def verdict_key(path, command, version):
     libtorch = LIBTORCH.search(command)
     if libtorch:
         command = command.replace(libtorch[1], "LIBTORCH")
-    facts = [version, (ROOT / ".clang-tidy").read_text(), command.replace(str(ROOT), "."),
+    facts = [version, *OPTIONS, *BATCH_OPTIONS, (ROOT / ".clang-tidy").read_text(), command.replace(str(ROOT), "."),
              libtorch_version(libtorch[1]) if libtorch else "", texts_of_protos()]
     return hashlib.sha256("\n".join(facts + sorted(texts_of(path, set()))).encode()).hexdigest()
 
@@ -106,10 +109,11 @@ class Linter:
     def passed(self, path):
         return (PASSED / self.key(path)).exists()
 
-    def finding_of(self, commands_folder, source, paths):
+    def finding_of(self, commands_folder, source, paths, more_options=()):
         """What clang-tidy says about a source that is, or includes, these files; None, which is remembered, where that is nothing."""
         keys = [self.key(path) for path in paths]
-        done = subprocess.run(["clang-tidy", "--quiet", "-p", commands_folder, source], capture_output=True, text=True, cwd=ROOT)
+        options = [option.format(root=ROOT) for option in (*OPTIONS, *more_options)]
+        done = subprocess.run(["clang-tidy", *options, "-p", commands_folder, source], capture_output=True, text=True, cwd=ROOT)
         if done.returncode == 0:
             for path, key in zip(paths, keys):
                 if self.key(path) == key:  # else it was edited meanwhile
@@ -126,7 +130,7 @@ class Linter:
             entry = dict(self.entry_of[paths[0]], file=str(source))
             entry["command"] = entry["command"].replace(f" -c {paths[0]}", f" -c {source}")
             pathlib.Path(folder, "compile_commands.json").write_text(json.dumps([entry]))
-            return self.finding_of(folder, source, paths) is None
+            return self.finding_of(folder, source, paths, BATCH_OPTIONS) is None
 
     def clean_files(self, paths):
         """How many of a batch's files have no finding; findings are printed."""

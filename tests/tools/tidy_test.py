@@ -54,6 +54,7 @@ class Tidy(unittest.TestCase):
             env={"PATH": f"{self.root}/bin:{os.environ['PATH']}", "XDG_CACHE_HOME": str(cache or self.root / "cache"),
                  "LOOKED_AT": str(log), "CLANG_TIDY_VERSION": version, "CPU": cpu, "EDITED": str(edited)})
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.said = done.stdout
         return sorted(log.read_text().split())
 
     def test_a_file_that_passed_is_not_looked_at_again(self):
@@ -125,6 +126,17 @@ class Tidy(unittest.TestCase):
         self.write("base/two.cpp", "BAD")
         self.assertEqual(self.looked_at(code=1), ["batch.cpp", "one.cpp", "two.cpp"])
         self.assertEqual(self.looked_at(code=1), ["two.cpp"])
+
+    @unittest.skipUnless(shutil.which("clang-tidy"), "no clang-tidy; tools/setup lint installs it")
+    def test_clang_tidy_itself_finds_what_stands_in_a_batch(self):
+        (self.root / "bin/clang-tidy").unlink()
+        self.write(".clang-tidy", (SOURCE / ".clang-tidy").read_text())
+        self.configure("-std=c++20", output=" -o base/CMakeFiles/base.dir/{}.cpp.o")
+        self.assertEqual(self.looked_at(), [])
+        self.write("base/two.cpp", "int* nothing() { return 0; }")
+        self.write("base/low.h", "int low();  // both are looked at again")
+        self.assertEqual(self.looked_at(code=1), [])
+        self.assertIn("modernize-use-nullptr", self.said)
 
 
 if __name__ == "__main__":
