@@ -60,6 +60,11 @@ void CheckedCommunicator::barrier() {
   comm_->barrier();
 }
 
+SharedMemory CheckedCommunicator::share_memory(int64_t num_bytes) {
+  require_equal_calls(fmt::format("share_memory of {} bytes", num_bytes));
+  return comm_->share_memory(num_bytes);
+}
+
 std::unique_ptr<Communicator> CheckedCommunicator::split(int color, int key) {
   require_equal_calls("split");
   auto part = comm_->split(color, key);

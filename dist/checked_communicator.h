@@ -30,6 +30,7 @@ class CheckedCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override;
   void broadcast(at::Tensor values_K, int root) override;
   void barrier() override;
+  SharedMemory share_memory(int64_t num_bytes) override;
   void settle() override { comm_->settle(); }
   std::unique_ptr<Communicator> split(int color, int key) override;
   int64_t bytes_reduced() const override { return comm_->bytes_reduced(); }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +24,12 @@ class Work {
   /// Returns once the result is there, on a GPU too; a lost or hanging peer ends this as it ends
   /// wait() on CPUs. It holds for all collectives of the communicator begun before.
   virtual void wait_on_host() { wait(); }
+};
+
+/// Memory that all ranks of a communicator see, zeros at first, or why there is none.
+struct SharedMemory {
+  std::shared_ptr<std::byte> begin;  ///< from a page on; given back with its last copy here
+  std::string why_not;               ///< where null: "its ranks ..."; may differ between ranks
 };
 
 /// The collectives that training needs, seen from one rank.
@@ -79,6 +87,14 @@ class Communicator {
   /// item()) calls this first (dist/copy_to_host.h): the read itself would wait for a peer that
   /// hangs until the communicator is aborted, and then give garbage.
   virtual void settle() {}
+
+  /// Memory that all N ranks map, where they are on one host and have the space; null on all ranks
+  /// else. No write into it can fail later. Who reads what another rank wrote makes a collective
+  /// call in between, which is all the order there is. Collective, blocks; equal sizes.
+  virtual SharedMemory share_memory(int64_t num_bytes) {
+    static_cast<void>(num_bytes);
+    return {nullptr, "the ranks exchange messages"};
+  }
 
   /// A new communicator of the ranks that pass the same color (>= 0), ranked by (key, rank here).
   /// Collective.

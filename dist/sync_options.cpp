@@ -18,6 +18,10 @@ SyncOptions read_sync_options(ConfigReader in) {
       "number format of gradients in messages; bf16, fp16: rounded to it, added in fp32");
   in.read("shard_optimizer", &options.shard_optimizer,
           "each rank keeps only a share of the optimizer's state");
+  in.read_choice(
+      "share_weights", &options.share_weights, {"auto", "on", "off"},
+      "whether the ranks of a host compute with one copy of the weights, of which each updates a "
+      "part (on CPUs, all ranks on one host); auto: where it can be and the weights are large");
   in.read("sync_replicas", &options.sync_replicas,
           "ranks exchange gradients at every step; false: each rank makes steps of its own, and "
           "ranks take the mean of their weights every sync_every steps");

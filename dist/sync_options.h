@@ -14,8 +14,11 @@ struct SyncOptions {
   std::string overlap = "auto";
   /// Whether only kept gradients travel: always, never, auto (what was measured faster, by bucket).
   std::string sparse_allreduce = "auto";
-  std::string comm_dtype = "fp32";    ///< number format in messages: fp32 (as they are), bf16, fp16
-  bool shard_optimizer = false;       ///< each rank keeps a share of the optimizer's state
+  std::string comm_dtype = "fp32";  ///< number format in messages: fp32 (as they are), bf16, fp16
+  bool shard_optimizer = false;     ///< each rank keeps a share of the optimizer's state
+  /// Whether ranks of one host have one copy of the weights: on, off, auto (where it can be and
+  /// pays).
+  std::string share_weights = "auto";
   bool sync_replicas = true;          ///< false: local steps (train/sync/local_steps.h)
   int64_t sync_every = 8;             ///< of them from one mean of the ranks to the next
   bool shared_window = true;          ///< ranks of one host exchange through shared memory

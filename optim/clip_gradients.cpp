@@ -7,29 +7,31 @@
 namespace lockstep::optim {
 namespace {
 
-void multiply(std::vector<FlatBuffer>& buffers, double factor) {
-  for (FlatBuffer& buffer : buffers)
-    if (!buffer.frozen) buffer.grads_E.mul_(factor);
+at::Tensor gradients_of(const std::vector<FlatBuffer>& buffers, const ParamShard& region) {
+  return buffers[region.buffer].grads_E.narrow(0, region.begin_E, region.num_elements());
 }
 
 /// The norm before.
 double clip_by_norm(double limit, std::vector<FlatBuffer>& buffers,
+                    const std::vector<ParamShard>& regions,
                     std::optional<double> squared_grad_norm) {
   check(squared_grad_norm.has_value(), "clipping by norm needs the sum of squares");
   const double norm = std::sqrt(*squared_grad_norm);
-  if (norm > limit) multiply(buffers, limit / norm);
+  if (norm > limit)
+    for (const ParamShard& region : regions) gradients_of(buffers, region).mul_(limit / norm);
   return norm;
 }
 
 }  // namespace
 
 std::optional<double> clip_gradients(const ClipOptions& options, std::vector<FlatBuffer>& buffers,
+                                     const std::vector<ParamShard>& regions,
                                      std::optional<double> squared_grad_norm) {
   std::optional<double> norm;
-  if (options.norm) norm = clip_by_norm(*options.norm, buffers, squared_grad_norm);
+  if (options.norm) norm = clip_by_norm(*options.norm, buffers, regions, squared_grad_norm);
   if (options.value)
-    for (FlatBuffer& buffer : buffers)
-      if (!buffer.frozen) buffer.grads_E.clamp_(-*options.value, *options.value);
+    for (const ParamShard& region : regions)
+      gradients_of(buffers, region).clamp_(-*options.value, *options.value);
   return norm;
 }
 

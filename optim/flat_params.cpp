@@ -1,6 +1,7 @@
 #include "optim/flat_params.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -35,30 +36,49 @@ std::vector<FlatSlice> flat_slices(const ParamTable& params, const std::vector<i
   return slices;
 }
 
-/// The parameter's tensor and gradient become views of the buffer.
-void move_in(const FlatBuffer& buffer, const FlatSlice& slice, ParamTable& params) {
+/// The parameter's tensor and gradient become views of the buffer; the value is copied unless
+/// undefined.
+void move_in(const FlatBuffer& buffer, const FlatSlice& slice, const at::Tensor& value,
+             ParamTable& params) {
   at::Tensor& tensor = params[static_cast<size_t>(slice.param)].tensor;
   const at::Tensor view = view_of_slice(buffer.values_E, slice, params);
-  view.copy_(tensor.detach());
+  if (value.defined()) view.copy_(value);
   tensor.mutable_grad() = at::Tensor();
   tensor.set_data(view);
   tensor.set_requires_grad(!buffer.frozen);
   if (!buffer.frozen) tensor.mutable_grad() = view_of_slice(buffer.grads_E, slice, params);
 }
 
-FlatBuffer make_buffer(ParamTable& params, const std::vector<int64_t>& members,
-                       const std::vector<bool>& trainable, at::Device device) {
+/// Without memory.
+FlatBuffer layout_of(const ParamTable& params, const std::vector<int64_t>& members,
+                     const std::vector<bool>& trainable) {
   FlatBuffer buffer{.slices = flat_slices(params, members, trainable)};
-  const Param& first = params[static_cast<size_t>(members.front())];
-  buffer.group = group_of(first);
+  buffer.group = group_of(params[static_cast<size_t>(members.front())]);
   buffer.frozen = !trainable[static_cast<size_t>(members.front())];
-  const int64_t num_elements = buffer.slices.back().offset_E + buffer.slices.back().num_elements;
-  buffer.values_E = empty_on_large_pages(
-      num_elements, first.tensor.options().requires_grad(false).device(device));
-  if (!buffer.frozen)
-    buffer.grads_E = zeros_on_large_pages(num_elements, buffer.values_E.options());
-  for (const FlatSlice& slice : buffer.slices) move_in(buffer, slice, params);
   return buffer;
+}
+
+std::vector<FlatBuffer> layouts_of(const ParamTable& params, const BufferPlan& plan,
+                                   const std::vector<bool>& trainable) {
+  require_each_once(plan, params.size());
+  std::vector<FlatBuffer> buffers;
+  for (const auto& members : plan) buffers.push_back(layout_of(params, members, trainable));
+  return buffers;
+}
+
+int64_t num_elements(const FlatBuffer& buffer) {
+  return buffer.slices.back().offset_E + buffer.slices.back().num_elements;
+}
+
+at::TensorOptions options_of(const FlatBuffer& buffer, const ParamTable& params) {
+  const auto first = static_cast<size_t>(buffer.slices.front().param);
+  return params[first].tensor.options().requires_grad(false);
+}
+
+std::vector<at::Tensor> values_of(const ParamTable& params) {
+  std::vector<at::Tensor> values;
+  for (const Param& param : params) values.push_back(param.tensor.detach());
+  return values;
 }
 
 }  // namespace
@@ -70,22 +90,59 @@ at::Tensor view_of_slice(const at::Tensor& flat_E, const FlatSlice& slice,
 }
 
 FlatParams::FlatParams(ParamTable& params, const BufferPlan& plan, at::Device device)
-    : params_(params) {
+    : params_(params), buffers_(layouts_of(params, plan, std::vector<bool>(params.size(), true))) {
   const at::NoGradGuard no_grad;
-  require_each_once(plan, params_.size());
-  const std::vector<bool> all(params_.size(), true);
-  for (const auto& members : plan) buffers_.push_back(make_buffer(params_, members, all, device));
+  fill(buffers_, device);
 }
 
 std::vector<FlatBuffer> FlatParams::flatten(const BufferPlan& plan,
                                             const std::vector<bool>& trainable) {
   const at::NoGradGuard no_grad;
-  require_each_once(plan, params_.size());
-  const at::Device where = device();
-  std::vector<FlatBuffer> now;
-  for (const auto& members : plan) now.push_back(make_buffer(params_, members, trainable, where));
+  std::vector<FlatBuffer> now = layouts_of(params_, plan, trainable);
+  if (memory_ == nullptr) {
+    fill(now, device());
+  } else {  // where the old layout is: one rank has copies while it writes
+    std::vector<at::Tensor> values_by_param(params_.size());
+    if (memory_->is_writer()) {
+      values_by_param = values_of(params_);
+      for (at::Tensor& value : values_by_param) value = value.clone();
+    }
+    fill_shared(now, std::move(values_by_param));
+  }
   std::swap(buffers_, now);
   return now;
+}
+
+void FlatParams::move_to(std::unique_ptr<FlatMemory> memory) {
+  const at::NoGradGuard no_grad;
+  memory_ = std::move(memory);
+  fill_shared(buffers_,
+              memory_->is_writer() ? values_of(params_) : std::vector<at::Tensor>(params_.size()));
+}
+
+void FlatParams::fill(std::vector<FlatBuffer>& buffers, at::Device device) {
+  for (FlatBuffer& buffer : buffers) {
+    const at::TensorOptions options = options_of(buffer, params_).device(device);
+    buffer.values_E = empty_on_large_pages(num_elements(buffer), options);
+    if (!buffer.frozen) buffer.grads_E = zeros_on_large_pages(num_elements(buffer), options);
+    for (const FlatSlice& slice : buffer.slices)
+      move_in(buffer, slice, params_[static_cast<size_t>(slice.param)].tensor.detach(), params_);
+  }
+}
+
+/// Undefined values: another rank writes them.
+void FlatParams::fill_shared(std::vector<FlatBuffer>& buffers,
+                             std::vector<at::Tensor> values_by_param) {
+  memory_->begin();
+  for (FlatBuffer& buffer : buffers) {
+    buffer.grads_by_rank.clear();
+    memory_->give(&buffer, num_elements(buffer),
+                  c10::typeMetaToScalarType(options_of(buffer, params_).dtype()));
+    if (!buffer.frozen) buffer.grads_E.zero_();
+    for (const FlatSlice& slice : buffer.slices)
+      move_in(buffer, slice, values_by_param[static_cast<size_t>(slice.param)], params_);
+  }
+  memory_->meet();
 }
 
 int64_t FlatParams::num_trainable_elements() const {

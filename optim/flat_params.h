@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "base/tensors/flat_memory.h"
 #include "base/tensors/params.h"
 
 namespace lockstep::optim {
@@ -25,6 +27,11 @@ class FlatParams {
   /// who keeps tensors beside them (Optimizer::follow).
   std::vector<FlatBuffer> flatten(const BufferPlan& plan, const std::vector<bool>& trainable);
 
+  /// Moves everything into memory that ranks share, where it stays. The values must be equal on all
+  /// ranks. Tensors that were views before no longer are. Collective, as flatten() from then on.
+  void move_to(std::unique_ptr<FlatMemory> memory);
+  bool is_shared() const { return memory_ != nullptr; }
+
   std::vector<FlatBuffer>& buffers() { return buffers_; }
   at::Device device() const { return buffers_.at(0).values_E.device(); }
   size_t num_buffers() const { return buffers_.size(); }
@@ -44,7 +51,12 @@ class FlatParams {
   void require_views() const;
 
  private:
+  /// Memory for the buffers, whose values are taken from the parameters, and views of it.
+  void fill(std::vector<FlatBuffer>& buffers, at::Device device);
+  void fill_shared(std::vector<FlatBuffer>& buffers, std::vector<at::Tensor> values_by_param);
+
   ParamTable& params_;
+  std::unique_ptr<FlatMemory> memory_;  ///< null: of this rank's own
   std::vector<FlatBuffer> buffers_;
 };
 

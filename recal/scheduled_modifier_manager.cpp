@@ -161,6 +161,14 @@ Applied ScheduledModifierManager::apply_due(int64_t step, dist::Communicator& co
   return apply_at(step, /*closing=*/false, control);
 }
 
+template <typename Part>
+void ScheduledModifierManager::write_weights(dist::Communicator& control, const Part& part) {
+  if (!weights_are_shared_) return part();
+  control.barrier();
+  if (control.rank() == 0) part();
+  control.barrier();
+}
+
 Applied ScheduledModifierManager::apply_at(int64_t step, bool closing,
                                            dist::Communicator& control) {
   require_stage(stage_ != Stage::kFinalized, "apply_due", "cannot follow finalize()");
@@ -192,7 +200,8 @@ void ScheduledModifierManager::apply(const Action& action, dist::Communicator& c
   if (action.param_set < 0) return;
   const ParamSet& set = timeline_->param_sets()[static_cast<size_t>(action.param_set)];
   if (traits_of(action.kind).is_on_masks) apply_to_masks(action, set, control, applied);
-  if (traits_of(action.kind).is_on_values) change_values(action, set);
+  if (!traits_of(action.kind).is_on_values) return;
+  write_weights(control, [&] { change_values(action, set); });
 }
 
 void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamSet& set,
@@ -210,7 +219,9 @@ void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamS
   // Every mask that was computed is compared, also where this rank saw no change: a rank that
   // differs may. A later action of this step may hide what this one made.
   masks_.require_equal(fmt::format("the new mask at step {}", last_step_), set.params, control);
-  for (const int64_t param : set.params) masks_.enforce(param);
+  write_weights(control, [&] {
+    for (const int64_t param : set.params) masks_.enforce(param);
+  });
   append(&applied->changed_params, changed);
   if (set.momentum_buffer_reset) append(&applied->reset_params, changed);
   applied->num_mask_updates += static_cast<int64_t>(set.params.size());
@@ -248,14 +259,14 @@ void ScheduledModifierManager::end_step(bool updated, dist::Communicator& contro
   require_stage(stage_ == Stage::kRunning, "end_step", "comes after apply_due()");
   const bool looks = last_step_ % kReviveCheckSteps == 0;
   if (updated && looks) num_revived_ += masks_.count_revived();
-  if (updated && (looks || !updates_keep_zeros_)) masks_.enforce();
+  if (updated && (looks || !updates_keep_zeros_)) write_weights(control, [&] { masks_.enforce(); });
   if (quantizer_) quantizer_->end_step(control, updated);
 }
 
 Applied ScheduledModifierManager::apply_closing(int64_t step, dist::Communicator& control) {
   if (stage_ == Stage::kFinalized || last_step_ == step) return {};
   Applied applied = apply_at(step, /*closing=*/true, control);
-  masks_.enforce();
+  write_weights(control, [&] { masks_.enforce(); });
   return applied;
 }
 
@@ -291,7 +302,7 @@ void ScheduledModifierManager::restored(dist::Communicator& control) {
   std::vector<int64_t> params;
   for (const Mask& mask : masks_.all()) params.push_back(mask.param);
   masks_.require_equal("the restored mask", params, control);
-  masks_.enforce();
+  write_weights(control, [&] { masks_.enforce(); });
 }
 
 void ScheduledModifierManager::zero_pruned(int64_t param, const at::Tensor& values) const {

@@ -122,6 +122,10 @@ class ScheduledModifierManager {
   /// Error(kDisagree).everywhere() naming tensor and ranks if masks differ.
   Applied apply_due(int64_t step, dist::Communicator& control);
 
+  /// From now on all ranks have the weights in one memory (sync.share_weights): rank 0 alone writes
+  /// into them, while the others wait.
+  void share_weights() { weights_are_shared_ = true; }
+
   /// Whether apply_due(step) may change weights, masks or what is trained.
   bool acts_at(int64_t step) const { return last_step_ < 0 || !timeline().due_at(step).empty(); }
 
@@ -210,6 +214,9 @@ class ScheduledModifierManager {
   void apply_to_masks(const Action& action, const ParamSet& set, dist::Communicator& control,
                       Applied* applied);
   void change_values(const Action& action, const ParamSet& set);
+  /// Runs a part that writes into weights.
+  template <typename Part>
+  void write_weights(dist::Communicator& control, const Part& part);
   void follow_trainable(int64_t step, Applied* applied);
   void follow_quantization(int64_t step);
 
@@ -222,7 +229,7 @@ class ScheduledModifierManager {
   int64_t num_prunable_weights_ = 0;
   std::vector<bool> trainable_;  // what the last apply_due left
   int64_t last_step_ = -1;       // of apply_due
-  bool updates_keep_zeros_ = false;
+  bool updates_keep_zeros_ = false, weights_are_shared_ = false;
   int64_t num_mask_updates_ = 0, num_revived_ = 0;
 };
 

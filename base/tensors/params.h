@@ -49,6 +49,9 @@ struct FlatBuffer {
   int group = kWeightGroup;
   bool frozen = false;            ///< takes no part in reduction and update
   std::vector<FlatSlice> slices;  ///< ascending offsets, no gaps
+  /// By rank, where ranks share memory (base/tensors/flat_memory.h): values_E is then the one copy
+  /// of all ranks, grads_E this rank's of these, and the others' may be read. Else empty.
+  std::vector<at::Tensor> grads_by_rank;
 };
 
 }  // namespace lockstep

@@ -62,6 +62,23 @@ void refuse_with_local_steps(const RunConfig& config, ConfigReader* in) {
          "ranks agree on the loss scale at every step; use bf16");
 }
 
+/// What needs weights or messages of each rank's own.
+void refuse_with_shared_weights(const RunConfig& config, ConfigReader* in) {
+  const auto refuse = [&](bool is_used, const char* key, const char* why) {
+    if (is_used)
+      in->fault("sync",
+                fmt::format("'sync.share_weights: on'{} cannot be with {}: {}",
+                            origin_of("sync.share_weights", *in), with_origin(key, *in), why));
+  };
+  refuse(!config.sync.sync_replicas, "sync.sync_replicas: false",
+         "each rank learns weights of its own; set it to true");
+  refuse(!config.sync.shared_window, "sync.shared_window: false",
+         "the weights lie in such memory; set it to true");
+  refuse(config.sync.comm_dtype != "fp32", "sync.comm_dtype",
+         "no gradient travels that could be rounded; use fp32");
+  refuse(config.run.device == "cuda", "run.device: cuda", "a GPU has its own memory; use cpu");
+}
+
 /// Evaluations and exports of saves need both sides.
 void require_saves_and_data(const RunConfig& config, ConfigReader* in) {
   const bool saves = config.checkpoint.enabled;
@@ -84,6 +101,7 @@ void require_saves_and_data(const RunConfig& config, ConfigReader* in) {
 void refuse_pairs(const RunConfig& config, ConfigReader* in) {
   if (config.run.is_elastic()) refuse_what_is_not_elastic(config, in);
   if (!config.sync.sync_replicas) refuse_with_local_steps(config, in);
+  if (config.sync.share_weights == "on") refuse_with_shared_weights(config, in);
   require_saves_and_data(config, in);
   if (config.eval.use_ema.value_or(false) && !config.optimizer.ema_decay)
     in->fault(

@@ -15,6 +15,7 @@
 #include "daemon/run/run_failure.h"
 #include "daemon/run/run_hooks.h"
 #include "daemon/run/run_summary.h"
+#include "daemon/run/share_weights.h"
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
 #include "daemon/run/warm_start.h"
@@ -268,6 +269,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const auto context = make_context(config, control, *gradients, *saves);
   (void)dist::on_all_ranks(control, [&] { return context->total_steps(); });
   check_equal_models(*context);
+  share_weights(*context, *gradients, world.process);
   RunDirectory run_directory(config, world.process, control);
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,

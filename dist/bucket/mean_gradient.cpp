@@ -18,9 +18,7 @@ namespace {
 
 /// Whether all items, computed as A, are finite; only reads.
 template <typename T, typename A>
-bool all_finite(const at::Tensor& values_E) {
-  const T* values = values_E.const_data_ptr<T>();
-  const int64_t num_items = values_E.numel();
+bool all_finite(const T* values, int64_t num_items) {
   int32_t num_bad = 0;
   for (int64_t i = 0; i < num_items; ++i) {
     const A wide = static_cast<A>(values[i]);
@@ -32,10 +30,9 @@ bool all_finite(const at::Tensor& values_E) {
 /// Items of type T, computed as A. `x - x` is 0 for a finite x and NaN otherwise, and a sum keeps a
 /// NaN; unlike a branch, this vectorises.
 template <typename T, typename A>
-bool divide(const at::Tensor& sums_E, int64_t num_samples) {
-  if (num_samples == 1) return all_finite<T, A>(sums_E);
-  T* values = sums_E.mutable_data_ptr<T>();
-  const int64_t num_items = sums_E.numel();
+bool divide(void* sums_E, int64_t num_items, int64_t num_samples) {
+  T* values = static_cast<T*>(sums_E);
+  if (num_samples == 1) return all_finite<T, A>(values, num_items);
   const A divisor = static_cast<A>(num_samples);
   int32_t num_bad = 0;
   for (int64_t i = 0; i < num_items; ++i) {
@@ -49,6 +46,23 @@ bool divide(const at::Tensor& sums_E, int64_t num_samples) {
 
 }  // namespace
 
+bool divide_and_check(void* sums_E, int64_t num_items, at::ScalarType dtype, int64_t num_samples) {
+  check(num_samples > 0, "a mean over no samples");
+  switch (dtype) {
+    case at::kFloat:
+      return divide<float, float>(sums_E, num_items, num_samples);
+    case at::kDouble:
+      return divide<double, double>(sums_E, num_items, num_samples);
+    case at::kBFloat16:
+      return divide<c10::BFloat16, float>(sums_E, num_items, num_samples);
+    case at::kHalf:
+      return divide<c10::Half, float>(sums_E, num_items, num_samples);
+    default:
+      check(false, "gradients are floats");
+      return false;
+  }
+}
+
 bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
   check(num_samples > 0, "a mean over no samples");
   check(sums_E.is_contiguous(), "a flat gradient buffer is contiguous");
@@ -56,19 +70,8 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
     if (num_samples != 1) sums_E.div_(static_cast<double>(num_samples));
     return true;
   }
-  switch (sums_E.scalar_type()) {
-    case at::kFloat:
-      return divide<float, float>(sums_E, num_samples);
-    case at::kDouble:
-      return divide<double, double>(sums_E, num_samples);
-    case at::kBFloat16:
-      return divide<c10::BFloat16, float>(sums_E, num_samples);
-    case at::kHalf:
-      return divide<c10::Half, float>(sums_E, num_samples);
-    default:
-      check(false, "gradients are floats");
-      return false;
-  }
+  return divide_and_check(sums_E.mutable_data_ptr(), sums_E.numel(), sums_E.scalar_type(),
+                          num_samples);
 }
 
 bool all_finite(Communicator& comm, const std::vector<at::Tensor>& tensors) {

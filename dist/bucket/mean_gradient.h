@@ -15,6 +15,8 @@ namespace lockstep::dist {
 /// float32. float32, float64, bfloat16, float16; num_samples > 0. The same bits give the same
 /// result on every rank.
 bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples);
+/// The same of items that stand in memory.
+bool divide_and_check(void* sums_E, int64_t num_items, at::ScalarType dtype, int64_t num_samples);
 
 /// Whether all items of all tensors are finite, with one wait of the host; floats on comm.device(),
 /// any of which may be empty. Not collective.

@@ -95,7 +95,8 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
   if (shares && num_hosts == 1) {
     if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {
       SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
-      return std::make_unique<ShmCommunicator>(std::move(comm), std::move(group), make);
+      return std::make_unique<ShmCommunicator>(std::move(comm), std::move(group), make,
+                                               keeper->reserved_bytes());
     }
   } else if (shares) {
     const RoomLayout layout =

@@ -1,6 +1,7 @@
 #include "dist/reducer/bucket_reducer.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "dist/bucket/mean_gradient.h"
 #include "dist/bucket/shard_alignment.h"
 #include "dist/reducer/all_reduce_bucket.h"
+#include "dist/reducer/shared_bucket.h"
 #include "dist/reducer/value_gather.h"
 
 namespace lockstep::dist {
@@ -26,6 +28,16 @@ std::optional<at::ScalarType> wire_type(const std::string& name, int world_size)
   if (world_size == 1 || name == "fp32") return std::nullopt;
   check(name == "bf16" || name == "fp16", "wire: fp32, bf16 or fp16");
   return name == "bf16" ? at::kBFloat16 : at::kHalf;
+}
+
+at::Tensor part_of(const at::Tensor& flat_E, const Bucket& bucket) {
+  return flat_E.narrow(0, bucket.begin_E, bucket.num_elements());
+}
+
+/// Of all ranks, in all buffers or in none.
+bool are_shared(const std::vector<FlatBuffer>& buffers) {
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [](const FlatBuffer& buffer) { return !buffer.grads_by_rank.empty(); });
 }
 
 double seconds_between(BucketReducer::Clock::time_point from, BucketReducer::Clock::time_point to) {
@@ -54,7 +66,6 @@ BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
     : comm_(comm),
       params_(params),
       options_(options),
-      shards_(options.shard_optimizer && comm.world_size() > 1),
       row_E_by_param_(row_elements(params)),
       packing_(options.sparse_allreduce),
       scale_(wire_type(options.comm_dtype, comm.world_size()) == at::kHalf) {
@@ -96,6 +107,9 @@ bool BucketReducer::is_followed(const std::vector<FlatBuffer>& buffers) const {
 }
 
 std::vector<Bucket> BucketReducer::cut(const std::vector<FlatBuffer>& buffers) const {
+  if (is_shared_)  // nothing travels: as few pieces as can be
+    return cut_into_buckets(buffers, std::numeric_limits<int64_t>::max(), row_E_by_param_,
+                            comm_.world_size());
   return shards_
              ? cut_into_buckets(buffers, options_.bucket_bytes, row_E_by_param_, comm_.world_size())
              : cut_into_buckets(buffers, options_.bucket_bytes);
@@ -103,12 +117,23 @@ std::vector<Bucket> BucketReducer::cut(const std::vector<FlatBuffer>& buffers) c
 
 std::unique_ptr<BucketReduction> BucketReducer::make_reduction(const Bucket& bucket,
                                                                const FlatBuffer& buffer) {
-  const at::Tensor grads_E = buffer.grads_E.narrow(0, bucket.begin_E, bucket.num_elements());
-  const auto wire = wire_type(options_.comm_dtype, comm_.world_size());
-  if (!shards_) return std::make_unique<AllReduceBucket>(grads_E, wire);
+  if (shards_) return make_divided(bucket, buffer);
+  return std::make_unique<AllReduceBucket>(part_of(buffer.grads_E, bucket),
+                                           wire_type(options_.comm_dtype, comm_.world_size()));
+}
+
+std::unique_ptr<BucketReduction> BucketReducer::make_divided(const Bucket& bucket,
+                                                             const FlatBuffer& buffer) {
+  pieces_.push_back(cut_into_pieces(bucket, buffer, row_E_by_param_, comm_.world_size()));
+  if (is_shared_) {
+    std::vector<at::Tensor> grads_by_rank;
+    for (const at::Tensor& grads_E : buffer.grads_by_rank)
+      grads_by_rank.push_back(part_of(grads_E, bucket));
+    return std::make_unique<SharedBucket>(std::move(grads_by_rank), pieces_.back(), comm_.rank());
+  }
   auto reduction = std::make_unique<ReduceScatterBucket>(
-      grads_E, cut_into_pieces(bucket, buffer, row_E_by_param_, comm_.world_size()), comm_.rank(),
-      wire, scratch_);
+      part_of(buffer.grads_E, bucket), pieces_.back(), comm_.rank(),
+      wire_type(options_.comm_dtype, comm_.world_size()), scratch_);
   reduce_scatters_.push_back(reduction.get());
   return reduction;
 }
@@ -118,7 +143,11 @@ bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
   follows_any_ = true;
   followed_grads_.clear();
   for (const FlatBuffer& buffer : buffers) followed_grads_.push_back(buffer.grads_E);
+  is_shared_ = are_shared(buffers);
+  check(!is_shared_ || options_.comm_dtype == "fp32", "shared gradients are not rounded");
+  shards_ = comm_.world_size() > 1 && (options_.shard_optimizer || is_shared_);
   buckets_ = cut(buffers);
+  pieces_.clear();
   reduce_scatters_.clear();
   bucket_reductions_.clear();
   for (const Bucket& bucket : buckets_)
@@ -158,7 +187,7 @@ std::vector<ParamShard> BucketReducer::local_shards() const {
     const Bucket& bucket = buckets_[i];
     ParamShard own{bucket.buffer, bucket.begin_E, bucket.end_E};
     if (shards_) {
-      const BucketShards& pieces = reduce_scatters_[i]->pieces();
+      const BucketShards& pieces = pieces_[i];
       own.begin_E = bucket.begin_E + pieces.begin(comm_.rank());
       own.end_E = own.begin_E + pieces.size(comm_.rank());
     }
@@ -290,15 +319,15 @@ void BucketReducer::count(Clock::time_point finish_start, GlobalStepStats* total
 }
 
 void BucketReducer::gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals) {
+  if (is_shared_) return comm_.barrier();
   for (size_t i = 0; i < reduce_scatters_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
     const ReduceScatterBucket& reduction = *reduce_scatters_[i];
-    const at::Tensor values_E =
-        buffers[bucket.buffer].values_E.narrow(0, bucket.begin_E, bucket.num_elements());
+    const at::Tensor values_E = part_of(buffers[bucket.buffer].values_E, bucket);
     const bool packed = !masks_changed_ && packing_.packs(i);
     with_bucket("gathering the values of", i, [&] {
       const int64_t num_bytes =
-          gather_pieces(comm_, values_E, reduction.pieces(), reduction.kept(), packed, scratch_);
+          gather_pieces(comm_, values_E, pieces_[i], reduction.kept(), packed, scratch_);
       totals->bytes_gathered += num_bytes;
       totals->bytes_saved += reduction.dense_bytes() - num_bytes;
     });

@@ -20,6 +20,7 @@
 #include "dist/reducer/reduce_scatter_bucket.h"
 #include "dist/reducer/step_stats.h"
 #include "dist/reducer/wire_scale.h"
+#include "dist/shard/bucket_shards.h"
 #include "dist/sync_options.h"
 
 namespace lockstep::dist {
@@ -48,8 +49,12 @@ class BucketReducer {
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t dense_bytes() const;
-  /// Whether buckets are divided among ranks.
+  /// Whether buckets are divided among ranks, since the last rebuild().
   bool is_sharded() const { return shards_; }
+  /// Whether all ranks see all gradients and values (FlatBuffer::grads_by_rank): then buckets are
+  /// divided, nothing travels, and take_means() comes after a collective, by which all gradients
+  /// are complete.
+  bool is_shared() const { return is_shared_; }
   /// row_elements() of the table.
   const std::vector<int64_t>& row_E_by_param() const { return row_E_by_param_; }
   /// The elements whose means this rank gets, by buffer and place; neighbours are one region.
@@ -90,6 +95,7 @@ class BucketReducer {
   bool learn();
 
   /// All ranks' values to every rank, after each has updated its own. Collective. Adds to totals.
+  /// Where they are shared a barrier.
   void gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals);
 
   StateList state();
@@ -104,6 +110,7 @@ class BucketReducer {
   bool is_followed(const std::vector<FlatBuffer>& buffers) const;
   std::vector<Bucket> cut(const std::vector<FlatBuffer>& buffers) const;
   std::unique_ptr<BucketReduction> make_reduction(const Bucket& bucket, const FlatBuffer& buffer);
+  std::unique_ptr<BucketReduction> make_divided(const Bucket& bucket, const FlatBuffer& buffer);
   uint64_t fingerprint() const;
   std::string text_of(size_t bucket) const;
   /// Runs a part; an error of it tells what was done with which bucket.
@@ -113,7 +120,7 @@ class BucketReducer {
   Communicator& comm_;
   const ParamTable& params_;
   const SyncOptions options_;
-  const bool shards_;
+  bool shards_ = false, is_shared_ = false;
   const std::vector<int64_t> row_E_by_param_;
   ScratchBuffer scratch_;  ///< before the carriers, which use it
   bool follows_any_ = false;
@@ -121,7 +128,8 @@ class BucketReducer {
   std::vector<Bucket> buckets_;
   // by bucket
   std::vector<std::unique_ptr<BucketReduction>> bucket_reductions_;
-  std::vector<ReduceScatterBucket*> reduce_scatters_;  ///< the same ones; empty without shards
+  std::vector<BucketShards> pieces_;                   ///< empty without shards
+  std::vector<ReduceScatterBucket*> reduce_scatters_;  ///< the same ones; only where pieces travel
   std::vector<BucketTimes> times_;
   std::unique_ptr<std::atomic<PackState>[]> pack_states_;
   size_t num_unpacked_ = 0;  ///< in this step: these and none behind them

@@ -48,6 +48,15 @@ void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   buckets_.set_kept(buffers_, buffer, bits);
 }
 
+bool GradientReducer::is_sharded() {
+  follow_buffers();
+  return buckets_.is_sharded();
+}
+
+void GradientReducer::begin_changes() {
+  if (buckets_.is_shared()) comm_.barrier();
+}
+
 std::vector<ParamShard> GradientReducer::local_shards() {
   check(!is_armed_, "owned() while gradients are under way");
   follow_buffers();
@@ -56,6 +65,7 @@ std::vector<ParamShard> GradientReducer::local_shards() {
 
 bool GradientReducer::may_overlap() const {
   if (hooks_ == nullptr || options_.overlap == "false" || !comm_.device().is_cpu()) return false;
+  if (buckets_.is_shared()) return false;  // nothing to send
   return options_.overlap == "true" || (comm_.world_size() > 1 && buckets_.buckets().size() > 1 &&
                                         buckets_.dense_bytes() >= kLeastOverlapBytes);
 }

@@ -68,6 +68,11 @@ struct StepRequests {
 /// it, as they tell by what to divide. dist/shard/bucket_shards.h says how a bucket is divided:
 /// depending on the buffers and N alone, not on masks.
 ///
+/// Shared (FlatBuffer::grads_by_rank; sync.share_weights): divided in the same way, but each rank
+/// adds up its regions' gradients from where the ranks wrote them, and what it updates is the one
+/// copy of all. Nothing but the step's numbers and the verdict travels, so nothing is packed or
+/// overlapped: begin_changes() before any rank changes values, gather_values() after all have.
+///
 /// `auto` (overlap, packed) is found out by time in the first steps after a change of buffers or
 /// masks (dist/reducer/autotuner.h), by messages after the step's, which no step's bytes count.
 ///
@@ -93,8 +98,9 @@ class GradientReducer {
   /// Error(kDisagree).everywhere(). Ignored for a frozen buffer.
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
 
-  /// Whether each rank updates its own part only: options.shard_optimizer, on several ranks.
-  bool is_sharded() const { return buckets_.is_sharded(); }
+  /// Whether each rank updates its own part only: options.shard_optimizer or shared gradients, on
+  /// several ranks.
+  bool is_sharded();
   /// The parts of the buffers that this rank updates, ascending, until the buffers are rebuilt: all
   /// that is not frozen, unless divided. A rank may own none.
   std::vector<ParamShard> local_shards();
@@ -112,6 +118,10 @@ class GradientReducer {
   /// already where masks are enforced (dist/reducer/value_gather.h). Values are never rounded to
   /// sync.comm_dtype. Undivided: nothing is done.
   GatherTotals gather_values();
+
+  /// Where values are shared, returns once all ranks have called it: none of them reads the values
+  /// of before any more. Else at once. Collective, between steps or after finish().
+  void begin_changes();
 
   /// consolidate_state() (dist/shard/consolidate_state.h) over the reducer's communicator, between
   /// steps.

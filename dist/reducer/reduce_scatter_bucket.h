@@ -47,7 +47,6 @@ class ReduceScatterBucket final : public BucketReduction {
   bool unpack(int64_t num_samples) override;
   at::Tensor means_E() const override { return own_E_; }
 
-  const BucketShards& pieces() const { return pieces_; }
   const ShardMasks& kept() const { return kept_; }
 
  private:

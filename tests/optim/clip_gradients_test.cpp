@@ -27,7 +27,14 @@ struct Gradients {
     for (const FlatBuffer& buffer : flat_params.buffers())
       if (!buffer.frozen)
         squared_grad_norm += buffer.grads_E.to(at::kDouble).square().sum().item<double>();
-    return clip_gradients(options, flat_params.buffers(), squared_grad_norm);
+    return clip_gradients(options, flat_params.buffers(), regions(), squared_grad_norm);
+  }
+  std::vector<ParamShard> regions() {
+    std::vector<ParamShard> all;
+    for (size_t b = 0; b < flat_params.num_buffers(); ++b)
+      if (!flat_params.buffers()[b].frozen)
+        all.push_back({b, 0, flat_params.buffers()[b].values_E.numel()});
+    return all;
   }
   at::Tensor all() const {
     std::vector<at::Tensor> parts;
@@ -95,8 +102,20 @@ TEST(ClipGradients, FrozenParametersDoNotCount) {
 
 TEST(ClipGradients, WithoutTheSumOfSquaresThereIsNoNorm) {
   Gradients gradients(kPlan);
-  EXPECT_THROW(clip_gradients({.value = {}, .norm = 1.0}, gradients.flat_params.buffers(), {}),
+  EXPECT_THROW(clip_gradients({.value = {}, .norm = 1.0}, gradients.flat_params.buffers(), {}, {}),
                Error);
+}
+
+TEST(ClipGradients, OnlyWithinTheRegions) {
+  Gradients gradients(kPlan);
+  std::vector<FlatBuffer>& buffers = gradients.flat_params.buffers();
+  for (FlatBuffer& buffer : buffers) buffer.grads_E.fill_(3);
+  (void)clip_gradients({.value = 2.0, .norm = {}}, buffers, {{0, 10, 20}}, {});
+  (void)clip_gradients({.value = {}, .norm = 1.0}, buffers, {{0, 30, 40}}, 4.0);
+  EXPECT_TRUE(buffers[0].grads_E.slice(0, 10, 20).eq(2).all().item<bool>());
+  EXPECT_TRUE(buffers[0].grads_E.slice(0, 30, 40).eq(1.5).all().item<bool>());
+  EXPECT_EQ(buffers[0].grads_E.eq(3).sum().item<int64_t>(), buffers[0].grads_E.numel() - 20);
+  EXPECT_TRUE(buffers[1].grads_E.eq(3).all().item<bool>());
 }
 
 }  // namespace clip_gradients_test

@@ -1,6 +1,7 @@
 #include "tests/support/thread_world.h"
 
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -82,6 +83,7 @@ struct Call {
   const std::byte* values = nullptr;
   int color = 0, key = 0;
   std::shared_ptr<Room> child;
+  std::shared_ptr<std::byte> memory = {};
 
   bool matches(const Call& other) const {
     return name == other.name && dtype == other.dtype && num_items == other.num_items &&
@@ -106,6 +108,15 @@ const std::byte* data_of(const at::Tensor& values) {
 void copy(const at::Tensor& to, const std::byte* from, int64_t offset_bytes, int64_t num_bytes) {
   std::byte* place = static_cast<std::byte*>(to.mutable_data_ptr()) + offset_bytes;
   if (num_bytes > 0 && place != from) std::memcpy(place, from, num_bytes);
+}
+
+std::shared_ptr<std::byte> zeros(int64_t num_bytes) {
+  constexpr size_t kPageBytes = 4096;
+  const size_t size = (static_cast<size_t>(num_bytes) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  auto* const begin = static_cast<std::byte*>(std::aligned_alloc(kPageBytes, size));
+  check(begin != nullptr, "memory for ranks to share");
+  std::memset(begin, 0, size);
+  return {begin, [](std::byte* memory) { std::free(memory); }};
 }
 
 class ThreadCommunicator final : public Communicator {
@@ -162,6 +173,16 @@ class ThreadCommunicator final : public Communicator {
   void barrier() override {
     begin({.name = "barrier", .child = {}});
     end();
+  }
+
+  dist::SharedMemory share_memory(int64_t num_bytes) override {
+    Call mine{.name = "share_memory", .num_items = num_bytes, .child = {}};
+    if (rank_ == 0) mine.memory = zeros(num_bytes);
+    begin(std::move(mine));
+    std::shared_ptr<std::byte> memory = room_->calls[0].memory;
+    end();
+    room_->calls[rank_].memory.reset();
+    return {std::move(memory), ""};
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {

@@ -9,6 +9,7 @@
 #include "dist/reducer/gradient_reducer.h"
 #include "dist/replica/replica_check.h"
 #include "dist/self_communicator.h"
+#include "dist/shared/shared_flat_memory.h"
 #include "model/networks/mlp.h"
 #include "model/networks/model_table.h"
 #include "recal/recipe/recipe_reader.h"
@@ -21,9 +22,10 @@ struct SmallRunOptions {
   model::ModelOptions model = model::mlp({.layers = {3, 5, 4}, .activation = "tanh"});
   std::vector<int64_t> shape = {3};
   int64_t num_classes = 4, num_samples = 10, global_batch = 4;
-  int64_t tokens = 0;          ///< vocabulary; 0: inputs are numbers
-  bool keeps_tensors = false;  ///< in `tensors`
-  bool elastic = false;        ///< run.deterministic: elastic
+  int64_t tokens = 0;           ///< vocabulary; 0: inputs are numbers
+  bool keeps_tensors = false;   ///< in `tensors`
+  bool elastic = false;         ///< run.deterministic: elastic
+  bool shares_weights = false;  ///< sync.share_weights: on
   train::TrainOptions train;
   optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
   dist::SyncOptions sync{.bucket_bytes = 1024, .overlap = "true"};
@@ -100,6 +102,7 @@ class SmallRun {
                 options.train) {
     model->set_layer_hook(recipe.layer_hook());
     ema.begin();
+    if (options.shares_weights) share();
   }
 
   train::StepReport step() { return trainer.step({}); }
@@ -148,6 +151,14 @@ class SmallRun {
   train::Trainer trainer;
 
  private:
+  void share() {
+    dist::SharedMemory memory = gradients->share_memory(
+        dist::SharedFlatMemory::bytes_for(model->params(), gradients->world_size()));
+    flat_params.move_to(
+        std::make_unique<dist::SharedFlatMemory>(*gradients, std::move(memory), model->params()));
+    recipe.share_weights();
+  }
+
   recal::ScheduledModifierManager attached() const {
     Diagnostics faults;
     recal::ScheduledModifierManager manager(

@@ -253,8 +253,9 @@ void Trainer::update(StepReport* report) {
   const trace::Span span("optimizer");
   before_changes();
   if (!report->skipped) {
-    report->gradient_norm = optim::clip_gradients(parts_.clip, parts_.flat_params.buffers(),
-                                                  report->totals.squared_grad_norm);
+    report->gradient_norm =
+        optim::clip_gradients(parts_.clip, parts_.flat_params.buffers(),
+                              parts_.reducer.local_shards(), report->totals.squared_grad_norm);
     parts_.optimizer.step(report->rates);
     report->gathered = parts_.reducer.gather_values();
   }

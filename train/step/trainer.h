@@ -117,10 +117,11 @@ class Trainer {
   void join_local_steps(StepReport* report);
   void complete_report(StepReport* report) const;
   /// Before weights, moments or masks are changed or looked at from the host: they are whole, and
-  /// no save still copies them.
+  /// no save still copies them, on any rank where they are shared. Collective there.
   void before_changes() {
     parts_.reducer.settle();
     if (parts_.before_changes) parts_.before_changes();
+    parts_.reducer.begin_changes();
   }
 
   TrainerParts parts_;

@@ -11,8 +11,9 @@ namespace lockstep::dist::mpi {
 namespace {
 
 std::string_view name_of(CallKind kind) {
-  constexpr std::array<std::string_view, 6> kNames{"all_reduce", "reduce_scatter", "all_gather",
-                                                   "broadcast",  "barrier",        "split"};
+  constexpr std::array<std::string_view, 7> kNames{"all_reduce",  "reduce_scatter", "all_gather",
+                                                   "broadcast",   "barrier",        "split",
+                                                   "share_memory"};
   const auto index = static_cast<size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown call";
 }
@@ -29,6 +30,8 @@ std::string argument_text(const Call& call) {
 }  // namespace
 
 std::string text_of(const Call& call) {
+  if (call.kind == CallKind::kShareMemory)
+    return fmt::format("share_memory of {} bytes, call {}", call.num_items, call.number);
   const bool has_items = call.kind != CallKind::kBarrier && call.kind != CallKind::kSplit;
   const std::string items =
       has_items ? fmt::format(" of {} {}", call.num_items,

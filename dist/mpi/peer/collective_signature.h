@@ -16,7 +16,8 @@ enum class CallKind : int32_t {
   kAllGather,
   kBroadcast,
   kBarrier,
-  kSplit
+  kSplit,
+  kShareMemory
 };
 
 /// What a rank says of its collective. Travels between ranks as it lies in memory.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "dist/backend_parts.h"
+#include "dist/mpi/shm/shared_file.h"
 #include "dist/reduce_in_rank_order.h"
 
 namespace lockstep::dist::mpi {
@@ -34,10 +35,12 @@ struct ShmCommunicator::Chunk {
   }
 };
 
-ShmCommunicator::ShmCommunicator(OwnedComm comm, SharedMemoryGroup group, MakeCommunicator make)
+ShmCommunicator::ShmCommunicator(OwnedComm comm, SharedMemoryGroup group, MakeCommunicator make,
+                                 int64_t reserved_bytes)
     : comm_(std::move(comm)),
       group_(std::move(group)),
       make_(std::move(make)),
+      reserved_bytes_(reserved_bytes),
       runs_M_(group_.num_members()) {}
 
 void ShmCommunicator::begin(CallKind kind, const at::Tensor& values_K, int argument) {
@@ -203,10 +206,19 @@ void ShmCommunicator::barrier() {
   group_.wait_for_all(group_.advance());
 }
 
+void ShmCommunicator::meet_before_mpi(const Call& call) {
+  group_.begin(call);
+  group_.wait_for_all(group_.advance());  // names a rank that is missing; MPI would wait for ever
+}
+
+SharedMemory ShmCommunicator::share_memory(int64_t num_bytes) {
+  meet_before_mpi({.kind = CallKind::kShareMemory, .num_items = num_bytes});
+  return map_shared_file(comm_, num_bytes, reserved_bytes_);
+}
+
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key) {
   check(color >= 0, "split needs a color >= 0");
-  group_.begin({.kind = CallKind::kSplit});
-  group_.wait_for_all(group_.advance());  // names a rank that is missing; MPI would wait for ever
+  meet_before_mpi({.kind = CallKind::kSplit});
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm_.get(), color, key, &part), "MPI_Comm_split");
   return make_(OwnedComm(part));

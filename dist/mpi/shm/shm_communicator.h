@@ -23,7 +23,9 @@ using MakeCommunicator = std::function<std::unique_ptr<Communicator>(OwnedComm c
 /// cache. Of S bytes a rank reads and writes S (1 - 1/M) bytes of shared memory and S of its own.
 class ShmCommunicator final : public Communicator {
  public:
-  ShmCommunicator(OwnedComm comm, SharedMemoryGroup group, MakeCommunicator make);
+  /// reserved_bytes: of shared memory, for others (WindowKeeper).
+  ShmCommunicator(OwnedComm comm, SharedMemoryGroup group, MakeCommunicator make,
+                  int64_t reserved_bytes);
 
   int rank() const override { return group_.self(); }
   int world_size() const override { return group_.num_members(); }
@@ -35,6 +37,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Work> all_gather(at::Tensor out_NK, at::Tensor values_K) override;
   void broadcast(at::Tensor values_K, int root) override;
   void barrier() override;
+  SharedMemory share_memory(int64_t num_bytes) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   int64_t bytes_reduced() const override { return bytes_reduced_; }
 
@@ -42,6 +45,7 @@ class ShmCommunicator final : public Communicator {
   struct Chunk;
 
   void begin(CallKind kind, const at::Tensor& values_K, int argument = 0);
+  void meet_before_mpi(const Call& call);
   /// One stage for all: copy_in(begin, items, slot) fills the own slot, read(begin, items, slot
   /// index) looks at everyone's. At least once, also for no items.
   template <typename Bring, typename Read>
@@ -62,6 +66,7 @@ class ShmCommunicator final : public Communicator {
   OwnedComm comm_;
   SharedMemoryGroup group_;
   MakeCommunicator make_;
+  int64_t reserved_bytes_;
   int64_t bytes_reduced_ = 0;
   std::vector<const std::byte*> runs_M_;  ///< kept so that a steady step allocates nothing
 };

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "dist/reducer/bucket_reduction.h"
+#include "dist/shard/bucket_shards.h"
+#include "dist/shard/shard_masks.h"
+
+namespace lockstep::dist {
+
+/// Of a bucket whose gradients all ranks see (FlatBuffer::grads_by_rank) each rank adds up its own
+/// piece, from where the ranks wrote it to where this one wrote it. Nothing travels, so pack() and
+/// launch() do nothing; unpack() reads what the others wrote, so a collective comes before it, and
+/// another one before anybody writes gradients again.
+class SharedBucket final : public BucketReduction {
+ public:
+  /// grads_by_rank: [E] each, parts of flat buffers, contiguous, whose memory stays.
+  SharedBucket(std::vector<at::Tensor> grads_by_rank, const BucketShards& pieces, int rank);
+
+  void set_kept(const uint8_t* bits, int64_t first_item) override;
+  void keep_all() override { kept_.keep_all(); }
+  const std::vector<uint8_t>& kept_bits() const override { return kept_.all_bits(); }
+  bool can_pack() const override { return false; }
+
+  int64_t dense_bytes() const override { return 0; }
+  int64_t payload_bytes() const override { return 0; }
+
+  at::Tensor pack(bool packed, double scale = 1) override;
+  const at::Tensor& largest() const override { return largest_; }
+  at::Tensor find_largest() override;
+  std::unique_ptr<Work> launch(Communicator& comm) override;
+  /// In one pass: sum, mask, division and look for what is not finite.
+  bool unpack(int64_t num_samples) override;
+  at::Tensor means_E() const override { return own_E_; }
+
+ private:
+  const BucketShards pieces_;
+  const int rank_;
+  ShardMasks kept_;
+  at::Tensor own_E_;                           ///< the own piece of the own gradients
+  std::vector<const std::byte*> own_by_rank_;  ///< the own piece of each rank's
+  std::vector<const std::byte*> inputs_;       ///< kept so that a steady step allocates nothing
+  at::Tensor largest_;                         ///< never defined: nothing is rounded
+};
+
+}  // namespace lockstep::dist
