@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <malloc.h>
 
 #include "base/bits/bit_mask.h"
 #include "base/error.h"
@@ -114,6 +115,7 @@ void OptimizerState::set_shards(const std::vector<ParamShard>& regions) {
     require_apart(store.parts, buffers_[b].values_E.numel());
     if (!is_absent) take_back(b);
   }
+  malloc_trim(0);  // what others own takes no memory of this process any more
 }
 
 std::vector<ElementRange> OptimizerState::owned_of(size_t buffer, const FlatSlice& slice) const {
@@ -194,7 +196,12 @@ const std::vector<at::Tensor>& OptimizerState::expand_clean(size_t buffer) {
 }
 
 void OptimizerState::take_back() {
+  const bool were_whole =
+      is_divided_ && std::any_of(stores_.begin(), stores_.end(), [](auto& one) {
+        return !one.whole.empty() && !is_whole(one.parts, one.whole.front().numel());
+      });
   for (size_t b = 0; b < stores_.size(); ++b) take_back(b);
+  if (were_whole) malloc_trim(0);  // as in set_shards()
 }
 
 void OptimizerState::take_back(size_t buffer) {
