@@ -15,7 +15,6 @@
 #include "daemon/run/run_failure.h"
 #include "daemon/run/run_hooks.h"
 #include "daemon/run/run_summary.h"
-#include "daemon/run/share_weights.h"
 #include "daemon/run/telemetry.h"
 #include "daemon/run/training_context.h"
 #include "daemon/run/warm_start.h"
@@ -26,6 +25,7 @@
 #include "dist/nccl/load_nccl.h"
 #include "metrics/gpu_metrics.h"
 #include "train/run.h"
+#include "train/sync/share_weights.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -269,7 +269,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const auto context = make_context(config, control, *gradients, *saves);
   (void)dist::on_all_ranks(control, [&] { return context->total_steps(); });
   check_equal_models(*context);
-  share_weights(*context, *gradients, world.process);
+  train::share_weights({config.sync, *context->model, context->flat_params, context->recipe,
+                        control, *gradients, world.process});
   RunDirectory run_directory(config, world.process, control);
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,

@@ -72,6 +72,13 @@ def by_strace(random, rank, call, nth):
     return Kill(f"rank {rank} killed by strace at {call} {nth} of a save after save {save}", do)
 
 
+def kills_at_random_moments(random):
+    """Without end."""
+    while True:
+        for whom in ("rank", "all ranks", "mpirun"):
+            yield whom, at_a_random_moment(random, whom)
+
+
 def kills(random):
     """Without end: kinds in turn, so that each has its share whatever the number."""
     phases = []
