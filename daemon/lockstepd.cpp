@@ -224,9 +224,12 @@ int run(const CommandLine& line, bool is_interactive, const train::StepHook& on_
     };
     if (line.is_doctor) return examine(*control, process);
     if (!line.serve) return static_cast<int>(session(line.session, signals));
-    return static_cast<int>(
-        serve(*line.serve,
-              {.control = *control, .process = process, .signals = signals, .run = session}));
+    const size_t own_windows = world.num_windows();
+    return static_cast<int>(serve(
+        *line.serve,
+        {.control = *control, .process = process, .signals = signals, .run = session, .tidy = [&] {
+           world.free_windows_from(own_windows);
+         }}));
   } catch (const Error& error) {
     return end_with(error, process, world);
   } catch (const std::exception& error) {

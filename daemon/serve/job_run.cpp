@@ -100,6 +100,7 @@ JobOutcome serve_job(const Job& job, const ServerParts& parts,
     outcome = {.code = error.code(), .message = error.what()};
   }
   if (outcome.leaves_ranks_unclear()) return outcome;
+  parts.tidy();
   const bool is_cancelled = requests.is_cancelled();
   outcome.is_signalled =
       dist::any_of(parts.control, (requests.stop_asked() && !is_cancelled) || requests.end_asked());

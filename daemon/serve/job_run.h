@@ -20,6 +20,8 @@ struct ServerParts {
   train::StopRequest& signals;
   /// run_session() with these options, told to stop by that.
   std::function<ExitCode(const SessionOptions&, train::StopRequest&)> run;
+  /// Frees what a run that has ended on all ranks leaves in the world. Collective.
+  std::function<void()> tidy;
 };
 
 /// What came of a job, the same on all ranks.
