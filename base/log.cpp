@@ -33,18 +33,22 @@ spdlog::level::level_enum spd_level(Level level) {
   return spdlog::level::info;
 }
 
+std::shared_ptr<spdlog::sinks::basic_file_sink_mt> open_file(const std::string& path) {
+  try {
+    return std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+  } catch (const spdlog::spdlog_ex& fault) {
+    throw Error(ExitCode::kCannotCreate, "log",
+                path + ": " + fault.what() + "; choose a writable run.project_dir");
+  }
+}
+
 std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const ConsoleOptions& shown,
+                                            const std::string& copy,
                                             std::shared_ptr<ConsoleSink> console) {
   console->set_level(spd_level(std::max(options.console, shown.level)));
   auto logger = std::make_shared<spdlog::logger>("lockstep", console);
-  if (!options.file.empty()) {
-    try {
-      logger->sinks().push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file));
-    } catch (const spdlog::spdlog_ex& fault) {
-      throw Error(ExitCode::kCannotCreate, "log",
-                  options.file + ": " + fault.what() + "; choose a writable run.project_dir");
-    }
-  }
+  for (const std::string& file : {options.file, copy})
+    if (!file.empty()) logger->sinks().push_back(open_file(file));
   const std::string rank = options.world_size > 1 ? " rank " + std::to_string(options.rank) : "";
   logger->set_level(spdlog::level::debug);
   if (shown.json)
@@ -59,7 +63,7 @@ std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const Con
 /// thread changes it.
 class Current {
  public:
-  Current() : logger_(make_logger({}, {}, console_)) {}
+  Current() : logger_(make_logger({}, {}, "", console_)) {}
 
   std::shared_ptr<spdlog::logger> get() {
     const std::lock_guard lock(mutex_);
@@ -74,17 +78,22 @@ class Current {
     options_ = options;
     replace();
   }
+  void copy_to(const std::string& file) {
+    copy_ = file;
+    replace();
+  }
   void status(std::string_view text) { console_->set_status(text); }
 
  private:
   void replace() {
-    auto made = make_logger(options_, shown_, console_);
+    auto made = make_logger(options_, shown_, copy_, console_);
     const std::lock_guard lock(mutex_);
     logger_.swap(made);  // the old one ends with the last line that is written to it
   }
 
   ConsoleOptions shown_;
   LogOptions options_;
+  std::string copy_;
   const std::shared_ptr<ConsoleSink> console_ = std::make_shared<ConsoleSink>();
   std::mutex mutex_;
   std::shared_ptr<spdlog::logger> logger_;
@@ -104,6 +113,7 @@ void write(Level level, std::string_view area, std::string_view message) {
 
 void configure_console(const ConsoleOptions& options) { current().set(options); }
 void configure(const LogOptions& options) { current().set(options); }
+void copy_to(const std::string& file) { current().copy_to(file); }
 void status(std::string_view text) { current().status(text); }
 
 void debug(std::string_view area, std::string_view message) { write(Level::kDebug, area, message); }
@@ -129,6 +139,10 @@ std::optional<Level> level_named(std::string_view name) {
 
 int64_t num_lines(Level level) {
   return g_num_lines[static_cast<size_t>(level)].load(std::memory_order_relaxed);
+}
+
+void count_anew() {
+  for (std::atomic<int64_t>& number : g_num_lines) number.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace lockstep::log

@@ -22,6 +22,10 @@ struct LogOptions {
 /// Throws Error(kCannotCreate) if the file cannot be opened.
 void configure(const LogOptions& options);
 
+/// Every line goes into this file too from now on, whatever configure() says; empty: into none.
+/// Throws as configure().
+void copy_to(const std::string& file);
+
 void debug(std::string_view area, std::string_view message);
 void info(std::string_view area, std::string_view message);
 void warning(std::string_view area, std::string_view message);
@@ -32,7 +36,9 @@ void set_console_level(Level level);
 /// debug, info, warning or error; nothing for other words.
 std::optional<Level> level_named(std::string_view name);
 
-/// Lines logged so far at this level by this process, printed or not.
+/// Lines logged so far at this level by this process, or since count_anew(), printed or not.
 int64_t num_lines(Level level);
+/// For a process that runs one job after another.
+void count_anew();
 
 }  // namespace lockstep::log

@@ -1,5 +1,6 @@
 #include "base/trace_span.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -18,6 +19,7 @@ std::mutex mutex;
 std::vector<SpanRecord> kept;             // under the mutex, as what follows
 std::array<SpanRecord, kNumRecent> ring;  // span n lies at n % kNumRecent
 int64_t num_begun = 0;                    // spans ever in the ring
+int64_t first_told = 0;                   // of them
 
 int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -68,9 +70,14 @@ void keep_recent() { modes.fetch_or(kRecent, std::memory_order_relaxed); }
 std::vector<SpanRecord> recent() {
   const std::scoped_lock lock(mutex);
   std::vector<SpanRecord> spans;
-  for (int64_t n = num_begun > kNumRecent ? num_begun - kNumRecent : 0; n < num_begun; ++n)
+  for (int64_t n = std::max(first_told, num_begun - kNumRecent); n < num_begun; ++n)
     spans.push_back(at(n));
   return spans;
+}
+
+void forget_recent() {
+  const std::scoped_lock lock(mutex);
+  first_told = num_begun;
 }
 
 SpanRecord open_span(int64_t thread) {

@@ -41,6 +41,8 @@ constexpr int64_t kNumRecent = 1000;
 void keep_recent();
 /// Them, oldest first; end_ns is 0 where a span has not ended.
 std::vector<SpanRecord> recent();
+/// None of those before is told any more: what follows is another run's.
+void forget_recent();
 /// The innermost span of this thread that has not ended; an empty name if there is none. A thread
 /// that began more than kNumRecent spans ago what it does is not found.
 SpanRecord open_span(int64_t thread);

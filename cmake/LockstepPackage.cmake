@@ -20,6 +20,10 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_D
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/metrics/grafana" "${PROJECT_SOURCE_DIR}/metrics/alerts" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep"
   COMPONENT runtime FILES_MATCHING PATTERN "*.json" PATTERN "*.yml" PATTERN "*.yaml")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
+foreach(name IN ITEMS lockstep lockstepd)
+  install(FILES "${PROJECT_BINARY_DIR}/help/${name}.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT runtime)
+  install(FILES "${PROJECT_BINARY_DIR}/help/${name}" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" COMPONENT runtime)
+endforeach()
 file(RELATIVE_PATH own_libraries "/${CMAKE_INSTALL_BINDIR}" /lib/lockstep)  # nccl_module_paths() looks there too
 set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${own_libraries}")
 if(NOT LOCKSTEP_BUNDLE_LIBTORCH)  # CMake itself leaves out what lies below the source folder, as .venv does

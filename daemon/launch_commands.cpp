@@ -4,12 +4,35 @@
 
 namespace lockstep::daemon {
 
+void add_ranks_options(CLI::App* sub, RanksOptions* options) {
+  sub->add_option("-n,--ranks", options->num_ranks,
+                  "how many ranks. Default: the slots of the hosts; 1 without hosts")
+      ->check(CLI::Range(1, 65536));
+  sub->add_option("--hosts", options->hosts,
+                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
+  sub->add_option("--min-ranks", options->min_ranks,
+                  "go on with so many at least where hosts have failed. Default: all")
+      ->check(CLI::Range(1, 65536));
+  sub->add_option("--max-restarts", options->max_restarts,
+                  "so many in a row without a new save; then the run has failed")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  sub->add_option("--grace", options->grace_s,
+                  "seconds from SIGTERM or Ctrl-C, which save and stop, until all is killed")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  sub->add_option("--program", options->program,
+                  "what each rank runs. Default: the lockstepd beside this program");
+}
+
 void LaunchCommands::add_to(CLI::App* app) {
   add_run(app);
   add_ctl(app);
+  add_doctor(app);
   CLI::App* parent = app->add_subcommand("launch", "write what a cluster's scheduler takes");
   parent->require_subcommand(1);
   add_slurm(parent);
+  add_kubernetes(parent);
 }
 
 void LaunchCommands::add_ctl(CLI::App* app) {
@@ -31,6 +54,23 @@ void LaunchCommands::add_ctl(CLI::App* app) {
       ->capture_default_str();
   sub->footer("Example:\n  lockstep ctl runs/digits status");
   sub->callback([this] { command_ = [this] { return ctl_command(ctl_); }; });
+}
+
+void LaunchCommands::add_doctor(CLI::App* app) {
+  CLI::App* sub = app->add_subcommand(
+      "doctor", "look at this host and at the links between ranks; say what is wrong");
+  sub->add_option("-n,--ranks", doctor_.num_ranks,
+                  "how many are started to look at each other. Default: the slots of the hosts; 2 "
+                  "without hosts")
+      ->check(CLI::Range(1, 65536));
+  sub->add_option("--hosts", doctor_.hosts,
+                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
+  sub->add_option("--program", doctor_.program,
+                  "what each rank runs. Default: the lockstepd beside this program");
+  sub->footer(
+      "Example:\n  lockstep doctor --hosts n1:4,n2:4\n"
+      "Returns 0, or 69 where something stops a run.");
+  sub->callback([this] { command_ = [this] { return doctor_command(doctor_); }; });
 }
 
 void LaunchCommands::add_slurm(CLI::App* parent) {
@@ -67,31 +107,46 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
   sub->callback([this] { command_ = [this] { return slurm_command(slurm_); }; });
 }
 
+void LaunchCommands::add_kubernetes(CLI::App* parent) {
+  CLI::App* sub = parent->add_subcommand(
+      "kubernetes", "manifests of a job, with the run file and its recipe in them");
+  KubernetesJob& job = kubernetes_.job;
+  const CLI::Range count(1, 65536), count_from_0(0, 65536);
+  sub->add_option("FILE", kubernetes_.config_file, "the run file")->required();
+  sub->add_option("--kind", job.kind,
+                  "mpijob: Kubeflow's MPI operator; jobset: no operator of MPI; trainjob: "
+                  "Kubeflow's Trainer 2")
+      ->capture_default_str();
+  sub->add_option("--name", job.name, "of the job; NAME-run is its files, NAME-runs its volume")
+      ->required();
+  sub->add_option("--image", job.image, "of all pods: REGISTRY/NAME:TAG")->required();
+  sub->add_option("--nodes", job.num_nodes, "pods that train")->check(count)->capture_default_str();
+  sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
+      ->check(count)
+      ->capture_default_str();
+  sub->add_option("--gpus-per-node", job.gpus_per_node, "of each of these pods")
+      ->check(count_from_0)
+      ->capture_default_str();
+  sub->add_option("--cpus", job.cpus, "of each of these pods")->capture_default_str();
+  sub->add_option("--memory", job.memory, "of each of these pods")->capture_default_str();
+  sub->add_option("--storage", job.storage, "of the volume of saves, curves and logs")
+      ->capture_default_str();
+  sub->add_option("--set", kubernetes_.sets, "override one key: path=value");
+  sub->add_option("-o,--out", kubernetes_.out_file, "where they go. Default: stdout");
+  sub->footer(
+      "Example:\n  lockstep launch kubernetes configs/digits.yaml --name digits --nodes 2 "
+      "--image registry.example/lockstep:0.1.0 | kubectl apply -f -");
+  sub->callback([this] { command_ = [this] { return kubernetes_command(kubernetes_); }; });
+}
+
 void LaunchCommands::add_run(CLI::App* app) {
   CLI::App* sub = app->add_subcommand(
       "run", "train until it is done: start the ranks, and again where they are lost");
   sub->add_option("FILE", run_.config_file, "the run file")->required();
-  sub->add_option("-n,--ranks", run_.num_ranks,
-                  "how many ranks. Default: the slots of the hosts; 1 without hosts")
-      ->check(CLI::Range(1, 65536));
-  sub->add_option("--hosts", run_.hosts,
-                  "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
-  sub->add_option("--min-ranks", run_.min_ranks,
-                  "go on with so many at least where hosts have failed. Default: all")
-      ->check(CLI::Range(1, 65536));
-  sub->add_option("--max-restarts", run_.max_restarts,
-                  "so many in a row without a new save; then the run has failed")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str();
-  sub->add_option("--grace", run_.grace_s,
-                  "seconds from SIGTERM or Ctrl-C, which save and stop, until all is killed")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+  add_ranks_options(sub, &run_);
   sub->add_option("--resume", run_.resume, "of the first start, as lockstepd's")
       ->capture_default_str();
   sub->add_flag("--accept-recipe-change", run_.accept_recipe_change, "as lockstepd's");
-  sub->add_option("--program", run_.program,
-                  "what each rank runs. Default: the lockstepd beside this program");
   sub->add_option("--set", run_.sets, "override one key: path=value");
   sub->add_option("--estimator", run_.estimator,
                   "a plug-in that brings what is trained; its own flags stand behind --");

@@ -5,10 +5,15 @@
 
 #include "daemon/checkpoint_commands.h"
 #include "daemon/control/ctl_command.h"
+#include "daemon/doctor/doctor_command.h"
+#include "daemon/launching/kubernetes_command.h"
 #include "daemon/launching/run_command.h"
 #include "daemon/launching/slurm_command.h"
 
 namespace lockstep::daemon {
+
+/// Adds -n, --hosts, --max-restarts, ...
+void add_ranks_options(CLI::App* sub, RanksOptions* options);
 
 /// The commands that start runs and talk to running ones: `lockstep run`, `ctl`, `launch`.
 class LaunchCommands {
@@ -27,14 +32,18 @@ class LaunchCommands {
  private:
   void add_run(CLI::App* app);
   void add_ctl(CLI::App* app);
+  void add_doctor(CLI::App* app);
   void add_slurm(CLI::App* parent);
+  void add_kubernetes(CLI::App* parent);
 
   Command& command_;
   const std::vector<std::string>& flags_;
   bool takes_flags_ = false;
   RunCommandOptions run_;
   CtlOptions ctl_;
+  DoctorOptions doctor_;
   SlurmCommandOptions slurm_;
+  KubernetesCommandOptions kubernetes_;
 };
 
 }  // namespace lockstep::daemon

@@ -14,9 +14,11 @@
 #include "daemon/config/version.h"
 #include "daemon/curves.h"
 #include "daemon/evaluation/eval_command.h"
+#include "daemon/help_pages.h"
 #include "daemon/inference/infer_command.h"
 #include "daemon/launch_commands.h"
 #include "daemon/new_project/new_project.h"
+#include "daemon/queue_commands.h"
 #include "metrics/table/series_table.h"
 #include "python/host.h"
 
@@ -30,7 +32,11 @@ namespace metrics = lockstep::metrics;
 constexpr const char* kExamples = R"(Examples:
   lockstep run configs/digits.yaml -n 2
   lockstep ctl runs/digits status
+  lockstep doctor -n 2
+  lockstep serve --queue jobs -n 2
+  lockstep submit --queue jobs configs/digits.yaml
   lockstep launch slurm configs/digits.yaml --nodes 4 --time 1:00:00 | sbatch
+  lockstep launch kubernetes configs/digits.yaml --name digits --image lockstep:0.1.0 --nodes 2
   lockstep check configs/digits.yaml
   lockstep plan configs/digits.yaml --svg plan.svg
   lockstep plan configs/recipes/digits_prune.yaml --steps-per-epoch 23
@@ -63,6 +69,7 @@ struct Tool {
   daemon::Command command;
   daemon::CheckpointCommands ckpt{&command};
   daemon::LaunchCommands launching{&command, &flags};
+  daemon::QueueCommands queue{&command, &flags};
 
   std::vector<daemon::Override> overrides() const {
     return daemon::overrides_of(sets, estimator, flags);
@@ -181,8 +188,10 @@ struct Tool {
     const std::string elsewhere = "not used; lockstepd --version tells";
     app.set_version_flag("--version",
                          daemon::version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
+    daemon::add_help_pages(&app);
     app.require_subcommand(1);
     launching.add_to(&app);
+    queue.add_to(&app);
     add_check();
     add_plan();
     add_new();
@@ -209,9 +218,11 @@ int run(int argc, char** argv) {
   tool.flags = daemon::take_flags(&argc, argv);
   try {
     tool.app.parse(argc, argv);
-    if (!tool.flags.empty() && !tool.takes_flags && !tool.launching.takes_flags())
-      throw Error(ExitCode::kUsage, "usage",
-                  "behind -- stand flags of an estimator, for run, check, plan and eval alone");
+    if (!tool.flags.empty() && !tool.takes_flags && !tool.launching.takes_flags() &&
+        !tool.queue.takes_flags())
+      throw Error(
+          ExitCode::kUsage, "usage",
+          "behind -- stand flags of an estimator, for run, submit, check, plan and eval alone");
     const daemon::CommandResult result = tool.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;

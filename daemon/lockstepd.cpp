@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include <unistd.h>
 
@@ -14,9 +15,13 @@
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/version.h"
 #include "daemon/device/threading.h"
+#include "daemon/doctor/links.h"
 #include "daemon/flag_options.h"
+#include "daemon/help_pages.h"
+#include "daemon/queue_commands.h"
 #include "daemon/run/session.h"
 #include "daemon/run/signals.h"
+#include "daemon/serve/server.h"
 #include "dist/mpi/world.h"
 #include "dist/nccl/load_nccl.h"
 #include "dist/process_info.h"
@@ -31,6 +36,8 @@ constexpr const char* kExamples = R"(Examples:
   mpirun -n 2 lockstepd --config configs/digits.yaml
   mpirun -n 2 lockstepd --config configs/digits.yaml --set run.name=fast --set optimizer.learning_rate=0.05
   lockstepd --config run.yaml --resume never
+  mpirun -n 2 lockstepd serve --queue jobs
+  mpirun -n 2 lockstepd doctor
   mpirun -n 2 lockstepd --config run.yaml --estimator=build/libmoons.so -- --width 64
   mpirun -n 2 lockstepd --model resnet18 --train_metadata 'data/train*' --eval_metadata 'data/eval*'
     --model_dir models --batch_size 64 --train_steps 10000
@@ -75,11 +82,38 @@ std::string text_or_none(std::string (*version)()) {
 
 struct CommandLine {
   SessionOptions session;
+  std::optional<ServeOptions> serve;  ///< instead of that session
+  bool is_doctor = false;             ///< the same
   bool is_quiet = false;
   bool logs_json = false;
   int exit_code = 0;
   bool done = false;  ///< nothing to run: help, version or a usage error was printed
 };
+
+CLI::App* add_serve(CLI::App* app, ServeOptions* options) {
+  CLI::App* sub = app->add_subcommand(
+      "serve", "stay up, and run the jobs of a queue (lockstep submit) one after another");
+  sub->fallthrough();
+  add_server_options(sub, options);
+  sub->footer(
+      "Example:\n  mpirun -n 2 lockstepd serve --queue jobs\n"
+      "lockstep serve does the same, and starts the ranks again where they are lost.");
+  return sub;
+}
+
+CLI::App* add_doctor(CLI::App* app) {
+  CLI::App* sub = app->add_subcommand(
+      "doctor", "measure the links between these ranks, and look at what each has");
+  sub->footer("Example:\n  mpirun -n 2 lockstepd doctor\nlockstep doctor looks at the host too.");
+  return sub;
+}
+
+/// What is trained stands in the jobs.
+void refuse_session(const CommandLine& line) {
+  if (!line.session.config_file.empty() || !line.session.overrides.empty())
+    throw Error(ExitCode::kUsage, "usage",
+                "serve and doctor take no run and no keys: lockstep submit takes them");
+}
 
 CommandLine parse(int argc, char** argv, bool speaks) {
   CommandLine line;
@@ -108,6 +142,10 @@ CommandLine parse(int argc, char** argv, bool speaks) {
                                       .nccl = text_or_none(dist::nccl_version),
                                       .python = text_or_none(python::module_version)});
   });
+  ServeOptions serve;
+  const CLI::App* serve_command = add_serve(&app, &serve);
+  const CLI::App* doctor_command = add_doctor(&app);
+  add_help_pages(&app);
   const FlagOptions table(&app);
   try {
     app.parse(argc, argv);
@@ -116,6 +154,9 @@ CommandLine parse(int argc, char** argv, bool speaks) {
       line.session.overrides.push_back(
           {.path = "model.type", .value = quoted_text(model), .origin = "--model"});
     for (Override& one : table.overrides()) line.session.overrides.push_back(std::move(one));
+    line.is_doctor = doctor_command->parsed();
+    if (serve_command->parsed()) line.serve = serve;
+    if (line.serve || line.is_doctor) refuse_session(line);
   } catch (const CLI::ExtrasError&) {
     if (speaks) std::fprintf(stderr, "%s\n", unknown_words(app).c_str());
     line.exit_code = static_cast<int>(ExitCode::kUsage);
@@ -148,7 +189,14 @@ int end_with(const Error& error, const dist::ProcessInfo& process, dist::mpi::Wo
   return static_cast<int>(error.code());
 }
 
-int run(const SessionOptions& options, bool is_interactive, const train::StepHook& on_step,
+int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
+  const std::vector<Finding> found =
+      world_findings(control, process, dist::mpi::World::library_version());
+  if (process.rank == 0) std::fputs(text_of(found).c_str(), stdout);
+  return exit_code_of(found);
+}
+
+int run(const CommandLine& line, bool is_interactive, const train::StepHook& on_step,
         const checkpoint::SavePhaseHook& at_save_phase) {
   Signals signals;
   dist::mpi::World world;
@@ -156,22 +204,32 @@ int run(const SessionOptions& options, bool is_interactive, const train::StepHoo
   log::configure({.rank = process.rank, .world_size = process.world_size});
   try {
     const std::unique_ptr<dist::Communicator> control = world.make_communicator();
-    return static_cast<int>(run_session(
-        options, {.control = *control,
-                  .process = process,
-                  .mpi_version = world.library_version(),
-                  .make_cpu_communicator =
-                      [&](const dist::SyncOptions& sync) {
-                        return world.make_communicator({.shared_window = sync.shared_window,
-                                                        .timeout_s = sync.timeout_s,
-                                                        .slow_after_s = sync.slow_after_s,
-                                                        .hosts_N = {}});
-                      },
-                  .stop = signals,
-                  .is_interactive = is_interactive,
-                  .on_step = on_step,
-                  .at_save_phase = at_save_phase,
-                  .abort = [&](const Error& error) { (void)end_with(error, process, world); }}));
+    const auto session = [&](const SessionOptions& options, train::StopRequest& stop) {
+      return run_session(
+          options, {.control = *control,
+                    .process = process,
+                    .mpi_version = world.library_version(),
+                    .make_cpu_communicator =
+                        [&](const dist::SyncOptions& sync) {
+                          return world.make_communicator({.shared_window = sync.shared_window,
+                                                          .timeout_s = sync.timeout_s,
+                                                          .slow_after_s = sync.slow_after_s,
+                                                          .hosts_N = {}});
+                        },
+                    .stop = stop,
+                    .is_interactive = is_interactive,
+                    .on_step = on_step,
+                    .at_save_phase = at_save_phase,
+                    .abort = [&](const Error& error) { (void)end_with(error, process, world); }});
+    };
+    if (line.is_doctor) return examine(*control, process);
+    if (!line.serve) return static_cast<int>(session(line.session, signals));
+    const size_t own_windows = world.num_windows();
+    return static_cast<int>(serve(
+        *line.serve,
+        {.control = *control, .process = process, .signals = signals, .run = session, .tidy = [&] {
+           world.free_windows_from(own_windows);
+         }}));
   } catch (const Error& error) {
     return end_with(error, process, world);
   } catch (const std::exception& error) {
@@ -193,7 +251,7 @@ int lockstepd_main(int argc, char** argv, const train::StepHook& on_step,
                           .is_terminal = has_bar,
                           .colors = before.wants_colors && !line.logs_json});
   try {
-    return run(line.session, has_bar, on_step, at_save_phase);
+    return run(line, has_bar, on_step, at_save_phase);
   } catch (const Error& error) {  // MPI itself could not start
     log::error("lockstepd", error.what());
     return static_cast<int>(error.code());

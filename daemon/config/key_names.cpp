@@ -21,11 +21,11 @@ constexpr size_t kMaxShownBytes = 100;
 
 /// Variables that mean something to the project's own build, launchers and tests.
 constexpr std::string_view kOwnVariables[] = {
-    "LOCKSTEP_VERSION",      "LOCKSTEP_COMMIT",         "LOCKSTEP_BUILD",
-    "LOCKSTEP_CUDA",         "LOCKSTEP_NCCL_MODULE",    "LOCKSTEP_TORCH",
-    "LOCKSTEP_MPIRUN_ARGS",  "LOCKSTEP_UPDATE_KERNELS", "LOCKSTEP_REQUIRE_ORACLES",
-    "LOCKSTEP_FLIPS",        "LOCKSTEP_KEEP_SVG",       "LOCKSTEP_NETNS",
-    "LOCKSTEP_RESTART_COUNT"};
+    "LOCKSTEP_VERSION",       "LOCKSTEP_COMMIT",         "LOCKSTEP_BUILD",
+    "LOCKSTEP_CUDA",          "LOCKSTEP_NCCL_MODULE",    "LOCKSTEP_TORCH",
+    "LOCKSTEP_MPIRUN_ARGS",   "LOCKSTEP_UPDATE_KERNELS", "LOCKSTEP_REQUIRE_ORACLES",
+    "LOCKSTEP_FLIPS",         "LOCKSTEP_KEEP_SVG",       "LOCKSTEP_NETNS",
+    "LOCKSTEP_RESTART_COUNT", "LOCKSTEP_QUEUE"};
 constexpr std::string_view kOwnPrefixes[] = {"LOCKSTEP_TEST_", "LOCKSTEP_FAULT_",
                                              "LOCKSTEP_BENCH_"};
 

@@ -129,9 +129,12 @@ std::vector<std::string> paths_of(const std::vector<FieldDoc>& fields) {
   return paths;
 }
 
+using Text = std::optional<std::string>;  ///< nothing: it is read from the file
+
 /// An empty path: a run of flags alone.
-YamlDocument load_document(const std::string& path, Diagnostics* faults) {
-  return path.empty() ? document_of_flags(faults) : YamlDocument::load(path, faults);
+YamlDocument load_document(const std::string& path, const Text& text, Diagnostics* faults) {
+  if (path.empty()) return document_of_flags(faults);
+  return text ? YamlDocument::parse(path, *text, faults) : YamlDocument::load(path, faults);
 }
 
 /// What stands above the file, weakest first.
@@ -164,12 +167,12 @@ void apply_defaults(const std::string& path, const std::vector<Override>& above,
 }
 
 /// What open_plugins_of() returns, with the overrides. Faults of the file are found later.
-std::vector<std::string> open_plugins(const std::string& path,
+std::vector<std::string> open_plugins(const std::string& path, const Text& text,
                                       const std::vector<Override>& overrides) {
   const std::vector<std::string> names = {"plugins",    "model.type",     "model.path",
                                           "model.name", "estimator.path", "estimator.name"};
   Diagnostics ignored;
-  YamlDocument document = load_document(path, &ignored);
+  YamlDocument document = load_document(path, text, &ignored);
   if (!ignored.empty() || !document.root().IsMap()) return {};
   EnvironmentOverrides all = overrides_from_environment(process_environment(), names);
   all.list.insert(all.list.end(), overrides.begin(), overrides.end());
@@ -185,8 +188,9 @@ struct Merged {
 };
 
 /// Faults of the file itself leave no tree to read: the root is then null.
-Merged merge(const std::string& path, const std::vector<Override>& overrides, Diagnostics* faults) {
-  Merged merged{.document = load_document(path, faults), .warnings = {}, .notes = {}};
+Merged merge(const std::string& path, const Text& text, const std::vector<Override>& overrides,
+             Diagnostics* faults) {
+  Merged merged{.document = load_document(path, text, faults), .warnings = {}, .notes = {}};
   YamlDocument& document = merged.document;
   if (faults->empty() && !document.root().IsMap())
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
@@ -212,10 +216,10 @@ Merged merge(const std::string& path, const std::vector<Override>& overrides, Di
 }  // namespace
 
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
-                          Diagnostics* faults) {
+                          Diagnostics* faults, const std::optional<std::string>& text) {
   add_all_types();
-  const std::vector<std::string> plugins = open_plugins(path, overrides);
-  Merged merged = merge(path, overrides, faults);
+  const std::vector<std::string> plugins = open_plugins(path, text, overrides);
+  Merged merged = merge(path, text, overrides, faults);
   const YamlDocument& document = merged.document;
   if (!document.root().IsMap()) return {};
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,9 +67,10 @@ struct RunConfig {
 /// estimator`); the environment stands above the file, `overrides` above both. Every fault goes to
 /// `faults`, in one pass; the result may be used only if there is none. Throws Error(kInputMissing)
 /// for a missing file, Error(kUsage) for a flag that is wrong or that a run without a file lacks.
-/// Without a recipe, train.max_steps or max_epochs is required.
+/// Without a recipe, train.max_steps or max_epochs is required. `text`: what the file says, where
+/// that is known already; it is not opened then, but what lies beside it is found.
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
-                          Diagnostics* faults);
+                          Diagnostics* faults, const std::optional<std::string>& text = {});
 
 /// Every key of the run file with type, default, range and meaning.
 std::vector<FieldDoc> run_file_fields();

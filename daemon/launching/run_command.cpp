@@ -1,16 +1,11 @@
 #include "daemon/launching/run_command.h"
 
-#include <cstdlib>
 #include <filesystem>
-#include <iterator>
-#include <sstream>
 
 #include "checkpoint/files/save_files.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/run_config.h"
 #include "daemon/launching/rank_program.h"
-#include "launch/mpirun/hosts.h"
-#include "launch/supervise/supervisor.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -46,30 +41,15 @@ launch::SaveFound newest_save(const RunConfig& config) {
   return {saves.back().prefix, written.time_since_epoch().count()};
 }
 
-std::vector<std::string> words_of_variable(const char* name) {
-  const char* text = std::getenv(name);
-  std::istringstream words(text != nullptr ? text : "");
-  return {std::istream_iterator<std::string>(words), {}};
-}
-
 }  // namespace
 
 CommandResult run_command(const RunCommandOptions& options) {
   const RunConfig config = read_run_file(options);
   const std::string program = rank_program(options.program);
-  launch::SupervisorOptions supervisor{
-      .num_ranks = options.num_ranks,
-      .max_restarts = options.max_restarts,
-      .grace_s = options.grace_s,
-      .mpirun_arguments = words_of_variable("LOCKSTEP_MPIRUN_ARGS"),
-      .folder = config.run.project().folder(),
-      .program = [&](bool is_restart) { return rank_command(options, program, is_restart); },
-      .newest_save = [&] { return newest_save(config); }};
-  if (!options.hosts.empty()) supervisor.hosts = launch::parse_hosts(options.hosts);
-  if (options.num_ranks == 0)
-    supervisor.num_ranks = supervisor.hosts.empty() ? 1 : launch::num_slots(supervisor.hosts);
-  supervisor.min_ranks = options.min_ranks == 0 ? supervisor.num_ranks : options.min_ranks;
-  return {"", launch::supervise(supervisor)};
+  return {"", supervise_ranks(
+                  options, config.run.project().folder(),
+                  [&](bool is_restart) { return rank_command(options, program, is_restart); },
+                  [&] { return newest_save(config); })};
 }
 
 }  // namespace lockstep::daemon

@@ -32,7 +32,8 @@ namespace {
 
 RunConfig load_checked(const SessionOptions& options) {
   Diagnostics faults;
-  RunConfig config = load_run_config(options.config_file, options.overrides, &faults);
+  RunConfig config =
+      load_run_config(options.config_file, options.overrides, &faults, options.config_text);
   faults.throw_if_any("config");
   return config;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -15,6 +16,7 @@ namespace lockstep::daemon {
 /// The command line of lockstepd.
 struct SessionOptions {
   std::string config_file;
+  std::optional<std::string> config_text;  ///< what it says; nothing: it is read
   std::vector<Override> overrides;
   ResumeOptions resume;
 };

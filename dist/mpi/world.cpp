@@ -89,6 +89,10 @@ std::unique_ptr<Communicator> World::make_communicator(const CommunicatorOptions
   return mpi::make_communicator(OwnedComm(copy), options, keeper_);
 }
 
+size_t World::num_windows() const { return keeper_->count(); }
+
+void World::free_windows_from(size_t first) { keeper_->free_from(first); }
+
 void World::abort(int exit_code) {
   // MPI may wait for a host that cannot be reached.
   std::thread([exit_code] {

@@ -43,6 +43,12 @@ class World {
   /// Collective.
   std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options = {});
 
+  /// Shared memory of communicators stays when they are gone. How much there is now, and its end
+  /// for all that came later: the communicators that were made since must be gone on all ranks.
+  /// The second is collective.
+  size_t num_windows() const;
+  void free_windows_from(size_t first);
+
   /// Ends all ranks at once; the launcher returns `exit_code`. Does not return, and ends this
   /// process within 3 s even if MPI hangs.
   [[noreturn]] void abort(int exit_code);

@@ -31,6 +31,10 @@ class CudaMemory final : public MemoryCalls {
     }
     return {.free = static_cast<int64_t>(free), .total = static_cast<int64_t>(total)};
   }
+  void give_back() override {
+    allocator::emptyCache();
+    allocator::setMemoryFraction(1, index_);
+  }
   int64_t taken() override {
     constexpr size_t kAllPools = 0;  // StatType::AGGREGATE
     return allocator::getDeviceStats(index_).reserved_bytes[kAllPools].current;

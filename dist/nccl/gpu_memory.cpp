@@ -33,6 +33,7 @@ int64_t bytes_to_reserve(const GpuMemoryOptions& options, const GpuMemoryFacts& 
 }
 
 GpuMemoryFacts divide(MemoryCalls& gpu, const GpuMemoryOptions& options) {
+  gpu.give_back();
   if (const int64_t taken = gpu.taken(); taken > 0)
     throw Error(ExitCode::kConfig, "gpu",
                 fmt::format("the gpu: block comes too late: this process holds {} MiB of the GPU "

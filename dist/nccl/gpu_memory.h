@@ -17,6 +17,9 @@ class MemoryCalls {
     int64_t free = 0, total = 0;  ///< of the GPU, all processes together
   };
   virtual Bytes bytes() = 0;
+  /// As at the process' start, but for tensors that are still there: what LibTorch's allocator
+  /// keeps of an earlier run is freed, and its limit taken back.
+  virtual void give_back() = 0;
   /// Bytes that LibTorch's allocator holds in this process.
   virtual int64_t taken() = 0;
   /// No more than this share of `total` for LibTorch's allocator.
@@ -34,9 +37,9 @@ inline constexpr int64_t kBytesForSmallTensors = int64_t{256} << 20;
 /// beyond the limit.
 inline constexpr int64_t kBlockBytes = int64_t{2} << 20;
 
-/// Before the first tensor on the GPU. Throws Error(kConfig) if the process has taken memory there
-/// before, kUnavailable if other processes leave less free than the share that is to be taken now,
-/// or if LibTorch's allocator cannot take it.
+/// Before the run's first tensor on the GPU. Throws Error(kConfig) if the process holds memory
+/// there already, kUnavailable if other processes leave less free than the share that is to be
+/// taken now, or if LibTorch's allocator cannot take it.
 GpuMemoryFacts set_up_memory(MemoryCalls& gpu, const GpuMemoryOptions& options);
 
 /// The table of CUDA.

@@ -1,11 +1,13 @@
 """What is said of a mistake in a user's code, and how that code is loaded."""
 import difflib
+import importlib
 import importlib.util
 import pathlib
 import sys
 import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
+KNOWN_FILES = {}  # of the user's modules: what they said when they were loaded
 
 
 class Fault(Exception):
@@ -39,6 +41,36 @@ def describe_fault(_kind, fault, trace):
     return str(fault) if isinstance(fault, Fault) else text_of(fault.with_traceback(trace))
 
 
+def below(folder):
+    """Files from which modules were imported because this folder is in the path, by the modules' names."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        stem = folder.joinpath(*name.split("."))
+        file = getattr(module, "__file__", None)
+        if file in (f"{stem}.py", f"{stem}/__init__.py"):
+            found[name] = pathlib.Path(file)
+    return found
+
+
+def text_bytes(file):
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None
+
+
+def forget_changed(folder):
+    """A server runs one job after another in one process: where a file has changed since it was loaded, all modules of its folder are
+    loaded anew."""
+    loaded = below(folder)
+    if all(KNOWN_FILES.get(file, text_bytes(file)) == text_bytes(file) for file in loaded.values()):
+        return
+    for name, file in loaded.items():
+        del sys.modules[name]
+        KNOWN_FILES.pop(file, None)
+    importlib.invalidate_caches()
+
+
 def load_file(path, what):
     """The module of a .py file, whose folder is importable from then on."""
     file = pathlib.Path(path).resolve()
@@ -46,6 +78,7 @@ def load_file(path, what):
         raise Fault(f"{path}: no such file, which '{what}.path' names")
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
+    forget_changed(file.parent)
     loaded = sys.modules.get(file.stem)
     if loaded is not None and pathlib.Path(getattr(loaded, "__file__", None) or "/").resolve() == file:
         return loaded
@@ -55,6 +88,7 @@ def load_file(path, what):
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)
+    KNOWN_FILES.update((one, text_bytes(one)) for one in below(file.parent).values() if one not in KNOWN_FILES)
     return module
 
 

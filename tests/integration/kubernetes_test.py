@@ -23,7 +23,7 @@ def documents():
     return sorted(path for path in KUBERNETES.rglob("*.yaml") if path.name not in ("kustomization.yaml", "run.yaml", "gpu.yaml"))
 
 
-class Manifests(LockstepTest):
+class ManifestsTest(LockstepTest):
     def checked(self, *paths):
         """The exit code, and what the check says."""
         python = SOURCE / ".venv-test/bin/python"
@@ -32,6 +32,8 @@ class Manifests(LockstepTest):
         done = subprocess.run([python, CHECK, *paths], capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
 
+
+class Manifests(ManifestsTest):
     def test_every_document_has_only_fields_of_its_kind(self):
         code, said = self.checked(*documents())
         self.assertEqual(code, 0, said)
@@ -77,6 +79,107 @@ class Manifests(LockstepTest):
         table = (SOURCE / "docs/exit_codes.md").read_text()
         fails = re.findall(r"^\| (\d+) \|.*\| fail; ", table, re.MULTILINE)
         self.assertEqual(rule.split(", "), fails)
+
+
+class Rendered(ManifestsTest):
+    """`lockstep launch kubernetes`: the same manifests, filled in."""
+    KINDS = {"mpijob": ["MPIJob"], "jobset": ["JobSet"], "trainjob": ["ClusterTrainingRuntime", "TrainJob"]}
+    BASE = ["ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "PodMonitor"]
+
+    def render(self, *arguments, expect=0, name="try-1", config=DIGITS):
+        return self.tool("launch", "kubernetes", config, "--name", name, "--image", "registry.example:5000/team/lockstep:0.1.0", *arguments, expect=expect)
+
+    def documents_of(self, text):
+        yaml = SOURCE / ".venv-test/bin/python"
+        if not yaml.exists():
+            missing_tool("no .venv-test; tools/setup test makes it")
+        done = subprocess.run([yaml, "-c", "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.stdin))))"], input=text, capture_output=True, text=True, check=True)
+        return {document["kind"]: document for document in json.loads(done.stdout)}
+
+    def test_every_kind_passes_the_check_of_the_manifests(self):
+        for kind, kinds in self.KINDS.items():
+            for gpus in (0, 8):
+                path = self.folder / f"{kind}-{gpus}.yaml"
+                self.render("--kind", kind, "--nodes", 3, "--ranks-per-node", 2, "--gpus-per-node", gpus, "-o", path)
+                code, said = self.checked(path)
+                self.assertEqual(code, 0, said)
+                self.assertEqual(sorted(line.split()[0] for line in said.splitlines()), sorted([*self.BASE, *kinds]))
+
+    def test_what_is_filled_in(self):
+        found = self.documents_of(self.render("--nodes", 3, "--ranks-per-node", 2, "--gpus-per-node", 2, "--cpus", 8, "--memory", "32Gi", "--storage", "1Ti",
+                                              "--set", "run.seed=3"))
+        spec = found["MPIJob"]["spec"]
+        self.assertEqual((spec["slotsPerWorker"], spec["mpiReplicaSpecs"]["Worker"]["replicas"]), (2, 3))
+        [worker] = spec["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        [launcher] = spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+        self.assertEqual({worker["image"], launcher["image"]}, {"registry.example:5000/team/lockstep:0.1.0"})
+        self.assertEqual(worker["resources"], {"requests": {"cpu": "8", "memory": "32Gi"}, "limits": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": 2}})
+        command = launcher["command"]
+        self.assertEqual(command[command.index("-n") + 1], "6")
+        sets = [command[place + 1] for place, word in enumerate(command) if word == "--set"]
+        self.assertIn("run.project_dir=/runs/try-1", sets)
+        self.assertEqual(sets[-2:], ["run.device=cuda", "run.seed=3"])
+        self.assertEqual(found["ConfigMap"]["data"]["run.yaml"], DIGITS.read_text())
+        self.assertEqual(found["ConfigMap"]["data"]["recipe.yaml"], (SOURCE / "configs/recipes/digits_prune.yaml").read_text())
+        self.assertIn("recipe=/config/recipe.yaml", sets)
+        self.assertEqual({kind: document["metadata"]["name"] for kind, document in found.items()},
+                         {"ConfigMap": "try-1-run", "PersistentVolumeClaim": "try-1-runs", "NetworkPolicy": "try-1", "PodMonitor": "try-1", "MPIJob": "try-1"})
+        volumes = {volume["name"]: volume for volume in spec["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]}
+        self.assertEqual((volumes["config"]["configMap"]["name"], volumes["runs"]["persistentVolumeClaim"]["claimName"]), ("try-1-run", "try-1-runs"))
+        self.assertEqual(found["PersistentVolumeClaim"]["spec"]["resources"]["requests"]["storage"], "1Ti")
+        labels = spec["mpiReplicaSpecs"]["Worker"]["template"]["metadata"]["labels"]
+        self.assertEqual(labels["app.kubernetes.io/instance"], "try-1")
+        self.assertEqual(found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"], labels, "one job's rules are for its own pods")
+
+    def test_the_rest_is_as_the_manifests_say(self):
+        """With the values that stand in launch/kubernetes, every field is there again: nothing is lost or changes its type on the way."""
+        found = self.documents_of(self.render("--kind", "jobset", name="lockstep"))
+        text = (KUBERNETES / "jobset/job.yaml").read_text()
+        wanted = self.documents_of(text)["JobSet"]
+        job = found["JobSet"]
+        for replicated in (wanted, job):
+            for one in replicated["spec"]["replicatedJobs"]:
+                template = one["template"]["spec"]["template"]
+                template["metadata"]["labels"].pop("app.kubernetes.io/instance", None)
+                [container] = template["spec"]["containers"]
+                container["image"] = "the image"
+                words = container["command"]
+                container["command"] = words[:words.index("--set")] if "--set" in words else words  # the run file's place adds the others
+        self.assertEqual(job, wanted)
+
+    def test_the_runs_files_are_taken_by_a_run(self):
+        """The ConfigMap's files with the command's --set, where the pods' folders are this test's."""
+        found = self.documents_of(self.render())
+        for name, text in found["ConfigMap"]["data"].items():
+            (self.folder / name).write_text(text)
+        (self.folder / "token").write_text("0123456789abcdef0123\n")
+        [launcher] = found["MPIJob"]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+        command = launcher["command"][launcher["command"].index("lockstepd") + 1:]
+        moved = [re.sub(r"/(config|runs|token)/", f"{self.folder}/", word) for word in command]
+        self.assertEqual(moved[0], "--config")
+        self.assertIn("/run.yaml: ok", self.tool("check", *moved[1:]))
+
+    def test_odd_names_are_quoted_or_refused(self):
+        config = self.folder / "odd.yaml"
+        config.write_text("# - a: 'b' \"c\" {d} \\\n" + DIGITS.read_text().replace("recipe: recipes/digits_prune.yaml", "train: {max_steps: 4}"))
+        odd = "run.name=a 'b\" #: {c}"
+        found = self.documents_of(self.render("--set", odd, "--memory", "yes", config=config))
+        self.assertEqual(found["ConfigMap"]["data"], {"run.yaml": config.read_text()})
+        [launcher] = found["MPIJob"]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+        self.assertEqual(launcher["command"][-1], odd)
+        [worker] = found["MPIJob"]["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        self.assertEqual(worker["resources"]["limits"]["memory"], "yes")
+        for name in ("", "Try", "-a", "a-", "a_b", "1a", "a.b", "x" * 41, "a\nb"):
+            self.assertIn("--name", self.render(name=name, expect=64))
+        self.assertIn("--image", self.tool("launch", "kubernetes", DIGITS, "--name", "a", "--image", "a b", expect=64))
+
+    def test_usage(self):
+        self.assertIn("there are mpijob, jobset and trainjob", self.render("--kind", "pod", expect=64))
+        self.assertIn("--nodes", self.render("--nodes", 0, expect=64))
+        self.assertIn("--name is required", self.tool("launch", "kubernetes", DIGITS, "--image", "a", expect=64))
+        self.render("--set", "optimizer.learning_rat=1", expect=78)
+        self.render(config=self.folder / "none.yaml", expect=66)
+        self.assertIn("kubectl apply", self.tool("launch", "kubernetes", "--help"))
 
 
 class Pods(LockstepTest):

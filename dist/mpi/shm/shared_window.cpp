@@ -90,8 +90,11 @@ void say_why_not(const OwnedComm& host, int64_t free) {
 
 int64_t WindowKeeper::reserved_bytes() const { return num_ranks_here_ * kMessageBytes; }
 
-WindowKeeper::~WindowKeeper() {
-  for (MPI_Win& window : windows_) static_cast<void>(MPI_Win_free(&window));
+WindowKeeper::~WindowKeeper() { free_from(0); }
+
+void WindowKeeper::free_from(size_t first) {
+  for (size_t i = first; i < windows_.size(); ++i) static_cast<void>(MPI_Win_free(&windows_[i]));
+  windows_.resize(std::min(first, windows_.size()));
 }
 
 std::string window_folder() {

@@ -14,8 +14,8 @@
 
 namespace lockstep::dist::mpi {
 
-/// MPI's windows of this process. They are freed together, when the world ends: freeing one is
-/// collective, and a communicator may be given up by one rank alone.
+/// MPI's windows of this process. They are freed together, when the world ends or free_from() is
+/// called: freeing one is collective, and a communicator may be given up by one rank alone.
 class WindowKeeper {
  public:
   /// num_ranks_here: of the world, on this host.
@@ -26,6 +26,9 @@ class WindowKeeper {
   ~WindowKeeper();
 
   void keep(MPI_Win window) { windows_.push_back(window); }
+  size_t count() const { return windows_.size(); }
+  /// Frees those that were kept when count() was `first`, and later. Collective.
+  void free_from(size_t first);
 
   /// What MPI's own messages may still take of the shared memory: each rank has a file there whose
   /// pages come into being as they are used, and a rank that finds none left is killed.

@@ -40,6 +40,7 @@ class FakeMemory final : public MemoryCalls {
  public:
   explicit FakeMemory(int index) : id_(visible().at(static_cast<size_t>(index))) {}
   Bytes bytes() override { return {.free = int64_t{72} << 30, .total = int64_t{80} << 30}; }
+  void give_back() override {}
   int64_t taken() override {
     const std::lock_guard lock(mutex);
     return taken_of[id_];

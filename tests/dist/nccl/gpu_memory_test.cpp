@@ -1,6 +1,7 @@
 #include "dist/nccl/gpu_memory.h"
 
 #include <optional>
+#include <utility>
 
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
@@ -21,6 +22,7 @@ class NotedMemory final : public MemoryCalls {
  public:
   explicit NotedMemory(int64_t free) : free_(free) {}
   Bytes bytes() override { return {.free = free_, .total = 40 * kGib}; }
+  void give_back() override { taken_bytes -= std::exchange(kept_bytes, 0); }
   int64_t taken() override { return taken_bytes; }
   void set_fraction(double fraction) override {
     EXPECT_EQ(taken_bytes, 0) << "the limit comes before what is taken";
@@ -37,6 +39,7 @@ class NotedMemory final : public MemoryCalls {
   bool is_sound = true;
   std::optional<double> asked_fraction;
   int64_t taken_bytes = 0;
+  int64_t kept_bytes = 0;  ///< of those, what no tensor is in
 
  private:
   const int64_t free_;
@@ -104,6 +107,13 @@ TEST(GpuMemory, AShareThatIsNotFreeIsRefused) {
               HasSubstr("of the GPU's 40960 MiB only 10240 are free"));
   EXPECT_THAT(refusal(&none, {.at_start = true}, ExitCode::kUnavailable),
               HasSubstr("CUDA_VISIBLE_DEVICES"));
+}
+
+TEST(GpuMemory, WhatAnEarlierRunOfTheProcessLeftIsGivenBack) {
+  NotedMemory gpu(30 * kGib);
+  gpu.taken_bytes = gpu.kept_bytes = 3 * kGib;
+  EXPECT_EQ(set_up_memory(gpu, {.fraction = 0.5}).limit, 20 * kGib);
+  EXPECT_EQ(gpu.taken_bytes, 0);
 }
 
 TEST(GpuMemory, AfterMemoryWasTakenItIsTooLate) {

@@ -1,0 +1,182 @@
+#include "daemon/doctor/host_facts.h"
+
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/process/cores.h"
+#include "daemon/config/version.h"
+#include "dist/nccl/load_nccl.h"
+#include "launch/slurm/sbatch_script.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr double kGib = 1 << 30;
+/// Ranks of a host exchange through it; containers give 64 MiB unasked.
+constexpr double kLeastShm_bytes = 256.0 * (1 << 20);
+
+/// What the command writes and its exit code; nothing if it cannot be started.
+struct Said {
+  std::string text;
+  int exit_code = 127;
+};
+
+Said run(const std::string& command) {
+  Said said;
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen((command + " 2>&1").c_str(), "r"),
+                                                   [](FILE*) { return 0; });
+  if (!pipe) return said;
+  std::array<char, 4096> part{};
+  while (const size_t size = std::fread(part.data(), 1, part.size(), pipe.get()))
+    said.text.append(part.data(), size);
+  const int status = ::pclose(pipe.get());
+  said.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+  return said;
+}
+
+std::string line_with(const std::string& text, const std::string& part) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(part) != std::string::npos) return line;
+  return text.substr(0, text.find('\n'));
+}
+
+Finding version() {
+  const VersionFacts facts = version_facts();
+  return {Finding::kOk, "lockstep",
+          fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch), ""};
+}
+
+Finding cores() {
+  const std::vector<Core> all = allowed_cores();
+  return {all.empty() ? Finding::kNote : Finding::kOk, "cores",
+          fmt::format("{} that this process may use", all.size()),
+          all.empty() ? "look at the affinity that the launcher gives" : ""};
+}
+
+Finding memory() {
+  const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  return {Finding::kOk, "memory", fmt::format("{:.1f} GiB", bytes / kGib), ""};
+}
+
+Finding shared_memory() {
+  struct statvfs facts {};
+  if (::statvfs("/dev/shm", &facts) != 0)
+    return {Finding::kNote, "/dev/shm", "is not there",
+            "mount a tmpfs at /dev/shm: ranks of a host exchange through it"};
+  const double block = static_cast<double>(facts.f_frsize);
+  const double total = block * static_cast<double>(facts.f_blocks);
+  const double free = block * static_cast<double>(facts.f_bavail);
+  const std::string text = fmt::format("{:.2f} GiB, {:.2f} free", total / kGib, free / kGib);
+  if (free >= kLeastShm_bytes) return {Finding::kOk, "/dev/shm", text, ""};
+  return {Finding::kNote, "/dev/shm", text,
+          "give it more (docker run --shm-size 1g; in Kubernetes an emptyDir of medium Memory), "
+          "or remove what ended programs left there; without it ranks exchange more slowly"};
+}
+
+Finding temporary_folder() {
+  std::error_code ignored;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(ignored);
+  try {
+    files::require_writable(folder);
+    return {Finding::kOk, "temporary folder", folder.string(), ""};
+  } catch (const Error& fault) {
+    return {Finding::kFault, "temporary folder", fault.what(),
+            "set TMPDIR to a folder that this user may write: mpirun and its ranks need one"};
+  }
+}
+
+Finding mpirun() {
+  const Said said = run("mpirun --version");
+  if (said.exit_code == 127)
+    return {Finding::kFault, "mpirun", "is not in PATH",
+            "install Open MPI (Debian: openmpi-bin), or add its folder to PATH"};
+  if (said.text.find("Open MPI") == std::string::npos)
+    return {Finding::kFault, "mpirun", line_with(said.text, ""),
+            "put Open MPI's mpirun first in PATH: the programs are linked with its library"};
+  return {Finding::kOk, "mpirun", line_with(said.text, "Open MPI"), ""};
+}
+
+Finding srun() {
+  const Said said = run("srun --version");
+  if (said.exit_code == 127)
+    return {Finding::kOk, "srun", "is not in PATH: no Slurm on this host", ""};
+  const std::string text = line_with(said.text, "");
+  if (said.exit_code != 0)
+    return {Finding::kOk, "srun", "is there, but this host is in no cluster: " + text, ""};
+  return {Finding::kOk, "srun", text, ""};
+}
+
+Finding ssh() {
+  const Said said = run("ssh -V");
+  if (said.exit_code != 127) return {Finding::kOk, "ssh", line_with(said.text, ""), ""};
+  return {Finding::kNote, "ssh", "is not in PATH",
+          "install it (Debian: openssh-client) for ranks on several hosts"};
+}
+
+/// The program that ranks run, with its libraries.
+std::vector<Finding> rank_program_findings(const std::string& program) {
+  const Said said = run(launch::shell_quoted(program) + " --version");
+  if (said.exit_code != 0)
+    return {{Finding::kFault, "lockstepd", fmt::format("{}: {}", program, line_with(said.text, "")),
+             "correct what it says, or name another with --program"}};
+  std::vector<Finding> found;
+  std::istringstream lines(said.text);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) found.push_back({Finding::kOk, found.empty() ? "lockstepd" : "", line, ""});
+  const VersionFacts facts = version_facts();
+  if (said.text.find(facts.commit) == std::string::npos)
+    found.push_back({Finding::kNote, "lockstepd", "is of another build than this program",
+                     "use the two of one build"});
+  return found;
+}
+
+bool has_driver() {
+  std::error_code ignored;
+  return std::filesystem::exists("/dev/nvidiactl", ignored) ||
+         std::filesystem::exists("/dev/dxg", ignored);
+}
+
+Finding gpus() {
+  if (!has_driver()) return {Finding::kOk, "GPUs", "no NVIDIA driver: ranks use CPUs", ""};
+  try {
+    const std::vector<std::string> ids = dist::nccl_device_ids();
+    if (!ids.empty())
+      return {
+          Finding::kOk, "GPUs",
+          fmt::format("{}, NCCL {}: {}", ids.size(), dist::nccl_version(), fmt::join(ids, ", ")),
+          ""};
+    return {Finding::kNote, "GPUs", "there is a driver, and no GPU that this process may use",
+            "look at CUDA_VISIBLE_DEVICES and at nvidia-smi; ranks use CPUs"};
+  } catch (const Error& fault) {
+    return {Finding::kNote, "GPUs", fault.what(),
+            "install what it names (docs/gpus.md); until then ranks use CPUs"};
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> host_findings(const std::string& program) {
+  std::vector<Finding> found{version(),          cores(),  memory(), shared_memory(),
+                             temporary_folder(), mpirun(), srun(),   ssh()};
+  for (Finding& one : rank_program_findings(program)) found.push_back(std::move(one));
+  found.push_back(gpus());
+  return found;
+}
+
+}  // namespace lockstep::daemon

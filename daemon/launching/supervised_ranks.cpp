@@ -1,0 +1,35 @@
+#include "daemon/launching/supervised_ranks.h"
+
+#include <cstdlib>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include "launch/mpirun/hosts.h"
+
+namespace lockstep::daemon {
+
+std::vector<std::string> mpirun_arguments() {
+  const char* text = std::getenv("LOCKSTEP_MPIRUN_ARGS");
+  std::istringstream words(text != nullptr ? text : "");
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,
+                    std::function<std::vector<std::string>(bool is_restart)> program,
+                    std::function<launch::SaveFound()> newest_save) {
+  launch::SupervisorOptions supervisor{.num_ranks = options.num_ranks,
+                                       .max_restarts = options.max_restarts,
+                                       .grace_s = options.grace_s,
+                                       .mpirun_arguments = mpirun_arguments(),
+                                       .folder = folder,
+                                       .program = std::move(program),
+                                       .newest_save = std::move(newest_save)};
+  if (!options.hosts.empty()) supervisor.hosts = launch::parse_hosts(options.hosts);
+  if (options.num_ranks == 0)
+    supervisor.num_ranks = supervisor.hosts.empty() ? 1 : launch::num_slots(supervisor.hosts);
+  supervisor.min_ranks = options.min_ranks == 0 ? supervisor.num_ranks : options.min_ranks;
+  return launch::supervise(supervisor);
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/checkpoint_commands.h"
+#include "daemon/launching/serve_command.h"
+#include "daemon/serve/queue_client.h"
+
+namespace lockstep::daemon {
+
+/// Adds --queue, --listen, ...: of `lockstepd serve` and `lockstep serve`.
+void add_server_options(CLI::App* sub, ServeOptions* options);
+
+/// The commands around a queue of jobs: `lockstep serve`, `submit`, `ps`, `logs`, `cancel`, `wait`.
+class QueueCommands {
+ public:
+  /// As LaunchCommands.
+  QueueCommands(Command* command, const std::vector<std::string>* flags)
+      : command_(*command), flags_(*flags) {}
+  QueueCommands(const QueueCommands&) = delete;
+  QueueCommands& operator=(const QueueCommands&) = delete;
+
+  /// Call once; this outlives the parsing.
+  void add_to(CLI::App* app);
+  /// Whether the command that was asked for takes the flags of an estimator.
+  bool takes_flags() const { return takes_flags_; }
+
+ private:
+  using OfJob = CommandResult (*)(const OfJobOptions&);
+
+  void add_serve(CLI::App* app);
+  void add_submit(CLI::App* app);
+  void add_ps(CLI::App* app);
+  CLI::App* add_of_job(CLI::App* app, const char* name, const char* help, OfJob call);
+  CommandResult submit();
+
+  Command& command_;
+  const std::vector<std::string>& flags_;
+  bool takes_flags_ = false;
+  ServeCommandOptions serve_;
+  SubmitOptions submit_;
+  ListOptions list_;
+  OfJobOptions of_job_;
+};
+
+}  // namespace lockstep::daemon

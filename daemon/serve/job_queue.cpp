@@ -1,0 +1,221 @@
+#include "daemon/serve/job_queue.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/files/lock_holder.h"
+#include "base/log.h"
+#include "base/yaml/config_reader.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr const char* kQueued = "queued";
+constexpr const char* kRunning = "running";
+constexpr const char* kSetAside = "set_aside";
+constexpr const char* kJobs = "jobs";
+constexpr int64_t kMaxServerFileBytes = 1 << 16;
+
+/// 7 of "7" and "7.json"; nothing for other names.
+std::optional<int64_t> number_of(const std::string& name) {
+  const std::string digits = name.substr(0, name.find('.'));
+  if (name != digits && name != digits + ".json") return std::nullopt;
+  const std::optional<int64_t> number = parse_integer(digits);
+  return number && *number > 0 && std::to_string(*number) == digits ? number : std::nullopt;
+}
+
+JobSpec read_job(const std::filesystem::path& path) {
+  return parse_job(path.string(), files::read(path, JobQueue::kMaxJobBytes));
+}
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+}  // namespace
+
+JobQueue::JobQueue(const std::filesystem::path& root) : root_(std::filesystem::absolute(root)) {}
+
+std::filesystem::path JobQueue::folder(int64_t id) const {
+  return root_ / kJobs / std::to_string(id);
+}
+
+std::filesystem::path JobQueue::file(const char* place, int64_t id) const {
+  return root_ / place / fmt::format("{}.json", id);
+}
+
+void JobQueue::make() const {
+  for (const char* place : {kQueued, kRunning, kSetAside, kJobs})
+    files::make_folders(root_ / place);
+}
+
+std::vector<int64_t> JobQueue::numbers_in(const char* place) const {
+  std::vector<int64_t> numbers;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(root_ / place, ignored))
+    if (const auto number = number_of(entry.path().filename().string())) numbers.push_back(*number);
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+int64_t JobQueue::max_queued() const {
+  const auto server = nlohmann::json::parse(server_text(), nullptr, /*allow_exceptions=*/false);
+  return server.is_object() ? server.value("max_queued", kMaxQueued) : kMaxQueued;
+}
+
+std::string JobQueue::server_text() const {
+  return is_there(server_file()) ? files::read(server_file(), kMaxServerFileBytes) : "";
+}
+
+/// Whoever makes the folder has the number.
+int64_t JobQueue::make_number() const {
+  const std::vector<int64_t> taken = numbers_in(kJobs);
+  int64_t number = taken.empty() ? 1 : taken.back() + 1;
+  std::error_code fault;
+  while (!std::filesystem::create_directory(folder(number), fault)) {
+    if (fault)
+      throw Error(ExitCode::kCannotCreate, "queue",
+                  fmt::format("{}: {}", folder(number).string(), fault.message()));
+    ++number;
+  }
+  return number;
+}
+
+int64_t JobQueue::submit(JobSpec spec) const {
+  make();
+  const auto num_queued = static_cast<int64_t>(numbers_in(kQueued).size());
+  if (const int64_t most = max_queued(); num_queued >= most)
+    throw Error(ExitCode::kUnavailable, "queue",
+                fmt::format("{} jobs wait in {} already, more are not taken (--max-queued of the "
+                            "server): submit it again when some have ended",
+                            num_queued, root_.string()));
+  const auto size_of = [](const JobSpec& one) { return static_cast<int64_t>(text_of(one).size()); };
+  if (size_of(spec) > kMaxJobBytes)
+    throw Error(ExitCode::kUsage, "queue",
+                fmt::format("run file and command line make a job of {} bytes, at most {} are "
+                            "taken",
+                            size_of(spec), kMaxJobBytes));
+  const int64_t id = make_number();
+  if (spec.project_dir.empty()) spec.project_dir = (folder(id) / "run").string();
+  files::write_atomically(file(kQueued, id), text_of(spec));
+  return id;
+}
+
+JobState JobQueue::cancel(int64_t id) const {
+  const std::optional<JobState> now = state(id);
+  if (!now)
+    throw Error(ExitCode::kInputMissing, "queue",
+                fmt::format("{} has no job {}: lockstep ps lists them", root_.string(), id));
+  if (now == JobState::kQueued) {
+    const std::optional<JobSpec> submitted = spec(id);
+    std::error_code fault;  // the server may take it at this moment
+    std::filesystem::rename(file(kQueued, id), folder(id) / "job.json", fault);
+    if (!fault) {
+      const std::string time = files::utc_now();
+      files::write_atomically(result_file(id),
+                              text_of({.state = JobState::kCancelled,
+                                       .exit_code = static_cast<int>(ExitCode::kStopped),
+                                       .message = "cancelled before it began",
+                                       .tries = 0,
+                                       .began = "",
+                                       .ended = time},
+                                      submitted.value_or(JobSpec{})));
+      files::sync_folder(root_ / kQueued);
+      return JobState::kCancelled;
+    }
+  }
+  if (!is_there(file(kRunning, id)))
+    throw Error(ExitCode::kUsage, "queue",
+                fmt::format("job {} has ended already ({}): there is nothing to cancel", id,
+                            job_state_name(state(id).value_or(*now))));
+  files::write_atomically(cancel_file(id), files::utc_now() + "\n");
+  return JobState::kRunning;
+}
+
+void JobQueue::move(const char* from, int64_t id, const std::filesystem::path& to) const {
+  files::rename_file(file(from, id), to);
+  files::sync_folder(to.parent_path());
+  files::sync_folder(root_ / from);
+}
+
+std::optional<Job> JobQueue::read_or_set_aside(const char* place, int64_t id) const {
+  try {
+    return Job{id, read_job(file(place, id))};
+  } catch (const Error& fault) {
+    if (fault.code() == ExitCode::kInputMissing) return std::nullopt;  // cancelled meanwhile
+    log::warning("queue", fmt::format("job {} is set aside as {}, the others go on: {}", id,
+                                      file(kSetAside, id).string(), fault.what()));
+    move(place, id, file(kSetAside, id));
+    return std::nullopt;
+  }
+}
+
+std::optional<Job> JobQueue::take() const {
+  for (const int64_t id : numbers_in(kRunning)) {
+    if (is_there(result_file(id)))  // the server was killed right behind its end
+      move(kRunning, id, folder(id) / "job.json");
+    else if (std::optional<Job> job = read_or_set_aside(kRunning, id))
+      return job;
+  }
+  for (const int64_t id : numbers_in(kQueued)) {
+    const std::optional<Job> job = read_or_set_aside(kQueued, id);
+    std::error_code fault;  // it may be cancelled at this moment
+    if (job) std::filesystem::rename(file(kQueued, id), file(kRunning, id), fault);
+    if (!job || fault) continue;
+    files::sync_folder(root_ / kRunning);
+    return job;
+  }
+  return std::nullopt;
+}
+
+void JobQueue::note(const Job& job) const {
+  files::write_atomically(file(kRunning, job.id), text_of(job.spec));
+}
+
+void JobQueue::put_back(const Job& job) const {
+  note(job);
+  move(kRunning, job.id, file(kQueued, job.id));
+}
+
+void JobQueue::end(const Job& job, const JobResult& result) const {
+  files::make_folders(folder(job.id));
+  files::write_atomically(result_file(job.id), text_of(result, job.spec));
+  move(kRunning, job.id, folder(job.id) / "job.json");
+  files::remove_file(cancel_file(job.id));
+}
+
+std::optional<JobState> JobQueue::state(int64_t id) const {
+  // In the order in which a job goes through them: one that moves meanwhile is not missed.
+  if (is_there(file(kQueued, id))) return JobState::kQueued;
+  if (is_there(file(kRunning, id)) && !is_there(result_file(id))) return JobState::kRunning;
+  if (const std::optional<JobResult> ended = result(id)) return ended->state;
+  if (is_there(file(kSetAside, id))) return JobState::kSetAside;
+  if (is_there(folder(id) / "job.json")) return JobState::kCancelled;  // its result was not written
+  if (is_there(file(kQueued, id))) return JobState::kQueued;           // it was put back
+  return std::nullopt;
+}
+
+std::optional<JobResult> JobQueue::result(int64_t id) const {
+  if (!has_ended(id)) return std::nullopt;
+  return parse_result(result_file(id).string(), files::read(result_file(id), kMaxJobBytes));
+}
+
+bool JobQueue::has_ended(int64_t id) const { return is_there(result_file(id)); }
+
+std::optional<JobSpec> JobQueue::spec(int64_t id) const {
+  for (const auto& path : {file(kQueued, id), file(kRunning, id), folder(id) / "job.json"}) {
+    try {
+      if (is_there(path)) return read_job(path);
+    } catch (const Error&) {
+      // moved meanwhile, or damaged: whoever runs it says so
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,215 @@
+#include "daemon/serve/queue_client.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/lock_holder.h"
+#include "base/yaml/yaml_document.h"
+#include "daemon/config/estimator_flags.h"
+#include "daemon/config/run_config.h"
+#include "daemon/serve/job_queue.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{20};
+constexpr size_t kNumShown = 20;  ///< of the jobs that have ended
+
+JobQueue queue_at(const std::string& folder) {
+  JobQueue queue(folder);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(queue.root() / "queued", ignored))
+    throw Error(ExitCode::kInputMissing, "queue",
+                fmt::format("{} is no queue of jobs: lockstep submit and lockstep serve make one",
+                            queue.root().string()));
+  return queue;
+}
+
+JobState require_job(const JobQueue& queue, int64_t id) {
+  const std::optional<JobState> state = queue.state(id);
+  if (!state)
+    throw Error(ExitCode::kInputMissing, "queue",
+                fmt::format("{} has no job {}: lockstep ps lists them", queue.root().string(), id));
+  return *state;
+}
+
+bool has_ended(JobState state) { return state != JobState::kQueued && state != JobState::kRunning; }
+
+bool names_project_dir(const std::vector<std::string>& sets) {
+  return std::any_of(sets.begin(), sets.end(),
+                     [](const std::string& set) { return set.starts_with("run.project_dir="); });
+}
+
+/// What is known of a job; a damaged file of one that has ended shall not hide the others.
+nlohmann::json facts_of(const JobQueue& queue, int64_t id) {
+  nlohmann::json facts{{"id", id}, {"state", "damaged"}};
+  try {
+    const std::optional<JobState> state = queue.state(id);
+    if (!state) return {};
+    facts["state"] = job_state_name(*state);
+    if (const std::optional<JobSpec> spec = queue.spec(id)) {
+      facts["run"] = spec->run_name;
+      facts["project_dir"] = spec->project_dir;
+      facts["submitted"] = spec->submitted;
+      facts["tries"] = spec->tries;
+    }
+    if (const std::optional<JobResult> result = queue.result(id)) {
+      facts["tries"] = result->tries;
+      facts["exit_code"] = result->exit_code;
+      facts["message"] = result->message;
+      facts["began"] = result->began;
+      facts["ended"] = result->ended;
+    }
+  } catch (const Error& fault) {
+    facts["message"] = fault.what();
+  }
+  return facts;
+}
+
+std::string server_line(const JobQueue& queue) {
+  const std::string text = queue.server_text();
+  if (text.empty()) return "no server: start one with lockstep serve\n";
+  const auto server = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!server.is_object()) return "";
+  return fmt::format("server: {} rank(s), process {} on {}, since {} UTC\n",
+                     server.value("ranks", 0), server.value("pid", 0),
+                     server.value("host", std::string("?")),
+                     server.value("since", std::string("?")));
+}
+
+std::string row_of(const nlohmann::json& facts) {
+  const auto text = [&](const char* name) {
+    if (!facts.contains(name)) return std::string("-");
+    const nlohmann::json& value = facts[name];
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  return fmt::format("{:>5}  {:<9}  {:>5}  {:>4}  {:<19}  {}\n", text("id"), text("state"),
+                     text("tries"), text("exit_code"), text("submitted"), text("run"));
+}
+
+/// Numbers of all jobs: each has a folder, but one that is set aside may have lost it.
+std::vector<int64_t> all_numbers(const JobQueue& queue) {
+  std::vector<int64_t> numbers = queue.numbers_in("jobs");
+  const std::vector<int64_t> aside = queue.numbers_in("set_aside");
+  numbers.insert(numbers.end(), aside.begin(), aside.end());
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+/// Prints what the file has beyond `offset`; where it ends now.
+std::streamoff print_from(const std::filesystem::path& path, std::streamoff offset) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file.seekg(offset)) return offset;
+  std::array<char, 1 << 14> part{};
+  while (file.read(part.data(), part.size()) || file.gcount() > 0) {
+    (void)std::fwrite(part.data(), 1, static_cast<size_t>(file.gcount()), stdout);
+    offset += file.gcount();
+  }
+  (void)std::fflush(stdout);
+  return offset;
+}
+
+}  // namespace
+
+CommandResult submit_command(const SubmitOptions& options) {
+  const std::string text = YamlDocument::read_text(options.config_file);
+  Diagnostics faults;
+  const RunConfig config =
+      load_run_config(options.config_file,
+                      overrides_of(options.sets, options.estimator, options.flags), &faults, text);
+  faults.throw_if_any("config");
+  JobSpec spec{.file = std::filesystem::absolute(options.config_file).string(),
+               .text = text,
+               .folder = std::filesystem::current_path().string(),
+               .sets = options.sets,
+               .estimator = options.estimator,
+               .flags = options.flags,
+               .run_name = config.run.name,
+               .submitted = files::utc_now()};
+  if (names_project_dir(options.sets))
+    spec.project_dir = std::filesystem::absolute(config.run.project_dir).string();
+  return {fmt::format("{}\n", JobQueue(options.queue).submit(std::move(spec))), 0};
+}
+
+CommandResult list_command(const ListOptions& options) {
+  const JobQueue queue = queue_at(options.queue);
+  nlohmann::json jobs = nlohmann::json::array();
+  size_t num_ended = 0, num_left_out = 0;
+  std::vector<int64_t> numbers = all_numbers(queue);
+  for (auto id = numbers.rbegin(); id != numbers.rend(); ++id) {
+    nlohmann::json facts = facts_of(queue, *id);
+    if (facts.is_null()) continue;  // a folder whose job was never submitted
+    const bool waits_or_runs = facts["state"] == "queued" || facts["state"] == "running";
+    if (!waits_or_runs && ++num_ended > kNumShown && !options.all)
+      ++num_left_out;
+    else
+      jobs.insert(jobs.begin(), std::move(facts));
+  }
+  if (options.json) return {jobs.dump(1) + "\n", 0};
+  std::string table = server_line(queue);
+  table += row_of({{"id", "ID"},
+                   {"state", "STATE"},
+                   {"tries", "TRIES"},
+                   {"exit_code", "CODE"},
+                   {"submitted", "SUBMITTED (UTC)"},
+                   {"run", "RUN"}});
+  for (const nlohmann::json& facts : jobs) table += row_of(facts);
+  if (num_left_out > 0) table += fmt::format("and {} older: --all\n", num_left_out);
+  return {table, 0};
+}
+
+CommandResult logs_command(const OfJobOptions& options) {
+  const JobQueue queue = queue_at(options.queue);
+  std::streamoff offset = 0;
+  while (true) {
+    const bool is_last = has_ended(require_job(queue, options.id)) || !options.follow;
+    offset = print_from(queue.log(options.id), offset);
+    if (is_last) return {"", 0};
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+CommandResult cancel_command(const OfJobOptions& options) {
+  const JobState now = queue_at(options.queue).cancel(options.id);
+  return {now == JobState::kCancelled
+              ? fmt::format("job {} is cancelled\n", options.id)
+              : fmt::format("job {} saves and stops; lockstep wait {} returns then\n", options.id,
+                            options.id),
+          0};
+}
+
+CommandResult wait_command(const OfJobOptions& options) {
+  const JobQueue queue = queue_at(options.queue);
+  const auto began = std::chrono::steady_clock::now();
+  JobState state = require_job(queue, options.id);
+  for (; !has_ended(state); state = require_job(queue, options.id)) {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
+    if (options.timeout_s > 0 && waited.count() > options.timeout_s)
+      throw Error(ExitCode::kUnavailable, "queue",
+                  fmt::format("job {} has not ended within {} s: it is {}", options.id,
+                              options.timeout_s, job_state_name(state)));
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  if (state == JobState::kSetAside)
+    throw Error(ExitCode::kBadData, "queue",
+                fmt::format("job {} could not be read and is set aside in {}: submit it again",
+                            options.id, (queue.root() / "set_aside").string()));
+  const JobResult result =
+      queue.result(options.id)
+          .value_or(JobResult{.state = state, .exit_code = static_cast<int>(ExitCode::kStopped)});
+  return {fmt::format("job {}: {}{}{}\n", options.id, job_state_name(state),
+                      result.message.empty() ? "" : ": ", result.message),
+          result.exit_code};
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,76 @@
+#include "daemon/serve/server_page.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "metrics/server/server_metrics.h"
+
+namespace lockstep::daemon {
+
+ServerPage::ServerPage(const JobQueue& queue, int num_ranks)
+    : queue_(queue), num_ranks_(num_ranks) {
+  for (const int64_t id : queue.numbers_in("jobs")) {
+    try {
+      if (const std::optional<JobResult> result = queue.result(id))
+        ++num_ended_.at(static_cast<size_t>(result->state));
+    } catch (const Error& fault) {  // of one that has ended long ago
+      log::warning("serve", fault.what());
+    }
+  }
+}
+
+void ServerPage::listen(const std::string& listen, const std::string& token_file) {
+  if (listen == "off") return;
+  const std::optional<metrics::ListenAddress> address = metrics::parse_listen_address(listen);
+  if (!address)
+    throw Error(ExitCode::kUsage, "serve",
+                fmt::format("--listen {}: it takes HOST:PORT, such as 127.0.0.1:9463", listen));
+  server_.emplace(
+      metrics::HttpOptions{.listen = *address,
+                           .access = {.web_config = "", .token_file = token_file},
+                           .fall_back_to_any_port = true},
+      [this](std::string_view target) { return answer(target); }, nullptr);
+  log::info("serve", fmt::format("{}/metrics", server_->origin()));
+}
+
+void ServerPage::begin(const Job& job) {
+  const std::lock_guard lock(mutex_);
+  ++num_starts_;
+  running_ = job;
+}
+
+void ServerPage::end(JobState state) {
+  const std::lock_guard lock(mutex_);
+  if (state != JobState::kQueued) ++num_ended_.at(static_cast<size_t>(state));
+  running_.reset();
+}
+
+metrics::HttpResponse ServerPage::answer(std::string_view target) const {
+  const std::string_view route = target.substr(0, target.find('?'));
+  if (route == "/livez") return {.body = "ok\n", .route = "/livez"};
+  if (route == "/metrics")
+    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = page(),
+            .route = "/metrics"};
+  return {.status = 404, .body = "/metrics or /livez\n"};
+}
+
+std::string ServerPage::page() const {
+  metrics::ServerSample sample{.num_ranks = num_ranks_};
+  const auto count = [&](JobState state, int64_t number) {
+    sample.num_jobs.emplace_back(job_state_name(state), number);
+  };
+  const std::lock_guard lock(mutex_);
+  count(JobState::kQueued, static_cast<int64_t>(queue_.numbers_in("queued").size()));
+  count(JobState::kRunning, running_ ? 1 : 0);
+  for (const JobState ended :
+       {JobState::kDone, JobState::kStopped, JobState::kCancelled, JobState::kFailed})
+    count(ended, num_ended_.at(static_cast<size_t>(ended)));
+  count(JobState::kSetAside, static_cast<int64_t>(queue_.numbers_in("set_aside").size()));
+  sample.num_starts = num_starts_;
+  if (running_) sample.running = {std::to_string(running_->id), running_->spec.run_name};
+  return metrics::server_page(sample);
+}
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <array>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "daemon/serve/job_queue.h"
+#include "metrics/http/http_server.h"
+
+namespace lockstep::daemon {
+
+/// What a server shows of itself: /metrics and /livez, while jobs run and between them. Each job
+/// has pages of its own besides (metrics.listen of its run file). Calls from any thread.
+class ServerPage {
+ public:
+  /// Counts what has ended in the queue. `queue` must outlive it.
+  ServerPage(const JobQueue& queue, int num_ranks);
+
+  /// Throws Error as metrics::HttpServer does. "off": no pages.
+  void listen(const std::string& listen, const std::string& token_file);
+  /// "http://127.0.0.1:9463"; empty where no page is served.
+  std::string origin() const { return server_ ? server_->origin() : ""; }
+
+  void begin(const Job& job);
+  void end(JobState state);
+
+ private:
+  metrics::HttpResponse answer(std::string_view target) const;
+  std::string page() const;
+
+  const JobQueue& queue_;
+  const int num_ranks_;
+  mutable std::mutex mutex_;
+  std::array<int64_t, kNumJobStates> num_ended_{};  // guarded by mutex_, as what follows
+  int64_t num_starts_ = 0;
+  std::optional<Job> running_;
+  std::optional<metrics::HttpServer> server_;  // last: its thread reads the others
+};
+
+}  // namespace lockstep::daemon

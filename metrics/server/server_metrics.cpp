@@ -1,0 +1,33 @@
+#include "metrics/server/server_metrics.h"
+
+#include "metrics/process_metrics.h"
+#include "metrics/series.h"
+#include "metrics/table/page_text.h"
+
+namespace lockstep::metrics {
+
+std::string server_page(const ServerSample& sample) {
+  prometheus::Registry registry;
+  const bool is_idle = sample.running.job.empty();
+  auto& state = gauge_family(registry, "lockstep_server_state", "1 for one of idle, running.");
+  state.Add({{"state", "idle"}}).Set(is_idle ? 1 : 0);
+  state.Add({{"state", "running"}}).Set(is_idle ? 0 : 1);
+  auto& jobs = gauge_family(registry, "lockstep_server_jobs",
+                            "Jobs of the queue, those that have ended too.");
+  for (const auto& [name, number] : sample.num_jobs)
+    jobs.Add({{"state", std::string(name)}}).Set(static_cast<double>(number));
+  gauge_family(registry, "lockstep_server_ranks", "Ranks of the world.")
+      .Add({})
+      .Set(sample.num_ranks);
+  counter(registry, "lockstep_server_job_starts_total", "Jobs that this process has begun.")
+      .Increment(static_cast<double>(sample.num_starts));
+  if (!is_idle)
+    gauge_family(registry, "lockstep_server_job_info", "The job that runs.")
+        .Add({{"job", sample.running.job}, {"run", sample.running.run}})
+        .Set(1);
+  auto families = registry.Collect();
+  for (auto& family : ProcessMetrics().Collect()) families.push_back(std::move(family));
+  return page_text(families);
+}
+
+}  // namespace lockstep::metrics
