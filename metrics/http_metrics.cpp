@@ -33,7 +33,8 @@ struct HttpMetrics::Series {
   explicit Series(prometheus::Registry& r)
       : requests(counter_family(r, "lockstep_http_requests_total")),
         duration(histogram_family(r, "lockstep_http_request_duration_seconds")),
-        rejections(counter_family(r, "lockstep_http_rejected_connections_total")) {}
+        rejections(counter_family(r, "lockstep_http_rejected_connections_total")),
+        missing_ranks(gauge_family(r, "lockstep_http_missing_ranks").Add({})) {}
 
   prometheus::Counter& count_of(std::string_view route, int status) {
     return requests.Add({{"handler", std::string(route)}, {"code", std::to_string(status)}});
@@ -48,6 +49,7 @@ struct HttpMetrics::Series {
   prometheus::Family<prometheus::Histogram>& duration;
   prometheus::Family<prometheus::Counter>& rejections;
   std::array<prometheus::Counter*, kReasons.size()> by_reason{};
+  prometheus::Gauge& missing_ranks;
 };
 
 HttpMetrics::HttpMetrics(prometheus::Registry& registry)
@@ -66,6 +68,8 @@ void HttpMetrics::on_answer(std::string_view route, int status, double duration_
   series_->count_of(route, status).Increment();
   series_->duration_of(route).Observe(duration_s);
 }
+
+void HttpMetrics::set_missing_ranks(int num_ranks) { series_->missing_ranks.Set(num_ranks); }
 
 void HttpMetrics::on_rejected(Rejection reason) {
   series_->by_reason[static_cast<size_t>(reason)]->Increment();

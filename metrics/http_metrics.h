@@ -18,6 +18,8 @@ class HttpMetrics final : public HttpObserver {
 
   void on_answer(std::string_view route, int status, double duration_s) override;
   void on_rejected(Rejection reason) override;
+  /// Of the others whose pages this process shows; from any thread.
+  void set_missing_ranks(int num_ranks);
 
  private:
   struct Series;

@@ -24,19 +24,6 @@ void check_listen(const MetricsOptions& options, ConfigReader* in) {
                                     in->path(), address->text()));
 }
 
-/// `node` is a word we know and cannot do yet: that deserves a better answer than "must be one of".
-void read_scope(ConfigReader* in, std::string* scope) {
-  if (in->has("scope") && in->node()["scope"].IsScalar() &&
-      in->node()["scope"].Scalar() == "node") {
-    in->take("scope");
-    return in->fault(
-        "scope",
-        fmt::format("'{}.scope: node' is not in this version; use rank or root", in->path()));
-  }
-  in->read_choice("scope", scope, {"rank", "root"},
-                  "which ranks serve pages: each rank, or rank 0 alone");
-}
-
 void read_pushgateway(ConfigReader* in, std::string* url) {
   in->read("pushgateway", url,
            "URL of a Pushgateway (http://host:9091), for the series of a run that has ended");
@@ -48,9 +35,14 @@ void read_pushgateway(ConfigReader* in, std::string* url) {
 }  // namespace
 
 std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank) const {
-  if (listen == kOff || (scope == "root" && rank != 0)) return std::nullopt;
+  const bool serves = scope == "rank" || (scope == "node" ? local_rank == 0 : rank == 0);
+  if (listen == kOff || !serves) return std::nullopt;
   const std::optional<ListenAddress> first = parse_listen_address(listen);
   return first ? std::optional(address_of_local_rank(*first, local_rank)) : std::nullopt;
+}
+
+bool MetricsOptions::gathers() const {
+  return listen != kOff && (scope == "node" || scope == "run");
 }
 
 MetricsOptions read_metrics_options(ConfigReader in) {
@@ -63,7 +55,10 @@ MetricsOptions read_metrics_options(ConfigReader in) {
       "token_file");
   options.access = read_access_options(&in);
   check_listen(options, &in);
-  read_scope(&in, &options.scope);
+  in.read_choice(
+      "scope", &options.scope, {"rank", "node", "run", "root"},
+      "who serves pages: each rank; a node's first rank, for all of the node; rank 0, for "
+      "all of the run; rank 0, its own alone");
   in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
           "seconds without a turn of the loop (step, validation batch, wait for a save) after "
           "which /livez fails");

@@ -14,7 +14,7 @@ namespace lockstep::metrics {
 struct MetricsOptions {
   std::string listen = "127.0.0.1:9464";  ///< first local rank's address; "off": no server
   AccessOptions access;                   ///< keys web_config, token_file
-  std::string scope = "rank";             ///< which ranks serve: rank (each) or root (rank 0)
+  std::string scope = "rank";             ///< which ranks serve, and for whom
   double turn_limit_s = 600;              ///< key max_turn_secs
   double step_limit_s = 600;              ///< key max_step_secs
   double linger_s = 0;                    ///< key linger_secs
@@ -23,6 +23,8 @@ struct MetricsOptions {
 
   /// Where this rank shall listen (port + local rank); nothing if it serves no pages.
   std::optional<ListenAddress> listen_for(int rank, int local_rank) const;
+  /// Whether a rank serves the pages of others too: scopes `node` and `run`.
+  bool gathers() const;
 };
 
 /// Section `summary` of the run file.

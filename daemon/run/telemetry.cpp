@@ -53,6 +53,20 @@ metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& pr
           .restarts = restarts_from_environment()};
 }
 
+/// Of "address\nnode\n1" by rank, 1 where Prometheus scrapes it; no text: no page.
+std::vector<metrics::RankSource> served_ranks(const std::vector<std::string>& texts) {
+  std::vector<metrics::RankSource> ranks;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    const size_t address = texts[rank].find('\n'), node = texts[rank].rfind('\n');
+    if (address == std::string::npos) continue;
+    ranks.push_back({.rank = static_cast<int>(rank),
+                     .node = texts[rank].substr(address + 1, node - address - 1),
+                     .address = texts[rank].substr(0, address),
+                     .is_scraped = texts[rank].ends_with('1')});
+  }
+  return ranks;
+}
+
 }  // namespace
 
 Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
@@ -64,6 +78,7 @@ Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
                   health_,
                   {.metrics = [this] { return metrics_.page(); },
                    .live = [this] { return metrics_.live(); }}) {
+  if (config.metrics.gathers()) token_ = dist::broadcast_text(control, metrics::random_token());
   (void)dist::on_all_ranks(control, [&] {
     listen(config, process, requests);
     return true;
@@ -82,28 +97,50 @@ void Telemetry::note_restored() {
 
 void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo& process,
                                 dist::Communicator& control) {
-  const std::string mine =
-      server_ ? metrics::reachable_address(server_->address(), process.node) + "\n" + process.node
-              : "";
-  const std::string scheme = server_ && server_->is_tls() ? "https" : "http";
-  const std::vector<std::string> texts = dist::gather_texts(control, mine);
+  const std::string address =
+      server_ ? metrics::reachable_address(server_->address(), process.node) : "";
+  const bool is_scraped = config.metrics.listen_for(process.rank, process.local_rank).has_value();
+  std::vector<metrics::RankSource> ranks = served_ranks(dist::gather_texts(
+      control,
+      address.empty() ? "" : fmt::format("{}\n{}\n{}", address, process.node, is_scraped ? 1 : 0)));
+  if (ranks.empty()) return;
+  if (process.rank == 0) return show(config, ranks);
+  if (server_) exposition_.share_live_with(scheme() + "://" + ranks.front().address);
+  if (others_) gather(process.rank, ranks);
+}
+
+void Telemetry::show(const RunConfig& config, const std::vector<metrics::RankSource>& ranks) {
   std::vector<metrics::Target> targets;
-  std::vector<metrics::LiveRank> ranks;
-  for (size_t rank = 0; rank < texts.size(); ++rank) {
-    const size_t mark = texts[rank].find('\n');
-    if (mark == std::string::npos) continue;
-    ranks.push_back(
-        {std::to_string(rank), texts[rank].substr(mark + 1), texts[rank].substr(0, mark)});
-    targets.push_back(
-        {ranks.back().address,
-         {{"run", config.run.name}, {"rank", ranks.back().rank}, {"node", ranks.back().node}}});
-    if (scheme == "https") targets.back().labels["__scheme__"] = scheme;  // as Prometheus says it
+  std::vector<metrics::LiveRank> shown;
+  for (const metrics::RankSource& source : ranks) {
+    const std::string rank = std::to_string(source.rank);
+    const int at = metrics::rank_that_shows(source, ranks);
+    const auto host = std::find_if(ranks.begin(), ranks.end(),
+                                   [=](const metrics::RankSource& one) { return one.rank == at; });
+    shown.push_back({rank, source.node, host->address, at == source.rank ? "" : "?rank=" + rank});
+    if (!source.is_scraped) continue;
+    targets.push_back({source.address, {{"run", config.run.name}}});
+    std::map<std::string, std::string>& labels = targets.back().labels;
+    if (!others_)
+      labels.insert({{"rank", rank}, {"node", source.node}});  // else each series has them
+    if (scheme() == "https") labels["__scheme__"] = scheme();  // as Prometheus says it
   }
-  if (targets.empty()) return;
-  if (process.rank != 0) return exposition_.share_live_with(scheme + "://" + ranks.front().address);
   targets_.emplace(config.run.project().targets(), targets);
   exposition_.set_targets(metrics::targets_json(targets));
-  metrics_.set_ranks(std::move(ranks));
+  metrics_.set_ranks(std::move(shown));
+  if (others_) gather(0, ranks);
+}
+
+void Telemetry::gather(int own_rank, const std::vector<metrics::RankSource>& ranks) {
+  metrics::RankSource own;
+  std::vector<metrics::RankSource> others;
+  for (const metrics::RankSource& source : ranks) {
+    if (source.rank == own_rank)
+      own = source;
+    else if (metrics::rank_that_shows(source, ranks) == own_rank)
+      others.push_back(source);
+  }
+  others_->gather_from(own, others, token_);
 }
 
 void Telemetry::linger(double limit_s, const train::StopRequest& stop) const {
@@ -139,15 +176,34 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
                        Requests& requests) {
   const std::optional<metrics::ListenAddress> wanted =
       config.metrics.listen_for(process.rank, process.local_rank);
-  if (!wanted) return;
-  http_metrics_.emplace(metrics_.registry());
-  metrics::HttpOptions options{
-      .listen = *wanted, .access = config.metrics.access, .fall_back_to_any_port = true};
+  metrics::HttpOptions options{.fall_back_to_any_port = true};
+  if (!wanted) {
+    if (!config.metrics.gathers()) return;
+    options.listen = {
+        process.num_nodes == 1 || config.metrics.scope == "node" ? "127.0.0.1" : "0.0.0.0", 0};
+    options.access.token = token_;
+    return serve(options);
+  }
+  options.listen = *wanted;
+  options.access = config.metrics.access;
   const bool asks_for_token = !config.metrics.access.token_file.empty();
   if (process.rank == 0 && (metrics::is_loopback(wanted->host) || asks_for_token)) {
     control_.emplace(config, process.world_size, requests, health_);
     options.post = [this](std::string_view target) { return control_->post(target); };
   }
+  if (config.metrics.gathers()) {
+    others_.emplace([this](std::string_view target) { return exposition_.handle(target); },
+                    [this](int num_ranks) { http_metrics_->set_missing_ranks(num_ranks); });
+    options.later = &*others_;
+  }
+  serve(options);
+  const bool moved = wanted->port != 0 && server_->address().port != wanted->port;
+  log::info("metrics", fmt::format("{}/metrics{}", server_->origin(),
+                                   moved ? fmt::format(" (port {} was taken)", wanted->port) : ""));
+}
+
+void Telemetry::serve(const metrics::HttpOptions& options) {
+  http_metrics_.emplace(metrics_.registry());
   server_.emplace(
       options,
       [this](std::string_view target) {
@@ -155,9 +211,6 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
                                                              : exposition_.handle(target);
       },
       &*http_metrics_);
-  const bool moved = wanted->port != 0 && server_->address().port != wanted->port;
-  log::info("metrics", fmt::format("{}/metrics{}", server_->origin(),
-                                   moved ? fmt::format(" (port {} was taken)", wanted->port) : ""));
 }
 
 }  // namespace lockstep::daemon

@@ -8,6 +8,7 @@
 #include "dist/process_info.h"
 #include "metrics/discovery/targets_file.h"
 #include "metrics/exposition.h"
+#include "metrics/gather/rank_pages.h"
 #include "metrics/health.h"
 #include "metrics/http/http_server.h"
 #include "metrics/http_metrics.h"
@@ -60,6 +61,12 @@ class Telemetry {
 
  private:
   void listen(const RunConfig& config, const dist::ProcessInfo& process, Requests& requests);
+  void serve(const metrics::HttpOptions& options);
+  /// Rank 0's targets.json and live page, of those who are scraped.
+  void show(const RunConfig& config, const std::vector<metrics::RankSource>& ranks);
+  /// The pages of those that this rank shows.
+  void gather(int own_rank, const std::vector<metrics::RankSource>& ranks);
+  std::string scheme() const { return server_ && server_->is_tls() ? "https" : "http"; }
   void write_textfile(const RunConfig& config) const;
 
   metrics::TrainingMetrics metrics_;
@@ -67,6 +74,8 @@ class Telemetry {
   metrics::Exposition exposition_;
   std::optional<ControlApi> control_;  ///< rank 0, where only this host can reach it
   std::optional<metrics::HttpMetrics> http_metrics_;
+  std::string token_;  ///< with metrics.scope node and run: opens what ranks show each other
+  std::optional<metrics::RankPages> others_;  ///< where this rank shows others' pages
   std::optional<metrics::HttpServer> server_;
   std::optional<metrics::TargetsFile> targets_;
   int64_t scrapes_before_end_ = 0;

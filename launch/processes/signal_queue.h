@@ -10,7 +10,7 @@ namespace lockstep::launch {
 /// thread. SIGHUP is left alone where it is ignored, as under nohup.
 class SignalQueue {
  public:
-  explicit SignalQueue(std::initializer_list<int> signals);
+  SignalQueue(std::initializer_list<int> signals);
   ~SignalQueue();  // the mask is as before; what still waits takes effect
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;

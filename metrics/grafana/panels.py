@@ -9,6 +9,9 @@ import dataclasses
 
 OF = 'job=~"$job", run=~"$run", instance=~"$instance"'
 RATE = "$__rate_interval"
+# Seconds that each rank works on a step.
+WORK_OF_A_STEP = ('sum by (run, instance, rank) (rate(lockstep_step_phase_seconds_total{OF, phase!="allreduce"}[RATE]))'
+                  " / sum by (run, instance, rank) (rate(lockstep_steps_total{OF}[RATE]))")
 PER_SECOND = {"samples": "samples/s", "bytes": "Bps", "requests": "reqps"}
 
 
@@ -72,10 +75,13 @@ RANKS = [
           [("{{rank}} on {{node}}", "rate(lockstep_step_duration_seconds_sum{OF}[RATE]) / rate(lockstep_step_duration_seconds_count{OF}[RATE])")]),
     Panel("Waited for all-reduce by rank", "The rank that waits least is the slow one: the others wait for it.", "percentunit",
           [("{{rank}} on {{node}}", "rate(lockstep_allreduce_exposed_seconds_total{OF}[RATE])")]),
+    Panel("Slowest beside fastest rank", "How much longer the slowest rank works on a step than the fastest, without what they wait for each other.", "s",
+          [("{{run}}", f"max by (run) ({WORK_OF_A_STEP}) - min by (run) ({WORK_OF_A_STEP})")]),
     Panel("Steps by duration", "How many steps took how long, over all ranks.", "s",
           [("{{le}}", "sum by (le) (increase(lockstep_step_duration_seconds_bucket{OF}[RATE]))")], kind="heatmap"),
-    Panel("Missing ranks", "Ranks of the world that Prometheus does not see.", "short",
-          [("{{run}}", "max by (run) (lockstep_world_ranks{OF}) - count by (run) (lockstep_rank_info{OF})")]),
+    Panel("Missing ranks", "Ranks of the world that Prometheus does not see, and those that did not answer the rank which shows them.", "short",
+          [("{{run}}", "max by (run) (lockstep_world_ranks{OF}) - count by (run) (lockstep_rank_info{OF})"),
+           ("{{run}} unanswered", "sum by (run) (lockstep_http_missing_ranks{OF})")]),
     Panel("Skipped updates", "Steps without an update for NaN or Inf in the gradients.", "short",
           [("{{rank}}", "increase(lockstep_nonfinite_steps_total{OF}[RATE])")]),
     Panel("Comparisons of ranks", "Share of the time spent comparing the ranks' whole state.", "percentunit",

@@ -21,6 +21,13 @@ namespace {
 constexpr size_t kMinTokenCharacters = 16;
 constexpr size_t kSecretBytes = 32;
 
+std::string random_secret() {
+  std::string bytes(kSecretBytes, '\0');
+  check(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), kSecretBytes) == 1,
+        "OpenSSL has random bytes");
+  return bytes;
+}
+
 std::string read_token(const std::string& path) {
   std::string text = YamlDocument::read_text(path);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
@@ -67,6 +74,8 @@ std::optional<std::string> base64_decoded(std::string_view text) {
 
 }  // namespace
 
+std::string random_token() { return sha256_hex(random_secret()); }
+
 AccessOptions read_access_options(ConfigReader* in) {
   AccessOptions options;
   in->read("web_config", &options.web_config,
@@ -82,10 +91,7 @@ AccessOptions read_access_options(ConfigReader* in) {
 class Access::Passwords {
  public:
   explicit Passwords(const std::map<std::string, std::string>& hash_by_user)
-      : secret_(kSecretBytes, '\0'), checker_(hash_by_user) {
-    check(RAND_bytes(reinterpret_cast<unsigned char*>(secret_.data()), kSecretBytes) == 1,
-          "OpenSSL has random bytes");
-  }
+      : checker_(hash_by_user) {}
 
   void ask(const std::string& login, const std::string& client, const Answer& answer) {
     const size_t colon = login.find(':');
@@ -111,13 +117,13 @@ class Access::Passwords {
     passed_.insert(digest);
   }
 
-  std::string secret_;
+  const std::string secret_ = random_secret();
   std::mutex mutex_;
   std::set<std::string> passed_;  // guarded by mutex_; at most one of each user
   PasswordChecker checker_;       // last: its thread uses the above
 };
 
-Access::Access(const AccessOptions& options) {
+Access::Access(const AccessOptions& options) : token_(options.token) {
   if (!options.web_config.empty()) config_ = read_web_config(options.web_config);
   if (!options.token_file.empty()) token_ = read_token(options.token_file);
   if (!config_.hash_by_user.empty()) passwords_ = std::make_unique<Passwords>(config_.hash_by_user);

@@ -16,10 +16,14 @@ namespace lockstep::metrics {
 struct AccessOptions {
   std::string web_config;
   std::string token_file;
+  std::string token;  ///< no key: what processes of one run tell each other
 };
 
 /// Reads `web_config` and `token_file`. The files are not opened.
 AccessOptions read_access_options(ConfigReader* in);
+
+/// 64 hexadecimal digits that nobody can guess.
+std::string random_token();
 
 /// Who may ask a server: users with passwords and whoever has the token; everybody if there is
 /// neither. Files are read once.

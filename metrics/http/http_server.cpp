@@ -90,7 +90,7 @@ class HttpServer::Impl {
         acceptor_(listen_at(io_, options, access_)),
         pause_(io_),
         address_{options.listen.host, acceptor_.local_endpoint().port()} {
-    if (access_.config().tls) tls_.emplace(make_tls_context(*access_.config().tls));
+    if (access_.config().tls) tls_.emplace(*access_.config().tls);
     accept();
     const SignalsBlocked inherited_by_the_thread;
     thread_ = std::jthread([this] { run(); });
@@ -100,8 +100,9 @@ class HttpServer::Impl {
   ~Impl() {
     io_.stop();
     thread_.join();
-    access_
-        .stop();  // what it still looks at belongs to sessions, which io_ drops with their sockets
+    // What these still look at belongs to sessions, which io_ drops with their sockets.
+    access_.stop();
+    if (shared_.options.later != nullptr) shared_.options.later->stop();
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -140,11 +141,12 @@ class HttpServer::Impl {
   }
 
   void serve(PlainStream stream) {
-    if (tls_)
-      std::make_shared<HttpSession<TlsStream>>(TlsStream(std::move(stream), *tls_), shared_)
-          ->start();
-    else
-      std::make_shared<HttpSession<PlainStream>>(std::move(stream), shared_)->start();
+    if (!tls_)
+      return std::make_shared<HttpSession<PlainStream>>(std::move(stream), shared_)->start();
+    const std::shared_ptr<asio::ssl::context> context = tls_->get();
+    std::make_shared<HttpSession<TlsStream>>(TlsStream(std::move(stream), *context), shared_,
+                                             context)
+        ->start();
   }
 
   /// A scrape must never end the training: what is thrown here is logged, and serving goes on.
@@ -159,7 +161,7 @@ class HttpServer::Impl {
   }
 
   Access access_;
-  std::optional<asio::ssl::context> tls_;
+  std::optional<RenewedTlsContext> tls_;
   HttpShared shared_;  // outlives the sessions, which io_ owns, like the above
   asio::io_context io_{1};
   tcp::acceptor acceptor_;

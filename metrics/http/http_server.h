@@ -23,6 +23,20 @@ struct HttpResponse {
 /// time; should take milliseconds. What it throws becomes a plain 500.
 using HttpHandler = std::function<HttpResponse(std::string_view target)>;
 
+/// Takes an answer, once, on any thread.
+using Reply = std::function<void(HttpResponse)>;
+
+/// Answers GETs that need what others say, without keeping the server's thread.
+class LaterHandler {
+ public:
+  virtual ~LaterHandler() = default;
+  /// Whether it answers `target`, later or at once; else the server's HttpHandler does. Runs on
+  /// the server's thread.
+  virtual bool ask(std::string_view target, const Reply& reply) = 0;
+  /// No reply is given, and none kept, after it; ask() is not called again.
+  virtual void stop() = 0;
+};
+
 enum class Rejection { kLimit, kTimeout, kHeader, kBody, kCredentials, kTls };
 
 /// Hears of every answer and every refusal, on the server's thread.
@@ -47,6 +61,7 @@ struct HttpOptions {
   /// localhost (by any name where credentials are asked for); the others get 403. Their bodies are
   /// thrown away.
   HttpHandler post = {};
+  LaterHandler* later = nullptr;  ///< may be null; must outlive the server
 };
 
 /// A small HTTP/1.1 server for probes, scrapes and calls: GET, HEAD, POST, keep-alive, TLS, gzip

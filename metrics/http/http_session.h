@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
@@ -50,8 +51,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   using error_code = boost::beast::error_code;
   using Clock = std::chrono::steady_clock;
 
-  HttpSession(Stream stream, HttpShared& shared)
-      : stream_(std::move(stream)),
+  /// `tls` is kept as long as the connection: a later one may have read its certificate anew.
+  HttpSession(Stream stream, HttpShared& shared,
+              std::shared_ptr<boost::asio::ssl::context> tls = nullptr)
+      : tls_(std::move(tls)),
+        stream_(std::move(stream)),
         buffer_(shared.options.header_limit_bytes + 8 * 1024),
         shared_(shared) {
     ++shared_.num_connections;
@@ -180,9 +184,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
 
   void answer() {
     const auto target = parser_->get().target();
+    const bool is_post = parser_->get().method() == boost::beast::http::verb::post;
     HttpResponse response;
     try {
-      const bool is_post = parser_->get().method() == boost::beast::http::verb::post;
+      if (!is_post && is_answered_later({target.data(), target.size()})) return;
       const HttpHandler& handler = is_post ? shared_.options.post : shared_.handler;
       response = handler({target.data(), target.size()});
     } catch (const std::exception& fault) {
@@ -190,6 +195,18 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
       response = plain(500, "this page could not be made; the log says why\n");
     }
     write(std::move(response), parser_->keep_alive());
+  }
+
+  bool is_answered_later(std::string_view target) {
+    if (shared_.options.later == nullptr) return false;
+    lowest().expires_never();  // until the reply, which no client delays
+    return shared_.options.later->ask(
+        target, [self = this->shared_from_this()](HttpResponse response) {
+          boost::asio::post(self->stream_.get_executor(),
+                            [self, response = std::move(response)]() mutable {
+                              self->write(std::move(response), self->parser_->keep_alive());
+                            });
+        });
   }
 
   void refuse(HttpResponse response) { write(std::move(response), false); }
@@ -269,6 +286,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
         });
   }
 
+  const std::shared_ptr<boost::asio::ssl::context> tls_;
   Stream stream_;
   boost::beast::flat_buffer buffer_;
   HttpShared& shared_;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include <boost/asio/ssl/verify_context.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -109,6 +111,34 @@ ssl::context make_tls_context(const TlsOptions& options) {
   require(fault, "key_file", options.key_file);
   set_up_clients(options, &context);
   return context;
+}
+
+RenewedTlsContext::RenewedTlsContext(TlsOptions options)
+    : options_(std::move(options)),
+      times_(times_of_files()),
+      context_(std::make_shared<ssl::context>(make_tls_context(options_))) {}
+
+std::vector<std::filesystem::file_time_type> RenewedTlsContext::times_of_files() const {
+  std::vector<std::filesystem::file_time_type> times;
+  for (const std::string* path :
+       {&options_.cert_file, &options_.key_file, &options_.client_ca_file}) {
+    std::error_code not_there;
+    times.push_back(std::filesystem::last_write_time(*path, not_there));
+  }
+  return times;
+}
+
+std::shared_ptr<ssl::context> RenewedTlsContext::get() {
+  std::vector<std::filesystem::file_time_type> times = times_of_files();
+  if (times == times_) return context_;
+  times_ = std::move(times);
+  try {
+    context_ = std::make_shared<ssl::context>(make_tls_context(options_));
+    log::info("metrics", fmt::format("{} was read again", options_.cert_file));
+  } catch (const Error& fault) {
+    log::warning("metrics", fmt::format("the certificate stays the one before: {}", fault.what()));
+  }
+  return context_;
 }
 
 }  // namespace lockstep::metrics

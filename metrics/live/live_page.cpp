@@ -97,7 +97,10 @@ std::string live_json(const LiveFacts& facts, const std::vector<prometheus::Metr
     if (std::find(kShown.begin(), kShown.end(), family.name) != kShown.end())
       add_series(family, &series);
   for (const LiveRank& rank : ranks)
-    others.push_back({{"rank", rank.rank}, {"node", rank.node}, {"address", rank.address}});
+    others.push_back({{"rank", rank.rank},
+                      {"node", rank.node},
+                      {"address", rank.address},
+                      {"query", rank.query}});
   const Json all = {
       {"run", facts.run_name}, {"model", facts.model}, {"version", facts.version},
       {"rank", facts.rank},    {"node", facts.node},   {"world_size", facts.world_size},

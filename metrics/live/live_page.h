@@ -17,6 +17,7 @@ namespace lockstep::metrics {
 struct LiveRank {
   std::string rank, node;
   std::string address;  ///< "n1:9465"
+  std::string query;    ///< "?rank=3": the rank there shows this one's page
 };
 
 /// What stands above the curves.
@@ -37,7 +38,7 @@ std::string_view live_page();
 ///    "series": {"lockstep_step": 120, "lockstep_learning_rate{weights}": 0.1, ...},
 ///    "history": {"step": [1, 2], "time_s": [...], "loss": [2.3, null], "learning_rate": [...],
 ///                "sparsity": [...], "num_samples": [...]},
-///    "ranks": [{"rank": "0", "node": "n1", "address": "n1:9464"}]}
+///    "ranks": [{"rank": "0", "node": "n1", "address": "n1:9464", "query": ""}]}
 ///
 /// `series` holds those of `families` that the page uses, each under its name and label values; a
 /// histogram as its _sum and _count. A value that is no number is null.

@@ -69,6 +69,9 @@ constexpr SeriesInfo kRankSeries[] = {
     {"lockstep_http_rejected_connections_total", kCounter, "connections", "reason", kAlways,
      "Refused or cut: limit (no free place), timeout, header (malformed or too large), body (too "
      "large), credentials (none, wrong ones, or too many tries), tls (no handshake)."},
+    {"lockstep_http_missing_ranks", kGauge, "ranks", "", kAlways,
+     "Ranks whose page this one shows and which did not answer it in time; metrics.scope node and "
+     "run."},
     {"process_start_time_seconds", kGauge, "s since 1970", "", kAlways,
      "When the process started."},
     {"process_cpu_seconds_total", kCounter, "s", "", kAlways, "User and system time used."},

@@ -98,6 +98,22 @@ class Secured(ScrapedRun):
         self.assertEqual(curl(*trusted, url)[0], 0, "no certificate")
         self.stop(run)
 
+    def test_a_renewed_certificate_is_read_while_the_run_goes_on(self):
+        run = self.start(1, config=ENDLESS, sets=[self.config("tls_server_config: {cert_file: server.crt, key_file: server.key}\n")])
+        url, first = f"https://{self.address(run)}/livez", self.web / "first.crt"
+        first.write_bytes((self.web / "server.crt").read_bytes())
+        self.assertEqual(curl("--cacert", first, url)[0], 200)
+        key = (self.web / "server.key").read_bytes()
+        (self.web / "server.key").write_text("half a key")
+        self.assertEqual(curl("--cacert", first, url)[0], 200, "the old one stays where the new one cannot be used")
+        (self.web / "server.key").write_bytes(key)
+        self.certificate("server", "/CN=renewed", "subjectAltName=IP:127.0.0.1")
+        self.assertEqual(curl("--cacert", self.web / "server.crt", url)[0], 200)
+        self.assertEqual(curl("--cacert", first, url)[0], 0, "the old one is shown no more")
+        self.stop(run)
+        self.assertIn("the certificate stays the one before", run.log)
+        self.assertIn("server.crt was read again", run.log)
+
     def test_a_token_lets_a_run_listen_everywhere(self):
         refused = self.start(1, sets=["metrics.listen=':0'", "train.max_steps=2"]).wait()
         self.assertEqual(refused.code, 78, refused.log)

@@ -71,7 +71,8 @@ TEST(LiveJson, ShowsTheSeriesThatThePageUses) {
   const json live = json::parse(all.live());
   EXPECT_EQ(live["run"], "digits \"quoted\"\\");
   EXPECT_EQ(live["world_size"], 2);
-  EXPECT_EQ(live["ranks"][1], json({{"rank", "1"}, {"node", "n2"}, {"address", "n2:9464"}}));
+  EXPECT_EQ(live["ranks"][1],
+            json({{"rank", "1"}, {"node", "n2"}, {"address", "n2:9464"}, {"query", ""}}));
   const json& series = live["series"];
   EXPECT_EQ(series["lockstep_step"], 1);
   EXPECT_EQ(series["lockstep_learning_rate{weights}"], 0.1);

@@ -82,21 +82,25 @@ TEST(MetricsOptions, AnAddressThatOthersReachNeedsProtection) {
   EXPECT_EQ(read("metrics: {listen: \":9464\", web_config: w}\n").faults, "");
 }
 
-TEST(MetricsOptions, NodeScopeIsKnownButNotInThisVersion) {
-  const std::string faults = read("metrics: {scope: node}\n").faults;
-  EXPECT_THAT(faults,
-              HasSubstr("run.yaml:1:18: error: 'metrics.scope: node' is not in this version"));
-  EXPECT_THAT(faults, ::testing::Not(HasSubstr("unknown key")));
-  EXPECT_THAT(read("metrics: {scope: each}\n").faults, HasSubstr("must be one of rank, root"));
-}
-
 TEST(MetricsOptions, ScopeAndOffDecideWhoListens) {
   MetricsOptions options;
   EXPECT_EQ(options.listen_for(5, 1)->text(), "127.0.0.1:9465");
-  options.scope = "root";
+  EXPECT_FALSE(options.gathers());
+  for (const char* scope : {"root", "run"}) {
+    options.scope = scope;
+    EXPECT_FALSE(options.listen_for(5, 1));
+    EXPECT_FALSE(options.listen_for(4, 0));
+    EXPECT_TRUE(options.listen_for(0, 0));
+  }
+  EXPECT_TRUE(options.gathers());
+  options.scope = "node";
+  EXPECT_TRUE(options.gathers());
+  EXPECT_TRUE(options.listen_for(4, 0));
   EXPECT_FALSE(options.listen_for(5, 1));
-  EXPECT_TRUE(options.listen_for(0, 0));
+  EXPECT_THAT(read("metrics: {scope: each}\n").faults,
+              HasSubstr("must be one of rank, node, run, root"));
   options.listen = "off";
+  EXPECT_FALSE(options.gathers());
   EXPECT_FALSE(options.listen_for(0, 0));
 }
 

@@ -1,0 +1,198 @@
+#include "metrics/gather/rank_pages.h"
+
+#include <pthread.h>
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+#include "base/log.h"
+#include "base/process/signals_blocked.h"
+#include "metrics/exposition.h"
+#include "metrics/gather/merged_page.h"
+#include "metrics/gather/page_fetch.h"
+
+namespace lockstep::metrics {
+namespace {
+
+using WorkGuard = boost::asio::executor_work_guard<boost::asio::io_context::executor_type>;
+
+constexpr size_t kMostAtOnce = 64;  ///< connections to other ranks
+constexpr std::string_view kRankQuery = "?rank=";
+
+std::string labels_of(const RankSource& source) {
+  return fmt::format("rank=\"{}\",node=\"{}\"", source.rank, source.node);
+}
+
+/// R of /live.json?rank=R.
+std::optional<int> rank_of(std::string_view target) {
+  const std::string_view path = target.substr(0, target.find('?'));
+  if (path != kLiveDataRoute || !target.substr(path.size()).starts_with(kRankQuery))
+    return std::nullopt;
+  const std::string_view number = target.substr(path.size() + kRankQuery.size());
+  int rank = 0;
+  const auto [end, fault] = std::from_chars(number.begin(), number.end(), rank);
+  return fault == std::errc() && end == number.end() ? std::optional(rank) : std::nullopt;
+}
+
+}  // namespace
+
+int rank_that_shows(const RankSource& source, const std::vector<RankSource>& ranks) {
+  if (source.is_scraped) return source.rank;
+  const RankSource* found = nullptr;
+  for (const RankSource& one : ranks) {
+    if (!one.is_scraped) continue;
+    const bool is_nearer = one.node == source.node && one.rank < source.rank;
+    if (found == nullptr || is_nearer || (found->node != source.node && one.node == source.node))
+      found = &one;
+  }
+  return found->rank;
+}
+
+class RankPages::Impl {
+ public:
+  Impl(HttpHandler own, std::function<void(int)> note_missing)
+      : own_(std::move(own)), note_missing_(std::move(note_missing)) {
+    const SignalsBlocked inherited_by_the_thread;
+    thread_ = std::jthread([this] { run(); });
+    ::pthread_setname_np(thread_.native_handle(), "lockstep-pages");
+  }
+  ~Impl() { stop(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  /// With the last of io_ go the replies that nobody waits for any more.
+  void stop() {
+    if (!io_) return;
+    io_->stop();
+    thread_.join();
+    waiting_.clear();
+    stays_.reset();
+    io_.reset();
+  }
+
+  void gather_from(RankSource own, std::vector<RankSource> others, std::string token) {
+    boost::asio::post(*io_, [this, own = std::move(own), others = std::move(others),
+                             token = std::move(token)]() mutable {
+      self_ = std::move(own);
+      others_ = std::move(others);
+      token_ = std::move(token);
+    });
+    knows_others_ = true;
+  }
+
+  bool ask(std::string_view target, const Reply& reply) {
+    if (!knows_others_) return false;
+    if (const std::optional<int> rank = rank_of(target)) {
+      boost::asio::post(*io_, [this, rank = *rank, reply] { forward(rank, reply); });
+      return true;
+    }
+    if (target.substr(0, target.find('?')) != kMetricsRoute) return false;
+    boost::asio::post(*io_, [this, reply] { gather(reply); });
+    return true;
+  }
+
+ private:
+  /// A fault of one answer is logged; the next is made all the same.
+  void run() {
+    while (!io_->stopped()) {
+      try {
+        io_->run();
+      } catch (const std::exception& fault) {
+        log::error("metrics", fmt::format("pages of other ranks: {}", fault.what()));
+      }
+    }
+  }
+
+  void forward(int rank, const Reply& reply) {
+    HttpResponse answer = own_(kLiveDataRoute);
+    if (rank == self_.rank) return reply(std::move(answer));
+    const auto found = std::find_if(others_.begin(), others_.end(),
+                                    [=](const RankSource& other) { return other.rank == rank; });
+    if (found == others_.end())
+      return reply({404, "text/plain; charset=utf-8", "this page has no such rank\n"});
+    fetch_page(*io_, {found->address, std::string(kLiveDataRoute), token_},
+               [reply, answer = std::move(answer)](std::optional<std::string> text) mutable {
+                 if (!text) answer.status = 504;
+                 answer.body = text ? std::move(*text) : "{}";
+                 reply(std::move(answer));
+               });
+  }
+
+  /// Who asks while others are asked gets the same answer, so that many readers cost the ranks no
+  /// more than one.
+  void gather(const Reply& reply) {
+    waiting_.push_back(reply);
+    if (waiting_.size() > 1) return;
+    texts_.assign(others_.size(), std::nullopt);
+    next_ = 0;
+    num_open_ = 0;
+    ask_next();
+  }
+
+  void ask_next() {
+    while (next_ < others_.size() && num_open_ < kMostAtOnce) {
+      ++num_open_;
+      const size_t which = next_++;
+      fetch_page(*io_, {others_[which].address, std::string(kMetricsRoute), token_},
+                 [this, which](std::optional<std::string> text) {
+                   texts_[which] = std::move(text);
+                   --num_open_;
+                   boost::asio::post(*io_, [this] { ask_next(); });
+                 });
+    }
+    if (num_open_ == 0 && !waiting_.empty()) answer_all();
+  }
+
+  /// This process' own page is made last: its count of answers then holds this one, and the gauge
+  /// of the missing is of this answer.
+  void answer_all() {
+    note_missing_(static_cast<int>(std::count(texts_.begin(), texts_.end(), std::nullopt)));
+    const std::vector<Reply> replies = std::exchange(waiting_, {});
+    HttpResponse answer = own_(kMetricsRoute);
+    std::vector<RankPage> pages{{labels_of(self_), std::move(answer.body)}};
+    for (size_t i = 0; i < others_.size(); ++i)
+      if (texts_[i]) pages.push_back({labels_of(others_[i]), std::move(*texts_[i])});
+    answer.body = merged_page(pages);
+    for (const Reply& reply : replies) reply(answer);
+  }
+
+  const HttpHandler own_;
+  const std::function<void(int)> note_missing_;
+  // The rest is the thread's.
+  RankSource self_;
+  std::vector<RankSource> others_;
+  std::string token_;
+  std::vector<Reply> waiting_;  ///< those who get the answer under way
+  std::vector<std::optional<std::string>> texts_;
+  size_t next_ = 0, num_open_ = 0;
+
+  std::atomic<bool> knows_others_ = false;
+  std::unique_ptr<boost::asio::io_context> io_ = std::make_unique<boost::asio::io_context>(1);
+  std::optional<WorkGuard> stays_{io_->get_executor()};
+  std::jthread thread_;  // last: joined first
+};
+
+RankPages::RankPages(HttpHandler own, std::function<void(int)> note_missing)
+    : impl_(std::make_unique<Impl>(std::move(own), std::move(note_missing))) {}
+
+RankPages::~RankPages() = default;
+
+void RankPages::gather_from(RankSource own, std::vector<RankSource> others, std::string token) {
+  impl_->gather_from(std::move(own), std::move(others), std::move(token));
+}
+
+bool RankPages::ask(std::string_view target, const Reply& reply) {
+  return impl_->ask(target, reply);
+}
+
+void RankPages::stop() { impl_->stop(); }
+
+}  // namespace lockstep::metrics
