@@ -19,6 +19,7 @@
 #include "daemon/launch_commands.h"
 #include "daemon/new_project/new_project.h"
 #include "daemon/queue_commands.h"
+#include "daemon/trace_command.h"
 #include "metrics/table/series_table.h"
 #include "python/host.h"
 
@@ -43,6 +44,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep new recipe my_recipe.yaml
   lockstep new project my_project --python
   lockstep curves runs/digits --svg curves.svg
+  lockstep trace merge runs/digits -o digits_trace.json
   lockstep eval configs/digits.yaml
   lockstep eval configs/digits.yaml --watch
   lockstep infer --saved_model latest --config configs/digits.yaml
@@ -65,6 +67,7 @@ struct Tool {
   daemon::PlanOptions plan;
   int64_t steps_per_epoch = 0;
   daemon::EvalCommandOptions to_evaluate;
+  daemon::TraceMergeOptions to_merge;
   daemon::InferCommandOptions to_infer;
   daemon::Command command;
   daemon::CheckpointCommands ckpt{&command};
@@ -132,6 +135,18 @@ struct Tool {
     sub->callback([this] { command = [this] { return daemon::curves_command(file, svg_file); }; });
   }
 
+  void add_trace() {
+    CLI::App* parent = app.add_subcommand("trace", "look at timelines")->require_subcommand(1);
+    CLI::App* sub =
+        parent->add_subcommand("merge", "one trace of several steps of a run, each at its time");
+    sub->add_option("SOURCE", to_merge.sources,
+                    "timeline-<step>.json, or a run's folder: all of its")
+        ->required();
+    sub->add_option("-o,--output", to_merge.out_file, "the trace, which Perfetto opens")
+        ->required();
+    sub->callback([this] { command = [this] { return daemon::trace_merge_command(to_merge); }; });
+  }
+
   void add_eval() {
     CLI::App* sub = app.add_subcommand("eval", "evaluate a run's saves, beside it or after it");
     sub->add_option("FILE", to_evaluate.config_file, "the run file")->required();
@@ -196,6 +211,7 @@ struct Tool {
     add_plan();
     add_new();
     add_curves();
+    add_trace();
     add_eval();
     add_infer();
     ckpt.add_to(&app);

@@ -168,6 +168,27 @@ class Traces(LockstepTest):
             self.assertTrue(inside, "LibTorch's operators lie within Lockstep's spans")
             self.assert_nested(events)
         self.assertTrue(any(event.get("name") == "[memory]" for event in trace["traceEvents"]))
+        self.assert_merged(run, [trace, json.loads((run.folder / "timeline-40.json").read_text())])
+
+    def assert_merged(self, run, timelines):
+        """`lockstep trace merge` lays the steps one behind the other on the same ranks and threads."""
+        said = self.tool("trace", "merge", run.folder, "-o", self.folder / "all.json")
+        self.assertIn("2 timelines", said)
+        merged = json.loads((self.folder / "all.json").read_text())
+        for rank in (0, 1):
+            events = own_spans(merged, rank)
+            self.assertEqual(len(events), sum(len(own_spans(one, rank)) for one in timelines))
+            self.assert_nested(events)
+            begins = sorted(event["ts"] for event in events if event["name"] == "forward")
+            apart_us = (timelines[1]["baseTimeNanoseconds"] - timelines[0]["baseTimeNanoseconds"]) / 1000
+            self.assertGreater(apart_us, 0)
+            self.assertLess(abs(begins[-1] - begins[0] - apart_us), max(event["ts"] + event["dur"] for one in timelines for event in own_spans(one, rank)))
+            names = [event for event in merged["traceEvents"] if event["ph"] == "M" and event["name"] == "process_name" and event["pid"] == rank]
+            self.assertEqual(len(names), 1)
+        (self.folder / "other.json").write_text('{"traceEvents": []}')
+        self.assertIn("other.json is no timeline", self.tool("trace", "merge", self.folder / "other.json", "-o", self.folder / "x.json", expect=65))
+        self.assertIn("no timeline-<step>.json", self.tool("trace", "merge", self.folder, "-o", self.folder / "x.json", expect=66))
+        self.assertFalse((self.folder / "x.json").exists())
 
     def assert_nested(self, events):
         """Two spans of one thread follow each other, or one holds the other."""

@@ -8,12 +8,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+
 namespace lockstep::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kSpanCategory = "lockstep";
+constexpr const char *kEvents = "traceEvents", *kBase = "baseTimeNanoseconds";
 
 Json metadata(const char* name, int rank, int64_t thread, const Json& args) {
   return {{"ph", "M"}, {"name", name}, {"pid", rank}, {"tid", thread}, {"args", args}};
@@ -31,9 +34,9 @@ bool is_wanted(const Json& event, const TimelineOptions& options) {
 /// LibTorch's events count from a base of their own.
 void add_operators(const std::string& text, const TimelineOptions& options, Json* events) {
   const Json trace = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!trace.is_object() || !trace.contains("traceEvents")) return;
-  const auto base_ns = trace.value("baseTimeNanoseconds", int64_t{0});
-  for (Json event : trace["traceEvents"]) {
+  if (!trace.is_object() || !trace.contains(kEvents)) return;
+  const auto base_ns = trace.value(kBase, int64_t{0});
+  for (Json event : trace[kEvents]) {
     if (!is_wanted(event, options)) continue;
     event["pid"] = options.rank;
     event["ts"] = std::llround(event["ts"].get<double>() * 1000) + base_ns;
@@ -51,6 +54,26 @@ void add_span(const trace::SpanRecord& span, int rank, Json* events) {
              {"dur", static_cast<double>(span.end_ns - span.begin_ns) / 1000}};
   if (span.detail >= 0) event["args"] = {{"bucket", span.detail}};
   events->push_back(std::move(event));
+}
+
+std::string text_of(Json events, int64_t base_ns) {
+  return Json{{"displayTimeUnit", "ms"}, {kBase, base_ns}, {kEvents, std::move(events)}}.dump(
+             -1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+void require_timeline(const Json& trace, const std::string& path) {
+  const bool is_one = trace.is_object() && trace.contains(kBase) &&
+                      trace[kBase].is_number_integer() && trace.contains(kEvents) &&
+                      trace[kEvents].is_array();
+  const auto is_event = [](const Json& event) {
+    return event.is_object() && (!event.contains("ts") || event["ts"].is_number());
+  };
+  if (!is_one || !std::all_of(trace[kEvents].begin(), trace[kEvents].end(), is_event))
+    throw Error(ExitCode::kBadData, "trace",
+                path +
+                    " is no timeline of this version of Lockstep (trainer.run_config."
+                    "profile_hook_config leaves timeline-<step>.json in a run's folder)");
 }
 
 }  // namespace
@@ -84,9 +107,28 @@ std::string merged_timeline(const std::vector<std::string>& rank_events) {
   for (Json& event : all)
     if (event.contains("ts"))
       event["ts"] = static_cast<double>(event["ts"].get<int64_t>() - first_ns) / 1000;
-  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(all)}}.dump(
-             -1, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  return text_of(std::move(all), all.empty() ? 0 : first_ns);
+}
+
+std::string joined_timelines(const std::vector<TimelineFile>& files) {
+  std::vector<Json> timelines;
+  int64_t first_ns = std::numeric_limits<int64_t>::max();
+  for (const TimelineFile& file : files) {
+    timelines.push_back(Json::parse(file.text, nullptr, /*allow_exceptions=*/false));
+    require_timeline(timelines.back(), file.path);
+    first_ns = std::min(first_ns, timelines.back()[kBase].get<int64_t>());
+  }
+  Json all = Json::array();
+  std::set<std::string> names;  // of processes and threads, which each file has
+  for (Json& timeline : timelines) {
+    const auto shift_us = static_cast<double>(timeline[kBase].get<int64_t>() - first_ns) / 1000;
+    for (Json& event : timeline[kEvents]) {
+      if (event.value("ph", "") == "M" && !names.insert(event.dump()).second) continue;
+      if (event.contains("ts")) event["ts"] = event["ts"].get<double>() + shift_us;
+      all.push_back(std::move(event));
+    }
+  }
+  return text_of(std::move(all), first_ns);
 }
 
 }  // namespace lockstep::train
