@@ -10,7 +10,7 @@
 #   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less); every optimizer;
 #                 then ten minutes of each fuzzer (SOAK="--parts fuzz --fuzz-minutes 1")
 #   make format   clang-format            make style    is it formatted, shellcheck, rules of the repository
-#   make lint     the same, include arrows, clang-tidy (half an hour at first; files that passed are remembered)
+#   make lint     the same, include arrows, clang-tidy (a quarter of an hour at first; files that passed are remembered)
 #   make clean    remove build/ (runs/ and the virtual environments stay)
 #
 # PRESET=default|develop|debug|asan|tsan chooses the build: default compiles sources in batches, develop one by one; LOCKSTEP_CUDA=on|off|auto the CUDA module.
