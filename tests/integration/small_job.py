@@ -81,7 +81,9 @@ class Start:
                 self.seen.update(saves_in(self.saves_folder))
                 time.sleep(0.002)
             self.pids.update(children(self.process.pid), [self.process.pid])
-            if self.first_gone_at is None and len(self.survivors()) < len(self.pids):
+            # Not of self.pids: while the job starts there are others for a moment, which look for cores and exec mpirun.
+            members = [self.process.pid, *self.rank_pids()]
+            if self.first_gone_at is None and not all(is_running(pid, self.folder) for pid in members):
                 self.first_gone_at = time.monotonic()
 
     def log(self):
