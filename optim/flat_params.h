@@ -30,7 +30,6 @@ class FlatParams {
   /// Moves everything into memory that ranks share, where it stays. The values must be equal on all
   /// ranks. Tensors that were views before no longer are. Collective, as flatten() from then on.
   void move_to(std::unique_ptr<FlatMemory> memory);
-  bool is_shared() const { return memory_ != nullptr; }
 
   std::vector<FlatBuffer>& buffers() { return buffers_; }
   at::Device device() const { return buffers_.at(0).values_E.device(); }

@@ -1,6 +1,7 @@
 #include "tests/dist/communicator_contract.h"
 
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -129,6 +130,26 @@ class Contract {
   }
 
   /// Two halves, ranked backwards; then both worlds are used in turn.
+  /// On all ranks or on none: zeros, then what each rank has written for all.
+  void check_shared_memory() {
+    if (!comm_.device().is_cpu()) return;
+    constexpr int64_t kBytesEach = 10'000;
+    const dist::SharedMemory memory = comm_.share_memory(kBytesEach * num_ranks_);
+    at::Tensor num_there = at::full({1}, memory.begin != nullptr ? 1 : 0, at::kLong);
+    comm_.all_reduce(num_there, ReduceOp::kSum)->wait();
+    const auto there = num_there.item<int64_t>();
+    EXPECT_TRUE(there == 0 || there == num_ranks_) << there;
+    EXPECT_EQ(memory.begin == nullptr, !memory.why_not.empty());
+    if (memory.begin == nullptr) return;
+    std::byte* const bytes = memory.begin.get();
+    for (int64_t i = 0; i < kBytesEach * num_ranks_; ++i) ASSERT_EQ(bytes[i], std::byte{0});
+    comm_.barrier();
+    std::memset(bytes + rank_ * kBytesEach, rank_ + 1, kBytesEach);
+    comm_.barrier();
+    for (int64_t i = 0; i < kBytesEach * num_ranks_; ++i)
+      ASSERT_EQ(bytes[i], static_cast<std::byte>(i / kBytesEach + 1));
+  }
+
   void check_split() {
     const auto part = comm_.split(rank_ % 2, -rank_);
     const int part_ranks = (num_ranks_ + 1 - rank_ % 2) / 2;
@@ -251,6 +272,7 @@ void check_communicator_contract(Communicator& comm, bool exact_order) {
   contract.check_bytes_reduced();
   contract.check_several_under_way();
   contract.check_split();
+  contract.check_shared_memory();
   contract.check_misuse_is_refused();
   if (exact_order) contract.check_nan_reaches_all();
 }

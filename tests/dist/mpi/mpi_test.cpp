@@ -121,6 +121,9 @@ TEST(MpiCommunicator, UsesTheWindowWhereItCan) {
   const auto comm = tests::mpi_world().make_communicator();
   const bool is_alone = comm->world_size() == 1;
   EXPECT_EQ(dynamic_cast<mpi::ShmCommunicator*>(comm.get()) != nullptr, !is_alone);
+  EXPECT_EQ(comm->share_memory(1 << 20).begin != nullptr, !is_alone);
+  EXPECT_EQ(comm->share_memory(int64_t{1} << 50).why_not.substr(0, 4),
+            is_alone ? "the " : mpi::window_folder().substr(0, 4));
   const auto messages = tests::mpi_world().make_communicator({.shared_window = false});
   EXPECT_NE(dynamic_cast<mpi::P2pCommunicator*>(messages.get()), nullptr);
 }
