@@ -53,14 +53,14 @@ TEST(SyncOptions, ReadsWhatThisVersionCanDo) {
 
 TEST(SyncOptions, EveryKeyIsDocumented) {
   const Reading reading = read("sync: {}");
-  EXPECT_THAT(reading.docs, SizeIs(11));
+  EXPECT_THAT(reading.docs, SizeIs(12));
   for (const FieldDoc& doc : reading.docs) EXPECT_GT(doc.help.size(), 10U) << doc.path;
 }
 
 TEST(SyncOptions, NonsenseIsAFault) {
   for (const std::string key :
        {"bucket_bytes: 0", "bucket_bytes: 1.5", "overlap: often", "sparse_allreduce: sometimes",
-        "comm_dtype: fp8", "shard_optimizer: 2", "sync_replicas: 2",
+        "comm_dtype: fp8", "shard_optimizer: 2", "share_weights: sometimes", "sync_replicas: 2",
         "sync_replicas: false, sync_every: 0", "bucket_byte: 7"})
     EXPECT_THAT(read("sync: {" + key + "}").faults.list(), SizeIs(1)) << key;
 }
