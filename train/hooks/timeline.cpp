@@ -107,7 +107,8 @@ std::string merged_timeline(const std::vector<std::string>& rank_events) {
   for (Json& event : all)
     if (event.contains("ts"))
       event["ts"] = static_cast<double>(event["ts"].get<int64_t>() - first_ns) / 1000;
-  return text_of(std::move(all), all.empty() ? 0 : first_ns);
+  const int64_t base_ns = all.empty() ? 0 : first_ns;
+  return text_of(std::move(all), base_ns);
 }
 
 std::string joined_timelines(const std::vector<TimelineFile>& files) {

@@ -89,7 +89,7 @@ std::shared_ptr<std::byte> map_file(const std::string& path, int64_t num_bytes) 
   if (room == MAP_FAILED) return nullptr;
   const auto address = reinterpret_cast<uintptr_t>(room);
   auto* const begin = static_cast<std::byte*>(room) + (slack - address % slack) % slack;
-  const auto give_back = [room, size, slack](std::byte*) { munmap(room, size + slack); };
+  const auto give_back = [room, num = size + slack](std::byte*) { munmap(room, num); };
   std::shared_ptr<std::byte> memory(begin, give_back);
   const void* const mapped =
       mmap(begin, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0);
