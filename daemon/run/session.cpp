@@ -225,6 +225,15 @@ at::Device choose_device(const RunOptions& options, const dist::ProcessInfo& pro
   return device;
 }
 
+/// The ranks have one and the same network, and one copy of its weights where that can be.
+void check_and_share(TrainingContext& context, dist::Communicator& gradients,
+                     const dist::ProcessInfo& process) {
+  (void)dist::on_all_ranks(context.control, [&] { return context.total_steps(); });
+  check_equal_models(context);
+  train::share_weights({context.config.sync, *context.model, context.flat_params, context.recipe,
+                        context.control, gradients, process});
+}
+
 /// Reads what training goes on from, or begins with.
 std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& context,
                                Telemetry& telemetry) {
@@ -268,10 +277,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
       make_gradient_communicator(config.sync, device, control, world);
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
   const auto context = make_context(config, control, *gradients, *saves);
-  (void)dist::on_all_ranks(control, [&] { return context->total_steps(); });
-  check_equal_models(*context);
-  train::share_weights({config.sync, *context->model, context->flat_params, context->recipe,
-                        control, *gradients, world.process});
+  check_and_share(*context, *gradients, world.process);
   RunDirectory run_directory(config, world.process, control);
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,
