@@ -1,7 +1,5 @@
 #include "python/find_python.h"
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -13,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/process/shell.h"
 
 namespace lockstep::python {
 namespace {
@@ -36,27 +35,11 @@ print(json.dumps({'program': sys.executable, 'library': shared[0] if shared else
                   'torch_version': str(torch.get('__version__', '')), 'torch_commit': str(torch.get('git_version', ''))}))
 )";
 
-std::string quoted(const std::string& text) {
-  std::string all = "'";
-  for (const char letter : text) all += letter == '\'' ? "'\\''" : std::string(1, letter);
-  return all + "'";
-}
-
-/// What the command prints; nothing if it fails.
-std::optional<std::string> output_of(const std::string& command) {
-  FILE* pipe = ::popen((command + " 2>/dev/null </dev/null").c_str(), "re");
-  if (pipe == nullptr) return std::nullopt;
-  std::string text;
-  std::array<char, 4096> part{};
-  while (const size_t count = std::fread(part.data(), 1, part.size(), pipe))
-    text.append(part.data(), count);
-  return ::pclose(pipe) == 0 ? std::optional(text) : std::nullopt;
-}
-
 std::optional<Interpreter> ask(const std::string& program) {
-  const auto answer = output_of(quoted(program) + " -c " + quoted(kQuestion));
-  if (!answer) return std::nullopt;
-  const auto json = nlohmann::json::parse(*answer, nullptr, false);
+  const ShellResult answer =
+      run_in_shell(shell_quoted(program) + " -c " + shell_quoted(kQuestion) + " 2>/dev/null");
+  if (answer.exit_code != 0) return std::nullopt;
+  const auto json = nlohmann::json::parse(answer.text, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   return Interpreter{.program = json.value("program", ""),
                      .library = json.value("library", ""),

@@ -1,15 +1,10 @@
 #include "daemon/doctor/host_facts.h"
 
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
-#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -18,9 +13,9 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/process/cores.h"
+#include "base/process/shell.h"
 #include "daemon/config/version.h"
 #include "dist/nccl/load_nccl.h"
-#include "launch/slurm/sbatch_script.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -29,24 +24,8 @@ constexpr double kGib = 1 << 30;
 /// Ranks of a host exchange through it; containers give 64 MiB unasked.
 constexpr double kLeastShm_bytes = 256.0 * (1 << 20);
 
-/// What the command writes and its exit code; nothing if it cannot be started.
-struct Said {
-  std::string text;
-  int exit_code = 127;
-};
-
-Said run(const std::string& command) {
-  Said said;
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen((command + " 2>&1").c_str(), "r"),
-                                                   [](FILE*) { return 0; });
-  if (!pipe) return said;
-  std::array<char, 4096> part{};
-  while (const size_t size = std::fread(part.data(), 1, part.size(), pipe.get()))
-    said.text.append(part.data(), size);
-  const int status = ::pclose(pipe.get());
-  said.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 127;
-  return said;
-}
+/// What the command says on stdout and stderr.
+ShellResult run(const std::string& command) { return run_in_shell(command + " 2>&1"); }
 
 std::string line_with(const std::string& text, const std::string& part) {
   std::istringstream lines(text);
@@ -102,7 +81,7 @@ Finding temporary_folder() {
 }
 
 Finding mpirun() {
-  const Said said = run("mpirun --version");
+  const ShellResult said = run("mpirun --version");
   if (said.exit_code == 127)
     return {Finding::kFault, "mpirun", "is not in PATH",
             "install Open MPI (Debian: openmpi-bin), or add its folder to PATH"};
@@ -113,7 +92,7 @@ Finding mpirun() {
 }
 
 Finding srun() {
-  const Said said = run("srun --version");
+  const ShellResult said = run("srun --version");
   if (said.exit_code == 127)
     return {Finding::kOk, "srun", "is not in PATH: no Slurm on this host", ""};
   const std::string text = line_with(said.text, "");
@@ -123,7 +102,7 @@ Finding srun() {
 }
 
 Finding ssh() {
-  const Said said = run("ssh -V");
+  const ShellResult said = run("ssh -V");
   if (said.exit_code != 127) return {Finding::kOk, "ssh", line_with(said.text, ""), ""};
   return {Finding::kNote, "ssh", "is not in PATH",
           "install it (Debian: openssh-client) for ranks on several hosts"};
@@ -131,7 +110,7 @@ Finding ssh() {
 
 /// The program that ranks run, with its libraries.
 std::vector<Finding> rank_program_findings(const std::string& program) {
-  const Said said = run(launch::shell_quoted(program) + " --version");
+  const ShellResult said = run(shell_quoted(program) + " --version");
   if (said.exit_code != 0)
     return {{Finding::kFault, "lockstepd", fmt::format("{}: {}", program, line_with(said.text, "")),
              "correct what it says, or name another with --program"}};

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/process/shell.h"
 #include "daemon/config/run_config.h"
 #include "daemon/launching/rank_program.h"
 
@@ -28,7 +29,7 @@ CommandResult slurm_command(const SlurmCommandOptions& options) {
   if (options.out_file.empty()) return {script, 0};
   files::write_atomically(options.out_file, script);
   return {fmt::format("{} written; start it with: sbatch {}\n", options.out_file,
-                      launch::shell_quoted(options.out_file)),
+                      shell_quoted(options.out_file)),
           0};
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/process/shell.h"
 
 namespace lockstep::launch {
 namespace {
@@ -70,15 +71,6 @@ exit "$code"
 )sh";
 
 }  // namespace
-
-std::string shell_quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
 
 std::string sbatch_script(const SlurmJob& job) {
   require(job.num_nodes >= 1 && job.ranks_per_node >= 1, "a job needs a node and a rank on it");

@@ -28,7 +28,4 @@ struct SlurmJob {
 /// Error(kUsage) for what is no job: numbers below 1, a name or directive with a line break.
 std::string sbatch_script(const SlurmJob& job);
 
-/// A word as a shell reads it back, quoted where that is needed.
-std::string shell_quoted(const std::string& word);
-
 }  // namespace lockstep::launch
