@@ -49,6 +49,9 @@ void require_sound(const KubernetesJob& job) {
     refuse(fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", job.image));
 }
 
+/// A text whatever stood in its place: an assigned string would stay plain where that was plain,
+/// and `no` and `1.5` be none.
+YAML::Node text_of(const std::string& value) { return YAML::Node(value); }
 YAML::Node number(int value) { return YAML::Load(std::to_string(value)); }
 
 /// The files that say what the job is.
@@ -69,10 +72,8 @@ std::vector<YAML::Node> documents_of(const std::string& kind) {
 }
 
 YAML::Node config_map(const KubernetesJob& job) {
-  YAML::Node map;
-  map["apiVersion"] = "v1";
-  map["kind"] = "ConfigMap";
-  map["metadata"]["name"] = job.name + "-run";
+  YAML::Node map = YAML::Load("{apiVersion: v1, kind: ConfigMap, metadata: {name: run}}");
+  map["metadata"]["name"] = text_of(job.name + "-run");
   for (const auto& [name, text] : job.files) map["data"][name] = text;
   return map;
 }
@@ -123,14 +124,14 @@ void fill_everywhere(YAML::Node node, const KubernetesJob& job) {
     for (YAML::Node item : node) fill_everywhere(item, job);
   if (!node.IsMap()) return;
   if (node["image"]) {
-    node["image"] = job.image;
+    node["image"] = text_of(job.image);
     if (trains(node)) node["resources"] = resources_of(job);
   }
-  if (node["claimName"]) node["claimName"] = job.name + "-runs";
-  if (node["configMap"]) node["configMap"]["name"] = job.name + "-run";
+  if (node["claimName"]) node["claimName"] = text_of(job.name + "-runs");
+  if (node["configMap"]) node["configMap"]["name"] = text_of(job.name + "-run");
   if (node["command"] && node["command"][0].Scalar() == "mpirun")
     node["command"] = filled_command(node["command"], job);
-  if (node[kLabel]) node["app.kubernetes.io/instance"] = job.name;
+  if (node[kLabel]) node["app.kubernetes.io/instance"] = text_of(job.name);
   for (auto pair : node) fill_everywhere(pair.second, job);
 }
 
@@ -139,20 +140,22 @@ void fill_kind(YAML::Node document, const KubernetesJob& job) {
   const std::string kind = document["kind"].Scalar();
   YAML::Node spec = document["spec"];
   const YAML::Node nodes = number(job.num_nodes), ranks = number(job.ranks_per_node);
-  document["metadata"]["name"] = kind == "PersistentVolumeClaim" ? job.name + "-runs" : job.name;
-  if (kind == "PersistentVolumeClaim") spec["resources"]["requests"]["storage"] = job.storage;
+  document["metadata"]["name"] =
+      text_of(kind == "PersistentVolumeClaim" ? job.name + "-runs" : job.name);
+  if (kind == "PersistentVolumeClaim")
+    spec["resources"]["requests"]["storage"] = text_of(job.storage);
   if (kind == "MPIJob") {
     spec["slotsPerWorker"] = ranks;
     spec["mpiReplicaSpecs"]["Worker"]["replicas"] = nodes;
   } else if (kind == "JobSet") {
-    spec["network"]["subdomain"] = job.name;
+    spec["network"]["subdomain"] = text_of(job.name);
     spec["replicatedJobs"][0]["template"]["spec"]["completions"] = nodes;
     spec["replicatedJobs"][0]["template"]["spec"]["parallelism"] = number(job.num_nodes);
   } else if (kind == "ClusterTrainingRuntime") {
     spec["mlPolicy"]["numNodes"] = nodes;
     spec["mlPolicy"]["mpi"]["numProcPerNode"] = ranks;
   } else if (kind == "TrainJob") {
-    spec["runtimeRef"]["name"] = job.name;
+    spec["runtimeRef"]["name"] = text_of(job.name);
     spec["trainer"]["numNodes"] = nodes;
   }
 }
@@ -161,13 +164,13 @@ void fill_kind(YAML::Node document, const KubernetesJob& job) {
 
 std::string kubernetes_manifests(const KubernetesJob& job) {
   require_sound(job);
-  std::string text = yaml_text(config_map(job));
+  std::string all = yaml_text(config_map(job));
   for (const YAML::Node& document : documents_of(job.kind)) {
     fill_everywhere(document, job);
     fill_kind(document, job);
-    text += "---\n" + yaml_text(document);
+    all += "---\n" + yaml_text(document);
   }
-  return text;
+  return all;
 }
 
 }  // namespace lockstep::daemon

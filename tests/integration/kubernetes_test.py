@@ -169,6 +169,11 @@ class Rendered(ManifestsTest):
         self.assertEqual(launcher["command"][-1], odd)
         [worker] = found["MPIJob"]["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
         self.assertEqual(worker["resources"]["limits"]["memory"], "yes")
+        for kind in ("mpijob", "jobset", "trainjob"):  # words and numbers of YAML that are names here
+            for document in self.documents_of(self.render("--kind", kind, "--storage", "5", name="no")).values():
+                self.assertIn(document["metadata"]["name"], ("no", "no-run", "no-runs"))
+        images = re.findall(r"^ *image: (.*)$", self.tool("launch", "kubernetes", DIGITS, "--name", "a", "--image", "1.5"), re.MULTILINE)
+        self.assertEqual(set(images), {'"1.5"'})
         for name in ("", "Try", "-a", "a-", "a_b", "1a", "a.b", "x" * 41, "a\nb"):
             self.assertIn("--name", self.render(name=name, expect=64))
         self.assertIn("--image", self.tool("launch", "kubernetes", DIGITS, "--name", "a", "--image", "a b", expect=64))

@@ -9,22 +9,23 @@ namespace lockstep {
 namespace yaml_writer_test {
 
 TEST(YamlWriter, MapsAndSequencesStandInBlocks) {
-  EXPECT_EQ(yaml_text(YAML::Load("{a: {b: 1, c: [x, {d: 2, e: 3}, [4]]}, f: [], g: {}, h: }")),
+  EXPECT_EQ(yaml_text(YAML::Load("{a: {b: 1, c: [x, {d: 2, e: 3}]}, f: [], g: {}, h: }")),
             "a:\n"
             "  b: 1\n"
             "  c:\n"
             "    - x\n"
             "    - d: 2\n"
             "      e: 3\n"
-            "    - - 4\n"
-            "f: []\n"
-            "g: {}\n"
-            "h: null\n");
+            "f:\n"
+            "  []\n"
+            "g:\n"
+            "  {}\n"
+            "h: ~\n");
 }
 
 TEST(YamlWriter, WhatWasQuotedStaysAText) {
   EXPECT_EQ(yaml_text(YAML::Load("{a: \"2\", b: 2, c: 'true', d: true, e: 'word'}")),
-            "a: \"2\"\nb: 2\nc: \"true\"\nd: true\ne: word\n");
+            "a: \"2\"\nb: 2\nc: \"true\"\nd: true\ne: \"word\"\n");
 }
 
 TEST(YamlWriter, AnyTextOfAProgramReadsAsItself) {
