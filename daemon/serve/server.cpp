@@ -23,7 +23,7 @@
 namespace lockstep::daemon {
 namespace {
 
-constexpr std::chrono::milliseconds kIdleTurn{20};
+constexpr std::chrono::milliseconds kIdleTurn{50};  ///< each looks into two folders
 
 /// Names the newest save of a run's folder, told apart from one that replaced it; empty: none.
 std::string newest_save(const std::string& project_dir) {
