@@ -148,6 +148,16 @@ class InPython(LockstepTest):
         self.assertIn("(callback 'bad', iteration 2)", run.log)
         self.assertIn("KeyError: 'third iteration'", run.summary()["error"])
 
+    def test_what_it_raises_on_one_rank_is_what_every_rank_reports(self):
+        require_python()
+        bad = f"callbacks.bad={{type: python, path: {PYTHON_FILE}, name: Bad, args: {{fault: raises_on_rank_1}}, modes: [train]}}"
+        run = self.train(2, sets=[*SHORT, bad], expect=78)
+        reports = [json.loads((run.folder / f"logs/lockstep-error-{rank}.json").read_text()) for rank in (0, 1)]
+        self.assertEqual([report["exit_code"] for report in reports], [69, 78])  # rank 0 has lost a peer, which says why
+        self.assertIn("KeyError: 'rank 1 alone'", reports[1]["message"])
+        self.assertRegex(run.log, r"\| the run has failed with exit code 78: rank 1 on ")
+        self.assertIn("KeyError: 'rank 1 alone'", run.summary()["error"])
+
 
 class Traces(LockstepTest):
     def test_N73_N78_a_trace_holds_every_span_closed_and_nested_on_its_rank(self):

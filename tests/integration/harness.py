@@ -10,13 +10,17 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 import moved_series
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests/support"))
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 LOCKSTEPD = BUILD / "bin" / "lockstepd"
 LOCKSTEP = BUILD / "bin" / "lockstep"
@@ -69,12 +73,23 @@ class Run:
         done = subprocess.run([LOCKSTEP, "ctl", self.folder, *map(str, words)], capture_output=True, text=True, timeout=ANSWER_S, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else (done.returncode, done.stderr)
 
+    def status(self):
+        """What rank 0 answers to /control/status, without a program's start; None where it does not answer (yet)."""
+        try:
+            targets = json.loads((self.folder / "targets.json").read_text())
+            [address] = [one["targets"][0] for one in targets if one["labels"]["rank"] == "0"]
+            request = urllib.request.Request(f"http://{address}/control/status", headers={"X-Lockstep-Control": "1"})
+            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+                return json.load(answer)
+        except (OSError, ValueError):  # no file yet, half a file, nobody there
+            return None
+
     def wait_for_status(self, what, **wanted):
         """Until the status has these values, or passes these functions."""
         def holds():
-            status = self.ctl("status")
-            if isinstance(status, tuple):
-                return None  # it does not answer yet
+            status = self.status()
+            if status is None:
+                return None
             fits = all(one(status[name]) if callable(one) else status[name] == one for name, one in wanted.items())
             return status if fits else None
         return wait_for(holds, what)

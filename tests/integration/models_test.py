@@ -5,6 +5,7 @@ import re
 import unittest
 
 from harness import LockstepTest, SOURCE, metric
+from soak import rounds
 
 PAGE = (SOURCE / "docs" / "models.md").read_text()
 SNIPPET = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -77,7 +78,7 @@ class Models(LockstepTest):
         config = self.folder / "metrics.yaml"
         config.write_text(SNIPPET.search((SOURCE / "docs" / "evaluation.md").read_text())[1])
         runs = [self.train(ranks, config=config, run=f"ranks{ranks}", sets=["run.deterministic=elastic", "checkpoint=off"])
-                for ranks in (1, 2, 4)]
+                for ranks in rounds((1, 2), (4,))]
         first = runs[0].summary()["eval"]
         matrix = first["metrics"]["confusion_matrix"]
         self.assertAlmostEqual(sum(matrix[i][i] for i in range(10)) / first["num_samples"], first["accuracy"])

@@ -1,9 +1,9 @@
 """Every optimizer in whole runs: killed, divided, resized, pruned, and the same bits each time."""
-import os
 import re
 import unittest
 
 from harness import SOURCE, LockstepTest
+from soak import IS_SOAK
 
 STEPS = 44  # weights are pruned from step 12 on
 RECIPE = """version: 1.0.0
@@ -24,7 +24,7 @@ OPTIMIZERS = {
 }
 # Whole runs of three kinds: ATen's formula, slots whose first value is not 0, norms over ranks. tests/train tries all of them in one
 # process; tools/soak all of them in whole runs.
-CHOSEN = OPTIMIZERS if os.environ.get("LOCKSTEP_EVERY_OPTIMIZER") else ("adam", "ftrl", "lamb")
+CHOSEN = OPTIMIZERS if IS_SOAK else ("adam", "ftrl", "lamb")
 
 
 class Optimizers(LockstepTest):

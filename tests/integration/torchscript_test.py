@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 from harness import BUILD, DIGITS, SOURCE, LockstepTest
+from soak import rounds
 
 FILES = pathlib.Path(__file__).parent / "programs" / "python"
 GLUE = BUILD / "lib" / "lockstep"
@@ -72,7 +73,7 @@ summary: {{log_every: 1}}
                  "torchscript": [f"model={{type: torchscript, path: {self.saved('Layers')}}}"]}
         losses = {(name, ranks): [step["loss"] for step in self.train(ranks, config=config, run=f"{name}{ranks}",
                                                                      sets=["checkpoint.save_at_end=false", warm, *sets]).steps()]
-                  for name, sets in forms.items() for ranks in (1, 2, 4)}
+                  for name, sets in forms.items() for ranks in rounds((1, 2), (4,))}
         first = losses["cpp", 1]
         self.assertLess(first[-1], 0.8 * first[0])
         for (name, ranks), all_losses in losses.items():

@@ -3,6 +3,7 @@ import collections
 import unittest
 
 from harness import BUILD, LockstepTest
+from soak import only_in_soak
 
 SEEN_SAMPLES = BUILD / "tests" / "integration" / "seen_samples"
 LEGS = ((4, 30), (2, 55), (3, 80), (1, 100))  # ranks, and the step at which they stop; none is an epoch's end
@@ -63,6 +64,7 @@ class WorldSize(LockstepTest):
         self.assertEqual(moved.summary()["sparsity"], fixed.summary()["sparsity"])
         return fixed, moved
 
+    @only_in_soak("test_adam_with_moments_divided_over_the_ranks")
     def test_momentum(self):
         self.assert_same_curve([MOMENTUM], PLAIN)
 

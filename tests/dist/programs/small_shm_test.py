@@ -8,6 +8,7 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(SOURCE / "tests/support"))
 from skips import require_tool, skip
+from soak import rounds
 
 PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "tests/dist/dist_rank_test"
 NO_SPACE = "too few for a window"
@@ -30,7 +31,7 @@ class SmallShm(unittest.TestCase):
             skip(f"a mount in a namespace of its own is not permitted here: {refusal.stderr.strip()}")
 
     def test_what_does_not_fit_goes_by_message(self):
-        for size, ranks in (("16m", 4), ("1m", 2)):
+        for size, ranks in rounds([("16m", 4)], [("1m", 2)]):
             with self.subTest(size=size, ranks=ranks):
                 done = keep_the_contract(size, ranks)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -1,5 +1,6 @@
 """Callbacks of infer_python_test.py and tests/python/python_callback_test.cpp."""
 import json
+import os
 import threading
 
 import torch
@@ -110,6 +111,8 @@ class Bad:
             self.incoming_keys = "logits"
         if fault == "run_on":
             self.run_on = "rank1"
+        if fault == "raises_on_rank_1":
+            self.run_on = "all"
         if fault == "nobody_makes":
             self.incoming_keys = ["logist"]
 
@@ -120,6 +123,8 @@ class Bad:
     def on_iteration_end(self, **data):
         if self.fault == "raises" and self.iteration_info.iteration_number == 2:
             raise KeyError("third iteration")
+        if self.fault == "raises_on_rank_1" and os.environ.get("OMPI_COMM_WORLD_RANK") == "1":
+            raise KeyError("rank 1 alone")
         if self.fault == "exits":
             raise SystemExit(3)
         made = {"list": [1, 2], "number": 0.5, "kind": {"made": 0.5}, "nested": {"made": {"inner": {3}}}, "key": {1: data["logits"]},
