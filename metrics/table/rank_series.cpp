@@ -65,7 +65,8 @@ constexpr SeriesInfo kRankSeries[] = {
     {"lockstep_http_requests_total", kCounter, "requests", "handler, code", kAlways,
      "Requests answered; handler is a page above, or other."},
     {"lockstep_http_request_duration_seconds", kHistogram, "s", "handler", kAlways,
-     "From a request's header to the end of its answer; 1 ms to 5 s."},
+     "From a request's header to the end of its answer; 1 ms to 5 s; handler: /metrics or "
+     "other."},
     {"lockstep_http_rejected_connections_total", kCounter, "connections", "reason", kAlways,
      "Refused or cut: limit (no free place), timeout, header (malformed or too large), body (too "
      "large), credentials (none, wrong ones, or too many tries), tls (no handshake)."},

@@ -81,6 +81,8 @@ TEST_F(Scrape, TheServerCountsItself) {
   EXPECT_THAT(page, HasSubstr("lockstep_http_requests_total{code=\"404\",handler=\"other\"} 1\n"));
   EXPECT_THAT(page,
               HasSubstr("lockstep_http_request_duration_seconds_count{handler=\"/metrics\"} 1\n"));
+  EXPECT_THAT(page,
+              HasSubstr("lockstep_http_request_duration_seconds_count{handler=\"other\"} 2\n"));
   EXPECT_THAT(page, HasSubstr("lockstep_http_rejected_connections_total{reason=\"limit\"} 0\n"));
 }
 

@@ -352,8 +352,8 @@ TEST(TrainingMetrics, SeriesStayWithinTheirBudget) {
     record_everything(&all);
     return page_of(all).values.size();
   };
-  EXPECT_LE(count(false), 180u);
-  EXPECT_LE(count(true), count(false) + 120);
+  EXPECT_LE(count(false), 120u);
+  EXPECT_LE(count(true), 180u);  // the rank that also tells of the run
 }
 
 TEST(TrainingMetrics, PagesMayBeMadeWhileStepsAreRecorded) {
