@@ -1,7 +1,5 @@
 #include "base/trace_span.h"
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -16,10 +14,12 @@ enum Mode : unsigned { kTrace = 1, kRecent = 2 };
 
 std::atomic<unsigned> modes{0};
 std::mutex mutex;
-std::vector<SpanRecord> kept;             // under the mutex, as what follows
-std::array<SpanRecord, kNumRecent> ring;  // span n lies at n % kNumRecent
-int64_t num_begun = 0;                    // spans ever in the ring
-int64_t first_told = 0;                   // of them
+std::vector<SpanRecord> kept;  // under the mutex, as the ring
+
+SpanRing& ring() {
+  static SpanRing of_this_process;
+  return of_this_process;
+}
 
 int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -30,8 +30,6 @@ int64_t this_thread() {
   return number;
 }
 
-SpanRecord& at(int64_t number) { return ring[static_cast<size_t>(number % kNumRecent)]; }
-
 }  // namespace
 
 Span::Span(const char* name, int64_t detail) {
@@ -40,8 +38,11 @@ Span::Span(const char* name, int64_t detail) {
   record_ = {.name = name, .detail = detail, .begin_ns = now_ns(), .thread = this_thread()};
   if ((mode & kRecent) == 0) return;
   const std::scoped_lock lock(mutex);
-  number_ = num_begun++;
-  at(number_) = record_;
+  number_ = ring().begin(name, {.name = {},
+                                .detail = detail,
+                                .begin_ns = record_.begin_ns,
+                                .end_ns = 0,
+                                .thread = record_.thread});
 }
 
 Span::~Span() {
@@ -50,7 +51,7 @@ Span::~Span() {
   const unsigned mode = modes.load(std::memory_order_relaxed);
   const std::scoped_lock lock(mutex);
   if ((mode & kTrace) != 0) kept.push_back(record_);
-  if (number_ >= 0 && num_begun - number_ <= kNumRecent) at(number_) = record_;
+  if (number_ >= 0) ring().end(number_, record_.end_ns);
 }
 
 void start() {
@@ -67,24 +68,20 @@ std::vector<SpanRecord> stop() {
 
 void keep_recent() { modes.fetch_or(kRecent, std::memory_order_relaxed); }
 
-std::vector<SpanRecord> recent() {
+std::vector<RecentSpan> recent() {
   const std::scoped_lock lock(mutex);
-  std::vector<SpanRecord> spans;
-  for (int64_t n = std::max(first_told, num_begun - kNumRecent); n < num_begun; ++n)
-    spans.push_back(at(n));
-  return spans;
+  return ring().spans();
 }
 
 void forget_recent() {
   const std::scoped_lock lock(mutex);
-  first_told = num_begun;
+  ring().forget();
 }
 
-SpanRecord open_span(int64_t thread) {
-  const std::vector<SpanRecord> spans = recent();
-  for (auto span = spans.rbegin(); span != spans.rend(); ++span)
-    if (span->thread == thread && span->end_ns == 0) return *span;
-  return {};
+uint64_t recent_token() {
+  keep_recent();
+  const std::scoped_lock lock(mutex);
+  return ring().token();
 }
 
 }  // namespace lockstep::trace

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/span_ring.h"
+
 /// What a process does when: spans of time by thread, for traces in the format of Chrome.
 ///
 ///   const trace::Span span("all_reduce", bucket);  // until the end of the block
@@ -36,15 +38,13 @@ void start();
 /// Those that have ended since, of all threads, in the order of their ends.
 std::vector<SpanRecord> stop();
 
-constexpr int64_t kNumRecent = 1000;
 /// From now on the newest kNumRecent spans are kept, those too that have not ended.
 void keep_recent();
-/// Them, oldest first; end_ns is 0 where a span has not ended.
-std::vector<SpanRecord> recent();
+/// Them, oldest first.
+std::vector<RecentSpan> recent();
 /// None of those before is told any more: what follows is another run's.
 void forget_recent();
-/// The innermost span of this thread that has not ended; an empty name if there is none. A thread
-/// that began more than kNumRecent spans ago what it does is not found.
-SpanRecord open_span(int64_t thread);
+/// By which others find them (SpanRing::of_process). They are kept from now on.
+uint64_t recent_token();
 
 }  // namespace lockstep::trace

@@ -10,7 +10,7 @@
 #include "daemon/config/gpu_options.h"
 #include "daemon/config/overrides.h"
 #include "daemon/config/run_options.h"
-#include "daemon/watch/watchdog.h"
+#include "daemon/watch/watchdog_options.h"
 #include "data/data_options.h"
 #include "dist/sync_options.h"
 #include "infer/inferer_section.h"

@@ -14,13 +14,13 @@
 namespace lockstep::daemon {
 namespace {
 
-Failure failure_of(const std::string& message, ExitCode code, const TrainingContext& context,
+Failure failure_of(const std::string& message, ExitCode code, int64_t step,
                    const dist::ProcessInfo& process) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return {.rank = process.rank,
           .node = process.node,
           .pid = ::getpid(),
-          .step = context.clock.step,
+          .step = step,
           .exit_code = static_cast<int>(code),
           .message = message,
           .unix_time_s = std::chrono::duration<double>(now).count()};
@@ -29,13 +29,13 @@ Failure failure_of(const std::string& message, ExitCode code, const TrainingCont
 }  // namespace
 
 void tell_failure(std::exception& error, const TrainingContext& context,
-                  const dist::ProcessInfo& process) {
+                  const dist::ProcessInfo& process, const RankEvents& events) {
   auto* const known = dynamic_cast<Error*>(&error);
   const std::filesystem::path logs = context.config.run.project().logs();
-  const Failure own =
-      failure_of(error.what(), known != nullptr ? known->code() : ExitCode::kBug, context, process);
+  const Failure own = failure_of(error.what(), known != nullptr ? known->code() : ExitCode::kBug,
+                                 context.clock.step, process);
   write_failure(logs, own);
-  if (own.exit_code == static_cast<int>(ExitCode::kWatchdog)) write_events(logs, own.rank);
+  if (own.exit_code == static_cast<int>(ExitCode::kWatchdog)) events.write();
   const bool is_shared = known != nullptr && known->on_every_rank();
   const std::optional<Failure> cause = is_shared ? std::nullopt : cause_of(logs, own);
   if (cause && known != nullptr)
@@ -45,11 +45,13 @@ void tell_failure(std::exception& error, const TrainingContext& context,
   (void)std::fputs(boxed(own).c_str(), stderr);
 }
 
-WatchdogActions actions_of(const TrainingContext& context, const SessionWorld& world) {
+WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,
+                           const Requests& requests) {
   return {.before_abort =
               [&](const std::string& what) {
-                const Failure own = failure_of(what, ExitCode::kWatchdog, context, world.process);
-                write_failure(context.config.run.project().logs(), own);
+                const Failure own =
+                    failure_of(what, ExitCode::kWatchdog, requests.step(), world.process);
+                write_failure(config.run.project().logs(), own);
                 (void)std::fputs(boxed(own).c_str(), stderr);
               },
           .abort =

@@ -270,6 +270,10 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   requests.set_stop_signals(config.preemption.stop_signals());
   const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
   dist::Communicator& control = *own_control;
+  metrics::Health health;
+  const RankEvents events(control, config.run.project().logs());
+  const Watchdog watchdog(config.watchdog, control.rank(), events, health,
+                          actions_of(config, world, requests));
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
@@ -281,7 +285,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   RunDirectory run_directory(config, world.process, control);
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,
-                      recal::modifier_names(context->recipe.timeline()), control, requests);
+                      recal::modifier_names(context->recipe.timeline()), control, requests, health);
   if (gpu) metrics::add_gpu_series(telemetry.metrics().registry(), *gpu);
   const auto hooks = dist::on_all_ranks(
       control, [&] { return std::make_unique<RunHooks>(*context, telemetry, world.process); });
@@ -297,8 +301,6 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     if (resumed && resumed->is_own && control.rank() == 0)
       checkpoint::tidy_interrupted(context->save_prefix(), resumed->step);
     show(*context, telemetry, world.process, requests, resumed);
-    const Watchdog watchdog(config.watchdog, control.rank(), config.run.project().logs(),
-                            telemetry.health(), actions_of(*context, world));
     const ExitCode code =
         train_to_the_end(*context, telemetry, *hooks, world, requests, replica_check, resumed);
     context->saver.join();
@@ -308,7 +310,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   } catch (std::exception& error) {
     telemetry.metrics().set_state(metrics::RunState::kFailed);
     telemetry.health().note_state(metrics::RunState::kFailed);
-    tell_failure(error, *context, world.process);
+    tell_failure(error, *context, world.process, events);
     conclude_failed(error, *context);
     if (control.rank() == 0) telemetry.leave_result(config);
     const auto* known = dynamic_cast<const Error*>(&error);

@@ -71,8 +71,9 @@ std::vector<metrics::RankSource> served_ranks(const std::vector<std::string>& te
 
 Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
                      const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
-                     dist::Communicator& control, Requests& requests)
+                     dist::Communicator& control, Requests& requests, metrics::Health& health)
     : metrics_(run_facts(config, process, libraries, modifiers)),
+      health_(health),
       exposition_({.turn_limit_s = config.metrics.turn_limit_s,
                    .step_limit_s = config.metrics.step_limit_s},
                   health_,

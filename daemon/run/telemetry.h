@@ -27,10 +27,10 @@ struct LibraryVersions {
 class Telemetry {
  public:
   /// Collective. Throws Error (kConfig, kCannotCreate) on every rank if some rank cannot listen.
-  /// `config` and `requests` must outlive it.
+  /// `config`, `requests` and `health` must outlive it.
   Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
             const LibraryVersions& libraries, const std::vector<std::string>& modifiers,
-            dist::Communicator& control, Requests& requests);
+            dist::Communicator& control, Requests& requests, metrics::Health& health);
 
   /// Collective. Rank 0 writes <project_dir>/targets.json, which lives as long as this object.
   /// Throws Error on rank 0 alone if it cannot.
@@ -70,7 +70,7 @@ class Telemetry {
   void write_textfile(const RunConfig& config) const;
 
   metrics::TrainingMetrics metrics_;
-  metrics::Health health_;
+  metrics::Health& health_;
   metrics::Exposition exposition_;
   std::optional<ControlApi> control_;  ///< rank 0, where only this host can reach it
   std::optional<metrics::HttpMetrics> http_metrics_;

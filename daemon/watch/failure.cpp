@@ -93,6 +93,7 @@ void write_failure(const std::filesystem::path& logs, const Failure& failure) {
       {"step", failure.step},       {"exit_code", failure.exit_code}, {"message", failure.message},
       {"time", failure.unix_time_s}};
   try {
+    files::make_folders(logs);  // a rank may hang before the run's folder is made
     files::write_atomically(
         logs / fmt::format("{}{}{}", kBegin, failure.rank, kEnd),
         json.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");

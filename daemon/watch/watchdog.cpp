@@ -1,14 +1,13 @@
 #include "daemon/watch/watchdog.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "base/files/files.h"
 #include "base/log.h"
 #include "base/process/signals_blocked.h"
 #include "base/trace_span.h"
@@ -18,34 +17,41 @@ namespace {
 
 constexpr double kMaxPeriod_s = 1;
 
-/// Several looks before either limit.
+/// Several looks before any limit.
 double period_s(const WatchdogOptions& options) {
-  const double limit_s =
-      options.hang_s > 0 ? std::min(options.slow_s, options.hang_s) : options.slow_s;
-  return std::min(kMaxPeriod_s, limit_s / 8);
+  return std::min(kMaxPeriod_s, options.shortest_s() / 8);
+}
+
+/// Phases of a step that have a span of their own.
+struct SpanOfPhase {
+  std::string_view span;
+  WatchPhase phase;
+};
+constexpr std::array kSpansOfPhases{SpanOfPhase{"masks", WatchPhase::kMaskUpdate},
+                                    SpanOfPhase{"wait for a save", WatchPhase::kSave}};
+
+WatchPhase phase_of_state(metrics::RunState state) {
+  switch (state) {
+    case metrics::RunState::kInitializing:
+    case metrics::RunState::kRestoring:
+      return WatchPhase::kInit;
+    case metrics::RunState::kValidating:
+      return WatchPhase::kEvaluation;
+    case metrics::RunState::kSaving:
+    case metrics::RunState::kDraining:
+      return WatchPhase::kSave;
+    default:
+      return WatchPhase::kStep;
+  }
 }
 
 }  // namespace
 
-WatchdogOptions read_watchdog_options(ConfigReader in) {
-  WatchdogOptions options;
-  in.read(
-      "slow_seconds", &options.slow_s, more_than(0),
-      "a rank whose loop (step, validation batch, wait for a save) stands still for so long says "
-      "where; one that others wait for so long is named by them");
-  in.read(
-      "hang_seconds", &options.hang_s, at_least(0),
-      "a rank whose loop stands still for so long ends the run (79) and leaves its newest events "
-      "in logs; 0: never. A rank that others wait for is given up after sync.timeout_s");
-  in.done();
-  return options;
-}
-
-Watchdog::Watchdog(const WatchdogOptions& options, int rank, std::filesystem::path logs,
+Watchdog::Watchdog(const WatchdogOptions& options, int rank, const RankEvents& events,
                    const metrics::Health& health, WatchdogActions actions)
     : options_(options),
       rank_(rank),
-      logs_(std::move(logs)),
+      events_(events),
       health_(health),
       actions_(std::move(actions)),
       watched_thread_(::gettid()) {
@@ -82,50 +88,45 @@ void Watchdog::run() {
 void Watchdog::look(double watched_s) {
   const Clock::time_point turn = health_.last_turn();
   const metrics::RunState state = health_.state();
-  if (turn != last_turn_ || state == metrics::RunState::kFinished ||
-      state == metrics::RunState::kRestoring) {
+  const bool is_over = state == metrics::RunState::kFinished || state == metrics::RunState::kFailed;
+  const WatchPhase now = turn != last_turn_ || is_over ? last_phase_ : phase();
+  if (turn != last_turn_ || now != last_phase_ || is_over) {
     last_turn_ = turn;
+    last_phase_ = now;
     still_s_ = 0;
     is_told_ = false;
     return;
   }
   still_s_ += watched_s;
-  if (still_s_ >= options_.slow_s && !is_told_) {
+  if (still_s_ >= options_.slow_s_of(now) && !is_told_) {
     is_told_ = true;
     log::warning("watchdog",
                  fmt::format("{:.1f} s without a turn of the loop: {}", still_s_, where()));
   }
-  if (options_.hang_s == 0 || still_s_ < options_.hang_s) return;
+  const double hang_s = options_.hang_s_of(now);
+  if (hang_s == 0 || still_s_ < hang_s) return;
   const std::string what =
-      fmt::format("rank {} hangs: {:.1f} s without a turn of the loop (watchdog.hang_seconds): {}",
-                  rank_, still_s_, where());
+      fmt::format("rank {} hangs: {:.1f} s without a turn of the loop ({}): {}", rank_, still_s_,
+                  options_.hang_key_of(now), where());
   if (actions_.before_abort) actions_.before_abort(what);
-  write_events(logs_, rank_);
+  events_.write();
   actions_.abort(what);
 }
 
+WatchPhase Watchdog::phase() const {
+  for (const trace::RecentSpan& span : trace::recent())
+    for (const SpanOfPhase& one : kSpansOfPhases)
+      if (span.end_ns == 0 && span.thread == watched_thread_ && span.text() == one.span)
+        return one.phase;
+  return phase_of_state(health_.state());
+}
+
 std::string Watchdog::where() const {
-  const trace::SpanRecord span = trace::open_span(watched_thread_);
-  const std::string at = std::string_view(span.name).empty() ? "between two spans" : span.name;
+  const trace::RecentSpan span = trace::open_span(trace::recent(), watched_thread_);
+  const std::string_view at = span.text().empty() ? "between two spans" : span.text();
   return fmt::format("{} step(s) done here, state {}, it stands in '{}'{}", health_.num_steps(),
                      metrics::state_name(health_.state()), at,
                      span.detail >= 0 ? fmt::format(" {}", span.detail) : "");
-}
-
-void write_events(const std::filesystem::path& logs, int rank) {
-  nlohmann::json events = nlohmann::json::array();
-  for (const trace::SpanRecord& span : trace::recent())
-    events.push_back({{"name", span.name},
-                      {"detail", span.detail},
-                      {"thread", span.thread},
-                      {"begin_ns", span.begin_ns},
-                      {"end_ns", span.end_ns}});
-  try {
-    files::write_atomically(logs / fmt::format("lockstep-events-{}.json", rank),
-                            events.dump() + "\n");
-  } catch (const Error& fault) {
-    log::warning("watchdog", fmt::format("the newest events cannot be written: {}", fault.what()));
-  }
 }
 
 }  // namespace lockstep::daemon

@@ -1,24 +1,16 @@
 #pragma once
 
 #include <condition_variable>
-#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 
-#include "base/yaml/config_reader.h"
+#include "daemon/watch/rank_events.h"
+#include "daemon/watch/watchdog_options.h"
 #include "metrics/health.h"
 
 namespace lockstep::daemon {
-
-/// Section `watchdog` of the run file.
-struct WatchdogOptions {
-  double slow_s = 60;    ///< key slow_seconds
-  double hang_s = 1800;  ///< key hang_seconds; 0: never
-};
-
-WatchdogOptions read_watchdog_options(ConfigReader in);
 
 /// What the watchdog does when a rank hangs; both are called from its thread.
 struct WatchdogActions {
@@ -28,18 +20,18 @@ struct WatchdogActions {
   std::function<void(const std::string& what)> abort;
 };
 
-/// A thread of each rank that looks after its own loop: what stands still for slow_s is logged,
-/// with where it stands (the innermost span, base/trace_span.h), once; what does so for hang_s ends
-/// all ranks, after the newest spans of all threads are written into lockstep-events-<rank>.json.
-/// It needs no other rank's help: a rank that waits for another is told by dist, which knows for
-/// whom (sync.timeout_s ends that), and a stopped process by its peers.
+/// A thread of each rank that looks after its own loop, with limits by phase: what stands still for
+/// slow_s is logged, with where it stands (the innermost span, base/trace_span.h), once; what does
+/// so for hang_s ends all ranks, after the newest spans are written down. It needs no other rank's
+/// help: a rank that waits for another is told by dist, which knows for whom (sync.timeout_s ends
+/// that), and a stopped process by its peers.
 ///
 /// Time counts only while this thread itself gets to run, so that a process that was stopped and
-/// goes on, or a suspended host, alarms nobody.
+/// goes on, or a suspended host, alarms nobody. A run that has ended or failed is not watched.
 class Watchdog {
  public:
   /// Watches the thread that makes it. All that is passed must outlive it.
-  Watchdog(const WatchdogOptions& options, int rank, std::filesystem::path logs,
+  Watchdog(const WatchdogOptions& options, int rank, const RankEvents& events,
            const metrics::Health& health, WatchdogActions actions);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -49,25 +41,23 @@ class Watchdog {
   using Clock = std::chrono::steady_clock;
   void run();
   void look(double watched_s);
+  WatchPhase phase() const;
   std::string where() const;
 
   const WatchdogOptions options_;
   const int rank_;
-  const std::filesystem::path logs_;
+  const RankEvents& events_;
   const metrics::Health& health_;
   const WatchdogActions actions_;
   const int64_t watched_thread_;
   Clock::time_point last_turn_{};
-  double still_s_ = 0;  ///< seen without a turn
+  WatchPhase last_phase_ = WatchPhase::kInit;
+  double still_s_ = 0;  ///< seen without a turn, in one phase
   bool is_told_ = false;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
   std::thread thread_;
 };
-
-/// The newest spans of this process as JSON, oldest first, into lockstep-events-<rank>.json. Never
-/// throws.
-void write_events(const std::filesystem::path& logs, int rank);
 
 }  // namespace lockstep::daemon

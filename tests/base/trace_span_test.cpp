@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace lockstep::trace {
@@ -17,6 +18,14 @@ std::vector<std::string> names(const std::vector<SpanRecord>& spans) {
   return all;
 }
 
+std::vector<std::string> names(const std::vector<RecentSpan>& spans) {
+  std::vector<std::string> all;
+  for (const RecentSpan& span : spans) all.emplace_back(span.text());
+  return all;
+}
+
+std::string open_now(int64_t thread) { return std::string(open_span(recent(), thread).text()); }
+
 TEST(TraceSpan, RecentOnesAreKeptUpToALimitAndOpenOnesAreFound) {
   const Span before("before");  // nothing is kept yet, nor may its end be
   keep_recent();
@@ -25,20 +34,38 @@ TEST(TraceSpan, RecentOnesAreKeptUpToALimitAndOpenOnesAreFound) {
     const Span outer("outer");
     {
       const Span inner("inner", 3);
-      EXPECT_EQ(open_span(::gettid()).detail, 3);
+      EXPECT_EQ(open_span(recent(), ::gettid()).detail, 3);
     }
-    EXPECT_STREQ(open_span(::gettid()).name, "outer");
-    EXPECT_STREQ(open_span(1).name, "");
+    EXPECT_EQ(open_now(::gettid()), "outer");
+    EXPECT_EQ(open_now(1), "");
   }
-  EXPECT_STREQ(open_span(::gettid()).name, "");
+  EXPECT_EQ(open_now(::gettid()), "");
   EXPECT_THAT(names(recent()), ElementsAre("outer", "inner"));
   const Span long_open("long_open");
   for (int64_t i = 0; i < kNumRecent - 1; ++i) const Span one("short");
   EXPECT_EQ(recent().size(), static_cast<size_t>(kNumRecent));
-  EXPECT_STREQ(recent().front().name, "long_open");
-  EXPECT_STREQ(open_span(::gettid()).name, "long_open");
+  EXPECT_EQ(recent().front().text(), "long_open");
+  EXPECT_EQ(open_now(::gettid()), "long_open");
   const Span last("last");
-  EXPECT_STREQ(recent().front().name, "short");
+  EXPECT_EQ(recent().front().text(), "short");
+}
+
+TEST(TraceSpan, AnotherProcessOfThisHostCanReadTheRecentOnes) {
+  const uint64_t token = recent_token();
+  const Span open("of this process, with a name that is too long", 7);
+  const pid_t reader = ::fork();
+  if (reader == 0) {  // reads its parent, which waits in waitpid()
+    const auto spans = SpanRing::of_process(::getppid(), token);
+    const RecentSpan span = spans ? open_span(*spans, ::getppid()) : RecentSpan{};
+    const bool right = span.text() == "of this process, with a name th" && span.detail == 7;
+    ::_exit(right && !SpanRing::of_process(::getppid(), token + 1) &&
+                    !SpanRing::of_process(1 << 30, token)
+                ? 0
+                : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(reader, &status, 0), reader);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(TraceSpan, ATraceBesideTheRecentOnesHoldsWhatEnded) {

@@ -10,6 +10,7 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "base/trace_span.h"
+#include "dist/self_communicator.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep::daemon {
@@ -21,8 +22,8 @@ using ::testing::HasSubstr;
 /// A rank whose loop the test turns.
 class WatchdogOfALoop : public ::testing::Test {
  protected:
-  void watch(double slow_s, double hang_s) {
-    watchdog_.emplace(WatchdogOptions{slow_s, hang_s}, 3, folder_.path(), health_,
+  void watch(const WatchdogOptions& options) {
+    watchdog_.emplace(options, 3, events_, health_,
                       WatchdogActions{.before_abort = {}, .abort = [this](const std::string& what) {
                                         if (num_aborts_++ == 0) what_ = what;
                                       }});
@@ -43,6 +44,8 @@ class WatchdogOfALoop : public ::testing::Test {
   }
 
   tests::TemporaryFolder folder_;
+  dist::SelfCommunicator alone_;
+  RankEvents events_{alone_, folder_.path()};
   metrics::Health health_;
   std::atomic<int> num_aborts_ = 0;
   std::string what_;
@@ -51,7 +54,7 @@ class WatchdogOfALoop : public ::testing::Test {
 
 TEST_F(WatchdogOfALoop, LeavesALoopThatTurnsAlone) {
   const int64_t warnings = log::num_lines(log::Level::kWarning);
-  watch(0.3, 0.4);
+  watch({.slow_s = 0.3, .hang_s = 0.4});
   turn_for(milliseconds(1500));
   EXPECT_EQ(num_aborts_, 0);
   EXPECT_EQ(log::num_lines(log::Level::kWarning), warnings);
@@ -59,27 +62,68 @@ TEST_F(WatchdogOfALoop, LeavesALoopThatTurnsAlone) {
 
 TEST_F(WatchdogOfALoop, EndsOneThatStandsStillAndSaysWhere) {
   health_.note_step();
-  watch(0.1, 0.4);
+  watch({.slow_s = 0.1, .hang_s = 0.4});
   const int64_t warnings = log::num_lines(log::Level::kWarning);
   const trace::Span span("all-reduce", 5);
   EXPECT_THAT(abort_text(), AllOf(HasSubstr("rank 3 hangs: 0.4"), HasSubstr("1 step(s) done here"),
                                   HasSubstr("stands in 'all-reduce' 5")));
   EXPECT_EQ(log::num_lines(log::Level::kWarning), warnings + 1) << "slow is said once";
-  EXPECT_THAT(files::read(folder_.path() / "lockstep-events-3.json"), HasSubstr("\"all-reduce\""));
+  EXPECT_THAT(files::read(folder_.path() / "lockstep-events-0.json"), HasSubstr("\"all-reduce\""));
 }
 
-TEST_F(WatchdogOfALoop, ARestoreAndAFinishedRunMayTakeTheirTime) {
-  for (const metrics::RunState state :
-       {metrics::RunState::kRestoring, metrics::RunState::kFinished}) {
+TEST_F(WatchdogOfALoop, ARunThatHasEndedMayTakeItsTime) {
+  for (const metrics::RunState state : {metrics::RunState::kFinished, metrics::RunState::kFailed}) {
     health_.note_state(state);
-    watch(0.05, 0.1);
+    watch({.slow_s = 0.05, .hang_s = 0.1});
     std::this_thread::sleep_for(milliseconds(400));
     EXPECT_EQ(num_aborts_, 0);
   }
 }
 
+/// What the loop is at, as it shows it.
+struct Shown {
+  WatchPhase phase;
+  metrics::RunState state;
+  const char* span;
+};
+
+class WatchdogOfALoopIn : public WatchdogOfALoop, public ::testing::WithParamInterface<Shown> {};
+
+TEST_P(WatchdogOfALoopIn, APhaseHasItsOwnLimitsAndTheOthersAreNotItsOwn) {
+  const auto [phase, state, name] = GetParam();
+  health_.note_state(state);
+  const trace::Span span(name);
+  WatchdogOptions options{.slow_s = 0.05, .hang_s = 0.05};
+  for (int i = 0; i < kNumWatchPhases; ++i) options.phases[static_cast<size_t>(i)] = {60, 0};
+  options.phases[static_cast<size_t>(phase)] = {0.1, 0.4};
+  const int64_t warnings = log::num_lines(log::Level::kWarning);
+  watch(options);
+  EXPECT_THAT(abort_text(),
+              AllOf(HasSubstr("rank 3 hangs: 0.4"),
+                    HasSubstr(std::string("(watchdog.") + phase_name(phase) + ".hang_seconds)")));
+  EXPECT_EQ(log::num_lines(log::Level::kWarning), warnings + 1);
+  options.phases[static_cast<size_t>(phase)] = {60, 0};  // and now only the others have limits
+  for (int i = 0; i < kNumWatchPhases; ++i)
+    if (i != static_cast<int>(phase)) options.phases[static_cast<size_t>(i)] = {0.05, 0.1};
+  num_aborts_ = 0;
+  watch(options);
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_EQ(num_aborts_, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EachPhase, WatchdogOfALoopIn,
+    ::testing::Values(Shown{WatchPhase::kInit, metrics::RunState::kInitializing, "data"},
+                      Shown{WatchPhase::kInit, metrics::RunState::kRestoring, "data"},
+                      Shown{WatchPhase::kStep, metrics::RunState::kTraining, "backward"},
+                      Shown{WatchPhase::kEvaluation, metrics::RunState::kValidating, "evaluation"},
+                      Shown{WatchPhase::kMaskUpdate, metrics::RunState::kTraining, "masks"},
+                      Shown{WatchPhase::kSave, metrics::RunState::kTraining, "wait for a save"},
+                      Shown{WatchPhase::kSave, metrics::RunState::kSaving, ""},
+                      Shown{WatchPhase::kSave, metrics::RunState::kDraining, ""}));
+
 TEST_F(WatchdogOfALoop, ZeroMeansNever) {
-  watch(0.05, 0);
+  watch({.slow_s = 0.05, .hang_s = 0});
   std::this_thread::sleep_for(milliseconds(400));
   EXPECT_EQ(num_aborts_, 0);
 }

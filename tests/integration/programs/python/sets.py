@@ -16,6 +16,12 @@ class Points:
         self.inputs = torch.randn(samples, 4, generator=generator)
         self.labels = (self.inputs[:, 0] > 0).long() + (self.inputs[:, 1] > 0.5).long()
         self.noise, self.fault = noise, fault
+        if fault == "stopped":
+            self.stop_one_rank()
+
+    def stop_one_rank(self):
+        if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def __len__(self):
         return len(self.labels) + (7 if self.fault == "length" else 0)
@@ -25,6 +31,8 @@ class Points:
             raise KeyError("no such point")
         if self.fault == "killed" and index == 77:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "stopped_later" and index == 150:
+            self.stop_one_rank()
         shape = 3 if self.fault == "ragged" and index == 77 else 4
         label = 9 if self.fault == "class" and index == 77 else self.labels[index]
         return self.inputs[index, :shape] + self.noise * (torch.randn(shape) + random.random()), label

@@ -1,0 +1,105 @@
+#include "daemon/watch/rank_events.h"
+
+#include <charconv>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
+#include "base/trace_span.h"
+#include "dist/agree.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr int kMaxToldRanks = 16;
+
+using Spans = std::vector<trace::RecentSpan>;
+
+std::string json_of(const Spans& spans) {
+  nlohmann::json events = nlohmann::json::array();
+  for (const trace::RecentSpan& span : spans)
+    events.push_back({{"name", span.text()},
+                      {"detail", span.detail},
+                      {"thread", span.thread},
+                      {"begin_ns", span.begin_ns},
+                      {"end_ns", span.end_ns}});
+  return events.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+/// "rank 1 in 'data' for 12.0 s"; a process's first thread has the process's number.
+std::string standing_of(size_t rank, const Spans& spans, int64_t pid) {
+  const trace::RecentSpan span = trace::open_span(spans, pid);
+  if (span.text().empty()) return fmt::format("rank {} between two spans", rank);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const double passed_s =
+      std::chrono::duration<double>(now - std::chrono::nanoseconds(span.begin_ns)).count();
+  return fmt::format("rank {} in '{}'{} for {:.1f} s", rank, span.text(),
+                     span.detail >= 0 ? fmt::format(" {}", span.detail) : "", passed_s);
+}
+
+template <typename Number>
+Number number_of(std::string_view text) {
+  Number number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace
+
+RankEvents::RankEvents(dist::Communicator& control, std::filesystem::path logs)
+    : logs_(std::move(logs)),
+      begin_(std::filesystem::file_time_type::clock::now()),
+      own_rank_(static_cast<size_t>(control.rank())) {
+  for (const std::string& text :
+       dist::gather_texts(control, fmt::format("{} {}", ::getpid(), trace::recent_token()))) {
+    const size_t blank = text.find(' ');
+    ranks_.push_back({.pid = number_of<int64_t>(std::string_view(text).substr(0, blank)),
+                      .token = number_of<uint64_t>(std::string_view(text).substr(blank + 1))});
+  }
+}
+
+std::filesystem::path RankEvents::path_of(size_t rank) const {
+  return logs_ / fmt::format("lockstep-events-{}.json", rank);
+}
+
+bool RankEvents::is_written(size_t rank) const {
+  std::error_code fault;
+  const auto written = std::filesystem::last_write_time(path_of(rank), fault);
+  return !fault && written > begin_;
+}
+
+void RankEvents::write() const {
+  std::string standing, unreadable;
+  int num_told = 0;
+  try {
+    files::make_folders(logs_);  // a rank may hang before the run's folder is made
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const bool is_own = rank == own_rank_;
+      if (!is_own && is_written(rank)) continue;
+      const std::optional<Spans> spans =
+          is_own ? trace::recent()
+                 : trace::SpanRing::of_process(ranks_[rank].pid, ranks_[rank].token);
+      if (spans) files::write_atomically(path_of(rank), json_of(*spans));
+      if (is_own || ++num_told > kMaxToldRanks) continue;
+      std::string& told = spans ? standing : unreadable;
+      told += told.empty() ? "" : ", ";
+      told += spans ? standing_of(rank, *spans, ranks_[rank].pid) : std::to_string(rank);
+    }
+  } catch (const Error& fault) {
+    log::warning("watchdog", fmt::format("the newest events cannot be written: {}", fault.what()));
+  }
+  if (!standing.empty()) log::info("watchdog", "others stand: " + standing);
+  if (!unreadable.empty())
+    log::info("watchdog",
+              fmt::format("events of rank(s) {} cannot be read from here: another host, or ended",
+                          unreadable));
+}
+
+}  // namespace lockstep::daemon
