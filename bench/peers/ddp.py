@@ -1,6 +1,6 @@
 """PyTorch's DistributedDataParallel over gloo, on the CPU, one rank: the peer of lockstepd.
 
-Trains on the data, in the order and from the weights that Lockstep has (same_start.py), with SGD and momentum. RANK,
+Trains on the data, in the order and from the weights that Lockstep has (same_start.py), with SGD and momentum or with AdamW. RANK,
 WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where; LOCKSTEP_TORCH is the folder `torch` of the wheel.
 
 Every line of standard input is a JSON object, the same on all ranks, and asks for one training from the start (Request has its
@@ -51,6 +51,7 @@ class Request:
     seed: int = 17  # of the order
     learning_rate: float = 0.01
     momentum: float = 0.9
+    optimizer: str = "momentum"  # or adamw, without decay of weights
     sparsity: float = 0
     bucket_mb: float | None = None  # None: DDP's own, 1 MB for the first bucket and 25 for the others
 
@@ -122,6 +123,8 @@ def mean_loss(outputs, targets):
 
 
 def make_optimizer(network, options, fused):
+    if options.optimizer == "adamw":
+        return torch.optim.AdamW(network.parameters(), lr=options.learning_rate, weight_decay=0, fused=fused)
     return torch.optim.SGD(network.parameters(), lr=options.learning_rate, momentum=options.momentum,
                            **({"fused": True} if fused else {}))
 

@@ -39,9 +39,11 @@ class Job:
     model: str = ""  # our own network, as in a run file; none: the class in Python, as the peers have it
     shape: tuple = ()  # of one input; none: the MLP's
     context: int = 0  # tokens of one sample; then the classes are the vocabulary, and the data are tokens instead
+    tokens: str = ""  # a file of them; none: random ones
     num_classes: int = 10
     samples: int = 512
     learning_rate: float = 0.01
+    optimizer: str = "momentum"  # or adamw, without decay of weights
     sparsity: float = 0  # of fixed masks
     steps: int = 100
     warm: int = 30  # steps that do not count: Lockstep's `auto` has made up its mind by then
@@ -51,7 +53,11 @@ class Job:
     def settings(self):
         """For lockstepd, on top of bench/step.yaml."""
         return [f"model={self.model or self.model_in_python()}", f"data.train={self.data()}",
-                f"data.batch_size_per_rank={self.batch}", f"optimizer.learning_rate={self.learning_rate}"]
+                f"data.batch_size_per_rank={self.batch}", f"optimizer={self.optimizer_section()}"]
+
+    def optimizer_section(self):
+        epsilon = ", opt_epsilon: 1.0e-8" if self.optimizer == "adamw" else ""  # PyTorch's default
+        return f"{{type: {self.optimizer}, learning_rate: {self.learning_rate}{epsilon}}}"
 
     def model_in_python(self):
         if self.widths:
@@ -60,16 +66,16 @@ class Job:
 
     def data(self):
         if self.context:
-            return f"{{type: tokens, path: '{token_file(self)}', context: {self.context}, vocabulary: {self.num_classes}}}"
+            return f"{{type: tokens, path: '{self.tokens or token_file(self)}', context: {self.context}, vocabulary: {self.num_classes}}}"
         return f"{{type: random, shape: {list(self.shape or self.widths[:1])}, samples: {self.samples}, classes: {self.classes()}}}"
 
     def request(self):
         """For ddp.py."""
         network = ({"network": "Mlp", "arguments": {"widths": self.widths, "activation": self.activation}} if self.widths
                    else {"network": self.network, "arguments": json.loads(self.arguments)})
-        data = ({"tokens": str(token_file(self)), "context": self.context} if self.context
+        data = ({"tokens": str(self.tokens or token_file(self)), "context": self.context} if self.context
                 else {"shape": self.shape or self.widths[:1], "classes": self.classes()})
-        return {**network, **data, "samples": self.samples, "batch": self.batch, "learning_rate": self.learning_rate,
+        return {**network, **data, "samples": self.samples, "batch": self.batch, "learning_rate": self.learning_rate, "optimizer": self.optimizer,
                 "sparsity": self.sparsity}
 
     def classes(self):

@@ -41,8 +41,9 @@ def driven(section):
                           input=values.tobytes() + grads.tobytes(), capture_output=True)
     if done.returncode != 0:
         raise AssertionError(done.stderr.decode())
-    rates = np.frombuffer(done.stdout[:8 * STEPS])
-    return rates, np.frombuffer(done.stdout[8 * STEPS:], np.float32).reshape(STEPS, -1)
+    num_rate_bytes = 0 if section.startswith("outer=") else 8 * STEPS
+    rates = np.frombuffer(done.stdout[:num_rate_bytes])
+    return rates, np.frombuffer(done.stdout[num_rate_bytes:], np.float32).reshape(STEPS, -1)
 
 
 def in_tensorflow(make, weight_decay=0.0):
@@ -159,6 +160,10 @@ class InTorch(unittest.TestCase):
     def test_momentum_with_l2(self):
         self.compare("{type: momentum, learning_rate: 0.01, nesterov: true, weight_decay: 0.1}",
                      in_torch(lambda params: torch.optim.SGD(params, 0.01, 0.9, nesterov=True, weight_decay=0.1)))
+
+    def test_the_outer_optimizer_of_local_steps(self):
+        for rate, momentum in ((0.05, 0.9), (0.2, 0.5)):
+            self.compare(f"outer={rate},{momentum}", in_torch(lambda params: torch.optim.SGD(params, rate, momentum, nesterov=True)), 2e-5)
 
     def test_lamb(self):
         """You et al. 2020, algorithm 2."""

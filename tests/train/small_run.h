@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@ struct SmallRunOptions {
   bool shares_weights = false;  ///< sync.share_weights: on
   train::TrainOptions train;
   optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
+  std::optional<optim::OuterOptions> outer = std::nullopt;
   dist::SyncOptions sync{.bucket_bytes = 1024, .overlap = "true"};
   std::string recipe = "version: 1.0.0\nmodifiers: []\n";
 };
@@ -65,6 +67,7 @@ class SmallRun {
                 model->params(), options.sync),
         optimizer(optim::make_optimizer(options.optimizer, flat_params.buffers(), model->params())),
         ema(options.optimizer.ema_decay, model->params()),
+        outer(options.outer, model->params()),
         loss_scale(options.train.loss_scale, options.train.precision == "fp16"),
         recipe(attached()),
         rates(options.optimizer, recipe.timeline(), 100),
@@ -72,6 +75,7 @@ class SmallRun {
                      .flat_params = flat_params,
                      .optimizer = *optimizer,
                      .ema = &ema,
+                     .outer = &outer,
                      .model = *model,
                      .timeline = recipe.timeline(),
                      .clock = clock,
@@ -107,7 +111,7 @@ class SmallRun {
 
   train::StepReport step() { return trainer.step({}); }
 
-  /// Parameters, moving statistics, averages, optimizer, loss scale. Collective where that is
+  /// Parameters, moving statistics, averages, optimizers, loss scale. Collective where that is
   /// divided.
   StateList state() {
     StateList all;
@@ -117,7 +121,7 @@ class SmallRun {
       all.push_back({buffer.name, buffer.tensor, nullptr});
     const StateList moments = optimizer->state();
     reducer.complete(optimizer->sharded_state());
-    for (const StateList& part : {ema.state(), moments, loss_scale.state()})
+    for (const StateList& part : {ema.state(), moments, outer.state(), loss_scale.state()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }
@@ -143,6 +147,7 @@ class SmallRun {
   dist::GradientReducer reducer;
   const std::unique_ptr<optim::Optimizer> optimizer;
   optim::Ema ema;
+  optim::OuterNesterov outer;
   train::LossScale loss_scale;
   recal::ScheduledModifierManager recipe;
   train::RateSchedule rates;

@@ -57,6 +57,7 @@ StepReport Trainer::step_asking(const Ask& ask) {
 
   limits_.begin_step(parts_.clock);
   report.num_mask_updates = apply_recipe().num_mask_updates;
+  if (parts_.local_steps != nullptr) parts_.local_steps->begin_step();
   phases.modifier = watch.lap();
   const data::Batch batch = next_batch();
   report.global_samples = batch.global_num_samples;
@@ -227,6 +228,7 @@ void Trainer::apply_changes(const recal::Applied& due) {
   if (parts_.ema != nullptr && parts_.ema->is_on())
     for (const int64_t param : due.changed_params)
       parts_.recipe.zero_pruned(param, parts_.ema->of(param));
+  if (parts_.local_steps != nullptr) parts_.local_steps->follow(due, parts_.recipe);
   if (masks_are_handed_ && !due.masks_changed && !due.trainable) return;
   if (parts_.reducer.is_sharded() && (!masks_are_handed_ || due.trainable)) {
     parts_.optimizer.set_shards(parts_.reducer.local_shards());
