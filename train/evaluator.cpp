@@ -5,7 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
-#include "base/trace_span.h"
+#include "base/trace/trace_span.h"
 #include "data/sampler.h"
 #include "train/hooks/metric_update_hook.h"
 #include "train/step/stopwatch.h"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "base/trace_span.h"
+#include "base/trace/trace_span.h"
 #include "checkpoint/save/best_save.h"
 #include "dist/agree.h"
 #include "train/evaluation/patience.h"

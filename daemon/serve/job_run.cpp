@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/process/cores.h"
-#include "base/trace_span.h"
+#include "base/trace/trace_span.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/serve/job_requests.h"
 #include "dist/agree.h"

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
-#include "base/trace_span.h"
+#include "base/trace/trace_span.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {

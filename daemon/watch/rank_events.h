@@ -8,8 +8,8 @@
 
 namespace lockstep::daemon {
 
-/// Where the newest spans (base/trace_span.h) of all ranks lie, so that any rank of a host writes
-/// down those of each rank there, also of one that hangs, is stopped or waits.
+/// Where the newest spans (base/trace/trace_span.h) of all ranks lie, so that any rank of a host
+/// writes down those of each rank there, also of one that hangs, is stopped or waits.
 class RankEvents {
  public:
   /// Collective. `logs` is where files go.

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/process/signals_blocked.h"
-#include "base/trace_span.h"
+#include "base/trace/trace_span.h"
 
 namespace lockstep::daemon {
 namespace {

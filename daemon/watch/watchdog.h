@@ -21,10 +21,10 @@ struct WatchdogActions {
 };
 
 /// A thread of each rank that looks after its own loop, with limits by phase: what stands still for
-/// slow_s is logged, with where it stands (the innermost span, base/trace_span.h), once; what does
-/// so for hang_s ends all ranks, after the newest spans are written down. It needs no other rank's
-/// help: a rank that waits for another is told by dist, which knows for whom (sync.timeout_s ends
-/// that), and a stopped process by its peers.
+/// slow_s is logged, with where it stands (the innermost span, base/trace/trace_span.h), once; what
+/// does so for hang_s ends all ranks, after the newest spans are written down. It needs no other
+/// rank's help: a rank that waits for another is told by dist, which knows for whom (sync.timeout_s
+/// ends that), and a stopped process by its peers.
 ///
 /// Time counts only while this thread itself gets to run, so that a process that was stopped and
 /// goes on, or a suspended host, alarms nobody. A run that has ended or failed is not watched.

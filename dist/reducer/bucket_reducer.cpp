@@ -13,7 +13,7 @@
 #include "base/bits/bit_mask.h"
 #include "base/digest.h"
 #include "base/error.h"
-#include "base/trace_span.h"
+#include "base/trace/trace_span.h"
 #include "dist/agree.h"
 #include "dist/bucket/mean_gradient.h"
 #include "dist/bucket/shard_alignment.h"

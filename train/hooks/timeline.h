@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/trace_span.h"
+#include "base/trace/trace_span.h"
 
 /// Traces in the Trace Event Format of Chrome, which Perfetto and chrome://tracing open.
 namespace lockstep::train {

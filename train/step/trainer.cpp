@@ -5,7 +5,7 @@
 #include <ATen/ops/full.h>
 
 #include "base/error.h"
-#include "base/trace_span.h"
+#include "base/trace/trace_span.h"
 #include "train/step/autocast.h"
 #include "train/step/layout.h"
 #include "train/step/set_masks.h"

@@ -9,7 +9,7 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
-#include "base/trace_span.h"
+#include "base/trace/trace_span.h"
 #include "dist/self_communicator.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "base/span_ring.h"
+#include "base/trace/span_ring.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/span_ring.h"
+#include "base/trace/span_ring.h"
 
 /// What a process does when: spans of time by thread, for traces in the format of Chrome.
 ///
