@@ -75,6 +75,15 @@ bool RankEvents::is_written(size_t rank) const {
   return !fault && written > begin_;
 }
 
+/// Ranks that give up at one moment write the same files; one of them is enough.
+void RankEvents::write_unless_another_does(size_t rank, const std::string& text) const {
+  try {
+    files::write_atomically(path_of(rank), text);
+  } catch (const Error&) {
+    if (!is_written(rank)) throw;
+  }
+}
+
 void RankEvents::write() const {
   std::string standing, unreadable;
   int num_told = 0;
@@ -86,7 +95,7 @@ void RankEvents::write() const {
       const std::optional<Spans> spans =
           is_own ? trace::recent()
                  : trace::SpanRing::of_process(ranks_[rank].pid, ranks_[rank].token);
-      if (spans) files::write_atomically(path_of(rank), json_of(*spans));
+      if (spans) write_unless_another_does(rank, json_of(*spans));
       if (is_own || ++num_told > kMaxToldRanks) continue;
       std::string& told = spans ? standing : unreadable;
       told += told.empty() ? "" : ", ";

@@ -28,6 +28,7 @@ class RankEvents {
   };
   std::filesystem::path path_of(size_t rank) const;
   bool is_written(size_t rank) const;
+  void write_unless_another_does(size_t rank, const std::string& text) const;
 
   const std::filesystem::path logs_;
   const std::filesystem::file_time_type begin_;
