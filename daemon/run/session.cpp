@@ -258,6 +258,17 @@ void show(const TrainingContext& context, Telemetry& telemetry, const dist::Proc
                                         .num_damaged_saves = resumed->num_damaged_saves});
 }
 
+/// Before the folder is given free.
+void end_save_under_way(const std::exception& error, TrainingContext& context,
+                        const SessionWorld& world) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const bool is_shared = known != nullptr && known->on_every_rank();
+  // The saver's thread may wait for a rank that hangs, as long as saves may take.
+  if (!is_shared && context.saver.is_under_way() && world.abort)
+    world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
+  context.saver.join();
+}
+
 }  // namespace
 
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
@@ -313,12 +324,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     tell_failure(error, *context, world.process, events);
     conclude_failed(error, *context);
     if (control.rank() == 0) telemetry.leave_result(config);
-    const auto* known = dynamic_cast<const Error*>(&error);
-    const bool is_shared = known != nullptr && known->on_every_rank();
-    // The saver's thread may wait for a rank that hangs, as long as saves may take.
-    if (!is_shared && context->saver.is_under_way() && world.abort)
-      world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
-    context->saver.join();  // before the folder is given free
+    end_save_under_way(error, *context, world);
     throw;
   }
 }
