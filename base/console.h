@@ -12,6 +12,10 @@ struct ConsoleOptions {
   bool json = false;           ///< an object a line, in the file too
   bool is_terminal = false;    ///< shows status()
   bool colors = false;         ///< warnings yellow, errors red
+  /// Lines are written by threads of their own, one for stderr and one for each file: who logs
+  /// waits for nobody, and where stderr is not read or a disk hangs, lines are lost (num_lost()).
+  /// An error is waited for, a second at most. For programs that end with end_process().
+  bool in_background = false;
 };
 
 /// To be called before threads log. Stays as it is when configure() is called.
@@ -21,5 +25,8 @@ void configure_console(const ConsoleOptions& options);
 /// it away. Cut at the terminal's width. Nothing where ConsoleOptions::is_terminal is false. Any
 /// thread.
 void status(std::string_view text);
+
+/// Writes this text on stderr as it is, after all lines so far.
+void print(std::string_view text);
 
 }  // namespace lockstep::log

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -11,6 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/console.h"
+#include "base/console/background_sink.h"
 #include "base/console/console_sink.h"
 #include "base/error.h"
 
@@ -18,6 +21,7 @@ namespace lockstep::log {
 namespace {
 
 std::array<std::atomic<int64_t>, 4> g_num_lines{};
+std::atomic<int64_t> g_num_lost_before{0};  // count_anew()
 
 spdlog::level::level_enum spd_level(Level level) {
   switch (level) {
@@ -33,7 +37,11 @@ spdlog::level::level_enum spd_level(Level level) {
   return spdlog::level::info;
 }
 
-std::shared_ptr<spdlog::sinks::basic_file_sink_mt> open_file(const std::string& path) {
+using Sink = std::shared_ptr<spdlog::sinks::sink>;
+
+constexpr double kErrorPatience_s = 1;
+
+Sink open_file(const std::string& path) {
   try {
     return std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
   } catch (const spdlog::spdlog_ex& fault) {
@@ -42,13 +50,17 @@ std::shared_ptr<spdlog::sinks::basic_file_sink_mt> open_file(const std::string& 
   }
 }
 
+/// `console` is its first sink.
 std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const ConsoleOptions& shown,
-                                            const std::string& copy,
-                                            std::shared_ptr<ConsoleSink> console) {
+                                            const std::string& copy, const Sink& console) {
   console->set_level(spd_level(std::max(options.console, shown.level)));
   auto logger = std::make_shared<spdlog::logger>("lockstep", console);
-  for (const std::string& file : {options.file, copy})
-    if (!file.empty()) logger->sinks().push_back(open_file(file));
+  for (const std::string& file : {options.file, copy}) {
+    if (file.empty()) continue;
+    const Sink opened = open_file(file);
+    logger->sinks().push_back(shown.in_background ? std::make_shared<BackgroundSink>(opened)
+                                                  : opened);
+  }
   const std::string rank = options.world_size > 1 ? " rank " + std::to_string(options.rank) : "";
   logger->set_level(spdlog::level::debug);
   if (shown.json)
@@ -70,6 +82,7 @@ class Current {
     return logger_;
   }
   void set(const ConsoleOptions& shown) {
+    background_ = shown.in_background ? std::make_shared<BackgroundSink>(console_) : nullptr;
     console_->set_style(shown.is_terminal, shown.colors);
     shown_ = shown;
     replace();
@@ -82,11 +95,22 @@ class Current {
     copy_ = file;
     replace();
   }
-  void status(std::string_view text) { console_->set_status(text); }
+  void status(std::string_view text) {
+    on_console([console = console_, text = std::string(text)] { console->set_status(text); });
+  }
+  void print(std::string_view text) {
+    on_console([console = console_, text = std::string(text)] { console->print(text); });
+  }
 
  private:
+  void on_console(std::function<void()> write) {
+    if (background_ == nullptr)
+      write();
+    else
+      (void)background_->do_later(std::move(write));
+  }
   void replace() {
-    auto made = make_logger(options_, shown_, copy_, console_);
+    auto made = make_logger(options_, shown_, copy_, background_ ? Sink(background_) : console_);
     const std::lock_guard lock(mutex_);
     logger_.swap(made);  // the old one ends with the last line that is written to it
   }
@@ -95,6 +119,7 @@ class Current {
   LogOptions options_;
   std::string copy_;
   const std::shared_ptr<ConsoleSink> console_ = std::make_shared<ConsoleSink>();
+  std::shared_ptr<BackgroundSink> background_;  // writes on console_; null: no thread does
   std::mutex mutex_;
   std::shared_ptr<spdlog::logger> logger_;
 };
@@ -107,6 +132,7 @@ Current& current() {
 void write(Level level, std::string_view area, std::string_view message) {
   g_num_lines[static_cast<size_t>(level)].fetch_add(1, std::memory_order_relaxed);
   current().get()->log(spd_level(level), "[{}] {}", area, message);
+  if (level == Level::kError) (void)flush(kErrorPatience_s);
 }
 
 }  // namespace
@@ -115,6 +141,7 @@ void configure_console(const ConsoleOptions& options) { current().set(options); 
 void configure(const LogOptions& options) { current().set(options); }
 void copy_to(const std::string& file) { current().copy_to(file); }
 void status(std::string_view text) { current().status(text); }
+void print(std::string_view text) { current().print(text); }
 
 void debug(std::string_view area, std::string_view message) { write(Level::kDebug, area, message); }
 void info(std::string_view area, std::string_view message) { write(Level::kInfo, area, message); }
@@ -141,8 +168,22 @@ int64_t num_lines(Level level) {
   return g_num_lines[static_cast<size_t>(level)].load(std::memory_order_relaxed);
 }
 
+int64_t num_lost() {
+  return num_lost_in_background() - g_num_lost_before.load(std::memory_order_relaxed);
+}
+
 void count_anew() {
+  g_num_lost_before.store(num_lost_in_background(), std::memory_order_relaxed);
   for (std::atomic<int64_t>& number : g_num_lines) number.store(0, std::memory_order_relaxed);
+}
+
+bool flush(double timeout_s) {
+  const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3));
+  bool is_done = true;
+  for (const Sink& sink : current().get()->sinks())
+    if (auto* const background = dynamic_cast<BackgroundSink*>(sink.get()))
+      is_done = background->drain(timeout) && is_done;
+  return is_done;
 }
 
 }  // namespace lockstep::log

@@ -38,7 +38,13 @@ std::optional<Level> level_named(std::string_view name);
 
 /// Lines logged so far at this level by this process, or since count_anew(), printed or not.
 int64_t num_lines(Level level);
+/// Lines that were lost since then because stderr was not read, or a disk was full or hung.
+int64_t num_lost();
 /// For a process that runs one job after another.
 void count_anew();
+
+/// Waits until every line so far is written, `timeout_s` at most for each place; false if one is
+/// not. Before a process ends without its destructors (end_process() does it).
+bool flush(double timeout_s);
 
 }  // namespace lockstep::log

@@ -249,7 +249,8 @@ int lockstepd_main(int argc, char** argv, const train::StepHook& on_step,
   log::configure_console({.level = line.is_quiet ? log::Level::kWarning : log::Level::kInfo,
                           .json = line.logs_json,
                           .is_terminal = has_bar,
-                          .colors = before.wants_colors && !line.logs_json});
+                          .colors = before.wants_colors && !line.logs_json,
+                          .in_background = true});
   try {
     return run(line, has_bar, on_step, at_save_phase);
   } catch (const Error& error) {  // MPI itself could not start

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/process/signals_blocked.h"
+#include "base/threads/signals_blocked.h"
 #include "data/sampler.h"
 
 namespace lockstep::data {

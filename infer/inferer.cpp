@@ -9,7 +9,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "base/process/signals_blocked.h"
+#include "base/threads/signals_blocked.h"
 #include "infer/feed/join.h"
 
 namespace lockstep::infer {

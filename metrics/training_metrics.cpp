@@ -23,7 +23,7 @@ using prometheus::Registry;
 
 constexpr const char* kRunInfo = "lockstep_run_info";  ///< has the run's name already
 
-/// Lines logged by this process, read when the page is made.
+/// Lines logged by this process, read when the page is made; as those below.
 MetricFamily log_lines() {
   MetricFamily family{"lockstep_log_messages_total",
                       series_info("lockstep_log_messages_total").help,
@@ -37,6 +37,15 @@ MetricFamily log_lines() {
     metric.label = {{"level", name}};
     metric.counter.value = static_cast<double>(log::num_lines(level));
   }
+  return family;
+}
+
+MetricFamily lost_lines() {
+  MetricFamily family{"lockstep_log_lost_lines_total",
+                      series_info("lockstep_log_lost_lines_total").help,
+                      prometheus::MetricType::Counter,
+                      {}};
+  family.metric.emplace_back().counter.value = static_cast<double>(log::num_lost());
   return family;
 }
 
@@ -224,6 +233,7 @@ void TrainingMetrics::set_ranks(std::vector<LiveRank> ranks) {
 std::vector<MetricFamily> TrainingMetrics::families() const {
   std::vector<MetricFamily> all = registry_->Collect();
   all.push_back(log_lines());
+  all.push_back(lost_lines());
   for (MetricFamily& family : ProcessMetrics().Collect()) all.push_back(std::move(family));
   sort_for_readers(&all);
   return all;

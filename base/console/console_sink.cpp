@@ -2,8 +2,8 @@
 
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -24,7 +24,15 @@ size_t num_columns() {
   return size.ws_col;
 }
 
-void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+/// Past stdio, whose lock on stderr others may need while a full pipe holds this thread.
+void write(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t num_written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (num_written < 0 && errno == EINTR) continue;
+    if (num_written <= 0) return;  // nobody is there to read it
+    text.remove_prefix(static_cast<size_t>(num_written));
+  }
+}
 
 const char* level_name(spdlog::level::level_enum level) {
   switch (level) {
@@ -60,31 +68,31 @@ void ConsoleSink::set_style(bool is_terminal, bool colors) {
 void ConsoleSink::set_status(std::string_view text) {
   const std::lock_guard lock(mutex_);
   if (!is_terminal_ || (text.empty() && status_.empty())) return;
-  clear();
+  const std::string before = cleared();
   status_ = text;
-  draw();
+  write(before + status_line());
+}
+
+void ConsoleSink::print(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  write(cleared() + std::string(text) + status_line());
 }
 
 void ConsoleSink::sink_it_(const spdlog::details::log_msg& message) {
   spdlog::memory_buf_t text;
   formatter_->format(message, text);
   const bool is_colored = colors_ && message.level >= spdlog::level::warn;
-  clear();
-  if (is_colored) print(message.level == spdlog::level::warn ? kYellow : kRed);
-  print({text.data(), text.size()});
-  if (is_colored) print(kPlain);
-  draw();
+  std::string all = cleared();
+  if (is_colored) all += message.level == spdlog::level::warn ? kYellow : kRed;
+  all.append(text.data(), text.size());
+  if (is_colored) all += kPlain;
+  write(all + status_line());  // at once: lines of other processes come before or after it
 }
 
-void ConsoleSink::flush_() { std::fflush(stderr); }
+std::string ConsoleSink::cleared() const { return status_.empty() ? "" : kClearLine; }
 
-void ConsoleSink::clear() const {
-  if (!status_.empty()) print(kClearLine);
-}
-
-void ConsoleSink::draw() const {
-  if (!status_.empty()) print(std::string_view(status_).substr(0, num_columns() - 1));
-  std::fflush(stderr);
+std::string ConsoleSink::status_line() const {
+  return status_.empty() ? "" : status_.substr(0, num_columns() - 1);
 }
 
 void JsonFormatter::format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& text) {

@@ -16,12 +16,14 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   void set_style(bool is_terminal, bool colors);
   /// What stands below from now on; "": nothing.
   void set_status(std::string_view text);
+  /// As it is, between the lines.
+  void print(std::string_view text);
 
  private:
   void sink_it_(const spdlog::details::log_msg& message) override;
-  void flush_() override;
-  void clear() const;
-  void draw() const;
+  void flush_() override {}
+  std::string cleared() const;
+  std::string status_line() const;
 
   bool is_terminal_ = false, colors_ = false;
   std::string status_;

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/process/signals_blocked.h"
+#include "base/threads/signals_blocked.h"
 
 namespace lockstep::files {
 namespace {

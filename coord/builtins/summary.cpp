@@ -31,7 +31,7 @@ class SummaryCallback : public Callback {
     if (context().summary_writer == nullptr || number % options_.every != 0) return DataMap();
     const at::Tensor values = data.tensor(options_.key).detach().to(at::kCPU);
     if (options_.as == "histogram")
-      write("", metrics::histogram_of(floats(values)));
+      write_histogram(values);
     else
       for (int64_t i = 0; i < std::min(options_.max_samples, values.size(0)); ++i)
         write(fmt::format("/{}", i), options_.as == "image" ? image(values[i]) : sound(values[i]));
@@ -39,6 +39,18 @@ class SummaryCallback : public Callback {
   }
 
  private:
+  /// Of a copy: the loop may go on writing into its tensors.
+  void write_histogram(const at::Tensor& values) {
+    const at::Tensor copy = values.to(at::kCPU, at::kFloat, /*non_blocking=*/false,
+                                      /*copy=*/true, at::MemoryFormat::Contiguous);
+    const auto histogram = [copy]() -> metrics::SummaryValue {
+      return metrics::histogram_of(
+          {copy.const_data_ptr<float>(), static_cast<size_t>(copy.numel())});
+    };
+    context().summary_writer->add(context().summary_step, options_.key, histogram,
+                                  static_cast<int64_t>(copy.nbytes()));
+  }
+
   void write(const std::string& suffix, const metrics::SummaryValue& value) {
     context().summary_writer->add(context().summary_step, options_.key + suffix, value);
   }

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/process/signals_blocked.h"
+#include "base/threads/signals_blocked.h"
 #include "base/yaml/yaml_document.h"
 #include "remote/message.h"
 

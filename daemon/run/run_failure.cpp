@@ -1,12 +1,12 @@
 #include "daemon/run/run_failure.h"
 
 #include <chrono>
-#include <cstdio>
 #include <optional>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/console.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "daemon/watch/failure.h"
@@ -42,7 +42,7 @@ void tell_failure(std::exception& error, const TrainingContext& context,
     known->append(fmt::format("; before that rank {} on {} ended with {}: {}", cause->rank,
                               cause->node, cause->exit_code, cause->message));
   if (cause || (is_shared && process.rank != 0)) return;
-  (void)std::fputs(boxed(own).c_str(), stderr);
+  log::print(boxed(own));
 }
 
 WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,
@@ -52,7 +52,7 @@ WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,
                 const Failure own =
                     failure_of(what, ExitCode::kWatchdog, requests.step(), world.process);
                 write_failure(config.run.project().logs(), own);
-                (void)std::fputs(boxed(own).c_str(), stderr);
+                log::print(boxed(own));
               },
           .abort =
               [&](const std::string& what) {

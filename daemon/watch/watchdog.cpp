@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/process/signals_blocked.h"
+#include "base/threads/signals_blocked.h"
 #include "base/trace/trace_span.h"
 
 namespace lockstep::daemon {

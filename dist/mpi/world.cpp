@@ -9,6 +9,7 @@
 #include <mpi.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "dist/mpi/make_communicator.h"
 #include "dist/mpi/peer/mpi_handles.h"
 #include "dist/mpi/shm/shared_window.h"
@@ -99,6 +100,7 @@ void World::abort(int exit_code) {
     std::this_thread::sleep_for(kAbortLimit);
     std::_Exit(exit_code);
   }).detach();
+  static_cast<void>(log::flush(1.0));
   static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code));
   std::_Exit(exit_code);  // MPI_Abort should not come back
 }

@@ -14,7 +14,7 @@
 #include <boost/asio/post.hpp>
 
 #include "base/log.h"
-#include "base/process/signals_blocked.h"
+#include "base/threads/signals_blocked.h"
 #include "metrics/exposition.h"
 #include "metrics/gather/merged_page.h"
 #include "metrics/gather/page_fetch.h"

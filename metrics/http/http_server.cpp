@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/process/signals_blocked.h"
+#include "base/threads/signals_blocked.h"
 #include "metrics/http/http_session.h"
 #include "metrics/http/tls_context.h"
 

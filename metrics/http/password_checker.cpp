@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/process/signals_blocked.h"
+#include "base/threads/signals_blocked.h"
 #include "metrics/http/bcrypt.h"
 
 namespace lockstep::metrics {

@@ -62,6 +62,8 @@ constexpr SeriesInfo kRankSeries[] = {
      "Signals received: SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2."},
     {"lockstep_log_messages_total", kCounter, "lines", "level", kAlways,
      "Lines logged, printed or not: debug, info, warning, error."},
+    {"lockstep_log_lost_lines_total", kCounter, "lines", "", kAlways,
+     "Lines that stderr or a log file lost: nobody read it, or its disk was full or hung."},
     {"lockstep_http_requests_total", kCounter, "requests", "handler, code", kAlways,
      "Requests answered; handler is a page above, or other."},
     {"lockstep_http_request_duration_seconds", kHistogram, "s", "handler", kAlways,

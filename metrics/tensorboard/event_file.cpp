@@ -1,6 +1,8 @@
 #include "metrics/tensorboard/event_file.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,71 +20,126 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxPendingBytes = 1 << 20;
+constexpr TaskQueue::Milliseconds kPatience{10'000};
+
+int64_t bytes_of(const std::string& text) { return static_cast<int64_t>(text.size()); }
 
 }  // namespace
 
-EventFile::EventFile(EventFileOptions options)
-    : options_(std::move(options)), last_flush_(Clock::now()) {}
+/// What the thread does; but for the getter it alone uses it.
+class EventFile::Writer {
+ public:
+  explicit Writer(EventFileOptions options)
+      : options_(std::move(options)), last_flush_(Clock::now()) {}
 
-EventFile::~EventFile() { flush(); }
+  void add(const std::string& event);
+  void flush();
+  void on_lost(std::string_view why);
 
-void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
-  add_event(scalars_event(unix_time_s(), step, scalars));
-}
+  int64_t num_errors() const { return num_errors_.load(std::memory_order_relaxed); }
 
-void EventFile::add(int64_t step, std::string_view tag, const SummaryValue& value) {
-  add_event(value_event(unix_time_s(), step, tag, value));
-}
+ private:
+  bool is_due() const;
+  void open();
 
-void EventFile::add_event(const std::string& event) {
+  const EventFileOptions options_;
+  std::unique_ptr<files::Writer> file_;
+  std::string pending_;  // records not yet written
+  Clock::time_point last_flush_;
+  bool start_is_told_ = false;
+  int64_t num_files_ = 0, num_failed_writes_ = 0;
+  std::atomic<int64_t> num_errors_{0};
+};
+
+void EventFile::Writer::add(const std::string& event) {
   append_tf_record(event, &pending_);
   if (is_due()) flush();
 }
 
-bool EventFile::is_due() const {
-  const bool is_first = num_files_ == 0 && num_write_errors_ == 0;
-  const double patience = static_cast<double>(1 << std::min<int64_t>(num_write_errors_, 6));
+bool EventFile::Writer::is_due() const {
+  const bool is_first = num_files_ == 0 && num_failed_writes_ == 0;
+  const double patience = static_cast<double>(1 << std::min<int64_t>(num_failed_writes_, 6));
   const std::chrono::duration<double> waited = Clock::now() - last_flush_;
   return is_first || waited.count() >= options_.flush_s * patience ||
          pending_.size() > kMaxPendingBytes;
 }
 
-void EventFile::flush() {
+void EventFile::Writer::flush() {
   last_flush_ = Clock::now();
   if (pending_.empty()) return;
   try {
-    if (!writer_) open();
-    writer_->append(pending_);
+    if (!file_) open();
+    file_->append(pending_);
   } catch (const Error& fault) {
-    on_fault(fault.what());
+    file_.reset();
+    ++num_failed_writes_;
+    on_lost(fault.what());
   }
   pending_.clear();
 }
 
-void EventFile::open() {
+void EventFile::Writer::open() {
   files::make_folders(options_.folder);
   const double now_s = unix_time_s();
-  path_ = options_.folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
-                                        static_cast<int64_t>(now_s), options_.node, ::getpid(),
-                                        num_files_++);
-  writer_ = std::make_unique<files::Writer>(path_);
+  const std::filesystem::path path =
+      options_.folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
+                                    static_cast<int64_t>(now_s), options_.node, ::getpid(),
+                                    num_files_++);
+  file_ = std::make_unique<files::Writer>(path);
   std::string head;
   append_tf_record(version_event(now_s), &head);
   if (!start_is_told_) {
     const int64_t first_step = options_.resumed_step ? *options_.resumed_step + 1 : 0;
     append_tf_record(start_event(now_s, first_step), &head);
   }
-  writer_->append(head);
+  file_->append(head);
   start_is_told_ = true;
 }
 
-void EventFile::on_fault(std::string_view text) {
-  writer_.reset();
-  path_.clear();
-  if (num_write_errors_++ > 0) return;
+void EventFile::Writer::on_lost(std::string_view why) {
+  if (num_errors_++ > 0) return;
   log::warning("metrics", fmt::format("TensorBoard points are lost, training goes on: {}; "
                                       "further losses are only counted",
-                                      text));
+                                      why));
 }
+
+EventFile::EventFile(const EventFileOptions& options)
+    : writer_(std::make_shared<Writer>(options)),
+      queue_({.thread_name = "event_file",
+              .capacity_bytes = options.capacity_bytes,
+              .patience = kPatience}) {}
+
+EventFile::~EventFile() { flush(); }
+
+void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
+  std::string event = scalars_event(unix_time_s(), step, scalars);
+  const int64_t num_bytes = bytes_of(event);
+  push([event = std::move(event)] { return event; }, num_bytes);
+}
+
+void EventFile::add(int64_t step, std::string_view tag, SummaryValue value) {
+  std::string event = value_event(unix_time_s(), step, tag, value);
+  const int64_t num_bytes = bytes_of(event);
+  push([event = std::move(event)] { return event; }, num_bytes);
+}
+
+void EventFile::add(int64_t step, std::string_view tag, std::function<SummaryValue()> value,
+                    int64_t num_bytes) {
+  push([now_s = unix_time_s(), step, tag = std::string(tag),
+        value = std::move(value)] { return value_event(now_s, step, tag, value()); },
+       num_bytes);
+}
+
+void EventFile::push(std::function<std::string()> event, int64_t num_bytes) {
+  const auto write = [writer = writer_, event = std::move(event)] { writer->add(event()); };
+  if (!queue_.push(write, num_bytes))
+    writer_->on_lost("they come faster than they are computed and written");
+}
+
+void EventFile::flush() {
+  (void)queue_.push([writer = writer_] { writer->flush(); }, 0);
+}
+
+int64_t EventFile::num_write_errors() const { return writer_->num_errors(); }
 
 }  // namespace lockstep::metrics

@@ -1,19 +1,16 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/threads/task_queue.h"
 #include "metrics/tensorboard/summary_value.h"
-
-namespace lockstep::files {
-class Writer;
-}
 
 namespace lockstep::metrics {
 
@@ -29,49 +26,48 @@ struct EventFileOptions {
   /// process wrote.
   std::optional<int64_t> resumed_step;
   double flush_s = 30;  ///< how long a point may wait in memory, looked at when the next one comes
+  int64_t capacity_bytes = 64 << 20;  ///< of points that wait for the disk, or to be computed
 };
 
 /// A TensorBoard event file: `events.out.tfevents.<time>.<node>.<pid>.<n>`.
 ///
-/// No call throws for a failing disk: points that cannot be written are lost, counted, and the
-/// first time warned of. Later points go to a new file, because the torn one cannot be read past
-/// its tear; each failure doubles the wait until the next attempt, up to 64 times flush_s.
+/// No call waits for the disk: a thread of the file's own computes values and writes. No call
+/// throws for a failing disk: points that cannot be written, or that find too many waiting, are
+/// lost, counted, and the first time warned of. Later points go to a new file, because the torn one
+/// cannot be read past its tear; each failure doubles the wait until the next attempt, up to 64
+/// times flush_s.
 ///
 /// Format: TFRecords (base/tf_record.h) of messages as in TensorFlow's core/util/event.proto
-/// (brain.Event:2). Threads: one.
+/// (brain.Event:2). Threads: any may add; points stand in the order of the calls.
 class EventFile {
  public:
-  explicit EventFile(EventFileOptions options);
-  ~EventFile();  // flushes
+  explicit EventFile(const EventFileOptions& options);
+  ~EventFile();  // flushes; leaves a disk that hangs after 10 s
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
   /// One point in each of the curves.
   void add(int64_t step, std::span<const Scalar> scalars);
   /// A histogram, image, sound or text at this step.
-  void add(int64_t step, std::string_view tag, const SummaryValue& value);
-  /// Hands all points to the operating system; a viewer sees them now.
+  void add(int64_t step, std::string_view tag, SummaryValue value);
+  /// The same of a value that the thread computes, from `num_bytes` that `value` owns.
+  void add(int64_t step, std::string_view tag, std::function<SummaryValue()> value,
+           int64_t num_bytes);
+  /// The thread hands all points so far to the operating system, so that a viewer sees them.
   void flush();
+  /// Waits until the thread has done all of the above so far; false after `timeout`.
+  bool drain(TaskQueue::Milliseconds timeout) { return queue_.drain(timeout); }
 
-  /// Failed attempts so far, for lockstep_tensorboard_write_errors_total.
-  int64_t num_write_errors() const { return num_write_errors_; }
-  /// The file under way; empty before the first flush and after a failure.
-  const std::filesystem::path& path() const { return path_; }
+  /// Writes that failed, and points that found too many waiting, so far; for
+  /// lockstep_tensorboard_write_errors_total.
+  int64_t num_write_errors() const;
 
  private:
-  void add_event(const std::string& event);
-  bool is_due() const;
-  void open();
-  void on_fault(std::string_view text);
+  class Writer;
+  void push(std::function<std::string()> event, int64_t num_bytes);
 
-  const EventFileOptions options_;
-  std::filesystem::path path_;
-  std::unique_ptr<files::Writer> writer_;
-  std::string pending_;  // records not yet written
-  std::chrono::steady_clock::time_point last_flush_;
-  bool start_is_told_ = false;
-  int64_t num_files_ = 0;
-  int64_t num_write_errors_ = 0;
+  const std::shared_ptr<Writer> writer_;  // the thread's too, which a disk may hold for longer
+  TaskQueue queue_;
 };
 
 }  // namespace lockstep::metrics

@@ -1,13 +1,19 @@
 #include "base/log.h"
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "base/console.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -22,7 +28,7 @@ int64_t count_lines(const std::filesystem::path& path) {
 }
 
 /// Threads of the HTTP server and of a lock's heartbeat log while the run's log file is opened.
-TEST(Log, EveryLineOfOtherThreadsArrivesWhileTheFileChanges) {
+void expect_every_line_while_the_file_changes() {
   constexpr int kNumFiles = 200, kNumThreads = 3;
   const tests::TemporaryFolder folder;
   const auto configure = [&](int file) {
@@ -47,7 +53,105 @@ TEST(Log, EveryLineOfOtherThreadsArrivesWhileTheFileChanges) {
   int64_t found = 0;
   for (int file = 0; file < kNumFiles; ++file)
     found += count_lines(folder.path() / std::to_string(file));
-  EXPECT_EQ(found, num_lines);
+  EXPECT_EQ(found + log::num_lost(), num_lines);
+}
+
+class Log : public ::testing::Test {
+ protected:
+  Log() { log::count_anew(); }
+  ~Log() override {
+    log::configure_console({});
+    log::configure({});
+  }
+};
+
+TEST_F(Log, EveryLineOfOtherThreadsArrivesWhileTheFileChanges) {
+  expect_every_line_while_the_file_changes();
+  EXPECT_EQ(log::num_lost(), 0);
+}
+
+TEST_F(Log, InTheBackgroundEachLineArrivesOrIsCounted) {
+  log::configure_console({.in_background = true});
+  expect_every_line_while_the_file_changes();
+}
+
+/// stderr as a pipe that nobody reads until the test asks for what went through.
+class FullPipe {
+ public:
+  FullPipe() : before_(::dup(STDERR_FILENO)) {
+    EXPECT_EQ(::pipe(ends_), 0);
+    EXPECT_GT(::fcntl(ends_[1], F_SETPIPE_SZ, 4096), 0);
+    ::dup2(ends_[1], STDERR_FILENO);
+    ::close(ends_[1]);
+  }
+  ~FullPipe() {
+    ::close(ends_[0]);
+    restore();
+  }
+  FullPipe(const FullPipe&) = delete;
+  FullPipe& operator=(const FullPipe&) = delete;
+  void restore() {
+    if (before_ < 0) return;
+    ::dup2(before_, STDERR_FILENO);
+    ::close(std::exchange(before_, -1));
+  }
+  /// Until a text has come.
+  std::string read_to(const std::string& text) {
+    std::string all;
+    char bytes[4096];
+    while (all.find(text) == std::string::npos) {
+      const ssize_t num_bytes = ::read(ends_[0], bytes, sizeof(bytes));
+      if (num_bytes <= 0) return all;
+      all.append(bytes, static_cast<size_t>(num_bytes));
+    }
+    return all;
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+  int before_;
+};
+
+TEST_F(Log, NobodyWaitsForAPipeThatIsNotRead) {
+  constexpr int kNumLines = 20'000;
+  const tests::TemporaryFolder folder;
+  const std::string file = (folder.path() / "log").string();
+  FullPipe pipe;
+  log::configure_console({.in_background = true});
+  log::configure({.file = file});
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kNumLines; ++i) {
+    log::info("thread", "a line");
+    if (i % 500 == 499) {
+      EXPECT_FALSE(log::flush(0.01)) << "the pipe is full";
+    }
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  log::print("a box\n");
+  const int64_t num_lost = log::num_lost();
+  EXPECT_GT(num_lost, kNumLines / 2) << "of stderr: it holds a megabyte of lines";
+  std::thread reader([&] {
+    const std::string all = pipe.read_to("the end");
+    EXPECT_NE(all.find(" lines before this one are lost here"), std::string::npos) << all.size();
+  });
+  while (!log::flush(1)) std::this_thread::yield();
+  log::info("run", "the end");
+  reader.join();
+  while (!log::flush(1)) std::this_thread::yield();
+  EXPECT_GT(count_lines(file), kNumLines - num_lost) << "the file is not behind the pipe";
+  pipe.restore();
+}
+
+TEST_F(Log, AnErrorIsWaitedFor) {
+  const tests::TemporaryFolder folder;
+  const std::string file = (folder.path() / "log").string();
+  log::configure_console({.in_background = true});
+  log::configure({.console = log::Level::kError, .file = file});
+  for (int i = 0; i < 50; ++i) {
+    log::info("thread", "a line");
+    log::error("thread", "a fault");
+    EXPECT_EQ(count_lines(file), 2 * (i + 1));
+  }
 }
 
 }  // namespace log_test

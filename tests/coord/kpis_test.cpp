@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -113,7 +114,8 @@ TEST(KpiEvaluator, N54_tag_in_TensorBoard) {
   judging.iterate(19, {2});
   judging.handler->end();
   events.flush();
-  const std::string bytes = files::read(events.path());
+  ASSERT_TRUE(events.drain(std::chrono::seconds(20)));
+  const std::string bytes = files::read(folder.path() / files::list(folder.path()).at(0));
   EXPECT_THAT(bytes, HasSubstr("kpi/mean"));
   EXPECT_THAT(bytes,
               HasSubstr(std::string("\x10\x63", 2)));  // field step: 99, that of iteration 19

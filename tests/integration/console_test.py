@@ -1,13 +1,18 @@
 """What a person sees: on a terminal a bar below the log, elsewhere lines; --quiet, --json-logs, NO_COLOR, a log file of each rank."""
+import fcntl
 import json
 import os
+import pathlib
 import pty
 import re
 import select
+import signal
 import subprocess
+import time
 import unittest
 
-from harness import ANSWER_S, DIGITS, LOCKSTEPD, SOURCE, LockstepTest
+from harness import ANSWER_S, DIGITS, LOCKSTEPD, SOURCE, LockstepTest, Run, metric, wait_for
+import skips
 
 CLEAR = "\r\x1b[K"
 
@@ -72,6 +77,47 @@ class Console(LockstepTest):
         self.assertEqual(run.log.count("[config] "), run.log.count("rank 0 [config] "), "told once")
         for line in ("digits.yaml, with what the command line", "  optimizer: learning_rate=0.1, ", "  run: name=digits, ", "threads=1", "  summary: progress_secs=0.3"):
             self.assertIn(line, run.log)
+
+    def alone(self, *sets, stderr):
+        """A run without a recipe in a process without a launcher, which would read what it writes."""
+        command = [LOCKSTEPD, "--config", DIGITS, "--resume", "never", "--set", f"run.project_dir={self.folder}/run",
+                   "--set", "metrics.listen='127.0.0.1:0'", "--set", "run.threads=1", "--set", "recipe=null",
+                   *(word for text in sets for word in ("--set", text))]
+        process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, cwd=SOURCE,
+                                   env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        self.started.append(process)
+        return Run(process, self.folder / "run")
+
+    def test_training_does_not_wait_for_a_pipe_that_nobody_reads(self):
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        run = self.alone("summary.progress_secs=0.000001", "train.max_steps=4000", stderr=writer)
+        os.close(writer)
+        self.assertEqual(run.wait().code, 0, "it ended, whoever reads")
+        os.close(reader)
+        self.assertGreater(len(re.findall(r"I \[train\] step \d+/4000 ", self.log_of(0))), 3900, "the file has what the pipe has lost")
+        self.assertIn("finished after 4000 steps", self.log_of(0))
+        self.assertGreater(metric(run.last_page(0), "lockstep_log_lost_lines_total"), 100)
+
+    def test_training_does_not_wait_for_the_disk_of_the_event_files(self):
+        skips.require_tool("strace")
+        run = self.alone("train.max_steps=10000000", "summary.save_summary_steps=1", "summary.flush_secs=0", "summary.histogram_steps=1",
+                         stderr=subprocess.DEVNULL)
+        run.wait_for_step(10)
+        writers = [task.parent.name for task in pathlib.Path(f"/proc/{run.process.pid}/task").glob("*/comm") if task.read_text() == "event_file\n"]
+        self.assertNotEqual(writers, [])
+        trace = self.folder / "calls"
+        slow = subprocess.Popen(["strace", "-qq", "-o", trace, "-e", "trace=write", "-e", "inject=write:delay_enter=3000000",
+                                 *(word for writer in writers for word in ("-p", writer))])
+        self.started.append(slow)
+        wait_for(lambda: trace.exists() and trace.stat().st_size > 0, "a write that takes 3 s")
+        before = run.status()["step"]
+        time.sleep(2)
+        self.assertGreater(run.status()["step"] - before, 200, "steps of a millisecond")
+        slow.terminate()
+        slow.wait(ANSWER_S)
+        run.process.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait().code, 75)
 
     def test_quiet(self):
         run = self.train(2, sets=["train.max_steps=3"], arguments=["--quiet"])

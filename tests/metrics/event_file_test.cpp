@@ -1,6 +1,9 @@
 #include "metrics/tensorboard/event_file.h"
 
+#include <chrono>
 #include <cstring>
+#include <future>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -38,6 +41,14 @@ std::vector<std::string> records_of(const std::string& bytes) {
 void add_loss(EventFile* file, int64_t step, double value) {
   file->add(step, std::vector<Scalar>{{"loss/train", value}});
 }
+
+/// What the newest of the folder's files holds.
+std::string newest_in(const std::filesystem::path& folder) {
+  return files::read(folder / files::list(folder).back());
+}
+
+/// Until the thread has done all so far, which need not be flushed.
+constexpr TaskQueue::Milliseconds kLong{20'000};
 
 TEST(EventMessage, BytesOfAScalarAreThoseWorkedOutByHand) {
   // wall_time 1.0; step 300; summary { value { tag: "a", simple_value: 0.5 } }
@@ -81,18 +92,22 @@ TEST(EventFile, TheFirstPointIsThereAtOnceAndLaterOnesAfterFlush) {
   const TemporaryFolder folder;
   EventFile file({.folder = folder.path(), .node = "n1", .resumed_step = {}, .flush_s = 3600});
   add_loss(&file, 1, 0.5);
-  EXPECT_EQ(records_of(files::read(file.path())).size(), 3u);
+  ASSERT_TRUE(file.drain(kLong));
+  EXPECT_EQ(records_of(newest_in(folder.path())).size(), 3u);
   add_loss(&file, 2, 0.5);
-  EXPECT_EQ(records_of(files::read(file.path())).size(), 3u);
+  ASSERT_TRUE(file.drain(kLong));
+  EXPECT_EQ(records_of(newest_in(folder.path())).size(), 3u);
   file.flush();
-  EXPECT_EQ(records_of(files::read(file.path())).size(), 4u);
+  ASSERT_TRUE(file.drain(kLong));
+  EXPECT_EQ(records_of(newest_in(folder.path())).size(), 4u);
 }
 
 TEST(EventFile, AResumedRunTellsFromWhereItGoesOn) {
   const TemporaryFolder folder;
   EventFile file({.folder = folder.path(), .node = "n1", .resumed_step = 10});
   add_loss(&file, 11, 0.5);
-  const auto records = records_of(files::read(file.path()));
+  ASSERT_TRUE(file.drain(kLong));
+  const auto records = records_of(newest_in(folder.path()));
   ASSERT_EQ(records.size(), 3u);
   EXPECT_NE(records[1].find(std::string("\x10\x0b\x3a\x02\x08\x01", 6)), std::string::npos)
       << "START at step 11";
@@ -105,11 +120,13 @@ TEST(EventFile, AFailingDiskCostsPointsAndNothingElse) {
   EventFile file({.folder = blocked, .node = "n1", .resumed_step = 4, .flush_s = 0});
   EXPECT_NO_THROW(add_loss(&file, 5, 0.5));
   EXPECT_NO_THROW(add_loss(&file, 6, 0.5));
+  ASSERT_TRUE(file.drain(kLong));
   EXPECT_EQ(file.num_write_errors(), 2);
   files::remove_file(blocked);
   add_loss(&file, 7, 0.5);
+  ASSERT_TRUE(file.drain(kLong));
   EXPECT_EQ(file.num_write_errors(), 2);
-  EXPECT_EQ(records_of(files::read(file.path())).size(), 3u) << "version, start, the one point";
+  EXPECT_EQ(records_of(newest_in(blocked)).size(), 3u) << "version, start, the one point";
 }
 
 TEST(EventFile, AfterAFailureTheNextAttemptWaits) {
@@ -118,7 +135,28 @@ TEST(EventFile, AfterAFailureTheNextAttemptWaits) {
   files::write_atomically(blocked, "a file where a folder should be");
   EventFile file({.folder = blocked, .node = "n1", .resumed_step = {}, .flush_s = 3600});
   for (int64_t step = 1; step < 100; ++step) add_loss(&file, step, 0.5);
+  ASSERT_TRUE(file.drain(kLong));
   EXPECT_EQ(file.num_write_errors(), 1);
+}
+
+TEST(EventFile, NobodyWaitsForAValueThatIsComputedOrADiskThatHangs) {
+  const TemporaryFolder folder;
+  std::promise<void> disk_goes_on;
+  EventFile file({.folder = folder.path(), .node = "n1", .flush_s = 0, .capacity_bytes = 4096});
+  const std::shared_future<void> hangs = disk_goes_on.get_future().share();
+  file.add(
+      1, "text", [hangs]() -> SummaryValue { return hangs.wait(), TextSummary{"late"}; }, 8);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int64_t step = 2; step < 2000; ++step) add_loss(&file, step, 0.5);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_FALSE(file.drain(TaskQueue::Milliseconds(1)));
+  const int64_t num_lost = file.num_write_errors();
+  EXPECT_GT(num_lost, 0) << "more than the capacity wait";
+  disk_goes_on.set_value();
+  while (!file.drain(kLong)) std::this_thread::yield();  // it gave up before
+  const auto records = records_of(newest_in(folder.path()));
+  EXPECT_EQ(static_cast<int64_t>(records.size()), 2 + 1 + 1998 - num_lost);
+  EXPECT_NE(records[2].find("late"), std::string::npos) << "in the order of the calls";
 }
 
 }  // namespace event_file_test

@@ -9,12 +9,24 @@
 namespace lockstep::train {
 namespace {
 
+constexpr int64_t kPoints_bytes = 64 << 20;
+
+/// One copy of the weights may wait until its histograms are computed.
+int64_t histogram_bytes(const SummarySaverOptions& options) {
+  if (options.histogram_steps == 0) return 0;
+  int64_t num_bytes = 0;
+  for (const Param& param : *options.params)
+    num_bytes += param.tensor.numel() * static_cast<int64_t>(sizeof(float));
+  return num_bytes;
+}
+
 metrics::EventFileOptions event_file(const SummarySaverOptions& options,
                                      const std::filesystem::path& folder) {
   return {.folder = folder,
           .node = options.node,
           .resumed_step = options.resumed_from_step,
-          .flush_s = options.flush_s};
+          .flush_s = options.flush_s,
+          .capacity_bytes = kPoints_bytes + histogram_bytes(options)};
 }
 
 /// top_5/eval, recall/eval/3.
@@ -57,10 +69,14 @@ void SummarySaverHook::after_step(const IterationEnd& end) {
 
 void SummarySaverHook::write_histograms(int64_t step) {
   for (const Param& param : *options_.params) {
-    const at::Tensor values = param.tensor.detach().to(at::kCPU, at::kFloat).contiguous();
-    const std::span<const float> all(values.const_data_ptr<float>(),
-                                     static_cast<size_t>(values.numel()));
-    train_.add(step, "weights/" + slashed(param.name), metrics::histogram_of(all));
+    const at::Tensor copy = param.tensor.detach().to(at::kCPU, at::kFloat, /*non_blocking=*/false,
+                                                     /*copy=*/true, at::MemoryFormat::Contiguous);
+    const auto histogram = [copy]() -> metrics::SummaryValue {
+      return metrics::histogram_of(
+          {copy.const_data_ptr<float>(), static_cast<size_t>(copy.numel())});
+    };
+    train_.add(step, "weights/" + slashed(param.name), histogram,
+               static_cast<int64_t>(copy.nbytes()));
   }
 }
 

@@ -1,0 +1,65 @@
+#include "base/console/background_sink.h"
+
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/details/log_msg_buffer.h>
+
+namespace lockstep::log {
+namespace {
+
+constexpr int64_t kCapacity_bytes = 1 << 20;
+
+std::atomic<int64_t> g_num_lost{0};
+
+}  // namespace
+
+BackgroundSink::BackgroundSink(std::shared_ptr<spdlog::sinks::sink> inner)
+    : inner_(std::move(inner)), queue_({.thread_name = "log", .capacity_bytes = kCapacity_bytes}) {}
+
+bool BackgroundSink::push(const spdlog::details::log_msg& message) {
+  const spdlog::details::log_msg_buffer copy(message);
+  const auto write = [inner = inner_, copy] {
+    try {
+      inner->log(copy);
+      inner->flush();
+    } catch (const std::exception&) {  // a full disk costs lines, not the run
+      ++g_num_lost;
+    }
+  };
+  return queue_.push(write, static_cast<int64_t>(sizeof(copy) + message.payload.size()));
+}
+
+void BackgroundSink::log(const spdlog::details::log_msg& message) {
+  const int64_t num_lost = num_lost_.exchange(0);
+  if (num_lost > 0) {
+    const std::string text = fmt::format(
+        "[log] {} lines before this one are lost here: they came faster than they were read or "
+        "written",
+        num_lost);
+    const spdlog::details::log_msg notice(message.time, {}, message.logger_name,
+                                          spdlog::level::warn, text);
+    if (!push(notice)) num_lost_ += num_lost;
+  }
+  if (push(message)) return;
+  ++num_lost_;
+  ++g_num_lost;
+}
+
+void BackgroundSink::set_pattern(const std::string& pattern) {
+  do_later([inner = inner_, pattern] { inner->set_pattern(pattern); });
+}
+
+void BackgroundSink::set_formatter(std::unique_ptr<spdlog::formatter> formatter) {
+  const std::shared_ptr<spdlog::formatter> shared = std::move(formatter);
+  do_later([inner = inner_, shared] { inner->set_formatter(shared->clone()); });
+}
+
+bool BackgroundSink::do_later(TaskQueue::Task task) {
+  return queue_.push(std::move(task), sizeof(TaskQueue::Task));
+}
+
+int64_t num_lost_in_background() { return g_num_lost.load(std::memory_order_relaxed); }
+
+}  // namespace lockstep::log

@@ -1,0 +1,93 @@
+#include "base/threads/task_queue.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <pthread.h>
+
+#include "base/threads/signals_blocked.h"
+
+namespace lockstep {
+
+struct TaskQueue::State {
+  struct Entry {
+    Task task;
+    int64_t num_bytes = 0;
+  };
+
+  std::mutex mutex;
+  std::condition_variable has_work, has_ended;  // of a task, or the queue
+  std::deque<Entry> waiting;
+  int64_t held_bytes = 0;  // by tasks that wait and the one under way
+  uint64_t num_added = 0, num_done = 0;
+  uint64_t num_done_when_given_up = ~uint64_t{0};
+  bool is_closed = false;
+  std::thread thread;
+};
+
+TaskQueue::TaskQueue(const Options& options)
+    : options_(options), state_(std::make_shared<State>()) {}
+
+TaskQueue::~TaskQueue() {
+  const bool is_done = drain(options_.patience);
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->is_closed = true;
+    if (!is_done) state_->waiting.clear();
+  }
+  state_->has_work.notify_one();
+  if (!state_->thread.joinable()) return;
+  if (is_done)
+    state_->thread.join();
+  else
+    state_->thread.detach();
+}
+
+bool TaskQueue::push(Task task, int64_t num_bytes) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->held_bytes > 0 && state_->held_bytes + num_bytes > options_.capacity_bytes)
+    return false;
+  state_->waiting.push_back({std::move(task), num_bytes});
+  state_->held_bytes += num_bytes;
+  ++state_->num_added;
+  if (!state_->thread.joinable()) {
+    const SignalsBlocked blocked;
+    state_->thread = std::thread([state = state_] { work(state); });
+    ::pthread_setname_np(state_->thread.native_handle(), options_.thread_name.c_str());
+  }
+  state_->has_work.notify_one();
+  return true;
+}
+
+bool TaskQueue::drain(Milliseconds timeout) {
+  std::unique_lock lock(state_->mutex);
+  const uint64_t wanted = state_->num_added;
+  const auto is_done = [&] { return state_->num_done >= wanted; };
+  if (is_done()) return true;
+  if (state_->num_done_when_given_up == state_->num_done) return false;
+  if (state_->has_ended.wait_for(lock, timeout, is_done)) return true;
+  state_->num_done_when_given_up = state_->num_done;
+  return false;
+}
+
+void TaskQueue::work(const std::shared_ptr<State>& state) {
+  std::unique_lock lock(state->mutex);
+  for (;;) {
+    state->has_work.wait(lock, [&] { return state->is_closed || !state->waiting.empty(); });
+    if (state->waiting.empty()) return;
+    State::Entry entry = std::move(state->waiting.front());
+    state->waiting.pop_front();
+    lock.unlock();
+    entry.task();
+    entry.task = nullptr;  // its memory goes before its bytes are given back
+    lock.lock();
+    state->held_bytes -= entry.num_bytes;
+    ++state->num_done;
+    state->has_ended.notify_all();
+  }
+}
+
+}  // namespace lockstep
