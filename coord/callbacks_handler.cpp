@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -9,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "metrics/tensorboard/summary.h"
 
 namespace lockstep::coord {
 namespace {
@@ -21,6 +23,9 @@ std::string place_text(const CallbackNode& node, const CallbackContext& context)
 /// Runs a call of a callback; what it throws says afterwards whose it was.
 template <typename Call>
 auto named_call(const CallbackNode& node, const CallbackContext& context, const Call& call) {
+  std::optional<summary::DefaultWriter> alone;  // no mean where the other ranks do not call
+  if (node.run_on == RunOn::kRank0 && context.world_size > 1)
+    alone.emplace(summary::of_this_rank_alone());
   try {
     return call();
   } catch (Error& error) {

@@ -76,11 +76,16 @@ MetricsOptions read_metrics_options(ConfigReader in) {
 
 SummaryOptions read_summary_options(ConfigReader in) {
   SummaryOptions options;
+  std::string record_policy = "always";
   in.read("save_summary_steps", &options.save_summary_steps, count_from(1),
           "steps from one point of the TensorBoard curves to the next");
   in.read("log_every", &options.log_every, count_from(1),
           "steps from one line of train/steps.csv to the next");
   in.read("tensorboard", &options.tensorboard, "write a TensorBoard event file (rank 0)");
+  in.read_choice("record_policy", &record_policy, {"always", "every_n_steps"},
+                 "which summaries of one's own code (metrics/tensorboard/summary.h) are written: "
+                 "all, or those of the steps that save_summary_steps divides");
+  options.records_always = record_policy == "always";
   in.read(
       "flush_secs", &options.flush_s, at_least(0),
       "seconds that a point may wait before it is written into the event file; saves write all");

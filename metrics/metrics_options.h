@@ -32,6 +32,7 @@ struct SummaryOptions {
   int64_t save_summary_steps = 100;
   int64_t log_every = 1;
   bool tensorboard = true;
+  bool records_always = true;   ///< key record_policy, of summary::scalar() and the like
   bool per_layer = false;       ///< sparsity of every pruned parameter too
   double flush_s = 30;          ///< key flush_secs
   int64_t histogram_steps = 0;  ///< of weights; 0: none

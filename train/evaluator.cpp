@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/trace/trace_span.h"
+#include "coord/summary_clock.h"
 #include "data/sampler.h"
 #include "train/hooks/metric_update_hook.h"
 #include "train/step/stopwatch.h"
@@ -27,6 +28,7 @@ class Evaluation {
   }
 
   void begin(int64_t num_iterations, const HookContext& alone) {
+    num_iterations_ = num_iterations;
     metric_update_.begin({.run = alone, .mode = coord::Mode::kEval});
     if (loop_.hooks != nullptr) loop_.hooks->begin(coord::Mode::kEval, loop_.step, num_iterations);
   }
@@ -37,6 +39,7 @@ class Evaluation {
 
   void add_batch(const data::Samples& samples) {
     if (samples.targets_BY.size(0) == 0) return;  // all are damaged
+    const summary::DefaultWriter writer(summaries());
     Stopwatch watch;
     const double loss_sum = sum_of_losses(samples);
     const auto num_samples = static_cast<double>(samples.targets_BY.size(0));
@@ -83,6 +86,12 @@ class Evaluation {
   }
 
  private:
+  summary::DefaultWriterOptions summaries() const {
+    if (loop_.hooks == nullptr) return {};
+    return loop_.hooks->summaries_at(
+        coord::SummaryClock::eval_step(loop_.step, num_iterations_, iteration_));
+  }
+
   double sum_of_losses(const data::Samples& samples) {
     const at::Device device = model_.params().at(0).tensor.device();
     const at::Tensor targets_BY = samples.targets_BY.to(device);
@@ -106,7 +115,7 @@ class Evaluation {
   const EvalLoop& loop_;
   bool keeps_tensors_ = false;
   StepTensors tensors_;
-  int64_t iteration_ = 0;
+  int64_t iteration_ = 0, num_iterations_ = 0;
   at::Tensor sums_3_ = at::zeros({kNumSums}, at::kDouble);
 };
 

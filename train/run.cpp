@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/trace/trace_span.h"
+#include "coord/summary_clock.h"
 #include "dist/agree.h"
 #include "train/step/stopwatch.h"
 
@@ -42,6 +43,8 @@ RunResult Run::train() {
             clock.step));
   parts_.recorder.state(metrics::RunState::kTraining);
   while (clock.step < parts_.total_steps && !parts_.patience.is_exhausted()) {
+    const summary::DefaultWriter writer(
+        parts_.hooks.summaries_at(coord::SummaryClock::train_step(clock.step + 1)));
     if (parts_.on_step) {
       parts_.saves.wait_until_staged();
       parts_.on_step(clock.step, parts_.training.model);

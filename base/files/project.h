@@ -23,6 +23,9 @@ class Project {
   }
   std::filesystem::path train() const { return folder_ / "train"; }  ///< records and curves
   std::filesystem::path eval() const { return folder_ / "eval"; }    ///< curves, `lockstep eval`
+  /// Curves of `lockstep eval`. Not in eval(): of two processes that write into one folder, viewers
+  /// follow the newer file alone.
+  std::filesystem::path evaluator() const { return folder_ / "evaluator"; }
   /// What callbacks store, by mode: train, eval.
   std::filesystem::path callbacks(const char* mode) const { return folder_ / "callbacks" / mode; }
   std::filesystem::path infer() const { return folder_ / "infer"; }  ///< the same of inference

@@ -12,7 +12,7 @@
 #include "daemon/device/threading.h"
 #include "daemon/run/find_data.h"
 #include "daemon/run/run_hooks.h"
-#include "metrics/tensorboard/event_file.h"
+#include "train/hooks/summary_saver_hook.h"
 #include "train/summary.h"
 
 namespace lockstep::daemon {
@@ -56,7 +56,12 @@ std::optional<std::string> index_sha256(const std::string& prefix) {
 }
 
 EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
-    : config_(load_for_evaluation(options)), frozen_(config_.flag_texts) {
+    : config_(load_for_evaluation(options)),
+      frozen_(config_.flag_texts),
+      curves_({.folder = config_.run.project().evaluator(),
+               .node = dist::read_process_info().node,
+               .is_session = false,
+               .flush_s = config_.summary.flush_s}) {
   set_up_compute(config_.run, process_, control_);
   prepare_deterministic_gpu(config_.run);
   const at::Device device = agree_on_device(config_.run.device, process_, control_);
@@ -90,17 +95,19 @@ std::optional<std::string> EvaluatorJob::evaluate(const std::string& prefix,
 }
 
 train::EvalResult EvaluatorJob::evaluate_restored(const std::function<void()>& on_batch) {
-  metrics::EventFile curves(
-      {.folder = results_folder(), .node = process_.node, .resumed_step = std::nullopt});
   train::Hooks hooks({.project_dir = config_.run.project().folder(),
                       .steps_per_epoch = context_->clock.steps_per_epoch,
                       .model = *context_->model});
   OnBatch calls(on_batch);
   hooks.add(calls);
   if (callbacks_ != nullptr) hooks.add(*callbacks_);
-  hooks.set_summary_writer(&curves);
-  return train::evaluate(context_->handler, context_->loss, *context_->eval_data, config_.eval,
-                         control_, {.hooks = &hooks, .step = step_});
+  hooks.set_summaries({.file = &curves_});
+  train::EvalResult result =
+      train::evaluate(context_->handler, context_->loss, *context_->eval_data, config_.eval,
+                      control_, {.hooks = &hooks, .step = step_});
+  train::add_evaluation(&curves_, step_, result);
+  curves_.flush();
+  return result;
 }
 
 std::string EvaluatorJob::write(const std::string& prefix, const std::string& index_sha256,

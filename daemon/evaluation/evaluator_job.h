@@ -10,6 +10,7 @@
 #include "daemon/run/training_context.h"
 #include "dist/process_info.h"
 #include "dist/self_communicator.h"
+#include "metrics/tensorboard/event_file.h"
 #include "train/evaluator.h"
 
 namespace lockstep::daemon {
@@ -43,6 +44,7 @@ class EvaluatorJob {
   std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< says where the network stands
   std::unique_ptr<TrainingContext> context_;
   std::unique_ptr<train::Hook> callbacks_;  ///< of the run file, for evaluations; null: none
+  metrics::EventFile curves_;               ///< of all evaluations of this process
   int64_t step_ = 0;                        ///< of the save that was restored
 };
 

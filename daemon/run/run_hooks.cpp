@@ -37,7 +37,8 @@ std::unique_ptr<train::Hook> callback_hook(
 
 RunHooks::RunHooks(const TrainingContext& context, Telemetry& telemetry,
                    const dist::ProcessInfo& process)
-    : training_(context_of(context, telemetry, process)),
+    : context_(context),
+      training_(context_of(context, telemetry, process)),
       evaluation_(context_of(context, telemetry, process)) {
   for (const train::MakeHook& make : context.config.hooks) add(make(), &training_);
   for (const coord::Mode mode : {coord::Mode::kTrain, coord::Mode::kEval})
@@ -63,10 +64,23 @@ void RunHooks::set_recorder(train::Recorder& recorder) {
   recorder_ = &recorder;
   training_.add_first(recorder);
   evaluation_.add_first(recorder);
-  train::SummarySaverHook* const summaries = recorder.summaries();
-  if (summaries == nullptr) return;
-  training_.set_summary_writer(&summaries->writer(coord::Mode::kTrain));
-  evaluation_.set_summary_writer(&summaries->writer(coord::Mode::kEval));
+  training_.set_summaries(summaries_of(coord::Mode::kTrain));
+  evaluation_.set_summaries(summaries_of(coord::Mode::kEval));
+}
+
+/// Ranks evaluate as many batches as they have samples, so that they have no mean there.
+summary::DefaultWriterOptions RunHooks::summaries_of(coord::Mode mode) {
+  const metrics::SummaryOptions& options = context_.config.summary;
+  summary::DefaultWriterOptions made{
+      .policy = {.every_n_steps = options.records_always ? 1 : options.save_summary_steps},
+      .world_size = context_.control.world_size()};
+  if (recorder_->summaries() != nullptr) made.file = &recorder_->summaries()->writer(mode);
+  if (mode == coord::Mode::kTrain)
+    made.mean_over_ranks = [&control = context_.control](double value) {
+      train::services_over(control).sum_over_ranks({&value, 1});
+      return value / control.world_size();
+    };
+  return made;
 }
 
 }  // namespace lockstep::daemon

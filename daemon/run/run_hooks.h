@@ -32,6 +32,9 @@ class RunHooks {
  private:
   void add(std::unique_ptr<train::Hook> hook, train::Hooks* hooks);
 
+  summary::DefaultWriterOptions summaries_of(coord::Mode mode);
+
+  const TrainingContext& context_;
   train::Recorder* recorder_ = nullptr;
   train::Hooks training_, evaluation_;
   std::vector<std::unique_ptr<train::Hook>> owned_;

@@ -17,6 +17,7 @@
 #include "data/datasets/dataset_table.h"
 #include "data/datasets/memory_dataset.h"
 #include "metrics/step_metrics.h"
+#include "metrics/tensorboard/summary.h"
 #include "model/layers.h"
 #include "model/networks/model_table.h"
 #include "recal/modifiers/modifier_fields.h"
@@ -38,6 +39,7 @@ class ResidualMlp final : public lockstep::model::Model {
 
   at::Tensor forward(const at::Tensor& inputs_BX) override {
     const at::Tensor values = inputs_BX.flatten(1);
+    lockstep::summary::scalar("batch_size", static_cast<double>(values.size(0)));
     return classifier_(values + at::gelu(block_(values)));
   }
 
@@ -127,24 +129,28 @@ lockstep::metrics::StepMetric perplexity() {
           }};
 }
 
-// --- A callback: tells the lowest loss, from a step on.
+// --- A callback: tells the lowest loss, from a step on, and shows TensorBoard how long the network
+// takes, over all ranks.
 
 class LowestLoss final : public lockstep::coord::Callback {
  public:
   explicit LowestLoss(int64_t after_step) : after_step_(after_step) {}
 
   std::vector<std::string> incoming_keys() const override { return {"loss", "step"}; }
+  lockstep::coord::RunOn run_on() const override { return lockstep::coord::RunOn::kAll; }
   std::optional<lockstep::coord::DataMap> on_iteration_end(
       const lockstep::coord::DataMap& data) override {
     const auto loss = data.tensor("loss").item<double>();
     const auto step = data.tensor("step").item<int64_t>();
+    lockstep::summary::mean_scalar("network_seconds", context().iteration_info.execution_time);
     if (step > after_step_ && loss < loss_) {
       loss_ = loss;
       step_ = step;
     }
     return lockstep::coord::DataMap();
   }
-  void end() override {  // on rank 0, where it runs
+  void end() override {
+    if (context().rank != 0) return;
     lockstep::log::info("lowest_loss", fmt::format("{:.6f} at step {}", loss_, step_));
   }
 

@@ -8,6 +8,7 @@ import unittest
 
 EXAMPLE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(EXAMPLE.parents[1] / "tests" / "integration"))
+from callbacks_test import curves_of  # noqa: E402
 from harness import BUILD, LockstepTest, metric  # noqa: E402
 
 EXTEND = BUILD / "examples" / "extend" / "extend"
@@ -52,6 +53,19 @@ class Extend(LockstepTest):
         told = re.findall(r"\[lowest_loss\] (\S+) at step (\d+)", run.log)
         self.assertEqual([(float(loss), int(step)) for loss, step in told], [(round(losses[lowest], 6), lowest)], run.log)
         self.assertNotIn("at step", self.train(2, program=EXTEND, config=RUN, run="without", sets=["callbacks={}"]).log)
+
+    def test_summaries_of_its_code_stand_in_the_event_files(self):
+        run = self.train(2, program=EXTEND, config=RUN)
+        train, evaluation = (curves_of(run.folder / mode) for mode in ("train", "eval"))
+        every_step = list(range(1, 129))
+        self.assertEqual(list(train["network_seconds"]), every_step)
+        self.assertTrue(all(0 < seconds < 10 for seconds in train["network_seconds"].values()))
+        self.assertEqual(train["batch_size"], dict.fromkeys(every_step, 32))  # of rank 0
+        self.assertEqual(set(evaluation["batch_size"].values()), {256})
+        self.assertNotIn("network_seconds", evaluation)
+        run = self.train(2, program=EXTEND, config=RUN, run="fewer", sets=["summary.record_policy=every_n_steps", "summary.save_summary_steps=50"])
+        for tag in ("network_seconds", "batch_size"):
+            self.assertEqual(list(curves_of(run.folder / "train")[tag]), [50, 100])
 
     def test_faults_of_a_callbacks_section_have_their_place(self):
         refused = self.train(1, program=EXTEND, config=RUN, expect=78, sets=["callbacks.lowest_loss.after_step=-1", "callbacks.lowest_los={}"])

@@ -87,7 +87,7 @@ constexpr SeriesInfo kRunSeries[] = {
     {"lockstep_checkpoint_restore_duration_seconds", kGauge, "s", "", kLate,
      "Duration of the last restore."},
     {"lockstep_tensorboard_write_errors_total", kCounter, "writes", "", kAlways,
-     "Failed writes of the event files, and points that found too many waiting; all are lost."},
+     "Failed writes of the event files, and points left out as too much waited; all are lost."},
 };
 
 }  // namespace

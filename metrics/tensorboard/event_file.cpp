@@ -88,7 +88,7 @@ void EventFile::Writer::open() {
   file_ = std::make_unique<files::Writer>(path);
   std::string head;
   append_tf_record(version_event(now_s), &head);
-  if (!start_is_told_) {
+  if (options_.is_session && !start_is_told_) {
     const int64_t first_step = options_.resumed_step ? *options_.resumed_step + 1 : 0;
     append_tf_record(start_event(now_s, first_step), &head);
   }

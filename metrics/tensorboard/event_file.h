@@ -25,6 +25,9 @@ struct EventFileOptions {
   /// The run goes on from this step: viewers then drop points of later steps that an earlier
   /// process wrote.
   std::optional<int64_t> resumed_step;
+  /// False: every point of other files of the folder stays, whatever its step. For a process that
+  /// adds to what others write there.
+  bool is_session = true;
   double flush_s = 30;  ///< how long a point may wait in memory, looked at when the next one comes
   int64_t capacity_bytes = 64 << 20;  ///< of points that wait for the disk, or to be computed
 };

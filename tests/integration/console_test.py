@@ -70,6 +70,8 @@ class Console(LockstepTest):
 
     def test_lines_where_nobody_watches_and_a_file_of_each_rank(self):
         run = self.train(2, sets=["summary.progress_secs=0.3"])
+        self.assertRegex(run.log, rf"\[summary\] for TensorBoard: tensorboard --logdir {run.folder}, then http://[\w.-]+:6006 in a browser\n")
+        self.assertNotIn("ASCII", run.log)
         self.assertNotIn("\x1b", run.log)
         self.assertRegex(run.log, r"I rank 0 \[train\] step \d+/690 .* data \d+%  all-reduce \d+%  .* MiB  ETA \S+\n")
         for rank in (0, 1):
@@ -77,6 +79,10 @@ class Console(LockstepTest):
         self.assertEqual(run.log.count("[config] "), run.log.count("rank 0 [config] "), "told once")
         for line in ("digits.yaml, with what the command line", "  optimizer: learning_rate=0.1, ", "  run: name=digits, ", "threads=1", "  summary: progress_secs=0.3"):
             self.assertIn(line, run.log)
+
+    def test_C50_a_folder_that_is_not_ASCII_is_warned_of(self):
+        run = self.train(1, run="läufe", sets=["train.max_steps=2"])
+        self.assertRegex(run.log, r" W \[summary\] \S+/läufe has letters that are not ASCII, .* another run.project_dir")
 
     def alone(self, *sets, stderr):
         """A run without a recipe in a process without a launcher, which would read what it writes."""

@@ -9,6 +9,7 @@ import subprocess
 import time
 import unittest
 
+from exported import PYTHON, require_python
 from harness import ENDLESS, LOCKSTEP, SOURCE, LockstepTest, wait_for
 
 DATA = ["data.eval.type=digits", "data.eval.split=test", "run.threads=1"]
@@ -43,6 +44,28 @@ class EvalCommand(LockstepTest):
 
 
 class OneSave(EvalCommand):
+    def test_its_curves_stand_beside_those_of_others(self):
+        """Of two saves, by a process each: no point makes a viewer drop another, or one of the run."""
+        config, sets = SOURCE / "configs/digits.yaml", ["train.max_steps=40", "run.threads=1"]
+        run = self.train(1, sets=[*sets, "checkpoint.save_checkpoints_steps=20"])
+        found = {step: self.evaluated(config, *sets, restore=run.folder / f"checkpoints/model.ckpt-{step}") for step in (40, 20)}
+        shown = self.shown_by_tensorboard(run.folder / "evaluator")
+        for name in ("accuracy", "loss"):
+            points = shown[f"{name}/eval"]
+            self.assertEqual([step for step, _ in points], [40, 20], name)
+            for step, value in points:
+                self.assertAlmostEqual(value, found[step][name], places=5)
+
+    def shown_by_tensorboard(self, folder):
+        """{tag: [[step, value], ...]} that TensorBoard keeps of the files of a folder, oldest file first."""
+        script = ("import json, sys; from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
+                  "shown = EventAccumulator(sys.argv[1], {'scalars': 0}); shown.Reload()\n"
+                  "print(json.dumps({tag: [[one.step, one.value] for one in shown.Scalars(tag)] for tag in shown.Tags()['scalars']}))")
+        require_python()
+        done = subprocess.run([PYTHON, "-c", script, folder], capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
     def test_a_pruned_and_quantized_run_repeats_its_evaluation(self):
         recipe = self.recipe("""version: 1.0.0
 modifiers:

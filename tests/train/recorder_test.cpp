@@ -39,16 +39,18 @@ Recorded record(const std::vector<std::string>& items) {
   metrics::TrainingMetrics metrics({.modifiers = recal::modifier_names(run.recipe.timeline()),
                                     .param_groups = {"weights", "other"}});
   metrics::Health health;
-  Recorder recorder({.summary = {.save_summary_steps = 1, .progress_s = 0},
-                     .project_dir = folder.path(),
-                     .node = "here",
-                     .total_steps = 3},
-                    run.recipe, metrics, health);
-  for (int step = 0; step < 3; ++step) {
-    const StepReport report = run.step();
-    recorder.after_step({.step = report.step, .report = &report});
-  }
-  recorder.flush();
+  {
+    Recorder recorder({.summary = {.save_summary_steps = 1, .progress_s = 0},
+                       .project_dir = folder.path(),
+                       .node = "here",
+                       .total_steps = 3},
+                      run.recipe, metrics, health);
+    for (int step = 0; step < 3; ++step) {
+      const StepReport report = run.step();
+      recorder.after_step({.step = report.step, .report = &report});
+    }
+    recorder.flush();
+  }  // its end waits for the event files
   Recorded recorded{event_file_of(folder.path(), "train"), metrics.page(), "", ""};
   for (const Param& param : run.model->params())
     (param.prunable ? recorded.weight : recorded.bias) = param.name;
@@ -95,16 +97,20 @@ TEST(Recorder, AnEvaluationIsInTheRecordTheCurvesAndThePage) {
   tests::SmallRun run(alone, {});
   metrics::TrainingMetrics metrics({.param_groups = {"weights", "other"}});
   metrics::Health health;
-  Recorder recorder({.summary = {}, .project_dir = folder.path(), .node = "here", .total_steps = 3},
-                    run.recipe, metrics, health);
-  recorder.after_evaluation(7, {.loss = 0.5,
-                                .accuracy = 0.75,
-                                .num_samples = 4,
-                                .metrics = {{"top_2", at::scalar_tensor(0.875)},
-                                            {"recall", at::tensor({0.25, 1.0})},
-                                            {"many", at::zeros({101})},
-                                            {"pairs", at::ones({2, 2}, at::kLong)}}});
-  recorder.flush();
+  std::optional<Recorder> recorder;
+  recorder.emplace(
+      RecorderOptions{
+          .summary = {}, .project_dir = folder.path(), .node = "here", .total_steps = 3},
+      run.recipe, metrics, health);
+  recorder->after_evaluation(7, {.loss = 0.5,
+                                 .accuracy = 0.75,
+                                 .num_samples = 4,
+                                 .metrics = {{"top_2", at::scalar_tensor(0.875)},
+                                             {"recall", at::tensor({0.25, 1.0})},
+                                             {"many", at::zeros({101})},
+                                             {"pairs", at::ones({2, 2}, at::kLong)}}});
+  recorder->flush();
+  recorder.reset();  // its end waits for the event files
   const std::string record = files::read(folder.path() / "train" / "evals.csv");
   EXPECT_EQ(
       record.substr(0, record.find("7,many,0,0")),

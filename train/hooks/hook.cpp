@@ -14,7 +14,13 @@ void Hooks::begin(coord::Mode mode, int64_t step, int64_t num_iterations) {
                  .mode = mode,
                  .step = step,
                  .num_iterations = num_iterations,
-                 .summary_writer = summary_writer_});
+                 .summary_writer = summaries_.file});
+}
+
+summary::DefaultWriterOptions Hooks::summaries_at(int64_t summary_step) const {
+  summary::DefaultWriterOptions summaries = summaries_;
+  summaries.step = summary_step;
+  return summaries;
 }
 
 void Hooks::before_step(int64_t step) {

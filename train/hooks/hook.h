@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "coord/callback.h"
+#include "metrics/tensorboard/summary.h"
 #include "metrics/training_metrics.h"
 #include "model/model.h"
 #include "train/evaluation/eval_result.h"
@@ -85,7 +87,10 @@ class Hooks {
   /// It must outlive this.
   void add(Hook& hook) { all_.push_back(&hook); }
   void add_first(Hook& hook) { all_.insert(all_.begin(), &hook); }
-  void set_summary_writer(metrics::EventFile* writer) { summary_writer_ = writer; }
+  /// The writer of this loop's summaries, on this rank. On every rank, as it may have a mean.
+  void set_summaries(summary::DefaultWriterOptions summaries) { summaries_ = std::move(summaries); }
+  /// For the iteration whose summaries stand at `summary_step`: a summary::DefaultWriter around it.
+  summary::DefaultWriterOptions summaries_at(int64_t summary_step) const;
   bool read_tensors() const;
   /// Runs one loop after the other; see Hook.
   void begin(coord::Mode mode, int64_t step, int64_t num_iterations);
@@ -98,7 +103,7 @@ class Hooks {
  private:
   const HookContext context_;
   std::vector<Hook*> all_;
-  metrics::EventFile* summary_writer_ = nullptr;
+  summary::DefaultWriterOptions summaries_;
 };
 
 }  // namespace lockstep::train

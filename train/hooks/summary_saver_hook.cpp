@@ -1,15 +1,18 @@
 #include "train/hooks/summary_saver_hook.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 
 #include "base/files/project.h"
+#include "base/log.h"
 
 namespace lockstep::train {
 namespace {
 
 constexpr int64_t kPoints_bytes = 64 << 20;
+constexpr int kTensorBoardPort = 6006;  ///< where it listens unless told otherwise
 
 /// One copy of the weights may wait until its histograms are computed.
 int64_t histogram_bytes(const SummarySaverOptions& options) {
@@ -27,6 +30,19 @@ metrics::EventFileOptions event_file(const SummarySaverOptions& options,
           .resumed_step = options.resumed_from_step,
           .flush_s = options.flush_s,
           .capacity_bytes = kPoints_bytes + histogram_bytes(options)};
+}
+
+void tell_viewers(const SummarySaverOptions& options) {
+  const std::string folder = options.project_dir.string();
+  log::info("summary", fmt::format("for TensorBoard: tensorboard --logdir {}, then "
+                                   "http://{}:{} in a browser",
+                                   folder, options.node, kTensorBoardPort));
+  const bool is_ascii =
+      std::all_of(folder.begin(), folder.end(), [](unsigned char letter) { return letter < 128; });
+  if (!is_ascii)
+    log::warning("summary", fmt::format("{} has letters that are not ASCII, over which TensorBoard "
+                                        "may stumble: choose another run.project_dir",
+                                        folder));
 }
 
 /// top_5/eval, recall/eval/3.
@@ -47,6 +63,7 @@ SummarySaverHook::SummarySaverHook(const SummarySaverOptions& options,
       recipe_(recipe),
       train_(event_file(options, Project(options.project_dir).train())),
       eval_(event_file(options, Project(options.project_dir).eval())) {
+  tell_viewers(options_);
   if (!options.run_text.empty())
     train_.add(options.resumed_from_step.value_or(0), "run/settings",
                metrics::TextSummary{options.run_text});
@@ -91,13 +108,17 @@ void SummarySaverHook::write_recipe(int64_t num_updates, int64_t step) {
   train_.add(num_updates, scalars);
 }
 
-void SummarySaverHook::after_evaluation(int64_t step, const EvalResult& result) {
+void add_evaluation(metrics::EventFile* curves, int64_t step, const EvalResult& result) {
   std::vector<metrics::Scalar> scalars{{"loss/eval", result.loss}};
   if (result.accuracy) scalars.push_back({"accuracy/eval", *result.accuracy});
   const std::vector<metrics::ValidationValue> numbers = shown_numbers(result.metrics);
   const std::vector<std::string> tags = tags_of(numbers);
   for (size_t i = 0; i < numbers.size(); ++i) scalars.push_back({tags[i], numbers[i].value});
-  eval_.add(step, scalars);
+  curves->add(step, scalars);
+}
+
+void SummarySaverHook::after_evaluation(int64_t step, const EvalResult& result) {
+  add_evaluation(&eval_, step, result);
 }
 
 void SummarySaverHook::closing(int64_t step) {

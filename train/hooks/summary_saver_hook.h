@@ -22,6 +22,9 @@ struct SummarySaverOptions {
   std::optional<int64_t> resumed_from_step;
 };
 
+/// loss/eval, accuracy/eval and the metrics of an evaluation after `step` updates.
+void add_evaluation(metrics::EventFile* curves, int64_t step, const EvalResult& result);
+
 /// TensorBoard's curves of a run, by mode: of training in <project_dir>/train, of evaluations in
 /// <project_dir>/eval, over the updates done (coord/summary_clock.h). Every run has one, on rank 0;
 /// callbacks write with its writers.
