@@ -40,4 +40,8 @@ Batch Loader::next() {
   return batch;
 }
 
+std::optional<int64_t> Loader::num_ready() const {
+  return read_ahead_ ? std::optional(read_ahead_->num_ready()) : std::nullopt;
+}
+
 }  // namespace lockstep::data

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "data/datasets/dataset.h"
 #include "data/sampler.h"
@@ -41,6 +42,10 @@ class Loader {
   /// Throws what Dataset::get throws, when the batch that it was thrown for is asked for; the
   /// loader is of no use then.
   Batch next();
+
+  /// Batches that threads have read ahead and that next() need not wait for; nothing where it reads
+  /// the samples itself.
+  std::optional<int64_t> num_ready() const;
 
  private:
   const Dataset& dataset_;

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -51,6 +53,14 @@ class ReadAhead {
     position_ = slot.after;
     if (slot.fault) std::rethrow_exception(slot.fault);
     return std::move(slot.item);
+  }
+
+  /// Items that next() need not wait for: those done without a gap.
+  int64_t num_ready() {
+    const std::scoped_lock lock(mutex_);
+    const auto first_missing =
+        std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.done; });
+    return std::distance(slots_.begin(), first_missing);
   }
 
   /// Of the sampler behind the item that next() gave last.

@@ -18,4 +18,12 @@ struct GpuMemoryFacts {
   int64_t reserved = 0;  ///< of that, taken at the start: all but room for small tensors
 };
 
+/// What LibTorch's allocator tells of one GPU of this process.
+struct GpuMemoryUse {
+  int64_t allocated = 0;  ///< bytes in tensors
+  int64_t reserved = 0;   ///< bytes taken from the GPU
+  int64_t peak = 0;       ///< most bytes in tensors so far
+  int64_t num_ooms = 0;   ///< allocations that failed
+};
+
 }  // namespace lockstep::dist

@@ -27,7 +27,7 @@ constexpr std::array kReasons = {std::pair{Rejection::kLimit, "limit"},
                                  std::pair{Rejection::kCredentials, "credentials"},
                                  std::pair{Rejection::kTls, "tls"}};
 
-/// A histogram is eleven series, of which a page bears few.
+/// A histogram is seven series, of which a page bears few.
 std::string_view timed_as(std::string_view route) {
   return route == kMetricsRoute ? route : kOtherRoute;
 }
@@ -45,8 +45,7 @@ struct HttpMetrics::Series {
     return requests.Add({{"handler", std::string(route)}, {"code", std::to_string(status)}});
   }
   prometheus::Histogram& duration_of(std::string_view route) {
-    static const prometheus::Histogram::BucketBoundaries kBounds{0.001, 0.005, 0.01, 0.05,
-                                                                 0.1,   0.5,   1,    5};
+    static const prometheus::Histogram::BucketBoundaries kBounds{0.001, 0.01, 0.1, 1};
     return duration.Add({{"handler", std::string(timed_as(route))}}, kBounds);
   }
 

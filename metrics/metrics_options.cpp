@@ -34,15 +34,23 @@ void read_pushgateway(ConfigReader* in, std::string* url) {
 
 }  // namespace
 
-std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank) const {
-  const bool serves = scope == "rank" || (scope == "node" ? local_rank == 0 : rank == 0);
+std::string MetricsOptions::scope_for(int num_ranks) const {
+  if (scope != "auto") return scope;
+  return num_ranks > kMaxRankPages ? "node" : "rank";
+}
+
+std::optional<ListenAddress> MetricsOptions::listen_for(int rank, int local_rank,
+                                                        int num_ranks) const {
+  const std::string who = scope_for(num_ranks);
+  const bool serves = who == "rank" || (who == "node" ? local_rank == 0 : rank == 0);
   if (listen == kOff || !serves) return std::nullopt;
   const std::optional<ListenAddress> first = parse_listen_address(listen);
   return first ? std::optional(address_of_local_rank(*first, local_rank)) : std::nullopt;
 }
 
-bool MetricsOptions::gathers() const {
-  return listen != kOff && (scope == "node" || scope == "run");
+bool MetricsOptions::gathers(int num_ranks) const {
+  const std::string who = scope_for(num_ranks);
+  return listen != kOff && (who == "node" || who == "run");
 }
 
 MetricsOptions read_metrics_options(ConfigReader in) {
@@ -55,10 +63,10 @@ MetricsOptions read_metrics_options(ConfigReader in) {
       "token_file");
   options.access = read_access_options(&in);
   check_listen(options, &in);
-  in.read_choice(
-      "scope", &options.scope, {"rank", "node", "run", "root"},
-      "who serves pages: each rank; a node's first rank, for all of the node; rank 0, for "
-      "all of the run; rank 0, its own alone");
+  in.read_choice("scope", &options.scope, {"auto", "rank", "node", "run", "root"},
+                 "who serves pages: rank up to 64 ranks and node above (auto); each rank; a node's "
+                 "first rank, for all of the node; rank 0, for "
+                 "all of the run; rank 0, its own alone");
   in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
           "seconds without a turn of the loop (step, validation batch, wait for a save) after "
           "which /livez fails");

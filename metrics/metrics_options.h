@@ -10,21 +10,25 @@
 
 namespace lockstep::metrics {
 
+constexpr int kMaxRankPages = 64;
+
 /// Section `metrics` of the run file.
 struct MetricsOptions {
   std::string listen = "127.0.0.1:9464";  ///< first local rank's address; "off": no server
   AccessOptions access;                   ///< keys web_config, token_file
-  std::string scope = "rank";             ///< which ranks serve, and for whom
+  std::string scope = "auto";             ///< which ranks serve, and for whom; see scope_for()
   double turn_limit_s = 600;              ///< key max_turn_secs
   double step_limit_s = 600;              ///< key max_step_secs
   double linger_s = 0;                    ///< key linger_secs
   std::string textfile_dir;               ///< empty: none
   std::string pushgateway;                ///< URL; empty: none
 
+  /// rank, node, run or root: the key, or for `auto` rank up to kMaxRankPages ranks, node above.
+  std::string scope_for(int num_ranks) const;
   /// Where this rank shall listen (port + local rank); nothing if it serves no pages.
-  std::optional<ListenAddress> listen_for(int rank, int local_rank) const;
+  std::optional<ListenAddress> listen_for(int rank, int local_rank, int num_ranks) const;
   /// Whether a rank serves the pages of others too: scopes `node` and `run`.
-  bool gathers() const;
+  bool gathers(int num_ranks) const;
 };
 
 /// Section `summary` of the run file.

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "metrics/series.h"
+#include "metrics/table/capped_gauges.h"
 
 namespace lockstep::metrics {
 
@@ -11,6 +12,12 @@ using prometheus::Counter;
 using prometheus::Family;
 using prometheus::Gauge;
 using prometheus::Registry;
+
+namespace {
+
+constexpr size_t kMaxLayers = 200;
+
+}  // namespace
 
 struct RecipeMetrics::Series {
   Series(Registry& r, const std::vector<std::string>& modifiers,
@@ -26,7 +33,7 @@ struct RecipeMetrics::Series {
         epochs_planned(gauge(r, "lockstep_epochs_planned")),
         rate_family(gauge_family(r, "lockstep_learning_rate")),
         decay_family(gauge_family(r, "lockstep_weight_decay")),
-        layer_family(gauge_family(r, "lockstep_layer_sparsity_ratio")),
+        layers(r, "lockstep_layer_sparsity_ratio", kMaxLayers, "TensorBoard"),
         target_family(gauge_family(r, "lockstep_target_sparsity_ratio")),
         modifier_names(modifiers),
         targets(modifiers.size()),
@@ -41,7 +48,9 @@ struct RecipeMetrics::Series {
   Gauge &sparsity, &parameters, &prunable, &pruned, &trainable;
   Counter &mask_updates, &regrown;
   Gauge &quantized_layers, &epochs_planned;
-  Family<Gauge>&rate_family, &decay_family, &layer_family, &target_family;
+  Family<Gauge>&rate_family, &decay_family;
+  CappedGauges layers;
+  Family<Gauge>& target_family;
   std::vector<std::string> modifier_names;
   std::vector<Counter*> modifier_updates;  // by modifier, as are targets
   std::vector<Gauge*> targets;             // null until known: most modifiers never have one
@@ -102,7 +111,7 @@ void RecipeMetrics::add_revived_weights(int64_t count) {
 }
 
 void RecipeMetrics::set_layer_sparsity(const std::string& param, double ratio) {
-  if (series_) series_->layer_family.Add({{"param", param}}).Set(ratio);
+  if (series_) series_->layers.set({{"param", param}}, ratio);
 }
 
 void RecipeMetrics::set_epochs_planned(double epochs) {

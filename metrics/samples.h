@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,16 +56,22 @@ struct StepSample {
   double epoch = 0;                 ///< 2.5 = half of the third epoch is done
   int64_t num_samples = 0;          ///< trained on by this rank in this step
   int64_t num_skipped_samples = 0;  ///< damaged, of this rank: others took their places
+  int64_t num_records = 0;          ///< read from files for these samples
+  int64_t num_record_bytes = 0;     ///< of them, as they lie in the files
+  std::optional<double> num_queued_batches = {};  ///< read ahead and ready; absent without threads
   double duration_s = 0;
   PhaseSeconds phases;
-  int64_t bytes_reduced = 0;          ///< payload this rank handed to all-reduce
-  int64_t bytes_saved = 0;            ///< that packing and narrower types left out of it
-  int64_t bytes_sent = 0;             ///< least that this rank must send for it
-  double allreduce_s = 0;             ///< inside all-reduces, hidden or not
+  int64_t bytes_reduced = 0;  ///< payload this rank handed to all-reduce
+  int64_t bytes_saved = 0;    ///< that packing and narrower types left out of it
+  int64_t bytes_sent = 0;     ///< least that this rank must send for it
+  double allreduce_s = 0;     ///< inside all-reduces, hidden or not
+  /// Its parts, by bucket; what they lie in must live while the sample is recorded.
+  std::span<const double> allreduce_s_by_bucket = {};
   double allreduce_overlapped_s = 0;  ///< the part of it hidden behind backward
   int64_t bytes_gathered = 0;         ///< values all-gathered, where the optimizer is divided
   double gather_s = 0;                ///< inside these all-gathers
   double allreduce_exposed_s = 0;     ///< waited for all-reduce, not hidden behind backward
+  bool is_straggler = false;          ///< this rank worked 30 % longer than the others' mean
   bool nonfinite = false;             ///< the update was skipped for NaN or Inf
   std::optional<double> loss;  ///< mean over ranks; absent where it was not read from the device
   std::optional<double> gradient_norm;  ///< before clipping; absent where nothing is clipped by it

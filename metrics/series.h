@@ -52,13 +52,6 @@ inline void info(prometheus::Registry& registry, const char* name,
   gauge_family(registry, name).Add(labels).Set(1);
 }
 
-/// `count` bounds from `first` on, each `factor` times the one before.
-inline prometheus::Histogram::BucketBoundaries bounds(double first, double factor, int count) {
-  prometheus::Histogram::BucketBoundaries result;
-  for (double bound = first; count > 0; bound *= factor, --count) result.push_back(bound);
-  return result;
-}
-
 /// A gauge that stays off the page until its first value, because 0 would be a wrong one. One
 /// thread sets it.
 class OptionalGauge {

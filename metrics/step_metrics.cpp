@@ -39,6 +39,10 @@ NamedTable<StepMetric> own_metrics() {
   all.add(row("lockstep_steps_total", [](const S&) { return 1; }));
   all.add(number<&S::num_samples>("lockstep_samples_total"));
   all.add(number<&S::num_skipped_samples>("lockstep_skipped_samples_total"));
+  all.add(number<&S::num_records>("lockstep_data_records_total"));
+  all.add(number<&S::num_record_bytes>("lockstep_data_read_bytes_total"));
+  all.add(number<&S::num_queued_batches>("lockstep_data_queue_batches"));
+  all.add(number<&S::is_straggler>("lockstep_straggler_steps_total"));
   all.add(row("lockstep_last_step_timestamp_seconds", [](const S&) { return unix_time_s(); }));
   all.add(number<&S::nonfinite>("lockstep_nonfinite_steps_total"));
   all.add(number<&S::bytes_reduced>("lockstep_allreduce_bytes_total"));

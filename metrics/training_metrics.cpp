@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "metrics/gpu_metrics.h"
 #include "metrics/live/live_history.h"
 #include "metrics/process_metrics.h"
 #include "metrics/series.h"
@@ -125,6 +126,8 @@ void TrainingMetrics::set_state(RunState state) {
 void TrainingMetrics::record_step(const StepSample& sample) {
   step_->record(sample);
   rank_->step_duration.Observe(sample.duration_s);
+  for (const double seconds : sample.allreduce_s_by_bucket)
+    rank_->allreduce_duration.Observe(seconds);
   rank_->phases.add(sample.phases);
   if (!run_) return;
   run_->step.Set(static_cast<double>(sample.step));
@@ -152,16 +155,15 @@ void TrainingMetrics::record_validation(const ValidationSample& sample) {
   if (sample.accuracy) run_->validation_accuracy.set(*sample.accuracy);
   for (const ValidationValue& found : sample.values) {
     if (found.class_number)
-      run_->validation_classes
-          .Add({{"metric", found.name}, {"class", std::to_string(*found.class_number)}})
-          .Set(found.value);
+      run_->validation_classes.set(
+          {{"metric", found.name}, {"class", std::to_string(*found.class_number)}}, found.value);
     else
       run_->validation_metrics.Add({{"metric", found.name}}).Set(found.value);
   }
 }
 
 void TrainingMetrics::set_kpi(const std::string& mode, const std::string& name, double value) {
-  if (run_) run_->kpis.Add({{"kpi", name}, {"mode", mode}}).Set(value);
+  if (run_) run_->kpis.set({{"kpi", name}, {"mode", mode}}, value);
 }
 
 void TrainingMetrics::record_skipped_validation() {
@@ -230,11 +232,19 @@ void TrainingMetrics::set_ranks(std::vector<LiveRank> ranks) {
   live_->ranks = std::move(ranks);
 }
 
+void TrainingMetrics::set_gpu_use(std::function<GpuUse()> gpu_use) {
+  const std::lock_guard lock(gpu_mutex_);
+  gpu_use_ = std::move(gpu_use);
+}
+
 std::vector<MetricFamily> TrainingMetrics::families() const {
   std::vector<MetricFamily> all = registry_->Collect();
   all.push_back(log_lines());
   all.push_back(lost_lines());
   for (MetricFamily& family : ProcessMetrics().Collect()) all.push_back(std::move(family));
+  const std::lock_guard lock(gpu_mutex_);
+  if (gpu_use_)
+    for (MetricFamily& family : gpu_use_families(gpu_use_())) all.push_back(std::move(family));
   sort_for_readers(&all);
   return all;
 }

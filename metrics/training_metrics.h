@@ -2,10 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "metrics/gpu_metrics.h"
 #include "metrics/live/live_page.h"
 #include "metrics/recipe_metrics.h"
 #include "metrics/samples.h"
@@ -64,6 +67,10 @@ class TrainingMetrics {
   /// What the recipe does; indices are into RunFacts::modifiers and param_groups.
   RecipeMetrics& recipe() { return *recipe_; }
 
+  /// What the allocator of this rank's GPU tells, which is asked whenever a page is made, by the
+  /// thread that makes it.
+  void set_gpu_use(std::function<GpuUse()> gpu_use);
+
   /// For parts of this module that add series of their own.
   prometheus::Registry& registry() { return *registry_; }
 
@@ -92,6 +99,8 @@ class TrainingMetrics {
   std::unique_ptr<RunSeries> run_;  // null where not root
   std::unique_ptr<RecipeMetrics> recipe_;
   std::unique_ptr<StepSeries> step_;
+  mutable std::mutex gpu_mutex_;
+  std::function<GpuUse()> gpu_use_;  // guarded by gpu_mutex_; empty on a CPU
   std::unique_ptr<Live> live_;
 };
 

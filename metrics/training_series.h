@@ -7,6 +7,7 @@
 
 #include "metrics/samples.h"
 #include "metrics/series.h"
+#include "metrics/table/capped_gauges.h"
 
 /// The series behind TrainingMetrics, which alone includes this.
 namespace lockstep::metrics {
@@ -40,11 +41,18 @@ inline constexpr std::array kSignals = {
     std::pair{SIGUSR1, "SIGUSR1"}, std::pair{SIGUSR2, "SIGUSR2"},
 };
 
+// A bound is a series: few, and denser where values are likely.
+inline const prometheus::Histogram::BucketBoundaries kStepBounds_s{
+    0.001, 0.0025, 0.006, 0.015, 0.04, 0.1, 0.25, 0.6, 1.5, 4, 10, 25, 60},
+    kAllreduceBounds_s{0.0001, 0.0005, 0.002, 0.01, 0.05, 0.5, 10},
+    kSaveBounds_s{0.1, 0.5, 2, 10, 60, 300, 1800};
+
 /// What every rank exports.
 struct RankSeries {
   RankSeries(prometheus::Registry& r, const RunFacts& facts)
-      : step_duration(
-            histogram_family(r, "lockstep_step_duration_seconds").Add({}, bounds(0.001, 2, 17))),
+      : step_duration(histogram_family(r, "lockstep_step_duration_seconds").Add({}, kStepBounds_s)),
+        allreduce_duration(
+            histogram_family(r, "lockstep_allreduce_duration_seconds").Add({}, kAllreduceBounds_s)),
         phases(counter_family(r, "lockstep_step_phase_seconds_total")),
         stall(counter(r, "lockstep_checkpoint_stall_seconds_total")),
         written_bytes(counter(r, "lockstep_checkpoint_written_bytes_total")),
@@ -64,12 +72,15 @@ struct RankSeries {
     for (const auto& [number, name] : kSignals) signals.Add({{"signal", name}});
   }
 
-  prometheus::Histogram& step_duration;
+  prometheus::Histogram &step_duration, &allreduce_duration;
   PhaseCounters phases;
   prometheus::Counter &stall, &written_bytes;
   prometheus::Counter &agreement_checks, &agreement_seconds;
   prometheus::Family<prometheus::Counter>& signals;
 };
+
+inline constexpr size_t kMaxClassSeries = 200;
+inline constexpr size_t kMaxKpis = 50;
 
 /// What only the root exports.
 struct RunSeries {
@@ -79,15 +90,16 @@ struct RunSeries {
         validation_loss(r, "lockstep_validation_loss"),
         validation_accuracy(r, "lockstep_validation_accuracy_ratio"),
         validation_metrics(gauge_family(r, "lockstep_validation_metric")),
-        validation_classes(gauge_family(r, "lockstep_validation_class_metric")),
-        kpis(gauge_family(r, "lockstep_kpi")),
+        validation_classes(r, "lockstep_validation_class_metric", kMaxClassSeries,
+                           "train/evals.csv"),
+        kpis(r, "lockstep_kpi", kMaxKpis, "TensorBoard"),
         skipped_validations(counter(r, "lockstep_validations_skipped_total")),
         exports(counter(r, "lockstep_exports_total")),
         export_failures(counter(r, "lockstep_export_failures_total")),
         saves(counter(r, "lockstep_checkpoint_saves_total")),
         save_failures(counter(r, "lockstep_checkpoint_save_failures_total")),
         save_duration(histogram_family(r, "lockstep_checkpoint_save_duration_seconds")
-                          .Add({}, bounds(0.1, 2.5, 12))),
+                          .Add({}, kSaveBounds_s)),
         save_interval(r, "lockstep_checkpoint_interval_seconds"),
         save_interval_steps(r, "lockstep_checkpoint_interval_steps"),
         last_commit(r, "lockstep_checkpoint_last_success_timestamp_seconds"),
@@ -113,7 +125,8 @@ struct RunSeries {
 
   prometheus::Gauge &step, &epoch;
   OptionalGauge validation_loss, validation_accuracy;
-  prometheus::Family<prometheus::Gauge>&validation_metrics, &validation_classes, &kpis;
+  prometheus::Family<prometheus::Gauge>& validation_metrics;
+  CappedGauges validation_classes, kpis;
   prometheus::Counter &skipped_validations, &exports, &export_failures;
   prometheus::Counter &saves, &save_failures;
   prometheus::Histogram& save_duration;

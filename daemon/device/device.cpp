@@ -118,6 +118,14 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
   return gpu;
 }
 
+metrics::GpuUse gpu_use(int index) {
+  const dist::GpuMemoryUse use = dist::gpu_memory_use(index);
+  return {.allocated_bytes = use.allocated,
+          .reserved_bytes = use.reserved,
+          .peak_bytes = use.peak,
+          .num_ooms = use.num_ooms};
+}
+
 void prepare_deterministic_gpu(const RunOptions& run) {
   if (run.deterministic == "false" || run.device == "cpu") return;
   setenv(kWorkspace, ":4096:8", /*overwrite=*/0);

@@ -41,4 +41,7 @@ void require_device_keeps_promises(const RunOptions& run, at::Device device);
 std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Device device,
                                             dist::Communicator& control);
 
+/// What the allocator of this process' GPU, which was set up, tells now; from any thread.
+metrics::GpuUse gpu_use(int index);
+
 }  // namespace lockstep::daemon

@@ -78,7 +78,7 @@ class Page {
       : metrics_({.feeds_waiting = [&inferer] { return inferer.num_feeds_waiting(); },
                   .answers_waiting = [&inferer] { return inferer.num_answers_waiting(); },
                   .num_iterations = [&inferer] { return inferer.num_iterations(); }}) {
-    const auto listen = options.listen_for(/*rank=*/0, /*local_rank=*/0);
+    const auto listen = options.listen_for(/*rank=*/0, /*local_rank=*/0, /*num_ranks=*/1);
     if (!listen) return;
     server_.emplace(
         metrics::HttpOptions{

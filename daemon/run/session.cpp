@@ -23,7 +23,6 @@
 #include "dist/agree.h"
 #include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
-#include "metrics/gpu_metrics.h"
 #include "train/run.h"
 #include "train/sync/share_weights.h"
 
@@ -297,7 +296,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const LibraryVersions libraries{world.mpi_version, device.is_cuda() ? dist::nccl_version() : ""};
   Telemetry telemetry(config, world.process, libraries,
                       recal::modifier_names(context->recipe.timeline()), control, requests, health);
-  if (gpu) metrics::add_gpu_series(telemetry.metrics().registry(), *gpu);
+  if (gpu) telemetry.show_gpu(*gpu);
   const auto hooks = dist::on_all_ranks(
       control, [&] { return std::make_unique<RunHooks>(*context, telemetry, world.process); });
   const std::optional<Resumed> resumed = restore(options.resume, *context, telemetry);

@@ -12,6 +12,7 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "daemon/config/version.h"
+#include "daemon/device/device.h"
 #include "daemon/reports/push_gateway.h"
 #include "dist/agree.h"
 
@@ -67,6 +68,11 @@ std::vector<metrics::RankSource> served_ranks(const std::vector<std::string>& te
   return ranks;
 }
 
+std::optional<metrics::ListenAddress> listen_for(const RunConfig& config,
+                                                 const dist::ProcessInfo& process) {
+  return config.metrics.listen_for(process.rank, process.local_rank, process.world_size);
+}
+
 }  // namespace
 
 Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
@@ -79,11 +85,17 @@ Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
                   health_,
                   {.metrics = [this] { return metrics_.page(); },
                    .live = [this] { return metrics_.live(); }}) {
-  if (config.metrics.gathers()) token_ = dist::broadcast_text(control, metrics::random_token());
+  if (config.metrics.gathers(process.world_size))
+    token_ = dist::broadcast_text(control, metrics::random_token());
   (void)dist::on_all_ranks(control, [&] {
     listen(config, process, requests);
     return true;
   });
+}
+
+void Telemetry::show_gpu(const metrics::GpuFacts& gpu) {
+  metrics::add_gpu_series(metrics_.registry(), gpu);
+  metrics_.set_gpu_use([index = gpu.index] { return gpu_use(index); });
 }
 
 void Telemetry::note_restoring() {
@@ -100,7 +112,7 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
                                 dist::Communicator& control) {
   const std::string address =
       server_ ? metrics::reachable_address(server_->address(), process.node) : "";
-  const bool is_scraped = config.metrics.listen_for(process.rank, process.local_rank).has_value();
+  const bool is_scraped = listen_for(config, process).has_value();
   std::vector<metrics::RankSource> ranks = served_ranks(dist::gather_texts(
       control,
       address.empty() ? "" : fmt::format("{}\n{}\n{}", address, process.node, is_scraped ? 1 : 0)));
@@ -175,13 +187,15 @@ void Telemetry::write_textfile(const RunConfig& config) const {
 
 void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process,
                        Requests& requests) {
-  const std::optional<metrics::ListenAddress> wanted =
-      config.metrics.listen_for(process.rank, process.local_rank);
+  const std::optional<metrics::ListenAddress> wanted = listen_for(config, process);
   metrics::HttpOptions options{.fall_back_to_any_port = true};
   if (!wanted) {
-    if (!config.metrics.gathers()) return;
+    if (!config.metrics.gathers(process.world_size)) return;
     options.listen = {
-        process.num_nodes == 1 || config.metrics.scope == "node" ? "127.0.0.1" : "0.0.0.0", 0};
+        process.num_nodes == 1 || config.metrics.scope_for(process.world_size) == "node"
+            ? "127.0.0.1"
+            : "0.0.0.0",
+        0};
     options.access.token = token_;
     return serve(options);
   }
@@ -192,7 +206,7 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
     control_.emplace(config, process.world_size, requests, health_);
     options.post = [this](std::string_view target) { return control_->post(target); };
   }
-  if (config.metrics.gathers()) {
+  if (config.metrics.gathers(process.world_size)) {
     others_.emplace([this](std::string_view target) { return exposition_.handle(target); },
                     [this](int num_ranks) { http_metrics_->set_missing_ranks(num_ranks); });
     options.later = &*others_;

@@ -9,6 +9,7 @@
 #include "metrics/discovery/targets_file.h"
 #include "metrics/exposition.h"
 #include "metrics/gather/rank_pages.h"
+#include "metrics/gpu_metrics.h"
 #include "metrics/health.h"
 #include "metrics/http/http_server.h"
 #include "metrics/http_metrics.h"
@@ -36,6 +37,9 @@ class Telemetry {
   /// Throws Error on rank 0 alone if it cannot.
   void publish_targets(const RunConfig& config, const dist::ProcessInfo& process,
                        dist::Communicator& control);
+
+  /// This rank's GPU, and what its allocator tells whenever a page is made.
+  void show_gpu(const metrics::GpuFacts& gpu);
 
   /// No series will change any more.
   void note_final() { scrapes_before_end_ = exposition_.num_scrapes(); }

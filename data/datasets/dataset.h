@@ -42,6 +42,8 @@ struct Samples {
                           ///< which DatasetUse::kInference alone allows
   /// Damaged ones among those asked for (data/datasets/skipping_dataset.h).
   int64_t num_skipped = 0;
+  /// Records that were read from files for them, and their bytes there, packed or not.
+  int64_t num_records = 0, num_record_bytes = 0;
 };
 
 /// An indexable set of samples. Same content on every rank; safe to read from several threads

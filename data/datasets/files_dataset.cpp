@@ -46,6 +46,7 @@ struct FilesDataset::Scratch {
   Record record;
   ImageScratch image;
   std::vector<float> other;
+  int64_t num_records = 0, num_record_bytes = 0;  ///< read for the samples asked for
 };
 
 FilesDataset::FilesDataset(std::unique_ptr<Source> source, const FeedOptions& options)
@@ -132,10 +133,13 @@ Samples FilesDataset::get(std::span<const int64_t> indices_B, int64_t epoch) con
   Samples samples{.inputs_BX = memory_.take(input_shape, spec_.input_dtype)};
   if (source_->spec().targets != Targets::kNone)
     samples.targets_BY = memory_.take(target_shape, counts ? at::kLong : at::kFloat);
+  scratch.num_records = scratch.num_record_bytes = 0;
   for (size_t row = 0; row < indices_B.size(); ++row) {
     if (row + 1 < indices_B.size()) source_->expect(indices_B[row + 1]);
     write_sample(indices_B[row], epoch, static_cast<int64_t>(row), &samples, &scratch);
   }
+  samples.num_records = scratch.num_records;
+  samples.num_record_bytes = scratch.num_record_bytes;
   return samples;
 }
 
@@ -146,6 +150,9 @@ void FilesDataset::read(int64_t index, Scratch* scratch) const {
     fault.append(fmt::format(" (sample {})", index));
     throw;
   }
+  ++scratch->num_records;
+  scratch->num_record_bytes +=
+      static_cast<int64_t>(scratch->record.input.size() + scratch->record.target.size());
   const int64_t label = scratch->record.label;
   const int64_t num_classes = spec_.num_classes;
   if (source_->spec().targets != Targets::kLabels || num_classes == 0 ||

@@ -24,13 +24,17 @@ void rethrow_unless_damaged(const Error& fault) {
 
 Samples joined(const std::vector<Samples>& parts) {
   std::vector<at::Tensor> inputs, targets;
-  int64_t num_skipped = 0;
+  Samples all;
   for (const Samples& part : parts) {
     inputs.push_back(part.inputs_BX);
     targets.push_back(part.targets_BY);
-    num_skipped += part.num_skipped;
+    all.num_skipped += part.num_skipped;
+    all.num_records += part.num_records;
+    all.num_record_bytes += part.num_record_bytes;
   }
-  return {at::cat(inputs), at::cat(targets), num_skipped};
+  all.inputs_BX = at::cat(inputs);
+  all.targets_BY = at::cat(targets);
+  return all;
 }
 
 }  // namespace

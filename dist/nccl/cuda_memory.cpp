@@ -12,6 +12,7 @@ namespace lockstep::dist::nccl {
 namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
+constexpr size_t kAllPools = 0;  // StatType::AGGREGATE
 
 /// LibTorch's caching allocator.
 class CudaMemory final : public MemoryCalls {
@@ -36,8 +37,14 @@ class CudaMemory final : public MemoryCalls {
     allocator::setMemoryFraction(1, index_);
   }
   int64_t taken() override {
-    constexpr size_t kAllPools = 0;  // StatType::AGGREGATE
     return allocator::getDeviceStats(index_).reserved_bytes[kAllPools].current;
+  }
+  GpuMemoryUse use() override {
+    const auto stats = allocator::getDeviceStats(index_);
+    return {.allocated = stats.allocated_bytes[kAllPools].current,
+            .reserved = stats.reserved_bytes[kAllPools].current,
+            .peak = stats.allocated_bytes[kAllPools].peak,
+            .num_ooms = stats.num_ooms};
   }
   void set_fraction(double fraction) override { allocator::setMemoryFraction(fraction, index_); }
   void reserve(int64_t num_bytes) override {

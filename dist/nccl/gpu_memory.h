@@ -22,6 +22,8 @@ class MemoryCalls {
   virtual void give_back() = 0;
   /// Bytes that LibTorch's allocator holds in this process.
   virtual int64_t taken() = 0;
+  /// What the allocator tells, from any thread.
+  virtual GpuMemoryUse use() = 0;
   /// No more than this share of `total` for LibTorch's allocator.
   virtual void set_fraction(double fraction) = 0;
   /// Takes so many bytes into LibTorch's allocator, which gives them out from then on.

@@ -84,6 +84,8 @@ GpuMemoryFacts set_up_gpu_memory(int device_index, const GpuMemoryOptions& optio
   return open_module().set_up_memory(device_index, options);
 }
 
+GpuMemoryUse gpu_memory_use(int device_index) { return open_module().memory_use(device_index); }
+
 std::string nccl_version() {
   const int code =
       open_module().nccl_version();  // 10000 * major + 100 * minor + patch since NCCL 2.9

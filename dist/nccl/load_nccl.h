@@ -30,6 +30,10 @@ std::string nccl_version();
 /// share is not free, and as num_nccl_devices().
 GpuMemoryFacts set_up_gpu_memory(int device_index, const GpuMemoryOptions& options);
 
+/// What the allocator of a GPU of this process, whose memory was divided, tells now; from any
+/// thread. Throws as num_nccl_devices().
+GpuMemoryUse gpu_memory_use(int device_index);
+
 /// A communicator over the GPUs of the ranks of `control`, this rank on GPU `device_index`.
 /// No wait for a peer, while starting or later, is longer than timeout_s.
 /// Collective over `control`, which carries NCCL's unique id and is not kept. Opens LibTorch's CUDA

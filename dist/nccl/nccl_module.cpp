@@ -16,6 +16,8 @@ GpuMemoryFacts set_up_memory_of(int device_index, const GpuMemoryOptions& option
   return set_up_memory(*make_memory_calls(device_index), options);
 }
 
+GpuMemoryUse memory_use_of(int device_index) { return make_memory_calls(device_index)->use(); }
+
 }  // namespace
 }  // namespace lockstep::dist::nccl
 
@@ -26,4 +28,5 @@ const lockstep::dist::nccl::ModuleTable lockstep_nccl_module{
     lockstep::dist::nccl::num_cuda_devices,
     lockstep::dist::nccl::cuda_device_id,
     lockstep::dist::nccl::set_up_memory_of,
+    lockstep::dist::nccl::memory_use_of,
     lockstep::dist::nccl::make_communicator};

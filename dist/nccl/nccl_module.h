@@ -26,6 +26,9 @@ struct ModuleTable {
   /// See set_up_gpu_memory().
   GpuMemoryFacts (*set_up_memory)(int device_index, const GpuMemoryOptions& options);
 
+  /// See gpu_memory_use().
+  GpuMemoryUse (*memory_use)(int device_index);
+
   /// See make_nccl_communicator(); the caller owns the result.
   Communicator* (*make_communicator)(Communicator& control, int device_index, double timeout_s);
 };

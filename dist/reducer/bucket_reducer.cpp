@@ -304,12 +304,15 @@ bool BucketReducer::take_means(int64_t divisor) {
 
 void BucketReducer::count(Clock::time_point finish_start, GlobalStepStats* totals) const {
   int64_t gradient_bytes = 0;
+  totals->bucket_s.reserve(bucket_reductions_.size());
   for (size_t i = 0; i < bucket_reductions_.size(); ++i) {
     const BucketTimes& times = times_[i];
     gradient_bytes += bucket_reductions_[i]->payload_bytes();
     totals->bytes_saved +=
         bucket_reductions_[i]->dense_bytes() - bucket_reductions_[i]->payload_bytes();
-    totals->reduce_s += seconds_between(times.launched, times.reduced);
+    const double reduce_s = seconds_between(times.launched, times.reduced);
+    totals->reduce_s += reduce_s;
+    if (!is_shared_) totals->bucket_s.push_back(reduce_s);
     totals->overlapped_s +=
         std::max(0.0, seconds_between(times.launched, std::min(times.reduced, finish_start)));
   }

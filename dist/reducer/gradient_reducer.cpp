@@ -128,6 +128,7 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   comm_.all_reduce(share_V, ReduceOp::kSum)->wait_on_host();
 
   GlobalStepStats totals = from_numbers(share_V);
+  totals.own_work_s = share.work_s;
   totals.wait_s = seconds_since(start);
   check(totals.num_samples > 0, "a step without samples on any rank");
   take_means(share.gradient_divisor.value_or(totals.num_samples), &totals);

@@ -13,6 +13,7 @@ enum : int64_t {
   kNumSamples,
   kNumSkipped,
   kNonFinite,
+  kWorkSeconds,
   kFirstVote,
   kNumShareItems = kFirstVote + kNumVotes
 };
@@ -26,6 +27,7 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   items[kNumSamples] = static_cast<double>(share.num_samples);
   items[kNumSkipped] = static_cast<double>(share.num_skipped);
   items[kNonFinite] = share.finite && std::isfinite(share.loss_sum) ? 0 : 1;
+  items[kWorkSeconds] = share.work_s;
   for (int i = 0; i < kNumVotes; ++i) items[kFirstVote + i] = (share.votes >> i) & 1U;
   return share_V.to(device);
 }
@@ -38,6 +40,7 @@ GlobalStepStats from_numbers(const at::Tensor& sums_V) {
   totals.num_skipped = static_cast<int64_t>(items[kNumSkipped]);
   totals.loss_mean = items[kLossSum] / items[kNumSamples];
   totals.num_nonfinite_ranks = static_cast<int64_t>(items[kNonFinite]);
+  totals.work_s = items[kWorkSeconds];
   for (int i = 0; i < kNumVotes; ++i) totals.votes[i] = static_cast<int64_t>(items[kFirstVote + i]);
   return totals;
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -19,10 +20,14 @@ struct LocalStepStats {
   int64_t num_skipped = 0;  ///< damaged samples that others stand for
   bool finite = true;       ///< false: this rank's loss is not finite, and the step must not count
   uint32_t votes = 0;       ///< bits 0 to kNumVotes - 1
+  double work_s = 0;        ///< what this rank worked on the step so far, its own share of it
   /// What the ranks' sums of gradients are divided by, equal on all ranks; nothing: the samples of
   /// all ranks. 1 where losses were weighted by 1 / samples before backward: that saves a pass.
   std::optional<int64_t> gradient_divisor = std::nullopt;
 };
+
+/// A rank that works on a step so many times as long as the mean of the others is a straggler.
+constexpr double kStragglerRatio = 1.3;
 
 /// What the step was over all ranks; equal on every rank, but for seconds.
 struct GlobalStepStats {
@@ -44,8 +49,18 @@ struct GlobalStepStats {
   int64_t bytes_sent = 0;
   double reduce_s = 0;      ///< this rank's time inside the reductions of gradients
   double overlapped_s = 0;  ///< the part of reduce_s before finish(), hidden behind backward
-  double wait_s = 0;        ///< this rank's time in finish() until all gradients were there; beside
-                            ///< a communication thread also what it did meanwhile
+  std::vector<double> bucket_s = {};  ///< the parts of reduce_s, by bucket in their order; empty
+                                      ///< where nothing travels
+  double wait_s = 0;  ///< this rank's time in finish() until all gradients were there; beside
+                      ///< a communication thread also what it did meanwhile
+
+  double work_s = 0;      ///< of all ranks together: the sum of their shares' work_s
+  double own_work_s = 0;  ///< of this rank
+
+  /// Whether this rank is a straggler of the step; never where it is alone.
+  bool is_straggler(int num_ranks) const {
+    return num_ranks > 1 && own_work_s > kStragglerRatio * (work_s - own_work_s) / (num_ranks - 1);
+  }
 
   /// Whether to update; one decision for all ranks.
   bool finite() const { return num_nonfinite_ranks == 0 && gradients_finite; }

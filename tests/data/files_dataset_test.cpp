@@ -96,6 +96,20 @@ TEST(FilesDataset, EveryFormatGivesTheSameBitsWithAnyNumberOfThreads) {
   }
 }
 
+TEST(FilesDataset, CountsRecordsAndTheirBytesAsTheyLieInFiles) {
+  const EveryFormat formats;
+  const Samples plain =
+      formats.folder.open("{type: idx, path: '@/images'}")->get(std::vector<int64_t>{2, 5, 5}, 0);
+  const int64_t num_pixels = plain.inputs_BX[0][0].numel();  // of one channel, a byte each
+  EXPECT_EQ(plain.num_records, 3);
+  EXPECT_EQ(plain.num_record_bytes % (3 * num_pixels), 0) << num_pixels;
+  EXPECT_GT(plain.num_record_bytes, 0);
+  const Samples mixed = formats.folder.open("{type: idx, path: '@/images', augment: {mixup: 1}}")
+                            ->get(std::vector<int64_t>{2, 5, 5}, 0);
+  EXPECT_EQ(mixed.num_records, 6) << "each has a partner";
+  EXPECT_EQ(mixed.num_record_bytes, 2 * plain.num_record_bytes);
+}
+
 TEST(FilesDataset, OneHotAndMixedLabelsSumToOne) {
   const EveryFormat formats;
   const std::vector<int64_t> all = {0, 3, 4, 7, 8, 11};

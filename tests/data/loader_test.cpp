@@ -107,5 +107,19 @@ TEST(Loader, TellsOfABadSampleWhenItsBatchIsAskedFor) {
   EXPECT_THROW(loader.next(), Error);
 }
 
+TEST(Loader, TellsHowManyBatchesAreReady) {
+  const CountingDataset dataset;
+  Sampler sampler(kSampler);
+  Loader alone(dataset, sampler, 0, 1);
+  (void)alone.next();
+  EXPECT_EQ(alone.num_ready(), std::nullopt);  // nobody reads ahead
+  Loader loader(dataset, sampler, 0, 1, {.num_threads = 1, .prefetch_batches = 3});
+  (void)loader.next();
+  while (loader.num_ready() < 3) std::this_thread::yield();
+  (void)loader.next();
+  const int64_t left = loader.num_ready().value();
+  EXPECT_TRUE(left == 2 || left == 3) << left;  // the thread may be quick
+}
+
 }  // namespace loader_test
 }  // namespace lockstep::data

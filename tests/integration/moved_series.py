@@ -15,6 +15,10 @@ EXCUSED = {
     "lockstep_gpu_info": "needs a GPU",
     "lockstep_gpu_memory_bytes": "needs a GPU",
     "lockstep_gpu_memory_limit_bytes": "needs a GPU",
+    "lockstep_gpu_memory_allocated_bytes": "needs a GPU",
+    "lockstep_gpu_memory_reserved_bytes": "needs a GPU",
+    "lockstep_gpu_memory_peak_bytes": "needs a GPU",
+    "lockstep_gpu_ooms_total": "needs a GPU",
     "lockstep_revived_weights_total": "is above 0 only where Lockstep has a fault",
 }
 _seen = set()

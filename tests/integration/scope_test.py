@@ -70,6 +70,8 @@ class Scopes(ScrapedRun):
         wait_for(lambda: 'rank="1"' in curl(address), "rank 1's series")
         os.kill(pids[1], signal.SIGSTOP)
         try:
+            threads = pathlib.Path(f"/proc/{pids[1]}/task")
+            wait_for(lambda: all(") T " in (one / "stat").read_text() for one in threads.iterdir()), "rank 1 to stand still")
             start = time.monotonic()
             page = curl(address)
             self.assertLess(time.monotonic() - start, 5)

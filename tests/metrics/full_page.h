@@ -29,10 +29,15 @@ inline metrics::RunFacts some_facts(bool is_root = true) {
           .restarts = 1};
 }
 
+inline constexpr std::array kBucketSeconds{0.0005, 0.0015};
+
 inline metrics::StepSample some_step(int64_t step) {
   return {.step = step,
           .epoch = 0.5,
           .num_samples = 32,
+          .num_records = 40,
+          .num_record_bytes = 1 << 10,
+          .num_queued_batches = 3,
           .duration_s = 0.01,
           .phases = {.data = 0.001,
                      .forward = 0.002,
@@ -45,10 +50,12 @@ inline metrics::StepSample some_step(int64_t step) {
           .bytes_saved = 1024,
           .bytes_sent = 4096,
           .allreduce_s = 0.002,
+          .allreduce_s_by_bucket = kBucketSeconds,
           .allreduce_overlapped_s = 0.0015,
           .bytes_gathered = 512,
           .gather_s = 0.001,
           .allreduce_exposed_s = 0.0005,
+          .is_straggler = true,
           .nonfinite = false,
           .loss = 2.3,
           .gradient_norm = 0.75,
@@ -94,6 +101,10 @@ inline void record_everything(metrics::TrainingMetrics* all) {
                                             .memory_policy = "all",
                                             .memory_bytes = 1 << 20,
                                             .memory_limit_bytes = 1 << 19});
+  all->set_gpu_use([] {
+    return metrics::GpuUse{
+        .allocated_bytes = 100, .reserved_bytes = 300, .peak_bytes = 200, .num_ooms = 1};
+  });
   all->set_event_file_errors(2);
 }
 

@@ -31,7 +31,7 @@ Reading read(const std::string& text) {
 TEST(MetricsOptions, AbsentSectionsKeepDefaults) {
   const Reading reading = read("other: 1\n");
   EXPECT_EQ(reading.metrics.listen, "127.0.0.1:9464");
-  EXPECT_EQ(reading.metrics.scope, "rank");
+  EXPECT_EQ(reading.metrics.scope, "auto");
   EXPECT_EQ(reading.summary.save_summary_steps, 100);
   EXPECT_EQ(reading.summary.log_every, 1);
   EXPECT_TRUE(reading.summary.tensorboard);
@@ -82,26 +82,38 @@ TEST(MetricsOptions, AnAddressThatOthersReachNeedsProtection) {
   EXPECT_EQ(read("metrics: {listen: \":9464\", web_config: w}\n").faults, "");
 }
 
+TEST(MetricsOptions, ManyRanksAreShownByTheirNodesUnlessTheRunSaysOtherwise) {
+  MetricsOptions options;
+  EXPECT_EQ(options.scope_for(1), "rank");
+  EXPECT_EQ(options.scope_for(64), "rank");
+  EXPECT_EQ(options.scope_for(65), "node");
+  EXPECT_TRUE(options.gathers(65));
+  EXPECT_TRUE(options.listen_for(64, 0, 65));
+  EXPECT_FALSE(options.listen_for(65, 1, 128));
+  options.scope = "rank";
+  EXPECT_EQ(options.scope_for(1000), "rank");
+}
+
 TEST(MetricsOptions, ScopeAndOffDecideWhoListens) {
   MetricsOptions options;
-  EXPECT_EQ(options.listen_for(5, 1)->text(), "127.0.0.1:9465");
-  EXPECT_FALSE(options.gathers());
+  EXPECT_EQ(options.listen_for(5, 1, 8)->text(), "127.0.0.1:9465");
+  EXPECT_FALSE(options.gathers(8));
   for (const char* scope : {"root", "run"}) {
     options.scope = scope;
-    EXPECT_FALSE(options.listen_for(5, 1));
-    EXPECT_FALSE(options.listen_for(4, 0));
-    EXPECT_TRUE(options.listen_for(0, 0));
+    EXPECT_FALSE(options.listen_for(5, 1, 8));
+    EXPECT_FALSE(options.listen_for(4, 0, 8));
+    EXPECT_TRUE(options.listen_for(0, 0, 8));
   }
-  EXPECT_TRUE(options.gathers());
+  EXPECT_TRUE(options.gathers(8));
   options.scope = "node";
-  EXPECT_TRUE(options.gathers());
-  EXPECT_TRUE(options.listen_for(4, 0));
-  EXPECT_FALSE(options.listen_for(5, 1));
+  EXPECT_TRUE(options.gathers(8));
+  EXPECT_TRUE(options.listen_for(4, 0, 8));
+  EXPECT_FALSE(options.listen_for(5, 1, 8));
   EXPECT_THAT(read("metrics: {scope: each}\n").faults,
-              HasSubstr("must be one of rank, node, run, root"));
+              HasSubstr("must be one of auto, rank, node, run, root"));
   options.listen = "off";
-  EXPECT_FALSE(options.gathers());
-  EXPECT_FALSE(options.listen_for(0, 0));
+  EXPECT_FALSE(options.gathers(8));
+  EXPECT_FALSE(options.listen_for(0, 0, 8));
 }
 
 }  // namespace metrics_options_test

@@ -83,8 +83,8 @@ TEST(TrainingMetrics, AStepMovesItsSeries) {
   EXPECT_EQ(page.value("lockstep_allreduce_bytes_total"), 8192);
   EXPECT_EQ(page.value("lockstep_allreduce_exposed_seconds_total"), 0.001);
   EXPECT_EQ(page.value("lockstep_nonfinite_steps_total"), 0);
-  EXPECT_EQ(page.value("lockstep_step_duration_seconds_bucket{le=\"0.008\"}"), 0);
-  EXPECT_EQ(page.value("lockstep_step_duration_seconds_bucket{le=\"0.016\"}"), 2);
+  EXPECT_EQ(page.value("lockstep_step_duration_seconds_bucket{le=\"0.006\"}"), 0);
+  EXPECT_EQ(page.value("lockstep_step_duration_seconds_bucket{le=\"0.015\"}"), 2);
   EXPECT_DOUBLE_EQ(page.value("lockstep_step_duration_seconds_sum"), 0.02);
   EXPECT_GE(page.value("lockstep_last_step_timestamp_seconds"), before_s);
   EXPECT_LE(page.value("lockstep_last_step_timestamp_seconds"), before_s + 10);
@@ -110,10 +110,73 @@ TEST(RecipeMetrics, ShowWhatARecipeDoes) {
   EXPECT_EQ(page.value("lockstep_agreement_seconds_total"), 0.75);
 }
 
+/// Series of a name on a page.
+int64_t num_series(const Page& page, const std::string& name) {
+  return std::count_if(page.values.begin(), page.values.end(),
+                       [&](const auto& entry) { return entry.first.starts_with(name + "{"); });
+}
+
+TEST(TrainingMetrics, WhatARunMayHoldManyOfIsBounded) {
+  TrainingMetrics all(some_facts());
+  const int64_t warnings = log::num_lines(log::Level::kWarning);
+  ValidationSample many;
+  for (int i = 0; i < 300; ++i) {
+    all.recipe().set_layer_sparsity("layer" + std::to_string(i), 0.5);
+    all.set_kpi("eval", "kpi" + std::to_string(i), 1);
+    many.values.push_back({"recall", i, 0.5});
+  }
+  all.record_validation(many);
+  all.recipe().set_layer_sparsity("layer3", 0.75);  // one that is shown still changes
+  const Page page = page_of(all);
+  EXPECT_EQ(num_series(page, "lockstep_layer_sparsity_ratio"), 200);
+  EXPECT_EQ(num_series(page, "lockstep_kpi"), 50);
+  EXPECT_EQ(num_series(page, "lockstep_validation_class_metric"), 200);
+  EXPECT_EQ(page.value("lockstep_layer_sparsity_ratio{param=\"layer3\"}"), 0.75);
+  EXPECT_FALSE(page.has("lockstep_layer_sparsity_ratio{param=\"layer200\"}"));
+  EXPECT_EQ(log::num_lines(log::Level::kWarning) - warnings, 3) << "each name is told of once";
+}
+
 TEST(RecipeMetrics, ExportNothingAwayFromTheRoot) {
   TrainingMetrics all(some_facts(/*is_root=*/false));
   tests::record_recipe(&all.recipe());
   EXPECT_THAT(page_of(all).text, Not(HasSubstr("lockstep_learning_rate")));
+}
+
+TEST(TrainingMetrics, EachBucketOfGradientsIsObserved) {
+  TrainingMetrics all(some_facts(/*is_root=*/false));
+  all.record_step(some_step(1));  // 0.5 and 1.5 ms
+  const Page page = page_of(all);
+  const std::string bucket = "lockstep_allreduce_duration_seconds_bucket{le=";
+  EXPECT_EQ(page.value(bucket + "\"0.0001\"}"), 0);
+  EXPECT_EQ(page.value(bucket + "\"0.002\"}"), 2);
+  EXPECT_DOUBLE_EQ(page.value("lockstep_allreduce_duration_seconds_sum"), 0.002);
+}
+
+TEST(TrainingMetrics, TellsWhatDataWasReadAndWhoWasSlow) {
+  TrainingMetrics all(some_facts(/*is_root=*/false));
+  EXPECT_FALSE(page_of(all).has("lockstep_data_queue_batches"));
+  all.record_step(some_step(1));
+  StepSample alone = some_step(2);
+  alone.is_straggler = false;
+  alone.num_queued_batches.reset();
+  all.record_step(alone);
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_data_records_total"), 80);
+  EXPECT_EQ(page.value("lockstep_data_read_bytes_total"), 2048);
+  EXPECT_EQ(page.value("lockstep_data_queue_batches"), 3);
+  EXPECT_EQ(page.value("lockstep_straggler_steps_total"), 1);
+}
+
+TEST(TrainingMetrics, AsksTheAllocatorOfAGpuForEachPage) {
+  TrainingMetrics all(some_facts(/*is_root=*/false));
+  EXPECT_THAT(page_of(all).text, Not(HasSubstr("lockstep_gpu_memory")));
+  int64_t num_asked = 0;
+  all.set_gpu_use([&] { return GpuUse{.reserved_bytes = ++num_asked, .num_ooms = 7}; });
+  EXPECT_EQ(page_of(all).value("lockstep_gpu_memory_reserved_bytes"), 1);
+  const Page page = page_of(all);
+  EXPECT_EQ(page.value("lockstep_gpu_memory_reserved_bytes"), 2);
+  EXPECT_EQ(page.value("lockstep_gpu_ooms_total"), 7);
+  EXPECT_EQ(page.types.at("lockstep_gpu_ooms_total"), "counter");
 }
 
 TEST(TrainingMetrics, EachPhaseCountsByItself) {

@@ -19,12 +19,16 @@ struct StepReport {
   optim::StepRates rates{};  ///< of this update, by parameter group
   double sparsity = 0;       ///< zeros among the prunable weights, 0 to 1
   int64_t global_samples = 0;
-  int64_t rank_samples = 0;          ///< rank
-  int64_t rank_skipped = 0;          ///< rank: damaged samples, for which others stand
-  bool rank_skipped_update = false;  ///< rank: its update of this step was not finite; without
-                                     ///< local steps the same as `skipped`
-  dist::GatherTotals gathered;       ///< rank: values, where the optimizer is divided
-  dist::GlobalStepStats totals;      ///< rank: bytes and seconds of the reduction
+  int64_t rank_samples = 0;               ///< rank
+  int64_t rank_skipped = 0;               ///< rank: damaged samples, for which others stand
+  int64_t rank_records = 0;               ///< rank: read from files for its samples
+  int64_t rank_record_bytes = 0;          ///< rank: of them, as they lie there
+  std::optional<int64_t> queued_batches;  ///< rank: read ahead and ready; nothing without threads
+  bool is_straggler = false;              ///< rank: it worked much longer than the others
+  bool rank_skipped_update = false;       ///< rank: its update of this step was not finite; without
+                                          ///< local steps the same as `skipped`
+  dist::GatherTotals gathered;            ///< rank: values, where the optimizer is divided
+  dist::GlobalStepStats totals;           ///< rank: bytes and seconds of the reduction
   int64_t num_mask_updates = 0;
   int64_t num_trainable = 0;            ///< elements of parameters that the update may change
   std::optional<double> gradient_norm;  ///< before clipping by norm, if that is asked for

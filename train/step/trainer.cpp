@@ -63,6 +63,9 @@ StepReport Trainer::step_asking(const Ask& ask) {
   report.global_samples = batch.global_num_samples;
   report.rank_samples = batch.samples.targets_BY.size(0);
   report.rank_skipped = batch.samples.num_skipped;
+  report.rank_records = batch.samples.num_records;
+  report.rank_record_bytes = batch.samples.num_record_bytes;
+  report.queued_batches = parts_.loader.num_ready();
   if (parts_.tensors != nullptr)
     parts_.tensors->begin(batch.samples.inputs_BX, batch.samples.targets_BY);
   phases.data = watch.lap();
@@ -71,7 +74,8 @@ StepReport Trainer::step_asking(const Ask& ask) {
   report.rates = parts_.rates.at(parts_.clock.step);
   const double loss_sum = compute_gradients(batch, &phases);
   (void)watch.lap();  // of forward and backward, which are in the phases
-  report.totals = reduce_gradients(batch, loss_sum, ask());
+  report.totals =
+      reduce_gradients(batch, loss_sum, phases.data + phases.forward + phases.backward, ask());
   phases.allreduce = watch.lap();
 
   check_finite(&report);
@@ -103,12 +107,13 @@ recal::Applied Trainer::apply_recipe() {
 }
 
 dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double loss_sum,
-                                                const Votes& votes) {
+                                                double work_s, const Votes& votes) {
   dist::LocalStepStats share{.loss_sum = loss_sum,
                              .num_samples = batch.samples.targets_BY.size(0),
                              .num_skipped = batch.samples.num_skipped,
                              .finite = std::isfinite(loss_sum),
                              .votes = bits_of(votes),
+                             .work_s = work_s,
                              .gradient_divisor = loss_scale()};
   if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
   const trace::Span span("wait for all-reduce");
@@ -125,6 +130,7 @@ void Trainer::complete_report(StepReport* report) const {
   report->ends_epoch = parts_.clock.step_in_epoch() == 0;
   report->loss = report->has_loss ? totals.loss_mean : std::nan("");
   report->sparsity = parts_.recipe.sparsity();
+  report->is_straggler = report->ranks_agree && totals.is_straggler(parts_.control.world_size());
   report->num_trainable = parts_.flat_params.num_trainable_elements();
   report->scales_losses = parts_.loss_scale != nullptr && parts_.loss_scale->is_dynamic();
   report->wants_save = totals.votes[kSaveBit] > 0;
@@ -274,6 +280,7 @@ void Trainer::join_local_steps(StepReport* report) {
   if (!report->ranks_agree) {
     report->has_loss = report->rank_samples > 0;
     report->totals.bytes_reduced = report->totals.bytes_saved = 0;  // nothing has travelled
+    report->totals.bucket_s.clear();
     return;
   }
   report->totals = local.average();

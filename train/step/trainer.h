@@ -107,7 +107,7 @@ class Trainer {
   /// Makes what the recipe changes at this step, before the forward pass.
   recal::Applied apply_recipe();
   /// Waits for the mean gradients of all ranks, and what came with them.
-  dist::GlobalStepStats reduce_gradients(const data::Batch& batch, double loss_sum,
+  dist::GlobalStepStats reduce_gradients(const data::Batch& batch, double loss_sum, double work_s,
                                          const Votes& votes);
   /// Whether the update counts; throws where too many samples are damaged, or too many updates in a
   /// row did not count.

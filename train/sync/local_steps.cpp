@@ -56,6 +56,7 @@ dist::LocalStepStats LocalSteps::take(const dist::LocalStepStats& share) {
   step_ = share;
   pending_.votes |= share.votes;
   pending_.num_skipped += share.num_skipped;
+  pending_.work_s += share.work_s;
   dist::LocalStepStats own = share;
   own.votes = 0;
   own.num_skipped = 0;
@@ -80,6 +81,7 @@ dist::GlobalStepStats LocalSteps::average() {
   const at::Tensor sums_V = dist::to_numbers(since, parts_.comm.device());
   parts_.comm.all_reduce(sums_V, dist::ReduceOp::kSum)->wait_on_host();
   dist::GlobalStepStats totals = dist::from_numbers(sums_V);
+  totals.own_work_s = since.work_s;
 
   const State state = this->state();
   take_largest(state.counts);

@@ -45,6 +45,10 @@ class FakeMemory final : public MemoryCalls {
     const std::lock_guard lock(mutex);
     return taken_of[id_];
   }
+  GpuMemoryUse use() override {
+    const std::lock_guard lock(mutex);
+    return {.allocated = 3, .reserved = taken_of[id_], .peak = 5, .num_ooms = 1};
+  }
   void set_fraction(double fraction) override { fraction_ = fraction; }
   /// Rounds up and then keeps to the limit, as LibTorch's allocator.
   void reserve(int64_t num_bytes) override {
@@ -72,6 +76,7 @@ GpuMemoryFacts set_up(int index, const GpuMemoryOptions& options) {
   FakeMemory memory(index);
   return set_up_memory(memory, options);
 }
+GpuMemoryUse use_of(int index) { return FakeMemory(index).use(); }
 Communicator* no_communicator(Communicator& /*control*/, int /*index*/, double /*timeout_s*/) {
   throw Error(ExitCode::kUnavailable, "dist.nccl", "these GPUs are not there");
 }
@@ -85,4 +90,5 @@ const lockstep::dist::nccl::ModuleTable lockstep_nccl_module{LOCKSTEP_BUILD_ID,
                                                              lockstep::dist::nccl::num_devices,
                                                              lockstep::dist::nccl::device_id,
                                                              lockstep::dist::nccl::set_up,
+                                                             lockstep::dist::nccl::use_of,
                                                              lockstep::dist::nccl::no_communicator};

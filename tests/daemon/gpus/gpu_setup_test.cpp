@@ -74,6 +74,11 @@ TEST_F(FakeGpus, WhatWasSetUpIsNotChangedLater) {
   half.per_process_gpu_memory_fraction = 0.5;
   half.memory_policy = "all";
   EXPECT_EQ(set_up_gpu(half, {at::kCUDA, 0}, self)->memory_policy, "all");
+  const metrics::GpuUse use = gpu_use(0);
+  EXPECT_EQ(use.reserved_bytes, 40704 * kGib / 1024) << "of the allocator, as the table has it";
+  EXPECT_EQ(use.allocated_bytes, 3);
+  EXPECT_EQ(use.peak_bytes, 5);
+  EXPECT_EQ(use.num_ooms, 1);
   try {
     set_up_gpu({}, {at::kCUDA, 0}, self);
     ADD_FAILURE() << "memory was divided twice";

@@ -24,6 +24,7 @@ class NotedMemory final : public MemoryCalls {
   Bytes bytes() override { return {.free = free_, .total = 40 * kGib}; }
   void give_back() override { taken_bytes -= std::exchange(kept_bytes, 0); }
   int64_t taken() override { return taken_bytes; }
+  GpuMemoryUse use() override { return {.reserved = taken_bytes}; }
   void set_fraction(double fraction) override {
     EXPECT_EQ(taken_bytes, 0) << "the limit comes before what is taken";
     asked_fraction = fraction;

@@ -15,7 +15,7 @@ namespace gradient_reducer_test {
 
 using ::testing::ElementsAre;
 
-constexpr int64_t kShareBytes = 8 * (4 + kNumVotes);
+constexpr int64_t kShareBytes = 8 * (5 + kNumVotes);
 
 /// A model with a weight [3, 4] and a bias [3] whose gradients are views of two flat buffers. For
 /// sample value x the gradient of every weight is x times its place (from 1), that of every bias is
@@ -94,6 +94,38 @@ TEST_P(Reducer, DividesGradientsByWhatIsGivenAndTheLossBySamples) {
             << divisor;
         EXPECT_TRUE(model.bias_grad.equal(at::full({3}, -factor, at::kFloat))) << divisor;
       }
+  });
+}
+
+TEST_P(Reducer, TellsTheSecondsOfEachBucket) {
+  tests::run_ranks(GetParam(), [](Communicator& comm) {
+    RankModel model;
+    const SyncOptions small_buckets{
+        .bucket_bytes = 16, .overlap = "false", .sparse_allreduce = "never"};
+    GradientReducer reducer(comm, model.buffers, model.params, small_buckets);
+    reducer.prepare_for_backward();
+    const GlobalStepStats totals = reducer.finish({.loss_sum = 1, .num_samples = 1});
+    ASSERT_EQ(totals.bucket_s.size(), 4u);  // 4 of 12 weights each, and 3 biases
+    EXPECT_NEAR(std::accumulate(totals.bucket_s.begin(), totals.bucket_s.end(), 0.0),
+                totals.reduce_s, 1e-9);
+  });
+}
+
+TEST_P(Reducer, ARankThatWorksMuchLongerThanTheOthersIsAStraggler) {
+  tests::run_ranks(GetParam(), [](Communicator& comm) {
+    RankModel model;
+    GradientReducer reducer(comm, model.buffers, model.params, tests::kWholeBuffers);
+    const auto is_straggler = [&](double work_of_last_s) {
+      const bool is_last = comm.rank() == comm.world_size() - 1;
+      reducer.prepare_for_backward();
+      const GlobalStepStats totals =
+          reducer.finish({.loss_sum = 1, .num_samples = 1, .work_s = is_last ? work_of_last_s : 2});
+      EXPECT_EQ(totals.work_s, 2 * (comm.world_size() - 1) + work_of_last_s);
+      return std::pair(is_last, totals.is_straggler(comm.world_size()));
+    };
+    const auto [is_last, is_slow] = is_straggler(2.75);
+    EXPECT_EQ(is_slow, is_last && comm.world_size() > 1);
+    EXPECT_FALSE(is_straggler(2.5).second);
   });
 }
 
