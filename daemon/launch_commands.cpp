@@ -37,7 +37,8 @@ void LaunchCommands::add_to(CLI::App* app) {
 
 void LaunchCommands::add_ctl(CLI::App* app) {
   CLI::App* sub = app->add_subcommand("ctl", "ask a running job: status, save, stop, pause, ...");
-  sub->add_option("WHERE", ctl_.where, "the run file, the run's folder, or http://HOST:PORT")
+  sub->add_option("WHERE", ctl_.where,
+                  "the run file, the run's folder, http://HOST:PORT or unix:PATH")
       ->required();
   sub->add_option("WHAT", ctl_.verb,
                   "status; save: and go on; stop: save and stop; drain: the same, and wait for the "
