@@ -79,6 +79,23 @@ void add_commands(const CLI::App& app, const std::string& path, std::string* pag
   }
 }
 
+std::string examples_below(const std::string& path, std::span<const std::string_view> examples) {
+  std::string text;
+  for (const std::string_view line : examples)
+    if (line.starts_with(path + " ")) text += fmt::format("\n  {}", line);
+  return text;
+}
+
+void add_examples_of(CLI::App* app, const std::string& path,
+                     std::span<const std::string_view> examples) {
+  const std::string lines = examples_below(path, examples), own = app->get_footer();
+  if (!lines.empty())
+    app->footer((lines.rfind('\n') == 0 ? "Example:" : "Examples:") + lines +
+                (own.empty() ? "" : "\n" + own));
+  for (CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; }))
+    add_examples_of(sub, path + " " + sub->get_name(), examples);
+}
+
 /// Prints what `make` gives and ends the parsing as --help does.
 void add_printer(CLI::App* app, const char* name, const char* help,
                  std::string (*make)(const CLI::App&)) {
@@ -132,6 +149,10 @@ std::string man_page(const CLI::App& app) {
   page += ".SH NOTES\n";
   add_verbatim(app.get_footer(), &page);
   return page;
+}
+
+void add_examples(CLI::App* app, std::span<const std::string_view> examples) {
+  add_examples_of(app, app->get_name(), examples);
 }
 
 void add_help_pages(CLI::App* app) {

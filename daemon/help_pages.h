@@ -1,6 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace CLI {
 class App;
@@ -17,5 +19,9 @@ std::string man_page(const CLI::App& app);
 
 /// Adds `--completion` and `--man`, which print these and end the program with 0.
 void add_help_pages(CLI::App* app);
+
+/// Puts the examples, a line each, under the help of `app`, and under that of each command below it
+/// those that begin with its name. A footer that is there already stays, below them.
+void add_examples(CLI::App* app, std::span<const std::string_view> examples);
 
 }  // namespace lockstep::daemon

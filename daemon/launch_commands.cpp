@@ -37,7 +37,8 @@ void LaunchCommands::add_to(CLI::App* app) {
 
 void LaunchCommands::add_ctl(CLI::App* app) {
   CLI::App* sub = app->add_subcommand("ctl", "ask a running job: status, save, stop, pause, ...");
-  sub->add_option("WHERE", ctl_.where, "the run file, the run's folder, or http://HOST:PORT")
+  sub->add_option("WHERE", ctl_.where,
+                  "the run file, the run's folder, http://HOST:PORT or unix:PATH")
       ->required();
   sub->add_option("WHAT", ctl_.verb,
                   "status; save: and go on; stop: save and stop; drain: the same, and wait for the "
@@ -52,7 +53,6 @@ void LaunchCommands::add_ctl(CLI::App* app) {
   sub->add_option("--timeout", ctl_.timeout_s, "of drain, in seconds")
       ->check(CLI::Range(0.0, 1e7))
       ->capture_default_str();
-  sub->footer("Example:\n  lockstep ctl runs/digits status");
   sub->callback([this] { command_ = [this] { return ctl_command(ctl_); }; });
 }
 
@@ -67,9 +67,7 @@ void LaunchCommands::add_doctor(CLI::App* app) {
                   "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
   sub->add_option("--program", doctor_.program,
                   "what each rank runs. Default: the lockstepd beside this program");
-  sub->footer(
-      "Example:\n  lockstep doctor --hosts n1:4,n2:4\n"
-      "Returns 0, or 69 where something stops a run.");
+  sub->footer("Returns 0, or 69 where something stops a run.");
   sub->callback([this] { command_ = [this] { return doctor_command(doctor_); }; });
 }
 
@@ -102,8 +100,6 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
                   "what each rank runs. Default: the lockstepd beside this program");
   sub->add_option("--set", slurm_.sets, "override one key: path=value");
   sub->add_option("-o,--out", slurm_.out_file, "where it goes. Default: stdout");
-  sub->footer(
-      "Example:\n  lockstep launch slurm configs/digits.yaml --nodes 4 --time 1:00:00 | sbatch");
   sub->callback([this] { command_ = [this] { return slurm_command(slurm_); }; });
 }
 
@@ -133,9 +129,6 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
       ->capture_default_str();
   sub->add_option("--set", kubernetes_.sets, "override one key: path=value");
   sub->add_option("-o,--out", kubernetes_.out_file, "where they go. Default: stdout");
-  sub->footer(
-      "Example:\n  lockstep launch kubernetes configs/digits.yaml --name digits --nodes 2 "
-      "--image registry.example/lockstep:0.1.0 | kubectl apply -f -");
   sub->callback([this] { command_ = [this] { return kubernetes_command(kubernetes_); }; });
 }
 
@@ -150,7 +143,6 @@ void LaunchCommands::add_run(CLI::App* app) {
   sub->add_option("--set", run_.sets, "override one key: path=value");
   sub->add_option("--estimator", run_.estimator,
                   "a plug-in that brings what is trained; its own flags stand behind --");
-  sub->footer("Example:\n  lockstep run configs/digits.yaml -n 2 --max-restarts 3");
   sub->callback([this] {
     takes_flags_ = true;
     command_ = [this] {

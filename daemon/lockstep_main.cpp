@@ -1,6 +1,8 @@
 // lockstep: the tool beside the daemon. Needs neither MPI nor a GPU; `run` calls mpirun.
 
+#include <array>
 #include <cstdio>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -30,32 +32,41 @@ using lockstep::ExitCode;
 namespace daemon = lockstep::daemon;
 namespace metrics = lockstep::metrics;
 
-constexpr const char* kExamples = R"(Examples:
-  lockstep run configs/digits.yaml -n 2
-  lockstep ctl runs/digits status
-  lockstep doctor -n 2
-  lockstep serve --queue jobs -n 2
-  lockstep submit --queue jobs configs/digits.yaml
-  lockstep launch slurm configs/digits.yaml --nodes 4 --time 1:00:00 | sbatch
-  lockstep launch kubernetes configs/digits.yaml --name digits --image lockstep:0.1.0 --nodes 2
-  lockstep check configs/digits.yaml
-  lockstep plan configs/digits.yaml --svg plan.svg
-  lockstep plan configs/recipes/digits_prune.yaml --steps-per-epoch 23
-  lockstep new recipe my_recipe.yaml
-  lockstep new project my_project --python
-  lockstep curves runs/digits --svg curves.svg
-  lockstep trace merge runs/digits -o digits_trace.json
-  lockstep eval configs/digits.yaml
-  lockstep eval configs/digits.yaml --watch
-  lockstep infer --saved_model latest --config configs/digits.yaml
-  lockstep infer --checkpoint runs/digits/checkpoints/model.ckpt-230 --feed '{type: digits}'
-  lockstep ckpt ls runs/digits/checkpoints
-  lockstep ckpt show runs/digits/checkpoints --json
-  lockstep ckpt verify runs/digits/checkpoints
-  lockstep ckpt diff runs/a/checkpoints runs/b/checkpoints --under model
-  lockstep ckpt gc runs/digits/checkpoints --keep 2 --dry-run
-  lockstep ckpt export runs/digits/checkpoints --format onnx -o digits.onnx
-  lockstep ckpt export runs/qat/checkpoints --quantize --format onnx -o model.onnx)";
+/// Each also stands under the help of its command.
+constexpr auto kExamples = std::to_array<std::string_view>(
+    {"lockstep run configs/digits.yaml -n 2 --max-restarts 3",
+     "lockstep ctl runs/digits status",
+     "lockstep doctor --hosts n1:4,n2:4",
+     "lockstep serve --queue jobs -n 2",
+     "lockstep submit --queue jobs configs/digits.yaml --set run.seed=3",
+     "lockstep ps --queue jobs",
+     "lockstep logs --queue jobs 7 -f",
+     "lockstep cancel --queue jobs 7",
+     "lockstep wait --queue jobs 7",
+     "lockstep launch slurm configs/digits.yaml --nodes 4 --time 1:00:00 | sbatch",
+     "lockstep launch kubernetes configs/digits.yaml --name digits --nodes "
+     "2 --image registry.example/lockstep:0.1.0 | kubectl apply -f -",
+     "lockstep check configs/digits.yaml",
+     "lockstep plan configs/digits.yaml --svg plan.svg",
+     "lockstep plan configs/recipes/digits_prune.yaml --steps-per-epoch 23",
+     "lockstep new recipe my_recipe.yaml",
+     "lockstep new project my_project --python",
+     "lockstep curves runs/digits --svg curves.svg",
+     "lockstep trace merge runs/digits -o digits_trace.json",
+     "lockstep eval configs/digits.yaml",
+     "lockstep eval configs/digits.yaml --watch",
+     "lockstep infer --saved_model latest --config configs/digits.yaml",
+     "lockstep infer --checkpoint runs/digits/checkpoints/model.ckpt-230 "
+     "--feed '{type: digits}'",
+     "lockstep ckpt ls runs/digits/checkpoints",
+     "lockstep ckpt show runs/digits/checkpoints --json",
+     "lockstep ckpt verify runs/digits/checkpoints",
+     "lockstep ckpt latest runs/digits/checkpoints",
+     "lockstep ckpt diff runs/a/checkpoints runs/b/checkpoints --under model",
+     "lockstep ckpt gc runs/digits/checkpoints --keep 2 --dry-run",
+     "lockstep ckpt export runs/digits/checkpoints --format onnx -o digits.onnx",
+     "lockstep ckpt export runs/qat/checkpoints --quantize --format onnx -o model.onnx",
+     "lockstep reference --flags"});
 
 struct Tool {
   CLI::App app{"Lockstep: start runs; look at run files, recipes and saves", "lockstep"};
@@ -199,7 +210,6 @@ struct Tool {
   }
 
   Tool() {
-    app.footer(kExamples);
     const std::string elsewhere = "not used; lockstepd --version tells";
     app.set_version_flag("--version",
                          daemon::version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
@@ -216,6 +226,7 @@ struct Tool {
     add_infer();
     ckpt.add_to(&app);
     add_reference();
+    daemon::add_examples(&app, kExamples);
   }
 };
 

@@ -1,6 +1,5 @@
 #include "daemon/queue_commands.h"
 
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "daemon/commands.h"
@@ -54,7 +53,6 @@ void QueueCommands::add_serve(CLI::App* app) {
       "serve", "stay up and run the jobs of a queue; start the ranks again where they are lost");
   add_server_options(sub, &serve_.server);
   add_ranks_options(sub, &serve_);
-  sub->footer("Example:\n  lockstep serve --queue jobs -n 2");
   sub->callback([this] { command_ = [this] { return serve_command(serve_); }; });
 }
 
@@ -74,7 +72,6 @@ void QueueCommands::add_submit(CLI::App* app) {
                   "override one key: path=value. run.project_dir is the job's folder otherwise");
   sub->add_option("--estimator", submit_.estimator,
                   "a plug-in that brings what is trained; its own flags stand behind --");
-  sub->footer("Example:\n  lockstep submit --queue jobs configs/digits.yaml --set run.seed=3");
   sub->callback([this] {
     takes_flags_ = true;
     command_ = [this] { return submit(); };
@@ -86,7 +83,6 @@ void QueueCommands::add_ps(CLI::App* app) {
   add_queue(sub, &list_.queue, "folder of the jobs");
   sub->add_flag("--all", list_.all, "also those that ended before the newest 20");
   sub->add_flag("--json", list_.json, "for programs");
-  sub->footer("Example:\n  lockstep ps --queue jobs");
   sub->callback([this] { command_ = [this] { return list_command(list_); }; });
 }
 
@@ -96,7 +92,6 @@ CLI::App* QueueCommands::add_of_job(CLI::App* app, const char* name, const char*
       ->required()
       ->check(CLI::PositiveNumber);
   add_queue(sub, &of_job_.queue, "folder of the jobs");
-  sub->footer(fmt::format("Example:\n  lockstep {} --queue jobs 7", name));
   sub->callback([this, call] { command_ = [this, call] { return call(of_job_); }; });
   return sub;
 }

@@ -32,6 +32,7 @@ class Project {
   std::filesystem::path logs() const { return folder_ / "logs"; }
   std::filesystem::path summary() const { return folder_ / "summary.json"; }
   std::filesystem::path targets() const { return folder_ / "targets.json"; }
+  std::filesystem::path control_socket() const { return folder_ / "control.sock"; }
   std::filesystem::path timeline(int64_t step) const {
     return folder_ / fmt::format("timeline-{}.json", step);
   }

@@ -72,6 +72,7 @@ RunConfig read_sections(ConfigReader* in) {
   in->require("run");
   config.run = read_run_options(in->section("run"));
   config.preemption = read_preemption_options(in->section("preemption"));
+  config.control = read_control_options(in->section("control"), config.run.project());
   config.model = estimator.read_model(in);
   in->require("data");
   config.data = data::read_data_options(in->section("data"));

@@ -33,6 +33,7 @@ struct RunConfig {
   std::string file;
   RunOptions run;
   PreemptionOptions preemption;
+  ControlOptions control;
   WatchdogOptions watchdog;
   model::ModelOptions model;
   data::DataOptions data;

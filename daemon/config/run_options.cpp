@@ -7,8 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "metrics/http/unix_socket.h"
+
 namespace lockstep::daemon {
 namespace {
+
+constexpr std::string_view kUnix = "unix", kUnixPrefix = "unix:";
 
 struct NamedSignal {
   std::string_view name;
@@ -84,6 +88,33 @@ PreemptionOptions read_preemption_options(ConfigReader in) {
                                       name));
   in.read("grace_seconds", &options.grace_s, at_least(0),
           "seconds between SIGTERM and the launcher's SIGKILL (mpirun: 1)");
+  in.done();
+  return options;
+}
+
+std::filesystem::path ControlOptions::socket_path(const Project& project) const {
+  if (listen == kUnix) return project.control_socket();
+  if (!listen.starts_with(kUnixPrefix)) return {};
+  return project.folder() / listen.substr(kUnixPrefix.size());
+}
+
+ControlOptions read_control_options(ConfigReader in, const Project& project) {
+  ControlOptions options;
+  in.read("listen", &options.listen,
+          "where rank 0 takes what `lockstep ctl` asks: pages: where metrics.listen is, if that is "
+          "this host alone or has a token; unix: the Unix socket control.sock in the run's folder, "
+          "for this user alone; unix:PATH: another place; off");
+  const std::string path = options.socket_path(project).string();
+  if (options.listen == kUnixPrefix ||
+      (path.empty() && !options.is_on_pages() && !options.is_off()))
+    in.fault("listen", fmt::format("'control.listen' must be pages, unix, unix:PATH or off, not "
+                                   "'{}'",
+                                   options.listen));
+  if (path.size() > metrics::kMaxSocketPathBytes)
+    in.fault("listen", fmt::format("'control.listen': {} has {} bytes, and the path of a Unix "
+                                   "socket has at most {}; choose a shorter one, as "
+                                   "unix:/tmp/NAME.sock",
+                                   path, path.size(), metrics::kMaxSocketPathBytes));
   in.done();
   return options;
 }

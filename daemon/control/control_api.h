@@ -19,7 +19,8 @@ inline constexpr std::string_view kControlRoute = "/control/";
 ///   POST /control/save | stop | pause | resume
 ///   POST /control/set?KEY=VALUE
 ///
-/// Served where only this host can reach it, and elsewhere where a token is asked for.
+/// Served where only this host can reach it, and elsewhere where a token is asked for; or at a Unix
+/// socket of this user's alone.
 ///
 /// A POST answers 202 when the wish is noted: all ranks follow it after one and the same step.
 /// Every POST is logged. Calls come from the HTTP server's thread.

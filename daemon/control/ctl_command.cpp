@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "daemon/config/run_config.h"
+#include "metrics/http/unix_socket.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -21,6 +22,7 @@ constexpr int64_t kMaxTokenBytes = 4096;
 constexpr size_t kMaxAnswerBytes = 1 << 20;
 constexpr long kAnswerTimeout_s = 10;
 constexpr std::chrono::milliseconds kAskAgain{100};
+const std::string kUnixPrefix = "unix:";
 
 struct Answer {
   long status = 0;  ///< 0: nobody answers
@@ -37,8 +39,11 @@ size_t take(const char* bytes, size_t size, size_t count, void* body) {
 
 /// Rank 0 of a running job, and what it asks for.
 struct Service {
-  std::string origin;  ///< "http://127.0.0.1:9464"
+  std::string origin;       ///< "http://127.0.0.1:9464"
+  std::string socket_path;  ///< instead; empty: none
   std::string token_file, ca_file;
+
+  std::string shown() const { return socket_path.empty() ? origin : kUnixPrefix + socket_path; }
 };
 
 std::string authorization(const std::string& token_file) {
@@ -60,6 +65,8 @@ Answer call(const Service& service, const std::string& target, bool is_post) {
   curl_easy_setopt(curl.get(), CURLOPT_URL, (service.origin + target).c_str());
   if (!service.ca_file.empty())
     curl_easy_setopt(curl.get(), CURLOPT_CAINFO, service.ca_file.c_str());
+  if (!service.socket_path.empty())
+    curl_easy_setopt(curl.get(), CURLOPT_UNIX_SOCKET_PATH, service.socket_path.c_str());
   curl_easy_setopt(curl.get(), CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT, kAnswerTimeout_s);
@@ -81,9 +88,12 @@ std::string address_in(const std::filesystem::path& project_dir) {
   const std::filesystem::path path = Project(project_dir).targets();
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
-    throw Error(ExitCode::kInputMissing, "ctl",
-                fmt::format("{} is not there: no job runs in this folder, or metrics.listen is off",
-                            path.string()));
+    throw Error(
+        ExitCode::kInputMissing, "ctl",
+        fmt::format(
+            "{} is not there: no job runs in this folder, or its control.listen is pages and "
+            "its metrics.listen off",
+            path.string()));
   try {
     for (const auto& target : nlohmann::json::parse(files::read(path, kMaxTargetsBytes)))
       if (target.at("labels").at("rank") == "0")
@@ -95,20 +105,48 @@ std::string address_in(const std::filesystem::path& project_dir) {
   throw Error(ExitCode::kBadData, "ctl", fmt::format("{} names no rank 0", path.string()));
 }
 
+void set_socket(const std::filesystem::path& path, Service* service) {
+  service->origin = "http://localhost";
+  service->socket_path = path.string();
+}
+
+/// A socket that nobody listens at is one that a killed run has left.
+void find_in_folder(const std::filesystem::path& folder, Service* service) {
+  const std::filesystem::path socket = Project(folder).control_socket();
+  if (metrics::is_listened_at(socket)) return set_socket(socket, service);
+  service->origin = address_in(folder);
+}
+
+void find_by_run_file(const std::string& file, Service* service) {
+  Diagnostics faults;
+  const RunConfig config = load_run_config(file, {}, &faults);
+  faults.throw_if_any("config");
+  if (config.control.is_off())
+    throw Error(ExitCode::kUsage, "ctl", file + ": control.listen is off: nobody can ask this run");
+  const Project project = config.run.project();
+  const std::filesystem::path socket = config.control.socket_path(project);
+  std::error_code ignored;
+  if (socket.empty())
+    service->origin = address_in(project.folder());
+  else if (std::filesystem::exists(socket, ignored))
+    set_socket(socket, service);
+  else  // or the command line of the run says another place
+    find_in_folder(project.folder(), service);
+  if (service->token_file.empty()) service->token_file = config.metrics.access.token_file;
+}
+
 Service service_of(const CtlOptions& options) {
   const std::string& where = options.where;
   Service service{.token_file = options.token_file, .ca_file = options.ca_file};
   std::error_code ignored;
-  if (where.starts_with("http://") || where.starts_with("https://")) {
+  if (where.starts_with(kUnixPrefix)) {
+    set_socket(where.substr(kUnixPrefix.size()), &service);
+  } else if (where.starts_with("http://") || where.starts_with("https://")) {
     service.origin = where.substr(0, where.find_last_not_of('/') + 1);
   } else if (std::filesystem::is_directory(where, ignored)) {
-    service.origin = address_in(where);
+    find_in_folder(where, &service);
   } else {
-    Diagnostics faults;
-    const RunConfig config = load_run_config(where, {}, &faults);
-    faults.throw_if_any("config");
-    service.origin = address_in(config.run.project().folder());
-    if (service.token_file.empty()) service.token_file = config.metrics.access.token_file;
+    find_by_run_file(where, &service);
   }
   return service;
 }
@@ -123,11 +161,15 @@ Answer require(const Service& service, const std::string& target, bool is_post) 
   Answer answer = call(service, target, is_post);
   if (answer.status == 0)
     throw Error(ExitCode::kUnavailable, "ctl",
-                fmt::format("{} does not answer: {}", service.origin, answer.fault));
+                fmt::format("{} does not answer: {}{}", service.shown(), answer.fault,
+                            service.socket_path.empty()
+                                ? ""
+                                : "; no job runs there, or on another host: a Unix socket is asked "
+                                  "on rank 0's host, by the run's user"));
   if (answer.status == 401)
     throw Error(
         ExitCode::kUsage, "ctl",
-        fmt::format("{} asks for a token: name its run file, or --token-file", service.origin));
+        fmt::format("{} asks for a token: name its run file, or --token-file", service.shown()));
   if (answer.status >= 300)
     throw Error(answer.status >= 500 ? ExitCode::kUnavailable : ExitCode::kUsage, "ctl",
                 error_in(answer));

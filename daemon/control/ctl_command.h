@@ -8,7 +8,7 @@ namespace lockstep::daemon {
 
 /// The command line of `lockstep ctl`.
 struct CtlOptions {
-  std::string where;  ///< the run file, the run's folder, or http://127.0.0.1:9464
+  std::string where;  ///< the run file, its folder, http://127.0.0.1:9464, unix:PATH
   std::string
       token_file;       ///< of a run with metrics.token_file; a run file in `where` names its own
   std::string ca_file;  ///< of a run with TLS: who signed its certificate; empty: the system's

@@ -248,6 +248,7 @@ std::optional<Resumed> restore(const ResumeOptions& options, TrainingContext& co
 void show(const TrainingContext& context, Telemetry& telemetry, const dist::ProcessInfo& process,
           Requests& requests, const std::optional<Resumed>& resumed) {
   telemetry.publish_targets(context.config, process, context.control);
+  telemetry.open_control_socket(context.config, process.world_size, context.control, requests);
   telemetry.health().note_world_formed();
   requests.note_step(context.clock.step);
   announce(context, process, resumed);

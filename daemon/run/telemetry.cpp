@@ -202,7 +202,8 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
   options.listen = *wanted;
   options.access = config.metrics.access;
   const bool asks_for_token = !config.metrics.access.token_file.empty();
-  if (process.rank == 0 && (metrics::is_loopback(wanted->host) || asks_for_token)) {
+  if (config.control.is_on_pages() && process.rank == 0 &&
+      (metrics::is_loopback(wanted->host) || asks_for_token)) {
     control_.emplace(config, process.world_size, requests, health_);
     options.post = [this](std::string_view target) { return control_->post(target); };
   }
@@ -219,13 +220,31 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
 
 void Telemetry::serve(const metrics::HttpOptions& options) {
   http_metrics_.emplace(metrics_.registry());
+  const ControlApi* api = control_ ? &*control_ : nullptr;
   server_.emplace(
       options,
-      [this](std::string_view target) {
-        return control_ && target.starts_with(kControlRoute) ? control_->get(target)
-                                                             : exposition_.handle(target);
+      [this, api](std::string_view target) {
+        return api != nullptr && target.starts_with(kControlRoute) ? api->get(target)
+                                                                   : exposition_.handle(target);
       },
       &*http_metrics_);
+}
+
+void Telemetry::open_control_socket(const RunConfig& config, int world_size,
+                                    dist::Communicator& control, Requests& requests) {
+  const std::filesystem::path path = config.control.socket_path(config.run.project());
+  if (path.empty()) return;
+  (void)dist::on_all_ranks(control, [&] {
+    if (control.rank() != 0) return true;
+    control_.emplace(config, world_size, requests, health_);
+    control_server_.emplace(
+        metrics::HttpOptions{
+            .socket_path = path,
+            .post = [this](std::string_view target) { return control_->post(target); }},
+        [this](std::string_view target) { return control_->get(target); }, nullptr);
+    log::info("control", control_server_->origin());
+    return true;
+  });
 }
 
 }  // namespace lockstep::daemon

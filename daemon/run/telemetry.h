@@ -40,6 +40,10 @@ class Telemetry {
 
   /// This rank's GPU, and what its allocator tells whenever a page is made.
   void show_gpu(const metrics::GpuFacts& gpu);
+  /// Collective. Where control.listen names a Unix socket, rank 0 listens there from now on; the
+  /// run's folder must be there. Throws Error(kCannotCreate) on every rank if it cannot.
+  void open_control_socket(const RunConfig& config, int world_size, dist::Communicator& control,
+                           Requests& requests);
 
   /// No series will change any more.
   void note_final() { scrapes_before_end_ = exposition_.num_scrapes(); }
@@ -76,11 +80,12 @@ class Telemetry {
   metrics::TrainingMetrics metrics_;
   metrics::Health& health_;
   metrics::Exposition exposition_;
-  std::optional<ControlApi> control_;  ///< rank 0, where only this host can reach it
+  std::optional<ControlApi> control_;  ///< rank 0, where only this host or user can reach it
   std::optional<metrics::HttpMetrics> http_metrics_;
   std::string token_;  ///< with metrics.scope node and run: opens what ranks show each other
   std::optional<metrics::RankPages> others_;  ///< where this rank shows others' pages
   std::optional<metrics::HttpServer> server_;
+  std::optional<metrics::HttpServer> control_server_;  ///< of a Unix socket
   std::optional<metrics::TargetsFile> targets_;
   int64_t scrapes_before_end_ = 0;
 };

@@ -25,8 +25,8 @@ std::map<std::string, std::string> parse_settings(const std::string& text) {
 
 bool concerns_training(const std::string& key) {
   for (const char* section :
-       {"run.project_dir", "run.name", "preemption.", "watchdog.", "run.expect", "gpu.", "metrics.",
-        "summary.", "eval.", "export.", "recipe"})
+       {"run.project_dir", "run.name", "preemption.", "control.", "watchdog.", "run.expect", "gpu.",
+        "metrics.", "summary.", "eval.", "export.", "recipe"})
     if (key.rfind(section, 0) == 0) return false;
   return true;
 }

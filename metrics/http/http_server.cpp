@@ -8,25 +8,24 @@
 #include <fmt/format.h>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads/signals_blocked.h"
+#include "metrics/http/http_listener.h"
 #include "metrics/http/http_session.h"
 #include "metrics/http/tls_context.h"
+#include "metrics/http/unix_socket.h"
 
 namespace lockstep::metrics {
 namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using Local = asio::local::stream_protocol;
 using boost::beast::error_code;
-
-constexpr std::string_view kFullAnswer =
-    "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-constexpr std::chrono::milliseconds kAcceptPause{100};  ///< when descriptors have run out
 
 tcp::endpoint resolve(asio::io_context& io, const ListenAddress& listen) {
   error_code fault;
@@ -85,16 +84,16 @@ tcp::acceptor listen_at(asio::io_context& io, const HttpOptions& options, const 
 class HttpServer::Impl {
  public:
   Impl(const HttpOptions& options, HttpHandler handler, HttpObserver* observer)
-      : access_(options.access),
-        shared_{options, std::move(handler), observer, &access_},
-        acceptor_(listen_at(io_, options, access_)),
-        pause_(io_),
-        address_{options.listen.host, acceptor_.local_endpoint().port()} {
+      : access_(options.access), shared_{options, std::move(handler), observer, &access_} {
     if (access_.config().tls) tls_.emplace(*access_.config().tls);
-    accept();
+    if (options.socket_path.empty())
+      open_tcp();
+    else
+      open_local();
     const SignalsBlocked inherited_by_the_thread;
     thread_ = std::jthread([this] { run(); });
-    ::pthread_setname_np(thread_.native_handle(), "lockstep-http");
+    ::pthread_setname_np(thread_.native_handle(),
+                         options.socket_path.empty() ? "lockstep-http" : "lockstep-ctl");
   }
 
   ~Impl() {
@@ -109,38 +108,35 @@ class HttpServer::Impl {
 
   const ListenAddress& address() const { return address_; }
   bool is_tls() const { return tls_.has_value(); }
+  std::string origin() const {
+    if (socket_) return "unix:" + socket_->path().string();
+    return (is_tls() ? "https://" : "http://") + address_.text();
+  }
 
  private:
-  void accept() {
-    acceptor_.async_accept([this](error_code fault, tcp::socket socket) {
-      if (fault == asio::error::operation_aborted) return;
-      if (fault) return accept_after_a_pause();
-      accept();  // first: what admit() throws must not end the serving
-      admit(std::move(socket));
-    });
+  void open_tcp() {
+    tcp::acceptor acceptor = listen_at(io_, shared_.options, access_);
+    address_ = {shared_.options.listen.host, acceptor.local_endpoint().port()};
+    tcp_.emplace(io_, std::move(acceptor), shared_,
+                 [this](tcp::socket socket) { serve(std::move(socket)); });
+    tcp_->accept();
   }
 
-  /// Without a free descriptor accept() fails at once, again and again.
-  void accept_after_a_pause() {
-    shared_.rejected(Rejection::kLimit);
-    pause_.expires_after(kAcceptPause);
-    pause_.async_wait([this](error_code fault) {
-      if (!fault) accept();
-    });
+  void open_local() {
+    socket_.emplace(shared_.options.socket_path);
+    local_.emplace(
+        io_, Local::acceptor(io_, Local(), socket_->release()), shared_,
+        [this](Local::socket socket) {
+          LocalStream stream(std::move(socket));
+          std::make_shared<HttpSession<LocalStream>>(std::move(stream), shared_)->start();
+        });
+    local_->accept();
   }
 
-  void admit(tcp::socket socket) {
+  void serve(tcp::socket socket) {
     error_code ignored;
-    if (shared_.num_connections < shared_.options.max_connections) {
-      socket.set_option(tcp::no_delay(true), ignored);
-      return serve(PlainStream(std::move(socket)));
-    }
-    shared_.rejected(Rejection::kLimit);
-    socket.non_blocking(true, ignored);
-    socket.write_some(asio::buffer(kFullAnswer.data(), kFullAnswer.size()), ignored);
-  }
-
-  void serve(PlainStream stream) {
+    socket.set_option(tcp::no_delay(true), ignored);
+    PlainStream stream(std::move(socket));
     if (!tls_)
       return std::make_shared<HttpSession<PlainStream>>(std::move(stream), shared_)->start();
     const std::shared_ptr<asio::ssl::context> context = tls_->get();
@@ -164,9 +160,10 @@ class HttpServer::Impl {
   std::optional<RenewedTlsContext> tls_;
   HttpShared shared_;  // outlives the sessions, which io_ owns, like the above
   asio::io_context io_{1};
-  tcp::acceptor acceptor_;
-  asio::steady_timer pause_;
   ListenAddress address_;
+  std::optional<UnixSocket> socket_;
+  std::optional<HttpListener<tcp>> tcp_;  // this one or the next
+  std::optional<HttpListener<Local>> local_;
   std::jthread thread_;  // last: joined first
 };
 
@@ -179,8 +176,6 @@ const ListenAddress& HttpServer::address() const { return impl_->address(); }
 
 bool HttpServer::is_tls() const { return impl_->is_tls(); }
 
-std::string HttpServer::origin() const {
-  return (is_tls() ? "https://" : "http://") + address().text();
-}
+std::string HttpServer::origin() const { return impl_->origin(); }
 
 }  // namespace lockstep::metrics

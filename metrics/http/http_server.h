@@ -49,6 +49,7 @@ class HttpObserver {
 
 struct HttpOptions {
   ListenAddress listen{"127.0.0.1", 9464};
+  std::string socket_path = {};        ///< listens on this Unix socket instead, for this user alone
   AccessOptions access = {};           ///< needed where `listen` is not loopback
   bool fall_back_to_any_port = false;  ///< if the wanted port is taken
   uint32_t header_limit_bytes = 8 * 1024;
@@ -75,16 +76,16 @@ class HttpServer {
   /// Listens when it returns. `observer` may be null; it and what `handler` refers to must outlive
   /// the server. Throws Error(kConfig) if the host has no address, or one that others reach and
   /// nothing protects, or for what Access and make_tls_context() refuse; Error(kCannotCreate) if
-  /// the address cannot be listened on.
+  /// the address cannot be listened on, or for what UnixSocket refuses.
   HttpServer(const HttpOptions& options, HttpHandler handler, HttpObserver* observer);
   /// Closes every connection, however slow; waits only for a handler under way.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  /// Where it listens, with the real port.
+  /// Where it listens, with the real port; without a meaning for a Unix socket.
   const ListenAddress& address() const;
-  /// "https://127.0.0.1:9464"
+  /// "https://127.0.0.1:9464", "unix:runs/digits/control.sock"
   std::string origin() const;
   bool is_tls() const;
 

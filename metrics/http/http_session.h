@@ -12,7 +12,9 @@
 #include <fmt/format.h>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
@@ -28,6 +30,8 @@
 namespace lockstep::metrics {
 
 using PlainStream = boost::beast::tcp_stream;
+/// Of a Unix socket, which only those reach who may write to its file.
+using LocalStream = boost::beast::basic_stream<boost::asio::local::stream_protocol>;
 using TlsStream = boost::beast::ssl_stream<PlainStream>;
 
 /// What all connections of a server share.
@@ -79,12 +83,13 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
 
  private:
   static constexpr bool kIsTls = std::is_same_v<Stream, TlsStream>;
+  static constexpr bool kIsLocal = std::is_same_v<Stream, LocalStream>;
   static constexpr size_t kDrainLimitBytes =
       64 * 1024;  ///< read after a refusal, so that the client gets to see the answer
   static constexpr size_t kWorthPacking = 1024;  ///< a smaller body fits into one packet anyway
   static constexpr std::chrono::seconds kDrainTime{1};
 
-  PlainStream& lowest() { return boost::beast::get_lowest_layer(stream_); }
+  auto& lowest() { return boost::beast::get_lowest_layer(stream_); }
   Clock::duration time_limit() const {
     return std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(shared_.options.timeout_s));
@@ -123,8 +128,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   std::string client_address() {
-    error_code ignored;
-    return lowest().socket().remote_endpoint(ignored).address().to_string();
+    if constexpr (kIsLocal)
+      return "a Unix socket";
+    else {
+      error_code ignored;
+      return lowest().socket().remote_endpoint(ignored).address().to_string();
+    }
   }
 
   void on_verdict(Access::Verdict verdict) {
@@ -152,11 +161,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
                      });
   }
 
-  /// Who had to name a password or a token comes from no page of somebody else's.
+  /// Who had to name a password or a token, or opened a file, comes from no page of another's.
   bool may_post() {
     const std::string_view control = text_of("X-Lockstep-Control");
-    return shared_.access->asks() ? !control.empty()
-                                  : comes_from_no_browser(control, text_of("Host"));
+    return kIsLocal || shared_.access->asks() ? !control.empty()
+                                              : comes_from_no_browser(control, text_of("Host"));
   }
 
   std::string_view text_of(const char* header) {
@@ -271,7 +280,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
 
   void close() {
     error_code ignored;
-    lowest().socket().shutdown(boost::asio::ip::tcp::socket::shutdown_send, ignored);
+    lowest().socket().shutdown(boost::asio::socket_base::shutdown_send, ignored);
     drain(0);
   }
 

@@ -4,7 +4,10 @@ import contextlib
 import crypt
 import http.client
 import json
+import os
 import re
+import signal
+import stat
 import unittest
 
 from harness import ENDLESS, SOURCE, LockstepTest, wait_for
@@ -15,6 +18,11 @@ HEADER = {"X-Lockstep-Control": "1"}
 
 def saves_of(run):
     return sorted(int(path.stem.rsplit("-", 1)[1]) for path in run.folder.glob("checkpoints/model.ckpt-*.index"))
+
+
+def log_of(run, rank):
+    path = run.folder / "logs" / f"rank{rank}.log"
+    return path.read_text() if path.exists() else ""
 
 
 class Control(LockstepTest):
@@ -167,6 +175,56 @@ class Control(LockstepTest):
         status = self.call(run, "GET", "/control/status")[1]
         self.assertLessEqual(set(schema["required"]), set(status))
         self.assertLessEqual(set(status), set(schema["properties"]))
+
+    def begin_at_a_socket(self, listen="unix", **kwargs):
+        """A run that has a Unix socket and no port."""
+        run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='off'", f"control.listen={listen}"], **kwargs)
+        wait_for(lambda: "[control] unix:" in log_of(run, 0), "the socket")
+        return run
+
+    def test_a_unix_socket_needs_no_port(self):
+        run = self.begin_at_a_socket()
+        self.assertFalse((run.folder / "targets.json").exists(), "no pages")
+        self.assertEqual(stat.filemode((run.folder / "control.sock").stat().st_mode), "srw-------")
+        self.assertEqual(run.ctl("status")["run"], "digits")
+        self.assertIn("noted_at_step", run.ctl("save"))
+        said = self.tool("ctl", f"unix:{run.folder}/control.sock", "status")
+        self.assertEqual(json.loads(said)["world_size"], 2)
+        code, said = run.ctl("set", "optimizer.learning_rate=1")
+        self.assertEqual(code, 64)
+        self.assertIn("only these can be set", said)
+        self.assertIn("noted_at_step", run.ctl("drain"))
+        self.assertEqual(run.wait().code, 75, run.log)
+        self.assertFalse((run.folder / "control.sock").exists(), "it goes with the run")
+        self.assertIn("no job runs in this folder", self.tool("ctl", run.folder, "status", expect=66))
+        self.assertRegex(run.log, r"\[control\] /control/save at step \d+")
+
+    def test_a_socket_of_a_killed_run_is_replaced_and_a_living_one_refused(self):
+        socket = self.folder / "own.sock"
+        run = self.begin_at_a_socket(f"unix:{socket}")
+        other = self.start(config=ENDLESS, run="other", sets=["metrics.listen='off'", f"control.listen=unix:{socket}"]).wait()
+        self.assertEqual(other.code, 73, other.log)
+        self.assertIn(f"cannot listen on the Unix socket {socket}: a living process listens there", other.log)
+        for pid in run.rank_pids().values():
+            os.kill(pid, signal.SIGKILL)
+        self.assertEqual(run.wait().code, 137, run.log)
+        self.assertTrue(socket.exists(), "left behind")
+        self.assertIn("does not answer", self.tool("ctl", f"unix:{socket}", "status", expect=69))
+        again = self.begin_at_a_socket(f"unix:{socket}", run="again")
+        self.assertEqual(json.loads(self.tool("ctl", f"unix:{socket}", "status"))["project_dir"], str(again.folder))
+        self.tool("ctl", f"unix:{socket}", "stop")
+        self.assertEqual(again.wait().code, 75, again.log)
+
+    def test_a_path_too_long_and_other_words_are_refused_before_anything_starts(self):
+        for listen, text in ((f"unix:{'x' * 120}", "the path of a Unix socket has at most 107"), ("socket", "must be pages, unix, unix:PATH or off"),
+                             ("'unix:'", "must be pages, unix, unix:PATH or off")):
+            self.assertIn(text, self.tool("check", ENDLESS, "--set", f"control.listen={listen}", expect=78))
+
+    def test_off_serves_no_control(self):
+        run = self.start(config=ENDLESS, sets=[*RARE, "control.listen='off'"])
+        wait_for((run.folder / "targets.json").exists, "targets.json")
+        self.assertEqual(self.call(run, "GET", "/control/status")[0], 404)
+        self.assertEqual(self.call(run, "POST", "/control/stop", HEADER.items())[0], 405)
 
     def test_no_job_is_said(self):
         said = self.tool("ctl", self.folder, "status", expect=66)

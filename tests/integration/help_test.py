@@ -1,4 +1,5 @@
 """Help at hand: every sub-command and option is in the completion and on the manual page, and each has an example; `lockstep doctor`."""
+import functools
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ import unittest
 from harness import ANSWER_S, LOCKSTEP, LOCKSTEPD, SOURCE, LockstepTest
 
 
+@functools.cache
 def said(program, *words):
     return subprocess.run([program, *words], capture_output=True, text=True, timeout=ANSWER_S, check=True).stdout
 
@@ -80,6 +82,20 @@ class Help(LockstepTest):
                 shown = subprocess.run(["man", "--warnings", "-l", path], capture_output=True, text=True, env={**os.environ, "MANPAGER": "cat", "LC_ALL": "C.UTF-8"}, check=True)
                 self.assertEqual(shown.stderr, "")
                 self.assertIn("--version", shown.stdout.replace("‐", "-"))
+
+    def test_each_command_shows_examples_of_its_own_and_no_others(self):
+        for path in all_commands(LOCKSTEP):
+            shown = re.findall(r"(?m)^  (lockstep .*)$", said(LOCKSTEP, *path, "--help"))
+            self.assertTrue(shown, f"{path} has no example")
+            for line in shown:
+                self.assertTrue(line.startswith(" ".join(("lockstep", *path)) + " "), f"{path} shows '{line}'")
+
+    def test_a_word_that_no_command_knows_is_a_usage_error(self):
+        for program in (LOCKSTEP, LOCKSTEPD):
+            for path in all_commands(program):
+                done = subprocess.run([program, *path, "--no-such-option"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+                self.assertEqual(done.returncode, 64, f"{path}: {done.stderr}")
+                self.assertEqual(done.stdout, "")
 
     def test_each_command_that_starts_or_asks_a_run_has_an_example(self):
         for path in (("run",), ("ctl",), ("doctor",), ("serve",), ("submit",), ("ps",), ("logs",), ("cancel",), ("wait",), ("launch", "slurm"), ("launch", "kubernetes")):

@@ -1,16 +1,18 @@
 """`lockstep launch slurm` on a real Slurm with four fake nodes: to the end, requeued, cancelled, refused."""
 import pathlib
+import re
 import subprocess
 import unittest
 
 import slurm_cluster
-from harness import DIGITS, ENDLESS, PRUNE_EARLY, LockstepTest, Run, wait_for
+from harness import DIGITS, ENDLESS, PRUNE_EARLY, Run, wait_for
+from running_page import PageTest, blocks
 from supervised import processes_of
 
 SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=400", "eval.every_epochs=0"]
 
 
-class Slurm(LockstepTest):
+class Slurm(PageTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -98,6 +100,34 @@ class Slurm(LockstepTest):
         for code, sets in ((66, ["data.train={type: npy, path: no-such.npy}", "data.eval=null"]), (78, ["run.expect_world_size=3"])):
             job, _ = self.submit(run=f"code{code}", nodes=2, sets=sets)
             self.assertEqual(self.cluster.wait_for_end(job), ("FAILED", code), self.log_of(job))
+
+    def job_of_the_page(self):
+        self.environment.update(SLURM_CONF=self.cluster.environment["SLURM_CONF"], LOCKSTEP_METRICS_LISTEN="127.0.0.1:0")
+        submitted = self.shell(blocks("slurm")[0])
+        return re.search(r"Submitted batch job (\d+)", submitted)[1]
+
+    def test_the_page_on_running(self):
+        """Its commands, in its order."""
+        job = self.job_of_the_page()
+        self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), self.log_of_the_page())
+        self.shell(blocks("slurm, ended")[0])
+        self.assertEqual(Run(None, self.folder / "runs/digits").summary()["world_size"], 4)
+
+    def test_the_page_on_stopping(self):
+        self.environment.update(LOCKSTEP_TRAIN_MAX_STEPS="1000000", LOCKSTEP_RECIPE="null")
+        job = self.job_of_the_page()
+        run = Run(None, self.folder / "runs/digits")
+        run.wait_for_step(1)
+        save, cancel = blocks("slurm, running")[0].splitlines()
+        self.shell(save)
+        self.cluster.wait_for(lambda: self.cluster.fact(job, "Restarts") == "1", "the requeue")
+        self.assertEqual(run.summary()["exit_reason"], "stopped", self.log_of_the_page())
+        self.shell(cancel)
+        self.assertEqual(self.cluster.wait_for_end(job)[0], "CANCELLED")
+        wait_for(lambda: not processes_of(self.folder), "the ranks to end", timeout_s=30)
+
+    def log_of_the_page(self):
+        return "".join(path.read_text() for path in self.folder.glob("digits-*.log"))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -9,12 +10,13 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 namespace lockstep::tests {
 
-/// A plain TCP connection to 127.0.0.1 that sends what it is told: the tests' honest and hostile
-/// client.
+/// A plain connection to a port of 127.0.0.1 or to a Unix socket that sends what it is told: the
+/// tests' honest and hostile client.
 class Connection {
  public:
   explicit Connection(uint16_t port, double timeout_s = 10)
@@ -28,6 +30,14 @@ class Connection {
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  /// To a Unix socket.
+  explicit Connection(const std::filesystem::path& path)
+      : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.string().copy(address.sun_path, sizeof(address.sun_path) - 1);
     connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   }
   ~Connection() { ::close(socket_); }

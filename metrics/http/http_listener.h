@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "metrics/http/http_session.h"
+
+namespace lockstep::metrics {
+
+/// Takes the connections of one acceptor, as many as the options allow, and hands each to `serve`;
+/// all on the server's thread.
+template <class Protocol>
+class HttpListener {
+ public:
+  using Socket = typename Protocol::socket;
+  using error_code = boost::beast::error_code;
+
+  /// `io` and `shared` must outlive it.
+  HttpListener(boost::asio::io_context& io, typename Protocol::acceptor acceptor,
+               HttpShared& shared, std::function<void(Socket)> serve)
+      : acceptor_(std::move(acceptor)), pause_(io), shared_(shared), serve_(std::move(serve)) {}
+
+  void accept() {
+    acceptor_.async_accept([this](error_code fault, Socket socket) {
+      if (fault == boost::asio::error::operation_aborted) return;
+      if (fault) return accept_after_a_pause();
+      accept();  // first: what admit() throws must not end the serving
+      admit(std::move(socket));
+    });
+  }
+
+ private:
+  static constexpr std::string_view kFullAnswer =
+      "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+  static constexpr std::chrono::milliseconds kAcceptPause{100};  ///< when descriptors have run out
+
+  /// Without a free descriptor accept() fails at once, again and again.
+  void accept_after_a_pause() {
+    shared_.rejected(Rejection::kLimit);
+    pause_.expires_after(kAcceptPause);
+    pause_.async_wait([this](error_code fault) {
+      if (!fault) accept();
+    });
+  }
+
+  void admit(Socket socket) {
+    if (shared_.num_connections < shared_.options.max_connections) return serve_(std::move(socket));
+    error_code ignored;
+    shared_.rejected(Rejection::kLimit);
+    socket.non_blocking(true, ignored);
+    socket.write_some(boost::asio::buffer(kFullAnswer.data(), kFullAnswer.size()), ignored);
+  }
+
+  typename Protocol::acceptor acceptor_;
+  boost::asio::steady_timer pause_;
+  HttpShared& shared_;
+  const std::function<void(Socket)> serve_;
+};
+
+}  // namespace lockstep::metrics

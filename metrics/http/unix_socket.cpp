@@ -1,0 +1,127 @@
+#include "metrics/http/unix_socket.h"
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace lockstep::metrics {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
+  throw Error(ExitCode::kCannotCreate, "control",
+              fmt::format("cannot listen on the Unix socket {}: {}", path.string(), why));
+}
+
+sockaddr_un address_of(const std::filesystem::path& path) {
+  const std::string text = path.string();
+  if (text.empty() || text.size() > kMaxSocketPathBytes)
+    refuse(path, fmt::format("its path has {} bytes, and may have 1 to {}; choose a shorter one, "
+                             "as control.listen: unix:/tmp/NAME.sock",
+                             text.size(), kMaxSocketPathBytes));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, text.data(), text.size());
+  return address;
+}
+
+/// 0, or the error of connect().
+int try_to_connect(const sockaddr_un& address) {
+  const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto* plain = reinterpret_cast<const sockaddr*>(&address);
+  return ::connect(socket.get(), plain, sizeof(address)) == 0 ? 0 : errno;
+}
+
+/// Who may write into its folder could put a socket of their own in the place of this one.
+Descriptor open_folder(const std::filesystem::path& path) {
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0)
+    refuse(path, fmt::format("its folder {}: {}", folder.string(), std::strerror(errno)));
+  struct stat facts {};
+  if (::fstat(opened.get(), &facts) != 0) refuse(path, std::strerror(errno));
+  if ((facts.st_mode & S_IWOTH) != 0 && (facts.st_mode & S_ISVTX) == 0)
+    refuse(path, fmt::format("everybody may write into its folder {}, and so put another socket in "
+                             "its place; chmod o-w it, or choose another control.listen",
+                             folder.string()));
+  return Descriptor(opened.release());
+}
+
+void remove_stale(const std::filesystem::path& path, const sockaddr_un& address) {
+  struct stat facts {};
+  if (::lstat(path.c_str(), &facts) != 0) return;
+  if (!S_ISSOCK(facts.st_mode))
+    refuse(path,
+           "something that is no socket lies there; remove it, or choose another "
+           "control.listen");
+  if (const int fault = try_to_connect(address); fault != ECONNREFUSED)
+    refuse(path, fault == 0 || fault == EAGAIN
+                     ? "a living process listens there; stop it, or choose another control.listen"
+                     : std::strerror(fault));
+  if (::unlink(path.c_str()) != 0) refuse(path, std::strerror(errno));
+}
+
+}  // namespace
+
+bool is_listened_at(const std::filesystem::path& path) {
+  if (path.string().size() > kMaxSocketPathBytes) return false;
+  const int fault = try_to_connect(address_of(path));
+  return fault == 0 || fault == EAGAIN;
+}
+
+UnixSocket::UnixSocket(std::filesystem::path path) : path_(std::move(path)) {
+  const sockaddr_un address = address_of(path_);
+  const Descriptor folder = open_folder(path_);
+  (void)::flock(folder.get(), LOCK_EX);  // between two that look at one stale file
+  remove_stale(path_, address);
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // Before bind(), so that the file never has wider permissions.
+  if (socket.get() < 0 || ::fchmod(socket.get(), S_IRUSR | S_IWUSR) != 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    refuse(path_, std::strerror(errno));
+  struct stat facts {};
+  if (::listen(socket.get(), SOMAXCONN) != 0 || ::lstat(path_.c_str(), &facts) != 0) {
+    const int fault = errno;
+    ::unlink(path_.c_str());
+    refuse(path_, std::strerror(fault));
+  }
+  device_ = facts.st_dev;
+  inode_ = facts.st_ino;
+  descriptor_ = socket.release();
+}
+
+UnixSocket::~UnixSocket() {
+  struct stat facts {};
+  if (::lstat(path_.c_str(), &facts) == 0 && facts.st_dev == device_ && facts.st_ino == inode_)
+    ::unlink(path_.c_str());
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int UnixSocket::release() { return std::exchange(descriptor_, -1); }
+
+}  // namespace lockstep::metrics

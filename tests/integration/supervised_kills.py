@@ -1,0 +1,60 @@
+"""Kills at random moments under `lockstep run`, for tools/soak: launch_test.py has three of them at moments that are chosen."""
+import collections
+import itertools
+import os
+import signal
+import subprocess
+import time
+
+from harness import DIGITS, LOCKSTEP, PRUNE_EARLY, SOURCE, Run, wait_for
+from supervised import processes_of
+
+STEPS, SAVE_EVERY = 6000, 20
+SETS = [PRUNE_EARLY, f"checkpoint.save_checkpoints_steps={SAVE_EVERY}", f"train.max_steps={STEPS}", "eval.every_epochs=0", "metrics.listen='off'",
+        "run.threads=1", "summary.tensorboard=false"]
+WHOM = ("a rank", "all ranks", "mpirun", "a rank that starts")
+PAUSE_S = 0.5  # a kill comes at most so long after both ranks train
+
+
+def supervise(folder, ranks=2):
+    command = [LOCKSTEP, "run", DIGITS, "-n", ranks, "--max-restarts", 100]
+    for one in (*SETS, f"run.project_dir={folder}"):
+        command += ["--set", one]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f"{folder.name}.log", "wb") as log:
+        process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=SOURCE)
+    return Run(process, folder)
+
+
+def ranks_in(run, before):
+    """Processes of the run that are ranks and not of a start before."""
+    def is_rank(pid):
+        try:
+            return b"OMPI_COMM_WORLD_RANK=" in open(f"/proc/{pid}/environ", "rb").read()
+        except OSError:
+            return False
+    return [pid for pid in processes_of(run.folder) if pid not in before and is_rank(pid)]
+
+
+def victims(run, whom, random, before):
+    if whom == "a rank that starts":
+        return random.sample(wait_for(lambda: ranks_in(run, before), "a new rank"), 1)
+    pids = wait_for(lambda: (found := [*run.rank_pids().values()]) and not set(found) & before and found, "both ranks to train")
+    time.sleep(random.uniform(0, PAUSE_S))
+    if whom == "mpirun":
+        return [int(open(f"/proc/{pids[0]}/stat", encoding="ascii").read().rsplit(")", 1)[1].split()[1])]
+    return pids if whom == "all ranks" else random.sample(pids, 1)
+
+
+def kill_again_and_again(run, random, number):
+    """How many of each kind; raises AssertionError where the run ends before, or does not come back."""
+    counts, before = collections.Counter(), set()
+    for whom in itertools.islice(itertools.cycle(WHOM), number):
+        chosen = victims(run, whom, random, before)
+        before |= {*ranks_in(run, set())}
+        if run.process.poll() is not None:
+            raise AssertionError(f"the run ended with {run.process.returncode} before kill {sum(counts.values()) + 1}")
+        for pid in chosen:
+            os.kill(pid, signal.SIGKILL)
+        counts[whom] += 1
+    return counts
