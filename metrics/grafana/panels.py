@@ -1,6 +1,7 @@
 """The rows and panels of Lockstep's dashboard as data; make_dashboard turns them into Grafana's JSON.
 
-In an expression OF stands for the matchers that every query carries: the variables job, run and instance. An example:
+In an expression OF stands for the matchers that every query carries: the variables job, run and instance. NODE stands for the hosts of the chosen
+runs, for series of other exporters. An example:
 
     Panel("Speed", "Samples that all ranks train on in a second.", "samples/s",
           [("{{run}}", "sum by (run) (rate(lockstep_samples_total{OF}[RATE]))")])
@@ -8,6 +9,7 @@ In an expression OF stands for the matchers that every query carries: the variab
 import dataclasses
 
 OF = 'job=~"$job", run=~"$run", instance=~"$instance"'
+NODE = "$node"
 RATE = "$__rate_interval"
 # Seconds that each rank works on a step.
 WORK_OF_A_STEP = ('sum by (run, instance, rank) (rate(lockstep_step_phase_seconds_total{OF, phase!="allreduce"}[RATE]))'
@@ -21,13 +23,13 @@ class Panel:
     description: str
     unit: str  # of Grafana: "s", "bytes", "percentunit" (0 to 1), "short"
     queries: list  # (legend, expression)
-    kind: str = "timeseries"  # or stat, heatmap
+    kind: str = "timeseries"  # or stat, table, heatmap (of buckets), rankmap (a line of colours for each series)
     width: int = 8  # of 24
     stacked: bool = False
     log_scale: bool = False
 
     def expressions(self):
-        return [(legend, expression.replace("OF", OF).replace("RATE", RATE)) for legend, expression in self.queries]
+        return [(legend, expression.replace("OF", OF).replace("NODE", NODE).replace("RATE", RATE)) for legend, expression in self.queries]
 
 
 def stat(title, description, unit, legend, expression):
@@ -50,6 +52,9 @@ RUN = [
     Panel("Accuracy", "Top-1 accuracy of the last validation.", "percentunit", [("{{run}}", "lockstep_validation_accuracy_ratio{OF}")]),
     Panel("Metrics of validations", "What eval.metrics gave in the last validation.", "short",
           [("{{run}} {{metric}}", "lockstep_validation_metric{OF}")]),
+    Panel("KPIs of callbacks", "What they gave last, in training and in evaluations.", "short", [("{{run}} {{kpi}} {{mode}}", "lockstep_kpi{OF}")], width=12),
+    Panel("Metrics of classes", "Of single classes in the last validation (precision, recall), where there are at most 100.", "short",
+          [("{{metric}} {{class}}", "lockstep_validation_class_metric{OF}")], width=12),
 ]
 SPEED = [
     Panel("Throughput", "Samples that all ranks train on in a second.", PER_SECOND["samples"],
@@ -63,16 +68,23 @@ SPEED = [
             " / ignoring (phase) group_left () sum(rate(lockstep_step_phase_seconds_total{OF}[RATE]))")], stacked=True),
     Panel("All-reduce not hidden", "Share of the time that ranks wait for gradients of others, beside what backward hides.", "percentunit",
           [("waited for", "sum(rate(lockstep_allreduce_exposed_seconds_total{OF}[RATE])) / sum(rate(lockstep_step_duration_seconds_sum{OF}[RATE]))"),
-           ("hidden", "sum(rate(lockstep_allreduce_overlapped_seconds_total{OF}[RATE])) / sum(rate(lockstep_step_duration_seconds_sum{OF}[RATE]))")]),
+           ("hidden", "sum(rate(lockstep_allreduce_overlapped_seconds_total{OF}[RATE])) / sum(rate(lockstep_step_duration_seconds_sum{OF}[RATE]))")], width=6),
+    Panel("Duration of an all-reduce", "Of one bucket of gradients, over all ranks. On GPUs the time until it is queued.", "s",
+          [("half below", "histogram_quantile(0.5, sum by (le) (rate(lockstep_allreduce_duration_seconds_bucket{OF}[RATE])))"),
+           ("95 % below", "histogram_quantile(0.95, sum by (le) (rate(lockstep_allreduce_duration_seconds_bucket{OF}[RATE])))")], width=6),
     Panel("Bytes of gradients", "What is handed to all-reduce, and what packing and narrower types leave out.", PER_SECOND["bytes"],
           [("handed over", "sum(rate(lockstep_allreduce_bytes_total{OF}[RATE]))"),
-           ("left out", "sum(rate(lockstep_allreduce_saved_bytes_total{OF}[RATE]))")], stacked=True),
+           ("left out", "sum(rate(lockstep_allreduce_saved_bytes_total{OF}[RATE]))")], stacked=True, width=6),
     Panel("Bus bandwidth", "Bytes a rank must send at least, by the time inside all-reduce.", PER_SECOND["bytes"],
-          [("{{rank}}", "rate(lockstep_allreduce_sent_bytes_total{OF}[RATE]) / rate(lockstep_allreduce_seconds_total{OF}[RATE])")]),
+          [("{{rank}}", "rate(lockstep_allreduce_sent_bytes_total{OF}[RATE]) / rate(lockstep_allreduce_seconds_total{OF}[RATE])")], width=6),
 ]
 RANKS = [
     Panel("Duration of steps by rank", "Mean duration of a step. Ranks wait for one another, so a slow one slows all.", "s",
           [("{{rank}} on {{node}}", "rate(lockstep_step_duration_seconds_sum{OF}[RATE]) / rate(lockstep_step_duration_seconds_count{OF}[RATE])")]),
+    Panel("Steps of each rank", "Mean duration of the work on a step by rank and time, without what ranks wait for one another: the slow rank stands out.", "s",
+          [("{{rank}}", WORK_OF_A_STEP)], kind="rankmap"),
+    Panel("Stragglers", "Share of the steps on which a rank worked more than 30 % longer than the mean of the others.", "percentunit",
+          [("{{rank}} on {{node}}", "rate(lockstep_straggler_steps_total{OF}[RATE]) / rate(lockstep_steps_total{OF}[RATE])")]),
     Panel("Waited for all-reduce by rank", "The rank that waits least is the slow one: the others wait for it.", "percentunit",
           [("{{rank}} on {{node}}", "rate(lockstep_allreduce_exposed_seconds_total{OF}[RATE])")]),
     Panel("Slowest beside fastest rank", "How much longer the slowest rank works on a step than the fastest, without what they wait for each other.", "s",
@@ -93,11 +105,12 @@ RECIPE = [
           [("{{run}}", "lockstep_sparsity_ratio{OF}"), ("{{modifier}} asks for", "lockstep_target_sparsity_ratio{OF}")]),
     Panel("Sparsity of layers", "Of single parameters, where log_types of a modifier or summary.per_layer asks for them.", "percentunit",
           [("{{param}}", "lockstep_layer_sparsity_ratio{OF}")]),
+    Panel("Layers now", "The same as a table, the least pruned layer first.", "percentunit", [("{{param}}", "sort(lockstep_layer_sparsity_ratio{OF})")], kind="table", width=6),
     Panel("Modifiers at work", "Masks and rates that each modifier has set.", "short",
-          [("{{modifier}}", "increase(lockstep_modifier_updates_total{OF}[RATE])")]),
-    Panel("Weight decay", "Of the last step, by parameter group.", "short", [("{{run}} {{group}}", "lockstep_weight_decay{OF}")]),
+          [("{{modifier}}", "increase(lockstep_modifier_updates_total{OF}[RATE])")], width=6),
+    Panel("Weight decay", "Of the last step, by parameter group.", "short", [("{{run}} {{group}}", "lockstep_weight_decay{OF}")], width=6),
     Panel("Length of the gradient", "Mean gradient before clipping, where optimizer.clip_norm is set, and the loss scale of fp16.", "short",
-          [("{{run}} length", "lockstep_gradient_norm{OF}"), ("{{run}} scale", "lockstep_loss_scale{OF}")], log_scale=True),
+          [("{{run}} length", "lockstep_gradient_norm{OF}"), ("{{run}} scale", "lockstep_loss_scale{OF}")], log_scale=True, width=6),
 ]
 CHECKPOINTS = [
     Panel("Duration of saves", "From start to commit, beside training.", "s",
@@ -122,6 +135,12 @@ DATA = [
     Panel("Waited for data by rank", "Share of the time. More than a few percent: the loader is too slow.", "percentunit",
           [("{{rank}}", 'rate(lockstep_step_phase_seconds_total{OF, phase="data"}[RATE])')]),
     Panel("Samples by rank", "Trained on in a second.", PER_SECOND["samples"], [("{{rank}}", "rate(lockstep_samples_total{OF}[RATE])")]),
+    Panel("Batches ready", "Read ahead and not yet taken, after each step. At 0 the step waits for the loader; absent where data.loader_threads is 0.", "short",
+          [("{{rank}}", "lockstep_data_queue_batches{OF}")]),
+    Panel("Records read", "From files, in a second, of all ranks; 0 where samples are made or kept in memory.", "ops",
+          [("{{run}}", "sum by (run) (rate(lockstep_data_records_total{OF}[RATE]))")]),
+    Panel("Bytes read", "Of these records as they lie in their files.", PER_SECOND["bytes"],
+          [("{{run}}", "sum by (run) (rate(lockstep_data_read_bytes_total{OF}[RATE]))")]),
     Panel("Damaged samples", "Skipped because they could not be read (data.on_error: skip).", "short",
           [("{{rank}}", "increase(lockstep_skipped_samples_total{OF}[RATE])")]),
 ]
@@ -131,17 +150,42 @@ MEMORY = [
     Panel("Open files by rank", "Beside what the process may open.", "short",
           [("{{rank}}", "process_open_fds{OF}"), ("{{rank}} may", "process_max_fds{OF}")], log_scale=True),
 ]
+GPU_MEMORY = [
+    Panel("Memory of GPUs", "In tensors now, and the most so far. What tensors may take is the limit. Absent on CPUs.", "bytes",
+          [("{{rank}} now", "lockstep_gpu_memory_allocated_bytes{OF}"), ("{{rank}} most", "lockstep_gpu_memory_peak_bytes{OF}"),
+           ("{{rank}} limit", "lockstep_gpu_memory_limit_bytes{OF}")]),
+    Panel("Memory kept by the allocator", "Taken from the GPU, in tensors or kept for later ones.", "bytes", [("{{rank}}", "lockstep_gpu_memory_reserved_bytes{OF}")]),
+    Panel("Allocations that failed", "As no memory of the GPU was left.", "short", [("{{rank}}", "increase(lockstep_gpu_ooms_total{OF}[RATE])")]),
+]
 SERVICE = [
     Panel("Requests", "Answered, by page and status code.", PER_SECOND["requests"],
-          [("{{handler}} {{code}}", "sum by (handler, code) (rate(lockstep_http_requests_total{OF}[RATE]))")]),
+          [("{{handler}} {{code}}", "sum by (handler, code) (rate(lockstep_http_requests_total{OF}[RATE]))")], width=6),
+    Panel("Duration of requests", "From the header of a request to the end of its answer: /metrics and all others.", "s",
+          [("{{handler}}, 95 % below", "histogram_quantile(0.95, sum by (le, handler) (rate(lockstep_http_request_duration_seconds_bucket{OF}[RATE])))")], width=6),
     Panel("Connections refused or cut", "No free place, too slow, a bad or large header, a large body.", "short",
-          [("{{reason}}", "sum by (reason) (increase(lockstep_http_rejected_connections_total{OF}[RATE]))")]),
+          [("{{reason}}", "sum by (reason) (increase(lockstep_http_rejected_connections_total{OF}[RATE]))")], width=6),
     Panel("Log lines and signals", "Warnings and errors that were logged, and signals that came.", "short",
           [("{{level}}", 'sum by (level) (increase(lockstep_log_messages_total{OF, level=~"warning|error"}[RATE]))'),
-           ("{{signal}}", "sum by (signal) (increase(lockstep_signals_total{OF}[RATE]))")]),
+           ("{{signal}}", "sum by (signal) (increase(lockstep_signals_total{OF}[RATE]))")], width=6),
 ]
-ROWS = [("Run", RUN), ("Speed", SPEED), ("Ranks", RANKS), ("Recipe", RECIPE), ("Checkpoints", CHECKPOINTS), ("Data", DATA), ("Memory", MEMORY),
+# Of other exporters on the hosts of the chosen runs: NVIDIA's DCGM exporter and Prometheus' node exporter. They name hosts as Hostname and nodename.
+OF_NODE = ' * on (instance) group_left (nodename) node_uname_info{nodename=~"NODE"}'
+HARDWARE = [
+    Panel("GPUs at work", "Share of the time that kernels run (DCGM exporter).", "percent",
+          [("{{Hostname}} {{gpu}}", 'DCGM_FI_DEV_GPU_UTIL{Hostname=~"NODE"}')]),
+    Panel("Temperature of GPUs", "DCGM exporter.", "celsius", [("{{Hostname}} {{gpu}}", 'DCGM_FI_DEV_GPU_TEMP{Hostname=~"NODE"}')]),
+    Panel("Power of GPUs", "DCGM exporter.", "watt", [("{{Hostname}} {{gpu}}", 'DCGM_FI_DEV_POWER_USAGE{Hostname=~"NODE"}')]),
+    Panel("Processors of hosts", "Cores at work (node exporter).", "short",
+          [("{{nodename}}", 'sum by (instance) (rate(node_cpu_seconds_total{mode!~"idle|iowait"}[RATE]))' + OF_NODE)], width=6),
+    Panel("Free memory of hosts", "What processes can still take (node exporter).", "bytes", [("{{nodename}}", "node_memory_MemAvailable_bytes" + OF_NODE)], width=6),
+    Panel("Network of hosts", "Sent by each interface but the loopback (node exporter).", "Bps",
+          [("{{nodename}} {{device}}", 'rate(node_network_transmit_bytes_total{device!="lo"}[RATE])' + OF_NODE)], width=6),
+    Panel("Disks of hosts", "Share of the time that a disk is busy (node exporter).", "percentunit",
+          [("{{nodename}} {{device}}", "rate(node_disk_io_time_seconds_total[RATE])" + OF_NODE)], width=6),
+]
+ROWS = [("Run", RUN), ("Speed", SPEED), ("Ranks", RANKS), ("Recipe", RECIPE), ("Checkpoints", CHECKPOINTS), ("Data", DATA), ("Memory", MEMORY + GPU_MEMORY),
         ("Service", SERVICE)]
+COLLAPSED_ROWS = [("Hardware", HARDWARE)]
 
 # (name, colour, expression, title of a mark)
 ANNOTATIONS = [

@@ -18,7 +18,13 @@ def dashboard():
 
 
 def panels():
-    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+    """All, those of collapsed rows too."""
+    everything = [panel for row in dashboard()["panels"] for panel in [row, *row.get("panels", [])]]
+    return [panel for panel in everything if panel["type"] != "row"]
+
+
+def is_of_other_exporters(expression):
+    return not series_in(expression)
 
 
 def queries():
@@ -29,7 +35,7 @@ def queries():
 
 def with_values(expression):
     """As Grafana asks it, with a value for each variable."""
-    return re.sub(r"\$(job|run|instance)", ".*", expression.replace("$__rate_interval", "5m"))
+    return re.sub(r"\$(job|run|node|instance)", ".*", expression.replace("$__rate_interval", "5m"))
 
 
 def unwrapped_counters(expression, types):
@@ -49,9 +55,9 @@ class Dashboard(unittest.TestCase):
 
     def test_job_and_instance_are_variables_of_the_data_source(self):
         variables = {one["name"]: one for one in dashboard()["templating"]["list"]}
-        self.assertEqual(list(variables), ["datasource", "job", "run", "instance"])
+        self.assertEqual(list(variables), ["datasource", "job", "run", "node", "instance"])
         self.assertEqual((variables["datasource"]["type"], variables["datasource"]["query"]), ("datasource", "prometheus"))
-        for name in ("job", "run", "instance"):
+        for name in ("job", "run", "node", "instance"):
             one = variables[name]
             self.assertEqual((one["type"], one["datasource"]["uid"], one["refresh"]), ("query", "${datasource}", 2), name)  # 2: on time change
             self.assertTrue(one["multi"] and one["includeAll"] and one["allValue"] == ".*", name)
@@ -72,6 +78,9 @@ class Dashboard(unittest.TestCase):
 
     def test_every_query_is_of_the_chosen_job_run_and_instance(self):
         for title, expression in queries():
+            if is_of_other_exporters(expression):
+                self.assertIn('=~"$node"', expression, title)
+                continue
             selectors = re.findall(r"\{([^}]*)\}", expression)
             self.assertEqual(len(selectors), len(series_in(expression)), f"{title}: a series without matchers: {expression}")
             for selector in selectors:
@@ -81,8 +90,15 @@ class Dashboard(unittest.TestCase):
 
     def test_every_series_exists_and_counters_are_rated(self):
         types = exported_types()
+        others = [(title, expression) for title, expression in queries() if is_of_other_exporters(expression)]
+        hardware = next(row for row in dashboard()["panels"] if row["title"] == "Hardware")
+        self.assertTrue(hardware["collapsed"])
+        self.assertEqual([title for title, _ in others], [panel["title"] for panel in hardware["panels"]])
+        for _, expression in others:
+            self.assertRegex(expression, r"\b(node_[a-z]\w+|DCGM_FI_DEV_\w+)")
         for title, expression in queries():
-            self.assertTrue(series_in(expression), title)
+            if is_of_other_exporters(expression):
+                continue
             self.assertEqual([name for name in series_in(expression) if name not in types], [], title)
             self.assertEqual(unwrapped_counters(expression, types), [], title)
             for name in re.findall(r"(?:rate|increase)\((\w+)", expression):
@@ -92,9 +108,15 @@ class Dashboard(unittest.TestCase):
         self.assertEqual(parser_fault([with_values(expression) for _, expression in queries()]), "")
         self.assertNotEqual(parser_fault(["rate(lockstep_steps_total[5m)"]), "")
 
+    def test_every_row_of_the_plan_is_there(self):
+        rows = [panel["title"] for panel in dashboard()["panels"] if panel["type"] == "row"]
+        self.assertEqual(rows, ["Run", "Speed", "Ranks", "Recipe", "Checkpoints", "Data", "Memory", "Service", "Hardware"])
+        kinds = {panel["title"]: panel["type"] for panel in panels()}
+        self.assertEqual((kinds["Steps of each rank"], kinds["Layers now"]), ("heatmap", "table"))
+
     def test_panels_lie_in_a_grid_without_overlap(self):
         taken = set()
-        for panel in dashboard()["panels"]:
+        for panel in [*(row for row in dashboard()["panels"] if row["type"] == "row"), *panels()]:
             grid = panel["gridPos"]
             cells = {(grid["x"] + x, grid["y"] + y) for x in range(grid["w"]) for y in range(grid["h"])}
             self.assertLess(max(x for x, _ in cells), 24, panel["title"])
