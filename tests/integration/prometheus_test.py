@@ -1,15 +1,22 @@
 """A real Prometheus scrapes a run of two ranks through targets.json: values move, every panel has data, a stalled rank raises the alerts."""
+import html
 import json
 import os
 import re
 import signal
+import sys
+import time
 import unittest
 
 from harness import ENDLESS, SOURCE, LockstepTest, wait_for
 from prometheus_server import Prometheus
 
+sys.path.insert(0, str(SOURCE / "tools/dashboard"))
+import draw
+
 # Panels that stay empty in the run below: it has none of what they show.
-EMPTY = {"Metrics of validations", "Sparsity of layers", "Length of the gradient"}
+EMPTY = {"Metrics of validations", "KPIs of callbacks", "Metrics of classes", "Sparsity of layers", "Layers now", "Length of the gradient", "Memory of GPUs",
+         "Memory kept by the allocator", "Allocations that failed"}
 
 
 class ScrapedRun(LockstepTest):
@@ -57,19 +64,36 @@ class Scraped(ScrapedRun):
 
     def test_every_panel_of_the_dashboard_has_data(self):
         run, server = self.start_scraped("data.eval.type=digits", "data.eval.split=test", "eval.every_epochs=1",
-                                         "checkpoint.save_checkpoints_secs=1",
+                                         "checkpoint.save_checkpoints_secs=1", "data.loader_threads=1",
                                          self.recipe("version: 1.0.0\nmodifiers:\n  - !GradualKSModifier {params: __ALL__, init_sparsity: 0.1,"
                                                      " final_sparsity: 0.6, start_step: 1, end_step: 90000, update_frequency_steps: 30}\n"))
         server.wait_for_value("count_over_time(lockstep_validation_loss[1m])", lambda count: count > 8)
         server.wait_for_value("lockstep_checkpoint_saves_total", lambda count: count > 1)
+        begin = time.time() - 5
         dashboard = json.loads((SOURCE / "metrics/grafana/lockstep.json").read_text())
         for panel in dashboard["panels"]:
             for target in panel.get("targets", []):
-                expression = re.sub(r"\$(job|run|instance)", ".*", target["expr"].replace("$__rate_interval", "5s"))
+                expression = re.sub(r"\$(job|run|node|instance)", ".*", target["expr"].replace("$__rate_interval", "5s"))
                 with self.subTest(panel["title"], expression=expression):
                     if panel["title"] not in EMPTY:
                         wait_for(lambda asked=expression: server.query(asked), f"data of '{panel['title']}': {expression}", timeout_s=10)
+        self.assert_drawn(draw.page(draw.Source(server.ask, begin, time.time(), rate_interval="5s")), dashboard)
         self.stop(run)
+
+    def assert_drawn(self, page, dashboard):
+        """The page that tools/dashboard_picture makes: every panel that is open, with what it has to show."""
+        self.assertIsNone(re.search(r"https?:|<script|<link|@import|[> ](nan|inf)\b", page), "it needs nobody, and holds numbers")
+        shown = {html.unescape(title): inside for title, inside in re.findall(r'<div class="panel".*?><h3>(.*?)</h3>(.*?)</div>', page, re.S)}
+        opened = {panel["title"]: panel["type"] for panel in dashboard["panels"] if panel["type"] != "row"}
+        self.assertEqual(set(opened), set(shown))
+        self.assertEqual({title for title, inside in shown.items() if "none in this run" in inside}, EMPTY)
+        for title, inside in shown.items():
+            kind = opened[title]
+            if title not in EMPTY and kind in ("timeseries", "heatmap"):
+                drawn = re.findall(r'<path d="M[\d.]+ [\d.]+', inside) if kind == "timeseries" else re.findall("<rect ", inside)
+                self.assertTrue(drawn, title)
+        self.assertRegex(shown["State"], r'<p class="number">(training|saving|validating)</p>')
+        self.assertRegex(shown["Throughput"], r"digits <b>[\d.]+ K? ?samples/s</b>")
 
     def test_a_stalled_rank_raises_the_alerts_and_its_return_ends_them(self):
         run, server = self.start_scraped()
