@@ -23,7 +23,6 @@ namespace lockstep::daemon {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kInterval{10};  // the controller asks for 5 or more
 
 /// Where reports go. The token is a file that Kubernetes changes now and then.
 struct StatusServer {
@@ -53,8 +52,8 @@ std::string json_of(const Status& status, int64_t total_steps) {
 
 class JobStatusHook final : public train::Hook {
  public:
-  JobStatusHook(StatusServer server, int64_t total_steps)
-      : server_(std::move(server)), total_steps_(total_steps) {
+  JobStatusHook(StatusServer server, int64_t total_steps, std::chrono::milliseconds interval)
+      : server_(std::move(server)), total_steps_(total_steps), interval_(interval) {
     const SignalsBlocked inherited_by_the_thread;
     thread_ = std::jthread([this](const std::stop_token& stopped) { run(stopped); });
     ::pthread_setname_np(thread_.native_handle(), "lockstep-status");
@@ -96,7 +95,7 @@ class JobStatusHook final : public train::Hook {
   void run(const std::stop_token& stopped) {
     std::unique_lock lock(mutex_);
     while (!stopped.stop_requested()) {
-      changed_.wait_for(lock, stopped, kInterval, [] { return false; });
+      changed_.wait_for(lock, stopped, interval_, [] { return false; });
       if (stopped.stop_requested() || !first_step_) continue;
       lock.unlock();
       report();
@@ -125,6 +124,7 @@ class JobStatusHook final : public train::Hook {
 
   const StatusServer server_;
   const int64_t total_steps_;
+  const std::chrono::milliseconds interval_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   Status status_;                      // guarded by mutex_, as the next two
@@ -137,12 +137,14 @@ class JobStatusHook final : public train::Hook {
 }  // namespace
 
 std::unique_ptr<train::Hook> job_status_hook(
-    int64_t total_steps, const std::function<const char*(const char*)>& variable) {
+    int64_t total_steps, const std::function<const char*(const char*)>& variable,
+    std::chrono::milliseconds interval) {
   const char* url = variable("KUBEFLOW_TRAINER_SERVER_URL");
   const char* ca_file = variable("KUBEFLOW_TRAINER_SERVER_CA_CERT");
   const char* token_file = variable("KUBEFLOW_TRAINER_SERVER_TOKEN");
   if (url == nullptr || ca_file == nullptr || token_file == nullptr) return nullptr;
-  return std::make_unique<JobStatusHook>(StatusServer{url, ca_file, token_file}, total_steps);
+  return std::make_unique<JobStatusHook>(StatusServer{url, ca_file, token_file}, total_steps,
+                                         interval);
 }
 
 }  // namespace lockstep::daemon
