@@ -5,6 +5,7 @@ the build folder; this script lists those that no run has moved:
 
 A counter or histogram has moved once it is above 0, a gauge once it is on a page with a value other than 0.
 """
+import contextlib
 import pathlib
 import re
 import subprocess
@@ -21,6 +22,7 @@ EXCUSED = {
     "lockstep_gpu_ooms_total": "needs a GPU",
     "lockstep_revived_weights_total": "is above 0 only where Lockstep has a fault",
 }
+TESTS = pathlib.Path(__file__).resolve().parent
 _seen = set()
 
 
@@ -39,7 +41,18 @@ def record(build, page):
     _seen.update(moved_on(page))
     folder = pathlib.Path(build) / "moved_series"
     folder.mkdir(exist_ok=True)
+    remove_what_is_old(build)
     (folder / f"{pathlib.Path(sys.argv[0]).stem}.txt").write_text("".join(f"{name}\n" for name in sorted(_seen)))
+
+
+def remove_what_is_old(build):
+    """What programs of before have moved, or tests that are gone, says nothing of this build."""
+    built_s = (pathlib.Path(build) / "bin/lockstepd").stat().st_mtime
+    for path in (pathlib.Path(build) / "moved_series").glob("*.txt"):
+        test = TESTS / f"{path.stem}.py"
+        with contextlib.suppress(FileNotFoundError):  # another test may have removed it
+            if not test.exists() or path.stat().st_mtime < max(built_s, test.stat().st_mtime):
+                path.unlink()
 
 
 def all_series(build):
@@ -49,6 +62,7 @@ def all_series(build):
 
 def unmoved(build):
     """In the table's order, without those that have an excuse."""
+    remove_what_is_old(build)
     moved = {name for path in (pathlib.Path(build) / "moved_series").glob("*.txt") for name in path.read_text().split()}
     return [name for name in all_series(build) if name not in moved and name not in EXCUSED]
 
