@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/threads/signals_blocked.h"
+#include "base/trace/trace_span.h"
 #include "data/sampler.h"
 
 namespace lockstep::data {
@@ -75,6 +76,7 @@ class ReadAhead {
   };
 
   void work() {
+    trace::name_thread("data");
     std::unique_lock lock(mutex_);
     while (true) {
       room_.wait(lock, [this] { return ends_ || slots_.size() < max_items_; });

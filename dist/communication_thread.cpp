@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/trace/trace_span.h"
 
 /// OpenMP's, of the library that LibTorch brings; null without one.
 extern "C" void omp_set_num_threads(int) __attribute__((weak));
@@ -89,6 +90,7 @@ size_t CommunicationThread::end() {
 }
 
 void CommunicationThread::run() {
+  trace::name_thread("all-reduce");
   ask_to_come_first();
   // Helpers of this thread would take its place in the queue, and cores from those that compute.
   if (omp_set_num_threads != nullptr) omp_set_num_threads(1);

@@ -43,6 +43,7 @@ RunSaves::RunSaves(const RunSavesParts& parts)
 
 void RunSaves::begin() {
   settle();
+  const trace::Span span("begin a save");
   if (parts_.before) parts_.before();
   parts_.recorder.flush();  // the steps' record reaches as far as the save, whatever happens next
   parts_.recorder.state(metrics::RunState::kSaving);

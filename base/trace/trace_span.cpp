@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include <pthread.h>
 #include <unistd.h>
 
 namespace lockstep::trace {
@@ -14,7 +15,9 @@ enum Mode : unsigned { kTrace = 1, kRecent = 2 };
 
 std::atomic<unsigned> modes{0};
 std::mutex mutex;
-std::vector<SpanRecord> kept;  // under the mutex, as the ring
+std::vector<SpanRecord> kept;           // under the mutex, as the ring
+std::vector<const SpanRecord*> opened;  // of a trace under way, and as long as they live
+thread_local const char* name_of_this_thread = "";
 
 SpanRing& ring() {
   static SpanRing of_this_process;
@@ -32,12 +35,22 @@ int64_t this_thread() {
 
 }  // namespace
 
+void name_thread(const char* name) {
+  name_of_this_thread = name;
+  static_cast<void>(::pthread_setname_np(::pthread_self(), name));
+}
+
 Span::Span(const char* name, int64_t detail) {
   const unsigned mode = modes.load(std::memory_order_relaxed);
   if (mode == 0) return;
-  record_ = {.name = name, .detail = detail, .begin_ns = now_ns(), .thread = this_thread()};
-  if ((mode & kRecent) == 0) return;
+  record_ = {.name = name,
+             .detail = detail,
+             .begin_ns = now_ns(),
+             .thread = this_thread(),
+             .thread_name = name_of_this_thread};
   const std::scoped_lock lock(mutex);
+  if ((mode & kTrace) != 0) opened.push_back(&record_);
+  if ((mode & kRecent) == 0) return;
   number_ = ring().begin(name, {.name = {},
                                 .detail = detail,
                                 .begin_ns = record_.begin_ns,
@@ -47,9 +60,11 @@ Span::Span(const char* name, int64_t detail) {
 
 Span::~Span() {
   if (record_.begin_ns == 0) return;
-  record_.end_ns = now_ns();
+  const int64_t end_ns = now_ns();
   const unsigned mode = modes.load(std::memory_order_relaxed);
   const std::scoped_lock lock(mutex);
+  record_.end_ns = end_ns;
+  std::erase(opened, &record_);
   if ((mode & kTrace) != 0) kept.push_back(record_);
   if (number_ >= 0) ring().end(number_, record_.end_ns);
 }
@@ -57,12 +72,17 @@ Span::~Span() {
 void start() {
   const std::scoped_lock lock(mutex);
   kept.clear();
+  opened.clear();
   modes.fetch_or(kTrace, std::memory_order_relaxed);
 }
 
 std::vector<SpanRecord> stop() {
   const std::scoped_lock lock(mutex);
   modes.fetch_and(~unsigned{kTrace}, std::memory_order_relaxed);
+  for (const SpanRecord* span : std::exchange(opened, {})) {
+    kept.push_back(*span);
+    kept.back().end_ns = now_ns();
+  }
   return std::exchange(kept, {});
 }
 

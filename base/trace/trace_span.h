@@ -18,7 +18,12 @@ struct SpanRecord {
   int64_t detail = -1;               ///< which bucket, for instance; -1: none
   int64_t begin_ns = 0, end_ns = 0;  ///< since 1970
   int64_t thread = 0;                ///< the system's number
+  const char* thread_name = "";      ///< a literal; empty: it was never named
 };
+
+/// The calling thread's name in traces and in the system's tools: a literal of at most 15
+/// characters. Not for the main thread, whose name is that of the process.
+void name_thread(const char* name);
 
 /// Threads: any.
 class Span {
@@ -35,7 +40,8 @@ class Span {
 
 /// From now on spans are kept. One trace at a time.
 void start();
-/// Those that have ended since, of all threads, in the order of their ends.
+/// Those that have ended since, of all threads, in the order of their ends; then those that began
+/// since and have not ended, as if they ended now.
 std::vector<SpanRecord> stop();
 
 /// From now on the newest kNumRecent spans are kept, those too that have not ended.

@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/trace/trace_span.h"
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_space.h"
 #include "checkpoint/save/best_save.h"
@@ -76,15 +77,22 @@ std::optional<Error> SaveJob::run() {
   dense_bytes_ = checkpoint::dense_bytes(pieces_);
   dist::require_equal(comm_, "what is to be saved", summary(pieces_, number_));
   std::optional<Error> fault = stage();
-  if (!fault) fault = on_every_rank([&] { finish_writing(); });
+  if (!fault) {
+    const trace::Span span("write a save");
+    fault = on_every_rank([&] { finish_writing(); });
+  }
   file_.reset();
-  if (!fault) fault = publish();
+  if (!fault) {
+    const trace::Span span("commit a save");
+    fault = publish();
+  }
   if (fault) remove_own_files();
   return fault;
 }
 
 /// Until the state may change. The ranks are compared while it may not.
 std::optional<Error> SaveJob::stage() {
+  const trace::Span span("stage a save");
   std::optional<Error> fault = on_every_rank([&] {
     const SavePlan plan(pieces_, comm_.world_size(), options_.min_cut_bytes);
     staged_.emplace(pieces_, plan.parts_of(comm_.rank()), comm_.rank(), memory_);

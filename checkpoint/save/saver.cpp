@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/trace/trace_span.h"
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_lock.h"
@@ -134,7 +135,10 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
       });
   result_ = task->get_future();
   try {
-    thread_ = std::jthread([task] { (*task)(); });
+    thread_ = std::jthread([task] {
+      trace::name_thread("save");
+      (*task)();
+    });
   } catch (const std::system_error& fault) {
     // The other ranks have begun theirs and wait for this one.
     log::warning("checkpoint",
@@ -206,6 +210,7 @@ SaveResult Saver::failed(const Error& fault, int64_t number) const {
 }
 
 SaveResult Saver::run(const StateList& state, Number number, const std::function<void()>& staged) {
+  const trace::Span span("save");
   if (prepared_.valid()) prepared_.get();
   const auto tell = [&](const SaveResult& result) {
     if (comm_.rank() == 0)

@@ -49,7 +49,7 @@ RunHooks::RunHooks(const TrainingContext& context, Telemetry& telemetry,
         mode == coord::Mode::kTrain ? &training_ : &evaluation_);
   if (context.config.profile)
     add(std::make_unique<train::ProfilerHook>(*context.config.profile, context.control,
-                                              process.node),
+                                              process.node, context.flat_params.device()),
         &training_);
   if (process.rank == 0) add(job_status_hook(context.total_steps(), std::getenv), &training_);
 }

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 from exported import PYTHON, require_python, skips
@@ -179,6 +180,39 @@ class Traces(LockstepTest):
             self.assert_nested(events)
         self.assertTrue(any(event.get("name") == "[memory]" for event in trace["traceEvents"]))
         self.assert_merged(run, [trace, json.loads((run.folder / "timeline-40.json").read_text())])
+
+    def test_a_trace_keeps_the_rules_of_its_format(self):
+        """Those of the Trace Event Format for complete events and metadata, as Perfetto and chrome://tracing read it."""
+        begin_s = time.time()
+        run = self.train(2, sets=[*SHORT, "trainer.run_config.profile_hook_config={save_steps: 20}", "sync.overlap=true", "data.loader_threads=1",
+                                  "data.eval.type=digits", "data.eval.split=test", "checkpoint.save_checkpoints_steps=20", "eval.on_save=true"])
+        end_s = time.time()
+        for path in sorted(run.folder.glob("timeline-*.json")):
+            trace = json.loads(path.read_text())
+            self.assertEqual(trace["displayTimeUnit"], "ms")
+            events = trace["traceEvents"]
+            complete = [event for event in events if event["ph"] == "X"]
+            self.assertEqual({event["pid"] for event in events}, {0, 1}, "a process is a rank")
+            for event in complete:
+                self.assertTrue(event["ts"] >= 0 and event["dur"] >= 0 and event["name"] and isinstance(event["tid"], int), event)
+            first_s = trace["baseTimeNanoseconds"] / 1e9
+            last_s = first_s + max(event["ts"] + event["dur"] for event in complete) / 1e6
+            self.assertTrue(begin_s < first_s < last_s < end_s, "timestamps are microseconds")
+            named = {kind: {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == kind}
+                     for kind in ("process_name", "thread_name")}
+            self.assertEqual([name.split(" (")[0] for _, name in sorted(named["process_name"].items())], ["rank 0", "rank 1"])
+            tracks = {(event["pid"], event["tid"]) for event in complete}
+            self.assertEqual(tracks - set(named["thread_name"]), set(), "each thread has a name")
+            for track in tracks:
+                self.assert_nested([event for event in complete if (event["pid"], event["tid"]) == track])
+            self.assert_what_happens_beside_steps(complete, named["thread_name"])
+
+    def assert_what_happens_beside_steps(self, complete, thread_names):
+        for rank in (0, 1):
+            found = {(thread_names[rank, event["tid"]], event["name"]) for event in complete if event["pid"] == rank and event["cat"] == "lockstep"}
+            for one in (("main", "forward"), ("main", "begin a save"), ("main", "evaluation"), ("save", "save"), ("save", "stage a save"),
+                        ("all-reduce", "reducing")):
+                self.assertIn(one, found)
 
     def assert_merged(self, run, timelines):
         """`lockstep trace merge` lays the steps one behind the other on the same ranks and threads."""

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <map>
 
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
@@ -23,13 +26,29 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::set<profiler::ActivityType> activities() { return {profiler::ActivityType::CPU}; }
+std::set<profiler::ActivityType> activities(at::Device device) {
+  if (!device.is_cuda()) return {profiler::ActivityType::CPU};
+  return {profiler::ActivityType::CPU, profiler::ActivityType::CUDA};
+}
+
+/// Of this process' threads that live, as the system's tools show them.
+std::map<int64_t, std::string> names_of_threads() {
+  std::map<int64_t, std::string> names;
+  std::error_code fault;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", fault)) {
+    std::ifstream file(task.path() / "comm");
+    const int64_t thread = std::stoll(task.path().filename().string());
+    std::getline(file, names[thread]);
+    if (thread == ::getpid()) names[thread] = "main";
+  }
+  return names;
+}
 
 }  // namespace
 
 ProfilerHook::ProfilerHook(const ProfileOptions& options, dist::Communicator& control,
-                           std::string node)
-    : options_(options), control_(control), node_(std::move(node)) {
+                           std::string node, at::Device device)
+    : options_(options), control_(control), node_(std::move(node)), device_(device) {
   ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);  // else it tells that there is no GPU
 }
 
@@ -53,6 +72,7 @@ bool ProfilerHook::is_traced_here() const {
 }
 
 void ProfilerHook::before_step(int64_t step) {
+  write_pending();
   is_under_way_ = is_due(step);
   if (is_under_way_ && is_traced_here()) start();
 }
@@ -60,44 +80,63 @@ void ProfilerHook::before_step(int64_t step) {
 void ProfilerHook::start() const {
   const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO,
                                         /*report_input_shapes=*/false, options_.show_memory);
-  kineto::prepareProfiler(config, activities());
-  kineto::enableProfiler(config, activities());
+  kineto::prepareProfiler(config, activities(device_));
+  kineto::enableProfiler(config, activities(device_));
   trace::start();
 }
 
-RankTrace ProfilerHook::stop() const {
-  RankTrace trace{.operators_json = "", .spans = trace::stop()};
+std::string ProfilerHook::stop_operators() const {
   const std::unique_ptr<kineto::ProfilerResult> result = kineto::disableProfiler();
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() /
       fmt::format("lockstep-timeline-{}-{}.json", ::getpid(), control_.rank());
   result->save(file.string());
-  trace.operators_json = files::read(file);
+  std::string text = files::read(file);
   files::remove_file(file);
-  return trace;
+  return text;
 }
 
 void ProfilerHook::after_step(const IterationEnd& end) {
   if (!is_under_way_) return;
   is_under_way_ = false;
-  std::string own;
+  pending_ = {.step = end.step, .operators_json = ""};
   if (is_traced_here()) try {
-      own = rank_events(stop(), {.rank = control_.rank(),
-                                 .node = node_,
-                                 .show_dataflow = options_.show_dataflow,
-                                 .show_memory = options_.show_memory});
+      pending_->operators_json = stop_operators();
     } catch (const std::exception& fault) {  // of files, or of LibTorch's profiler
       log::warning("trace", fmt::format("step {}: {}", end.step, fault.what()));
     }
-  const std::vector<std::string> all = dist::gather_texts(control_, own);
   last_s_ = now_s();
+}
+
+/// Empty where this rank is not traced.
+std::string ProfilerHook::own_events() {
+  if (!is_traced_here()) return "";
+  try {
+    return rank_events({.operators_json = std::move(pending_->operators_json),
+                        .spans = trace::stop(),
+                        .thread_names = names_of_threads()},
+                       {.rank = control_.rank(),
+                        .node = node_,
+                        .show_dataflow = options_.show_dataflow,
+                        .show_memory = options_.show_memory});
+  } catch (const std::exception& fault) {  // LibTorch's JSON is not ours
+    log::warning("trace", fmt::format("step {}: {}", pending_->step, fault.what()));
+    return "";
+  }
+}
+
+void ProfilerHook::write_pending() {
+  if (!pending_) return;
+  const int64_t step = pending_->step;
+  const std::vector<std::string> all = dist::gather_texts(control_, own_events());
+  pending_.reset();
   if (control_.rank() != 0) return;
-  const std::filesystem::path path = Project(folder_).timeline(end.step);
+  const std::filesystem::path path = Project(folder_).timeline(step);
   try {
     files::write_atomically(path, merged_timeline(all));
-    log::info("trace", fmt::format("step {}: {}", end.step, path.string()));
+    log::info("trace", fmt::format("step {}: {}", step, path.string()));
   } catch (const Error& fault) {
-    log::warning("trace", fmt::format("step {}: {}", end.step, fault.what()));
+    log::warning("trace", fmt::format("step {}: {}", step, fault.what()));
   }
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -44,6 +46,8 @@ void add_operators(const std::string& text, const TimelineOptions& options, Json
   }
 }
 
+double to_us(int64_t ns) { return static_cast<double>(ns) / 1000; }
+
 void add_span(const trace::SpanRecord& span, int rank, Json* events) {
   Json event{{"ph", "X"},
              {"cat", kSpanCategory},
@@ -51,9 +55,56 @@ void add_span(const trace::SpanRecord& span, int rank, Json* events) {
              {"pid", rank},
              {"tid", span.thread},
              {"ts", span.begin_ns},
-             {"dur", static_cast<double>(span.end_ns - span.begin_ns) / 1000}};
+             {"dur", to_us(span.end_ns - span.begin_ns)}};
   if (span.detail >= 0) event["args"] = {{"bucket", span.detail}};
   events->push_back(std::move(event));
+}
+
+/// Nanoseconds; events hold begins so, and durations in microseconds.
+int64_t begin_of(const Json& event) { return event["ts"].get<int64_t>(); }
+int64_t end_of(const Json& event) {
+  return begin_of(event) + std::llround(event.value("dur", 0.0) * 1000);
+}
+
+/// Of each thread: cuts events that reach beyond the one around them.
+void nest(Json* events) {
+  std::map<int64_t, std::vector<Json*>> by_thread;
+  for (Json& event : *events)
+    if (event.value("ph", "") == "X") by_thread[event["tid"].get<int64_t>()].push_back(&event);
+  for (auto& [thread, all] : by_thread) {
+    std::stable_sort(all.begin(), all.end(), [](const Json* a, const Json* b) {
+      return std::pair(begin_of(*a), -end_of(*a)) < std::pair(begin_of(*b), -end_of(*b));
+    });
+    std::vector<int64_t> ends;  // of those around the event
+    for (Json* event : all) {
+      while (!ends.empty() && ends.back() <= begin_of(*event)) ends.pop_back();
+      if (!ends.empty() && end_of(*event) > ends.back())
+        (*event)["dur"] = to_us(ends.back() - begin_of(*event));
+      ends.push_back(end_of(*event));
+    }
+  }
+}
+
+bool is_on_gpu(const Json& event) {
+  const std::string category = event.value("cat", "");
+  return category == "kernel" || category.starts_with("gpu_");
+}
+
+/// Of every thread and stream that an event lies on.
+std::map<int64_t, std::string> names_of_threads(const RankTrace& trace, const Json& events) {
+  std::map<int64_t, std::string> names;
+  for (const trace::SpanRecord& span : trace.spans)
+    if (span.thread_name[0] != '\0') names[span.thread] = span.thread_name;
+  for (const Json& event : events) {
+    if (event.value("ph", "") == "M" || !event.contains("tid")) continue;
+    const auto thread = event["tid"].get<int64_t>();
+    const auto known = trace.thread_names.find(thread);
+    names.try_emplace(thread, is_on_gpu(event) ? fmt::format("GPU stream {}", thread)
+                              : known != trace.thread_names.end()
+                                  ? known->second
+                                  : fmt::format("thread {}", thread));
+  }
+  return names;
 }
 
 std::string text_of(Json events, int64_t base_ns) {
@@ -84,13 +135,10 @@ std::string rank_events(const RankTrace& trace, const TimelineOptions& options) 
                             {{"name", fmt::format("rank {} ({})", options.rank, options.node)}}));
   events.push_back(metadata("process_sort_index", options.rank, 0, {{"sort_index", options.rank}}));
   if (!trace.operators_json.empty()) add_operators(trace.operators_json, options, &events);
-  std::set<int64_t> threads;
-  for (const trace::SpanRecord& span : trace.spans) {
-    add_span(span, options.rank, &events);
-    if (threads.insert(span.thread).second)
-      events.push_back(metadata("thread_name", options.rank, span.thread,
-                                {{"name", fmt::format("thread {}", span.thread)}}));
-  }
+  for (const trace::SpanRecord& span : trace.spans) add_span(span, options.rank, &events);
+  nest(&events);
+  for (const auto& [thread, name] : names_of_threads(trace, events))
+    events.push_back(metadata("thread_name", options.rank, thread, {{"name", name}}));
   return events.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

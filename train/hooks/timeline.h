@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,8 @@ namespace lockstep::train {
 struct RankTrace {
   std::string operators_json;            ///< as LibTorch's profiler saves it; empty: none
   std::vector<trace::SpanRecord> spans;  ///< of Lockstep's own
+  /// Of threads whose spans have none, by the system's number.
+  std::map<int64_t, std::string> thread_names = {};
 };
 
 struct TimelineOptions {
@@ -21,8 +25,10 @@ struct TimelineOptions {
   bool show_memory = false;
 };
 
-/// The events of a rank as a JSON list: process = rank, threads with their names, begins in whole
-/// nanoseconds since 1970.
+/// The events of a rank as a JSON list: process = rank, threads (and streams of a GPU) with their
+/// names, begins in whole nanoseconds since 1970. Events of a thread lie one behind or within the
+/// other: clocks of LibTorch and Lockstep differ by some microseconds, and an end that would reach
+/// beyond that of the event around it is cut to it.
 std::string rank_events(const RankTrace& trace, const TimelineOptions& options);
 
 /// One trace of the lists of all ranks, empty texts left out: in microseconds, from 0 on;

@@ -1,5 +1,6 @@
 #include "base/trace/trace_span.h"
 
+#include <array>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -48,6 +49,26 @@ TEST(TraceSpan, RecentOnesAreKeptUpToALimitAndOpenOnesAreFound) {
   EXPECT_EQ(open_now(::gettid()), "long_open");
   const Span last("last");
   EXPECT_EQ(recent().front().text(), "short");
+}
+
+TEST(TraceSpan, ATraceHoldsWhatIsOpenAtItsEndAndNamesOfThreads) {
+  start();
+  const Span open("open");
+  std::thread([] {
+    name_thread("worker");
+    const Span one("of a thread");
+    std::array<char, 16> name{};
+    ::pthread_getname_np(::pthread_self(), name.data(), name.size());
+    EXPECT_STREQ(name.data(), "worker");
+  }).join();
+  const std::vector<SpanRecord> spans = stop();
+  ASSERT_THAT(names(spans), ElementsAre("of a thread", "open"));
+  EXPECT_STREQ(spans[0].thread_name, "worker");
+  EXPECT_STREQ(spans[1].thread_name, "");
+  EXPECT_GE(spans[1].end_ns, spans[0].end_ns) << "as if it ended with the trace";
+  EXPECT_EQ(spans[1].thread, ::gettid());
+  start();
+  EXPECT_THAT(names(stop()), ElementsAre()) << "it is of the trace before";
 }
 
 TEST(TraceSpan, AnotherProcessOfThisHostCanReadTheRecentOnes) {
