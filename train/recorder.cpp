@@ -143,6 +143,10 @@ void Recorder::record_due(int64_t step, int64_t num_mask_updates, int64_t num_tr
                               .num_trainable = num_trainable});
 }
 
+void Recorder::end_training() {
+  if (summaries_) summaries_->end_training();
+}
+
 void Recorder::closing(int64_t step, const recal::Applied& applied, int64_t num_trainable) {
   if (applied.num_mask_updates == 0) return;
   record_due(step, applied.num_mask_updates, num_trainable);

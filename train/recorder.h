@@ -53,6 +53,8 @@ class Recorder final : public Hook {
   void after_evaluation(int64_t step, const EvalResult& result) override;
   /// A save was not evaluated, since the last evaluation is not long ago.
   void evaluation_skipped() { metrics_.record_skipped_validation(); }
+  /// Behind the last step; an evaluation may follow.
+  void end_training();
   /// What the recipe closed the run with, after `step` updates.
   void closing(int64_t step, const recal::Applied& applied, int64_t num_trainable);
   /// A save under way blocked training for stall_s seconds.

@@ -287,6 +287,7 @@ void Run::count_signals() {
 RunResult Run::finish() {
   const StepClock& clock = parts_.training.clock;
   parts_.training.reducer.settle();
+  parts_.recorder.end_training();
   parts_.saves.settle();
   stops_no_more_ = is_told_to_stop();  // all steps are done: only a later wish breaks the rest off
   const recal::Applied closing = parts_.trainer.close();

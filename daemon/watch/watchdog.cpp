@@ -71,7 +71,6 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::run() {
-  trace::name_thread("watchdog");
   const double wanted_s = period_s(options_);
   const std::chrono::duration<double> period(wanted_s);
   Clock::time_point last = Clock::now();

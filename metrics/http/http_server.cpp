@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads/signals_blocked.h"
-#include "base/trace/trace_span.h"
 #include "metrics/http/http_listener.h"
 #include "metrics/http/http_session.h"
 #include "metrics/http/tls_context.h"
@@ -148,7 +147,6 @@ class HttpServer::Impl {
 
   /// A scrape must never end the training: what is thrown here is logged, and serving goes on.
   void run() {
-    trace::name_thread("http");
     while (!io_.stopped()) {
       try {
         io_.run();

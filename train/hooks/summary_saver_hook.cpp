@@ -73,15 +73,28 @@ void SummarySaverHook::after_step(const IterationEnd& end) {
   if (end.report == nullptr) return;
   if (options_.histogram_steps > 0 && end.step % options_.histogram_steps == 0)
     write_histograms(end.step);
-  if (end.step % options_.save_summary_steps != 0) return;
   const StepReport& report = *end.report;
   const optim::GroupRates& weights = report.rates[kWeightGroup];
-  std::vector<metrics::Scalar> scalars{{"lr", weights.learning_rate},
-                                       {"weight_decay", weights.weight_decay},
-                                       {"sparsity", report.sparsity}};
-  if (report.has_loss) scalars.insert(scalars.begin(), {"loss/train", report.loss});
-  train_.add(end.step, scalars);
-  if (!recipe_.recipe().empty()) write_recipe(end.step, end.step - 1);
+  last_ = {.step = end.step,
+           .loss = report.has_loss ? std::optional(report.loss) : std::nullopt,
+           .learning_rate = weights.learning_rate,
+           .weight_decay = weights.weight_decay,
+           .sparsity = report.sparsity};
+  if (written_step_ == 0 || end.step % options_.save_summary_steps == 0) write_point();
+}
+
+void SummarySaverHook::end_training() {
+  if (last_.step > written_step_) write_point();
+}
+
+void SummarySaverHook::write_point() {
+  written_step_ = last_.step;
+  std::vector<metrics::Scalar> scalars{{"lr", last_.learning_rate},
+                                       {"weight_decay", last_.weight_decay},
+                                       {"sparsity", last_.sparsity}};
+  if (last_.loss) scalars.insert(scalars.begin(), {"loss/train", *last_.loss});
+  train_.add(last_.step, scalars);
+  if (!recipe_.recipe().empty()) write_recipe(last_.step, last_.step - 1);
 }
 
 void SummarySaverHook::write_histograms(int64_t step) {
@@ -122,6 +135,7 @@ void SummarySaverHook::after_evaluation(int64_t step, const EvalResult& result) 
 }
 
 void SummarySaverHook::closing(int64_t step) {
+  end_training();  // before what closes it
   const std::array<metrics::Scalar, 1> sparsity{{{"sparsity", recipe_.sparsity()}}};
   train_.add(step, sparsity);
   write_recipe(step, step);

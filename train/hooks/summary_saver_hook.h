@@ -25,7 +25,8 @@ struct SummarySaverOptions {
 /// loss/eval, accuracy/eval and the metrics of an evaluation after `step` updates.
 void add_evaluation(metrics::EventFile* curves, int64_t step, const EvalResult& result);
 
-/// TensorBoard's curves of a run, by mode: of training in <project_dir>/train, of evaluations in
+/// TensorBoard's curves of a run: of its first step, every save_summary_steps, and its last one, so
+/// that a short run has curves too. By mode: of training in <project_dir>/train, of evaluations in
 /// <project_dir>/eval, over the updates done (coord/summary_clock.h). Every run has one, on rank 0;
 /// callbacks write with its writers.
 class SummarySaverHook final : public Hook {
@@ -37,6 +38,8 @@ class SummarySaverHook final : public Hook {
   void after_step(const IterationEnd& end) override;
   void after_evaluation(int64_t step, const EvalResult& result) override;
   void end() override { flush(); }
+  /// The last step's point, if it has none yet.
+  void end_training();
   /// What the recipe closed the run with, after `step` updates.
   void closing(int64_t step);
   void flush();
@@ -48,12 +51,22 @@ class SummarySaverHook final : public Hook {
   int64_t num_write_errors() const { return train_.num_write_errors() + eval_.num_write_errors(); }
 
  private:
+  /// What a point of the curves holds of a step.
+  struct Point {
+    int64_t step = 0;
+    std::optional<double> loss;
+    double learning_rate = 0, weight_decay = 0, sparsity = 0;
+  };
+
+  void write_point();
   void write_histograms(int64_t step);
   void write_recipe(int64_t num_updates, int64_t step);
 
   const SummarySaverOptions options_;
   const recal::ScheduledModifierManager& recipe_;
   metrics::EventFile train_, eval_;
+  Point last_;  ///< step 0: none yet
+  int64_t written_step_ = 0;
 };
 
 }  // namespace lockstep::train
