@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <array>
@@ -30,6 +31,8 @@ class StatusServer {
     address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
     EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    const timeval patience{.tv_sec = 8, .tv_usec = 0};
+    EXPECT_EQ(::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
     EXPECT_EQ(::listen(socket_, 8), 0);
     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
     url_ = "http://127.0.0.1:" + std::to_string(::ntohs(address.sin_port)) + "/status";
@@ -40,7 +43,7 @@ class StatusServer {
 
   const std::string& url() const { return url_; }
 
-  /// Waits for a report and gives its body's only member.
+  /// Waits for a report, some seconds at most, and gives its body's only member.
   nlohmann::json next() const {
     const int client = ::accept(socket_, nullptr, nullptr);
     std::string text;
