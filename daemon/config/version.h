@@ -12,6 +12,7 @@ struct VersionFacts {
   std::string torch;
   std::string compiler;
   std::string build_type;
+  std::string build_id;  ///< the linker's digest of this program; empty: it has none
 };
 
 VersionFacts version_facts();

@@ -76,7 +76,8 @@ void check_equal_programs(const RunConfig& config, const std::string& mpi_versio
   require_equal_lines(
       control, "programs or libraries",
       {"version " + facts.version, "commit " + facts.commit, "LibTorch " + facts.torch,
-       "compiler " + facts.compiler, "build " + facts.build_type, "MPI " + mpi_version});
+       "compiler " + facts.compiler, "build " + facts.build_type, "build id " + facts.build_id,
+       "MPI " + mpi_version});
   require_equal_lines(control, "settings", config.settings);
 }
 
