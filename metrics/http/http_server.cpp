@@ -3,6 +3,9 @@
 #include <chrono>
 #include <optional>
 #include <thread>
+
+#include <sys/resource.h>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,6 +24,10 @@
 
 namespace lockstep::metrics {
 namespace {
+
+/// Of a core that training wants too the thread gets some 3 %; an answer beside a flood of requests
+/// then takes some 60 ms (bench/run --parts attacked).
+constexpr int kServerNiceness = 15;
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
@@ -147,6 +154,7 @@ class HttpServer::Impl {
 
   /// A scrape must never end the training: what is thrown here is logged, and serving goes on.
   void run() {
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kServerNiceness);  // of this thread
     while (!io_.stopped()) {
       try {
         io_.run();

@@ -22,6 +22,7 @@
 
 #include "base/log.h"
 #include "metrics/http/access.h"
+#include "metrics/http/allowance.h"
 #include "metrics/http/discarded_body.h"
 #include "metrics/http/gzip.h"
 #include "metrics/http/http_server.h"
@@ -41,6 +42,9 @@ struct HttpShared {
   HttpObserver* const observer;
   Access* const access;
   int num_connections = 0;
+  /// Of requests that are refused: whoever sends them one after the other takes little of the
+  /// processor, as further connections wait to be taken.
+  Allowance refusals{/*per_s=*/100, /*burst=*/64};
 
   void rejected(Rejection reason) const {
     if (observer != nullptr) observer->on_rejected(reason);
@@ -99,6 +103,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   void on_handshake_fault(error_code fault) {
+    shared_.refusals.take();
     shared_.rejected(fault == boost::beast::error::timeout ? Rejection::kTimeout : Rejection::kTls);
   }
 
@@ -218,7 +223,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
         });
   }
 
-  void refuse(HttpResponse response) { write(std::move(response), false); }
+  void refuse(HttpResponse response) {
+    shared_.refusals.take();
+    write(std::move(response), false);
+  }
 
   void write(HttpResponse response, bool keep_alive) {
     namespace http = boost::beast::http;

@@ -262,6 +262,24 @@ TEST_F(HttpAttack, ProbesAreAnsweredAtOnceBesideOneThatSendsWithoutEnd) {
   EXPECT_LT(slowest_of_five_s(port), kPatienceS);
 }
 
+TEST_F(HttpAttack, WhoIsRefusedAgainAndAgainWaitsForTheNextConnection) {
+  const auto refused_s = [&](int num_requests) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < num_requests; ++i) {
+      Connection one(port);
+      one.send("PUT / HTTP/1.1\r\nHost: t\r\n\r\n");
+      EXPECT_THAT(one.read_answer(), HasSubstr("405"));
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  refused_s(64);                  // the burst
+  EXPECT_GT(refused_s(50), 0.4);  // 100 a second
+  EXPECT_THAT(ask(), HasSubstr("200 OK"));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i) EXPECT_THAT(ask(), HasSubstr("200 OK"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3)) << "these are not";
+}
+
 TEST_F(HttpAttack, AConnectionThatSaysNothingIsCut) {
   Connection silent(port, 100);
   EXPECT_TRUE(silent.is_closed());
