@@ -137,6 +137,11 @@ void LaunchCommands::add_run(CLI::App* app) {
       "run", "train until it is done: start the ranks, and again where they are lost");
   sub->add_option("FILE", run_.config_file, "the run file")->required();
   add_ranks_options(sub, &run_);
+  sub->add_option("--spare", run_.num_spares,
+                  "1: beside the ranks that train as many others wait, with their libraries loaded "
+                  "and connected, to go on from the newest save at once where those are lost")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
   sub->add_option("--resume", run_.resume, "of the first start, as lockstepd's")
       ->capture_default_str();
   sub->add_flag("--accept-recipe-change", run_.accept_recipe_change, "as lockstepd's");

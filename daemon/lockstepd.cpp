@@ -18,6 +18,7 @@
 #include "daemon/doctor/links.h"
 #include "daemon/flag_options.h"
 #include "daemon/help_pages.h"
+#include "daemon/launching/standby.h"
 #include "daemon/queue_commands.h"
 #include "daemon/run/session.h"
 #include "daemon/run/signals.h"
@@ -84,6 +85,7 @@ struct CommandLine {
   SessionOptions session;
   std::optional<ServeOptions> serve;  ///< instead of that session
   bool is_doctor = false;             ///< the same
+  bool is_standby = false;            ///< first wait for a word on rank 0's input
   bool is_quiet = false;
   bool logs_json = false;
   int exit_code = 0;
@@ -135,6 +137,9 @@ CommandLine parse(int argc, char** argv, bool speaks) {
       ->capture_default_str();
   app.add_flag("--accept-recipe-change", line.session.resume.accept_recipe_change,
                "go on from a save although the recipe's timeline has changed since");
+  app.add_flag("--standby", line.is_standby,
+               "be ready, and begin when rank 0 reads a line from its standard input (lockstep run "
+               "--spare)");
   app.add_flag("--quiet", line.is_quiet, "only warnings and errors on stderr; files have all");
   app.add_flag("--json-logs", line.logs_json, "each line of the log is an object of JSON");
   app.set_version_flag("--version", [] {
@@ -222,6 +227,10 @@ int run(const CommandLine& line, bool is_interactive, const train::StepHook& on_
                     .at_save_phase = at_save_phase,
                     .abort = [&](const Error& error) { (void)end_with(error, process, world); }});
     };
+    if (line.is_standby) {
+      read_ahead(line.session.config_file, line.session.overrides);
+      if (!stand_by(*control, signals)) return static_cast<int>(ExitCode::kStopped);
+    }
     if (line.is_doctor) return examine(*control, process);
     if (!line.serve) return static_cast<int>(session(line.session, signals));
     const size_t own_windows = world.num_windows();

@@ -20,6 +20,7 @@ int supervise_ranks(const RanksOptions& options, const std::filesystem::path& fo
                     std::function<launch::SaveFound()> newest_save) {
   launch::SupervisorOptions supervisor{.num_ranks = options.num_ranks,
                                        .max_restarts = options.max_restarts,
+                                       .num_spares = options.num_spares,
                                        .grace_s = options.grace_s,
                                        .mpirun_arguments = mpirun_arguments(),
                                        .folder = folder,

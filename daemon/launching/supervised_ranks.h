@@ -15,6 +15,7 @@ struct RanksOptions {
   int min_ranks = 0;  ///< 0: num_ranks
   std::string hosts;  ///< launch::parse_hosts(); empty: this host
   int max_restarts = 3;
+  int num_spares = 0;  ///< 0 or 1
   double grace_s = 30;
   std::string program;  ///< what each rank runs; empty: the lockstepd beside this program
 };

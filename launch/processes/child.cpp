@@ -18,13 +18,12 @@ namespace lockstep::launch {
 namespace {
 
 /// In the child, between fork and exec: calls that are safe there. Tells errno through `status`.
-[[noreturn]] void become(char* const* words, char* const* environment, int errors, int status,
-                         pid_t parent) {
+[[noreturn]] void become(char* const* words, char* const* environment, int input, int errors,
+                         int status, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(0);  // it died before that
-  const int nothing = ::open("/dev/null", O_RDONLY);
-  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(input, STDIN_FILENO);
   ::dup2(errors, STDERR_FILENO);
   sigset_t none;
   ::sigemptyset(&none);
@@ -64,15 +63,21 @@ std::array<int, 2> make_pipe() {
 
 }  // namespace
 
-Child::Child(const std::vector<std::string>& command, const Variables& variables) {
+Child::Child(const std::vector<std::string>& command, const Variables& variables, Input input) {
   std::vector<std::string> words = command, environment = environment_with(variables);
   const std::vector<char*> word_list = pointers(words), variable_list = pointers(environment);
   const auto [errors, errors_in] = make_pipe();
   const auto [status, status_in] = make_pipe();
+  const auto [input_out, input_in] =
+      input == Input::kPipe ? make_pipe()
+                            : std::array{::open("/dev/null", O_RDONLY | O_CLOEXEC), -1};
+  input_ = input_in;
   const pid_t parent = ::getpid();
   pid_ = ::fork();
-  if (pid_ == 0) become(word_list.data(), variable_list.data(), errors_in, status_in, parent);
+  if (pid_ == 0)
+    become(word_list.data(), variable_list.data(), input_out, errors_in, status_in, parent);
   int fault = pid_ < 0 ? errno : 0;
+  ::close(input_out);
   ::close(errors_in);
   ::close(status_in);
   errors_ = errors;
@@ -80,6 +85,7 @@ Child::Child(const std::vector<std::string>& command, const Variables& variables
   ::close(status);
   if (fault != 0) {
     ::close(errors_);
+    if (input_ >= 0) ::close(input_);
     throw Error(ExitCode::kUnavailable, "launch",
                 fmt::format("cannot start {}: {}; is it installed, and in PATH?", command.front(),
                             std::strerror(fault)));
@@ -89,6 +95,16 @@ Child::Child(const std::vector<std::string>& command, const Variables& variables
 
 Child::~Child() {
   if (errors_ >= 0) ::close(errors_);
+  if (input_ >= 0) ::close(input_);
+}
+
+void Child::tell(std::string_view text) {
+  // Where it has just ended there is nobody to hear it; poll() says so.
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  (void)!::write(input_, text.data(), text.size());
+  std::signal(SIGPIPE, before);
+  ::close(input_);
+  input_ = -1;
 }
 
 std::string Child::read_errors() {
@@ -114,8 +130,9 @@ void Child::signal(int signal_number) const {
 
 std::optional<int> Child::poll() {
   int status = 0;
-  if (!code_ && ::waitpid(pid_, &status, WNOHANG) == pid_)
-    code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  const pid_t ended = code_ ? 0 : ::waitpid(pid_, &status, WNOHANG);
+  if (ended == pid_) code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (ended < 0 && errno == ECHILD) code_ = 128 + SIGKILL;
   return code_;
 }
 

@@ -43,13 +43,14 @@ std::map<pid_t, pid_t> parents() {
 
 void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
-std::vector<pid_t> descendants() {
+std::vector<pid_t> descendants(pid_t spared) {
   const std::map<pid_t, pid_t> all = parents();
   const pid_t self = ::getpid();
   std::vector<pid_t> found;
   for (const auto& [pid, parent] : all) {
-    pid_t above = parent;
+    pid_t above = pid == spared ? -1 : parent;
     for (size_t i = 0; above != self && i < all.size(); ++i) {  // bounded: what is read may change
+      if (above == spared) break;
       const auto next = all.find(above);
       if (next == all.end()) break;
       above = next->second;
@@ -59,9 +60,9 @@ std::vector<pid_t> descendants() {
   return found;
 }
 
-bool any_descendant_has(const char* variable) {
+bool any_descendant_has(const char* variable, pid_t spared) {
   const std::string wanted = std::string(variable) + "=";
-  for (const pid_t pid : descendants()) {
+  for (const pid_t pid : descendants(spared)) {
     std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
     for (std::string entry; std::getline(environment, entry, '\0');)
       if (entry.starts_with(wanted)) return true;
@@ -69,10 +70,10 @@ bool any_descendant_has(const char* variable) {
   return false;
 }
 
-bool kill_descendants(double patience_s) {
+bool kill_descendants(double patience_s, pid_t spared) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s);
   while (true) {
-    const std::vector<pid_t> left = descendants();
+    const std::vector<pid_t> left = descendants(spared);
     for (const pid_t pid : left) ::kill(pid, SIGKILL);
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }

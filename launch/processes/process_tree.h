@@ -6,18 +6,21 @@
 
 namespace lockstep::launch {
 
+inline constexpr double kKillPatience_s = 10;  ///< for kill_descendants()
+
 /// From now on descendants whose parents end become children of this process, so that none of them
 /// gets out of sight.
 void adopt_orphans();
 
-/// All descendants of this process that run, zombies left out; in no order.
-std::vector<pid_t> descendants();
+/// All descendants of this process that run, zombies left out, and `spared` with all below it; in
+/// no order.
+std::vector<pid_t> descendants(pid_t spared = -1);
 
 /// Whether one of them has this variable in the environment that it was started with.
-bool any_descendant_has(const char* variable);
+bool any_descendant_has(const char* variable, pid_t spared = -1);
 
 /// SIGKILL to all descendants until none is left; false if some still are after `patience_s`
 /// (a process that waits for a dead disk cannot be ended).
-bool kill_descendants(double patience_s);
+bool kill_descendants(double patience_s, pid_t spared = -1);
 
 }  // namespace lockstep::launch

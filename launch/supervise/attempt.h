@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "launch/mpirun/mpirun_messages.h"
 #include "launch/processes/child.h"
 #include "launch/processes/signal_queue.h"
+#include "launch/supervise/spare.h"
 
 namespace lockstep::launch {
 
@@ -24,8 +27,9 @@ struct Wish {
 /// gets those itself, and all is killed `grace_s` later; a second SIGINT kills at once.
 class Attempt {
  public:
-  Attempt(const std::vector<std::string>& command, const Child::Variables& variables,
-          double grace_s, SignalQueue* signals, Wish* wish);
+  /// `spare` is left alone; `each_second` is called while the ranks run.
+  Attempt(std::unique_ptr<Child> mpirun, double grace_s, SignalQueue* signals, Wish* wish,
+          const Spare& spare, std::function<void()> each_second);
 
   /// Returns once mpirun has ended and nothing that it started runs on this host: its exit code,
   /// 128 + n where signal n ended it. What it writes to stderr has gone to ours.
@@ -45,7 +49,9 @@ class Attempt {
   const double grace_s_;
   SignalQueue& signals_;
   Wish& wish_;
-  Child mpirun_;
+  const Spare& spare_;
+  const std::function<void()> each_second_;
+  const std::unique_ptr<Child> mpirun_;
   MpirunMessages messages_;
   std::optional<Clock::time_point> kill_at_;  ///< the grace ends
   std::optional<Clock::time_point>

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include "launch/supervise/host_pool.h"
 #include "launch/supervise/probe.h"
 #include "launch/supervise/restarts.h"
+#include "launch/supervise/spare.h"
 
 namespace lockstep::launch {
 namespace {
@@ -95,6 +97,10 @@ class Supervisor {
     adopt_orphans();
   }
 
+  ~Supervisor() { (void)kill_descendants(kKillPatience_s); }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
   int run() {
     while (true) {
       const int code = start();
@@ -107,22 +113,13 @@ class Supervisor {
 
  private:
   int start() {
-    const std::vector<std::string> command =
-        mpirun_command({.num_ranks = pool_.num_ranks(),
-                        .hosts = pool_.hosts(),
-                        .program = options_.program(newest_save_ != first_save_),
-                        .exported = own_variables(),
-                        .more = options_.mpirun_arguments,
-                        .is_root = ::geteuid() == 0});
-    log::debug("launch", fmt::format("{}", fmt::join(command, " ")));
-    Child::Variables variables{{"LOCKSTEP_RESTART_COUNT", std::to_string(restarts_.count())}};
-    if (std::getenv("OMPI_MCA_orte_tmpdir_base") == nullptr)
-      variables.emplace_back("OMPI_MCA_orte_tmpdir_base", session_.path());
-    Attempt attempt(command, variables, options_.grace_s, &signals_, &wish_);
+    Attempt attempt(begin_ranks(), options_.grace_s, &signals_, &wish_, spare_,
+                    [this] { begin_spare(); });
     const int code = attempt.run();
     std::set<std::string> lost = attempt.messages().lost();
     if (lost.empty() && (attempt.was_stuck() || code == kLauncherFault) && !wish_.to_stop)
-      lost = unreachable(pool_.hosts(), options_.mpirun_arguments, variables, kProbe_s);
+      lost = unreachable(pool_.hosts(), options_.mpirun_arguments, variables(restarts_.count()),
+                         kProbe_s);
     for (const std::string& host : pool_.note(lost, attempt.messages().killed_on()))
       log::warning("launch", fmt::format("host {} has failed and is left out", host));
     if (pool_.is_short())
@@ -130,6 +127,51 @@ class Supervisor {
                    "a host has failed and cannot be left out: the others have too few "
                    "slots for --min-ranks");
     return code;
+  }
+
+  std::vector<std::string> command(const std::vector<std::string>& program) const {
+    return mpirun_command({.num_ranks = pool_.num_ranks(),
+                           .hosts = pool_.hosts(),
+                           .program = program,
+                           .exported = own_variables(),
+                           .more = options_.mpirun_arguments,
+                           .is_root = ::geteuid() == 0});
+  }
+
+  /// Of ranks that wait for the next restart.
+  std::vector<std::string> spare_command() const {
+    std::vector<std::string> program = options_.program(/*is_restart=*/true);
+    program.insert(program.begin() + 1, "--standby");
+    return command(program);
+  }
+
+  Child::Variables variables(int num_restarts) const {
+    Child::Variables all{{"LOCKSTEP_RESTART_COUNT", std::to_string(num_restarts)}};
+    const auto add = [&all](const char* name, const std::string& value) {
+      if (std::getenv(name) == nullptr) all.emplace_back(name, value);
+    };
+    add("OMPI_MCA_orte_tmpdir_base", session_.path());
+    add("OMPI_MCA_odls_base_sigkill_timeout", "0");  // what outlives a lost rank has no use
+    return all;
+  }
+
+  std::unique_ptr<Child> begin_ranks() {
+    if (options_.num_spares > 0 && restarts_.count() > 0) {
+      if (std::unique_ptr<Child> waiting = spare_.take(spare_command())) {
+        log::info("launch", "the spare ranks go on");
+        return waiting;
+      }
+    }
+    const std::vector<std::string> words = command(options_.program(newest_save_ != first_save_));
+    log::debug("launch", fmt::format("{}", fmt::join(words, " ")));
+    return std::make_unique<Child>(words, variables(restarts_.count()));
+  }
+
+  /// Once there is a save of these ranks to go on from.
+  void begin_spare() {
+    if (options_.num_spares == 0 || wish_.to_stop || spare_.waits()) return;
+    if (options_.newest_save() != first_save_)
+      spare_.begin(spare_command(), variables(restarts_.count() + 1));
   }
 
   int stopped(int code) const {
@@ -179,6 +221,7 @@ class Supervisor {
   Restarts restarts_;
   Claim claim_;
   SessionFolder session_;
+  Spare spare_;
   Wish wish_;
   SaveFound first_save_, newest_save_;
 };

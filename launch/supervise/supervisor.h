@@ -23,6 +23,7 @@ struct SupervisorOptions {
   int min_ranks = 1;        ///< what the run may go on with where hosts have failed
   std::vector<Host> hosts;  ///< none: this host alone
   int max_restarts = 3;     ///< in a row without a new save
+  int num_spares = 0;       ///< 1: other ranks wait to take over (lockstepd --standby)
   double grace_s = 30;      ///< from SIGTERM until all is killed
   std::vector<std::string> mpirun_arguments;
   std::filesystem::path folder;  ///< of the run; the supervisor's own is `supervisor` in it

@@ -1,18 +1,26 @@
 """`lockstep run` brings lost ranks back, gives up where it must, and leaves nothing behind."""
 import os
+import pathlib
 import signal
 import subprocess
 import time
 import unittest
 
-from harness import ENDLESS, FAULTY_RANK, PRUNE_EARLY, SOURCE
-from supervised import SupervisedTest
+from harness import ENDLESS, FAULTY_RANK, PRUNE_EARLY, SOURCE, wait_for
+from supervised import SupervisedTest, processes_of
 
 SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=600", "eval.every_epochs=0"]
 
 
 def fault(action, rank, step):
     return {"LOCKSTEP_TEST_ACTION": action, "LOCKSTEP_TEST_RANK": str(rank), "LOCKSTEP_TEST_STEP": str(step)}
+
+
+def words_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:  # it has ended meanwhile
+        return []
 
 
 class Launch(SupervisedTest):
@@ -35,6 +43,51 @@ class Launch(SupervisedTest):
         self.assertIn("lockstep_restarts 3", run.last_page(0))
         self.assert_nothing_runs(run)
         print(f"\n3 kills, {self.restarts_of(run)} restarts, weights and 600 lines of steps.csv as in the unbroken run")
+
+    def spare_ranks(self, run, others=()):
+        """Process numbers of the two ranks that wait, none of them one of these."""
+        def waiting():
+            words = {pid: words_of(pid) for pid in processes_of(run.folder)}
+            found = [pid for pid, said in words.items() if said and os.path.basename(said[0]) == "lockstepd" and "--standby" in said]
+            fresh = [pid for pid in found if pid not in others and pid not in run.rank_pids().values()]
+            return fresh if len(fresh) == 2 else None
+        return wait_for(waiting, "two spare ranks")
+
+    def test_spare_ranks_take_over_and_end_bit_for_bit(self):
+        """A rank is killed while others wait; then one of those that wait next. The run is held meanwhile, as it would be over before they are there."""
+        unbroken = self.train(run="unbroken", sets=SAVES)
+        run = self.supervise(sets=SAVES, arguments=["--spare", "1"])
+        run.wait_for_commit(40)
+        run.ctl("pause")
+        spares = self.spare_ranks(run)
+        os.kill(run.rank_pids()[1], signal.SIGKILL)
+        wait_for(lambda: set(run.rank_pids().values()) == set(spares), "the spare ranks to train")
+        run.wait_for_status("a new step", step=lambda step: step > 0)
+        run.ctl("pause")
+        next_spares = self.spare_ranks(run)
+        os.kill(next_spares[0], signal.SIGKILL)
+        self.spare_ranks(run, next_spares)
+        run.ctl("resume")
+        run.wait()
+        self.assertEqual(run.code, 0, run.log)
+        self.assertEqual(self.restarts_of(run), 1, run.log)
+        self.assertIn("[launch] the spare ranks go on", run.log)
+        self.assertIn("[launch] the spare ranks ended with 137 before they were needed", run.log)
+        self.assertIn("lockstep_restarts 1", run.last_page(0))
+        self.assert_as_unbroken(run, unbroken)
+        self.assert_nothing_runs(run)
+
+    def test_a_stop_ends_spare_ranks_too(self):
+        run = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=20"], arguments=["--spare", "1"])
+        self.spare_ranks(run)
+        run.process.send_signal(signal.SIGINT)
+        self.assertEqual(run.wait().code, 75, run.log)
+        self.assert_nothing_runs(run)
+        again = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=20"], arguments=["--spare", "1"])
+        self.spare_ranks(again)
+        again.process.kill()
+        again.wait()
+        self.assert_nothing_runs(again)
 
     def test_mpirun_killed_is_a_restart_too(self):
         unbroken = self.train(run="unbroken", sets=SAVES)

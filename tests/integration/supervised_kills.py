@@ -6,21 +6,27 @@ import signal
 import subprocess
 import time
 
-from harness import DIGITS, LOCKSTEP, PRUNE_EARLY, SOURCE, Run, wait_for
+from harness import DIGITS, LOCKSTEP, SOURCE, Run, wait_for
 from supervised import processes_of
 
-STEPS, SAVE_EVERY = 6000, 20
-SETS = [PRUNE_EARLY, f"checkpoint.save_checkpoints_steps={SAVE_EVERY}", f"train.max_steps={STEPS}", "eval.every_epochs=0", "metrics.listen='off'",
-        "run.threads=1", "summary.tensorboard=false"]
+SETS = ["checkpoint.save_checkpoints_steps=20", "eval.every_epochs=0", "metrics.listen='off'", "run.threads=1", "summary.tensorboard=false"]
+# 6,000 steps of batches of 64; masks are computed anew at every second save or so.
+RECIPE = """version: 1.0.0
+modifiers:
+  - !EpochRangeModifier {start_epoch: 0, end_epoch: 261}
+  - !GradualKSModifier {params: __ALL__, init_sparsity: 0.05, final_sparsity: 0.85, start_epoch: 1, end_epoch: 250, update_frequency: 1}
+"""
 WHOM = ("a rank", "all ranks", "mpirun", "a rank that starts")
 PAUSE_S = 0.5  # a kill comes at most so long after both ranks train
 
 
-def supervise(folder, ranks=2):
-    command = [LOCKSTEP, "run", DIGITS, "-n", ranks, "--max-restarts", 100]
-    for one in (*SETS, f"run.project_dir={folder}"):
-        command += ["--set", one]
+def supervise(folder, ranks=2, spares=0):
+    command = [LOCKSTEP, "run", DIGITS, "-n", ranks, "--max-restarts", 100, "--spare", spares]
     folder.parent.mkdir(parents=True, exist_ok=True)
+    recipe = folder.parent / "supervised.yaml"
+    recipe.write_text(RECIPE)
+    for one in (*SETS, f"run.project_dir={folder}", f"recipe={recipe}"):
+        command += ["--set", one]
     with open(folder.parent / f"{folder.name}.log", "wb") as log:
         process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=SOURCE)
     return Run(process, folder)
@@ -46,12 +52,13 @@ def victims(run, whom, random, before):
     return pids if whom == "all ranks" else random.sample(pids, 1)
 
 
-def kill_again_and_again(run, random, number):
-    """How many of each kind; raises AssertionError where the run ends before, or does not come back."""
+def kill_again_and_again(run, random, number, spares=0):
+    """How many of each kind; raises AssertionError where the run ends before, or does not come back. With spare ranks none is killed while it starts: it
+    could be one that waits."""
     counts, before = collections.Counter(), set()
-    for whom in itertools.islice(itertools.cycle(WHOM), number):
+    for whom in itertools.islice(itertools.cycle(WHOM[:-1] if spares else WHOM), number):
         chosen = victims(run, whom, random, before)
-        before |= {*ranks_in(run, set())}
+        before |= {*(run.rank_pids().values() if spares else ranks_in(run, set()))}
         if run.process.poll() is not None:
             raise AssertionError(f"the run ended with {run.process.returncode} before kill {sum(counts.values()) + 1}")
         for pid in chosen:
