@@ -14,12 +14,13 @@ using ::testing::Pair;
 /// LibTorch's trace: begins from a base in nanoseconds, in microseconds as durations are.
 constexpr const char* kOperators = R"({"baseTimeNanoseconds": 1000000, "traceEvents": [
   {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 9, "tid": 5, "ts": 2.0, "dur": 4.5},
+  {"ph": "X", "cat": "cpu_op", "name": "aten::copy_", "pid": 9, "tid": 5, "ts": 1.0, "dur": 0.75},
   {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "pid": 9, "tid": 6, "ts": 3.0, "dur": 1.0},
   {"ph": "X", "cat": "kernel", "name": "add_kernel", "pid": 0, "tid": 7, "ts": 4.0, "dur": 1.0},
   {"ph": "M", "cat": "", "name": "process_name", "pid": 9, "args": {"name": "python"}},
   {"ph": "X", "cat": "Trace", "name": "whole", "pid": 9, "tid": 5, "ts": 0.0, "dur": 90.0}]})";
 
-/// A span around aten::add whose end, by the other clock, comes 0.5 us too early.
+/// A span around aten::copy_ and aten::add, which by the other clock begins and ends 0.5 us early.
 RankTrace some_trace() {
   return {.operators_json = kOperators,
           .spans = {{.name = "forward",
@@ -47,10 +48,11 @@ TEST(Timeline, EveryEventIsOfItsRankInMicrosecondsFromTheFirst) {
     EXPECT_EQ(event["pid"], 2);
     if (event["ph"] == "X") found[event["name"]] = {event["ts"], event["dur"]};
   }
-  EXPECT_THAT(found, ElementsAre(Pair("add_kernel", Pair(3, 1)), Pair("aten::add", Pair(1, 4)),
-                                 Pair("aten::relu", Pair(2, 1)), Pair("forward", Pair(0.5, 4.5)),
-                                 Pair("reducing", Pair(0, 1))))
-      << "aten::add is cut to the end of forward, which is around it";
+  EXPECT_THAT(found,
+              ElementsAre(Pair("add_kernel", Pair(3, 1)), Pair("aten::add", Pair(1, 4)),
+                          Pair("aten::copy_", Pair(0.5, 0.25)), Pair("aten::relu", Pair(2, 1)),
+                          Pair("forward", Pair(0.5, 4.5)), Pair("reducing", Pair(0, 1))))
+      << "aten::add is cut to the end of forward, and aten::copy_ to its begin";
 }
 
 TEST(Timeline, ThreadsAndStreamsHaveNames) {

@@ -60,28 +60,23 @@ void add_span(const trace::SpanRecord& span, int rank, Json* events) {
   events->push_back(std::move(event));
 }
 
-/// Nanoseconds; events hold begins so, and durations in microseconds.
-int64_t begin_of(const Json& event) { return event["ts"].get<int64_t>(); }
-int64_t end_of(const Json& event) {
-  return begin_of(event) + std::llround(event.value("dur", 0.0) * 1000);
-}
-
-/// Of each thread: cuts events that reach beyond the one around them.
-void nest(Json* events) {
-  std::map<int64_t, std::vector<Json*>> by_thread;
-  for (Json& event : *events)
-    if (event.value("ph", "") == "X") by_thread[event["tid"].get<int64_t>()].push_back(&event);
-  for (auto& [thread, all] : by_thread) {
-    std::stable_sort(all.begin(), all.end(), [](const Json* a, const Json* b) {
-      return std::pair(begin_of(*a), -end_of(*a)) < std::pair(begin_of(*b), -end_of(*b));
-    });
-    std::vector<int64_t> ends;  // of those around the event
-    for (Json* event : all) {
-      while (!ends.empty() && ends.back() <= begin_of(*event)) ends.pop_back();
-      if (!ends.empty() && end_of(*event) > ends.back())
-        (*event)["dur"] = to_us(ends.back() - begin_of(*event));
-      ends.push_back(end_of(*event));
+/// Cuts what LibTorch measured to Lockstep's spans of its thread where it reaches over their begin
+/// or end: the clocks differ by some microseconds.
+void cut_to_spans(const std::vector<trace::SpanRecord>& spans, Json* events) {
+  for (Json& event : *events) {
+    if (event.value("ph", "") != "X") continue;
+    const auto thread = event["tid"].get<int64_t>();
+    auto begin_ns = event["ts"].get<int64_t>();
+    int64_t end_ns = begin_ns + std::llround(event.value("dur", 0.0) * 1000);
+    for (const trace::SpanRecord& span : spans) {
+      if (span.thread != thread) continue;
+      if (begin_ns < span.begin_ns && end_ns > span.begin_ns && end_ns < span.end_ns)
+        begin_ns = span.begin_ns;
+      if (begin_ns > span.begin_ns && begin_ns < span.end_ns && end_ns > span.end_ns)
+        end_ns = span.end_ns;
     }
+    event["ts"] = begin_ns;
+    event["dur"] = to_us(end_ns - begin_ns);
   }
 }
 
@@ -135,8 +130,8 @@ std::string rank_events(const RankTrace& trace, const TimelineOptions& options) 
                             {{"name", fmt::format("rank {} ({})", options.rank, options.node)}}));
   events.push_back(metadata("process_sort_index", options.rank, 0, {{"sort_index", options.rank}}));
   if (!trace.operators_json.empty()) add_operators(trace.operators_json, options, &events);
+  cut_to_spans(trace.spans, &events);
   for (const trace::SpanRecord& span : trace.spans) add_span(span, options.rank, &events);
-  nest(&events);
   for (const auto& [thread, name] : names_of_threads(trace, events))
     events.push_back(metadata("thread_name", options.rank, thread, {{"name", name}}));
   return events.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -27,8 +27,8 @@ struct TimelineOptions {
 
 /// The events of a rank as a JSON list: process = rank, threads (and streams of a GPU) with their
 /// names, begins in whole nanoseconds since 1970. Events of a thread lie one behind or within the
-/// other: clocks of LibTorch and Lockstep differ by some microseconds, and an end that would reach
-/// beyond that of the event around it is cut to it.
+/// other: the clocks of LibTorch and Lockstep differ by some microseconds, so that an operator
+/// which reaches over the begin or end of one of Lockstep's spans is cut there.
 std::string rank_events(const RankTrace& trace, const TimelineOptions& options);
 
 /// One trace of the lists of all ranks, empty texts left out: in microseconds, from 0 on;
