@@ -12,7 +12,8 @@ import skips
 
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 # Files whose runs move what those of others do not.
-NEEDED = ("evaluation_test", "files_test", "last_scrape_test", "observe_test", "precision_test", "quantize_test", "resume_test")
+NEEDED = ("callbacks_test", "console_test", "evaluation_test", "files_test", "last_scrape_test", "observe_test", "precision_test", "quantize_test", "resume_test",
+          "scope_test")
 
 
 class MovedSeries(unittest.TestCase):
