@@ -28,6 +28,7 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::summary::audio": LIBRARY,
     "lockstep::summary::histogram": LIBRARY,
     "lockstep::summary::image": LIBRARY,
+    "lockstep::summary::mean_scalar": LIBRARY,
     "lockstep::summary::text": LIBRARY,
     "lockstep::train::to_hook": LIBRARY,
     "lockstep::flags::has_value": LIBRARY,
