@@ -41,6 +41,9 @@ struct SummaryOptions {
   double flush_s = 30;          ///< key flush_secs
   int64_t histogram_steps = 0;  ///< of weights; 0: none
   double progress_s = 10;       ///< key progress_secs; 0: no progress lines
+
+  /// Of the record policy.
+  int64_t every_n_steps() const { return records_always ? 1 : save_summary_steps; }
 };
 
 /// Readers of the two sections; they call in.done().

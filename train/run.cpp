@@ -50,7 +50,7 @@ RunResult Run::train() {
       parts_.on_step(clock.step, parts_.training.model);
     }
     parts_.hooks.before_step(clock.step);
-    const StepReport report = parts_.trainer.step_asking([this] { return votes(); });
+    const StepReport report = step();
     parts_.hooks.after_step({.iteration = report.step - 1,
                              .step = report.step,
                              .loss = report.loss,
@@ -73,6 +73,12 @@ RunResult Run::train() {
     if (report.wants_pause && !is_last) pause();
   }
   return finish();
+}
+
+StepReport Run::step() {
+  // A rank may have fewer parts of a batch than another: no mean over ranks in the network.
+  const summary::DefaultWriter alone(summary::of_this_rank_alone());
+  return parts_.trainer.step_asking([this] { return votes(); });
 }
 
 void Run::make_changes() {

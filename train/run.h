@@ -76,6 +76,7 @@ class Run {
 
  private:
   RunResult train();
+  StepReport step();
   RunResult stop(const StepReport& report);
   /// What rank 0 was asked to change, on all ranks. Collective.
   void make_changes();

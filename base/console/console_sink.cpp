@@ -1,5 +1,6 @@
 #include "base/console/console_sink.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <cerrno>
@@ -24,14 +25,21 @@ size_t num_columns() {
   return size.ws_col;
 }
 
-/// Past stdio, whose lock on stderr others may need while a full pipe holds this thread.
-void write(std::string_view text) {
+/// Past stdio, whose lock on stderr others may need while a full pipe holds this thread. False if
+/// nobody is there to read it, or its disk is full.
+bool write(std::string_view text) {
   while (!text.empty()) {
     const ssize_t num_written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (num_written < 0 && errno == EINTR) continue;
-    if (num_written <= 0) return;  // nobody is there to read it
-    text.remove_prefix(static_cast<size_t>(num_written));
+    if (num_written < 0 && errno == EAGAIN) {
+      pollfd ready{STDERR_FILENO, POLLOUT, 0};
+      (void)::poll(&ready, 1, /*timeout=*/-1);
+    } else if (num_written < 0 && errno != EINTR) {
+      return false;
+    } else if (num_written > 0) {
+      text.remove_prefix(static_cast<size_t>(num_written));
+    }
   }
+  return true;
 }
 
 const char* level_name(spdlog::level::level_enum level) {
@@ -70,12 +78,12 @@ void ConsoleSink::set_status(std::string_view text) {
   if (!is_terminal_ || (text.empty() && status_.empty())) return;
   const std::string before = cleared();
   status_ = text;
-  write(before + status_line());
+  (void)write(before + status_line());
 }
 
 void ConsoleSink::print(std::string_view text) {
   const std::lock_guard lock(mutex_);
-  write(cleared() + std::string(text) + status_line());
+  (void)write(cleared() + std::string(text) + status_line());
 }
 
 void ConsoleSink::sink_it_(const spdlog::details::log_msg& message) {
@@ -86,7 +94,8 @@ void ConsoleSink::sink_it_(const spdlog::details::log_msg& message) {
   if (is_colored) all += message.level == spdlog::level::warn ? kYellow : kRed;
   all.append(text.data(), text.size());
   if (is_colored) all += kPlain;
-  write(all + status_line());  // at once: lines of other processes come before or after it
+  // At once: lines of other processes come before or after it.
+  if (!write(all + status_line())) throw spdlog::spdlog_ex("stderr takes no line");
 }
 
 std::string ConsoleSink::cleared() const { return status_.empty() ? "" : kClearLine; }

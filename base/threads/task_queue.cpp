@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -50,15 +51,24 @@ bool TaskQueue::push(Task task, int64_t num_bytes) {
   const std::lock_guard lock(state_->mutex);
   if (state_->held_bytes > 0 && state_->held_bytes + num_bytes > options_.capacity_bytes)
     return false;
+  if (!has_thread()) return false;
   state_->waiting.push_back({std::move(task), num_bytes});
   state_->held_bytes += num_bytes;
   ++state_->num_added;
-  if (!state_->thread.joinable()) {
-    const SignalsBlocked blocked;
-    state_->thread = std::thread([state = state_] { work(state); });
-    ::pthread_setname_np(state_->thread.native_handle(), options_.thread_name.c_str());
-  }
   state_->has_work.notify_one();
+  return true;
+}
+
+/// Under the lock. False where the system gives no thread.
+bool TaskQueue::has_thread() {
+  if (state_->thread.joinable()) return true;
+  const SignalsBlocked blocked;
+  try {
+    state_->thread = std::thread([state = state_] { work(state); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  ::pthread_setname_np(state_->thread.native_handle(), options_.thread_name.c_str());
   return true;
 }
 

@@ -34,7 +34,8 @@ class TaskQueue {
   TaskQueue& operator=(const TaskQueue&) = delete;
 
   /// False, and nothing is added, where the queue would hold more than its capacity; a task that
-  /// finds it empty is always taken. `num_bytes` is what the task keeps in memory.
+  /// finds it empty is always taken. Also false where the system gives no thread. `num_bytes` is
+  /// what the task keeps in memory.
   bool push(Task task, int64_t num_bytes);
 
   /// Waits until all tasks added before are done; false after `timeout`. Gives up at once where an
@@ -43,6 +44,7 @@ class TaskQueue {
 
  private:
   struct State;
+  bool has_thread();
   static void work(const std::shared_ptr<State>& state);
 
   const Options options_;

@@ -56,12 +56,12 @@ std::optional<std::string> index_sha256(const std::string& prefix) {
 }
 
 EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
-    : config_(load_for_evaluation(options)),
-      frozen_(config_.flag_texts),
-      curves_({.folder = config_.run.project().evaluator(),
-               .node = dist::read_process_info().node,
-               .is_session = false,
-               .flush_s = config_.summary.flush_s}) {
+    : config_(load_for_evaluation(options)), frozen_(config_.flag_texts) {
+  if (config_.summary.tensorboard)
+    curves_.emplace(metrics::EventFileOptions{.folder = config_.run.project().evaluator(),
+                                              .node = dist::read_process_info().node,
+                                              .is_session = false,
+                                              .flush_s = config_.summary.flush_s});
   set_up_compute(config_.run, process_, control_);
   prepare_deterministic_gpu(config_.run);
   const at::Device device = agree_on_device(config_.run.device, process_, control_);
@@ -101,12 +101,15 @@ train::EvalResult EvaluatorJob::evaluate_restored(const std::function<void()>& o
   OnBatch calls(on_batch);
   hooks.add(calls);
   if (callbacks_ != nullptr) hooks.add(*callbacks_);
-  hooks.set_summaries({.file = &curves_});
+  hooks.set_summaries({.file = curves_ ? &*curves_ : nullptr,
+                       .policy = {.every_n_steps = config_.summary.every_n_steps()}});
   train::EvalResult result =
       train::evaluate(context_->handler, context_->loss, *context_->eval_data, config_.eval,
                       control_, {.hooks = &hooks, .step = step_});
-  train::add_evaluation(&curves_, step_, result);
-  curves_.flush();
+  if (curves_) {
+    train::add_evaluation(&*curves_, step_, result);
+    curves_->flush();
+  }
   return result;
 }
 

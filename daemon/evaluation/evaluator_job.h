@@ -43,9 +43,10 @@ class EvaluatorJob {
   dist::SelfCommunicator control_;
   std::unique_ptr<dist::SelfCommunicator> device_comm_;  ///< says where the network stands
   std::unique_ptr<TrainingContext> context_;
-  std::unique_ptr<train::Hook> callbacks_;  ///< of the run file, for evaluations; null: none
-  metrics::EventFile curves_;               ///< of all evaluations of this process
-  int64_t step_ = 0;                        ///< of the save that was restored
+  std::unique_ptr<train::Hook> callbacks_;    ///< of the run file, for evaluations; null: none
+  std::optional<metrics::EventFile> curves_;  ///< of all evaluations of this process; nothing with
+                                              ///< summary.tensorboard: false
+  int64_t step_ = 0;                          ///< of the save that was restored
 };
 
 /// Of the index file of a save: which save of that number it is. Nothing if it is not there.

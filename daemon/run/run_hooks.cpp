@@ -70,9 +70,8 @@ void RunHooks::set_recorder(train::Recorder& recorder) {
 
 /// Ranks evaluate as many batches as they have samples, so that they have no mean there.
 summary::DefaultWriterOptions RunHooks::summaries_of(coord::Mode mode) {
-  const metrics::SummaryOptions& options = context_.config.summary;
   summary::DefaultWriterOptions made{
-      .policy = {.every_n_steps = options.records_always ? 1 : options.save_summary_steps},
+      .policy = {.every_n_steps = context_.config.summary.every_n_steps()},
       .world_size = context_.control.world_size()};
   if (recorder_->summaries() != nullptr) made.file = &recorder_->summaries()->writer(mode);
   if (mode == coord::Mode::kTrain)

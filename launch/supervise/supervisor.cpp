@@ -151,7 +151,8 @@ class Supervisor {
       if (std::getenv(name) == nullptr) all.emplace_back(name, value);
     };
     add("OMPI_MCA_orte_tmpdir_base", session_.path());
-    add("OMPI_MCA_odls_base_sigkill_timeout", "0");  // what outlives a lost rank has no use
+    // Without a second for it, ranks that lost another leave no cause; spares are for who hurries.
+    if (options_.num_spares > 0) add("OMPI_MCA_odls_base_sigkill_timeout", "0");
     return all;
   }
 
@@ -170,8 +171,12 @@ class Supervisor {
   /// Once there is a save of these ranks to go on from.
   void begin_spare() {
     if (options_.num_spares == 0 || wish_.to_stop || spare_.waits()) return;
-    if (options_.newest_save() != first_save_)
-      spare_.begin(spare_command(), variables(restarts_.count() + 1));
+    try {
+      if (options_.newest_save() != first_save_)
+        spare_.begin(spare_command(), variables(restarts_.count() + 1));
+    } catch (const Error& fault) {  // no reason to end the ranks that train
+      log::debug("launch", fmt::format("no spare ranks for now: {}", fault.what()));
+    }
   }
 
   int stopped(int code) const {

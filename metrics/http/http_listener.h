@@ -30,8 +30,8 @@ class HttpListener {
   void accept() {
     acceptor_.async_accept([this](error_code fault, Socket socket) {
       if (fault == boost::asio::error::operation_aborted) return;
-      if (fault) return accept_without_descriptors();
-      accept_next();  // first: what admit() throws must not end the serving
+      if (fault) return accept_after_a_pause();
+      accept();  // first: what admit() throws must not end the serving
       admit(std::move(socket));
     });
   }
@@ -41,20 +41,10 @@ class HttpListener {
       "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
   static constexpr std::chrono::milliseconds kAcceptPause{100};  ///< when descriptors have run out
 
-  void accept_next() {
-    const auto wait = shared_.refusals.wait();
-    if (wait.count() > 0) return accept_after(wait);
-    accept();
-  }
-
   /// Without a free descriptor accept() fails at once, again and again.
-  void accept_without_descriptors() {
+  void accept_after_a_pause() {
     shared_.rejected(Rejection::kLimit);
-    accept_after(kAcceptPause);
-  }
-
-  void accept_after(std::chrono::steady_clock::duration pause) {
-    pause_.expires_after(pause);
+    pause_.expires_after(kAcceptPause);
     pause_.async_wait([this](error_code fault) {
       if (!fault) accept();
     });

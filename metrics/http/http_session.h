@@ -14,6 +14,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -42,8 +43,8 @@ struct HttpShared {
   HttpObserver* const observer;
   Access* const access;
   int num_connections = 0;
-  /// Of requests that are refused: whoever sends them one after the other takes little of the
-  /// processor, as further connections wait to be taken.
+  /// Of requests that are refused: beyond it they wait for their answer, so that whoever sends them
+  /// one after the other takes little of the processor, and nobody else waits.
   Allowance refusals{/*per_s=*/100, /*burst=*/64};
 
   void rejected(Rejection reason) const {
@@ -224,8 +225,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   void refuse(HttpResponse response) {
+    const auto wait = shared_.refusals.wait();
     shared_.refusals.take();
-    write(std::move(response), false);
+    if (wait.count() == 0) return write(std::move(response), false);
+    lowest().expires_never();  // some seconds at most: there are as many connections as that
+    delay_.emplace(stream_.get_executor(), wait);
+    delay_->async_wait([self = this->shared_from_this(),
+                        response = std::move(response)](error_code fault) mutable {
+      if (!fault) self->write(std::move(response), false);
+    });
   }
 
   void write(HttpResponse response, bool keep_alive) {
@@ -304,6 +312,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   const std::shared_ptr<boost::asio::ssl::context> tls_;
+  std::optional<boost::asio::steady_timer> delay_;  // of a refusal
   Stream stream_;
   boost::beast::flat_buffer buffer_;
   HttpShared& shared_;

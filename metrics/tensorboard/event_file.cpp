@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
@@ -131,7 +132,13 @@ void EventFile::add(int64_t step, std::string_view tag, std::function<SummaryVal
 }
 
 void EventFile::push(std::function<std::string()> event, int64_t num_bytes) {
-  const auto write = [writer = writer_, event = std::move(event)] { writer->add(event()); };
+  const auto write = [writer = writer_, event = std::move(event)] {
+    try {
+      writer->add(event());
+    } catch (const std::exception& fault) {  // no memory
+      writer->on_lost(fault.what());
+    }
+  };
   if (!queue_.push(write, num_bytes))
     writer_->on_lost("they come faster than they are computed and written");
 }

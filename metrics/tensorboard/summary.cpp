@@ -46,8 +46,8 @@ void mean_scalar(std::string_view tag, double value, std::optional<int64_t> step
   if (t_now->world_size > 1 && !t_now->mean_over_ranks)
     throw Error(ExitCode::kConfig, "summary",
                 fmt::format("mean_scalar('{}') needs a call of each rank, and only some are here: "
-                            "call it in training, in a callback that runs on all ranks, or call "
-                            "scalar()",
+                            "call it in training, in a hook or a callback that runs on all ranks, "
+                            "or call scalar()",
                             tag));
   if (step.value_or(t_now->step) % t_now->policy.every_n_steps != 0) return;  // on every rank
   scalar(tag, t_now->mean_over_ranks ? t_now->mean_over_ranks(value) : value, step);

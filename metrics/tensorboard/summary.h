@@ -14,7 +14,7 @@
 /// `summary.tensorboard: false`, nothing is written.
 ///
 ///     summary::scalar("attention/entropy", entropy);           // at the step under way
-///     summary::mean_scalar("grad_scale", scale);               // over all ranks; each calls it
+///     summary::mean_scalar("seconds", seconds);                // over all ranks; each calls it
 namespace lockstep::summary {
 
 /// Which steps are written.
@@ -53,9 +53,10 @@ bool is_recorded(std::optional<int64_t> step = std::nullopt);
 
 /// One record of this rank's value. `step`: that of the scope where there is none.
 void scalar(std::string_view tag, double value, std::optional<int64_t> step = std::nullopt);
-/// The mean of all ranks' values. Collective: each rank calls it, at the same place. In training
-/// alone. Throws Error(kConfig) where the ranks cannot all be there: in an evaluation, and in a
-/// callback of rank 0.
+/// The mean of all ranks' values. Collective: each rank calls it, at the same place: hooks, and
+/// callbacks that run on all ranks, of the training. Throws Error(kConfig) where the ranks may not
+/// all be there: in an evaluation, in a callback of rank 0, and in the network or its loss, which a
+/// rank computes as often as it has parts of a batch.
 void mean_scalar(std::string_view tag, double value, std::optional<int64_t> step = std::nullopt);
 /// How these values are distributed.
 void histogram(std::string_view tag, std::span<const float> values,

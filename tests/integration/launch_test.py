@@ -44,6 +44,16 @@ class Launch(SupervisedTest):
         self.assert_nothing_runs(run)
         print(f"\n3 kills, {self.restarts_of(run)} restarts, weights and 600 lines of steps.csv as in the unbroken run")
 
+    def test_ranks_that_lost_one_have_the_time_to_say_so(self):
+        """A bug of rank 1 alone: rank 0 still names the cause, ends its summary, and leaves its last page."""
+        run = self.supervise(sets=[*SAVES, f"metrics.textfile_dir={self.folder}"], arguments=["--max-restarts", "0", "--program", FAULTY_RANK],
+                             environment=fault("throw", 1, 30)).wait()
+        self.assertNotEqual(run.code, 0)
+        for rank in (0, 1):
+            self.assertIn("made to fail", (run.folder / f"logs/lockstep-error-{rank}.json").read_text(), run.log)
+        self.assertIn("made to fail", run.summary()["error"])
+        self.assertTrue((self.folder / "lockstep_digits.prom").exists())
+
     def spare_ranks(self, run, others=()):
         """Process numbers of the two ranks that wait, none of them one of these."""
         def waiting():

@@ -280,6 +280,23 @@ TEST_F(HttpAttack, WhoIsRefusedAgainAndAgainWaitsForTheNextConnection) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3)) << "these are not";
 }
 
+TEST_F(HttpAttack, AFloodThatIsRefusedDelaysNobody) {
+  std::atomic<bool> stop = false;
+  std::atomic<int> num_refused = 0;
+  std::vector<std::jthread> clients;
+  for (int i = 0; i < 64; ++i)
+    clients.emplace_back([&] {
+      while (!stop) {
+        Connection one(port);
+        one.send("PUT / HTTP/1.1\r\nHost: t\r\n\r\n");
+        num_refused += one.read_answer().find("405") != std::string::npos;
+      }
+    });
+  while (num_refused < 128) std::this_thread::yield();  // they wait for their answers now
+  EXPECT_LT(slowest_of_five_s(port), 0.5) << "it takes them 0.64 s each";
+  stop = true;
+}
+
 TEST_F(HttpAttack, AConnectionThatSaysNothingIsCut) {
   Connection silent(port, 100);
   EXPECT_TRUE(silent.is_closed());

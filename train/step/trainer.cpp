@@ -76,7 +76,7 @@ StepReport Trainer::step_asking(const Ask& ask) {
   (void)watch.lap();  // of forward and backward, which are in the phases
   report.totals =
       reduce_gradients(batch, loss_sum, phases.data + phases.forward + phases.backward, ask());
-  phases.allreduce = watch.lap();
+  phases.allreduce += watch.lap();
 
   check_finite(&report);
   update(&report);
@@ -180,7 +180,9 @@ double Trainer::gradients_of(const data::Samples& samples, int64_t first_sample,
     const at::Tensor loss =
         sum_of_losses(inputs_BX.narrow(0, share.begin, share.size()),
                       targets_BY.narrow(0, share.begin, share.size()), first_sample + share.begin);
+    phases->forward += watch.lap();
     parts_.reducer.settle();  // the weights may still be on their way from other ranks
+    phases->allreduce += watch.lap();
     loss_sum += loss.item<double>();
     phases->forward += watch.lap();
     backward(loss, weight_of_loss);

@@ -89,13 +89,15 @@ TEST(TraceSpan, AnotherProcessOfThisHostCanReadTheRecentOnes) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(TraceSpan, ATraceBesideTheRecentOnesHoldsWhatEnded) {
+TEST(TraceSpan, ATraceBesideTheRecentOnesHoldsWhatEndedAndWhatIsOpen) {
   keep_recent();
   start();
   std::thread([] { const Span one("of_a_thread"); }).join();
   const Span open("open");
   const std::vector<SpanRecord> spans = stop();
-  EXPECT_THAT(names(spans), ElementsAre("of_a_thread"));
+  ASSERT_THAT(names(spans), ElementsAre("of_a_thread", "open"));
+  EXPECT_EQ(spans.back().thread, ::gettid());
+  EXPECT_LE(spans.back().begin_ns, spans.back().end_ns) << "it ends with the trace";
   EXPECT_NE(spans.front().thread, ::gettid());
   EXPECT_LE(spans.front().begin_ns, spans.front().end_ns);
 }
