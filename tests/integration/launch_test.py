@@ -49,8 +49,8 @@ class Launch(SupervisedTest):
         run = self.supervise(sets=[*SAVES, f"metrics.textfile_dir={self.folder}"], arguments=["--max-restarts", "0", "--program", FAULTY_RANK],
                              environment=fault("throw", 1, 30)).wait()
         self.assertNotEqual(run.code, 0)
-        for rank in (0, 1):
-            self.assertIn("made to fail", (run.folder / f"logs/lockstep-error-{rank}.json").read_text(), run.log)
+        for rank, text in ((0, "a peer is lost"), (1, "made to fail")):
+            self.assertIn(text, (run.folder / f"logs/lockstep-error-{rank}.json").read_text(), run.log)
         self.assertIn("made to fail", run.summary()["error"])
         self.assertTrue((self.folder / "lockstep_digits.prom").exists())
 
