@@ -73,8 +73,18 @@ def flood(port):
         one.close()
 
 
+def refused_flood(port):
+    """The same of requests that are refused."""
+    all_64 = [connected(port) for _ in range(64)]
+    for one in all_64:
+        one.sendall(GET.replace(b"GET", b"PUT"))
+    for one in all_64:
+        one.recv(1 << 16)
+        one.close()
+
+
 ATTACKS = {"200 MiB chunked": huge_body, "endless header": endless_header, "60 slow connections": slow_connections, "pipelining": pipelining,
-           "bad JSON": bad_json, "64-connection flood": flood}
+           "bad JSON": bad_json, "64-connection flood": flood, "64 refused connections": refused_flood}
 
 
 def attack(name, port):
