@@ -35,7 +35,7 @@ struct SupervisorOptions {
 
 /// Starts the ranks, and again from the newest save when they are lost (supervise/restarts.h),
 /// until the run is done, was stopped as asked, or no further try is worth it. Returns the exit
-/// code for that: the last start's, 75 where it was stopped. Nothing that it started outlives it;
+/// code for that: the last start's, 75 where a stop ended it. Nothing that it started outlives it;
 /// if it is killed itself, mpirun is told to end. One thread; call it once a process, before any
 /// other thread.
 ///

@@ -1,12 +1,14 @@
 """`lockstep run` brings lost ranks back, gives up where it must, and leaves nothing behind."""
 import os
 import pathlib
+import shutil
 import signal
+import socket
 import subprocess
 import time
 import unittest
 
-from harness import ENDLESS, FAULTY_RANK, PRUNE_EARLY, SOURCE, wait_for
+from harness import DIGITS, ENDLESS, FAULTY_RANK, LOCKSTEPD, PRUNE_EARLY, SOURCE, wait_for
 from supervised import SupervisedTest, processes_of
 
 SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=600", "eval.every_epochs=0"]
@@ -168,6 +170,18 @@ class Launch(SupervisedTest):
             steps = run.summary()["steps"]
             self.assertEqual(len(pids), 2)
             self.assert_nothing_runs(run)
+
+    def test_a_stop_whose_save_fails_says_so(self):
+        run = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=1000000"])
+        run.wait_for_step(2)
+        shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
+        (run.folder / "checkpoints").write_text("in the way of every save")
+        run.process.send_signal(signal.SIGUSR1)
+        run.wait()
+        self.assertEqual(run.code, 74, run.log)
+        self.assertNotIn("the last commit stands", run.log)
+        self.assertIn("[launch] told to stop, but the ranks ended with 74: look at the log above", run.log)
+        self.assertEqual(self.restarts_of(run), 0, run.log)
 
     def test_what_does_not_end_in_time_is_killed(self):
         """Ranks that hang cannot save: a second SIGINT ends them now, and so does the end of the grace."""
