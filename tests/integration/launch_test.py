@@ -183,6 +183,13 @@ class Launch(SupervisedTest):
         self.assertIn("[launch] told to stop, but the ranks ended with 74: look at the log above", run.log)
         self.assertEqual(self.restarts_of(run), 0, run.log)
 
+    def test_a_host_that_cannot_be_reached_at_the_start_is_left_out(self):
+        run = self.supervise(sets=["train.max_steps=4", "eval.every_epochs=0"],
+                             arguments=["--hosts", f"{socket.gethostname()}:1,no-such-host.invalid:1", "--min-ranks", "1"]).wait()
+        self.assertEqual(run.code, 0, run.log)
+        self.assertIn("host no-such-host.invalid has failed and is left out", run.log)
+        self.assertEqual(run.summary()["world_size"], 1)
+
     def test_what_does_not_end_in_time_is_killed(self):
         """Ranks that hang cannot save: a second SIGINT ends them now, and so does the end of the grace."""
         for name, ask_again, arguments in (("twice", True, []), ("late", False, ["--grace", "1"])):
