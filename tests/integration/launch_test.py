@@ -219,6 +219,19 @@ class Launch(SupervisedTest):
         self.assertEqual(run.code, 69, run.log)
         self.assertIn("cannot start mpirun: No such file or directory; is it installed", run.log)
 
+    def test_ranks_that_mpi_does_not_join_do_not_train_each_for_itself(self):
+        """As under torchrun, and under srun without pmix: each process is a world of its own. Under mpirun such variables say nothing."""
+        torchrun, srun = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+        for name, variables, ranks in (("torchrun", torchrun, 2), ("srun", srun, 4)):
+            folder = self.folder / name
+            done = subprocess.run([LOCKSTEPD, "--config", DIGITS, "--set", f"run.project_dir={folder}", "--set", "train.max_steps=2"], capture_output=True,
+                                  text=True, cwd=SOURCE, env={**os.environ, **variables}, check=False)
+            self.assertEqual(done.returncode, 78, done.stderr)
+            self.assertIn(f"{name}'s variables say {ranks} ranks, MPI sees 1: start them with mpirun, or srun --mpi=pmix", done.stderr)
+            self.assertFalse(folder.exists())
+        run = self.train(run="mpirun", sets=["train.max_steps=2", "eval.every_epochs=0"], environment={**torchrun, "WORLD_SIZE": "4", **srun})
+        self.assertEqual(run.summary()["world_size"], 2)
+
     def test_usage(self):
         for arguments, text in ((["-n", "4", "--hosts", "n1:2"], "the hosts have 2 slots"), (["--hosts", "n1,n1"], "'n1' stands twice"),
                                 (["-n", "2", "--min-ranks", "3"], "--min-ranks 3 is above")):
