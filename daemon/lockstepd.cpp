@@ -55,7 +55,7 @@ Exit codes: 0 done, 64 usage, 65 bad data or checkpoint, 66 input missing, 69 pe
 /// What is known before MPI runs, and lost once it does: a process alone then looks like a launched
 /// one.
 struct BeforeMpi {
-  bool speaks = true;  ///< rank 0, as far as the launcher says
+  dist::ProcessInfo promised;  ///< as far as the launcher says
   bool is_interactive = metrics::is_interactive(::isatty(STDERR_FILENO) == 1, std::getenv);
   bool wants_colors = is_interactive && metrics::wants_colors(std::getenv);
 };
@@ -63,7 +63,7 @@ struct BeforeMpi {
 BeforeMpi look_around() {
   BeforeMpi facts;
   try {
-    facts.speaks = dist::read_process_info().rank == 0;
+    facts.promised = dist::read_process_info();
   } catch (const Error&) {
     // odd variables of a launcher: MPI will tell
   }
@@ -91,6 +91,10 @@ struct CommandLine {
   int exit_code = 0;
   bool done = false;  ///< nothing to run: help, version or a usage error was printed
 };
+
+bool has_bar(const CommandLine& line, const BeforeMpi& before) {
+  return before.is_interactive && !line.is_quiet && !line.logs_json;
+}
 
 CLI::App* add_serve(CLI::App* app, ServeOptions* options) {
   CLI::App* sub = app->add_subcommand(
@@ -201,13 +205,14 @@ int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
   return exit_code_of(found);
 }
 
-int run(const CommandLine& line, bool is_interactive, const train::StepHook& on_step,
+int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook& on_step,
         const checkpoint::SavePhaseHook& at_save_phase) {
   Signals signals;
   dist::mpi::World world;
   const dist::ProcessInfo process = world.process_info();
   log::configure({.rank = process.rank, .world_size = process.world_size});
   try {
+    dist::require_promised_ranks(before.promised, process.world_size);
     const std::unique_ptr<dist::Communicator> control = world.make_communicator();
     const auto session = [&](const SessionOptions& options, train::StopRequest& stop) {
       return run_session(
@@ -222,7 +227,7 @@ int run(const CommandLine& line, bool is_interactive, const train::StepHook& on_
                                                           .hosts_N = {}});
                         },
                     .stop = stop,
-                    .is_interactive = is_interactive,
+                    .is_interactive = has_bar(line, before),
                     .on_step = on_step,
                     .at_save_phase = at_save_phase,
                     .abort = [&](const Error& error) { (void)end_with(error, process, world); }});
@@ -252,16 +257,15 @@ int lockstepd_main(int argc, char** argv, const train::StepHook& on_step,
                    const checkpoint::SavePhaseHook& at_save_phase) {
   keep_freed_memory();
   const BeforeMpi before = look_around();
-  const CommandLine line = parse(argc, argv, before.speaks);
+  const CommandLine line = parse(argc, argv, before.promised.rank == 0);
   if (line.done) return line.exit_code;
-  const bool has_bar = before.is_interactive && !line.is_quiet && !line.logs_json;
   log::configure_console({.level = line.is_quiet ? log::Level::kWarning : log::Level::kInfo,
                           .json = line.logs_json,
-                          .is_terminal = has_bar,
+                          .is_terminal = has_bar(line, before),
                           .colors = before.wants_colors && !line.logs_json,
                           .in_background = true});
   try {
-    return run(line, has_bar, on_step, at_save_phase);
+    return run(line, before, on_step, at_save_phase);
   } catch (const Error& error) {  // MPI itself could not start
     log::error("lockstepd", error.what());
     return static_cast<int>(error.code());

@@ -115,4 +115,13 @@ ProcessInfo read_process_info(const Environment& environment) {
   return info;
 }
 
+void require_promised_ranks(const ProcessInfo& promised, int world_size) {
+  if (promised.world_size <= world_size) return;
+  throw Error(ExitCode::kConfig, "dist",
+              fmt::format("{}'s variables say {} ranks, MPI sees {}: start them with mpirun, or "
+                          "srun --mpi=pmix",
+                          promised.launcher, promised.world_size, world_size))
+      .everywhere();
+}
+
 }  // namespace lockstep::dist

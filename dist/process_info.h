@@ -27,4 +27,8 @@ std::optional<std::string> process_environment(const std::string& name);
 /// Error(kConfig) naming the variable if one holds no whole number or rank and size do not fit.
 ProcessInfo read_process_info(const Environment& environment = process_environment);
 
+/// Throws Error(kConfig) on every rank if the launcher's variables, read before MPI was up, promise
+/// more ranks than MPI has joined: each would train alone.
+void require_promised_ranks(const ProcessInfo& promised, int world_size);
+
 }  // namespace lockstep::dist

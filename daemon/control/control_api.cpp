@@ -1,6 +1,7 @@
 #include "daemon/control/control_api.h"
 
 #include <array>
+#include <filesystem>
 #include <functional>
 
 #include <fmt/format.h>
@@ -57,7 +58,11 @@ HttpResponse unknown() {
 
 ControlApi::ControlApi(const RunConfig& config, int world_size, Requests& requests,
                        const metrics::Health& health)
-    : config_(config), world_size_(world_size), requests_(requests), health_(health) {}
+    : config_(config),
+      folder_(std::filesystem::absolute(config.run.project_dir).string()),
+      world_size_(world_size),
+      requests_(requests),
+      health_(health) {}
 
 HttpResponse ControlApi::get(std::string_view target) const {
   const std::string_view route = target.substr(0, target.find('?'));
@@ -114,7 +119,7 @@ HttpResponse ControlApi::set(std::string_view query) {
 std::string ControlApi::status() const {
   nlohmann::json json{
       {"run", config_.run.name},
-      {"project_dir", config_.run.project_dir},
+      {"project_dir", folder_},
       {"state", metrics::state_name(health_.state())},
       {"world_size", world_size_},
       {"step", requests_.step()},

@@ -39,6 +39,7 @@ class ControlApi {
   metrics::HttpResponse set(std::string_view query);
 
   const RunConfig& config_;
+  const std::string folder_;  ///< of the run, an absolute path
   const int world_size_;
   Requests& requests_;
   const metrics::Health& health_;

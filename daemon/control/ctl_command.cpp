@@ -42,6 +42,7 @@ struct Service {
   std::string origin;       ///< "http://127.0.0.1:9464"
   std::string socket_path;  ///< instead; empty: none
   std::string token_file, ca_file;
+  std::filesystem::path folder;  ///< of the run that is asked for; empty: whichever listens there
 
   std::string shown() const { return socket_path.empty() ? origin : kUnixPrefix + socket_path; }
 };
@@ -110,11 +111,16 @@ void set_socket(const std::filesystem::path& path, Service* service) {
   service->socket_path = path.string();
 }
 
+void find_by_targets(const std::filesystem::path& folder, Service* service) {
+  service->origin = address_in(folder);
+  service->folder = folder;
+}
+
 /// A socket that nobody listens at is one that a killed run has left.
 void find_in_folder(const std::filesystem::path& folder, Service* service) {
   const std::filesystem::path socket = Project(folder).control_socket();
   if (metrics::is_listened_at(socket)) return set_socket(socket, service);
-  service->origin = address_in(folder);
+  find_by_targets(folder, service);
 }
 
 void find_by_run_file(const std::string& file, Service* service) {
@@ -127,7 +133,7 @@ void find_by_run_file(const std::string& file, Service* service) {
   const std::filesystem::path socket = config.control.socket_path(project);
   std::error_code ignored;
   if (socket.empty())
-    service->origin = address_in(project.folder());
+    find_by_targets(project.folder(), service);
   else if (std::filesystem::exists(socket, ignored))
     set_socket(socket, service);
   else  // or the command line of the run says another place
@@ -176,10 +182,38 @@ Answer require(const Service& service, const std::string& target, bool is_post) 
   return answer;
 }
 
-/// Until nobody answers there any more.
+/// What this status says of the run's folder; empty: nothing.
+std::string folder_in(const std::string& status) {
+  const auto json = nlohmann::json::parse(status, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json.value("project_dir", std::string()) : std::string();
+}
+
+/// False for another run that has the port now, where the one asked for was killed.
+bool is_asked_for(const Service& service, const std::string& status) {
+  std::error_code fault;
+  return service.folder.empty() ||
+         std::filesystem::equivalent(service.folder, folder_in(status), fault);
+}
+
+/// The status of the run that is asked for.
+std::string require_status(const Service& service) {
+  std::string status = require(service, "/control/status", false).body;
+  if (!is_asked_for(service, status))
+    throw Error(ExitCode::kInputMissing, "ctl",
+                fmt::format("no job runs in {}: another run ({}) listens at its port now; if that "
+                            "is the same folder under another name, say {} instead",
+                            service.folder.string(), folder_in(status), service.shown()));
+  return status;
+}
+
+/// Until nobody answers there any more, or another run does.
 void wait_for_end(const Service& service, double timeout_s) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
-  while (call(service, "/control/status", false).status != 0) {
+  const auto is_there = [&] {
+    const Answer answer = call(service, "/control/status", false);
+    return answer.status != 0 && (answer.status >= 300 || is_asked_for(service, answer.body));
+  };
+  while (is_there()) {
     if (std::chrono::steady_clock::now() > end)
       throw Error(ExitCode::kUnavailable, "ctl",
                   fmt::format("the run has not ended within {} s", timeout_s));
@@ -193,7 +227,8 @@ CommandResult ctl_command(const CtlOptions& options) {
   if ((options.verb == "set") == options.change.empty())
     throw Error(ExitCode::kUsage, "ctl", "set takes KEY=VALUE, and the others nothing");
   const Service service = service_of(options);
-  if (options.verb == "status") return {require(service, "/control/status", false).body, 0};
+  const std::string status = require_status(service);
+  if (options.verb == "status") return {status, 0};
   const std::string route = options.verb == "drain" ? "stop" : options.verb;
   const Answer answer = require(
       service,

@@ -7,6 +7,7 @@
 #include "base/files/project.h"
 #include "checkpoint/files/save_files.h"
 #include "daemon/launching/rank_program.h"
+#include "daemon/serve/failed_job.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -49,9 +50,10 @@ CommandResult serve_command(const ServeCommandOptions& options) {
   ServeOptions server = options.server;
   const JobQueue queue(server.queue);
   server.queue = queue.root().string();
+  FailedJob failed(queue);
   return {"", supervise_ranks(
                   options, queue.root(), [&](bool) { return rank_command(server, program); },
-                  [&] { return progress_of(queue); })};
+                  [&] { return progress_of(queue); }, [&](int code) { return failed.note(code); })};
 }
 
 }  // namespace lockstep::daemon

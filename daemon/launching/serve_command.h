@@ -12,7 +12,8 @@ struct ServeCommandOptions : RanksOptions {
 };
 
 /// Keeps a server of jobs up: starts its ranks with mpirun, and again where a job has lost some
-/// (launch/supervise/supervisor.h). A job that has ended, or has a new save, is progress.
+/// (launch/supervise/supervisor.h). A job that has ended, or has a new save, is progress. One
+/// that fails on one rank alone has failed, and the ranks begin again with the next one.
 CommandResult serve_command(const ServeCommandOptions& options);
 
 }  // namespace lockstep::daemon

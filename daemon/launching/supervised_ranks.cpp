@@ -17,7 +17,8 @@ std::vector<std::string> mpirun_arguments() {
 
 int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,
                     std::function<std::vector<std::string>(bool is_restart)> program,
-                    std::function<launch::SaveFound()> newest_save) {
+                    std::function<launch::SaveFound()> newest_save,
+                    std::function<bool(int exit_code)> settle) {
   launch::SupervisorOptions supervisor{.num_ranks = options.num_ranks,
                                        .max_restarts = options.max_restarts,
                                        .num_spares = options.num_spares,
@@ -25,7 +26,8 @@ int supervise_ranks(const RanksOptions& options, const std::filesystem::path& fo
                                        .mpirun_arguments = mpirun_arguments(),
                                        .folder = folder,
                                        .program = std::move(program),
-                                       .newest_save = std::move(newest_save)};
+                                       .newest_save = std::move(newest_save),
+                                       .settle = std::move(settle)};
   if (!options.hosts.empty()) supervisor.hosts = launch::parse_hosts(options.hosts);
   if (options.num_ranks == 0)
     supervisor.num_ranks = supervisor.hosts.empty() ? 1 : launch::num_slots(supervisor.hosts);

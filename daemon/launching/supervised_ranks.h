@@ -27,6 +27,7 @@ std::vector<std::string> mpirun_arguments();
 /// those of launch::SupervisorOptions. Its exit code.
 int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,
                     std::function<std::vector<std::string>(bool is_restart)> program,
-                    std::function<launch::SaveFound()> newest_save);
+                    std::function<launch::SaveFound()> newest_save,
+                    std::function<bool(int exit_code)> settle = {});
 
 }  // namespace lockstep::daemon

@@ -17,11 +17,13 @@
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/run_config.h"
 #include "daemon/serve/job_queue.h"
+#include "daemon/serve/server_watch.h"
 
 namespace lockstep::daemon {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{20};
+constexpr std::chrono::seconds kLookForServer{1};
 constexpr size_t kNumShown = 20;  ///< of the jobs that have ended
 
 JobQueue queue_at(const std::string& folder) {
@@ -80,6 +82,10 @@ std::string server_line(const JobQueue& queue) {
   if (text.empty()) return "no server: start one with lockstep serve\n";
   const auto server = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!server.is_object()) return "";
+  if (!ServerWatch(queue).has_server())
+    return fmt::format(
+        "no server: process {} on {} has ended without a word; start one with lockstep serve\n",
+        server.value("pid", 0), server.value("host", std::string("?")));
   return fmt::format("server: {} rank(s), process {} on {}, since {} UTC\n",
                      server.value("ranks", 0), server.value("pid", 0),
                      server.value("host", std::string("?")),
@@ -105,6 +111,29 @@ std::vector<int64_t> all_numbers(const JobQueue& queue) {
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   return numbers;
 }
+
+/// Says on stderr, each time that it becomes so, that nobody runs the jobs.
+class Absence {
+ public:
+  explicit Absence(const JobQueue& queue) : watch_(queue), root_(queue.root().string()) {}
+
+  void look(int64_t id) {
+    if (std::chrono::steady_clock::now() < look_again_at_) return;
+    look_again_at_ = std::chrono::steady_clock::now() + kLookForServer;
+    const bool is_absent = !watch_.has_server();
+    if (is_absent && !was_absent_)
+      std::fprintf(stderr,
+                   "no server runs on %s: job %s waits until one is started (lockstep serve)\n",
+                   root_.c_str(), std::to_string(id).c_str());
+    was_absent_ = is_absent;
+  }
+
+ private:
+  ServerWatch watch_;
+  const std::string root_;
+  std::chrono::steady_clock::time_point look_again_at_;
+  bool was_absent_ = false;
+};
 
 /// Prints what the file has beyond `offset`; where it ends now.
 std::streamoff print_from(const std::filesystem::path& path, std::streamoff offset) {
@@ -191,6 +220,7 @@ CommandResult cancel_command(const OfJobOptions& options) {
 CommandResult wait_command(const OfJobOptions& options) {
   const JobQueue queue = queue_at(options.queue);
   const auto began = std::chrono::steady_clock::now();
+  Absence absence(queue);
   JobState state = require_job(queue, options.id);
   for (; !has_ended(state); state = require_job(queue, options.id)) {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
@@ -198,6 +228,7 @@ CommandResult wait_command(const OfJobOptions& options) {
       throw Error(ExitCode::kUnavailable, "queue",
                   fmt::format("job {} has not ended within {} s: it is {}", options.id,
                               options.timeout_s, job_state_name(state)));
+    absence.look(options.id);
     std::this_thread::sleep_for(kLookAgain);
   }
   if (state == JobState::kSetAside)

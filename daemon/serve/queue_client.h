@@ -42,8 +42,8 @@ struct OfJobOptions {
 CommandResult logs_command(const OfJobOptions& options);
 /// Throws as JobQueue::cancel().
 CommandResult cancel_command(const OfJobOptions& options);
-/// Returns when the job has ended, with its exit code. Throws Error(kUnavailable) if that takes
-/// longer than the limit, kBadData for a job that is set aside.
+/// Returns when the job has ended, with its exit code; says on stderr where no server runs. Throws
+/// Error(kUnavailable) if that takes longer than the limit, kBadData for a job that is set aside.
 CommandResult wait_command(const OfJobOptions& options);
 
 }  // namespace lockstep::daemon

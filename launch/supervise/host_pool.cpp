@@ -11,6 +11,11 @@ namespace {
 
 constexpr int kMaxKillsInARow = 2;
 
+/// mpirun shows a host without its domain, n1 for n1.cluster.
+bool names(const std::set<std::string>& shown, const std::string& host) {
+  return shown.contains(host) || shown.contains(host.substr(0, host.find('.')));
+}
+
 }  // namespace
 
 HostPool::HostPool(std::vector<Host> hosts, int num_ranks, int min_ranks)
@@ -31,8 +36,8 @@ std::vector<std::string> HostPool::note(const std::set<std::string>& lost,
   is_short_ = false;
   for (const Host& host : std::vector<Host>(hosts_)) {
     int& kills = kills_in_a_row_[host.name];
-    kills = killed_on.contains(host.name) ? kills + 1 : 0;
-    if (!lost.contains(host.name) && kills < kMaxKillsInARow) continue;
+    kills = names(killed_on, host.name) ? kills + 1 : 0;
+    if (!names(lost, host.name) && kills < kMaxKillsInARow) continue;
     if (num_slots(hosts_) - host.slots < min_ranks_) {
       is_short_ = true;
       continue;

@@ -15,14 +15,28 @@ constexpr double kMaxPause_s = 30;
 /// it.
 constexpr std::array kWorthAnotherTry{SIGKILL, SIGSEGV, SIGBUS, SIGABRT};
 
+/// Of these it dies because it was told to end.
+constexpr std::array kOfAStop{SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+
+bool is_by_one_of(const auto& signals, int exit_code) {
+  return std::any_of(signals.begin(), signals.end(),
+                     [&](int signal_number) { return exit_code == 128 + signal_number; });
+}
+
 }  // namespace
 
+bool is_launcher_fault(int exit_code) { return exit_code == 1 || exit_code == 255; }
+
+bool is_end_by_a_stop(int exit_code) {
+  return is_launcher_fault(exit_code) || exit_code == static_cast<int>(ExitCode::kUnavailable) ||
+         is_by_one_of(kOfAStop, exit_code);
+}
+
 bool is_worth_another_try(int exit_code) {
-  if (exit_code == kLauncherFault || exit_code == static_cast<int>(ExitCode::kUnavailable) ||
+  if (is_launcher_fault(exit_code) || exit_code == static_cast<int>(ExitCode::kUnavailable) ||
       exit_code == static_cast<int>(ExitCode::kWatchdog))
     return true;
-  return std::any_of(kWorthAnotherTry.begin(), kWorthAnotherTry.end(),
-                     [&](int signal_number) { return exit_code == 128 + signal_number; });
+  return is_by_one_of(kWorthAnotherTry, exit_code);
 }
 
 std::optional<double> Restarts::next_pause_s(bool made_progress) {

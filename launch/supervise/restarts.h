@@ -4,8 +4,13 @@
 
 namespace lockstep::launch {
 
-/// mpirun's own exit code, for a host that it cannot reach or an end that was asked of it.
-inline constexpr int kLauncherFault = 1;
+/// Whether this is mpirun's own exit code: 1 for a host that is lost or an end that was asked of
+/// it, 255 for one that ssh does not reach.
+bool is_launcher_fault(int exit_code);
+
+/// Whether ranks that were told to stop end with this code because of that: mpirun ended or killed,
+/// and peers lost by it; not what the ranks say of a failed save, their data or a bug.
+bool is_end_by_a_stop(int exit_code);
 
 /// Whether a run that ended with this code may be begun again without a person: lost peers, hangs
 /// and killed processes; not faults of the run file, the data or the hosts' disks, and not what was

@@ -106,7 +106,7 @@ class Supervisor {
       const int code = start();
       if (code == 0 || code == kStopped) return code;
       if (wish_.to_stop) return stopped(code);
-      if (!is_worth_another_try(code)) return code;
+      if (!is_worth_another_try(code) && !(options_.settle && options_.settle(code))) return code;
       if (!pause_before_another_try(code)) return wish_.to_stop ? kStopped : code;
     }
   }
@@ -117,7 +117,7 @@ class Supervisor {
                     [this] { begin_spare(); });
     const int code = attempt.run();
     std::set<std::string> lost = attempt.messages().lost();
-    if (lost.empty() && (attempt.was_stuck() || code == kLauncherFault) && !wish_.to_stop)
+    if (lost.empty() && (attempt.was_stuck() || is_launcher_fault(code)) && !wish_.to_stop)
       lost = unreachable(pool_.hosts(), options_.mpirun_arguments, variables(restarts_.count()),
                          kProbe_s);
     for (const std::string& host : pool_.note(lost, attempt.messages().killed_on()))
@@ -180,6 +180,12 @@ class Supervisor {
   }
 
   int stopped(int code) const {
+    if (!is_end_by_a_stop(code)) {
+      log::error(
+          "launch",
+          fmt::format("told to stop, but the ranks ended with {}: look at the log above", code));
+      return code;
+    }
     log::info("launch", fmt::format("ended as asked (mpirun: {}); the last commit stands: run the "
                                     "same command again to go on",
                                     code));

@@ -31,11 +31,14 @@ struct SupervisorOptions {
   /// from.
   std::function<std::vector<std::string>(bool is_restart)> program;
   std::function<SaveFound()> newest_save;  ///< another one than before means progress
+  /// Of ranks that ended with what another try would end with, too: takes the cause out of their
+  /// way. True: they begin again. Empty: nobody can.
+  std::function<bool(int exit_code)> settle;
 };
 
 /// Starts the ranks, and again from the newest save when they are lost (supervise/restarts.h),
 /// until the run is done, was stopped as asked, or no further try is worth it. Returns the exit
-/// code for that: the last start's, 75 where it was stopped. Nothing that it started outlives it;
+/// code for that: the last start's, 75 where a stop ended it. Nothing that it started outlives it;
 /// if it is killed itself, mpirun is told to end. One thread; call it once a process, before any
 /// other thread.
 ///

@@ -92,5 +92,18 @@ TEST(ProcessInfo, ARankOutsideItsWorldIsRefused) {
   EXPECT_THROW(read({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), Error);
 }
 
+TEST(ProcessInfo, AWorldSmallerThanPromisedIsRefused) {
+  EXPECT_NO_THROW(require_promised_ranks(read(kMpirun), 8));
+  EXPECT_NO_THROW(require_promised_ranks(read({}), 2));
+  try {
+    require_promised_ranks(read(kSrun), 1);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kConfig);
+    EXPECT_TRUE(error.on_every_rank());
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("srun's variables say 5 ranks, MPI sees 1"));
+  }
+}
+
 }  // namespace process_info_test
 }  // namespace lockstep::dist

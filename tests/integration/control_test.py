@@ -226,6 +226,24 @@ class Control(LockstepTest):
         self.assertEqual(self.call(run, "GET", "/control/status")[0], 404)
         self.assertEqual(self.call(run, "POST", "/control/stop", HEADER.items())[0], 405)
 
+    def test_another_run_at_the_port_of_a_killed_one_is_left_alone(self):
+        killed = self.begin()
+        port = self.port_of(killed)
+        for pid in killed.rank_pids().values():
+            os.kill(pid, signal.SIGKILL)
+        killed.wait()
+        self.assertTrue((killed.folder / "targets.json").exists(), "left behind")
+        other = self.begin(run="other", sets=[*RARE, f"metrics.listen='127.0.0.1:{port}'"])
+        self.assertEqual(self.port_of(other), port)
+        for verb in ("status", "drain"):
+            said = self.tool("ctl", killed.folder, verb, expect=66)
+            self.assertIn(f"no job runs in {killed.folder}: another run ({other.folder}) listens at its port now", said)
+        self.assertFalse(other.ctl("status")["stop_asked"])
+        alias = self.folder / "alias"
+        alias.symlink_to(other.folder)
+        self.tool("ctl", alias, "drain")
+        self.assertEqual(other.wait().code, 75, other.log)
+
     def test_no_job_is_said(self):
         said = self.tool("ctl", self.folder, "status", expect=66)
         self.assertIn("no job runs in this folder", said)

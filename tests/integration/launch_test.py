@@ -1,12 +1,14 @@
 """`lockstep run` brings lost ranks back, gives up where it must, and leaves nothing behind."""
 import os
 import pathlib
+import shutil
 import signal
+import socket
 import subprocess
 import time
 import unittest
 
-from harness import ENDLESS, FAULTY_RANK, PRUNE_EARLY, SOURCE, wait_for
+from harness import DIGITS, ENDLESS, FAULTY_RANK, LOCKSTEPD, PRUNE_EARLY, SOURCE, wait_for
 from supervised import SupervisedTest, processes_of
 
 SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=600", "eval.every_epochs=0"]
@@ -169,6 +171,25 @@ class Launch(SupervisedTest):
             self.assertEqual(len(pids), 2)
             self.assert_nothing_runs(run)
 
+    def test_a_stop_whose_save_fails_says_so(self):
+        run = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=1000000"])
+        run.wait_for_step(2)
+        shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
+        (run.folder / "checkpoints").write_text("in the way of every save")
+        run.process.send_signal(signal.SIGUSR1)
+        run.wait()
+        self.assertEqual(run.code, 74, run.log)
+        self.assertNotIn("the last commit stands", run.log)
+        self.assertIn("[launch] told to stop, but the ranks ended with 74: look at the log above", run.log)
+        self.assertEqual(self.restarts_of(run), 0, run.log)
+
+    def test_a_host_that_cannot_be_reached_at_the_start_is_left_out(self):
+        run = self.supervise(sets=["train.max_steps=4", "eval.every_epochs=0"],
+                             arguments=["--hosts", f"{socket.gethostname()}:1,no-such-host.invalid:1", "--min-ranks", "1"]).wait()
+        self.assertEqual(run.code, 0, run.log)
+        self.assertIn("host no-such-host.invalid has failed and is left out", run.log)
+        self.assertEqual(run.summary()["world_size"], 1)
+
     def test_what_does_not_end_in_time_is_killed(self):
         """Ranks that hang cannot save: a second SIGINT ends them now, and so does the end of the grace."""
         for name, ask_again, arguments in (("twice", True, []), ("late", False, ["--grace", "1"])):
@@ -197,6 +218,19 @@ class Launch(SupervisedTest):
         run = self.supervise(environment={"PATH": "/nowhere"}).wait()
         self.assertEqual(run.code, 69, run.log)
         self.assertIn("cannot start mpirun: No such file or directory; is it installed", run.log)
+
+    def test_ranks_that_mpi_does_not_join_do_not_train_each_for_itself(self):
+        """As under torchrun, and under srun without pmix: each process is a world of its own. Under mpirun such variables say nothing."""
+        torchrun, srun = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+        for name, variables, ranks in (("torchrun", torchrun, 2), ("srun", srun, 4)):
+            folder = self.folder / name
+            done = subprocess.run([LOCKSTEPD, "--config", DIGITS, "--set", f"run.project_dir={folder}", "--set", "train.max_steps=2"], capture_output=True,
+                                  text=True, cwd=SOURCE, env={**os.environ, **variables}, check=False)
+            self.assertEqual(done.returncode, 78, done.stderr)
+            self.assertIn(f"{name}'s variables say {ranks} ranks, MPI sees 1: start them with mpirun, or srun --mpi=pmix", done.stderr)
+            self.assertFalse(folder.exists())
+        run = self.train(run="mpirun", sets=["train.max_steps=2", "eval.every_epochs=0"], environment={**torchrun, "WORLD_SIZE": "4", **srun})
+        self.assertEqual(run.summary()["world_size"], 2)
 
     def test_usage(self):
         for arguments, text in ((["-n", "4", "--hosts", "n1:2"], "the hosts have 2 slots"), (["--hosts", "n1,n1"], "'n1' stands twice"),

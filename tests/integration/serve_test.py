@@ -212,6 +212,30 @@ class Serve(ServeTest):
         self.assertEqual(len(re.findall(r"the ranks ended with \d+: restart", server.log)), 2, server.log)
         self.assertEqual(processes_of(self.queue), [])
 
+    def test_a_job_that_fails_on_one_rank_alone_is_not_tried_again(self):
+        fault = {"LOCKSTEP_TEST_ACTION": "throw", "LOCKSTEP_TEST_RANK": "1", "LOCKSTEP_TEST_STEP": "5"}
+        bad, good = self.submit(ENDLESS, RARE), self.submit(sets=TINY)
+        server = self.begin([LOCKSTEP, "serve", "--queue", self.queue, "-n", 2, "--listen", "127.0.0.1:0", "--until-empty", "--program", FAULTY_RANK], fault)
+        self.ended(server, 0)
+        self.assertEqual(self.states(), {bad: "failed", good: "done"})
+        self.assertEqual((self.result(bad)["exit_code"], self.result(bad)["tries"]), (70, 1), server.log)
+        self.assertIn("made to fail", self.wait(bad, 70))
+        self.assertEqual(len(re.findall(r"the ranks ended with 70: restart 1 at once", server.log)), 1, server.log)
+
+    def test_a_server_that_is_gone_is_said(self):
+        """Before one was started, and after one was killed: its file says still that it runs."""
+        job = self.submit(ENDLESS, RARE)
+        self.assertIn("no server runs on", self.client("wait", job, "--timeout", 0.1, expect=69))
+        server = self.serve()
+        self.run_of(job).wait_for_step(1)
+        self.assertNotIn("no server", self.client("wait", job, "--timeout", 0.1, expect=69) + self.client("ps"))
+        for pid in processes_of(self.queue):
+            os.kill(pid, signal.SIGKILL)
+        server.wait()
+        self.assertTrue((self.queue / "server.json").exists(), "left behind")
+        self.assertIn("no server runs on", self.client("wait", job, "--timeout", 0.1, expect=69))
+        self.assertRegex(self.client("ps"), r"no server: process \d+ on .* has ended without a word; start one with lockstep serve")
+
     def test_what_cannot_be_read_is_set_aside(self):
         cut, other, lost, good = (self.submit(sets=TINY) for _ in range(4))
         path = self.queue / f"queued/{cut}.json"

@@ -20,6 +20,11 @@ TEST(HostPool, ALostHostIsLeftOutAtOnceAndTheRunShrinks) {
   EXPECT_EQ(pool.num_ranks(), 4);
 }
 
+TEST(HostPool, MpirunShowsAHostWithoutItsDomain) {
+  HostPool pool({{"n1.cluster", 1}, {"n2.cluster", 1}}, 2, 1);
+  EXPECT_THAT(pool.note({"n2"}, {}), ElementsAre("n2.cluster"));
+}
+
 TEST(HostPool, ASpareHostKeepsTheNumberOfRanks) {
   HostPool pool(kThree, 4, 4);
   EXPECT_THAT(pool.note({"n1"}, {}), ElementsAre("n1"));

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "daemon/serve/job_queue.h"
+
+namespace lockstep::daemon {
+
+/// For whoever starts the server of a queue and has seen it end: what a job did that no other try
+/// would do otherwise, as a bug or data of one rank's share, ends that job, not the queue.
+class FailedJob {
+ public:
+  /// Before the first start.
+  explicit FailedJob(const JobQueue& queue);
+
+  /// The ranks have ended with this code: notes that the job which they ran has failed with it.
+  /// False where they ran none: the server itself was refused, or another one has the queue.
+  bool note(int exit_code);
+
+ private:
+  const JobQueue& queue_;
+  std::string last_start_;  ///< of a job, as it was before the ranks that end next
+};
+
+}  // namespace lockstep::daemon
