@@ -22,7 +22,7 @@ std::string build_id_in(const char* notes, size_t num_bytes) {
     std::memcpy(&note, notes, sizeof(note));
     const char* name = notes + sizeof(note);
     const char* content = name + aligned(note.n_namesz);
-    if (note.n_type == NT_GNU_BUILD_ID && std::strncmp(name, "GNU", 4) == 0) {
+    if (note.n_type == NT_GNU_BUILD_ID && std::string_view(name, 4) == std::string_view("GNU", 4)) {
       std::string id;
       for (size_t i = 0; i < note.n_descsz; ++i)
         id += fmt::format("{:02x}", static_cast<unsigned char>(content[i]));
@@ -38,9 +38,10 @@ int take_build_id(dl_phdr_info* object, size_t, void* id) {
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     const ElfW(Phdr)& part = object->dlpi_phdr[i];
     auto& text = *static_cast<std::string*>(id);
-    if (part.p_type == PT_NOTE && text.empty())
-      text = build_id_in(reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr),
-                         part.p_memsz);
+    if (part.p_type != PT_NOTE || !text.empty()) continue;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    const auto* notes = reinterpret_cast<const char*>(object->dlpi_addr + part.p_vaddr);
+    text = build_id_in(notes, part.p_memsz);
   }
   return 1;  // no further object
 }
