@@ -1,15 +1,18 @@
 #include "daemon/serve/failed_job.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/lock_holder.h"
 #include "base/files/project.h"
 #include "base/log.h"
 #include "daemon/serve/server_watch.h"
 #include "daemon/watch/failure.h"
+#include "launch/supervise/restarts.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -26,28 +29,39 @@ std::string start_of(const std::optional<Job>& job) {
   return job ? fmt::format("{} {}", job->id, text_of(job->spec)) : "";
 }
 
-std::string why(const Job& job, int exit_code) {
-  const Failure unknown{.rank = -1,
-                        .exit_code = static_cast<int>(ExitCode::kUnavailable),
-                        .message = fmt::format("its ranks ended with {}", exit_code),
-                        .unix_time_s = 1e300};
-  return cause_of(Project(job.spec.project_dir).logs(), unknown).value_or(unknown).message;
+double unix_time_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// What one of the job's ranks has said of its end since then.
+std::optional<Failure> told_since(double since_s, const Job& job) {
+  const Failure lost{.rank = -1,
+                     .exit_code = static_cast<int>(ExitCode::kUnavailable),
+                     .message = "",
+                     .unix_time_s = 1e300};
+  std::optional<Failure> cause = cause_of(Project(job.spec.project_dir).logs(), lost);
+  return cause && cause->unix_time_s >= since_s ? cause : std::nullopt;
 }
 
 }  // namespace
 
 FailedJob::FailedJob(const JobQueue& queue)
-    : queue_(queue), last_start_(start_of(running_job(queue))) {}
+    : queue_(queue), last_start_(start_of(running_job(queue))), since_s_(unix_time_s()) {}
 
 bool FailedJob::note(int exit_code) {
   const std::optional<Job> job = running_job(queue_);
-  std::string start = start_of(job);
-  if (!job || start == last_start_ || HolderWatch(queue_.root()).lives()) return false;
-  last_start_ = std::move(start);
-  const std::string message = why(*job, exit_code);
-  log::error("serve", fmt::format("job {} has failed ({}): {}", job->id, exit_code, message));
+  const std::string start = start_of(job);
+  const std::string last_start = std::exchange(last_start_, start);
+  const double since_s = std::exchange(since_s_, unix_time_s());
+  if (!job || start == last_start || HolderWatch(queue_.root()).lives()) return false;
+  const std::optional<Failure> told = told_since(since_s, *job);
+  const int code = told && launch::is_worth_another_try(exit_code) ? told->exit_code : exit_code;
+  if (launch::is_worth_another_try(code)) return false;
+  const std::string message =
+      told ? told->message : fmt::format("its ranks ended with {}", exit_code);
+  log::error("serve", fmt::format("job {} has failed ({}): {}", job->id, code, message));
   queue_.end(*job, {.state = JobState::kFailed,
-                    .exit_code = exit_code,
+                    .exit_code = code,
                     .message = message,
                     .tries = job->spec.tries,
                     .began = "",

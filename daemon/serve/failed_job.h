@@ -13,13 +13,16 @@ class FailedJob {
   /// Before the first start.
   explicit FailedJob(const JobQueue& queue);
 
-  /// The ranks have ended with this code: notes that the job which they ran has failed with it.
-  /// False where they ran none: the server itself was refused, or another one has the queue.
+  /// After each end of the ranks, with their code: notes that the job which they ran has failed, if
+  /// the code, or what a rank has written where the others only lost it, is worth no other try.
+  /// False where it may be, and where they ran none: the server itself was refused, or another one
+  /// has the queue.
   bool note(int exit_code);
 
  private:
   const JobQueue& queue_;
   std::string last_start_;  ///< of a job, as it was before the ranks that end next
+  double since_s_;          ///< Unix time of the last end
 };
 
 }  // namespace lockstep::daemon

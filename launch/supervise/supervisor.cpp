@@ -106,7 +106,8 @@ class Supervisor {
       const int code = start();
       if (code == 0 || code == kStopped) return code;
       if (wish_.to_stop) return stopped(code);
-      if (!is_worth_another_try(code) && !(options_.settle && options_.settle(code))) return code;
+      const bool is_settled = options_.settle && options_.settle(code);
+      if (!is_settled && !is_worth_another_try(code)) return code;
       if (!pause_before_another_try(code)) return wish_.to_stop ? kStopped : code;
     }
   }

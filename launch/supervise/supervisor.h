@@ -31,8 +31,8 @@ struct SupervisorOptions {
   /// from.
   std::function<std::vector<std::string>(bool is_restart)> program;
   std::function<SaveFound()> newest_save;  ///< another one than before means progress
-  /// Of ranks that ended with what another try would end with, too: takes the cause out of their
-  /// way. True: they begin again. Empty: nobody can.
+  /// Called with what ranks have ended with: takes the cause out of their way. True: they begin
+  /// again, whatever the code. Empty: nobody can.
   std::function<bool(int exit_code)> settle;
 };
 
