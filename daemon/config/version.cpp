@@ -1,6 +1,7 @@
 #include "daemon/config/version.h"
 
 #include <cstring>
+#include <string_view>
 
 #include <elf.h>
 #include <fmt/format.h>
