@@ -1,7 +1,6 @@
 #include "daemon/config/version.h"
 
 #include <cstring>
-#include <string_view>
 
 #include <elf.h>
 #include <fmt/format.h>
@@ -23,7 +22,7 @@ std::string build_id_in(const char* notes, size_t num_bytes) {
     std::memcpy(&note, notes, sizeof(note));
     const char* name = notes + sizeof(note);
     const char* content = name + aligned(note.n_namesz);
-    if (note.n_type == NT_GNU_BUILD_ID && std::string_view(name, 4) == std::string_view("GNU", 4)) {
+    if (note.n_type == NT_GNU_BUILD_ID && std::memcmp(name, "GNU", sizeof("GNU")) == 0) {
       std::string id;
       for (size_t i = 0; i < note.n_descsz; ++i)
         id += fmt::format("{:02x}", static_cast<unsigned char>(content[i]));
