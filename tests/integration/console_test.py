@@ -70,7 +70,7 @@ class Console(LockstepTest):
 
     def test_lines_where_nobody_watches_and_a_file_of_each_rank(self):
         run = self.train(2, sets=["summary.progress_secs=0.3"])
-        self.assertRegex(run.log, rf"\[summary\] for TensorBoard: tensorboard --logdir {run.folder}, then http://[\w.-]+:6006 in a browser\n")
+        self.assertRegex(run.log, rf"\[summary\] for TensorBoard: tensorboard --logdir {run.folder}, then http://localhost:6006 in a browser, or with --bind_all http://[\w.-]+:6006 from elsewhere\n")
         self.assertNotIn("ASCII", run.log)
         self.assertNotIn("\x1b", run.log)
         self.assertRegex(run.log, r"I rank 0 \[train\] step \d+/690 .* data \d+%  all-reduce \d+%  .* MiB  ETA \S+\n")

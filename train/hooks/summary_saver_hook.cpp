@@ -35,8 +35,9 @@ metrics::EventFileOptions event_file(const SummarySaverOptions& options,
 void tell_viewers(const SummarySaverOptions& options) {
   const std::string folder = options.project_dir.string();
   log::info("summary", fmt::format("for TensorBoard: tensorboard --logdir {}, then "
-                                   "http://{}:{} in a browser",
-                                   folder, options.node, kTensorBoardPort));
+                                   "http://localhost:{} in a browser, or with --bind_all "
+                                   "http://{}:{} from elsewhere",
+                                   folder, kTensorBoardPort, options.node, kTensorBoardPort));
   const bool is_ascii =
       std::all_of(folder.begin(), folder.end(), [](unsigned char letter) { return letter < 128; });
   if (!is_ascii)
