@@ -12,10 +12,10 @@ class Allowance {
 
   Allowance(double per_s, double burst) : per_s_(per_s), burst_(burst), num_left_(burst) {}
 
-  /// An event has happened, allowed or not.
+  /// An event has happened, or will once it has waited; below 0 are those that wait.
   void take(Clock::time_point now = Clock::now()) {
     refill(now);
-    num_left_ = std::max(num_left_ - 1, -burst_);
+    --num_left_;
   }
   /// How long until the next one is allowed; 0: it is.
   Clock::duration wait(Clock::time_point now = Clock::now()) {

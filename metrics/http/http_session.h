@@ -104,7 +104,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   void on_handshake_fault(error_code fault) {
-    shared_.refusals.take();
     shared_.rejected(fault == boost::beast::error::timeout ? Rejection::kTimeout : Rejection::kTls);
   }
 
