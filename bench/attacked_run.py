@@ -131,7 +131,7 @@ class Victim(threading.Thread):
         try:
             time.sleep(0.5)
             self.slowest_ms = max(answer_ms(port) for _ in range(5))
-            time.sleep(1)
+            time.sleep(3)
             self.growth_mib = resident_mib(self.pid) - before_mib
             self.share = (thread_seconds(self.pid, "lockstep-http") - begin_s) / (time.monotonic() - begin)
             attacker.wait()

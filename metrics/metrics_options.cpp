@@ -67,6 +67,9 @@ MetricsOptions read_metrics_options(ConfigReader in) {
                  "who serves pages: rank up to 64 ranks and node above (auto); each rank; a node's "
                  "first rank, for all of the node; rank 0, for "
                  "all of the run; rank 0, its own alone");
+  in.read("processor_share", &options.processor_share, between(0.001, 1),
+          "of a core, what requests may take that can wait (refused ones, and all but the first of "
+          "a connection); the others wait, so that nobody slows the training by asking");
   in.read("max_turn_secs", &options.turn_limit_s, more_than(0),
           "seconds without a turn of the loop (step, validation batch, wait for a save) after "
           "which /livez fails");

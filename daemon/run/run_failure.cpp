@@ -14,6 +14,8 @@
 namespace lockstep::daemon {
 namespace {
 
+constexpr double kEnd_s = 5;
+
 Failure failure_of(const std::string& message, ExitCode code, int64_t step,
                    const dist::ProcessInfo& process) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -43,6 +45,21 @@ void tell_failure(std::exception& error, const TrainingContext& context,
                               cause->node, cause->exit_code, cause->message));
   if (cause || (is_shared && process.rank != 0)) return;
   log::print(boxed(own));
+}
+
+std::unique_ptr<Deadline> limit_the_end(const std::exception& error, const RunConfig& config,
+                                        const SessionWorld& world) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const bool is_shared = known != nullptr && known->on_every_rank();
+  const Error own = known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what());
+  // All ranks wait for a save under way; a rank with an error of its own ends the others.
+  const double limit_s = kEnd_s + (is_shared ? config.checkpoint.timeout_s : 0);
+  return std::make_unique<Deadline>(std::chrono::duration<double>(limit_s), [own, limit_s, &world] {
+    log::error("lockstepd",
+               fmt::format("the end of the run takes more than {} s: a disk may hang", limit_s));
+    if (world.abort) world.abort(own);
+    ::_exit(static_cast<int>(own.code()));
+  });
 }
 
 WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 
+#include "base/threads/deadline.h"
 #include "daemon/control/requests.h"
 #include "daemon/run/session.h"
 #include "daemon/run/training_context.h"
@@ -16,6 +18,11 @@ namespace lockstep::daemon {
 /// Where a rank hangs, the newest events of all are written too.
 void tell_failure(std::exception& error, const TrainingContext& context,
                   const dist::ProcessInfo& process, const RankEvents& events);
+
+/// Ends all ranks, should what follows a failure (files are written, a save under way ends) not
+/// come to an end by itself: the disk may be what fails. Keep it until then; all must outlive it.
+std::unique_ptr<Deadline> limit_the_end(const std::exception& error, const RunConfig& config,
+                                        const SessionWorld& world);
 
 /// What the watchdog of this rank does; all must outlive it.
 WatchdogActions actions_of(const RunConfig& config, const SessionWorld& world,

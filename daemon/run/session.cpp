@@ -319,6 +319,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     if (code == ExitCode::kDone) telemetry.linger(config.metrics.linger_s, requests);
     return code;
   } catch (std::exception& error) {
+    const auto limit = limit_the_end(error, config, world);
     telemetry.metrics().set_state(metrics::RunState::kFailed);
     telemetry.health().note_state(metrics::RunState::kFailed);
     tell_failure(error, *context, world.process, events);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <string_view>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/threads/deadline.h"
 #include "base/threads/signals_blocked.h"
 #include "base/trace/trace_span.h"
 
@@ -16,6 +18,7 @@ namespace lockstep::daemon {
 namespace {
 
 constexpr double kMaxPeriod_s = 1;
+constexpr std::chrono::seconds kWritingLimit{2};
 
 /// Several looks before any limit.
 double period_s(const WatchdogOptions& options) {
@@ -108,8 +111,11 @@ void Watchdog::look(double watched_s) {
   const std::string what =
       fmt::format("rank {} hangs: {:.1f} s without a turn of the loop ({}): {}", rank_, still_s_,
                   options_.hang_key_of(now), where());
-  if (actions_.before_abort) actions_.before_abort(what);
-  events_.write();
+  {  // both write files, and what hangs may be the disk
+    const Deadline end(kWritingLimit, [&] { actions_.abort(what); });
+    if (actions_.before_abort) actions_.before_abort(what);
+    events_.write();
+  }
   actions_.abort(what);
 }
 

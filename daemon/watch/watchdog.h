@@ -14,7 +14,7 @@ namespace lockstep::daemon {
 
 /// What the watchdog does when a rank hangs; both are called from its thread.
 struct WatchdogActions {
-  /// May be empty.
+  /// May be empty. Where it takes more than 2 s, abort() is called meanwhile.
   std::function<void(const std::string& what)> before_abort;
   /// Ends all ranks; does not return.
   std::function<void(const std::string& what)> abort;

@@ -3,13 +3,16 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <thread>
+#include <optional>
+#include <string>
 
 #include <fmt/format.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/threads/deadline.h"
 #include "dist/mpi/make_communicator.h"
 #include "dist/mpi/peer/mpi_handles.h"
 #include "dist/mpi/shm/shared_window.h"
@@ -71,11 +74,40 @@ ProcessInfo find_place() {
   return info;
 }
 
+/// MPI waits without end for a rank that does not come up, or that others cannot reach.
+class StartWatch {
+ public:
+  explicit StartWatch(const StartLimits& limits) {
+    slow_.emplace(std::chrono::duration<double>(limits.slow_s),
+                  [limits] { log::warning("dist.mpi", waits_text(limits.slow_s)); });
+    if (limits.hang_s > 0)
+      hang_.emplace(std::chrono::duration<double>(limits.hang_s), [limits] { give_up(limits); });
+  }
+
+ private:
+  static std::string waits_text(double time_s) {
+    return fmt::format(
+        "process {} has waited {} s for MPI to start: a rank has not come up, or the ranks' hosts "
+        "do not reach one another; look for the rank without such a line",
+        ::getpid(), time_s);
+  }
+  [[noreturn]] static void give_up(const StartLimits& limits) {
+    log::error("dist.mpi", waits_text(limits.hang_s) + "; --init-timeout gives it more time");
+    static_cast<void>(log::flush(1.0));
+    std::_Exit(static_cast<int>(ExitCode::kWatchdog));
+  }
+
+  std::optional<Deadline> slow_, hang_;
+};
+
 }  // namespace
 
-World::World() {
-  start_mpi();
-  info_ = find_place();
+World::World(const StartLimits& limits) {
+  {
+    const StartWatch watch(limits);
+    start_mpi();
+    info_ = find_place();
+  }
   keeper_ = std::make_shared<WindowKeeper>(info_.local_world_size);
 }
 
@@ -96,10 +128,7 @@ void World::free_windows_from(size_t first) { keeper_->free_from(first); }
 
 void World::abort(int exit_code) {
   // MPI may wait for a host that cannot be reached.
-  std::thread([exit_code] {
-    std::this_thread::sleep_for(kAbortLimit);
-    std::_Exit(exit_code);
-  }).detach();
+  const Deadline end(kAbortLimit, [exit_code] { std::_Exit(exit_code); });
   static_cast<void>(log::flush(1.0));
   static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code));
   std::_Exit(exit_code);  // MPI_Abort should not come back

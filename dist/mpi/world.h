@@ -21,6 +21,12 @@ struct CommunicatorOptions {
   int direct_ranks = 16;
 };
 
+/// How long MPI may take to start on all ranks.
+struct StartLimits {
+  double slow_s = 30;   ///< then a line of the log says that it waits
+  double hang_s = 600;  ///< then this process ends (79); 0: never
+};
+
 /// MPI's life in this process: starts it and, destroyed, ends it. One per process; MPI cannot be
 /// started again.
 ///
@@ -30,7 +36,7 @@ struct CommunicatorOptions {
 class World {
  public:
   /// Throws Error(kUnavailable) if MPI cannot be started with MPI_THREAD_MULTIPLE.
-  World();
+  explicit World(const StartLimits& limits = {});
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;

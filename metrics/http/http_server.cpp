@@ -21,13 +21,15 @@
 #include "metrics/http/http_session.h"
 #include "metrics/http/tls_context.h"
 #include "metrics/http/unix_socket.h"
+#include "metrics/http/waiting_line.h"
 
 namespace lockstep::metrics {
 namespace {
 
-/// Of a core that training wants too the thread gets some 3 %; an answer beside a flood of requests
-/// then takes some 60 ms (bench/run --parts attacked).
+/// Of a core that training wants too the thread gets some 3 % at most; an answer beside a flood of
+/// connections then takes some 60 ms (bench/run --parts attacked).
 constexpr int kServerNiceness = 15;
+constexpr double kBurst_s = 0.01;
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
@@ -91,7 +93,9 @@ tcp::acceptor listen_at(asio::io_context& io, const HttpOptions& options, const 
 class HttpServer::Impl {
  public:
   Impl(const HttpOptions& options, HttpHandler handler, HttpObserver* observer)
-      : access_(options.access), shared_{options, std::move(handler), observer, &access_} {
+      : access_(options.access),
+        shared_{options, std::move(handler), observer, &access_, &line_},
+        line_(io_, options.processor_share, kBurst_s) {
     if (access_.config().tls) tls_.emplace(*access_.config().tls);
     if (options.socket_path.empty())
       open_tcp();
@@ -168,6 +172,7 @@ class HttpServer::Impl {
   std::optional<RenewedTlsContext> tls_;
   HttpShared shared_;  // outlives the sessions, which io_ owns, like the above
   asio::io_context io_{1};
+  WaitingLine line_;  // holds sessions, too
   ListenAddress address_;
   std::optional<UnixSocket> socket_;
   std::optional<HttpListener<tcp>> tcp_;  // this one or the next

@@ -14,7 +14,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -23,11 +22,11 @@
 
 #include "base/log.h"
 #include "metrics/http/access.h"
-#include "metrics/http/allowance.h"
 #include "metrics/http/discarded_body.h"
 #include "metrics/http/gzip.h"
 #include "metrics/http/http_server.h"
 #include "metrics/http/no_browser.h"
+#include "metrics/http/waiting_line.h"
 
 namespace lockstep::metrics {
 
@@ -42,10 +41,8 @@ struct HttpShared {
   const HttpHandler handler;
   HttpObserver* const observer;
   Access* const access;
+  WaitingLine* const line;
   int num_connections = 0;
-  /// Of requests that are refused: beyond it they wait for their answer, so that whoever sends them
-  /// one after the other takes little of the processor, and nobody else waits.
-  Allowance refusals{/*per_s=*/100, /*burst=*/64};
 
   void rejected(Rejection reason) const {
     if (observer != nullptr) observer->on_rejected(reason);
@@ -157,12 +154,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
       return refuse(plain(403,
                           "a POST needs the header X-Lockstep-Control: 1, and, where no token is "
                           "asked for, this host's number or localhost as its host\n"));
-    if (parser_->is_done()) return answer();
+    if (parser_->is_done()) return answer_in_turn();
     lowest().expires_after(time_limit());
     http::async_read(stream_, buffer_, *parser_,
                      [self = this->shared_from_this()](error_code body_fault, size_t) {
                        if (body_fault) return self->on_read_fault(body_fault);
-                       self->answer();
+                       self->answer_in_turn();
                      });
   }
 
@@ -196,6 +193,13 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     }  // else the client has gone
   }
 
+  /// The first request of a connection never waits: a probe is one.
+  void answer_in_turn() {
+    if (num_answers_ == 0) return answer();
+    lowest().expires_never();  // there are as many waiting as connections
+    shared_.line->enter([self = this->shared_from_this()] { self->answer(); });
+  }
+
   void answer() {
     const auto target = parser_->get().target();
     const bool is_post = parser_->get().method() == boost::beast::http::verb::post;
@@ -224,15 +228,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   void refuse(HttpResponse response) {
-    const auto wait = shared_.refusals.wait();
-    shared_.refusals.take();
-    if (wait.count() == 0) return write(std::move(response), false);
-    lowest().expires_never();  // some seconds at most: there are as many connections as that
-    delay_.emplace(stream_.get_executor(), wait);
-    delay_->async_wait([self = this->shared_from_this(),
-                        response = std::move(response)](error_code fault) mutable {
-      if (!fault) self->write(std::move(response), false);
-    });
+    lowest().expires_never();
+    shared_.line->enter_last(
+        [self = this->shared_from_this(), response = std::move(response)]() mutable {
+          self->write(std::move(response), false);
+        });
   }
 
   void write(HttpResponse response, bool keep_alive) {
@@ -311,7 +311,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   const std::shared_ptr<boost::asio::ssl::context> tls_;
-  std::optional<boost::asio::steady_timer> delay_;  // of a refusal
   Stream stream_;
   boost::beast::flat_buffer buffer_;
   HttpShared& shared_;

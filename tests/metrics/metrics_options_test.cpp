@@ -59,7 +59,7 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_EQ(reading.summary.flush_s, 3);
   EXPECT_EQ(reading.summary.histogram_steps, 50);
   EXPECT_EQ(reading.metrics.pushgateway, "http://n0:9091");
-  EXPECT_EQ(reading.docs.size(), 17u);
+  EXPECT_EQ(reading.docs.size(), 18u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {

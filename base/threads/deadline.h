@@ -1,0 +1,28 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace lockstep {
+
+/// Runs `action` once, on a thread of its own, unless it is destroyed before `limit` has passed:
+/// for waits that know no end of their own (a network, a disk, MPI's start). What `action` needs
+/// must outlive this; it must not throw. The destructor waits for an action under way.
+class Deadline {
+ public:
+  Deadline(std::chrono::duration<double> limit, std::function<void()> action);
+  ~Deadline();
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool is_over_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace lockstep
