@@ -85,9 +85,11 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
       ->check(count_from_0);
   sub->add_option("--cpus-per-rank", slurm_.cpus_per_rank, "Default: as the cluster gives")
       ->check(count);
-  sub->add_option("--time", job.time_limit, "of each start, as sbatch takes it")
+  sub->add_option("--time", job.time_limit,
+                  "of each start, as sbatch takes it: 90 (minutes), 1:30:00, 2-12 (days-hours)")
       ->capture_default_str();
-  sub->add_option("--grace", job.grace_s, "seconds before that limit, to save and stop")
+  sub->add_option("--grace", job.grace_s,
+                  "seconds before that limit, to save and stop; fewer than it has")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   sub->add_option("--max-requeues", job.max_requeues, "so often at most it queues itself again")
@@ -120,11 +122,13 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
   sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
       ->check(count)
       ->capture_default_str();
-  sub->add_option("--gpus-per-node", job.gpus_per_node, "of each of these pods")
+  sub->add_option("--gpus-per-node", job.gpus_per_node,
+                  "of each of these pods: at least one a rank, or 0")
       ->check(count_from_0)
       ->capture_default_str();
-  sub->add_option("--cpus", job.cpus, "of each of these pods")->capture_default_str();
-  sub->add_option("--memory", job.memory, "of each of these pods")->capture_default_str();
+  sub->add_option("--cpus", job.cpus, "of each of these pods: 2, 500m")->capture_default_str();
+  sub->add_option("--memory", job.memory, "of each of these pods: 4Gi, 512Mi")
+      ->capture_default_str();
   sub->add_option("--storage", job.storage, "of the volume of saves, curves and logs")
       ->capture_default_str();
   sub->add_option("--set", kubernetes_.sets, "override one key: path=value");

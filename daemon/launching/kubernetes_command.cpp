@@ -1,11 +1,13 @@
 #include "daemon/launching/kubernetes_command.h"
 
+#include <cctype>
 #include <filesystem>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/process/shell.h"
 #include "base/yaml/yaml_document.h"
 #include "daemon/config/run_config.h"
 
@@ -16,12 +18,22 @@ void set(KubernetesJob* job, const std::string& change) {
   job->arguments.insert(job->arguments.end(), {"--set", change});
 }
 
+/// A key of a ConfigMap has letters, digits, '-', '_' and '.'.
+std::string plain(std::string name) {
+  const auto stays = [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
+  };
+  for (char& c : name)
+    if (!stays(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
+
 /// What a pod's place decides stands above the run file.
 void fill_from(const RunConfig& config, const std::string& text, KubernetesJob* job) {
   job->files["run.yaml"] = text;
   const std::string& recipe = config.recipe.file();
   if (!recipe.empty() && recipe != config.file) {
-    const std::string name = "recipe" + std::filesystem::path(recipe).extension().string();
+    const std::string name = "recipe" + plain(std::filesystem::path(recipe).extension().string());
     job->files[name] = YamlDocument::read_text(recipe);
     set(job, "recipe=/config/" + name);
   }
@@ -49,7 +61,7 @@ CommandResult kubernetes_command(const KubernetesCommandOptions& options) {
   if (options.out_file.empty()) return {manifests, 0};
   files::write_atomically(options.out_file, manifests);
   return {fmt::format("{} written; start it with: kubectl apply -f {}\n", options.out_file,
-                      options.out_file),
+                      shell_quoted(options.out_file)),
           0};
 }
 

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/yaml/yaml_writer.h"
+#include "daemon/config/key_names.h"
+#include "daemon/launching/kubernetes_quantity.h"
 
 // The files of launch/kubernetes, put into the program by kubernetes_files.S
 extern "C" const char lockstep_k8s_volume_begin[], lockstep_k8s_network_begin[];
@@ -37,16 +39,39 @@ bool is_label(std::string_view name) {
          std::all_of(name.begin(), name.end(), fits);
 }
 
+void require_quantity(const char* option, const std::string& text, double least,
+                      const char* example) {
+  const auto amount = kubernetes_quantity(text);
+  if (!amount)
+    refuse(fmt::format("{} '{}' is no quantity of Kubernetes: write {}", option, printable(text),
+                       example));
+  if (*amount < least)
+    refuse(fmt::format("{} {} is too little ({:g}): write {}", option, text, *amount, example));
+}
+
+void require_resources(const KubernetesJob& job) {
+  constexpr double kMiB = 1024 * 1024;
+  require_quantity("--cpus", job.cpus, 0.001, "cores, as 2 or 500m");
+  require_quantity("--memory", job.memory, kMiB, "bytes with their unit, as 4Gi or 512Mi");
+  require_quantity("--storage", job.storage, kMiB, "bytes with their unit, as 20Gi");
+  if (job.gpus_per_node > 0 && job.gpus_per_node < job.ranks_per_node)
+    refuse(
+        fmt::format("--gpus-per-node {} is too few for --ranks-per-node {}, as each rank needs "
+                    "a GPU of its own: write --gpus-per-node {}, or fewer ranks",
+                    job.gpus_per_node, job.ranks_per_node, job.ranks_per_node));
+}
+
 void require_sound(const KubernetesJob& job) {
   if (!is_label(job.name))
     refuse(
         fmt::format("--name '{}': Kubernetes takes small letters, digits and '-', at most {} of "
                     "them, a letter first and no '-' last",
-                    job.name, kMaxNameBytes));
+                    printable(job.name), kMaxNameBytes));
   const bool is_word = std::all_of(job.image.begin(), job.image.end(),
                                    [](unsigned char c) { return std::isgraph(c) != 0; });
   if (job.image.empty() || !is_word)
-    refuse(fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", job.image));
+    refuse(fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", printable(job.image)));
+  require_resources(job);
 }
 
 /// A text whatever stood in its place: an assigned string would stay plain where that was plain,

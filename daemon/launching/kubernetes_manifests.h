@@ -20,7 +20,8 @@ struct KubernetesJob {
 };
 
 /// The YAML documents that make this job, for `kubectl apply -f -`. Throws Error(kUsage) for an
-/// unknown kind, and for a name or an image that Kubernetes would refuse.
+/// unknown kind, for a name, an image or a quantity that Kubernetes would refuse, and for fewer
+/// GPUs than ranks.
 std::string kubernetes_manifests(const KubernetesJob& job);
 
 }  // namespace lockstep::daemon

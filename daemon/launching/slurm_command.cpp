@@ -21,7 +21,6 @@ CommandResult slurm_command(const SlurmCommandOptions& options) {
 
   launch::SlurmJob job = options.job;
   job.name = config.run.name;
-  job.log_file = config.run.name + "-%j.log";
   if (options.cpus_per_rank > 0) job.cpus_per_rank = options.cpus_per_rank;
   job.program = {rank_program(options.program), "--config", options.config_file};
   for (const std::string& set : options.sets) job.program.insert(job.program.end(), {"--set", set});

@@ -163,20 +163,45 @@ class Rendered(ManifestsTest):
         config = self.folder / "odd.yaml"
         config.write_text("# - a: 'b' \"c\" {d} \\\n" + DIGITS.read_text().replace("recipe: recipes/digits_prune.yaml", "train: {max_steps: 4}"))
         odd = "run.name=a 'b\" #: {c}"
-        found = self.documents_of(self.render("--set", odd, "--memory", "yes", config=config))
+        found = self.documents_of(self.render("--set", odd, "--cpus", "1e0", config=config))
         self.assertEqual(found["ConfigMap"]["data"], {"run.yaml": config.read_text()})
         [launcher] = found["MPIJob"]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
         self.assertEqual(launcher["command"][-1], odd)
         [worker] = found["MPIJob"]["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-        self.assertEqual(worker["resources"]["limits"]["memory"], "yes")
+        self.assertEqual(worker["resources"]["limits"]["cpu"], "1e0")
         for kind in ("mpijob", "jobset", "trainjob"):  # words and numbers of YAML that are names here
-            for document in self.documents_of(self.render("--kind", kind, "--storage", "5", name="no")).values():
+            for document in self.documents_of(self.render("--kind", kind, "--storage", "5000000000", name="no")).values():
                 self.assertIn(document["metadata"]["name"], ("no", "no-run", "no-runs"))
         images = re.findall(r"^ *image: (.*)$", self.tool("launch", "kubernetes", DIGITS, "--name", "a", "--image", "1.5"), re.MULTILINE)
         self.assertEqual(set(images), {'"1.5"'})
         for name in ("", "Try", "-a", "a-", "a_b", "1a", "a.b", "x" * 41, "a\nb"):
             self.assertIn("--name", self.render(name=name, expect=64))
         self.assertIn("--image", self.tool("launch", "kubernetes", DIGITS, "--name", "a", "--image", "a b", expect=64))
+
+    def test_quantities_are_those_of_kubernetes(self):
+        for option, text in (("--cpus", "many"), ("--cpus", "0"), ("--cpus", "-1"), ("--cpus", "2 cores"), ("--cpus", "1.2.3"), ("--memory", "lots"), ("--memory", "4gb"),
+                             ("--memory", "4 Gi"), ("--memory", "4"), ("--memory", "128m"), ("--memory", "nan"), ("--memory", "1e99"), ("--storage", "Gi"), ("--storage", "5")):
+            said = self.render(f"{option}={text}", expect=64)
+            self.assertRegex(said, rf"\[launch\] {option} .*: write (cores|bytes)", text)
+        for option, text in (("--cpus", "500m"), ("--cpus", "1.5"), ("--cpus", "+2"), ("--memory", "4G"), ("--memory", "1e9"), ("--memory", "2E9"), ("--memory", "1.5Gi"), ("--storage", "1Ti")):
+            self.render(option, text)
+
+    def test_a_rank_has_a_gpu_of_its_own(self):
+        said = self.render("--ranks-per-node", 4, "--gpus-per-node", 2, expect=64)
+        self.assertIn("--gpus-per-node 2 is too few for --ranks-per-node 4", said)
+        self.assertIn("write --gpus-per-node 4", said)
+        self.render("--ranks-per-node", 2, "--gpus-per-node", 4)
+
+    def test_paths_with_blanks_are_quoted_in_what_to_type(self):
+        folder = self.folder / "a b"
+        folder.mkdir()
+        shutil.copy(SOURCE / "configs/recipes/digits_prune.yaml", folder / "r.my recipe")
+        config = folder / "run.yaml"
+        config.write_text(DIGITS.read_text().replace("recipes/digits_prune.yaml", "r.my recipe"))
+        out = folder / "job.yaml"
+        self.assertIn(f"kubectl apply -f '{out}'", self.render("-o", out, config=config))
+        self.assertEqual(self.checked(out)[0], 0)
+        self.assertEqual(list(self.documents_of(out.read_text())["ConfigMap"]["data"]), ["recipe.my_recipe", "run.yaml"])
 
     def test_usage(self):
         self.assertIn("there are mpijob, jobset and trainjob", self.render("--kind", "pod", expect=64))

@@ -1,15 +1,49 @@
 """`lockstep launch slurm` on a real Slurm with four fake nodes: to the end, requeued, cancelled, refused."""
+import json
+import os
 import pathlib
 import re
 import subprocess
 import unittest
 
 import slurm_cluster
-from harness import DIGITS, ENDLESS, PRUNE_EARLY, Run, wait_for
+from harness import DIGITS, ENDLESS, PRUNE_EARLY, SOURCE, Run, wait_for
 from running_page import PageTest, blocks
 from supervised import processes_of
 
 SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=400", "eval.every_epochs=0"]
+
+
+class Script(PageTest):
+    """The script alone, without a cluster."""
+
+    def render(self, *arguments, config=DIGITS, expect=0):
+        return self.tool("launch", "slurm", config, *arguments, expect=expect)
+
+    def test_what_is_no_job_is_refused_with_what_to_write(self):
+        for arguments, why in ((("--time", "foo"), "--time 'foo' is none: write minutes as 90"), (("--time", "1", "--grace", "300"), "--grace 300 s is to end before the limit --time 1"),
+                               (("--time", "1"), "--grace 300 s"), (("--mpi", "pmix; true"), "--mpi 'pmix; true'"), (("--sbatch", "partition=long"), "--sbatch 'partition=long'")):
+            self.assertIn(why, self.render(*arguments, expect=64))
+
+    def test_names_and_paths_with_blanks_and_shell_characters(self):
+        folder = self.folder / "a 'b $(touch x)"
+        folder.mkdir()
+        config = folder / "run.yaml"
+        config.write_text((SOURCE / "configs/digits.yaml").read_text().replace("recipe: recipes/digits_prune.yaml", "train: {max_steps: 4}"))
+        script = folder / "job.sh"
+        said = self.render("--set", "run.name=a b; touch y", "-o", script, config=config)
+        self.assertIn("start it with: sbatch '", said)
+        text = script.read_text()
+        self.assertIn("#SBATCH --job-name='a b; touch y'\n", text)
+        self.assertIn("#SBATCH --output=a_b__touch_y-%j.log\n", text)
+        stand_in = self.folder / "srun"
+        stand_in.write_text('#!/bin/sh\nfor word; do echo "<$word>"; done\n')
+        stand_in.chmod(0o755)
+        ran = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        words = ran.stdout.splitlines()
+        self.assertEqual(words[-4:], ["<--config>", f"<{config}>", "<--set>", "<run.name=a b; touch y>"])
+        self.assertEqual([name for name in ("x", "y") if (self.folder / name).exists()], [])
 
 
 class Slurm(PageTest):
@@ -95,6 +129,14 @@ class Slurm(PageTest):
         state, _ = self.cluster.wait_for_end(job)
         self.assertEqual(state, "CANCELLED")
         wait_for(lambda: not processes_of(run.folder), "the ranks to end", timeout_s=30)
+
+    def test_a_name_with_blanks_is_the_jobs(self):
+        name = "a 'b' \\c $d #e"
+        job, run = self.submit(nodes=1, sets=["train.max_steps=2", "recipe=null", f"run.name={json.dumps(name)}"])
+        self.assertEqual(self.cluster.command("squeue", "-h", "-t", "all", "-j", job, "-o", "%j"), name)
+        self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), self.log_of(job))
+        self.assertIn("a__b___c__d__e-", str(list(self.cluster.base.glob("*.log"))))
+        self.assertEqual(run.summary()["steps"], 2)
 
     def test_exit_codes_pass(self):
         for code, sets in ((66, ["data.train={type: npy, path: no-such.npy}", "data.eval=null"]), (78, ["run.expect_world_size=3"])):
