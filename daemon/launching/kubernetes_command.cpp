@@ -5,11 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/files/files.h"
 #include "base/process/shell.h"
 #include "base/yaml/yaml_document.h"
-#include "daemon/config/run_config.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -47,16 +45,13 @@ void fill_from(const RunConfig& config, const std::string& text, KubernetesJob* 
 }  // namespace
 
 CommandResult kubernetes_command(const KubernetesCommandOptions& options) {
-  std::vector<Override> overrides;
-  for (const std::string& one : options.sets) overrides.push_back(parse_set(one));
   const std::string text = YamlDocument::read_text(options.config_file);
-  Diagnostics faults;
-  const RunConfig config = load_run_config(options.config_file, overrides, &faults, text);
-  faults.throw_if_any("config");
+  const RunConfig config = load_run_config(options.config_file, options.above, text);
 
   KubernetesJob job = options.job;
   fill_from(config, text, &job);
-  for (const std::string& one : options.sets) set(&job, one);
+  const std::vector<std::string> more = lockstepd_arguments(options.above);
+  job.arguments.insert(job.arguments.end(), more.begin(), more.end());
   const std::string manifests = kubernetes_manifests(job);
   if (options.out_file.empty()) return {manifests, 0};
   files::write_atomically(options.out_file, manifests);

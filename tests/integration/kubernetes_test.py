@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import DIGITS, LOCKSTEPD, SOURCE, LockstepTest, wait_for
+from harness import BUILD, DIGITS, LOCKSTEPD, SOURCE, LockstepTest, wait_for
 sys.path.insert(0, str(SOURCE / "tests/support"))
 from skips import missing_tool, require_tool, skip
 
@@ -21,6 +21,16 @@ HOSTS = {"a": "10.231.7.1", "b": "10.231.7.2"}  # of tools/netns
 
 def documents():
     return sorted(path for path in KUBERNETES.rglob("*.yaml") if path.name not in ("kustomization.yaml", "run.yaml", "gpu.yaml"))
+
+
+def commands(node):
+    """Every `command` at any depth of these documents."""
+    if isinstance(node, list):
+        return [one for item in node for one in commands(item)]
+    if not isinstance(node, dict):
+        return []
+    own = [node["command"]] if isinstance(node.get("command"), list) else []
+    return own + [one for item in node.values() for one in commands(item)]
 
 
 class ManifestsTest(LockstepTest):
@@ -158,6 +168,15 @@ class Rendered(ManifestsTest):
         moved = [re.sub(r"/(config|runs|token)/", f"{self.folder}/", word) for word in command]
         self.assertEqual(moved[0], "--config")
         self.assertIn("/run.yaml: ok", self.tool("check", *moved[1:]))
+
+    def test_an_estimator_its_flags_and_settings_reach_the_ranks(self):
+        moons, config = BUILD / "examples/estimator_plugin/libmoons.so", SOURCE / "examples/estimator_plugin/run.yaml"
+        for kind in self.KINDS:
+            found = self.documents_of(self.render("--kind", kind, "--estimator", moons, "--set", "train.max_steps=4", "--", "--width", "3", config=config))
+            [command] = [words for words in commands(found) if "lockstepd" in words]
+            self.assertEqual(command[-7:], ["--set", "train.max_steps=4", "--estimator", str(moons), "--", "--width", "3"])
+        said = self.render("--estimator", moons, "--", "--widht", "3", config=config, expect=64)
+        self.assertIn("unknown flag --widht (did you mean '--width'?)", said)
 
     def test_odd_names_are_quoted_or_refused(self):
         config = self.folder / "odd.yaml"

@@ -7,10 +7,12 @@ import subprocess
 import unittest
 
 import slurm_cluster
-from harness import DIGITS, ENDLESS, PRUNE_EARLY, SOURCE, Run, wait_for
+from harness import BUILD, DIGITS, ENDLESS, PRUNE_EARLY, SOURCE, Run, wait_for
 from running_page import PageTest, blocks
 from supervised import processes_of
 
+MOONS = BUILD / "examples/estimator_plugin/libmoons.so"
+MOONS_RUN = SOURCE / "examples/estimator_plugin/run.yaml"
 SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=400", "eval.every_epochs=0"]
 
 
@@ -19,6 +21,22 @@ class Script(PageTest):
 
     def render(self, *arguments, config=DIGITS, expect=0):
         return self.tool("launch", "slurm", config, *arguments, expect=expect)
+
+    def words_of_srun(self, script):
+        """What srun is called with where this script runs."""
+        stand_in = self.folder / "srun"
+        stand_in.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" >{self.folder}/words\n')
+        stand_in.chmod(0o755)
+        ran = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return (self.folder / "words").read_text().split("\0")[:-1]
+
+    def test_an_estimator_its_flags_and_settings_reach_the_ranks(self):
+        script = self.folder / "job.sh"
+        self.render("--set", "train.max_steps=4", "--estimator", MOONS, "-o", script, "--", "--width", "3", "--noise='0.2'", config=MOONS_RUN)
+        words = self.words_of_srun(script)
+        self.assertEqual(words[-8:], ["--set", "train.max_steps=4", "--estimator", str(MOONS), "--", "--width", "3", "--noise='0.2'"])
+        self.assertIn("unknown flag --widht (did you mean '--width'?)", self.render("--estimator", MOONS, "--", "--widht", "3", config=MOONS_RUN, expect=64))
 
     def test_what_is_no_job_is_refused_with_what_to_write(self):
         for arguments, why in ((("--time", "foo"), "--time 'foo' is none: write minutes as 90"), (("--time", "1", "--grace", "300"), "--grace 300 s is to end before the limit --time 1"),
@@ -36,13 +54,9 @@ class Script(PageTest):
         text = script.read_text()
         self.assertIn("#SBATCH --job-name='a b; touch y'\n", text)
         self.assertIn("#SBATCH --output=a_b__touch_y-%j.log\n", text)
-        stand_in = self.folder / "srun"
-        stand_in.write_text('#!/bin/sh\nfor word; do echo "<$word>"; done\n')
-        stand_in.chmod(0o755)
-        ran = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
-        self.assertEqual(ran.returncode, 0, ran.stderr)
-        words = ran.stdout.splitlines()
-        self.assertEqual(words[-4:], ["<--config>", f"<{config}>", "<--set>", "<run.name=a b; touch y>"])
+        words = self.words_of_srun(script)
+        self.assertEqual(words[words.index("--config") + 1], str(config))
+        self.assertEqual(words[-2:], ["--set", "run.name=a b; touch y"])
         self.assertEqual([name for name in ("x", "y") if (self.folder / name).exists()], [])
 
 
@@ -54,12 +68,12 @@ class Slurm(PageTest):
         cls.cluster = slurm_cluster.Cluster()
         cls.addClassCleanup(cls.cluster.close)
 
-    def script(self, run="run", config=DIGITS, nodes=4, sets=(), arguments=()):
+    def script(self, run="run", config=DIGITS, nodes=4, sets=(), arguments=(), flags=()):
         path = self.folder / f"{run}.sh"
         words = ["launch", "slurm", config, "--nodes", nodes, "--time", "10", "--out", path, *arguments]
         for one in (f"run.project_dir={self.folder / run}", "metrics.listen='127.0.0.1:0'", "run.threads=1", *sets):
             words += ["--set", one]
-        self.assertIn(f"sbatch {path}", self.tool(*words))
+        self.assertIn(f"sbatch {path}", self.tool(*words, *flags))
         return path
 
     def submit(self, **kwargs):
@@ -137,6 +151,12 @@ class Slurm(PageTest):
         self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), self.log_of(job))
         self.assertIn("a__b___c__d__e-", str(list(self.cluster.base.glob("*.log"))))
         self.assertEqual(run.summary()["steps"], 2)
+
+    def test_an_estimator_with_flags_is_trained(self):
+        job, run = self.submit(config=MOONS_RUN, nodes=2, sets=["train.max_steps=4"], arguments=["--estimator", MOONS], flags=["--", "--width", "3"])
+        self.assert_done(job)
+        self.assertIn("Moons with 13 parameters", self.log_of(job))  # 2 x 3 + 3 + 3 + 1
+        self.assertEqual(run.summary()["steps"], 4)
 
     def test_exit_codes_pass(self):
         for code, sets in ((66, ["data.train={type: npy, path: no-such.npy}", "data.eval=null"]), (78, ["run.expect_world_size=3"])):
