@@ -141,6 +141,9 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
   sub->add_option("--cpus", job.cpus, "of each of these pods: 2, 500m")->capture_default_str();
   sub->add_option("--memory", job.memory, "of each of these pods: 4Gi, 512Mi")
       ->capture_default_str();
+  sub->add_option("--grace", job.grace_s, "seconds that a deleted pod has to save and stop")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
   sub->add_option("--storage", job.storage, "of the volume of saves, curves and logs")
       ->capture_default_str();
   add_above_file(sub, &kubernetes_.above);

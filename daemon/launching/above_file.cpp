@@ -1,5 +1,7 @@
 #include "daemon/launching/above_file.h"
 
+#include <algorithm>
+
 #include "daemon/config/estimator_flags.h"
 
 namespace lockstep::daemon {
@@ -11,6 +13,20 @@ std::vector<std::string> lockstepd_arguments(const AboveFile& above) {
   if (!above.flags.empty()) words.emplace_back("--");
   words.insert(words.end(), above.flags.begin(), above.flags.end());
   return words;
+}
+
+bool is_given(const std::vector<std::string>& settings, const std::string& key) {
+  return std::any_of(settings.begin(), settings.end(),
+                     [&](const std::string& one) { return one.starts_with(key + "="); });
+}
+
+AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings,
+                       const std::vector<std::string>& sets) {
+  std::vector<std::string> missing;
+  for (const std::string& one : sets)
+    if (!is_given(settings, one.substr(0, one.find('=')))) missing.push_back(one);
+  above.sets.insert(above.sets.begin(), missing.begin(), missing.end());
+  return above;
 }
 
 RunConfig load_run_config(const std::string& path, const AboveFile& above,

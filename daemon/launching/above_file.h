@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,14 @@ struct AboveFile {
 
 /// The same for lockstepd: --set TEXT... --estimator LIB -- FLAGS.
 std::vector<std::string> lockstepd_arguments(const AboveFile& above);
+
+/// Whether one of RunConfig's settings is of this key.
+bool is_given(const std::vector<std::string>& settings, const std::string& key);
+
+/// `above`, and below it each of `sets` (KEY=VALUE) of which the run file and what stands above it
+/// say nothing. `settings`: RunConfig's.
+AboveFile with_missing(AboveFile above, const std::vector<std::string>& settings,
+                       const std::vector<std::string>& sets);
 
 /// load_run_config() with these; throws what it finds as one Error(kConfig).
 RunConfig load_run_config(const std::string& path, const AboveFile& above,

@@ -1,6 +1,8 @@
 #include "daemon/launching/kubernetes_command.h"
 
+#include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -38,8 +40,19 @@ void fill_from(const RunConfig& config, const std::string& text, KubernetesJob* 
   set(job, fmt::format("run.project_dir=/runs/{}", job->name));
   set(job, "metrics.listen='0.0.0.0:9464'");
   set(job, "metrics.token_file=/token/token");
-  set(job, "preemption.grace_seconds=10");  // odls_base_sigkill_timeout of the manifests' mpirun
   if (job->gpus_per_node > 0) set(job, "run.device=cuda");
+}
+
+/// What the job's size and its mpirun say, below what the user says.
+AboveFile with_what_fits(const RunConfig& config, const AboveFile& above, KubernetesJob* job) {
+  if (is_given(config.settings, "preemption.grace_seconds"))
+    job->sigkill_timeout_s =
+        static_cast<int>(std::clamp(std::ceil(config.preemption.grace_s), 1.0, 86400.0));
+  return with_missing(
+      above, config.settings,
+      {fmt::format("run.expect_world_size={}", job->num_nodes * job->ranks_per_node),
+       fmt::format("run.expect_nodes={}", job->num_nodes),
+       fmt::format("preemption.grace_seconds={}", job->sigkill_timeout_s)});
 }
 
 }  // namespace
@@ -50,7 +63,8 @@ CommandResult kubernetes_command(const KubernetesCommandOptions& options) {
 
   KubernetesJob job = options.job;
   fill_from(config, text, &job);
-  const std::vector<std::string> more = lockstepd_arguments(options.above);
+  const std::vector<std::string> more =
+      lockstepd_arguments(with_what_fits(config, options.above, &job));
   job.arguments.insert(job.arguments.end(), more.begin(), more.end());
   const std::string manifests = kubernetes_manifests(job);
   if (options.out_file.empty()) return {manifests, 0};

@@ -61,6 +61,16 @@ void require_resources(const KubernetesJob& job) {
                     job.gpus_per_node, job.ranks_per_node, job.ranks_per_node));
 }
 
+/// mpirun waits for its timeout before it passes SIGTERM on, and for as long before SIGKILL.
+void require_grace(const KubernetesJob& job) {
+  const int least_s = 2 * job.sigkill_timeout_s + 5;
+  if (job.grace_s < least_s)
+    refuse(
+        fmt::format("--grace {} is too short for preemption.grace_seconds {}, with which mpirun "
+                    "takes twice that to end its ranks: write --grace {} or more",
+                    job.grace_s, job.sigkill_timeout_s, least_s));
+}
+
 void require_sound(const KubernetesJob& job) {
   if (!is_label(job.name))
     refuse(
@@ -72,6 +82,7 @@ void require_sound(const KubernetesJob& job) {
   if (job.image.empty() || !is_word)
     refuse(fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", printable(job.image)));
   require_resources(job);
+  require_grace(job);
 }
 
 /// A text whatever stood in its place: an assigned string would stay plain where that was plain,
@@ -115,7 +126,9 @@ YAML::Node filled_command(const YAML::Node& command, const KubernetesJob& job) {
   YAML::Node filled;
   std::string before;
   for (const YAML::Node& word : command) {
-    if (before == "-n")
+    if (before == "odls_base_sigkill_timeout")
+      filled.push_back(std::to_string(job.sigkill_timeout_s));
+    else if (before == "-n")
       filled.push_back(std::to_string(job.num_nodes * job.ranks_per_node));
     else if (before == "-host")
       filled.push_back(host_list(job));
@@ -156,6 +169,8 @@ void fill_everywhere(YAML::Node node, const KubernetesJob& job) {
   if (node["configMap"]) node["configMap"]["name"] = text_of(job.name + "-run");
   if (node["command"] && node["command"][0].Scalar() == "mpirun")
     node["command"] = filled_command(node["command"], job);
+  if (node["terminationGracePeriodSeconds"])
+    node["terminationGracePeriodSeconds"] = number(job.grace_s);
   if (node[kLabel]) node["app.kubernetes.io/instance"] = text_of(job.name);
   for (auto pair : node) fill_everywhere(pair.second, job);
 }

@@ -15,7 +15,12 @@ CommandResult slurm_command(const SlurmCommandOptions& options) {
   job.name = config.run.name;
   if (options.cpus_per_rank > 0) job.cpus_per_rank = options.cpus_per_rank;
   job.program = {rank_program(options.program), "--config", options.config_file};
-  const std::vector<std::string> more = lockstepd_arguments(options.above);
+  const AboveFile above =
+      with_missing(options.above, config.settings,
+                   {fmt::format("run.expect_world_size={}", job.num_nodes * job.ranks_per_node),
+                    fmt::format("run.expect_nodes={}", job.num_nodes)});
+  job.tells_kill_wait = !is_given(config.settings, "preemption.grace_seconds");
+  const std::vector<std::string> more = lockstepd_arguments(above);
   job.program.insert(job.program.end(), more.begin(), more.end());
   const std::string script = launch::sbatch_script(job);
   if (options.out_file.empty()) return {script, 0};

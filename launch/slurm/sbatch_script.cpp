@@ -95,9 +95,10 @@ std::string head_of(const SlurmJob& job) {
 
 constexpr const char* kTail = R"sh(
 # Slurm tells this shell alone that the time is nearly over: it passes that on to the ranks, which save and stop (75).
-ask() {{ scancel --signal=USR1 "$SLURM_JOB_ID.0" 2>/dev/null; }}
-trap ask USR1 TERM
-# After scancel the ranks save and stop too, and the job must end.
+trap 'scancel --signal=USR1 "$SLURM_JOB_ID.0" 2>/dev/null' USR1
+# SIGTERM (scancel, preemption) comes to the ranks too: they save where that fits into the time that Slurm leaves them.
+trap : TERM
+{kill_wait}# After scancel the job must end.
 is_wanted() {{ [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T 2>/dev/null)" = RUNNING ]; }}
 
 {srun} &
@@ -120,6 +121,11 @@ esac
 exit "$code"
 )sh";
 
+constexpr const char* kKillWait =
+    R"sh(kill_wait=$(scontrol show config 2>/dev/null | sed -n 's/^KillWait *= *\([0-9][0-9]*\) .*/\1/p')
+export LOCKSTEP_PREEMPTION_GRACE_SECONDS="${LOCKSTEP_PREEMPTION_GRACE_SECONDS:-${kill_wait:-30}}"
+)sh";
+
 }  // namespace
 
 std::string sbatch_script(const SlurmJob& job) {
@@ -127,7 +133,8 @@ std::string sbatch_script(const SlurmJob& job) {
   std::string srun = fmt::format("srun --mpi={} --kill-on-bad-exit=1", job.mpi);
   for (const std::string& word : job.program) srun += " " + shell_quoted(word);
   return "#!/bin/bash\n# Made by `lockstep launch slurm`. Give it to sbatch.\n" + head_of(job) +
-         fmt::format(kTail, fmt::arg("srun", srun), fmt::arg("max_requeues", job.max_requeues));
+         fmt::format(kTail, fmt::arg("srun", srun), fmt::arg("max_requeues", job.max_requeues),
+                     fmt::arg("kill_wait", job.tells_kill_wait ? kKillWait : ""));
 }
 
 }  // namespace lockstep::launch

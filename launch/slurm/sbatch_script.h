@@ -15,7 +15,8 @@ struct SlurmJob {
   std::string time_limit = "24:00:00";  ///< as sbatch takes it
   int grace_s = 300;                    ///< before the limit, to save and stop
   int max_requeues = 50;
-  int gpus_per_rank = 0;  ///< each rank sees only its own
+  bool tells_kill_wait = true;  ///< as preemption.grace_seconds: when SIGKILL follows SIGTERM here
+  int gpus_per_rank = 0;        ///< each rank sees only its own
   std::optional<int> cpus_per_rank;
   std::string mpi = "pmix";             ///< srun --mpi
   std::vector<std::string> directives;  ///< further ones, such as "--partition=long"

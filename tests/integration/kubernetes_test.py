@@ -23,6 +23,11 @@ def documents():
     return sorted(path for path in KUBERNETES.rglob("*.yaml") if path.name not in ("kustomization.yaml", "run.yaml", "gpu.yaml"))
 
 
+def graces(found):
+    """What each kind of pod has to save and stop, in seconds."""
+    return [int(seconds) for seconds in re.findall(r'"terminationGracePeriodSeconds": (\d+)', json.dumps(found))]
+
+
 def commands(node):
     """Every `command` at any depth of these documents."""
     if isinstance(node, list):
@@ -128,7 +133,8 @@ class Rendered(ManifestsTest):
         self.assertEqual(command[command.index("-n") + 1], "6")
         sets = [command[place + 1] for place, word in enumerate(command) if word == "--set"]
         self.assertIn("run.project_dir=/runs/try-1", sets)
-        self.assertEqual(sets[-2:], ["run.device=cuda", "run.seed=3"])
+        self.assertIn("run.device=cuda", sets)
+        self.assertEqual(sets[-1], "run.seed=3")
         self.assertEqual(found["ConfigMap"]["data"]["run.yaml"], DIGITS.read_text())
         self.assertEqual(found["ConfigMap"]["data"]["recipe.yaml"], (SOURCE / "configs/recipes/digits_prune.yaml").read_text())
         self.assertIn("recipe=/config/recipe.yaml", sets)
@@ -168,6 +174,23 @@ class Rendered(ManifestsTest):
         moved = [re.sub(r"/(config|runs|token)/", f"{self.folder}/", word) for word in command]
         self.assertEqual(moved[0], "--config")
         self.assertIn("/run.yaml: ok", self.tool("check", *moved[1:]))
+
+    def test_the_ranks_know_how_many_they_are_and_their_grace_unless_the_user_says(self):
+        def said(*arguments, kind="mpijob", config=DIGITS):
+            found = self.documents_of(self.render("--kind", kind, "--nodes", 3, "--ranks-per-node", 2, *arguments, config=config))
+            [command] = [words for words in commands(found) if "lockstepd" in words]
+            values = dict(command[place + 1].split("=", 1) for place, word in enumerate(command) if word == "--set")
+            names = ("run.expect_world_size", "run.expect_nodes", "preemption.grace_seconds")
+            return {name: values.get(name) for name in names}, command[command.index("odls_base_sigkill_timeout") + 1], graces(found)
+        for kind in self.KINDS:
+            values, timeout, pods = said(kind=kind)
+            self.assertEqual((list(values.values()), timeout, pods), (["6", "3", "10"], "10", [300, 300]))
+        config = self.folder / "own.yaml"
+        config.write_text(DIGITS.read_text().replace("recipe: recipes/digits_prune.yaml", "train: {max_steps: 4}") + "preemption: {grace_seconds: 44.5}\n")
+        values, timeout, pods = said("--set", "run.expect_nodes=1", "--grace", 600, config=config)
+        self.assertEqual((values, timeout, pods), ({"run.expect_world_size": "6", "run.expect_nodes": "1", "preemption.grace_seconds": None}, "45", [600, 600]))
+        self.assertIn("write --grace 95 or more", self.render("--grace", 94, config=config, expect=64))
+        self.render("--grace", 95, config=config)
 
     def test_an_estimator_its_flags_and_settings_reach_the_ranks(self):
         moons, config = BUILD / "examples/estimator_plugin/libmoons.so", SOURCE / "examples/estimator_plugin/run.yaml"

@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import unittest
+import unittest.mock
 
 import slurm_cluster
 from harness import BUILD, DIGITS, ENDLESS, PRUNE_EARLY, SOURCE, Run, wait_for
@@ -22,12 +23,15 @@ class Script(PageTest):
     def render(self, *arguments, config=DIGITS, expect=0):
         return self.tool("launch", "slurm", config, *arguments, expect=expect)
 
-    def words_of_srun(self, script):
+    def environment_of_srun(self):
+        return dict(line.split("=", 1) for line in (self.folder / "environment").read_text().splitlines() if "=" in line)
+
+    def words_of_srun(self, script, **variables):
         """What srun is called with where this script runs."""
         stand_in = self.folder / "srun"
-        stand_in.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" >{self.folder}/words\n')
+        stand_in.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" >{self.folder}/words\nenv >{self.folder}/environment\n')
         stand_in.chmod(0o755)
-        ran = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        ran = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", **variables})
         self.assertEqual(ran.returncode, 0, ran.stderr)
         return (self.folder / "words").read_text().split("\0")[:-1]
 
@@ -37,6 +41,35 @@ class Script(PageTest):
         words = self.words_of_srun(script)
         self.assertEqual(words[-8:], ["--set", "train.max_steps=4", "--estimator", str(MOONS), "--", "--width", "3", "--noise='0.2'"])
         self.assertIn("unknown flag --widht (did you mean '--width'?)", self.render("--estimator", MOONS, "--", "--widht", "3", config=MOONS_RUN, expect=64))
+
+    def test_the_ranks_know_how_many_they_are_unless_the_user_says(self):
+        script = self.folder / "job.sh"
+        self.render("--nodes", 4, "--ranks-per-node", 2, "-o", script)
+        sets = [word for word in self.words_of_srun(script) if word.startswith("run.")]
+        self.assertEqual(sets, ["run.expect_world_size=8", "run.expect_nodes=4"])
+        config = self.folder / "own.yaml"
+        config.write_text(MOONS_RUN.read_text().replace("run: {name: moons}", "run: {name: moons, expect_nodes: 1}"))
+        self.render("--nodes", 4, "--set", "run.expect_world_size=3", "--estimator", MOONS, "-o", script, config=config)
+        sets = [word for word in self.words_of_srun(script) if word.startswith("run.")]
+        self.assertEqual(sets, ["run.expect_world_size=3"])
+        with unittest.mock.patch.dict(os.environ, LOCKSTEP_RUN_EXPECT_NODES="2"):
+            self.render("--nodes", 4, "-o", script)
+        self.assertNotIn("run.expect_nodes=4", self.words_of_srun(script))
+
+    def test_the_ranks_know_when_slurm_kills_them_unless_the_user_says(self):
+        script, scontrol = self.folder / "job.sh", self.folder / "scontrol"
+        stated = "LOCKSTEP_PREEMPTION_GRACE_SECONDS"
+        for answer, wanted in (("echo 'KillTime = 7 sec'; echo 'KillWait                = 45 sec'", "45"), ("exit 1", "30")):
+            scontrol.write_text(f"#!/bin/sh\n{answer}\n")
+            scontrol.chmod(0o755)
+            self.render("-o", script)
+            self.words_of_srun(script)
+            self.assertEqual(self.environment_of_srun().get(stated), wanted)
+        self.words_of_srun(script, **{stated: "3"})
+        self.assertEqual(self.environment_of_srun()[stated], "3")
+        self.render("--set", "preemption.grace_seconds=90", "-o", script)
+        self.words_of_srun(script)
+        self.assertNotIn(stated, self.environment_of_srun())
 
     def test_what_is_no_job_is_refused_with_what_to_write(self):
         for arguments, why in ((("--time", "foo"), "--time 'foo' is none: write minutes as 90"), (("--time", "1", "--grace", "300"), "--grace 300 s is to end before the limit --time 1"),
@@ -136,10 +169,13 @@ class Slurm(PageTest):
         self.assertEqual(run.summary()["steps"], 400)
         self.assertGreaterEqual(run.summary()["resumed_from_step"], 40)
 
-    def test_scancel_ends_the_ranks(self):
+    def test_scancel_lets_the_ranks_save_where_that_fits_and_ends_them(self):
         job, run = self.submit(config=ENDLESS)
         run.rank_pids()
+        run.wait_for_step(1)
         self.cluster.command("scancel", job)
+        wait_for(lambda: (run.folder / "summary.json").exists(), "the ranks to stop")
+        self.assertEqual(run.summary()["exit_reason"], "stopped")
         state, _ = self.cluster.wait_for_end(job)
         self.assertEqual(state, "CANCELLED")
         wait_for(lambda: not processes_of(run.folder), "the ranks to end", timeout_s=30)
