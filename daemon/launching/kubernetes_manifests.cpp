@@ -156,6 +156,11 @@ bool trains(const YAML::Node& container) {
   return mounts.IsDefined() && mounts.size() > 1;
 }
 
+bool calls_mpirun(const YAML::Node& command) {
+  return std::any_of(command.begin(), command.end(),
+                     [](const YAML::Node& word) { return word.Scalar() == "mpirun"; });
+}
+
 /// What stands at many places.
 void fill_everywhere(YAML::Node node, const KubernetesJob& job) {
   if (node.IsSequence())
@@ -167,7 +172,7 @@ void fill_everywhere(YAML::Node node, const KubernetesJob& job) {
   }
   if (node["claimName"]) node["claimName"] = text_of(job.name + "-runs");
   if (node["configMap"]) node["configMap"]["name"] = text_of(job.name + "-run");
-  if (node["command"] && node["command"][0].Scalar() == "mpirun")
+  if (node["command"] && calls_mpirun(node["command"]))
     node["command"] = filled_command(node["command"], job);
   if (node["terminationGracePeriodSeconds"])
     node["terminationGracePeriodSeconds"] = number(job.grace_s);

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from harness import BUILD, DIGITS, LOCKSTEPD, SOURCE, LockstepTest, wait_for
@@ -26,6 +27,11 @@ def documents():
 def graces(found):
     """What each kind of pod has to save and stop, in seconds."""
     return [int(seconds) for seconds in re.findall(r'"terminationGracePeriodSeconds": (\d+)', json.dumps(found))]
+
+
+def hopeless_codes():
+    """Those of which docs/exit_codes.md says that a job shall fail."""
+    return re.findall(r"^\| (\d+) \|.*\| fail; ", (SOURCE / "docs/exit_codes.md").read_text(), re.MULTILINE)
 
 
 def commands(node):
@@ -90,10 +96,84 @@ class Manifests(ManifestsTest):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_exit_codes_that_end_a_job_set_are_those_that_no_other_try_mends(self):
-        rule = re.search(r"values: \[([0-9, ]+)\]", (KUBERNETES / "jobset/job.yaml").read_text())[1]
-        table = (SOURCE / "docs/exit_codes.md").read_text()
-        fails = re.findall(r"^\| (\d+) \|.*\| fail; ", table, re.MULTILINE)
-        self.assertEqual(rule.split(", "), fails)
+        for name in ("jobset/job.yaml", "trainjob/runtime.yaml"):
+            text = (KUBERNETES / name).read_text()
+            fails, again = re.findall(r"action: (\w+), onExitCodes: .*values: \[([0-9, ]+)\]", text)
+            self.assertEqual(fails, ("FailJob", ", ".join(hopeless_codes())), name)
+            self.assertEqual(again, ("Ignore", "75"), name)
+
+
+class Launcher(LockstepTest):
+    """launcher.sh with programs that end as ranks do."""
+
+    def program(self, text):
+        path = self.folder / "program.sh"
+        path.write_text(f"echo started >>{self.folder}/starts\n{text}\n")
+        return ["bash", path]
+
+    def starts(self):
+        path = self.folder / "starts"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def start(self, program, *arguments):
+        words = [KUBERNETES / "launcher.sh", "--pause", "0", *arguments, *program]
+        process = subprocess.Popen([*map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder)
+        self.started.append(process)
+        return process
+
+    def ended(self, process, code):
+        said, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, code, said)
+        return said
+
+    def test_what_no_other_try_mends_ends_this_job_and_no_other(self):
+        for code in (*hopeless_codes(), "74", "132", "136"):
+            starts = self.starts()
+            noted = ("--tries", "3", "--job", f"uid-{code}", "--notes", self.folder / "a/notes")
+            self.assertIn(f"ended with {code}, which no other try mends", self.ended(self.start(self.program(f"exit {code}"), *noted), int(code)))
+            self.assertEqual(self.starts(), starts + 1, code)
+            self.assertIn("delete the job and apply it anew", self.ended(self.start(self.program("exit 0"), *noted), int(code)))
+            self.assertEqual(self.starts(), starts + 1, f"{code}: a further launcher of the job started ranks")
+        self.ended(self.start(self.program("exit 0"), "--job", "another", "--notes", self.folder / "a/notes"), 0)
+        self.ended(self.start(self.program("exit 78"), "--job", "", "--notes", self.folder / "b"), 78)  # a cluster that does not say which job it is
+        self.assertFalse((self.folder / "b").exists())
+
+    def test_lost_ranks_are_started_again_so_often(self):
+        for code in (1, 69, 79, 134, 135, 137, 139, 255):
+            starts = self.starts()
+            self.ended(self.start(self.program(f"exit {code}"), "--tries", "2"), code)
+            self.assertEqual(self.starts(), starts + 3, code)
+        starts = self.starts()
+        self.ended(self.start(self.program("exit 137")), 137)
+        self.assertEqual(self.starts(), starts + 1)
+
+    def test_a_stop_that_it_was_not_told_of_is_no_failure(self):
+        self.assertIn("started again", self.ended(self.start(self.program(f'[ "$(wc -l <{self.folder}/starts)" -gt 5 ] || exit 75')), 0))
+        self.assertEqual(self.starts(), 6)
+
+    def test_signals_go_on_and_a_told_launcher_starts_nothing_again(self):
+        waits = 'trap "exit 75" USR1; trap "exit 1" TERM; trap "echo saved >>saves" USR2; touch ready; while :; do sleep 0.1; done'
+        for number, code in ((signal.SIGUSR1, 75), (signal.SIGTERM, 75)):
+            (self.folder / "ready").unlink(missing_ok=True)
+            starts = self.starts()
+            process = self.start(self.program(waits), "--tries", "3")
+            wait_for((self.folder / "ready").exists, "the program to start")
+            process.send_signal(signal.SIGUSR2)
+            wait_for((self.folder / "saves").exists, "SIGUSR2 to be passed on")
+            process.send_signal(number)
+            self.ended(process, code)
+            self.assertEqual(self.starts(), starts + 1)
+        starts = self.starts()
+        process = self.start(self.program("exit 137"), "--tries", "9", "--pause", "60")
+        wait_for(lambda: self.starts() > starts, "the program to start")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGUSR1)
+        self.ended(process, 75)
+        self.assertEqual(self.starts(), starts + 1)
+
+    def test_usage(self):
+        for words in ((), ("--tries", "3"), ("--none", "3", "true")):
+            self.assertIn("is no command", self.ended(self.start((), *words), 64))
 
 
 class Rendered(ManifestsTest):
@@ -280,8 +360,10 @@ class Pods(LockstepTest):
         hosts = self.folder / "hostfile"
         hosts.write_text("".join(f"{address} slots=1\n" for address in HOSTS.values()))
         manifest = (KUBERNETES / "mpijob/job.yaml").read_text()
-        words = re.sub(r"\s+", " ", re.search(r"command: \[(mpirun[^]]*)\]", manifest)[1]).split(", ")
+        words = re.sub(r"\s+", " ", re.search(r"command: \[(lockstep-launcher[^]]*)\]", manifest)[1]).split(", ")
         command = [word.strip('"') for word in words]
+        command[0] = str(KUBERNETES / "launcher.sh")
+        command[command.index("--notes") + 1] = str(self.folder / "notes")
         command[command.index("odls_base_sigkill_timeout") + 1] = "1"  # mpirun waits so long, twice, after its ranks' end
         at = command.index("lockstepd")
         ours = ["--allow-run-as-root", "--mca", "btl_vader_single_copy_mechanism", "none"]
@@ -308,13 +390,18 @@ class Pods(LockstepTest):
         found = subprocess.run(["pgrep", "-f", f"lockstepd --config .*{self.folder}/run"], capture_output=True, text=True).stdout.split()
         return [int(pid) for pid in found if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "lockstepd"]
 
-    def stopped_by(self, stop):
+    def stopped_by(self, *stops):
+        """Each but the last one stops ranks that then begin again."""
         process = self.start_pods()
         try:
             wait_for(lambda: process.poll() is not None or list((self.folder / "run/checkpoints").glob("*.index")), "a save of two ranks", 120)
             self.assertIsNone(process.poll(), process.stdout.read() if process.poll() is not None else "")
-            self.assertEqual(len(self.ranks()), 2)
-            stop()
+            for stop in stops:
+                before = wait_for(lambda: len(self.ranks()) == 2 and self.ranks(), "two ranks")
+                stop()
+                if stop is not stops[-1]:
+                    wait_for(lambda: len(self.ranks()) == 2 and not set(self.ranks()) & set(before), "two other ranks", 120)
+                    wait_for(lambda: "resumed" in self.log_of_rank_0(), "the save to be restored")
             said, _ = process.communicate(timeout=120)
         finally:
             process.kill()
@@ -325,12 +412,20 @@ class Pods(LockstepTest):
         self.assertEqual(self.ranks(), [])
         accepted = (self.folder / "sshd_b.log").read_text()
         self.assertIn("Accepted publickey", accepted)  # the second rank came this way
+        return said
+
+    def end_launcher(self):
+        os.kill(int((self.folder / "launcher.pid").read_text()), signal.SIGUSR1)
+
+    def log_of_rank_0(self):
+        return (self.folder / "run/logs/rank0.log").read_text()
 
     def test_the_launchers_pre_stop_saves_on_all_pods(self):
-        self.stopped_by(lambda: os.kill(int((self.folder / "launcher.pid").read_text()), signal.SIGUSR1))
+        self.stopped_by(self.end_launcher)
 
-    def test_a_workers_pre_stop_saves_on_all_pods(self):
-        self.stopped_by(lambda: os.kill(self.ranks()[-1], signal.SIGUSR1))
+    def test_a_workers_pre_stop_saves_on_all_pods_and_the_launcher_goes_on(self):
+        said = self.stopped_by(lambda: os.kill(self.ranks()[-1], signal.SIGUSR1), self.end_launcher)
+        self.assertIn("have saved and stopped (75): started again", said)
 
 
 if __name__ == "__main__":
