@@ -88,6 +88,14 @@ class Manifests(ManifestsTest):
             self.assertEqual(code, 0, said)
             self.assertIn("ConfigMap lockstep-run", said)
 
+    def test_variables_of_open_mpi_have_the_names_of_4_and_5(self):
+        """Where an operator sets those of Open MPI 4, those of 5 stand alone."""
+        for name in ("mpijob/job.yaml", "jobset/job.yaml", "trainjob/job.yaml"):
+            self.assertIn("name: PRTE_MCA_plm_ssh_args, value: \"-o ConnectionAttempts=10\"", (KUBERNETES / name).read_text(), name)
+        for name in ("mpijob/job.yaml", "trainjob/job.yaml"):
+            self.assertIn("name: PRTE_MCA_prte_default_hostfile, value: /etc/mpi/hostfile", (KUBERNETES / name).read_text(), name)
+        self.assertIn("OMPI_MCA_plm_rsh_args", (KUBERNETES / "jobset/job.yaml").read_text())
+
     def test_the_run_file_is_one(self):
         run = self.folder / "run.yaml"
         run.write_text((KUBERNETES / "base/run.yaml").read_text().replace("/runs/", f"{self.folder}/runs/").replace("/token/", f"{self.folder}/"))
