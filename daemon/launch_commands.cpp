@@ -35,6 +35,13 @@ void LaunchCommands::add_to(CLI::App* app) {
   add_kubernetes(parent);
 }
 
+void LaunchCommands::add_above_file(CLI::App* sub, AboveFile* above) {
+  sub->add_option("--set", above->sets, "override one key: path=value");
+  sub->add_option("--estimator", above->estimator,
+                  "a plug-in that brings what is trained; its own flags stand behind --");
+  sub->parse_complete_callback([this] { takes_flags_ = true; });
+}
+
 void LaunchCommands::add_ctl(CLI::App* app) {
   CLI::App* sub = app->add_subcommand("ctl", "ask a running job: status, save, stop, pause, ...");
   sub->add_option("WHERE", ctl_.where,
@@ -85,9 +92,11 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
       ->check(count_from_0);
   sub->add_option("--cpus-per-rank", slurm_.cpus_per_rank, "Default: as the cluster gives")
       ->check(count);
-  sub->add_option("--time", job.time_limit, "of each start, as sbatch takes it")
+  sub->add_option("--time", job.time_limit,
+                  "of each start, as sbatch takes it: 90 (minutes), 1:30:00, 2-12 (days-hours)")
       ->capture_default_str();
-  sub->add_option("--grace", job.grace_s, "seconds before that limit, to save and stop")
+  sub->add_option("--grace", job.grace_s,
+                  "seconds before that limit, to save and stop; fewer than it has")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   sub->add_option("--max-requeues", job.max_requeues, "so often at most it queues itself again")
@@ -98,9 +107,14 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
                   "a further line for sbatch, such as --partition=long");
   sub->add_option("--program", slurm_.program,
                   "what each rank runs. Default: the lockstepd beside this program");
-  sub->add_option("--set", slurm_.sets, "override one key: path=value");
+  add_above_file(sub, &slurm_.above);
   sub->add_option("-o,--out", slurm_.out_file, "where it goes. Default: stdout");
-  sub->callback([this] { command_ = [this] { return slurm_command(slurm_); }; });
+  sub->callback([this] {
+    command_ = [this] {
+      slurm_.above.flags = flags_;
+      return slurm_command(slurm_);
+    };
+  });
 }
 
 void LaunchCommands::add_kubernetes(CLI::App* parent) {
@@ -120,16 +134,26 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
   sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
       ->check(count)
       ->capture_default_str();
-  sub->add_option("--gpus-per-node", job.gpus_per_node, "of each of these pods")
+  sub->add_option("--gpus-per-node", job.gpus_per_node,
+                  "of each of these pods: at least one a rank, or 0")
       ->check(count_from_0)
       ->capture_default_str();
-  sub->add_option("--cpus", job.cpus, "of each of these pods")->capture_default_str();
-  sub->add_option("--memory", job.memory, "of each of these pods")->capture_default_str();
+  sub->add_option("--cpus", job.cpus, "of each of these pods: 2, 500m")->capture_default_str();
+  sub->add_option("--memory", job.memory, "of each of these pods: 4Gi, 512Mi")
+      ->capture_default_str();
+  sub->add_option("--grace", job.grace_s, "seconds that a deleted pod has to save and stop")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
   sub->add_option("--storage", job.storage, "of the volume of saves, curves and logs")
       ->capture_default_str();
-  sub->add_option("--set", kubernetes_.sets, "override one key: path=value");
+  add_above_file(sub, &kubernetes_.above);
   sub->add_option("-o,--out", kubernetes_.out_file, "where they go. Default: stdout");
-  sub->callback([this] { command_ = [this] { return kubernetes_command(kubernetes_); }; });
+  sub->callback([this] {
+    command_ = [this] {
+      kubernetes_.above.flags = flags_;
+      return kubernetes_command(kubernetes_);
+    };
+  });
 }
 
 void LaunchCommands::add_run(CLI::App* app) {
@@ -145,13 +169,10 @@ void LaunchCommands::add_run(CLI::App* app) {
   sub->add_option("--resume", run_.resume, "of the first start, as lockstepd's")
       ->capture_default_str();
   sub->add_flag("--accept-recipe-change", run_.accept_recipe_change, "as lockstepd's");
-  sub->add_option("--set", run_.sets, "override one key: path=value");
-  sub->add_option("--estimator", run_.estimator,
-                  "a plug-in that brings what is trained; its own flags stand behind --");
+  add_above_file(sub, &run_.above);
   sub->callback([this] {
-    takes_flags_ = true;
     command_ = [this] {
-      run_.flags = flags_;
+      run_.above.flags = flags_;
       return run_command(run_);
     };
   });

@@ -30,6 +30,8 @@ class LaunchCommands {
   bool takes_flags() const { return takes_flags_; }
 
  private:
+  /// --set, --estimator and flags behind `--`.
+  void add_above_file(CLI::App* sub, AboveFile* above);
   void add_run(CLI::App* app);
   void add_ctl(CLI::App* app);
   void add_doctor(CLI::App* app);

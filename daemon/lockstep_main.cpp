@@ -249,7 +249,8 @@ int run(int argc, char** argv) {
         !tool.queue.takes_flags())
       throw Error(
           ExitCode::kUsage, "usage",
-          "behind -- stand flags of an estimator, for run, submit, check, plan and eval alone");
+          "behind -- stand flags of an estimator, for run, launch, submit, check, plan and eval "
+          "alone");
     const daemon::CommandResult result = tool.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;

@@ -12,7 +12,8 @@ session_folder() {
   for each in "$all"/*; do
     [ -d "/proc/${each##*/}" ] || rmdir "$each" 2>/dev/null || true
   done
-  export OMPI_MCA_orte_tmpdir_base=${OMPI_MCA_orte_tmpdir_base:-$all/$$}
+  [ -z "${OMPI_MCA_orte_tmpdir_base:-}${PRTE_MCA_prte_tmpdir_base:-}" ] || return 0
+  export OMPI_MCA_orte_tmpdir_base=$all/$$ PRTE_MCA_prte_tmpdir_base=$all/$$  # of Open MPI 4, and of 5
 }
 
 [ $# -ge 2 ] || { echo "usage: launch/mpirun.sh N PROGRAM [ARGUMENTS...]" >&2; exit 64; }

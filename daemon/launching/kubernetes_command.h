@@ -1,9 +1,9 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "daemon/config/command_result.h"
+#include "daemon/launching/above_file.h"
 #include "daemon/launching/kubernetes_manifests.h"
 
 namespace lockstep::daemon {
@@ -11,9 +11,9 @@ namespace lockstep::daemon {
 /// The command line of `lockstep launch kubernetes`.
 struct KubernetesCommandOptions {
   std::string config_file;
-  std::vector<std::string> sets;  ///< texts after --set
-  std::string out_file;           ///< empty: the manifests are the command's text
-  KubernetesJob job;              ///< files and arguments are filled in here
+  AboveFile above;       ///< an estimator's path is that of the image, and is opened here too
+  std::string out_file;  ///< empty: the manifests are the command's text
+  KubernetesJob job;     ///< files and arguments are filled in here
 };
 
 /// The manifests of launch/kubernetes for this run file, which is read first, so that faults in it

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/yaml/yaml_writer.h"
+#include "daemon/config/key_names.h"
+#include "daemon/launching/kubernetes_quantity.h"
 
 // The files of launch/kubernetes, put into the program by kubernetes_files.S
 extern "C" const char lockstep_k8s_volume_begin[], lockstep_k8s_network_begin[];
@@ -37,16 +39,50 @@ bool is_label(std::string_view name) {
          std::all_of(name.begin(), name.end(), fits);
 }
 
+void require_quantity(const char* option, const std::string& text, double least,
+                      const char* example) {
+  const auto amount = kubernetes_quantity(text);
+  if (!amount)
+    refuse(fmt::format("{} '{}' is no quantity of Kubernetes: write {}", option, printable(text),
+                       example));
+  if (*amount < least)
+    refuse(fmt::format("{} {} is too little ({:g}): write {}", option, text, *amount, example));
+}
+
+void require_resources(const KubernetesJob& job) {
+  constexpr double kMiB = 1024 * 1024;
+  require_quantity("--cpus", job.cpus, 0.001, "cores, as 2 or 500m");
+  require_quantity("--memory", job.memory, kMiB, "bytes with their unit, as 4Gi or 512Mi");
+  require_quantity("--storage", job.storage, kMiB, "bytes with their unit, as 20Gi");
+  if (job.gpus_per_node > 0 && job.gpus_per_node < job.ranks_per_node)
+    refuse(
+        fmt::format("--gpus-per-node {} is too few for --ranks-per-node {}, as each rank needs "
+                    "a GPU of its own: write --gpus-per-node {}, or fewer ranks",
+                    job.gpus_per_node, job.ranks_per_node, job.ranks_per_node));
+}
+
+/// mpirun waits for its timeout before it passes SIGTERM on, and for as long before SIGKILL.
+void require_grace(const KubernetesJob& job) {
+  const int least_s = 2 * job.sigkill_timeout_s + 5;
+  if (job.grace_s < least_s)
+    refuse(
+        fmt::format("--grace {} is too short for preemption.grace_seconds {}, with which mpirun "
+                    "takes twice that to end its ranks: write --grace {} or more",
+                    job.grace_s, job.sigkill_timeout_s, least_s));
+}
+
 void require_sound(const KubernetesJob& job) {
   if (!is_label(job.name))
     refuse(
         fmt::format("--name '{}': Kubernetes takes small letters, digits and '-', at most {} of "
                     "them, a letter first and no '-' last",
-                    job.name, kMaxNameBytes));
+                    printable(job.name), kMaxNameBytes));
   const bool is_word = std::all_of(job.image.begin(), job.image.end(),
                                    [](unsigned char c) { return std::isgraph(c) != 0; });
   if (job.image.empty() || !is_word)
-    refuse(fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", job.image));
+    refuse(fmt::format("--image '{}': name one as REGISTRY/NAME:TAG", printable(job.image)));
+  require_resources(job);
+  require_grace(job);
 }
 
 /// A text whatever stood in its place: an assigned string would stay plain where that was plain,
@@ -90,7 +126,9 @@ YAML::Node filled_command(const YAML::Node& command, const KubernetesJob& job) {
   YAML::Node filled;
   std::string before;
   for (const YAML::Node& word : command) {
-    if (before == "-n")
+    if (before == "odls_base_sigkill_timeout")
+      filled.push_back(std::to_string(job.sigkill_timeout_s));
+    else if (before == "-n")
       filled.push_back(std::to_string(job.num_nodes * job.ranks_per_node));
     else if (before == "-host")
       filled.push_back(host_list(job));
@@ -118,6 +156,11 @@ bool trains(const YAML::Node& container) {
   return mounts.IsDefined() && mounts.size() > 1;
 }
 
+bool calls_mpirun(const YAML::Node& command) {
+  return std::any_of(command.begin(), command.end(),
+                     [](const YAML::Node& word) { return word.Scalar() == "mpirun"; });
+}
+
 /// What stands at many places.
 void fill_everywhere(YAML::Node node, const KubernetesJob& job) {
   if (node.IsSequence())
@@ -129,8 +172,10 @@ void fill_everywhere(YAML::Node node, const KubernetesJob& job) {
   }
   if (node["claimName"]) node["claimName"] = text_of(job.name + "-runs");
   if (node["configMap"]) node["configMap"]["name"] = text_of(job.name + "-run");
-  if (node["command"] && node["command"][0].Scalar() == "mpirun")
+  if (node["command"] && calls_mpirun(node["command"]))
     node["command"] = filled_command(node["command"], job);
+  if (node["terminationGracePeriodSeconds"])
+    node["terminationGracePeriodSeconds"] = number(job.grace_s);
   if (node[kLabel]) node["app.kubernetes.io/instance"] = text_of(job.name);
   for (auto pair : node) fill_everywhere(pair.second, job);
 }

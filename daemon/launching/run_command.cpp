@@ -3,31 +3,19 @@
 #include <filesystem>
 
 #include "checkpoint/files/save_files.h"
-#include "daemon/config/estimator_flags.h"
-#include "daemon/config/run_config.h"
 #include "daemon/launching/rank_program.h"
 
 namespace lockstep::daemon {
 namespace {
-
-RunConfig read_run_file(const RunCommandOptions& options) {
-  Diagnostics faults;
-  RunConfig config = load_run_config(
-      options.config_file, overrides_of(options.sets, options.estimator, options.flags), &faults);
-  faults.throw_if_any("config");
-  return config;
-}
 
 /// What each rank runs.
 std::vector<std::string> rank_command(const RunCommandOptions& options, const std::string& program,
                                       bool is_restart) {
   std::vector<std::string> words{program, "--config", options.config_file, "--resume",
                                  is_restart ? "auto" : options.resume};
-  for (const std::string& set : options.sets) words.insert(words.end(), {"--set", set});
-  if (!options.estimator.empty()) words.insert(words.end(), {"--estimator", options.estimator});
   if (options.accept_recipe_change) words.emplace_back("--accept-recipe-change");
-  if (!options.flags.empty()) words.emplace_back("--");
-  words.insert(words.end(), options.flags.begin(), options.flags.end());
+  const std::vector<std::string> more = lockstepd_arguments(options.above);
+  words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 
@@ -44,7 +32,7 @@ launch::SaveFound newest_save(const RunConfig& config) {
 }  // namespace
 
 CommandResult run_command(const RunCommandOptions& options) {
-  const RunConfig config = read_run_file(options);
+  const RunConfig config = load_run_config(options.config_file, options.above);
   const std::string program = rank_program(options.program);
   return {"", supervise_ranks(
                   options, config.run.project().folder(),

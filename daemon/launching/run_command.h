@@ -1,10 +1,9 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "daemon/config/command_result.h"
-#include "daemon/config/overrides.h"
+#include "daemon/launching/above_file.h"
 #include "daemon/launching/supervised_ranks.h"
 
 namespace lockstep::daemon {
@@ -12,10 +11,8 @@ namespace lockstep::daemon {
 /// The command line of `lockstep run`.
 struct RunCommandOptions : RanksOptions {
   std::string config_file;
-  std::vector<std::string> sets;   ///< texts after --set
-  std::string estimator;           ///< of --estimator
-  std::vector<std::string> flags;  ///< of the estimator, from behind `--`
-  std::string resume = "auto";     ///< of the first start; later ones go on from the newest save
+  AboveFile above;
+  std::string resume = "auto";  ///< of the first start; later ones go on from the newest save
   bool accept_recipe_change = false;
 };
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "daemon/config/command_result.h"
+#include "daemon/launching/above_file.h"
 #include "launch/slurm/sbatch_script.h"
 
 namespace lockstep::daemon {
@@ -11,11 +11,11 @@ namespace lockstep::daemon {
 /// The command line of `lockstep launch slurm`.
 struct SlurmCommandOptions {
   std::string config_file;
-  std::vector<std::string> sets;  ///< texts after --set
-  std::string program;            ///< what each rank runs; empty: the lockstepd beside this program
-  std::string out_file;           ///< empty: the script is the command's text
-  launch::SlurmJob job;           ///< name, program and log file are filled in here
-  int cpus_per_rank = 0;          ///< 0: as the cluster gives
+  AboveFile above;
+  std::string program;    ///< what each rank runs; empty: the lockstepd beside this program
+  std::string out_file;   ///< empty: the script is the command's text
+  launch::SlurmJob job;   ///< name and program are filled in here
+  int cpus_per_rank = 0;  ///< 0: as the cluster gives
 };
 
 /// The script that trains this run file under Slurm. The file is read first, so that faults in it

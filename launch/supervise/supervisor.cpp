@@ -148,12 +148,16 @@ class Supervisor {
 
   Child::Variables variables(int num_restarts) const {
     Child::Variables all{{"LOCKSTEP_RESTART_COUNT", std::to_string(num_restarts)}};
-    const auto add = [&all](const char* name, const std::string& value) {
-      if (std::getenv(name) == nullptr) all.emplace_back(name, value);
+    // Open MPI 4 reads the first name, Open MPI 5 the second one.
+    const auto add = [&all](const char* name_4, const char* name_5, const std::string& value) {
+      if (std::getenv(name_4) != nullptr || std::getenv(name_5) != nullptr) return;
+      all.emplace_back(name_4, value);
+      all.emplace_back(name_5, value);
     };
-    add("OMPI_MCA_orte_tmpdir_base", session_.path());
+    add("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base", session_.path());
     // Without a second for it, ranks that lost another leave no cause; spares are for who hurries.
-    if (options_.num_spares > 0) add("OMPI_MCA_odls_base_sigkill_timeout", "0");
+    if (options_.num_spares > 0)
+      add("OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout", "0");
     return all;
   }
 

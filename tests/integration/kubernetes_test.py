@@ -7,9 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
-from harness import DIGITS, LOCKSTEPD, SOURCE, LockstepTest, wait_for
+from harness import BUILD, DIGITS, LOCKSTEPD, SOURCE, LockstepTest, wait_for
 sys.path.insert(0, str(SOURCE / "tests/support"))
 from skips import missing_tool, require_tool, skip
 
@@ -21,6 +22,26 @@ HOSTS = {"a": "10.231.7.1", "b": "10.231.7.2"}  # of tools/netns
 
 def documents():
     return sorted(path for path in KUBERNETES.rglob("*.yaml") if path.name not in ("kustomization.yaml", "run.yaml", "gpu.yaml"))
+
+
+def graces(found):
+    """What each kind of pod has to save and stop, in seconds."""
+    return [int(seconds) for seconds in re.findall(r'"terminationGracePeriodSeconds": (\d+)', json.dumps(found))]
+
+
+def hopeless_codes():
+    """Those of which docs/exit_codes.md says that a job shall fail."""
+    return re.findall(r"^\| (\d+) \|.*\| fail; ", (SOURCE / "docs/exit_codes.md").read_text(), re.MULTILINE)
+
+
+def commands(node):
+    """Every `command` at any depth of these documents."""
+    if isinstance(node, list):
+        return [one for item in node for one in commands(item)]
+    if not isinstance(node, dict):
+        return []
+    own = [node["command"]] if isinstance(node.get("command"), list) else []
+    return own + [one for item in node.values() for one in commands(item)]
 
 
 class ManifestsTest(LockstepTest):
@@ -67,6 +88,14 @@ class Manifests(ManifestsTest):
             self.assertEqual(code, 0, said)
             self.assertIn("ConfigMap lockstep-run", said)
 
+    def test_variables_of_open_mpi_have_the_names_of_4_and_5(self):
+        """Where an operator sets those of Open MPI 4, those of 5 stand alone."""
+        for name in ("mpijob/job.yaml", "jobset/job.yaml", "trainjob/job.yaml"):
+            self.assertIn("name: PRTE_MCA_plm_ssh_args, value: \"-o ConnectionAttempts=10\"", (KUBERNETES / name).read_text(), name)
+        for name in ("mpijob/job.yaml", "trainjob/job.yaml"):
+            self.assertIn("name: PRTE_MCA_prte_default_hostfile, value: /etc/mpi/hostfile", (KUBERNETES / name).read_text(), name)
+        self.assertIn("OMPI_MCA_plm_rsh_args", (KUBERNETES / "jobset/job.yaml").read_text())
+
     def test_the_run_file_is_one(self):
         run = self.folder / "run.yaml"
         run.write_text((KUBERNETES / "base/run.yaml").read_text().replace("/runs/", f"{self.folder}/runs/").replace("/token/", f"{self.folder}/"))
@@ -75,10 +104,84 @@ class Manifests(ManifestsTest):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_exit_codes_that_end_a_job_set_are_those_that_no_other_try_mends(self):
-        rule = re.search(r"values: \[([0-9, ]+)\]", (KUBERNETES / "jobset/job.yaml").read_text())[1]
-        table = (SOURCE / "docs/exit_codes.md").read_text()
-        fails = re.findall(r"^\| (\d+) \|.*\| fail; ", table, re.MULTILINE)
-        self.assertEqual(rule.split(", "), fails)
+        for name in ("jobset/job.yaml", "trainjob/runtime.yaml"):
+            text = (KUBERNETES / name).read_text()
+            fails, again = re.findall(r"action: (\w+), onExitCodes: .*values: \[([0-9, ]+)\]", text)
+            self.assertEqual(fails, ("FailJob", ", ".join(hopeless_codes())), name)
+            self.assertEqual(again, ("Ignore", "75"), name)
+
+
+class Launcher(LockstepTest):
+    """launcher.sh with programs that end as ranks do."""
+
+    def program(self, text):
+        path = self.folder / "program.sh"
+        path.write_text(f"echo started >>{self.folder}/starts\n{text}\n")
+        return ["bash", path]
+
+    def starts(self):
+        path = self.folder / "starts"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def start(self, program, *arguments):
+        words = [KUBERNETES / "launcher.sh", "--pause", "0", *arguments, *program]
+        process = subprocess.Popen([*map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder)
+        self.started.append(process)
+        return process
+
+    def ended(self, process, code):
+        said, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, code, said)
+        return said
+
+    def test_what_no_other_try_mends_ends_this_job_and_no_other(self):
+        for code in (*hopeless_codes(), "74", "132", "136"):
+            starts = self.starts()
+            noted = ("--tries", "3", "--job", f"uid-{code}", "--notes", self.folder / "a/notes")
+            self.assertIn(f"ended with {code}, which no other try mends", self.ended(self.start(self.program(f"exit {code}"), *noted), int(code)))
+            self.assertEqual(self.starts(), starts + 1, code)
+            self.assertIn("delete the job and apply it anew", self.ended(self.start(self.program("exit 0"), *noted), int(code)))
+            self.assertEqual(self.starts(), starts + 1, f"{code}: a further launcher of the job started ranks")
+        self.ended(self.start(self.program("exit 0"), "--job", "another", "--notes", self.folder / "a/notes"), 0)
+        self.ended(self.start(self.program("exit 78"), "--job", "", "--notes", self.folder / "b"), 78)  # a cluster that does not say which job it is
+        self.assertFalse((self.folder / "b").exists())
+
+    def test_lost_ranks_are_started_again_so_often(self):
+        for code in (1, 69, 79, 134, 135, 137, 139, 255):
+            starts = self.starts()
+            self.ended(self.start(self.program(f"exit {code}"), "--tries", "2"), code)
+            self.assertEqual(self.starts(), starts + 3, code)
+        starts = self.starts()
+        self.ended(self.start(self.program("exit 137")), 137)
+        self.assertEqual(self.starts(), starts + 1)
+
+    def test_a_stop_that_it_was_not_told_of_is_no_failure(self):
+        self.assertIn("started again", self.ended(self.start(self.program(f'[ "$(wc -l <{self.folder}/starts)" -gt 5 ] || exit 75')), 0))
+        self.assertEqual(self.starts(), 6)
+
+    def test_signals_go_on_and_a_told_launcher_starts_nothing_again(self):
+        waits = 'trap "exit 75" USR1; trap "exit 1" TERM; trap "echo saved >>saves" USR2; touch ready; while :; do sleep 0.1; done'
+        for number, code in ((signal.SIGUSR1, 75), (signal.SIGTERM, 75)):
+            (self.folder / "ready").unlink(missing_ok=True)
+            starts = self.starts()
+            process = self.start(self.program(waits), "--tries", "3")
+            wait_for((self.folder / "ready").exists, "the program to start")
+            process.send_signal(signal.SIGUSR2)
+            wait_for((self.folder / "saves").exists, "SIGUSR2 to be passed on")
+            process.send_signal(number)
+            self.ended(process, code)
+            self.assertEqual(self.starts(), starts + 1)
+        starts = self.starts()
+        process = self.start(self.program("exit 137"), "--tries", "9", "--pause", "60")
+        wait_for(lambda: self.starts() > starts, "the program to start")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGUSR1)
+        self.ended(process, 75)
+        self.assertEqual(self.starts(), starts + 1)
+
+    def test_usage(self):
+        for words in ((), ("--tries", "3"), ("--none", "3", "true")):
+            self.assertIn("is no command", self.ended(self.start((), *words), 64))
 
 
 class Rendered(ManifestsTest):
@@ -118,7 +221,8 @@ class Rendered(ManifestsTest):
         self.assertEqual(command[command.index("-n") + 1], "6")
         sets = [command[place + 1] for place, word in enumerate(command) if word == "--set"]
         self.assertIn("run.project_dir=/runs/try-1", sets)
-        self.assertEqual(sets[-2:], ["run.device=cuda", "run.seed=3"])
+        self.assertIn("run.device=cuda", sets)
+        self.assertEqual(sets[-1], "run.seed=3")
         self.assertEqual(found["ConfigMap"]["data"]["run.yaml"], DIGITS.read_text())
         self.assertEqual(found["ConfigMap"]["data"]["recipe.yaml"], (SOURCE / "configs/recipes/digits_prune.yaml").read_text())
         self.assertIn("recipe=/config/recipe.yaml", sets)
@@ -159,24 +263,75 @@ class Rendered(ManifestsTest):
         self.assertEqual(moved[0], "--config")
         self.assertIn("/run.yaml: ok", self.tool("check", *moved[1:]))
 
+    def test_the_ranks_know_how_many_they_are_and_their_grace_unless_the_user_says(self):
+        def said(*arguments, kind="mpijob", config=DIGITS):
+            found = self.documents_of(self.render("--kind", kind, "--nodes", 3, "--ranks-per-node", 2, *arguments, config=config))
+            [command] = [words for words in commands(found) if "lockstepd" in words]
+            values = dict(command[place + 1].split("=", 1) for place, word in enumerate(command) if word == "--set")
+            names = ("run.expect_world_size", "run.expect_nodes", "preemption.grace_seconds")
+            return {name: values.get(name) for name in names}, command[command.index("odls_base_sigkill_timeout") + 1], graces(found)
+        for kind in self.KINDS:
+            values, timeout, pods = said(kind=kind)
+            self.assertEqual((list(values.values()), timeout, pods), (["6", "3", "10"], "10", [300, 300]))
+        config = self.folder / "own.yaml"
+        config.write_text(DIGITS.read_text().replace("recipe: recipes/digits_prune.yaml", "train: {max_steps: 4}") + "preemption: {grace_seconds: 44.5}\n")
+        values, timeout, pods = said("--set", "run.expect_nodes=1", "--grace", 600, config=config)
+        self.assertEqual((values, timeout, pods), ({"run.expect_world_size": "6", "run.expect_nodes": "1", "preemption.grace_seconds": None}, "45", [600, 600]))
+        self.assertIn("write --grace 95 or more", self.render("--grace", 94, config=config, expect=64))
+        self.render("--grace", 95, config=config)
+
+    def test_an_estimator_its_flags_and_settings_reach_the_ranks(self):
+        moons, config = BUILD / "examples/estimator_plugin/libmoons.so", SOURCE / "examples/estimator_plugin/run.yaml"
+        for kind in self.KINDS:
+            found = self.documents_of(self.render("--kind", kind, "--estimator", moons, "--set", "train.max_steps=4", "--", "--width", "3", config=config))
+            [command] = [words for words in commands(found) if "lockstepd" in words]
+            self.assertEqual(command[-7:], ["--set", "train.max_steps=4", "--estimator", str(moons), "--", "--width", "3"])
+        said = self.render("--estimator", moons, "--", "--widht", "3", config=config, expect=64)
+        self.assertIn("unknown flag --widht (did you mean '--width'?)", said)
+
     def test_odd_names_are_quoted_or_refused(self):
         config = self.folder / "odd.yaml"
         config.write_text("# - a: 'b' \"c\" {d} \\\n" + DIGITS.read_text().replace("recipe: recipes/digits_prune.yaml", "train: {max_steps: 4}"))
         odd = "run.name=a 'b\" #: {c}"
-        found = self.documents_of(self.render("--set", odd, "--memory", "yes", config=config))
+        found = self.documents_of(self.render("--set", odd, "--cpus", "1e0", config=config))
         self.assertEqual(found["ConfigMap"]["data"], {"run.yaml": config.read_text()})
         [launcher] = found["MPIJob"]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
         self.assertEqual(launcher["command"][-1], odd)
         [worker] = found["MPIJob"]["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-        self.assertEqual(worker["resources"]["limits"]["memory"], "yes")
+        self.assertEqual(worker["resources"]["limits"]["cpu"], "1e0")
         for kind in ("mpijob", "jobset", "trainjob"):  # words and numbers of YAML that are names here
-            for document in self.documents_of(self.render("--kind", kind, "--storage", "5", name="no")).values():
+            for document in self.documents_of(self.render("--kind", kind, "--storage", "5000000000", name="no")).values():
                 self.assertIn(document["metadata"]["name"], ("no", "no-run", "no-runs"))
         images = re.findall(r"^ *image: (.*)$", self.tool("launch", "kubernetes", DIGITS, "--name", "a", "--image", "1.5"), re.MULTILINE)
         self.assertEqual(set(images), {'"1.5"'})
         for name in ("", "Try", "-a", "a-", "a_b", "1a", "a.b", "x" * 41, "a\nb"):
             self.assertIn("--name", self.render(name=name, expect=64))
         self.assertIn("--image", self.tool("launch", "kubernetes", DIGITS, "--name", "a", "--image", "a b", expect=64))
+
+    def test_quantities_are_those_of_kubernetes(self):
+        for option, text in (("--cpus", "many"), ("--cpus", "0"), ("--cpus", "-1"), ("--cpus", "2 cores"), ("--cpus", "1.2.3"), ("--memory", "lots"), ("--memory", "4gb"),
+                             ("--memory", "4 Gi"), ("--memory", "4"), ("--memory", "128m"), ("--memory", "nan"), ("--memory", "1e99"), ("--storage", "Gi"), ("--storage", "5")):
+            said = self.render(f"{option}={text}", expect=64)
+            self.assertRegex(said, rf"\[launch\] {option} .*: write (cores|bytes)", text)
+        for option, text in (("--cpus", "500m"), ("--cpus", "1.5"), ("--cpus", "+2"), ("--memory", "4G"), ("--memory", "1e9"), ("--memory", "2E9"), ("--memory", "1.5Gi"), ("--storage", "1Ti")):
+            self.render(option, text)
+
+    def test_a_rank_has_a_gpu_of_its_own(self):
+        said = self.render("--ranks-per-node", 4, "--gpus-per-node", 2, expect=64)
+        self.assertIn("--gpus-per-node 2 is too few for --ranks-per-node 4", said)
+        self.assertIn("write --gpus-per-node 4", said)
+        self.render("--ranks-per-node", 2, "--gpus-per-node", 4)
+
+    def test_paths_with_blanks_are_quoted_in_what_to_type(self):
+        folder = self.folder / "a b"
+        folder.mkdir()
+        shutil.copy(SOURCE / "configs/recipes/digits_prune.yaml", folder / "r.my recipe")
+        config = folder / "run.yaml"
+        config.write_text(DIGITS.read_text().replace("recipes/digits_prune.yaml", "r.my recipe"))
+        out = folder / "job.yaml"
+        self.assertIn(f"kubectl apply -f '{out}'", self.render("-o", out, config=config))
+        self.assertEqual(self.checked(out)[0], 0)
+        self.assertEqual(list(self.documents_of(out.read_text())["ConfigMap"]["data"]), ["recipe.my_recipe", "run.yaml"])
 
     def test_usage(self):
         self.assertIn("there are mpijob, jobset and trainjob", self.render("--kind", "pod", expect=64))
@@ -213,8 +368,10 @@ class Pods(LockstepTest):
         hosts = self.folder / "hostfile"
         hosts.write_text("".join(f"{address} slots=1\n" for address in HOSTS.values()))
         manifest = (KUBERNETES / "mpijob/job.yaml").read_text()
-        words = re.sub(r"\s+", " ", re.search(r"command: \[(mpirun[^]]*)\]", manifest)[1]).split(", ")
+        words = re.sub(r"\s+", " ", re.search(r"command: \[(lockstep-launcher[^]]*)\]", manifest)[1]).split(", ")
         command = [word.strip('"') for word in words]
+        command[0] = str(KUBERNETES / "launcher.sh")
+        command[command.index("--notes") + 1] = str(self.folder / "notes")
         command[command.index("odls_base_sigkill_timeout") + 1] = "1"  # mpirun waits so long, twice, after its ranks' end
         at = command.index("lockstepd")
         ours = ["--allow-run-as-root", "--mca", "btl_vader_single_copy_mechanism", "none"]
@@ -241,13 +398,18 @@ class Pods(LockstepTest):
         found = subprocess.run(["pgrep", "-f", f"lockstepd --config .*{self.folder}/run"], capture_output=True, text=True).stdout.split()
         return [int(pid) for pid in found if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "lockstepd"]
 
-    def stopped_by(self, stop):
+    def stopped_by(self, *stops):
+        """Each but the last one stops ranks that then begin again."""
         process = self.start_pods()
         try:
             wait_for(lambda: process.poll() is not None or list((self.folder / "run/checkpoints").glob("*.index")), "a save of two ranks", 120)
             self.assertIsNone(process.poll(), process.stdout.read() if process.poll() is not None else "")
-            self.assertEqual(len(self.ranks()), 2)
-            stop()
+            for stop in stops:
+                before = wait_for(lambda: len(self.ranks()) == 2 and self.ranks(), "two ranks")
+                stop()
+                if stop is not stops[-1]:
+                    wait_for(lambda: len(self.ranks()) == 2 and not set(self.ranks()) & set(before), "two other ranks", 120)
+                    wait_for(lambda: "resumed" in self.log_of_rank_0(), "the save to be restored")
             said, _ = process.communicate(timeout=120)
         finally:
             process.kill()
@@ -258,12 +420,20 @@ class Pods(LockstepTest):
         self.assertEqual(self.ranks(), [])
         accepted = (self.folder / "sshd_b.log").read_text()
         self.assertIn("Accepted publickey", accepted)  # the second rank came this way
+        return said
+
+    def end_launcher(self):
+        os.kill(int((self.folder / "launcher.pid").read_text()), signal.SIGUSR1)
+
+    def log_of_rank_0(self):
+        return (self.folder / "run/logs/rank0.log").read_text()
 
     def test_the_launchers_pre_stop_saves_on_all_pods(self):
-        self.stopped_by(lambda: os.kill(int((self.folder / "launcher.pid").read_text()), signal.SIGUSR1))
+        self.stopped_by(self.end_launcher)
 
-    def test_a_workers_pre_stop_saves_on_all_pods(self):
-        self.stopped_by(lambda: os.kill(self.ranks()[-1], signal.SIGUSR1))
+    def test_a_workers_pre_stop_saves_on_all_pods_and_the_launcher_goes_on(self):
+        said = self.stopped_by(lambda: os.kill(self.ranks()[-1], signal.SIGUSR1), self.end_launcher)
+        self.assertIn("have saved and stopped (75): started again", said)
 
 
 if __name__ == "__main__":

@@ -214,6 +214,33 @@ class Launch(SupervisedTest):
         run.wait()
         self.assert_nothing_runs(run)
 
+    def test_mpirun_gets_the_names_of_open_mpi_4_and_5_unless_they_are_set(self):
+        folder = self.folder / "bin"
+        folder.mkdir()
+        (folder / "mpirun").write_text(f'#!/bin/sh\nenv >{self.folder}/environment\nPATH="${{PATH#*:}}" exec mpirun "$@"\n')
+        (folder / "mpirun").chmod(0o755)
+        names = {"OMPI_MCA_orte_tmpdir_base": "PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_odls_base_sigkill_timeout": "PRTE_MCA_odls_base_sigkill_timeout"}
+
+        def given(start):
+            start({"PATH": f"{folder}:{os.environ['PATH']}"})
+            values = dict(line.split("=", 1) for line in (self.folder / "environment").read_text().splitlines() if "=" in line)
+            return [[values.get(name) for name in pair] for pair in names.items()]
+
+        def supervised(environment, **more):
+            run = self.supervise(ranks=1, sets=["train.max_steps=2"], arguments=["--spare", "1"], environment={**environment, **more}).wait()
+            self.assertEqual(run.code, 0, run.log)
+
+        def script(environment):
+            subprocess.run([SOURCE / "launch/mpirun.sh", "1", "true"], env={**os.environ, **environment}, check=True, timeout=60)
+
+        for start, timeout in ((supervised, "0"), (script, None)):
+            (first, second), timeouts = given(start)
+            self.assertTrue(first and first == second, (first, second))
+            self.assertEqual(timeouts, [timeout, timeout])
+        own = {"PRTE_MCA_prte_tmpdir_base": "/tmp", "OMPI_MCA_odls_base_sigkill_timeout": "2"}
+        self.assertEqual(given(lambda environment: supervised({**environment, **own})), [[None, "/tmp"], ["2", None]])
+        self.assertEqual(given(lambda environment: script({**environment, **own})), [[None, "/tmp"], ["2", None]])
+
     def test_no_mpirun_is_an_error(self):
         run = self.supervise(environment={"PATH": "/nowhere"}).wait()
         self.assertEqual(run.code, 69, run.log)

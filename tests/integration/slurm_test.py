@@ -1,15 +1,96 @@
 """`lockstep launch slurm` on a real Slurm with four fake nodes: to the end, requeued, cancelled, refused."""
+import json
+import os
 import pathlib
 import re
 import subprocess
 import unittest
+import unittest.mock
 
 import slurm_cluster
-from harness import DIGITS, ENDLESS, PRUNE_EARLY, Run, wait_for
+from harness import BUILD, DIGITS, ENDLESS, PRUNE_EARLY, SOURCE, Run, wait_for
 from running_page import PageTest, blocks
 from supervised import processes_of
 
+MOONS = BUILD / "examples/estimator_plugin/libmoons.so"
+MOONS_RUN = SOURCE / "examples/estimator_plugin/run.yaml"
 SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=400", "eval.every_epochs=0"]
+
+
+class Script(PageTest):
+    """The script alone, without a cluster."""
+
+    def render(self, *arguments, config=DIGITS, expect=0):
+        return self.tool("launch", "slurm", config, *arguments, expect=expect)
+
+    def environment_of_srun(self):
+        return dict(line.split("=", 1) for line in (self.folder / "environment").read_text().splitlines() if "=" in line)
+
+    def words_of_srun(self, script, **variables):
+        """What srun is called with where this script runs."""
+        stand_in = self.folder / "srun"
+        stand_in.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" >{self.folder}/words\nenv >{self.folder}/environment\n')
+        stand_in.chmod(0o755)
+        ran = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", **variables})
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return (self.folder / "words").read_text().split("\0")[:-1]
+
+    def test_an_estimator_its_flags_and_settings_reach_the_ranks(self):
+        script = self.folder / "job.sh"
+        self.render("--set", "train.max_steps=4", "--estimator", MOONS, "-o", script, "--", "--width", "3", "--noise='0.2'", config=MOONS_RUN)
+        words = self.words_of_srun(script)
+        self.assertEqual(words[-8:], ["--set", "train.max_steps=4", "--estimator", str(MOONS), "--", "--width", "3", "--noise='0.2'"])
+        self.assertIn("unknown flag --widht (did you mean '--width'?)", self.render("--estimator", MOONS, "--", "--widht", "3", config=MOONS_RUN, expect=64))
+
+    def test_the_ranks_know_how_many_they_are_unless_the_user_says(self):
+        script = self.folder / "job.sh"
+        self.render("--nodes", 4, "--ranks-per-node", 2, "-o", script)
+        sets = [word for word in self.words_of_srun(script) if word.startswith("run.")]
+        self.assertEqual(sets, ["run.expect_world_size=8", "run.expect_nodes=4"])
+        config = self.folder / "own.yaml"
+        config.write_text(MOONS_RUN.read_text().replace("run: {name: moons}", "run: {name: moons, expect_nodes: 1}"))
+        self.render("--nodes", 4, "--set", "run.expect_world_size=3", "--estimator", MOONS, "-o", script, config=config)
+        sets = [word for word in self.words_of_srun(script) if word.startswith("run.")]
+        self.assertEqual(sets, ["run.expect_world_size=3"])
+        with unittest.mock.patch.dict(os.environ, LOCKSTEP_RUN_EXPECT_NODES="2"):
+            self.render("--nodes", 4, "-o", script)
+        self.assertNotIn("run.expect_nodes=4", self.words_of_srun(script))
+
+    def test_the_ranks_know_when_slurm_kills_them_unless_the_user_says(self):
+        script, scontrol = self.folder / "job.sh", self.folder / "scontrol"
+        stated = "LOCKSTEP_PREEMPTION_GRACE_SECONDS"
+        for answer, wanted in (("echo 'KillTime = 7 sec'; echo 'KillWait                = 45 sec'", "45"), ("exit 1", "30")):
+            scontrol.write_text(f"#!/bin/sh\n{answer}\n")
+            scontrol.chmod(0o755)
+            self.render("-o", script)
+            self.words_of_srun(script)
+            self.assertEqual(self.environment_of_srun().get(stated), wanted)
+        self.words_of_srun(script, **{stated: "3"})
+        self.assertEqual(self.environment_of_srun()[stated], "3")
+        self.render("--set", "preemption.grace_seconds=90", "-o", script)
+        self.words_of_srun(script)
+        self.assertNotIn(stated, self.environment_of_srun())
+
+    def test_what_is_no_job_is_refused_with_what_to_write(self):
+        for arguments, why in ((("--time", "foo"), "--time 'foo' is none: write minutes as 90"), (("--time", "1", "--grace", "300"), "--grace 300 s is to end before the limit --time 1"),
+                               (("--time", "1"), "--grace 300 s"), (("--mpi", "pmix; true"), "--mpi 'pmix; true'"), (("--sbatch", "partition=long"), "--sbatch 'partition=long'")):
+            self.assertIn(why, self.render(*arguments, expect=64))
+
+    def test_names_and_paths_with_blanks_and_shell_characters(self):
+        folder = self.folder / "a 'b $(touch x)"
+        folder.mkdir()
+        config = folder / "run.yaml"
+        config.write_text((SOURCE / "configs/digits.yaml").read_text().replace("recipe: recipes/digits_prune.yaml", "train: {max_steps: 4}"))
+        script = folder / "job.sh"
+        said = self.render("--set", "run.name=a b; touch y", "-o", script, config=config)
+        self.assertIn("start it with: sbatch '", said)
+        text = script.read_text()
+        self.assertIn("#SBATCH --job-name='a b; touch y'\n", text)
+        self.assertIn("#SBATCH --output=a_b__touch_y-%j.log\n", text)
+        words = self.words_of_srun(script)
+        self.assertEqual(words[words.index("--config") + 1], str(config))
+        self.assertEqual(words[-2:], ["--set", "run.name=a b; touch y"])
+        self.assertEqual([name for name in ("x", "y") if (self.folder / name).exists()], [])
 
 
 class Slurm(PageTest):
@@ -20,12 +101,12 @@ class Slurm(PageTest):
         cls.cluster = slurm_cluster.Cluster()
         cls.addClassCleanup(cls.cluster.close)
 
-    def script(self, run="run", config=DIGITS, nodes=4, sets=(), arguments=()):
+    def script(self, run="run", config=DIGITS, nodes=4, sets=(), arguments=(), flags=()):
         path = self.folder / f"{run}.sh"
         words = ["launch", "slurm", config, "--nodes", nodes, "--time", "10", "--out", path, *arguments]
         for one in (f"run.project_dir={self.folder / run}", "metrics.listen='127.0.0.1:0'", "run.threads=1", *sets):
             words += ["--set", one]
-        self.assertIn(f"sbatch {path}", self.tool(*words))
+        self.assertIn(f"sbatch {path}", self.tool(*words, *flags))
         return path
 
     def submit(self, **kwargs):
@@ -88,13 +169,30 @@ class Slurm(PageTest):
         self.assertEqual(run.summary()["steps"], 400)
         self.assertGreaterEqual(run.summary()["resumed_from_step"], 40)
 
-    def test_scancel_ends_the_ranks(self):
+    def test_scancel_lets_the_ranks_save_where_that_fits_and_ends_them(self):
         job, run = self.submit(config=ENDLESS)
         run.rank_pids()
+        run.wait_for_step(1)
         self.cluster.command("scancel", job)
+        wait_for(lambda: (run.folder / "summary.json").exists(), "the ranks to stop")
+        self.assertEqual(run.summary()["exit_reason"], "stopped")
         state, _ = self.cluster.wait_for_end(job)
         self.assertEqual(state, "CANCELLED")
         wait_for(lambda: not processes_of(run.folder), "the ranks to end", timeout_s=30)
+
+    def test_a_name_with_blanks_is_the_jobs(self):
+        name = "a 'b' \\c $d #e"
+        job, run = self.submit(nodes=1, sets=["train.max_steps=2", "recipe=null", f"run.name={json.dumps(name)}"])
+        self.assertEqual(self.cluster.command("squeue", "-h", "-t", "all", "-j", job, "-o", "%j"), name)
+        self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), self.log_of(job))
+        self.assertIn("a__b___c__d__e-", str(list(self.cluster.base.glob("*.log"))))
+        self.assertEqual(run.summary()["steps"], 2)
+
+    def test_an_estimator_with_flags_is_trained(self):
+        job, run = self.submit(config=MOONS_RUN, nodes=2, sets=["train.max_steps=4"], arguments=["--estimator", MOONS], flags=["--", "--width", "3"])
+        self.assert_done(job)
+        self.assertIn("Moons with 13 parameters", self.log_of(job))  # 2 x 3 + 3 + 3 + 1
+        self.assertEqual(run.summary()["steps"], 4)
 
     def test_exit_codes_pass(self):
         for code, sets in ((66, ["data.train={type: npy, path: no-such.npy}", "data.eval=null"]), (78, ["run.expect_world_size=3"])):

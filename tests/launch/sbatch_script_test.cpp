@@ -14,7 +14,7 @@ namespace sbatch_script_test {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const SlurmJob kJob{.name = "digits", .program = {"lockstepd"}, .log_file = "digits-%j.log"};
+const SlurmJob kJob{.name = "digits", .program = {"lockstepd"}};
 
 TEST(SbatchScript, SaysHowManyRanksAndWhenTheyAreTold) {
   SlurmJob job = kJob;
@@ -52,6 +52,44 @@ TEST(SbatchScript, WhatIsNoJobIsRefused) {
   job = kJob;
   job.program = {};
   EXPECT_THROW((void)sbatch_script(job), Error);
+  for (const char* mpi : {"", "pmix; reboot", "p mix"}) {
+    job = kJob;
+    job.mpi = mpi;
+    EXPECT_THROW((void)sbatch_script(job), Error) << mpi;
+  }
+  job = kJob;
+  job.directives = {"partition=long"};
+  EXPECT_THROW((void)sbatch_script(job), Error);
+}
+
+TEST(SbatchScript, TheGraceFitsIntoTheTimeLimit) {
+  const auto message_of = [](const char* limit, int grace_s) -> std::string {
+    SlurmJob job = kJob;
+    job.time_limit = limit;
+    job.grace_s = grace_s;
+    try {
+      (void)sbatch_script(job);
+    } catch (const Error& fault) {
+      EXPECT_EQ(fault.code(), ExitCode::kUsage);
+      return fault.what();
+    }
+    return "";
+  };
+  for (const char* limit : {"6", "5:01", "0:05:01", "0-1", "UNLIMITED", "0"})
+    EXPECT_EQ(message_of(limit, 300), "") << limit;
+  for (const char* limit : {"1", "5", "0:300", "0-0:5", "0:05:00"})
+    EXPECT_THAT(message_of(limit, 300), HasSubstr("--grace 300 s is to end before")) << limit;
+  for (const char* limit : {"foo", "", "1h", "1:2:3:4"})
+    EXPECT_THAT(message_of(limit, 1), HasSubstr("write minutes as 90")) << limit;
+}
+
+TEST(SbatchScript, NamesAreQuotedAsSbatchReadsThem) {
+  SlurmJob job = kJob;
+  job.name = R"(a 'b' $c\d #%j)";
+  const std::string script = sbatch_script(job);
+  EXPECT_THAT(script, HasSubstr(R"(#SBATCH --job-name='a '\''b'\'' $c\\d #%j'
+)"));
+  EXPECT_THAT(script, HasSubstr("#SBATCH --output=a__b___c_d___j-%j.log\n"));
 }
 
 }  // namespace sbatch_script_test
