@@ -152,6 +152,9 @@ class Supervisor {
       if (std::getenv(name) == nullptr) all.emplace_back(name, value);
     };
     add("OMPI_MCA_orte_tmpdir_base", session_.path());
+    // On this host alone no network card is used: mpirun reads no registers of PCI devices.
+    if (options_.hosts.empty() && options_.mpirun_arguments.empty())
+      add("HWLOC_COMPONENTS", "-linuxio,-pci");
     // Without a second for it, ranks that lost another leave no cause; spares are for who hurries.
     if (options_.num_spares > 0) add("OMPI_MCA_odls_base_sigkill_timeout", "0");
     return all;
