@@ -28,6 +28,8 @@ file(RELATIVE_PATH own_libraries "/${CMAKE_INSTALL_BINDIR}" /lib/lockstep)  # nc
 set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${own_libraries}")
 if(NOT LOCKSTEP_BUNDLE_LIBTORCH)  # CMake itself leaves out what lies below the source folder, as .venv does
   set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "${LibTorch_ROOT_DIR}/lib")
+  # Else CMake fills the build's path up with colons, and the loader takes an empty entry for the folder a program is started in.
+  set_target_properties(lockstepd_program lockstep_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
 else()
   set_target_properties(lockstepd_program lockstep_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH OFF)
   install(CODE "

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/threads/deadline.h"
 #include "dist/mpi/make_communicator.h"
+#include "dist/mpi/open_mpi_settings.h"
 #include "dist/mpi/peer/mpi_handles.h"
 #include "dist/mpi/shm/shared_window.h"
 
@@ -23,16 +24,8 @@ namespace {
 // With what is said before it, within the 5 s after a deadline in which every rank ends.
 constexpr auto kAbortLimit = std::chrono::seconds(3);
 
-/// Settings of Open MPI, where the user has none of his own. They are read from the environment by
-/// MPI_Init, also in processes that mpirun did not start.
-void prefer_settings() {
-  // On one connection the small messages that let large ones flow wait behind these, and the two
-  // directions of a link take turns: half of its speed.
-  static_cast<void>(setenv("OMPI_MCA_btl_tcp_links", "2", 0));
-}
-
 void start_mpi() {
-  prefer_settings();
+  prefer_open_mpi_settings();
   int is_initialized = 0;
   check_mpi(MPI_Initialized(&is_initialized), "MPI_Initialized");
   check(is_initialized == 0, "a second mpi::World in one process");

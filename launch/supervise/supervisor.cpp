@@ -155,6 +155,10 @@ class Supervisor {
       all.emplace_back(name_5, value);
     };
     add("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base", session_.path());
+    // On this host alone no network card is used: mpirun reads no registers of PCI devices.
+    if (options_.hosts.empty() && options_.mpirun_arguments.empty() &&
+        std::getenv("HWLOC_COMPONENTS") == nullptr)
+      all.emplace_back("HWLOC_COMPONENTS", "-linuxio,-pci");
     // Without a second for it, ranks that lost another leave no cause; spares are for who hurries.
     if (options_.num_spares > 0)
       add("OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout", "0");

@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -21,18 +24,28 @@ constexpr std::array kDtypes{at::kFloat, at::kDouble, at::kBFloat16,
                              at::kHalf,  at::kLong,   at::kByte};
 constexpr std::array<int64_t, 5> kSizes{0, 1, 7, 1000, 100'003};
 
+std::mutex known_lock;  // of what is kept below: ranks may be threads
+
+/// k mod 11 at place k, to be read only. Kept, as divisions would take most of a test's time.
+at::Tensor places(int64_t num_items, at::ScalarType dtype) {
+  static auto& known = *new std::map<at::ScalarType, at::Tensor>;
+  const std::scoped_lock lock(known_lock);
+  at::Tensor& longest = known[dtype];
+  if (!longest.defined() || longest.numel() < num_items)
+    longest = (at::arange(num_items, at::kLong) % 11).to(dtype);
+  return longest.narrow(0, 0, num_items);
+}
+
 /// Small whole numbers, different over ranks and places: item k of rank r is (k mod 11) + 3 r +
 /// salt. Exact in every dtype, also summed over a few ranks.
 at::Tensor ramp(int64_t num_items, int rank, int64_t salt, at::ScalarType dtype) {
-  return (at::arange(num_items, at::kLong) % 11 + (3 * rank + salt)).to(dtype);
+  return places(num_items, dtype) + (3 * rank + salt);
 }
 
 /// The sum of ramp over N ranks.
 at::Tensor ramp_sum(int64_t num_items, int num_ranks, int64_t salt, at::ScalarType dtype) {
   const int64_t ranks = num_ranks;
-  return (at::arange(num_items, at::kLong) % 11 * ranks +
-          (3 * ranks * (ranks - 1) / 2 + ranks * salt))
-      .to(dtype);
+  return (places(num_items, dtype) * ranks).add_(3 * ranks * (ranks - 1) / 2 + ranks * salt);
 }
 
 class Contract {
@@ -236,8 +249,17 @@ class Contract {
     return ((k * 0.7310).sin() * (k * 1.37).cos().mul(6).exp2()).to(dtype);
   }
 
-  /// The tree, by doubling: what stands at rank r after round d covers the 2^d ranks from r on.
+  /// Kept, as every kind of communicator is asked for the same sums. To be read only.
   at::Tensor sum_in_rank_order(int64_t num_items, at::ScalarType dtype) const {
+    static auto& known = *new std::map<std::tuple<int64_t, int, at::ScalarType>, at::Tensor>;
+    const std::scoped_lock lock(known_lock);
+    at::Tensor& sum = known[{num_items, num_ranks_, dtype}];
+    if (!sum.defined()) sum = make_sum_in_rank_order(num_items, dtype);
+    return sum;
+  }
+
+  /// The tree, by doubling: what stands at rank r after round d covers the 2^d ranks from r on.
+  at::Tensor make_sum_in_rank_order(int64_t num_items, at::ScalarType dtype) const {
     const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
     std::vector<at::Tensor> sums;
     for (int r = 0; r < num_ranks_; ++r) sums.push_back(rough(num_items, r, dtype).to(wide));

@@ -3,7 +3,7 @@ import os
 import subprocess
 import unittest
 
-from harness import DIGITS, LOCKSTEPD, SOURCE, LockstepTest, metric
+from harness import DIGITS, LOCKSTEPD, MPIRUN, SOURCE, LockstepTest, metric
 from soak import rounds
 
 PRUNE_UNTIL_THE_END = """version: 1.0.0
@@ -25,6 +25,24 @@ class Robust(LockstepTest):
                                   capture_output=True, text=True, timeout=60, cwd=SOURCE, env=environment)
             self.assertEqual(done.returncode, 76, done.stderr)
             self.assertIn(extra, done.stderr)
+
+    def test_the_script_that_starts_ranks_tidies_up_and_looks_for_no_card_on_one_host(self):
+        """Folders of ended starts go where they are empty, those of living ones stay."""
+        def started(**more):
+            environment = {name: value for name, value in os.environ.items() if name != "HWLOC_COMPONENTS"}
+            done = subprocess.run([MPIRUN, "1", "sh", "-c", "echo ${HWLOC_COMPONENTS-unset}"], capture_output=True, text=True, timeout=60,
+                                  env={**environment, "TMPDIR": str(self.folder), **more})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.strip()
+        folders = self.folder / f"lockstep-mpi.{os.geteuid()}"
+        gone = [folders / str((1 << 22) + number) for number in range(3)]  # above every process number
+        for folder in (*gone, folders / str(os.getpid())):
+            folder.mkdir(parents=True)
+        (gone[0] / "left").touch()
+        self.assertEqual(started(), "-linuxio,-pci")
+        self.assertEqual([folder.exists() for folder in (*gone, folders / str(os.getpid()))], [True, False, False, True])
+        self.assertEqual(started(HWLOC_COMPONENTS="-pci"), "-pci")
+        self.assertEqual(started(LOCKSTEP_MPIRUN_ARGS="--host localhost"), "unset")
 
     def test_a_refused_run_leaves_no_trace(self):
         unknown_layer = self.recipe(PRUNE_UNTIL_THE_END.replace("__ALL__", "[blocks.9.conv]"))
