@@ -44,6 +44,12 @@ class Robust(LockstepTest):
         self.assertEqual(started(HWLOC_COMPONENTS="-pci"), "-pci")
         self.assertEqual(started(LOCKSTEP_MPIRUN_ARGS="--host localhost"), "unset")
 
+    def test_a_rank_that_does_not_come_up_ends_the_start(self):
+        command = [MPIRUN, "1", LOCKSTEPD, "--init-timeout", "2", "--config", DIGITS, "--set", "metrics.listen=off", ":", "-n", "1", "sleep", "60"]
+        ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=50)
+        self.assertEqual(ended.returncode, 79, ended.stderr)
+        self.assertIn("has waited 2 s for MPI to start", ended.stderr)
+
     def test_a_refused_run_leaves_no_trace(self):
         unknown_layer = self.recipe(PRUNE_UNTIL_THE_END.replace("__ALL__", "[blocks.9.conv]"))
         for sets, code in (([unknown_layer], 78), (["data.train.path=/nonexistent.csv"], 66),

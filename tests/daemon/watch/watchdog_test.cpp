@@ -71,6 +71,21 @@ TEST_F(WatchdogOfALoop, EndsOneThatStandsStillAndSaysWhere) {
   EXPECT_THAT(files::read(folder_.path() / "lockstep-events-0.json"), HasSubstr("\"all-reduce\""));
 }
 
+TEST_F(WatchdogOfALoop, ADiskThatHangsHoldsUpNoEnd) {
+  const auto begin = std::chrono::steady_clock::now();
+  watchdog_.emplace(
+      WatchdogOptions{.slow_s = 0.1, .hang_s = 0.2}, 3, events_, health_,
+      WatchdogActions{.before_abort =
+                          [&](const std::string&) {
+                            const auto end = begin + std::chrono::seconds(20);
+                            while (num_aborts_ == 0 && std::chrono::steady_clock::now() < end)
+                              std::this_thread::sleep_for(milliseconds(5));
+                          },
+                      .abort = [this](const std::string&) { ++num_aborts_; }});
+  (void)abort_text();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
 TEST_F(WatchdogOfALoop, ARunThatHasEndedMayTakeItsTime) {
   for (const metrics::RunState state : {metrics::RunState::kFinished, metrics::RunState::kFailed}) {
     health_.note_state(state);
