@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import unittest
+import unittest.mock
 
 from harness import BUILD, DIGITS, LOCKSTEPD, SOURCE, LockstepTest, wait_for
 sys.path.insert(0, str(SOURCE / "tests/support"))
@@ -178,6 +179,24 @@ class Launcher(LockstepTest):
         process.send_signal(signal.SIGUSR1)
         self.ended(process, 75)
         self.assertEqual(self.starts(), starts + 1)
+
+    def test_told_while_it_waits_for_hosts_it_ends(self):
+        hosts = self.folder / "hostfile"
+        hosts.write_text("# the operator's\n\n127.0.0.1 slots=1\n  127.0.0.1 slots=1\n")
+        with unittest.mock.patch.dict(os.environ, PRTE_MCA_prte_default_hostfile=str(hosts), PRTE_MCA_plm_ssh_args="-p 9"):
+            process = self.start(self.program("exit 0"), "--wait", "60")
+        time.sleep(1)
+        process.send_signal(signal.SIGUSR1)
+        self.ended(process, 75)
+        self.assertEqual(self.starts(), 0)
+
+    def test_hosts_that_do_not_answer_are_named(self):
+        names = [f"no-such-{i}.invalid" for i in range(20)]
+        said = self.ended(self.start([*self.program("exit 0"), "-host", ",".join(f"{name}:2" for name in names)], "--wait", "1"), 69)
+        self.assertEqual(self.starts(), 0)
+        [line] = [line for line in said.splitlines() if "after 1 s ssh cannot reach" in line]
+        named = re.findall(r"no-such-\d+\.invalid(?=: ssh: Could not resolve hostname)", line)
+        self.assertEqual(len(set(named)), 10, said)  # of twenty
 
     def test_usage(self):
         for words in ((), ("--tries", "3"), ("--none", "3", "true")):
@@ -381,11 +400,13 @@ class Pods(LockstepTest):
                 "OMPI_MCA_oob_tcp_if_include": "10.231.7.0/24", "OMPI_MCA_btl_tcp_if_include": "10.231.7.0/24"}, [
                     *command[:at], *ours, LOCKSTEPD, "--config", DIGITS, *(word for one in sets for word in ("--set", one))]
 
-    def start_pods(self):
+    def start_pods(self, late_s="0", changes=lambda command: command):
+        """Pod b takes connections after `late_s`; the launcher's command may be changed."""
         environment, command = self.launcher()
+        command = changes(command)
         sshd = f"{self.sshd} -De -f {self.settings('sshd_config')}"
         script = self.folder / "pods.sh"
-        script.write_text(f'for pod in a b; do {SOURCE}/tools/netns on $pod {sshd} </dev/null >{self.folder}/sshd_$pod.log 2>&1 & done\n'
+        script.write_text(f'for pod in a b; do {SOURCE}/tools/netns on $pod sh -c \'[ "$1" = a ] || sleep {late_s}; exec {sshd}\' pod $pod </dev/null >{self.folder}/sshd_$pod.log 2>&1 & done\n'
                           f'{SOURCE}/tools/netns on a "$@" & launcher=$!\necho $launcher >{self.folder}/launcher.pid\n'
                           'while kill -0 $launcher 2>/dev/null; do wait $launcher; code=$?; done\nexit $code\n')
         process = subprocess.Popen(["bash", SOURCE / "tools/netns", "exec", "bash", script, *map(str, command)], env={**os.environ, **environment},
@@ -396,7 +417,14 @@ class Pods(LockstepTest):
     def ranks(self):
         """Process ids of the run's ranks, by the parent's name: a rank of a pod is a child of its sshd's session."""
         found = subprocess.run(["pgrep", "-f", f"lockstepd --config .*{self.folder}/run"], capture_output=True, text=True).stdout.split()
-        return [int(pid) for pid in found if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "lockstepd"]
+        return [int(pid) for pid in found if self.name_of(pid) == "lockstepd"]
+
+    @staticmethod
+    def name_of(pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:  # it has ended
+            return ""
 
     def stopped_by(self, *stops):
         """Each but the last one stops ranks that then begin again."""
@@ -421,6 +449,40 @@ class Pods(LockstepTest):
         accepted = (self.folder / "sshd_b.log").read_text()
         self.assertIn("Accepted publickey", accepted)  # the second rank came this way
         return said
+
+    def test_a_pod_that_is_late_is_waited_for(self):
+        process = self.start_pods(late_s="4", changes=lambda command: [*command, "--set", "train.max_steps=3"])
+        said, _ = process.communicate(timeout=120)
+        if process.returncode == 77:
+            skip("network namespaces are not permitted here")
+        self.assertEqual(process.returncode, 0, said)
+
+    def test_a_pod_that_does_not_come_is_named(self):
+        process = self.start_pods(late_s="1000", changes=lambda command: [command[0], "--wait", "3", "--tries", "0", *command[command.index("--job"):]])
+        said, _ = process.communicate(timeout=120)
+        if process.returncode == 77:
+            skip("network namespaces are not permitted here")
+        self.assertEqual(process.returncode, 69, said)
+        self.assertIn(f"after 3 s ssh cannot reach: {HOSTS['b']}: ssh: connect to host {HOSTS['b']} port 2222: Connection refused", said)
+        self.assertNotIn(f"reach: {HOSTS['a']}", said)
+
+    def test_variables_reach_ranks_by_x_alone(self):
+        def changes(command):
+            at = command.index("mpirun") + 1
+            return [*command[:at], "-x", "LOCKSTEP_RUN_SEED", *command[at:]]
+        with unittest.mock.patch.dict(os.environ, LOCKSTEP_RUN_SEED="77", OF_THE_LAUNCHER="yes"):
+            process = self.start_pods(changes=changes)
+        try:
+            wait_for(lambda: process.poll() is not None or (len(self.ranks()) == 2 and list((self.folder / "run/checkpoints").glob("*.index"))), "a save of two ranks", 120)
+            if process.poll() == 77:
+                skip("network namespaces are not permitted here")
+            environments = [pathlib.Path(f"/proc/{pid}/environ").read_text().split("\0") for pid in self.ranks()]
+        finally:
+            if process.poll() is None:
+                self.end_launcher()
+            process.communicate(timeout=60)
+        self.assertEqual(["LOCKSTEP_RUN_SEED=77" in one for one in environments], [True, True])
+        self.assertIn(False, ["OF_THE_LAUNCHER=yes" in one for one in environments], "a rank of another pod gets no other variable")
 
     def end_launcher(self):
         os.kill(int((self.folder / "launcher.pid").read_text()), signal.SIGUSR1)
