@@ -19,9 +19,20 @@ namespace lockstep::dist::mpi {
 namespace {
 
 // Measured by bench/allreduce. On one host larger slots fall out of the caches; between hosts
-// smaller ones are too many messages.
+// smaller ones are too many messages, unless a link is shared by several peers.
 constexpr int64_t kOneHostSlotBytes = 256 << 10;
 constexpr int64_t kManyHostsSlotBytes = 1 << 20;
+constexpr int64_t kPieceBytes = 1 << 20;
+// Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before they flow. To
+// one other host that costs nothing; to several, answers wait behind other peers' bytes, and the
+// link rests a fourth of the time.
+constexpr int64_t kEagerPieceBytes = 56 << 10;
+
+int64_t slot_bytes(int num_hosts, const CommunicatorOptions& options) {
+  const bool sends_to_several = num_hosts > 2 && num_hosts <= options.direct_ranks;
+  return sends_to_several ? std::min(kManyHostsSlotBytes, num_hosts * kEagerPieceBytes)
+                          : kManyHostsSlotBytes;
+}
 
 OwnedComm split(const OwnedComm& comm, int color) {
   MPI_Comm part = MPI_COMM_NULL;
@@ -51,14 +62,15 @@ Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
   return hosts;
 }
 
-MessageOptions message_options(const CommunicatorOptions& options) {
+MessageOptions message_options(const CommunicatorOptions& options, int num_hosts) {
   return {.timeout_s = options.timeout_s,
           .slow_after_s = options.slow_after_s,
-          .direct_ranks = options.direct_ranks};
+          .direct_ranks = options.direct_ranks,
+          .piece_bytes = num_hosts > 2 ? kEagerPieceBytes : kPieceBytes};
 }
 
 /// Of all ranks, over messages; its children from `make`.
-std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const CommunicatorOptions& options,
+std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const MessageOptions& options,
                                            const MakeCommunicator& make) {
   auto transport = std::make_unique<MpiTransport>(std::move(comm));
   const OwnedComm& own = transport->comm();  // lives as long as what calls this
@@ -67,8 +79,7 @@ std::unique_ptr<P2pCommunicator> make_flat(OwnedComm comm, const CommunicatorOpt
     check_mpi(MPI_Comm_split(own.get(), color, key, &part), "MPI_Comm_split");
     return make(OwnedComm(part));
   };
-  return std::make_unique<P2pCommunicator>(std::move(transport), message_options(options),
-                                           split_off);
+  return std::make_unique<P2pCommunicator>(std::move(transport), options, split_off);
 }
 
 SharedMemoryGroup make_group(SharedSegments made, const OwnedComm& host, const OwnedComm& all,
@@ -91,6 +102,7 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
   const OwnedComm host = ranks_of_this_host(comm, options);
   Hosts hosts = find_hosts(comm, host);
   const int num_hosts = 1 + *std::max_element(hosts.hosts_N.begin(), hosts.hosts_N.end());
+  const MessageOptions messages = message_options(options, num_hosts);
   const bool shares = options.shared_window && num_hosts < comm.num_ranks();
   if (shares && num_hosts == 1) {
     if (auto made = make_shared_segments(host, comm, {}, kOneHostSlotBytes, *keeper)) {
@@ -101,14 +113,14 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
   } else if (shares) {
     const RoomLayout layout =
         HierarchicalCommunicator::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
-    if (auto made = make_shared_segments(host, comm, layout, kManyHostsSlotBytes, *keeper)) {
+    if (auto made =
+            make_shared_segments(host, comm, layout, slot_bytes(num_hosts, options), *keeper)) {
       SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
-      return std::make_unique<HierarchicalCommunicator>(make_flat(std::move(comm), options, make),
-                                                        std::move(group), std::move(hosts),
-                                                        message_options(options));
+      return std::make_unique<HierarchicalCommunicator>(
+          make_flat(std::move(comm), messages, make), std::move(group), std::move(hosts), messages);
     }
   }
-  return make_flat(std::move(comm), options, make);
+  return make_flat(std::move(comm), messages, make);
 }
 
 }  // namespace lockstep::dist::mpi

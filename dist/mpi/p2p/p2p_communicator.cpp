@@ -13,13 +13,12 @@ namespace lockstep::dist::mpi {
 namespace {
 
 constexpr int64_t kWholeBytes = 64 << 10;  // over all ranks: up to here one message beats two
-constexpr int64_t kPieceBytes = 1 << 20;   // measured by bench/allreduce, on one host and over TCP
 constexpr int64_t kChunkBytes = 8 << 20;   // of N pieces at most: bounds the scratch memory
 constexpr int kScatterTag = 3, kGatherTag = 4;
 
 /// Of each of N pieces that travel together; whole items of up to 8 bytes.
-int64_t piece_bytes(int num_ranks) {
-  return std::min(kPieceBytes, std::max<int64_t>(kChunkBytes / num_ranks / 8 * 8, 4096));
+int64_t bounded_piece_bytes(int64_t wanted_bytes, int num_ranks) {
+  return std::min(wanted_bytes, std::max<int64_t>(kChunkBytes / num_ranks / 8 * 8, 4096));
 }
 
 /// Calls start(begin, items, lane) and, one step later, finish(begin, items, lane) for each run of
@@ -44,6 +43,7 @@ P2pCommunicator::P2pCommunicator(std::unique_ptr<Transport> transport,
       pieces_(channel_, TreeParts::of_ranks(channel_.num_ranks())),
       tree_(channel_),
       split_(std::move(split)),
+      piece_bytes_(bounded_piece_bytes(options.piece_bytes, channel_.num_ranks())),
       runs_N_(channel_.num_ranks()) {
   channel_.set_limits(options.timeout_s, options.slow_after_s);
 }
@@ -56,7 +56,7 @@ void P2pCommunicator::reduce_notes(std::byte* values, int64_t num_items, const I
 
 void P2pCommunicator::reduce_by_pieces(std::byte* values, int64_t num_items, const Items& items) {
   const int64_t b = items.item_bytes;
-  const int64_t chunk_items = piece_bytes(world_size()) * world_size() / b;
+  const int64_t chunk_items = piece_bytes_ * world_size() / b;
   const int64_t num_chunks = (num_items + chunk_items - 1) / chunk_items;
   const ChunkedAllReduce::Format format{items.dtype, items.dtype, b, b, items.op};
   const auto lane = [](int64_t i) { return static_cast<int>(i % ChunkedAllReduce::kLanes); };
@@ -107,7 +107,7 @@ std::unique_ptr<Work> P2pCommunicator::reduce_scatter(at::Tensor out_K, at::Tens
     return std::make_unique<DoneWork>();
   }
   const int64_t b = items.item_bytes, whole_bytes = payload_bytes(out_K);
-  const int64_t run_items = piece_bytes(world_size()) / b;
+  const int64_t run_items = piece_bytes_ / b;
   const std::byte* values = bytes_of(values_NK);
   for (auto& scratch : scratch_) scratch.resize(run_items * b * world_size());
   const auto start = [&](int64_t begin, int64_t num_items, int lane) {
@@ -153,7 +153,7 @@ std::unique_ptr<Work> P2pCommunicator::all_gather(at::Tensor out_NK, at::Tensor 
   const auto finish = [&](int64_t, int64_t, int lane) { channel_.wait(&batches_[lane]); };
   std::byte* own = bytes_of(out_NK) + rank() * whole_bytes;
   if (whole_bytes > 0 && own != values) std::memcpy(own, values, static_cast<size_t>(whole_bytes));
-  in_two_lanes(values_K.numel(), piece_bytes(world_size()) / b, start, finish);
+  in_two_lanes(values_K.numel(), piece_bytes_ / b, start, finish);
   channel_.wait_for_notes();
   return std::make_unique<DoneWork>();
 }
@@ -194,7 +194,7 @@ void P2pCommunicator::broadcast(at::Tensor values_K, int root) {
     }
     channel_.wait(&batches_[lane]);
   };
-  in_two_lanes(values_K.numel(), piece_bytes(world_size()) * world_size() / b, start, finish);
+  in_two_lanes(values_K.numel(), piece_bytes_ * world_size() / b, start, finish);
   channel_.wait_for_notes();
 }
 

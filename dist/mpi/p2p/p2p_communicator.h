@@ -17,6 +17,7 @@ struct MessageOptions {
   double timeout_s = 300;                       ///< longer waits for a rank throw
   double slow_after_s = 60;                     ///< longer ones are logged
   int direct_ranks = P2pChannel::kDirectRanks;  ///< up to so many ranks send to all others
+  int64_t piece_bytes = 1 << 20;                ///< longest message of a tensor; whole 8 bytes
 };
 
 /// Collectives over messages between CPUs. Every call is done when it returns.
@@ -62,6 +63,7 @@ class P2pCommunicator final : public Communicator {
   ChunkedAllReduce pieces_;
   TreeExchange tree_;
   Split split_;
+  const int64_t piece_bytes_;
   int64_t bytes_reduced_ = 0;
   // Kept so that a steady step allocates nothing.
   std::vector<const std::byte*> runs_N_;

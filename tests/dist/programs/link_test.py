@@ -1,4 +1,4 @@
-"""Two hosts and a link between them (tools/netns): it is used in both directions, and a rank behind a cut is named."""
+"""Hosts and links between them (tools/netns): they are used in both directions, and a rank behind a cut is named."""
 import os
 import pathlib
 import re
@@ -20,6 +20,10 @@ NOT_PERMITTED = 77
 
 def on_two_hosts(script, gbit=1):
     return subprocess.run([NETNS, "exec", "--gbit", str(gbit), "bash", "-c", script], capture_output=True, text=True, timeout=150)
+
+
+def on_hosts(number, script, gbit):
+    return subprocess.run([NETNS, "exec", "--hosts", str(number), "--gbit", str(gbit), "bash", "-c", script], capture_output=True, text=True, timeout=150)
 
 
 def spaces():
@@ -67,6 +71,17 @@ class Link(unittest.TestCase):
                 share = float(re.search(r"([\d.]+) % of a link", done.stdout)[1])
                 print(f"{ranks} ranks: {share} % of the link")
                 self.assertGreater(share, 55)
+
+    def test_several_hosts_keep_their_links_full(self):
+        """Their link carries 2 S (N - 1) / N bytes of each all-reduce of S; it rests where each message waits for an answer."""
+        for hosts, ranks in rounds([(4, 4)], [(8, 8), (4, 8)]):
+            with self.subTest(hosts=hosts, ranks=ranks):
+                done = on_hosts(hosts, f"{NETNS} mpirun {ranks} {BUILD}/bench/allreduce --mib 4 --pairs 3 --calls 2 --peer none --link-gbit 0.0956", gbit=0.1)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                median_ms = float(re.search(r"([\d.]+) ms", done.stdout)[1])
+                wire_ms = 1e3 * 2 * 4 * 2**20 * (hosts - 1) / hosts * 8 / 0.0956e9
+                print(f"{ranks} ranks on {hosts} hosts: {median_ms:.0f} ms, {wire_ms:.0f} ms by the link's rate")
+                self.assertLess(median_ms / wire_ms, 1.25)
 
     def test_a_cut_link(self):
         """The ranks end by themselves; mpirun, which has lost its own other half, is ended by the test."""
