@@ -10,7 +10,6 @@
 #include "base/console.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "daemon/config/estimator_flags.h"
 #include "daemon/device/threading.h"
 #include "daemon/doctor/links.h"
 #include "daemon/launching/standby.h"

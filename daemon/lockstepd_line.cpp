@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "daemon/config/estimator_flags.h"
 #include "daemon/config/version.h"
 #include "daemon/flag_options.h"
 #include "daemon/help_pages.h"
@@ -68,6 +69,20 @@ CLI::App* add_doctor(CLI::App* app) {
   return sub;
 }
 
+/// How these ranks start, and what they print.
+void add_start_options(CLI::App* app, CommandLine* line) {
+  app->add_flag(
+      "--standby", line->is_standby,
+      "be ready, and begin when rank 0 reads a line from its standard input (lockstep run "
+      "--spare)");
+  app->add_option("--init-timeout", line->init_timeout_s,
+                  "seconds for MPI to start on all ranks, before a rank gives up (79); 0: no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app->add_flag("--quiet", line->is_quiet, "only warnings and errors on stderr; files have all");
+  app->add_flag("--json-logs", line->logs_json, "each line of the log is an object of JSON");
+}
+
 /// What is trained stands in the jobs.
 void refuse_session(const CommandLine& line) {
   if (!line.session.config_file.empty() || !line.session.overrides.empty())
@@ -97,15 +112,7 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
       ->capture_default_str();
   app.add_flag("--accept-recipe-change", line.session.resume.accept_recipe_change,
                "go on from a save although the recipe's timeline has changed since");
-  app.add_flag("--standby", line.is_standby,
-               "be ready, and begin when rank 0 reads a line from its standard input (lockstep run "
-               "--spare)");
-  app.add_option("--init-timeout", line.init_timeout_s,
-                 "seconds for MPI to start on all ranks, before a rank gives up (79); 0: no limit")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_flag("--quiet", line.is_quiet, "only warnings and errors on stderr; files have all");
-  app.add_flag("--json-logs", line.logs_json, "each line of the log is an object of JSON");
+  add_start_options(&app, &line);
   app.set_version_flag("--version", [] {
     return version_text("lockstepd", {.mpi = first_line(dist::mpi::World::library_version()),
                                       .nccl = text_or_none(dist::nccl_version),
