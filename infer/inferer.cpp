@@ -141,12 +141,20 @@ void Inferer::run_in_turn(Feed* feed) {
   while (const auto fed = feed->next()) pass_on(answer(*fed));
 }
 
-/// One of the threads that compute.
+void Inferer::let_others_begin() {
+  first_is_over_ = true;
+  first_is_over_.notify_all();
+}
+
+/// One of the threads that compute. The first iteration is over before others begin: the engine
+/// compiles for its shape.
 void Inferer::run_network(FeedQueue* feeds, AnswerQueue* answers) {
   bool is_wanted = true;
   while (is_wanted) {
     const auto fed = feeds->pop();
+    if (fed && fed->number > 0) first_is_over_.wait(false);
     is_wanted = fed && answers->push(fed->number, answer(*fed));
+    let_others_begin();
   }
   if (num_computing_.fetch_sub(1) == 1) answers->finish();
 }
@@ -161,6 +169,7 @@ void Inferer::run_staged(Feed* feed) {
       stage();
     } catch (...) {
       fault.take(std::current_exception());
+      let_others_begin();
       feeds.break_off();
       answers.break_off();
     }

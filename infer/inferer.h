@@ -65,6 +65,7 @@ class Inferer {
   int64_t num_at_once() const;
   void run_in_turn(Feed* feed);
   void run_staged(Feed* feed);
+  void let_others_begin();
   void run_network(FeedQueue* feeds, AnswerQueue* answers);
   Answered answer(const Fed& fed);
   void pass_on(const Answered& answered);
@@ -73,8 +74,9 @@ class Inferer {
   coord::CallbacksHandler& handler_;
   const InfererOptions options_;
   Predictor predictor_;
-  const int64_t num_at_once_;              ///< iterations in the network
-  std::atomic<int64_t> num_computing_{0};  ///< threads of the network that have not ended
+  const int64_t num_at_once_;               ///< iterations in the network
+  std::atomic<bool> first_is_over_{false};  ///< the first iteration, with an answer or a fault
+  std::atomic<int64_t> num_computing_{0};   ///< threads of the network that have not ended
   std::atomic<int64_t> feeds_waiting_{0}, answers_waiting_{0}, num_iterations_{0};
   int64_t num_samples_ = 0;
 };

@@ -1,6 +1,8 @@
 #include "infer/engine/engine.h"
 
 #include <algorithm>
+#include <mutex>
+#include <optional>
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -10,6 +12,7 @@
 #include <torch/csrc/jit/runtime/graph_iterator.h>
 
 #include "base/error.h"
+#include "infer/engine/fused_module.h"
 #include "infer/engine/tensorrt.h"
 
 namespace lockstep::infer {
@@ -57,6 +60,34 @@ class ModuleEngine final : public EngineBackend {
   const std::string text_;
 };
 
+/// A frozen network on the CPU: fused for inputs shaped as the first ones, and laid out for oneDNN
+/// for all others.
+class FrozenEngine final : public EngineBackend {
+ public:
+  FrozenEngine(torch::jit::Module module, std::string description)
+      : module_(std::move(module)), text_(std::move(description)) {}
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+    std::call_once(compiled_,
+                   [&] { fused_ = FusedModule::compile(torch::jit::freeze(module_), inputs); });
+    if (fused_ && fused_->takes(inputs)) return tensors_of(fused_->run(inputs));
+    std::call_once(laid_out_once_, [&] {
+      torch::jit::Module frozen = torch::jit::freeze(module_);
+      laid_out_ = torch::jit::optimize_for_inference(frozen);
+    });
+    return call(&*laid_out_, inputs, /*may_rewrite=*/true);
+  }
+  bool takes_many_threads() const override { return true; }
+  std::string description() const override { return text_; }
+
+ private:
+  torch::jit::Module module_;
+  std::once_flag compiled_, laid_out_once_;
+  std::optional<FusedModule> fused_;
+  std::optional<torch::jit::Module> laid_out_;
+  const std::string text_;
+};
+
 /// While it lives, convolutions are LibTorch's own and not oneDNN's, in the whole process.
 class WithoutOnednn {
  public:
@@ -74,25 +105,19 @@ class WithoutOnednn {
 constexpr int64_t kSmallMultiplications = int64_t{1} << 23;
 constexpr int64_t kMostWeightsOfSmall = kSmallMultiplications / 16;
 
-/// A frozen network on the CPU: laid out for oneDNN, and as it is for small batches. Which of the
-/// two computes depends on the network and the shapes of its inputs alone, so the same inputs
-/// always give the same bits.
+/// A frozen network on the CPU: as it is for small batches, else as `large` computes it. Which of
+/// the two depends on the network and the shapes of its inputs alone.
 class TwoWayEngine final : public EngineBackend {
  public:
-  /// `large` is the same network after LibTorch's passes for inference.
-  TwoWayEngine(torch::jit::Module small, torch::jit::Module large, int64_t num_weights,
-               std::string description)
-      : num_weights_(num_weights),
-        small_(std::move(small)),
-        large_(std::move(large)),
-        text_(std::move(description)) {}
+  TwoWayEngine(torch::jit::Module small, std::unique_ptr<EngineBackend> large, int64_t num_weights)
+      : num_weights_(num_weights), small_(std::move(small)), large_(std::move(large)) {}
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
-    if (!is_small(inputs)) return call(&large_, inputs, /*may_rewrite=*/true);
+    if (!is_small(inputs)) return large_->run(inputs);
     const WithoutOnednn own_convolutions;
     return call(&small_, inputs, /*may_rewrite=*/true);
   }
-  std::string description() const override { return text_; }
+  std::string description() const override { return large_->description(); }
 
  private:
   /// As if each weight met each input value once: the most that a layer of stride 1 does.
@@ -104,8 +129,7 @@ class TwoWayEngine final : public EngineBackend {
 
   const int64_t num_weights_;
   torch::jit::Module small_;
-  torch::jit::Module large_;
-  const std::string text_;
+  std::unique_ptr<EngineBackend> large_;
 };
 
 int64_t count_weights(const torch::jit::Module& frozen) {
@@ -153,13 +177,10 @@ std::unique_ptr<EngineBackend> optimized_engine(const LoadedNetwork& network, at
                                             /*takes_many_threads=*/false,
                                             "optimized: LibTorch's freeze" + why);
     const int64_t num_weights = count_weights(frozen);
-    torch::jit::Module laid_out = torch::jit::optimize_for_inference(frozen);
-    const std::string text = "optimized: LibTorch's freeze and inference passes" + why;
-    if (num_weights > kMostWeightsOfSmall)
-      return std::make_unique<ModuleEngine>(laid_out, /*may_rewrite=*/true,
-                                            /*takes_many_threads=*/true, text);
-    return std::make_unique<TwoWayEngine>(torch::jit::freeze(*network.module), laid_out,
-                                          num_weights, text);
+    auto large = std::make_unique<FrozenEngine>(
+        *network.module, "optimized: LibTorch's freeze and inference passes" + why);
+    if (num_weights > kMostWeightsOfSmall) return large;
+    return std::make_unique<TwoWayEngine>(frozen, std::move(large), num_weights);
   } catch (const c10::Error& fault) {
     return plain_engine(network, std::string(" (LibTorch cannot freeze it: ") +
                                      fault.what_without_backtrace() + ")");

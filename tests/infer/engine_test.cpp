@@ -1,9 +1,13 @@
 #include "infer/engine/engine.h"
 
+#include <atomic>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "infer/engine/fused_module.h"
 #include "infer/predictor.h"
 #include "small_networks.h"
 
@@ -16,14 +20,14 @@ using tests::feed_from;
 using tests::tensor_in;
 
 /// A convolution, a batch normalisation and a ReLU, which the passes join.
-LoadedNetwork conv_network() {
+LoadedNetwork conv_network(int64_t num_outputs = 4) {
   torch::jit::Module module("Conv");
   at::manual_seed(3);
-  module.register_parameter("weight", at::randn({4, 2, 3, 3}), false);
-  module.register_parameter("scale", at::rand({4}) + 0.5, false);
-  module.register_parameter("shift", at::randn({4}), false);
-  module.register_parameter("mean", at::randn({4}), true);
-  module.register_parameter("variance", at::rand({4}) + 0.5, true);
+  module.register_parameter("weight", at::randn({num_outputs, 2, 3, 3}), false);
+  module.register_parameter("scale", at::rand({num_outputs}) + 0.5, false);
+  module.register_parameter("shift", at::randn({num_outputs}), false);
+  module.register_parameter("mean", at::randn({num_outputs}), true);
+  module.register_parameter("variance", at::rand({num_outputs}) + 0.5, true);
   module.register_attribute("training", c10::BoolType::get(), false);
   module.define(R"(def forward(self, inputs: Tensor) -> Tensor:
     x = torch.conv2d(inputs, self.weight, None, [1, 1], [1, 1], [1, 1], 1)
@@ -32,7 +36,7 @@ LoadedNetwork conv_network() {
 )");
   return {.source = "conv",
           .nodes = {{{.name = "inputs", .shape = {-1, 2, 5, 5}}},
-                    {{.name = "logits", .shape = {-1, 4, 5, 5}}}},
+                    {{.name = "logits", .shape = {-1, num_outputs, 5, 5}}}},
           .module = std::make_shared<torch::jit::Module>(module)};
 }
 
@@ -78,6 +82,44 @@ TEST(Engine, SmallAndLargeBatchesGiveTheNetworksNumbersAndAlwaysTheSameBits) {
   for (const auto& [inputs, answer] : first_answers)
     EXPECT_TRUE(at::equal(engine->run({inputs}).at(0), answer)) << inputs.size(0);
   EXPECT_TRUE(at::globalContext().userEnabledMkldnn());
+}
+
+TEST(Engine, TheShapeOfTheFirstInputsIsFusedAndOthersAreComputedAllTheSame) {
+  const LoadedNetwork network = conv_network(/*num_outputs=*/40000);
+  const at::Tensor of_first_shape = at::randn({2, 2, 5, 5}), of_another = at::randn({3, 2, 5, 5});
+  const auto engine = make_engine(network, {}, at::kCPU);
+  ASSERT_TRUE(engine->takes_many_threads());
+  const at::Tensor first = engine->run({of_first_shape}).at(0);
+  const at::Tensor other = engine->run({of_another}).at(0);
+  for (const auto& [inputs, answer] : {std::pair{of_first_shape, first}, {of_another, other}}) {
+    const at::Tensor plain =
+        make_engine(network, {.engine = "plain", .tensorrt = {}}, at::kCPU)->run({inputs}).at(0);
+    EXPECT_LE((answer - plain).abs().max().item<double>(), 1e-5) << inputs.size(0);
+  }
+  std::vector<std::thread> threads;
+  std::atomic<int> num_equal = 0;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int turn = 0; turn < 3; ++turn) {
+        num_equal += static_cast<int>(engine->run({of_first_shape}).at(0).equal(first));
+        num_equal += static_cast<int>(engine->run({of_another}).at(0).equal(other));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_equal, 4 * 3 * 2);
+}
+
+TEST(FusedModule, IsForNetworksWithConvolutionsAndInputsOfOneForm) {
+  const at::Tensor inputs = at::randn({3, 2, 5, 5});
+  torch::jit::Module frozen = torch::jit::freeze(*conv_network().module);
+  const auto fused = FusedModule::compile(frozen, {inputs});
+  ASSERT_TRUE(fused);
+  EXPECT_TRUE(fused->takes({at::zeros({3, 2, 5, 5})}));
+  EXPECT_FALSE(fused->takes({at::zeros({4, 2, 5, 5})}));
+  EXPECT_FALSE(fused->takes({at::zeros({3, 2, 5, 5}, at::kDouble)}));
+  EXPECT_FALSE(fused->takes({at::zeros({3, 2, 5, 5}).contiguous(at::MemoryFormat::ChannelsLast)}));
+  const torch::jit::Module line = torch::jit::freeze(tests::line_module());
+  EXPECT_FALSE(FusedModule::compile(line, {at::randn({4, 3})}));
 }
 
 TEST(InferRows, N89_tensorrt_is_off_unless_asked_for) {
