@@ -17,7 +17,9 @@ from contests import Row, in_turn
 from scraped_run import SHARE, thread_seconds
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
+FLOOD = "64-connection flood"
 NUM_STEPS, START_S, GROWTH, SLOWEST = 4000, 60, "growth of resident memory", "slowest of 5 answers"
+LIMIT, NUM_BARE_ANSWERS, PROBE_LIMIT_S = "64 answers of a bare loop", 64 * 100, 0.1
 GET = b"GET /livez HTTP/1.1\r\nHost: t\r\n\r\n"
 
 
@@ -84,7 +86,7 @@ def refused_flood(port):
 
 
 ATTACKS = {"200 MiB chunked": huge_body, "endless header": endless_header, "60 slow connections": slow_connections, "pipelining": pipelining,
-           "bad JSON": bad_json, "64-connection flood": flood, "64 refused connections": refused_flood}
+           "bad JSON": bad_json, FLOOD: flood, "64 refused connections": refused_flood}
 
 
 def attack(name, port):
@@ -159,16 +161,32 @@ def seconds(build, name):
         return 1e3 / json.loads(pathlib.Path(folder, "run/summary.json").read_text())["samples_per_second"], victim
 
 
+def bare_answer_seconds(build):
+    """Processor time of accept, read, write and close, one flood after the other."""
+    server = subprocess.Popen(["taskset", "-c", "0", str(build / "bench/bare_server"), str(NUM_BARE_ANSWERS)], stdout=subprocess.PIPE, text=True)
+    port = int(server.stdout.readline())
+    for _ in range(NUM_BARE_ANSWERS // 64):
+        flood(port)
+    return float(server.communicate()[0])
+
+
 def measure(build, name, number):
     found = {who: seconds(build, name if who == "attacked" else None) for who in in_turn(("attacked", "alone"), number)}
     victim = found["attacked"][1]
+    limit = 64 / PROBE_LIMIT_S * bare_answer_seconds(build) if name == FLOOD else None
     return {"1000 samples, attacked": found["attacked"][0], "1000 samples, alone": found["alone"][0],
-            SLOWEST: victim.slowest_ms / 1e3, GROWTH: victim.growth_mib, SHARE: victim.share}
+            SLOWEST: victim.slowest_ms / 1e3, GROWTH: victim.growth_mib, SHARE: victim.share, LIMIT: limit}
 
 
+def rows_of(name):
+    """A probe comes as one more connection of a flood, whose others must be answered as soon."""
+    return ROWS + ([Row("64 answers in 100 ms by a bare loop of accept, read, write, close: the limit", lambda times: 100 * times[LIMIT], unit="%")] if name == FLOOD else [])
+
+
+HIDDEN = (SHARE, SLOWEST, GROWTH, LIMIT)
 ROWS = [Row("time lost", lambda times: 100 * (times["1000 samples, attacked"] / times["1000 samples, alone"] - 1), 1, at_most=True, unit="%"),
         Row("processor time of the pages' thread", lambda times: 100 * times[SHARE], 1, at_most=True, unit="%"),
-        Row(SLOWEST, lambda times: 1e3 * times[SLOWEST], 100, at_most=True, unit=" ms"),
+        Row(SLOWEST, lambda times: 1e3 * times[SLOWEST], 1e3 * PROBE_LIMIT_S, at_most=True, unit=" ms"),
         Row(GROWTH, lambda times: times[GROWTH], 10, at_most=True, unit=" MiB")]
 
 if __name__ == "__main__":

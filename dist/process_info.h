@@ -21,6 +21,9 @@ struct ProcessInfo {
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 std::optional<std::string> process_environment(const std::string& name);
 
+/// Of this host, as the system says it; "unknown" if it does not.
+std::string host_name();
+
 /// What the launcher's variables say, for use before MPI is up (log lines, `lockstep check`):
 /// OMPI_COMM_WORLD_* of mpirun, else PMIX_RANK and SLURM_* of srun, else RANK, WORLD_SIZE, ... of
 /// torchrun, else a world of one. mpi::World::process_info() is the truth once MPI runs. Throws

@@ -8,9 +8,13 @@
 
 namespace lockstep {
 
-/// Runs `action` once, on a thread of its own, unless it is destroyed before `limit` has passed:
-/// for waits that know no end of their own (a network, a disk, MPI's start). What `action` needs
-/// must outlive this; it must not throw. The destructor waits for an action under way.
+/// A watchdog timer: runs `action` once, on a thread of its own, unless it is destroyed before
+/// `limit` has passed. For waits that know no end of their own (a network, a disk, MPI's start).
+/// What `action` needs must outlive this; it must not throw. The destructor waits for an action
+/// under way.
+///
+///     const Deadline end(std::chrono::seconds(5), [] { std::_Exit(79); });
+///     write_to_a_disk_that_may_hang();
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::function<void()> action);

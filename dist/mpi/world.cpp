@@ -80,9 +80,9 @@ class StartWatch {
  private:
   static std::string waits_text(double time_s) {
     return fmt::format(
-        "process {} has waited {} s for MPI to start: a rank has not come up, or the ranks' hosts "
-        "do not reach one another; look for the rank without such a line",
-        ::getpid(), time_s);
+        "process {} on {} has waited {} s for MPI to start: a rank has not come up, or the ranks' "
+        "hosts do not reach one another; look for the rank without such a line",
+        ::getpid(), host_name(), time_s);
   }
   [[noreturn]] static void give_up(const StartLimits& limits) {
     log::error("dist.mpi", waits_text(limits.hang_s) + "; --init-timeout gives it more time");
