@@ -1,7 +1,7 @@
 # What `cmake --install` puts where, and the package that find_package(Lockstep) finds:
 #   include/lockstep/   headers, as #include "lockstep/dist/communicator.h"
 #   lib/                static libraries; targets lockstep::dist, lockstep::recal, lockstep::checkpoint, lockstep::lockstepd, ...
-#   lib/lockstep/       the CUDA module and the Python module with its package, where they were built
+#   lib/lockstep/       lockstep-tensors (the half of lockstep that needs LibTorch), the CUDA module and the Python module with its package, where they were built
 #   bin/                lockstepd, lockstep
 # LibTorch is not part of an installation: programs find it where it was when they were built (RPATH), others by LIBTORCH or
 # -DLibTorch_ROOT_DIR (FindLibTorch.cmake, which comes along). With LOCKSTEP_BUNDLE_LIBTORCH its libraries are copied into
@@ -15,6 +15,7 @@ get_property(libraries GLOBAL PROPERTY LOCKSTEP_LIBRARIES)
 install(TARGETS ${libraries} lockstep_options lockstep_checkpoint_pb lockstep_onnx_pb EXPORT lockstep
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 install(TARGETS lockstepd_program lockstep_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
+install(TARGETS lockstep-tensors_program RUNTIME DESTINATION lib/lockstep COMPONENT runtime)
 install(PROGRAMS "${PROJECT_SOURCE_DIR}/launch/mpirun.sh" DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/lockstep" COMPONENT runtime)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep" COMPONENT runtime)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/metrics/grafana" "${PROJECT_SOURCE_DIR}/metrics/alerts" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep"
@@ -26,12 +27,13 @@ foreach(name IN ITEMS lockstep lockstepd)
 endforeach()
 file(RELATIVE_PATH own_libraries "/${CMAKE_INSTALL_BINDIR}" /lib/lockstep)  # nccl_module_paths() looks there too
 set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "$ORIGIN/${own_libraries}")
+set_property(TARGET lockstep-tensors_program APPEND PROPERTY INSTALL_RPATH "$ORIGIN")
 if(NOT LOCKSTEP_BUNDLE_LIBTORCH)  # CMake itself leaves out what lies below the source folder, as .venv does
-  set_property(TARGET lockstepd_program lockstep_program APPEND PROPERTY INSTALL_RPATH "${LibTorch_ROOT_DIR}/lib")
+  set_property(TARGET lockstepd_program lockstep_program lockstep-tensors_program APPEND PROPERTY INSTALL_RPATH "${LibTorch_ROOT_DIR}/lib")
   # Else CMake fills the build's path up with colons, and the loader takes an empty entry for the folder a program is started in.
-  set_target_properties(lockstepd_program lockstep_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
+  set_target_properties(lockstepd_program lockstep_program lockstep-tensors_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
 else()
-  set_target_properties(lockstepd_program lockstep_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH OFF)
+  set_target_properties(lockstepd_program lockstep_program lockstep-tensors_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH OFF)
   install(CODE "
     file(GET_RUNTIME_DEPENDENCIES LIBRARIES \"${LibTorch_ROOT_DIR}/lib/libtorch_cpu.so\" RESOLVED_DEPENDENCIES_VAR found
       UNRESOLVED_DEPENDENCIES_VAR missing PRE_EXCLUDE_REGEXES \"^ld-linux\" POST_EXCLUDE_REGEXES \"^/(usr/)?lib(64)?/\")

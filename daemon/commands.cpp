@@ -13,7 +13,6 @@
 #include "dist/self_communicator.h"
 #include "recal/plan/timeline_views.h"
 #include "recal/recipe/recipe_reader.h"
-#include "recal/recipe/recipe_template.h"
 #include "recal/time/step_converter.h"
 
 namespace lockstep::daemon {
@@ -119,19 +118,6 @@ CommandResult plan_command(const PlanOptions& options) {
   if (!options.json_file.empty())
     files::write_atomically(options.json_file, recal::plan_json(timeline));
   return {recal::plan_text(timeline) + "\n" + recal::plot_text(timeline), 0};
-}
-
-CommandResult new_recipe_command(const std::string& out_file) {
-  if (out_file.empty()) return {recal::recipe_template(), 0};
-  std::error_code ignored;  // what cannot be looked at is refused by the write
-  if (std::filesystem::exists(out_file, ignored))
-    throw Error(ExitCode::kCannotCreate, "new",
-                out_file + " is there already: give another name, or remove it first");
-  files::write_atomically(out_file, recal::recipe_template());
-  return {fmt::format("{0}: a recipe with the usual values\n  see what it does: lockstep plan {0} "
-                      "--steps-per-epoch N\n",
-                      out_file),
-          0};
 }
 
 std::string run_file_reference() {

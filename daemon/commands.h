@@ -27,10 +27,6 @@ struct PlanOptions {
 /// The recipe's timeline as text.
 CommandResult plan_command(const PlanOptions& options);
 
-/// A commented recipe with the usual values: into `out_file`, or as the command's text if that is
-/// empty. Throws Error(kCannotCreate) if the file is there already.
-CommandResult new_recipe_command(const std::string& out_file);
-
 /// Every key of the run file as a Markdown table.
 std::string run_file_reference();
 

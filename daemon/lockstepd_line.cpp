@@ -13,7 +13,7 @@
 #include "daemon/config/version.h"
 #include "daemon/flag_options.h"
 #include "daemon/help_pages.h"
-#include "daemon/queue_commands.h"
+#include "daemon/server_options.h"
 #include "dist/mpi/world.h"
 #include "dist/nccl/load_nccl.h"
 #include "python/host.h"

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "daemon/run/session.h"
-#include "daemon/serve/server.h"
+#include "daemon/serve/serve_options.h"
 
 namespace lockstep::daemon {
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "daemon/config/run_config.h"
+#include "base/files/project.h"
 #include "metrics/http/unix_socket.h"
 
 namespace lockstep::daemon {
@@ -123,25 +123,19 @@ void find_in_folder(const std::filesystem::path& folder, Service* service) {
   find_by_targets(folder, service);
 }
 
-void find_by_run_file(const std::string& file, Service* service) {
-  Diagnostics faults;
-  const RunConfig config = load_run_config(file, {}, &faults);
-  faults.throw_if_any("config");
-  if (config.control.is_off())
-    throw Error(ExitCode::kUsage, "ctl", file + ": control.listen is off: nobody can ask this run");
-  const Project project = config.run.project();
-  const std::filesystem::path socket = config.control.socket_path(project);
+void find_by_run_file(const std::string& file, ReadControl read_control, Service* service) {
+  const ControlOfRun run = read_control(file);
   std::error_code ignored;
-  if (socket.empty())
-    find_by_targets(project.folder(), service);
-  else if (std::filesystem::exists(socket, ignored))
-    set_socket(socket, service);
+  if (run.socket.empty())
+    find_by_targets(run.folder, service);
+  else if (std::filesystem::exists(run.socket, ignored))
+    set_socket(run.socket, service);
   else  // or the command line of the run says another place
-    find_in_folder(project.folder(), service);
-  if (service->token_file.empty()) service->token_file = config.metrics.access.token_file;
+    find_in_folder(run.folder, service);
+  if (service->token_file.empty()) service->token_file = run.token_file;
 }
 
-Service service_of(const CtlOptions& options) {
+Service service_of(const CtlOptions& options, ReadControl read_control) {
   const std::string& where = options.where;
   Service service{.token_file = options.token_file, .ca_file = options.ca_file};
   std::error_code ignored;
@@ -152,7 +146,7 @@ Service service_of(const CtlOptions& options) {
   } else if (std::filesystem::is_directory(where, ignored)) {
     find_in_folder(where, &service);
   } else {
-    find_by_run_file(where, &service);
+    find_by_run_file(where, read_control, &service);
   }
   return service;
 }
@@ -223,10 +217,10 @@ void wait_for_end(const Service& service, double timeout_s) {
 
 }  // namespace
 
-CommandResult ctl_command(const CtlOptions& options) {
+CommandResult ctl_command(const CtlOptions& options, ReadControl read_control) {
   if ((options.verb == "set") == options.change.empty())
     throw Error(ExitCode::kUsage, "ctl", "set takes KEY=VALUE, and the others nothing");
-  const Service service = service_of(options);
+  const Service service = service_of(options, read_control);
   const std::string status = require_status(service);
   if (options.verb == "status") return {status, 0};
   const std::string route = options.verb == "drain" ? "stop" : options.verb;

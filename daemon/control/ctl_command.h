@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "daemon/config/command_result.h"
@@ -17,9 +18,21 @@ struct CtlOptions {
   double timeout_s = 300;  ///< of drain: until the run has ended
 };
 
+/// What a run file says of where its run can be asked.
+struct ControlOfRun {
+  std::filesystem::path folder;  ///< run.project_dir
+  std::filesystem::path socket;  ///< of control.listen; empty: it is on the pages
+  std::string token_file;        ///< of its pages
+};
+
+/// Reads the run file. Throws Error: kConfig for its faults, kUsage where control.listen is off.
+ControlOfRun read_control(const std::string& run_file);
+using ReadControl = ControlOfRun (*)(const std::string& run_file);
+
 /// Calls the control API of a running job and prints what it answers. `drain` asks it to save and
 /// stop, and waits until it has ended. Throws Error: kUsage for what the API refuses, kInputMissing
 /// where no job runs, kUnavailable where it does not answer.
-CommandResult ctl_command(const CtlOptions& options);
+/// `read_control` is called where `options` name a run file.
+CommandResult ctl_command(const CtlOptions& options, ReadControl read_control);
 
 }  // namespace lockstep::daemon

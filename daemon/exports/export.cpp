@@ -24,23 +24,11 @@
 namespace lockstep::daemon {
 namespace {
 
-constexpr std::array<std::pair<const char*, ExportFormat>, 4> kFormats = {
-    {{"safetensors", ExportFormat::kSafetensors},
-     {"torchscript", ExportFormat::kTorchScript},
-     {"onnx", ExportFormat::kOnnx},
-     {"tensorflow", ExportFormat::kTensorFlow}}};
-
-const char* name_of(ExportFormat format) {
-  for (const auto& [name, value] : kFormats)
-    if (value == format) return name;
-  return "";
-}
-
 void require_options_fit(const ExportOptions& options) {
   const auto refuse = [&](const char* option, const char* format) {
     throw Error(ExitCode::kUsage, "export",
                 fmt::format("{} belongs to --format {}; --format {} has no such choice", option,
-                            format, name_of(options.format)));
+                            format, export_format_name(options.format)));
   };
   if (options.quantize && options.format != ExportFormat::kSafetensors &&
       options.format != ExportFormat::kOnnx)
@@ -191,19 +179,6 @@ std::string settings_with(const std::vector<Override>& overrides, std::string se
 
 }  // namespace
 
-std::vector<std::string> export_formats() {
-  std::vector<std::string> names;
-  for (const auto& [name, format] : kFormats) names.emplace_back(name);
-  return names;
-}
-
-ExportFormat export_format(const std::string& name) {
-  for (const auto& [known, format] : kFormats)
-    if (name == known) return format;
-  throw Error(ExitCode::kUsage, "export",
-              fmt::format("there is no format '{}'{}", name, did_you_mean(name, export_formats())));
-}
-
 Written write_torchscript(const SavedModel& saved, const SavedNetwork& network,
                           const std::string& out_file) {
   require_zeros(saved);
@@ -241,7 +216,7 @@ CommandResult export_command(const ExportOptions& options) {
   ExportFacts facts = facts_of(saved, network ? &*network : nullptr);
   facts.quantization = quantization_in(saved, options);
   facts.is_ema = options.ema;
-  const std::string manifest = write_manifest(facts, name_of(options.format), written);
+  const std::string manifest = write_manifest(facts, export_format_name(options.format), written);
   return {fmt::format("{}, step {}\n{}{}: where it comes from\n", saved.prefix, saved.step,
                       written.text, manifest),
           0};

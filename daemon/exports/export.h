@@ -16,6 +16,7 @@ enum class ExportFormat { kSafetensors, kTorchScript, kOnnx, kTensorFlow };
 std::vector<std::string> export_formats();
 /// Throws Error(kUsage) for a name that is none.
 ExportFormat export_format(const std::string& name);
+const char* export_format_name(ExportFormat format);
 
 struct ExportOptions {
   std::string where;      ///< folder of saves (its newest complete one), or the prefix of a save

@@ -2,7 +2,7 @@
 
 #include "daemon/config/command_result.h"
 #include "daemon/launching/supervised_ranks.h"
-#include "daemon/serve/server.h"
+#include "daemon/serve/serve_options.h"
 
 namespace lockstep::daemon {
 

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kJobVersion = 1;
 constexpr std::array<std::string_view, kNumJobStates> kStateNames{
     "queued", "running", "done", "stopped", "cancelled", "failed", "set_aside"};
 
@@ -26,10 +26,10 @@ template <typename Read>
 auto parsed(const std::string& file, std::string_view text, const Read& read) {
   try {
     const Json object = Json::parse(text);
-    if (const int version = object.at("version"); version != kVersion)
+    if (const int version = object.at("version"); version != kJobVersion)
       throw Error(ExitCode::kBadData, "queue",
                   fmt::format("{}: it is of version {}, this program reads version {}", file,
-                              version, kVersion));
+                              version, kJobVersion));
     return read(object);
   } catch (const Json::exception& fault) {
     throw Error(ExitCode::kBadData, "queue",
@@ -51,7 +51,7 @@ std::string_view job_state_name(JobState state) {
 }
 
 std::string text_of(const JobSpec& spec) {
-  return dumped({{"version", kVersion},
+  return dumped({{"version", kJobVersion},
                  {"run", spec.run_name},
                  {"project_dir", spec.project_dir},
                  {"file", spec.file},
@@ -82,7 +82,7 @@ JobSpec parse_job(const std::string& file, std::string_view text) {
 }
 
 std::string text_of(const JobResult& result, const JobSpec& spec) {
-  return dumped({{"version", kVersion},
+  return dumped({{"version", kJobVersion},
                  {"state", job_state_name(result.state)},
                  {"exit_code", result.exit_code},
                  {"message", result.message},

@@ -13,9 +13,6 @@
 
 #include "base/error.h"
 #include "base/files/lock_holder.h"
-#include "base/yaml/yaml_document.h"
-#include "daemon/config/estimator_flags.h"
-#include "daemon/config/run_config.h"
 #include "daemon/serve/job_queue.h"
 #include "daemon/serve/server_watch.h"
 
@@ -45,11 +42,6 @@ JobState require_job(const JobQueue& queue, int64_t id) {
 }
 
 bool has_ended(JobState state) { return state != JobState::kQueued && state != JobState::kRunning; }
-
-bool names_project_dir(const std::vector<std::string>& sets) {
-  return std::any_of(sets.begin(), sets.end(),
-                     [](const std::string& set) { return set.starts_with("run.project_dir="); });
-}
 
 /// What is known of a job; a damaged file of one that has ended shall not hide the others.
 nlohmann::json facts_of(const JobQueue& queue, int64_t id) {
@@ -149,26 +141,6 @@ std::streamoff print_from(const std::filesystem::path& path, std::streamoff offs
 }
 
 }  // namespace
-
-CommandResult submit_command(const SubmitOptions& options) {
-  const std::string text = YamlDocument::read_text(options.config_file);
-  Diagnostics faults;
-  const RunConfig config =
-      load_run_config(options.config_file,
-                      overrides_of(options.sets, options.estimator, options.flags), &faults, text);
-  faults.throw_if_any("config");
-  JobSpec spec{.file = std::filesystem::absolute(options.config_file).string(),
-               .text = text,
-               .folder = std::filesystem::current_path().string(),
-               .sets = options.sets,
-               .estimator = options.estimator,
-               .flags = options.flags,
-               .run_name = config.run.name,
-               .submitted = files::utc_now()};
-  if (names_project_dir(options.sets))
-    spec.project_dir = std::filesystem::absolute(config.run.project_dir).string();
-  return {fmt::format("{}\n", JobQueue(options.queue).submit(std::move(spec))), 0};
-}
 
 CommandResult list_command(const ListOptions& options) {
   const JobQueue queue = queue_at(options.queue);

@@ -1,22 +1,10 @@
 #pragma once
 
-#include <string>
-
 #include "base/error.h"
-#include "daemon/serve/job_queue.h"
 #include "daemon/serve/job_run.h"
+#include "daemon/serve/serve_options.h"
 
 namespace lockstep::daemon {
-
-/// The command line of `lockstepd serve`.
-struct ServeOptions {
-  std::string queue;                      ///< folder of the jobs; empty: not asked for
-  std::string listen = "127.0.0.1:9463";  ///< of rank 0's page; "off": none
-  std::string token_file;                 ///< of that page
-  int64_t max_queued = JobQueue::kMaxQueued;
-  int max_tries = 3;         ///< of a job, in a row without a new save
-  bool until_empty = false;  ///< ends where no job waits
-};
 
 /// Runs the jobs of a queue, one after another, until it is told to stop. Rank 0 alone looks at
 /// the queue; it tells the others what begins. Collective.

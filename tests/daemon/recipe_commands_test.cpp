@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "daemon/commands.h"
+#include "daemon/new_project/new_recipe.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {

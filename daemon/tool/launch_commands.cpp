@@ -1,4 +1,4 @@
-#include "daemon/launch_commands.h"
+#include "daemon/tool/launch_commands.h"
 
 #include <CLI/CLI.hpp>
 
@@ -60,7 +60,7 @@ void LaunchCommands::add_ctl(CLI::App* app) {
   sub->add_option("--timeout", ctl_.timeout_s, "of drain, in seconds")
       ->check(CLI::Range(0.0, 1e7))
       ->capture_default_str();
-  sub->callback([this] { command_ = [this] { return ctl_command(ctl_); }; });
+  sub->callback([this] { command_ = [this] { return ctl_command(ctl_, tensors_.read_control); }; });
 }
 
 void LaunchCommands::add_doctor(CLI::App* app) {
@@ -75,7 +75,7 @@ void LaunchCommands::add_doctor(CLI::App* app) {
   sub->add_option("--program", doctor_.program,
                   "what each rank runs. Default: the lockstepd beside this program");
   sub->footer("Returns 0, or 69 where something stops a run.");
-  sub->callback([this] { command_ = [this] { return doctor_command(doctor_); }; });
+  sub->callback([this] { command_ = [this] { return tensors_.doctor(doctor_); }; });
 }
 
 void LaunchCommands::add_slurm(CLI::App* parent) {
@@ -112,7 +112,7 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
   sub->callback([this] {
     command_ = [this] {
       slurm_.above.flags = flags_;
-      return slurm_command(slurm_);
+      return tensors_.launch_slurm(slurm_);
     };
   });
 }
@@ -151,7 +151,7 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
   sub->callback([this] {
     command_ = [this] {
       kubernetes_.above.flags = flags_;
-      return kubernetes_command(kubernetes_);
+      return tensors_.launch_kubernetes(kubernetes_);
     };
   });
 }
@@ -173,7 +173,7 @@ void LaunchCommands::add_run(CLI::App* app) {
   sub->callback([this] {
     command_ = [this] {
       run_.above.flags = flags_;
-      return run_command(run_);
+      return tensors_.run(run_);
     };
   });
 }

@@ -3,12 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/checkpoint_commands.h"
-#include "daemon/control/ctl_command.h"
-#include "daemon/doctor/doctor_command.h"
-#include "daemon/launching/kubernetes_command.h"
-#include "daemon/launching/run_command.h"
-#include "daemon/launching/slurm_command.h"
+#include "daemon/tool/tensor_commands.h"
 
 namespace lockstep::daemon {
 
@@ -19,8 +14,9 @@ void add_ranks_options(CLI::App* sub, RanksOptions* options);
 class LaunchCommands {
  public:
   /// As CheckpointCommands; `flags` are those of the estimator, read when the command is called.
-  LaunchCommands(Command* command, const std::vector<std::string>* flags)
-      : command_(*command), flags_(*flags) {}
+  LaunchCommands(const TensorCommands& tensors, Command* command,
+                 const std::vector<std::string>* flags)
+      : tensors_(tensors), command_(*command), flags_(*flags) {}
   LaunchCommands(const LaunchCommands&) = delete;
   LaunchCommands& operator=(const LaunchCommands&) = delete;
 
@@ -38,6 +34,7 @@ class LaunchCommands {
   void add_slurm(CLI::App* parent);
   void add_kubernetes(CLI::App* parent);
 
+  const TensorCommands& tensors_;
   Command& command_;
   const std::vector<std::string>& flags_;
   bool takes_flags_ = false;

@@ -1,14 +1,9 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "checkpoint/inspect/diff.h"
-#include "checkpoint/inspect/gc.h"
-#include "checkpoint/inspect/inspect.h"
-#include "daemon/config/command_result.h"
-#include "daemon/exports/export.h"
+#include "daemon/tool/tensor_commands.h"
 
 namespace CLI {
 class App;
@@ -16,13 +11,12 @@ class App;
 
 namespace lockstep::daemon {
 
-using Command = std::function<CommandResult()>;
-
 /// The commands below `lockstep ckpt`: they look at saves, tidy and export them.
 class CheckpointCommands {
  public:
   /// Parsing puts the command that was asked for into `command`, to be called while this lives.
-  explicit CheckpointCommands(Command* command) : command_(*command) {}
+  CheckpointCommands(const TensorCommands& tensors, Command* command)
+      : tensors_(tensors), command_(*command) {}
   CheckpointCommands(const CheckpointCommands&) = delete;
   CheckpointCommands& operator=(const CheckpointCommands&) = delete;
 
@@ -30,14 +24,12 @@ class CheckpointCommands {
   void add_to(CLI::App* app);
 
  private:
-  using Inspect = checkpoint::Answer (*)(const std::string&, const checkpoint::InspectOptions&);
-
-  CLI::App* add_inspect(CLI::App* parent, const char* name, const char* help,
-                        Inspect inspect_command);
+  CLI::App* add_inspect(CLI::App* parent, const char* name, const char* help, InspectSave inspect);
   void add_diff(CLI::App* parent);
   void add_export(CLI::App* parent);
   void add_collect(CLI::App* parent);
 
+  const TensorCommands& tensors_;
   Command& command_;
   std::string where_, second_where_;  ///< folders of saves, or prefixes
   std::vector<std::string> sets_;

@@ -1,4 +1,4 @@
-#include "daemon/checkpoint_commands.h"
+#include "daemon/tool/checkpoint_commands.h"
 
 #include <utility>
 
@@ -11,28 +11,27 @@ namespace lockstep::daemon {
 
 void CheckpointCommands::add_to(CLI::App* app) {
   CLI::App* ckpt = app->add_subcommand("ckpt", "look at saves")->require_subcommand(1);
-  add_inspect(ckpt, "ls", "all saves of a folder", checkpoint::list_saves);
-  add_inspect(ckpt, "show", "every tensor of one save", checkpoint::show_save)
+  add_inspect(ckpt, "ls", "all saves of a folder", tensors_.list_saves);
+  add_inspect(ckpt, "show", "every tensor of one save", tensors_.show_save)
       ->add_flag("--values", inspect_.values, "with --json: every value too");
-  add_inspect(ckpt, "verify", "read every byte and compare every checksum",
-              checkpoint::verify_saves);
-  add_inspect(ckpt, "latest", "the prefix of the newest complete save", checkpoint::latest_save);
+  add_inspect(ckpt, "verify", "read every byte and compare every checksum", tensors_.verify_saves);
+  add_inspect(ckpt, "latest", "the prefix of the newest complete save", tensors_.latest_save);
   add_diff(ckpt);
   add_export(ckpt);
   add_collect(ckpt);
 }
 
 CLI::App* CheckpointCommands::add_inspect(CLI::App* parent, const char* name, const char* help,
-                                          Inspect inspect_command) {
+                                          InspectSave inspect) {
   CLI::App* sub = parent->add_subcommand(name, help);
   sub->add_option("DIR", where_, "folder of saves, or the prefix of one (DIR/model.ckpt-200)")
       ->required();
   sub->add_flag("--json", inspect_.json, "for programs");
-  sub->callback([this, inspect_command] {
-    command_ = [this, inspect_command]() -> CommandResult {
+  sub->callback([this, inspect] {
+    command_ = [this, inspect]() -> CommandResult {
       if (inspect_.values && !inspect_.json)
         throw Error(ExitCode::kUsage, "ckpt", "--values needs --json");
-      const checkpoint::Answer answer = inspect_command(where_, inspect_);
+      const checkpoint::Answer answer = inspect(where_, inspect_);
       return {answer.text, answer.ok ? 0 : static_cast<int>(ExitCode::kBadData)};
     };
   });
@@ -48,7 +47,7 @@ void CheckpointCommands::add_diff(CLI::App* parent) {
   sub->footer("Returns 0 if the saves are equal, 1 if they differ.");
   sub->callback([this] {
     command_ = [this]() -> CommandResult {
-      const checkpoint::Answer answer = checkpoint::diff_saves(where_, second_where_, diff_);
+      const checkpoint::Answer answer = tensors_.diff_saves(where_, second_where_, diff_);
       return {answer.text, answer.ok ? 0 : 1};
     };
   });
@@ -64,7 +63,7 @@ void CheckpointCommands::add_collect(CLI::App* parent) {
   sub->add_flag("--json", collect_.json, "for programs");
   sub->callback([this] {
     command_ = [this]() -> CommandResult {
-      return {checkpoint::collect_garbage(where_, collect_).text, 0};
+      return {tensors_.collect_garbage(where_, collect_).text, 0};
     };
   });
 }
@@ -92,7 +91,7 @@ void CheckpointCommands::add_export(CLI::App* parent) {
     export_.format = daemon::export_format(export_format_);
     command_ = [this] {
       export_.overrides = overrides_of(sets_, "", {});
-      return export_command(export_);
+      return tensors_.export_save(export_);
     };
   });
 }

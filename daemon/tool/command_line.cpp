@@ -1,5 +1,6 @@
-// lockstep: the tool beside the daemon. Needs neither MPI nor a GPU; `run` calls mpirun.
+#include "daemon/tool/command_line.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <string_view>
@@ -7,30 +8,19 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/process/end_process.h"
-#include "base/yaml/yaml_document.h"
-#include "daemon/checkpoint_commands.h"
-#include "daemon/commands.h"
+#include "base/nearest_word.h"
 #include "daemon/config/estimator_flags.h"
-#include "daemon/config/flag_table.h"
 #include "daemon/config/version.h"
-#include "daemon/curves.h"
-#include "daemon/evaluation/eval_command.h"
 #include "daemon/help_pages.h"
-#include "daemon/inference/infer_command.h"
-#include "daemon/launch_commands.h"
 #include "daemon/new_project/new_project.h"
-#include "daemon/queue_commands.h"
+#include "daemon/new_project/new_recipe.h"
+#include "daemon/tool/checkpoint_commands.h"
+#include "daemon/tool/launch_commands.h"
+#include "daemon/tool/queue_commands.h"
 #include "daemon/trace_command.h"
-#include "metrics/table/series_table.h"
-#include "python/host.h"
 
+namespace lockstep::daemon {
 namespace {
-
-using lockstep::Error;
-using lockstep::ExitCode;
-namespace daemon = lockstep::daemon;
-namespace metrics = lockstep::metrics;
 
 /// Each also stands under the help of its command.
 constexpr auto kExamples = std::to_array<std::string_view>(
@@ -69,25 +59,24 @@ constexpr auto kExamples = std::to_array<std::string_view>(
      "lockstep reference --flags"});
 
 struct Tool {
+  const TensorCommands& tensors;
   CLI::App app{"Lockstep: start runs; look at run files, recipes and saves", "lockstep"};
   std::vector<std::string> sets, flags;  ///< flags: of the estimator, from behind `--`
   std::string estimator;
   bool takes_flags = false;
   std::string file, svg_file;
   bool is_python = false, lists_flags = false, lists_metrics = false;
-  daemon::PlanOptions plan;
+  PlanOptions plan;
   int64_t steps_per_epoch = 0;
-  daemon::EvalCommandOptions to_evaluate;
-  daemon::TraceMergeOptions to_merge;
-  daemon::InferCommandOptions to_infer;
-  daemon::Command command;
-  daemon::CheckpointCommands ckpt{&command};
-  daemon::LaunchCommands launching{&command, &flags};
-  daemon::QueueCommands queue{&command, &flags};
+  EvalCommandOptions to_evaluate;
+  TraceMergeOptions to_merge;
+  InferCommandOptions to_infer;
+  Command command;
+  CheckpointCommands ckpt{tensors, &command};
+  LaunchCommands launching{tensors, &command, &flags};
+  QueueCommands queue{tensors, &command, &flags};
 
-  std::vector<daemon::Override> overrides() const {
-    return daemon::overrides_of(sets, estimator, flags);
-  }
+  std::vector<Override> overrides() const { return overrides_of(sets, estimator, flags); }
 
   void add_overrides(CLI::App* sub) {
     sub->add_option("--set", sets, "override one key: path=value");
@@ -101,8 +90,7 @@ struct Tool {
         app.add_subcommand("check", "read a run file; name every fault with its place");
     check->add_option("FILE", file, "the run file")->required();
     add_overrides(check);
-    check->callback(
-        [this] { command = [this] { return daemon::check_command(file, overrides()); }; });
+    check->callback([this] { command = [this] { return tensors.check(file, overrides()); }; });
   }
 
   void add_plan() {
@@ -120,7 +108,7 @@ struct Tool {
       if (steps->count() > 0) plan.steps_per_epoch = steps_per_epoch;
       command = [this] {
         plan.overrides = overrides();
-        return daemon::plan_command(plan);
+        return tensors.plan(plan);
       };
     });
   }
@@ -130,12 +118,12 @@ struct Tool {
         app.add_subcommand("new", "write a file to begin with")->require_subcommand(1);
     CLI::App* sub = parent->add_subcommand("recipe", "a commented recipe with the usual values");
     sub->add_option("OUT", file, "where it goes; it must not be there yet. Default: stdout");
-    sub->callback([this] { command = [this] { return daemon::new_recipe_command(file); }; });
+    sub->callback([this] { command = [this] { return new_recipe_command(file); }; });
     CLI::App* project = parent->add_subcommand(
         "project", "a folder with a network and data of one's own, which trains at once");
     project->add_option("DIR", file, "the folder; made if it is not there")->required();
     project->add_flag("--python", is_python, "network and data in Python")->required();
-    project->callback([this] { command = [this] { return daemon::new_project_command(file); }; });
+    project->callback([this] { command = [this] { return new_project_command(file); }; });
   }
 
   void add_curves() {
@@ -143,7 +131,7 @@ struct Tool {
         app.add_subcommand("curves", "show what a run did: loss, sparsity, learning rate");
     sub->add_option("RUN_DIR", file, "the run's folder (run.project_dir)")->required();
     sub->add_option("--svg", svg_file, "also draw the curves into this file");
-    sub->callback([this] { command = [this] { return daemon::curves_command(file, svg_file); }; });
+    sub->callback([this] { command = [this] { return tensors.curves(file, svg_file); }; });
   }
 
   void add_trace() {
@@ -155,7 +143,7 @@ struct Tool {
         ->required();
     sub->add_option("-o,--output", to_merge.out_file, "the trace, which Perfetto opens")
         ->required();
-    sub->callback([this] { command = [this] { return daemon::trace_merge_command(to_merge); }; });
+    sub->callback([this] { command = [this] { return trace_merge_command(to_merge); }; });
   }
 
   void add_eval() {
@@ -171,7 +159,7 @@ struct Tool {
     sub->callback([this] {
       command = [this] {
         to_evaluate.overrides = overrides();
-        return daemon::eval_command(to_evaluate);
+        return tensors.eval(to_evaluate);
       };
     });
   }
@@ -191,7 +179,7 @@ struct Tool {
         "what it is asked: '{type: ...}' as data.eval, a file, train or eval of the run "
         "file; several: one iteration of all of them, joined. Default: inferer.feed, "
         "else data.eval");
-    sub->callback([this] { command = [this] { return daemon::infer_command(to_infer); }; });
+    sub->callback([this] { command = [this] { return tensors.infer(to_infer); }; });
   }
 
   void add_reference() {
@@ -201,19 +189,17 @@ struct Tool {
         ->excludes("--flags");
     sub->callback([this] {
       command = [this] {
-        return daemon::CommandResult{lists_metrics ? metrics::series_reference()
-                                     : lists_flags ? daemon::flags_reference()
-                                                   : daemon::run_file_reference(),
-                                     0};
+        return tensors.reference(lists_metrics ? Reference::kMetrics
+                                 : lists_flags ? Reference::kFlags
+                                               : Reference::kRunFile);
       };
     });
   }
 
-  Tool() {
+  explicit Tool(const TensorCommands& commands) : tensors(commands) {
     const std::string elsewhere = "not used; lockstepd --version tells";
-    app.set_version_flag("--version",
-                         daemon::version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
-    daemon::add_help_pages(&app);
+    app.set_version_flag("--version", version_text("lockstep", {elsewhere, elsewhere, elsewhere}));
+    add_help_pages(&app);
     app.require_subcommand(1);
     launching.add_to(&app);
     queue.add_to(&app);
@@ -226,7 +212,7 @@ struct Tool {
     add_infer();
     ckpt.add_to(&app);
     add_reference();
-    daemon::add_examples(&app, kExamples);
+    add_examples(&app, kExamples);
   }
 };
 
@@ -240,9 +226,11 @@ std::string suggestion(int argc, char** argv, const CLI::App& app) {
              : lockstep::did_you_mean(argv[1], names);
 }
 
-int run(int argc, char** argv) {
-  Tool tool;
-  tool.flags = daemon::take_flags(&argc, argv);
+}  // namespace
+
+int run_command_line(const TensorCommands& tensors, int argc, char** argv) {
+  Tool tool(tensors);
+  tool.flags = take_flags(&argc, argv);
   try {
     tool.app.parse(argc, argv);
     if (!tool.flags.empty() && !tool.takes_flags && !tool.launching.takes_flags() &&
@@ -251,7 +239,7 @@ int run(int argc, char** argv) {
           ExitCode::kUsage, "usage",
           "behind -- stand flags of an estimator, for run, launch, submit, check, plan and eval "
           "alone");
-    const daemon::CommandResult result = tool.command();
+    const CommandResult result = tool.command();
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;
   } catch (const CLI::ParseError& fault) {
@@ -263,16 +251,12 @@ int run(int argc, char** argv) {
   } catch (const Error& fault) {
     std::fprintf(stderr, "%s\n", fault.what());
     return static_cast<int>(fault.code());
+  } catch (const NeedsTensors&) {
+    throw;
   } catch (const std::exception& fault) {
     std::fprintf(stderr, "[bug] %s\n", fault.what());
     return static_cast<int>(ExitCode::kBug);
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int exit_code = run(argc, argv);
-  lockstep::python::flush();
-  lockstep::end_process(exit_code);
-}
+}  // namespace lockstep::daemon

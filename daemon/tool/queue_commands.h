@@ -4,21 +4,19 @@
 #include <string>
 #include <vector>
 
-#include "daemon/checkpoint_commands.h"
 #include "daemon/launching/serve_command.h"
 #include "daemon/serve/queue_client.h"
+#include "daemon/tool/tensor_commands.h"
 
 namespace lockstep::daemon {
-
-/// Adds --queue, --listen, ...: of `lockstepd serve` and `lockstep serve`.
-void add_server_options(CLI::App* sub, ServeOptions* options);
 
 /// The commands around a queue of jobs: `lockstep serve`, `submit`, `ps`, `logs`, `cancel`, `wait`.
 class QueueCommands {
  public:
   /// As LaunchCommands.
-  QueueCommands(Command* command, const std::vector<std::string>* flags)
-      : command_(*command), flags_(*flags) {}
+  QueueCommands(const TensorCommands& tensors, Command* command,
+                const std::vector<std::string>* flags)
+      : tensors_(tensors), command_(*command), flags_(*flags) {}
   QueueCommands(const QueueCommands&) = delete;
   QueueCommands& operator=(const QueueCommands&) = delete;
 
@@ -34,8 +32,8 @@ class QueueCommands {
   void add_submit(CLI::App* app);
   void add_ps(CLI::App* app);
   CLI::App* add_of_job(CLI::App* app, const char* name, const char* help, OfJob call);
-  CommandResult submit();
 
+  const TensorCommands& tensors_;
   Command& command_;
   const std::vector<std::string>& flags_;
   bool takes_flags_ = false;

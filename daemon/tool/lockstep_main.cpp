@@ -1,0 +1,40 @@
+// lockstep: the tool beside the daemon. Needs neither MPI nor a GPU; `run` calls mpirun.
+//
+// This program starts in a few milliseconds, as it is not linked to LibTorch. What needs that is in
+// lockstep-tensors, as which it goes on.
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/process/end_process.h"
+#include "daemon/tool/command_line.h"
+
+namespace {
+
+/// With the same command line, in this process: signals and the exit code are that program's.
+int go_on_with_tensors(char** argv) {
+  std::error_code ignored;
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  const auto program = (folder / "../lib/lockstep/lockstep-tensors").lexically_normal();
+  ::execv(program.c_str(), argv);
+  std::fprintf(stderr, "[start] %s cannot be started (%s): install it beside this program\n",
+               program.c_str(), std::strerror(errno));
+  return static_cast<int>(lockstep::ExitCode::kUnavailable);
+}
+
+int run(int argc, char** argv) {
+  try {
+    return lockstep::daemon::run_command_line({}, argc, argv);
+  } catch (const lockstep::daemon::NeedsTensors&) {
+    return go_on_with_tensors(argv);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { lockstep::end_process(run(argc, argv)); }
