@@ -63,8 +63,8 @@ ScaleRow row_of(const ScaleJob& job, const ScaleHost& host, int ranks) {
   // The rank with most samples sets the pace.
   const ComputeCost cost = cost_at(job, std::ceil(row.samples_per_rank));
   row.compute_s = cost.all_s();
-  row.waited_s =
-      arrival_s(job, cost, host, ranks, &row.exchange_s) - cost.before_s - cost.backward_s;
+  const double arrived_s = arrival_s(job, cost, host, ranks, &row.exchange_s);
+  row.waited_s = std::max(0.0, arrived_s - cost.before_s - cost.backward_s);
   row.step_s = row.compute_s + row.waited_s;
   row.samples_s = row.samples_per_rank * ranks / row.step_s;
   for (const int64_t bytes : job.bucket_bytes)
