@@ -155,9 +155,9 @@ CommandResult scale_command(const ScaleOptions& options) {
   check_options(options);
   const RunConfig config = load(options);
   const auto num_cores = static_cast<int64_t>(allowed_cores().size());
+  const ScaleHost host = host_of(options, config);  // before freed memory is kept
   keep_freed_memory();
   at::globalContext().setFlushDenormal(true);
-  const ScaleHost host = host_of(options, config);
   at::set_num_threads(static_cast<int>(
       config.run.threads > 0 ? config.run.threads
                              : std::max<int64_t>(1, num_cores / options.ranks_per_host)));
