@@ -14,6 +14,7 @@
 #include "daemon/help_pages.h"
 #include "daemon/new_project/new_project.h"
 #include "daemon/new_project/new_recipe.h"
+#include "daemon/plan/scale_command.h"
 #include "daemon/tool/checkpoint_commands.h"
 #include "daemon/tool/launch_commands.h"
 #include "daemon/tool/queue_commands.h"
@@ -39,6 +40,7 @@ constexpr auto kExamples = std::to_array<std::string_view>(
      "lockstep check configs/digits.yaml",
      "lockstep plan configs/digits.yaml --svg plan.svg",
      "lockstep plan configs/recipes/digits_prune.yaml --steps-per-epoch 23",
+     "lockstep plan configs/digits.yaml --scale 16 --link-gbit 1 --latency-us 50",
      "lockstep new recipe my_recipe.yaml",
      "lockstep new project my_project --python",
      "lockstep curves runs/digits --svg curves.svg",
@@ -67,6 +69,7 @@ struct Tool {
   std::string file, svg_file;
   bool is_python = false, lists_flags = false, lists_metrics = false;
   PlanOptions plan;
+  ScaleOptions scale;
   int64_t steps_per_epoch = 0;
   EvalCommandOptions to_evaluate;
   TraceMergeOptions to_merge;
@@ -93,18 +96,51 @@ struct Tool {
     check->callback([this] { command = [this] { return tensors.check(file, overrides()); }; });
   }
 
+  /// Options of `plan --scale`, which each need it.
+  CLI::Option* add_scale(CLI::App* sub) {
+    CLI::Option* ranks =
+        sub->add_option("--scale", scale.ranks,
+                        "train a few steps here and print what a step is expected to cost on 1, 2, "
+                        "4, ... ranks up to this many, and what stops scaling first");
+    sub->add_option("--ranks-per-host", scale.ranks_per_host, "of --scale; default: 1")
+        ->needs(ranks);
+    sub->add_option("--link-gbit", scale.link_gbit, "of --scale: a host's link, each way")
+        ->needs(ranks);
+    sub->add_option("--latency-us", scale.latency_us, "of --scale: of a message, one way")
+        ->needs(ranks);
+    sub->add_option("--disk-mbyte-s", scale.disk_mbyte_s,
+                    "of --scale: what the shared disk writes; else the run's disk is timed")
+        ->needs(ranks);
+    return ranks;
+  }
+
+  void plan_scale() {
+    command = [this] {
+      scale.file = plan.file;
+      scale.json_file = plan.json_file;
+      scale.overrides = overrides();
+      return tensors.plan_scale(scale);
+    };
+  }
+
   void add_plan() {
     CLI::App* sub = app.add_subcommand("plan", "print what the recipe does, step by step");
     sub->add_option("FILE", plan.file, "a run file or a bare recipe")->required();
     add_overrides(sub);
     auto* steps = sub->add_option("--steps-per-epoch", steps_per_epoch, "for a bare recipe")
                       ->check(CLI::PositiveNumber);
-    sub->add_option("--stage", plan.stage,
-                    "of a bare recipe with stages: only this one, by its name; else all in turn");
-    sub->add_option("--svg", plan.svg_file, "also draw learning rate and sparsity into this file");
-    sub->add_option("--csv", plan.csv_file, "also write a table of what changes into this file");
+    auto* stage = sub->add_option(
+        "--stage", plan.stage,
+        "of a bare recipe with stages: only this one, by its name; else all in turn");
+    auto* svg = sub->add_option("--svg", plan.svg_file,
+                                "also draw learning rate and sparsity into this file");
+    auto* csv = sub->add_option("--csv", plan.csv_file,
+                                "also write a table of what changes into this file");
     sub->add_option("--json", plan.json_file, "also write all of it as JSON into this file");
-    sub->callback([this, steps] {
+    CLI::Option* ranks = add_scale(sub);
+    for (CLI::Option* of_recipe : {steps, stage, svg, csv}) ranks->excludes(of_recipe);
+    sub->callback([this, steps, ranks] {
+      if (ranks->count() > 0) return plan_scale();
       if (steps->count() > 0) plan.steps_per_epoch = steps_per_epoch;
       command = [this] {
         plan.overrides = overrides();

@@ -16,6 +16,7 @@
 #include "daemon/launching/kubernetes_command.h"
 #include "daemon/launching/run_command.h"
 #include "daemon/launching/slurm_command.h"
+#include "daemon/plan/scale_command.h"
 #include "daemon/serve/queue_client.h"
 
 namespace CLI {
@@ -53,6 +54,7 @@ struct TensorCommands {
   ReadControl read_control = not_here;  ///< of `ctl`, where it is told a run file
   CommandResult (*check)(const std::string&, const std::vector<Override>&) = not_here;
   CommandResult (*plan)(const PlanOptions&) = not_here;
+  CommandResult (*plan_scale)(const ScaleOptions&) = not_here;
   CommandResult (*curves)(const std::filesystem::path&, const std::string&) = not_here;
   CommandResult (*eval)(const EvalCommandOptions&) = not_here;
   CommandResult (*infer)(const InferCommandOptions&) = not_here;

@@ -45,6 +45,13 @@ class Link(unittest.TestCase):
                                     "--gtest_filter=*KeepsTheContract/Shared*:*KeepsTheContract/MessagesAlong*", gbit=10)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    def test_exchanges_take_as_long_as_planned(self):
+        """Wider than bench/scale's own limit of 15 %: other tests run beside it."""
+        hosts = rounds(("2", "4"), ("8",))
+        done = subprocess.run([SOURCE / "bench/scale", BUILD, "--hosts", *hosts, "--gbit", "0.1", "--widths", "256", "--rounds", "3", "--limit", "30"],
+                              capture_output=True, text=True, timeout=150)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def connections(self, environment=""):
         """TCP connections from host a to host b while two ranks work."""
         with tempfile.TemporaryDirectory() as folder:

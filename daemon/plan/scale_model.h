@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// What a step is expected to cost on more ranks than there are here: numbers in, rows out. Pure.
+///
+/// It models the sums of gradients that the code makes on CPUs: one shared window inside a host,
+/// and between hosts a direct exchange (up to 16 hosts) or the tree of dist/mpi/p2p. NCCL's rings
+/// and trees on GPUs are not modelled.
+namespace lockstep::daemon {
+
+/// Seconds of one rank's step without its peers.
+struct ComputeCost {
+  double before_s = 0;    ///< data and forward: no gradient is there yet
+  double backward_s = 0;  ///< gradients appear, evenly over it
+  double after_s = 0;     ///< update and what else waits for the sums
+  double all_s() const { return before_s + backward_s + after_s; }
+};
+
+/// A measurement: this cost at so many samples of a rank.
+struct ComputePoint {
+  double samples = 1;
+  ComputeCost cost;
+};
+
+struct ScaleJob {
+  ComputePoint small, large;            ///< between and beyond them a line is drawn
+  std::vector<int64_t> bucket_bytes;    ///< dense, as they travel, in the order of backward
+  double kept_share = 1;                ///< of these bytes travels; less where weights are pruned
+  bool overlaps = true;                 ///< buckets travel while backward goes on
+  bool is_flat = false;                 ///< divided optimizer: all ranks exchange, no window
+  std::optional<int64_t> global_batch;  ///< divided among ranks; nothing: each has the large batch
+  double rank_memory_bytes = 0;         ///< resident
+  double save_bytes = 0;                ///< of all ranks together
+  std::optional<int64_t> save_every_steps;
+  std::optional<double> save_every_s;
+};
+
+struct ScaleHost {
+  int ranks_per_host = 1;
+  double link_bytes_s = 0;    ///< each way, of frames
+  double latency_s = 0;       ///< of a message, one way
+  double memory_bytes_s = 0;  ///< read and written by all ranks of a host together
+  double memory_bytes = 0;    ///< 0: not known
+  double disk_bytes_s = 0;    ///< of the disk that all hosts share
+};
+
+struct ScaleRow {
+  int ranks = 1, hosts = 1;
+  std::string way;  ///< alone, window, direct, tree; "window + direct" where hosts hold several
+  double samples_per_rank = 0;
+  double compute_s = 0, exchange_s = 0;
+  double waited_s = 0;  ///< of the exchange: not hidden behind backward
+  double step_s = 0, samples_s = 0;
+  double efficiency = 1;  ///< samples a second over ranks times those of one rank
+  double sent_bytes = 0;  ///< by a host in a step, without the frames' headers
+  double host_memory_bytes = 0;
+  double save_s = 0;
+  std::string limit;  ///< what stops scaling at this row; empty: nothing yet
+};
+
+/// Up to so many hosts each sends to each other (dist/mpi/world.h).
+inline constexpr int kDirectHosts = 16;
+/// Of a link's rate so much is left for data: MTU 1500, IPv4, TCP with time stamps.
+inline constexpr double kProtocolShare = 1448.0 / 1514;
+
+/// Bytes that the busiest host sends to sum `bytes` over so many hosts.
+double sent_bytes(double bytes, int hosts, const ScaleHost& host, bool is_flat);
+/// Seconds of one all-reduce of so many bytes.
+double exchange_s(double bytes, int ranks, const ScaleHost& host, bool is_flat);
+/// A row for each of 1, 2, 4, ... ranks up to `max_ranks`, and for that. Rank counts that do not
+/// fill hosts are left out above one host.
+std::vector<ScaleRow> scale_rows(const ScaleJob& job, const ScaleHost& host, int max_ranks);
+/// The first row that names a limit; null: none does.
+const ScaleRow* first_limit(const std::vector<ScaleRow>& rows);
+
+}  // namespace lockstep::daemon

@@ -1,0 +1,93 @@
+#include "daemon/plan/scale_model.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::daemon {
+namespace scale_model_test {
+
+/// 1514 bytes of frames carry 1448 of data: a link of 1514 MB/s gives 1448 MB/s of them.
+ScaleHost host_of(int ranks_per_host) {
+  return {.ranks_per_host = ranks_per_host,
+          .link_bytes_s = 1514e6,
+          .latency_s = 1e-3,
+          .memory_bytes_s = 10e9,
+          .memory_bytes = 8e9,
+          .disk_bytes_s = 100e6};
+}
+
+/// 1 s before gradients, 1 s of backward, 0.5 s of update, at any batch; two buckets.
+ScaleJob steady_job(int64_t bucket_bytes) {
+  const ComputeCost cost{1, 1, 0.5};
+  ScaleJob job;
+  job.small = {1, cost};
+  job.large = {32, cost};
+  job.bucket_bytes = {bucket_bytes, bucket_bytes};
+  job.rank_memory_bytes = 1e9;
+  job.save_bytes = 500e6;
+  return job;
+}
+
+TEST(ScaleModel, HostsSendWhatTheExchangeNeeds) {
+  EXPECT_DOUBLE_EQ(sent_bytes(100, 1, host_of(1), false), 0);
+  EXPECT_DOUBLE_EQ(sent_bytes(100, 2, host_of(1), false), 100);  // 2 x 100 x 1/2
+  EXPECT_DOUBLE_EQ(sent_bytes(100, 4, host_of(1), false), 150);
+  EXPECT_DOUBLE_EQ(sent_bytes(100, 32, host_of(4), false), 193.75);
+  EXPECT_DOUBLE_EQ(sent_bytes(100, 17, host_of(1), false), 300);  // 16 + 1: a block more
+  EXPECT_DOUBLE_EQ(sent_bytes(100, 2, host_of(4), true), 400);    // each of 4 ranks for itself
+}
+
+TEST(ScaleModel, ExchangeIsWireAndTurns) {
+  // 1448 MB on 4 hosts: 2172 MB to send, 1.5 s; two turns of 1 ms.
+  EXPECT_NEAR(exchange_s(1448e6, 4, host_of(1), false), 1.502, 1e-9);
+  // 32 hosts along the tree: 2805.5 MB, 1.9375 s; 2 log2 32 = 10 turns.
+  EXPECT_NEAR(exchange_s(1448e6, 32, host_of(1), false), 1.9475, 1e-9);
+  // 2 ranks of one host: 2 x 1 GB x 2 at 10 GB/s.
+  EXPECT_NEAR(exchange_s(1e9, 2, host_of(2), false), 0.4, 1e-9);
+}
+
+TEST(ScaleModel, BucketsTravelBehindBackward) {
+  // Each bucket 724 MB: on 2 hosts 0.5 s and 2 ms; ready at 1.5 s and 2 s; arrived at 2.002, 2.504.
+  const std::vector<ScaleRow> rows = scale_rows(steady_job(724'000'000), host_of(1), 2);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_NEAR(rows[0].step_s, 2.5, 1e-9);
+  EXPECT_NEAR(rows[1].waited_s, 0.504, 1e-9);
+  EXPECT_NEAR(rows[1].step_s, 3.004, 1e-9);
+  EXPECT_NEAR(rows[1].efficiency, 2.5 / 3.004, 1e-9);
+  EXPECT_NEAR(rows[1].save_s, 5, 1e-9);
+}
+
+TEST(ScaleModel, PrunedGradientsSendLess) {
+  ScaleJob job = steady_job(724'000'000);
+  job.kept_share = 0.1;
+  EXPECT_NEAR(scale_rows(job, host_of(1), 2)[1].waited_s, 0.052, 1e-9);
+}
+
+TEST(ScaleModel, SizesFillHosts) {
+  std::vector<int> ranks;
+  for (const ScaleRow& row : scale_rows(steady_job(1000), host_of(3), 12))
+    ranks.push_back(row.ranks);
+  EXPECT_EQ(ranks, (std::vector{1, 2, 12}));
+}
+
+TEST(ScaleModel, NamesWhatStopsFirst) {
+  const auto limit = [](const ScaleJob& job, const ScaleHost& host, int ranks) {
+    const std::vector<ScaleRow> rows = scale_rows(job, host, ranks);
+    const ScaleRow* first = first_limit(rows);
+    return first == nullptr ? std::string("none") : first->limit;
+  };
+  EXPECT_EQ(limit(steady_job(1000), host_of(1), 8), "none");
+  EXPECT_EQ(limit(steady_job(3'000'000'000), host_of(1), 8), "wire");
+  EXPECT_EQ(limit(steady_job(1000), host_of(16), 16), "memory of a host");
+  ScaleHost far = host_of(1);
+  far.latency_s = 2;
+  EXPECT_EQ(limit(steady_job(1000), far, 2), "latency");
+  ScaleJob often = steady_job(1000);
+  often.save_every_steps = 1;  // 5 s of saving behind 2.5 s of training
+  EXPECT_EQ(limit(often, host_of(1), 2), "shared disk at saves");
+  ScaleJob few = steady_job(1000);
+  few.global_batch = 32;  // the step takes 2.5 s at any batch: a second rank gains nothing
+  EXPECT_EQ(limit(few, host_of(1), 2), "batch per rank");
+}
+
+}  // namespace scale_model_test
+}  // namespace lockstep::daemon
