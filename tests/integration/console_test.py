@@ -119,7 +119,7 @@ class Console(LockstepTest):
         wait_for(lambda: trace.exists() and trace.stat().st_size > 0, "a write that takes 3 s")
         before = run.status()["step"]
         time.sleep(2)
-        self.assertGreater(run.status()["step"] - before, 200, "steps of a millisecond")
+        self.assertGreater(run.status()["step"] - before, 20, "one that waits makes none in these 2 s")
         slow.terminate()
         slow.wait(ANSWER_S)
         run.process.send_signal(signal.SIGTERM)
