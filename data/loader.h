@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -33,11 +32,7 @@ struct LoaderOptions {
 /// restore may change it between two calls. One caller at a time.
 class Loader {
  public:
-  /// The sampler outlives it. Threads whose batch nobody waits for any more (next_unless()) keep
-  /// the data set.
-  Loader(std::shared_ptr<const Dataset> dataset, Sampler& sampler, int rank, int world_size,
-         LoaderOptions options = {});
-  /// The data set outlives it too.
+  /// Both outlive it.
   Loader(const Dataset& dataset, Sampler& sampler, int rank, int world_size,
          LoaderOptions options = {});
   ~Loader();
@@ -46,24 +41,14 @@ class Loader {
 
   /// Throws what Dataset::get throws, when the batch that it was thrown for is asked for; the
   /// loader is of no use then.
-  Batch next() { return *next_unless({}); }
-  /// The same, or nothing where `leaves` says so: it is asked now and then while threads still read
-  /// the batch. The sampler has not moved then, and the loader reads no more: only
-  /// without_samples() and go_back_to() may follow. Where next() reads the samples itself, nobody
-  /// asks.
-  std::optional<Batch> next_unless(const std::function<bool()>& leaves);
-  /// The next batch as a rank has it that brings none of its samples; moves the sampler as next().
-  Batch without_samples();
-
-  SamplerPosition position() const { return sampler_.position(); }
-  void go_back_to(const SamplerPosition& position) { sampler_.set_position(position); }
+  Batch next();
 
   /// Batches that threads have read ahead and that next() need not wait for; nothing where it reads
   /// the samples itself.
   std::optional<int64_t> num_ready() const;
 
  private:
-  const std::shared_ptr<const Dataset> dataset_;
+  const Dataset& dataset_;
   Sampler& sampler_;
   const int rank_;
   const int world_size_;

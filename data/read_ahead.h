@@ -1,15 +1,12 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,52 +18,56 @@
 namespace lockstep::data {
 
 /// Threads that make an item of each of a sampler's global batches, in its order and ahead of who
-/// takes them. The calls have one caller at a time.
+/// takes them. next() and position() have one caller at a time.
 template <typename Item>
 class ReadAhead {
  public:
   using Make = std::function<Item(const GlobalBatch&)>;
 
-  /// Begins where `sampler` is, with a copy of it. `make` runs on several threads at once, and owns
-  /// what it uses.
+  /// Begins where `sampler` is, with a copy of it. `make` runs on several threads at once.
   ReadAhead(const Sampler& sampler, Make make, int64_t num_threads, int64_t max_items)
-      : shared_(std::make_shared<Shared>(sampler, std::move(make),
-                                         static_cast<size_t>(std::max(num_threads, max_items)))),
-        position_(sampler.position()) {
+      : sampler_(sampler), make_(std::move(make)), position_(sampler.position()) {
+    max_items_ = static_cast<size_t>(std::max(num_threads, max_items));
     const SignalsBlocked blocked;  // a signal is the main thread's
-    for (int64_t i = 0; i < num_threads; ++i)
-      threads_.emplace_back([shared = shared_] { shared->work(); });
+    for (int64_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
   }
 
-  /// Waits for the items under way, unless next_unless() was left: then their threads end behind
-  /// it, whenever that is.
   ~ReadAhead() {
-    shared_->end();
-    for (std::thread& thread : threads_) is_left_ ? thread.detach() : thread.join();
+    {
+      const std::scoped_lock lock(mutex_);
+      ends_ = true;
+    }
+    room_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
   }
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// The next item in order; throws what `make` threw for it. Nothing where `leaves`, asked now and
-  /// then while the item is not there, says so; only destruction may follow.
-  std::optional<Item> next_unless(const std::function<bool()>& leaves) {
-    std::optional<Slot> slot = shared_->take(leaves);
-    is_left_ = !slot;
-    if (!slot) return std::nullopt;
-    position_ = slot->after;
-    if (slot->fault) std::rethrow_exception(slot->fault);
-    return std::move(slot->item);
+  /// The next item in order; throws what `make` threw for it.
+  Item next() {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [this] { return !slots_.empty() && slots_.front().done; });
+    Slot slot = std::move(slots_.front());
+    slots_.pop_front();
+    lock.unlock();
+    room_.notify_one();
+    position_ = slot.after;
+    if (slot.fault) std::rethrow_exception(slot.fault);
+    return std::move(slot.item);
   }
 
-  /// Items that next_unless() need not wait for: those done without a gap.
-  int64_t num_ready() { return shared_->num_ready(); }
+  /// Items that next() need not wait for: those done without a gap.
+  int64_t num_ready() {
+    const std::scoped_lock lock(mutex_);
+    const auto first_missing =
+        std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.done; });
+    return std::distance(slots_.begin(), first_missing);
+  }
 
-  /// Of the sampler behind the item that next_unless() gave last.
+  /// Of the sampler behind the item that next() gave last.
   SamplerPosition position() const { return position_; }
 
  private:
-  static constexpr std::chrono::milliseconds kLook{20};
-
   struct Slot {
     bool done = false;
     Item item;
@@ -74,79 +75,40 @@ class ReadAhead {
     SamplerPosition after;
   };
 
-  /// What the threads need, which may outlive the rest.
-  class Shared {
-   public:
-    Shared(const Sampler& sampler, Make make, size_t max_items)
-        : sampler_(sampler), max_items_(max_items), make_(std::move(make)) {}
-
-    void end() {
-      {
-        const std::scoped_lock lock(mutex_);
-        ends_ = true;
-      }
-      room_.notify_all();
-    }
-
-    std::optional<Slot> take(const std::function<bool()>& leaves) {
-      std::unique_lock lock(mutex_);
-      const auto is_ready = [this] { return !slots_.empty() && slots_.front().done; };
-      if (!leaves) ready_.wait(lock, is_ready);
-      while (!ready_.wait_for(lock, kLook, is_ready))
-        if (leaves()) return std::nullopt;
-      Slot slot = std::move(slots_.front());
-      slots_.pop_front();
+  void work() {
+    trace::name_thread("data");
+    std::unique_lock lock(mutex_);
+    while (true) {
+      room_.wait(lock, [this] { return ends_ || slots_.size() < max_items_; });
+      if (ends_) return;
+      const GlobalBatch batch = sampler_.next();
+      Slot& slot = slots_.emplace_back();  // a deque: others' ends do not move it
+      slot.after = sampler_.position();
       lock.unlock();
-      room_.notify_one();
-      return slot;
-    }
-
-    int64_t num_ready() {
-      const std::scoped_lock lock(mutex_);
-      const auto first_missing =
-          std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.done; });
-      return std::distance(slots_.begin(), first_missing);
-    }
-
-    void work() {
-      trace::name_thread("data");
-      std::unique_lock lock(mutex_);
-      while (true) {
-        room_.wait(lock, [this] { return ends_ || slots_.size() < max_items_; });
-        if (ends_) return;
-        const GlobalBatch batch = sampler_.next();
-        Slot& slot = slots_.emplace_back();  // a deque: others' ends do not move it
-        slot.after = sampler_.position();
-        lock.unlock();
-        Item item;
-        std::exception_ptr fault;
-        try {
-          item = make_(batch);
-        } catch (...) {
-          fault = std::current_exception();
-        }
-        lock.lock();
-        slot.item = std::move(item);
-        slot.fault = std::move(fault);
-        slot.done = true;
-        ready_.notify_one();
+      Item item;
+      std::exception_ptr fault;
+      try {
+        item = make_(batch);
+      } catch (...) {
+        fault = std::current_exception();
       }
+      lock.lock();
+      slot.item = std::move(item);
+      slot.fault = std::move(fault);
+      slot.done = true;
+      ready_.notify_one();
     }
+  }
 
-   private:
-    std::mutex mutex_;
-    std::condition_variable room_, ready_;
-    Sampler sampler_;         // ahead of the loader's
-    std::deque<Slot> slots_;  // in the sampler's order
-    const size_t max_items_;
-    bool ends_ = false;
-    const Make make_;
-  };
-
-  const std::shared_ptr<Shared> shared_;
+  std::mutex mutex_;
+  std::condition_variable room_, ready_;
+  Sampler sampler_;         // ahead of the loader's
+  std::deque<Slot> slots_;  // in the sampler's order
+  size_t max_items_ = 0;
+  bool ends_ = false;
+  const Make make_;
   SamplerPosition position_;
-  bool is_left_ = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // last: they use all the others
 };
 
 }  // namespace lockstep::data

@@ -11,7 +11,7 @@ from running_page import BLOCK, PAGE, PageTest, blocks
 sys.path.insert(0, str(SOURCE / "tests/support"))
 from skips import missing_tool
 
-KINDS = {"here": 4, "beside a run": 2, "beside a run, last": 1, "beside a run with a socket": 1, "server": 1, "beside the server": 1,
+KINDS = {"here": 5, "beside a run": 2, "beside a run, last": 1, "beside a run with a socket": 1, "server": 1, "beside the server": 1,
          "slurm": 1, "slurm, ended": 1, "slurm, running": 1, "kubernetes": 1}
 
 

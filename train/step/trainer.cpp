@@ -46,8 +46,7 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
       options_(options),
       statistics_(parts.model, parts.peers(), options.batch_norm),
       moved_buffers_(parts.model, parts.peers(), options.batch_norm, parts.elastic),
-      limits_(options.max_nonfinite_steps, parts.max_skipped_samples),
-      data_wait_(parts.loader, parts.control, parts.local_steps != nullptr ? nullptr : parts.stop) {
+      limits_(options.max_nonfinite_steps, parts.max_skipped_samples) {
   if (parts.elastic) shard_tree_.emplace(kElasticShards / parts.control.world_size());
 }
 
@@ -57,12 +56,10 @@ StepReport Trainer::step_asking(const Ask& ask) {
   metrics::PhaseSeconds& phases = report.phases;
 
   limits_.begin_step(parts_.clock);
-  const data::Batch batch = data_wait_.next_batch();
-  phases.data = watch.lap();
-  if (stops_before_recipe(&report)) return report;
   report.num_mask_updates = apply_recipe().num_mask_updates;
   if (parts_.local_steps != nullptr) parts_.local_steps->begin_step();
   phases.modifier = watch.lap();
+  const data::Batch batch = next_batch();
   report.global_samples = batch.global_num_samples;
   report.rank_samples = batch.samples.targets_BY.size(0);
   report.rank_skipped = batch.samples.num_skipped;
@@ -71,6 +68,7 @@ StepReport Trainer::step_asking(const Ask& ask) {
   report.queued_batches = parts_.loader.num_ready();
   if (parts_.tensors != nullptr)
     parts_.tensors->begin(batch.samples.inputs_BX, batch.samples.targets_BY);
+  phases.data = watch.lap();
 
   report.loss_scale = loss_scale();
   report.rates = parts_.rates.at(parts_.clock.step);
@@ -79,10 +77,6 @@ StepReport Trainer::step_asking(const Ask& ask) {
   report.totals =
       reduce_gradients(batch, loss_sum, phases.data + phases.forward + phases.backward, ask());
   phases.allreduce += watch.lap();
-  if (!report.totals.is_complete) {
-    leave_out(&report);
-    return report;
-  }
 
   check_finite(&report);
   update(&report);
@@ -97,25 +91,9 @@ StepReport Trainer::step_asking(const Ask& ask) {
   return report;
 }
 
-bool Trainer::stops_before_recipe(StepReport* report) {
-  const int64_t step = parts_.clock.step;
-  if (!data_wait_.can_leave() || !parts_.recipe.acts_at(step)) return false;
-  const bool is_due = !parts_.recipe.timeline().due_at(step).empty();
-  if (!data_wait_.stops_here(/*is_long=*/is_due, report)) return false;
-  data_wait_.take_back();
-  report->step = step;
-  report->is_left_out = true;
-  return true;
-}
-
-void Trainer::leave_out(StepReport* report) {
-  parts_.reducer.settle();
-  parts_.recipe.end_step(/*updated=*/false, parts_.control);
-  statistics_.end_step(/*updated=*/false);
-  moved_buffers_.end_step(/*updated=*/false, /*num_samples=*/0);
-  data_wait_.take_back();
-  complete_report(report);
-  report->is_left_out = true;
+data::Batch Trainer::next_batch() {
+  const trace::Span span("data");
+  return parts_.loader.next();
 }
 
 recal::Applied Trainer::apply_recipe() {
@@ -137,12 +115,10 @@ dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double
                              .votes = bits_of(votes),
                              .work_s = work_s,
                              .gradient_divisor = loss_scale()};
-  if (data_wait_.can_leave()) share.expected_samples = batch.global_num_samples;
   if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
   const trace::Span span("wait for all-reduce");
   const dist::GlobalStepStats totals = parts_.reducer.finish(share);
-  check(parts_.local_steps != nullptr || totals.num_samples == batch.global_num_samples ||
-            !totals.is_complete,
+  check(parts_.local_steps != nullptr || totals.num_samples == batch.global_num_samples,
         "the ranks' shares make up the global batch");
   return totals;
 }
@@ -178,8 +154,8 @@ double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecond
   for (const data::Shard& shard :
        elastic_shards(batch.global_num_samples, control.rank(), control.world_size())) {
     const double loss_sum =
-        gradients_of(data_wait_.has_left() ? batch.samples : part_of(batch.samples, shard),
-                     batch.first_sample + shard.begin, weight, /*completes=*/false, phases);
+        gradients_of(part_of(batch.samples, shard), batch.first_sample + shard.begin, weight,
+                     /*completes=*/false, phases);
     sums_V = shard_tree_->add(parts_.flat_params.buffers(), statistics_.take_seen_after(loss_sum));
   }
   parts_.reducer.prepare_for_backward(requests());  // the sums are there: no backward pass follows

@@ -14,7 +14,6 @@
 #include "train/loss/loss.h"
 #include "train/loss/loss_scale.h"
 #include "train/step/batch_statistics.h"
-#include "train/step/data_wait.h"
 #include "train/step/elastic.h"
 #include "train/step/moved_buffers.h"
 #include "train/step/rate_schedule.h"
@@ -52,8 +51,6 @@ struct TrainerParts {
                                       ///< this rank alone
   StepTensors* tensors = nullptr;     ///< where each step leaves what went through the network;
                                       ///< null: nobody reads it
-  const StopRequest* stop = nullptr;  ///< ends waits for data (train/step/data_wait.h); null, and
-                                      ///< with local steps: nothing does
 
   /// Whom the parts of one step ask about the other ranks: with local steps nobody.
   dist::Communicator& peers() const {
@@ -63,7 +60,7 @@ struct TrainerParts {
 
 /// The training step. Every rank calls step() the same number of times; one caller at a time.
 ///
-///   next batch -> what is due by the recipe -> forward, loss, backward by micro-batch -> reduce ->
+///   what is due by the recipe -> next batch -> forward, loss, backward by micro-batch -> reduce ->
 ///   clip -> update -> masks -> moving statistics -> EMA
 ///
 /// Nothing here is decided by one rank: the loss, the verdict on non-finite values and the votes
@@ -106,10 +103,7 @@ class Trainer {
   dist::StepRequests requests() const {
     return {.squared_grad_norm = parts_.clip.norm.has_value()};
   }
-  /// Whether a stop comes before what the recipe does at this step.
-  bool stops_before_recipe(StepReport* report);
-  /// All is as before the step, but for the gradients.
-  void leave_out(StepReport* report);
+  data::Batch next_batch();
   /// Makes what the recipe changes at this step, before the forward pass.
   recal::Applied apply_recipe();
   /// Waits for the mean gradients of all ranks, and what came with them.
@@ -137,7 +131,6 @@ class Trainer {
   std::optional<ShardTree> shard_tree_;  ///< where elastic
   bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
   StepLimits limits_;
-  DataWait data_wait_;
 };
 
 }  // namespace lockstep::train

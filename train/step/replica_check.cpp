@@ -1,18 +1,17 @@
-#include "train/sync/replica_check.h"
-
-#include <chrono>
+#include "train/step/replica_check.h"
 
 #include <fmt/format.h>
 
 #include "dist/replica/state_check.h"
+#include "train/step/stopwatch.h"
 
 namespace lockstep::train {
 
 void ReplicaCheck::require(std::string_view when) {
-  const auto begin = std::chrono::steady_clock::now();
+  Stopwatch watch;
   dist::require_equal_state(control_, fmt::format("the state {}", when), state_());
   ++num_checks_;
-  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  seconds_ += watch.lap();
 }
 
 }  // namespace lockstep::train
