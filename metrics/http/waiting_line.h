@@ -38,7 +38,9 @@ class ProcessorAllowance {
 
 /// Where answers wait while the server's thread has used what it may of the processor, so that
 /// whoever asks without end takes next to nothing from the training beside it. One is let out after
-/// the other; requests that are refused come after those that are not. All on the server's thread.
+/// the other; requests that are refused come after those that are not. None waits for more than 2
+/// s, though handshakes and probes, which do not wait, use up all that there is. All on the
+/// server's thread.
 class WaitingLine {
  public:
   using Answer = std::function<void()>;
@@ -53,13 +55,22 @@ class WaitingLine {
   void enter_last(Answer answer) { enter(&refused_, std::move(answer)); }
 
  private:
-  void enter(std::deque<Answer>* line, Answer answer);
+  static constexpr double kLongest_s = 2;
+  struct Waiting {
+    double since_s;
+    Answer answer;
+  };
+  using Line = std::deque<Waiting>;
+
+  void enter(Line* line, Answer answer);
   void wait(double time_s);
   void let_out();
+  /// Of the two lines the one whose first has waited longer; empty only if both are.
+  Line& older_line();
 
   boost::asio::steady_timer turn_;
   ProcessorAllowance allowance_;
-  std::deque<Answer> good_, refused_;
+  Line good_, refused_;
 };
 
 }  // namespace lockstep::metrics

@@ -56,6 +56,21 @@ TEST(WaitingLine, GoesOnOneByOneAndRefusedOnesComeLast) {
   EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(80));
 }
 
+TEST(WaitingLine, NoneWaitsLongThoughTheThreadHasUsedAllThereIs) {
+  boost::asio::io_context io;
+  WaitingLine line(io, /*share=*/0.001, /*burst_s=*/1e-3);
+  line.enter([] { work(30e-3); });  // repaid after half a minute
+  std::string order;
+  const auto begin = std::chrono::steady_clock::now();
+  line.enter_last([&] { order += 'r'; });
+  line.enter([&] { order += 'a'; });
+  io.run();
+  EXPECT_EQ(order, "ra") << "the older one";
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+  EXPECT_GT(passed.count(), 1.9);
+  EXPECT_LT(passed.count(), 5);
+}
+
 TEST(WaitingLine, OneThatThrowsHoldsUpNobody) {
   boost::asio::io_context io;
   WaitingLine line(io, 0.5, 1e-3);
