@@ -44,6 +44,7 @@ class Page(PageTest):
         run, address = self.endless()
         for text in blocks("beside a run"):
             self.shell(text.replace("127.0.0.1:9464", address))  # which may be another run's here
+        run.wait_for_step(run.status()["step"] + 2)  # a stop before the next step would find the change still to be made
         self.shell(blocks("beside a run, last")[0])
         self.assertEqual(run.wait().code, 75, run.log)
         self.assertIn("log.level=debug from step", run.log)

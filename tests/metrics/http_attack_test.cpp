@@ -220,6 +220,12 @@ double slowest_of_five_s(uint16_t port) {
   return slowest_s;
 }
 
+/// The shortest of three such times: other work of this machine delays one of them, a server that
+/// lets these requests wait delays all.
+double best_slowest_of_five_s(uint16_t port) {
+  return std::min({slowest_of_five_s(port), slowest_of_five_s(port), slowest_of_five_s(port)});
+}
+
 TEST_F(HttpAttack, PipelinedRequestsAreAnsweredInOrderAndNoneTooMany) {
   const double before_mib = resident_mib();
   Connection connection(port);
@@ -320,7 +326,7 @@ TEST(HttpAttackByWaiting, NewConnectionsDoNotWaitWhereOthersDo) {
     ASSERT_THAT(one.read_answer(), HasSubstr("200 OK"));
     waited_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  EXPECT_LT(slowest_of_five_s(server.address().port), 1.5);
+  EXPECT_LT(best_slowest_of_five_s(server.address().port), 1.5);
 }
 
 TEST_F(HttpAttack, AFloodThatIsRefusedDelaysNobody) {
@@ -336,7 +342,7 @@ TEST_F(HttpAttack, AFloodThatIsRefusedDelaysNobody) {
       }
     });
   while (num_refused < 300) std::this_thread::sleep_for(kLook);  // they wait for their answers now
-  EXPECT_LT(slowest_of_five_s(port), 1) << "it takes them longer";
+  EXPECT_LT(best_slowest_of_five_s(port), 1) << "it takes them longer";
   stop = true;
 }
 
