@@ -5,7 +5,7 @@ from contests import Row, over
 from local_contests import ALONE, LARGE_MIB, MLP, WIDE, AllreduceContest
 from step_contest import UNHIDDEN, StepContest
 
-GBITS = (1, 0.5, 2.5)
+PLACES = ((1, 1), (0.5, 1), (2.5, 1), (1, 2))  # Gbit/s and ranks on each of the two hosts
 PROTOCOL_SHARE = 1448 / 1514  # of a link's rate is left for data: MTU 1500, IPv4, TCP with time stamps
 
 FEW = {"peer_steps": 8, "peer_warm": 2}
@@ -26,7 +26,17 @@ def gradient_bytes(job):
 
 
 def link_contests(build, link):
+    if link.world_size > 2:
+        return contests_of_four(build, link)
     return contests_at_1_gbit(build, link) if link.gbit == 1 else contests_of_wide(build, link)
+
+
+def contests_of_four(build, link):
+    """Two ranks on each host. A ring of four sends 1.5 times the gradients over the link, sums by host once: so 1.5 without compute."""
+    def contest(name, job, goal):
+        return StepContest(f"{name}: wide, batch 16, 4 ranks on {link.name}", build, job, link, ["tuned"], [over("DDP tuned", goal)])
+    dense = dataclasses.replace(WIDE, warm=15, steps=23, **FEW)
+    return [contest("link-4-dense", dense, 1.3), contest("link-4-90", dataclasses.replace(SPARSE_WIDE, sparsity=0.9), 6)]
 
 
 def contests_at_1_gbit(build, link):

@@ -1,4 +1,4 @@
-"""Where two ranks run: on this host, or on two hosts with a slow link between (tools/netns)."""
+"""Where ranks run: two on this host, or one or more on each of two hosts with a slow link between (tools/netns)."""
 import contextlib
 import os
 import pathlib
@@ -20,6 +20,7 @@ class Failed(Exception):
 class Here:
     """Two ranks on this host."""
     name = "one host"
+    world_size = 2
 
     def ranks(self, num_ranks, command, environment):
         return [([SOURCE / "launch/mpirun.sh", num_ranks, *command], environment)]
@@ -37,11 +38,11 @@ class Here:
 
 
 class Link:
-    """One rank on each of two hosts (tools/netns). Use it with `with`; Failed if that is not permitted."""
+    """As many ranks on each of two hosts (tools/netns). Use it with `with`; Failed if that is not permitted."""
 
-    def __init__(self, gbit=1):
+    def __init__(self, gbit=1, ranks_a_host=1):
         self.name = f"two hosts, {gbit} Gbit/s"
-        self.gbit, self.tag = gbit, f"ls{os.getpid()}"
+        self.gbit, self.tag, self.world_size = gbit, f"ls{os.getpid()}", 2 * ranks_a_host
 
     def __enter__(self):
         self.hosts = subprocess.Popen([NETNS, "exec", "--gbit", str(self.gbit), "sh", "-c", "echo ready; exec cat"],
@@ -65,8 +66,8 @@ class Link:
         port = free_port()
         return [([NETNS, "on", host, *command],
                  {**environment, "LOCKSTEP_NETNS": self.tag, "MASTER_ADDR": "10.231.7.1", "MASTER_PORT": port,
-                  "GLOO_SOCKET_IFNAME": f"{self.tag}v{host}", "RANK": rank, "WORLD_SIZE": 2})
-                for rank, host in enumerate("ab")]
+                  "GLOO_SOCKET_IFNAME": f"{self.tag}v{host}", "RANK": rank, "WORLD_SIZE": self.world_size})
+                for rank, host in enumerate(host for host in "ab" for _ in range(self.world_size // 2))]
 
 
 def free_port():

@@ -95,7 +95,7 @@ class Steps:
     unhidden: float = 0  # seconds of forward, of backward before anything travels, and of the update; 0: not known
 
 
-def lockstep(build, job, place, ranks=2, sets=(), source=SOURCE):
+def lockstep(build, job, place, ranks=None, sets=(), source=SOURCE):
     """lockstepd's steps, whole turns of its loop."""
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
         folder = pathlib.Path(folder)
@@ -106,7 +106,7 @@ def lockstep(build, job, place, ranks=2, sets=(), source=SOURCE):
         command = [build / "bench/timed_lockstepd", "--config", source / "bench/step.yaml"]
         for one in settings:
             command += ["--set", one]
-        finish(place.ranks(ranks, command, {"LOCKSTEP_BENCH_TIMES": folder / "times", "OMP_NUM_THREADS": 1}))
+        finish(place.ranks(ranks or place.world_size, command, {"LOCKSTEP_BENCH_TIMES": folder / "times", "OMP_NUM_THREADS": 1}))
         seconds = [float(line) for line in (folder / "times").read_text().split()]
         with open(folder / "run/train/steps.csv") as file:
             losses = [float(row["loss"]) for row in csv.DictReader(file)]
@@ -125,7 +125,7 @@ def unhidden_seconds(page):
 
 
 class Ddp:
-    """PyTorch's two ranks at a place (ddp.py). They stay, so that their imports and warm memory are paid for once, and wait
+    """PyTorch's ranks at a place (ddp.py). They stay, so that their imports and warm memory are paid for once, and wait
     without using a core while others run."""
 
     def __init__(self, place, environment):

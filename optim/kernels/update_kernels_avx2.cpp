@@ -44,12 +44,25 @@ LOCKSTEP_AVX2_FMA inline __m256 permuted(const float* from, uint64_t order) {
   return _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), lanes);
 }
 
+/// A word of 64 items with as many kept ones or fewer is walked one kept item after another.
+constexpr int kFew = 16;
+
 LOCKSTEP_AVX2_FMA int64_t pack(const float* values, const float* grads, const uint8_t* bits,
                                int64_t num_elements, float* values_K, float* grads_K) {
   int64_t first = 0, num_kept = 0;
   for (; first + kWordItems <= num_elements; first += kWordItems) {
-    const uint64_t word = word_of(bits, first);
+    uint64_t word = word_of(bits, first);
     if (word == 0) continue;
+    prefetch_ahead(values + first);
+    prefetch_ahead(grads + first);
+    if (std::popcount(word) <= kFew) {
+      for (; word != 0; word &= word - 1, ++num_kept) {
+        const int64_t item = first + std::countr_zero(word);
+        values_K[num_kept] = values[item];
+        grads_K[num_kept] = grads[item];
+      }
+      continue;
+    }
     for (int lane = 0; lane < kWordItems; lane += Lanes::kNum) {
       const auto kept = static_cast<uint8_t>(word >> lane);
       const uint64_t order = kOrders.pack[kept];
@@ -67,8 +80,11 @@ LOCKSTEP_AVX2_FMA void put_kept(const float* packed_K, const uint8_t* bits, int6
                                 float* values) {
   int64_t first = 0;
   for (; first + kWordItems <= num_elements; first += kWordItems) {
-    const uint64_t word = word_of(bits, first);
-    if (word == 0) continue;
+    uint64_t word = word_of(bits, first);
+    if (std::popcount(word) <= kFew) {
+      for (; word != 0; word &= word - 1) values[first + std::countr_zero(word)] = *packed_K++;
+      continue;
+    }
     for (int lane = 0; lane < kWordItems; lane += Lanes::kNum) {
       const auto kept = static_cast<uint8_t>(word >> lane);
       const __m256 truths = _mm256_castsi256_ps(Lanes::truths_of(kept));

@@ -10,7 +10,7 @@ namespace {
 
 /// Elements of which the values, where they stand and packed, and the gradients stay in the first
 /// cache (docs/results/tried.md).
-constexpr int64_t kBlock = 1024;
+constexpr int64_t kBlock = 512;
 
 struct Blocks {
   alignas(64) std::array<float, kBlock + kSlack> values, grads;
