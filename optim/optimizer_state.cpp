@@ -135,9 +135,12 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   check(bits.empty() || static_cast<int64_t>(bits.size()) == num_mask_bytes(flat.values_E.numel()),
         "a mask has a bit for each element of its buffer");
   BufferStore& store = stores_[buffer];
+  const bool packs_now = packs(flat, bits);
+  const bool was_packed = std::any_of(store.parts.begin(), store.parts.end(),
+                                      [](const SlotPart& part) { return part.is_packed(); });
+  if (bits.empty() && !was_packed) return;
   const bool is_absent = store.is_absent();
   if (!is_absent) expand(buffer);
-  const bool packs_now = packs(flat, bits);
   for (SlotPart& part : store.parts)
     part.kept = packs_now ? PackedMask(bits, part.region.begin_E, part.region.num_elements())
                           : PackedMask();
@@ -145,6 +148,7 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   if (!bits.empty() && !packs_now)
     for (const at::Tensor& whole_E : store.whole) zero_pruned_anywhere(whole_E, bits);
   take_back(buffer);
+  if (is_divided_) malloc_trim(0);  // as in set_shards()
 }
 
 void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
