@@ -135,21 +135,33 @@ class CountingAllocator final : public c10::Allocator {
   c10::Allocator* wrapped_;
 };
 
+template <typename Act>
+int64_t num_allocations_of(const Act& act) {
+  c10::Allocator* const before = c10::GetCPUAllocator();
+  CountingAllocator counting(before);
+  c10::SetCPUAllocator(&counting, 255);
+  act();
+  c10::SetCPUAllocator(before, 255);
+  return counting.num_allocations;
+}
+
 TEST_P(PackedState, ASteadyStepAllocatesNoTensor) {
   Training training(GetParam());
   training.prune(0.2, true);
   training.step();
-  CountingAllocator counting(c10::GetCPUAllocator());
-  const auto num_of = [&](const auto& act) {
-    c10::Allocator* const before = c10::GetCPUAllocator();
-    c10::SetCPUAllocator(&counting, 255);
-    counting.num_allocations = 0;
-    act();
-    c10::SetCPUAllocator(before, 255);
-    return counting.num_allocations;
-  };
-  EXPECT_EQ(num_of([&] { training.optimizer->step(training.rates); }), 0);
-  EXPECT_GT(num_of([&] { (void)training.optimizer->state(); }), 0);
+  EXPECT_EQ(num_allocations_of([&] { training.optimizer->step(training.rates); }), 0);
+  EXPECT_GT(num_allocations_of([&] { (void)training.optimizer->state(); }), 0);
+}
+
+/// What is made whole and freed again stays resident.
+TEST_P(PackedState, AMaskThatKeepsAllMakesNothingWhole) {
+  Training training(GetParam());
+  training.optimizer->set_shards({{0, 5, 1000}, {1, 0, 19}});
+  training.optimizer->set_sum_over_ranks([](const at::Tensor&) {});
+  training.step();
+  EXPECT_EQ(num_allocations_of([&] { training.optimizer->set_kept(0, {}); }), 0);
+  training.prune(0.2, true);
+  EXPECT_GT(num_allocations_of([&] { training.optimizer->set_kept(0, {}); }), 0);
 }
 
 }  // namespace packed_state_test
