@@ -1,5 +1,5 @@
 // The least that an answer over a connection of its own can cost: accept, read, write, close, in
-// one loop. bench/attacked_run.py floods it beside a run's pages.
+// one loop. bench/contests/attacked_run.py floods it beside a run's pages.
 //   bare_server NUM_ANSWERS    prints its port, then seconds of processor time of an answer
 
 #include <array>

@@ -1,5 +1,5 @@
 """Peers of bench/data: data_feed.py LIBRARY FOLDER answers lines "NAME N" with "result SECONDS" for N batches, on one thread, and
-lines "show NAME I" with 97 numbers of sample I, [C, H, W], as "values ..." (as bench/data_feed.cpp does).
+lines "show NAME I" with 97 numbers of sample I, [C, H, W], as "values ..." (as bench/programs/data_feed.cpp does).
 
 After its first word, "ready", it lists what LIBRARY (torch, torchvision, pil, tensorflow) can do.
 """
@@ -143,7 +143,7 @@ def tensorflow_feeds(folder):
 
 
 def numbers(sample):
-    """As bench/data_feed.cpp picks them."""
+    """As bench/programs/data_feed.cpp picks them."""
     values = sample.numpy().ravel() if hasattr(sample, "numpy") else sample.ravel()
     return " ".join(f"{float(values[i * (len(values) - 1) // 96]):.7g}" for i in range(97))
 

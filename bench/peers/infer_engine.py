@@ -1,4 +1,4 @@
-"""One network on one thread, batch after batch: the peer of bench/infer_engine.cpp, with the same arguments.
+"""One network on one thread, batch after batch: the peer of bench/programs/infer_engine.cpp, with the same arguments.
 
 usage: infer_engine.py MODEL INPUTS OUTPUTS KIND ITERATIONS EXTENT...
 KIND: frozen, optimized (torch.jit of MODEL.pt), onnxruntime (MODEL.onnx); float32; prints seconds of a batch, the median

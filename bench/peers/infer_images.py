@@ -1,4 +1,4 @@
-"""A whole inference of images in Python: the peer of bench/infer_stages.cpp.
+"""A whole inference of images in Python: the peer of bench/programs/infer_stages.cpp.
 
 usage: infer_images.py MODEL.pt FOLDER OUTPUTS SIZE BATCH WORKERS THREADS
 

@@ -1,4 +1,4 @@
-"""Writes the samples of bench/callbacks.cpp with TensorFlow's TFRecordWriter and prints the seconds.
+"""Writes the samples of bench/programs/callbacks.cpp with TensorFlow's TFRecordWriter and prints the seconds.
 
 usage: tfrecord_writer.py FOLDER NUM_SAMPLES NUM_FLOATS
 """

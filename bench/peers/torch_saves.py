@@ -1,4 +1,4 @@
-"""PyTorch's side of bench/checkpoint: commands on standard input, a line of numbers for each; bench/saves.cpp says which.
+"""PyTorch's side of bench/checkpoint: commands on standard input, a line of numbers for each; bench/programs/saves.cpp says which.
 LOCKSTEP_TORCH is the folder `torch` of the wheel.
 
 durable and durable2 (two threads) are torch.distributed.checkpoint.save with files synced. Of async_save there are two:

@@ -37,7 +37,7 @@ struct MaskedWeight {
 /// recal/masks/mask_check.h. Weights of different types under a global rule are compared as
 /// float64.
 ///
-/// Costs of 20 M float32 weights on one core: bench/prune_ops.cpp.
+/// Costs of 20 M float32 weights on one core: bench/programs/prune_ops.cpp.
 void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule);
 
 }  // namespace lockstep::recal

@@ -1,4 +1,4 @@
-"""What bench/contests.py, step_contest.py and page_cache.py promise: verdicts, order, waiting, equal losses, cold files."""
+"""What bench/contests promises: verdicts, order, waiting, equal losses, cold files."""
 import argparse
 import contextlib
 import io
@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(SOURCE / "bench"), str(SOURCE / "bench/peers")]
+sys.path[:0] = [str(SOURCE / "bench/contests"), str(SOURCE / "bench/peers")]
 import contests  # noqa: E402
 import page_cache  # noqa: E402
 import runs  # noqa: E402

@@ -10,7 +10,7 @@ import time
 
 from contests import Row, in_turn
 
-SOURCE = pathlib.Path(__file__).resolve().parents[1]
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PAUSE_S, NUM_STEPS = 0.1, 6000
 SHARE = "the thread's share"
 

@@ -23,7 +23,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "bench/pairs.h"
+#include "bench/programs/pairs.h"
 #include "coord/callbacks_handler.h"
 #include "coord/savers/tf_records_saver.h"
 #include "python/python_callback.h"

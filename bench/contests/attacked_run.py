@@ -16,7 +16,7 @@ import time
 from contests import Row, in_turn
 from scraped_run import SHARE, thread_seconds
 
-SOURCE = pathlib.Path(__file__).resolve().parents[1]
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 FLOOD = "64-connection flood"
 NUM_STEPS, START_S, GROWTH, SLOWEST = 4000, 60, "growth of resident memory", "slowest of 5 answers"
 LIMIT, NUM_BARE_ANSWERS, PROBE_LIMIT_S = "64 answers of a bare loop", 64 * 100, 0.1

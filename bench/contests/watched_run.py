@@ -15,7 +15,7 @@ import time
 
 from contests import Row
 
-SOURCE = pathlib.Path(__file__).resolve().parents[1]
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 WATCHED_S, START_S = 10, 60
 THREADS = {"lockstep-watch": "watchdog", "lockstep-ctl": "control API"}
 

@@ -17,7 +17,7 @@
 #include "base/bits/bit_mask.h"
 #include "base/bits/simd.h"
 #include "base/error.h"
-#include "bench/pairs.h"
+#include "bench/programs/pairs.h"
 #include "dist/replica/tensor_digest.h"
 #include "dist/self_communicator.h"
 #include "recal/masks/magnitude_threshold.h"

@@ -13,7 +13,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include "bench/pairs.h"
+#include "bench/programs/pairs.h"
 #include "optim/ema.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"

@@ -1,4 +1,4 @@
-#include "bench/pairs.h"
+#include "bench/programs/pairs.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -25,7 +25,7 @@
 #include <prometheus/registry.h>
 
 #include "base/error.h"
-#include "bench/pairs.h"
+#include "bench/programs/pairs.h"
 #include "metrics/http/http_server.h"
 #include "metrics/table/page_text.h"
 

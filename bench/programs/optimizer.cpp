@@ -25,8 +25,8 @@
 #include "base/bits/bit_mask.h"
 #include "base/bits/simd.h"
 #include "base/error.h"
-#include "bench/pairs.h"
 #include "bench/peers/torch_updates.h"
+#include "bench/programs/pairs.h"
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 
