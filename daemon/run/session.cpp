@@ -129,7 +129,8 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
 }
 
 train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSchedule& rates,
-                                  train::RunSaves& saves, train::StepTensors* tensors) {
+                                  train::RunSaves& saves, train::StepTensors* tensors,
+                                  train::StopRequest& stop) {
   const RunConfig& config = context.config;
   return {context.control,
           context.loader,
@@ -149,7 +150,8 @@ train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSch
           config.data.max_skipped,
           &context.ema,
           context.local_steps ? &*context.local_steps : nullptr,
-          tensors};
+          tensors,
+          &stop};
 }
 
 /// Everything of the loop, from the recorder to the last step.
@@ -181,8 +183,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                          .before = [&] { exports.wait_until_read(); }});
   hooks.set_recorder(recorder);
   train::StepTensors tensors(context.spec.num_classes);
-  train::TrainerParts training =
-      trainer_parts(context, rates, saves, hooks.training().read_tensors() ? &tensors : nullptr);
+  train::TrainerParts training = trainer_parts(
+      context, rates, saves, hooks.training().read_tensors() ? &tensors : nullptr, requests);
   train::Trainer trainer(training, config.train);
   train::Run run({.trainer = trainer,
                   .training = training,
