@@ -19,6 +19,7 @@
 #include "daemon/run/training_context.h"
 #include "daemon/run/warm_start.h"
 #include "daemon/state/settings_text.h"
+#include "daemon/watch/end_limit.h"
 #include "daemon/watch/watchdog.h"
 #include "dist/agree.h"
 #include "dist/checked_communicator.h"
@@ -165,6 +166,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
       make_recorder(context, telemetry, world.process, resumed_from, world.is_interactive);
   context.saver.set_at_phase(world.at_save_phase);
   context.saver.set_on_lost(world.abort);
+  const auto limit = std::make_shared<EndLimit>(requests, config.preemption.grace_s, world.abort);
+  context.saver.set_while_waiting([limit, &saver = context.saver] { limit->look(saver.number()); });
   SavedModels exports(config.run.project().folder(), config.publish, context.control,
                       [&](bool ok) { telemetry.metrics().record_export(ok); });
   const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
@@ -268,6 +271,7 @@ void end_save_under_way(const std::exception& error, TrainingContext& context,
   // The saver's thread may wait for a rank that hangs, as long as saves may take.
   if (!is_shared && context.saver.is_under_way() && world.abort)
     world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
+  context.saver.set_while_waiting({});  // the error's code is the run's
   context.saver.join();
 }
 

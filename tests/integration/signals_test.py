@@ -5,9 +5,16 @@ import signal
 import time
 import unittest
 
-from harness import ENDLESS, LockstepTest, metric
+from harness import BUILD, ENDLESS, LockstepTest, metric, wait_for
 
+FAULT_CALLS = BUILD / "tests/integration/libfault_calls.so"
 RARE = ["checkpoint.save_checkpoints_steps=1000000", "eval.every_epochs=0"]
+
+
+def hanging_disk(report, rank, path):
+    """For the environment: each call of that rank on a file whose path holds this text waits; the first makes the file `report`."""
+    return {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": str(rank), "LOCKSTEP_FAULT_PATH": path, "LOCKSTEP_FAULT_CALL": "any",
+            "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "WAIT", "LOCKSTEP_FAULT_REPORT": str(report)}
 
 
 def saves_of(run):
@@ -75,6 +82,28 @@ class Signals(LockstepTest):
         self.assertIsNone(run.process.poll(), "the first waits for the step")
         os.kill(pid, signal.SIGINT)
         self.assertEqual(run.wait().code, 130, run.log)
+
+    def test_the_end_of_the_grace_ends_the_wait_for_a_disk_that_hangs(self):
+        """SIGUSR1 saves however long it takes; SIGTERM does not, and five seconds are the least."""
+        hangs = self.folder / "hangs"
+        run = self.start(config=ENDLESS, environment=hanging_disk(hangs, 1, "/checkpoints/model.ckpt-"),
+                         sets=["checkpoint.save_checkpoints_steps=5", "checkpoint.timeout_s=60", "eval.every_epochs=0"])
+        wait_for(hangs.exists, "the disk to hang")
+        run.wait_for_status("the wait for the save", step=lambda now: now >= 5)
+        pids = run.rank_pids()
+        os.kill(pids[1], signal.SIGUSR1)
+        time.sleep(0.5)
+        self.assertIsNone(run.process.poll(), "it waits for the save")
+        began = time.monotonic()
+        os.kill(pids[0], signal.SIGTERM)
+        run.wait()
+        took_s = time.monotonic() - began
+        self.assertEqual(run.code, 75, run.log)
+        self.assertRegex(run.log, r"E rank 0 \[lockstepd\] \[train\] told to end, and the save of step 5 is not on disk 5 s later")
+        self.assertGreater(took_s, 4.5)
+        self.assertLess(took_s, 20)
+        self.assertEqual(saves_of(run), [])
+        print(f"{took_s:.1f} s from SIGTERM to the end")
 
     def test_a_stop_breaks_an_evaluation_off(self):
         """An evaluation of minutes: the ranks leave it, save and stop; started again, they evaluate."""
