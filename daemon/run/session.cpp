@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/save/interrupted.h"
+#include "daemon/control/stop_notice.h"
 #include "daemon/device/device.h"
 #include "daemon/device/threading.h"
 #include "daemon/publish/saved_models.h"
@@ -49,6 +50,15 @@ std::unique_ptr<dist::Communicator> make_gradient_communicator(const dist::SyncO
     gradients = std::make_unique<dist::CheckedCommunicator>(std::move(gradients),
                                                             world.make_cpu_communicator(sync));
   return gradients;
+}
+
+/// Null: no other rank is there.
+std::unique_ptr<StopNotice> make_stop_notice(const SessionWorld& world, Requests& requests,
+                                             const metrics::Health& health) {
+  if (world.process.world_size == 1) return nullptr;
+  return std::make_unique<StopNotice>(world.make_notice(), requests, [&health] {
+    return health.state() == metrics::RunState::kTraining;
+  });
 }
 
 /// Its time limit is that of saves.
@@ -288,6 +298,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
   dist::Communicator& control = *own_control;
   metrics::Health health;
+  const std::unique_ptr<StopNotice> notice = make_stop_notice(world, requests, health);
   const RankEvents events(control, config.run.project().logs());
   const Watchdog watchdog(config.watchdog, control.rank(), events, health,
                           actions_of(config, world, requests));

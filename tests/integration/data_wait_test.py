@@ -51,21 +51,23 @@ class DataWait(LockstepTest):
 
     def test_a_stop_ends_it_and_changes_no_bit(self):
         """Where masks are due, and where a rank stands in the step's reduction while the other waits; before the first step on both.
-        Both are told; the one that has its data has not those behind them."""
+        One rank is told, which has its data but not those behind them; there both."""
         def term_to_all(run):
             for pid in run.rank_pids().values():
                 os.kill(pid, signal.SIGTERM)
 
-        def usr1_to_all(run):
-            for pid in run.rank_pids().values():
-                os.kill(pid, signal.SIGUSR1)
+        def usr1_to_rank_1(run):
+            os.kill(run.rank_pids()[1], signal.SIGUSR1)
+
+        def ctl_stop(run):
+            run.ctl("stop")
 
         self.sets = [*SETS, self.recipe(RECIPE)]
         unbroken = self.go_on(run="unbroken")
         for both_wait in rounds([], [(0, term_to_all)]):
             self.require_stop(self.start_slow(0, 0), *both_wait)
-        self.require_stop(self.start_slow(6, 7), 6, usr1_to_all)
-        self.require_stop(self.start_slow(6, 5), 11, usr1_to_all)
+        self.require_stop(self.start_slow(6, 7), 6, usr1_to_rank_1)
+        self.require_stop(self.start_slow(6, 5), 11, ctl_stop)
         again = self.go_on()
         self.assertIn("resuming from step 11", again.log)
         self.assertEqual(again.summary()["steps"], 13)

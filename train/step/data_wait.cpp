@@ -21,6 +21,7 @@ data::Batch DataWait::next_batch() {
   };
   std::optional<data::Batch> batch = loader_.next_unless([&] {
     if (waited_s() <= patience_s_) return false;
+    stop_->listen();
     return is_told_to_stop();
   });
   if (batch) return *std::move(batch);
