@@ -5,7 +5,7 @@ import signal
 import time
 import unittest
 
-from harness import BUILD, ENDLESS, LockstepTest, metric, wait_for
+from harness import BUILD, ENDLESS, FAULTY_RANK, LockstepTest, metric, wait_for
 
 FAULT_CALLS = BUILD / "tests/integration/libfault_calls.so"
 RARE = ["checkpoint.save_checkpoints_steps=1000000", "eval.every_epochs=0"]
@@ -181,6 +181,21 @@ class Failures(LockstepTest):
         run.wait_for_step(run.ctl("status")["step"] + 5)
         run.process.send_signal(signal.SIGUSR1)
         self.assertEqual(run.wait().code, 75, run.log)
+
+    def test_a_failed_run_ends_though_its_disk_hangs(self):
+        """Rank 1 cannot write down what it failed with, and rank 0 waits for it."""
+        hangs = self.folder / "hangs"
+        fault = {"LOCKSTEP_TEST_ACTION": "throw", "LOCKSTEP_TEST_RANK": "1", "LOCKSTEP_TEST_STEP": "5"}
+        run = self.start(program=FAULTY_RANK, environment={**fault, **hanging_disk(hangs, 1, "lockstep-error-1")}, sets=RARE)
+        wait_for(hangs.exists, "the disk to hang")
+        began = time.monotonic()
+        run.wait(60)
+        took_s = time.monotonic() - began
+        self.assertEqual(run.code, 70, run.log)
+        self.assertIn("the end of the run takes more than 5 s: a disk may hang", run.log)
+        self.assertIn("[bug] made to fail", run.log)
+        self.assertLess(took_s, 20)
+        print(f"{took_s:.1f} s from the failure to the end")
 
     def test_a_later_start_removes_what_was_noted(self):
         self.start_faulty("throw", 0, step=2, sets=RARE).wait()
