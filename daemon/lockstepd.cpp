@@ -90,6 +90,7 @@ int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook&
                                                           .slow_after_s = sync.slow_after_s,
                                                           .hosts_N = {}});
                         },
+                    .make_notice = [&] { return world.make_notice(); },
                     .stop = stop,
                     .is_interactive = has_bar(line, before),
                     .on_step = on_step,

@@ -1,5 +1,7 @@
 #include "data/loader.h"
 
+#include <utility>
+
 #include "data/read_ahead.h"
 
 namespace lockstep::data {
@@ -15,29 +17,44 @@ Batch load(const Dataset& dataset, const GlobalBatch& global, int rank, int worl
 
 }  // namespace
 
-Loader::Loader(const Dataset& dataset, Sampler& sampler, int rank, int world_size,
+Loader::Loader(std::shared_ptr<const Dataset> dataset, Sampler& sampler, int rank, int world_size,
                LoaderOptions options)
-    : dataset_(dataset),
+    : dataset_(std::move(dataset)),
       sampler_(sampler),
       rank_(rank),
       world_size_(world_size),
-      options_(options) {}
+      options_(options),
+      owns_data_(dataset_.use_count() > 0) {}
+
+Loader::Loader(const Dataset& dataset, Sampler& sampler, int rank, int world_size,
+               LoaderOptions options)
+    : Loader(std::shared_ptr<const Dataset>(std::shared_ptr<void>(), &dataset), sampler, rank,
+             world_size, options) {}
 
 Loader::~Loader() = default;
 
-Batch Loader::next() {
-  if (options_.num_threads == 0) return load(dataset_, sampler_.next(), rank_, world_size_);
+std::optional<Batch> Loader::next_unless(const std::function<bool()>& leaves) {
+  if (options_.num_threads == 0) return load(*dataset_, sampler_.next(), rank_, world_size_);
   const SamplerPosition position = sampler_.position();
   if (read_ahead_ == nullptr || read_ahead_->position() != position) {
-    read_ahead_.reset();  // its threads end before others begin
-    read_ahead_ = std::make_unique<ReadAhead<Batch>>(
-        sampler_,
-        [this](const GlobalBatch& global) { return load(dataset_, global, rank_, world_size_); },
-        options_.num_threads, options_.prefetch_batches);
+    read_ahead_.reset();  // what its threads have read is of no use
+    const auto load_one = [dataset = dataset_, rank = rank_,
+                           world_size = world_size_](const GlobalBatch& global) {
+      return load(*dataset, global, rank, world_size);
+    };
+    read_ahead_ = std::make_unique<ReadAhead<Batch>>(sampler_, load_one, options_.num_threads,
+                                                     options_.prefetch_batches,
+                                                     /*may_leave_threads=*/owns_data_);
   }
-  Batch batch = read_ahead_->next();
-  sampler_.set_position(read_ahead_->position());
+  std::optional<Batch> batch = read_ahead_->next_unless(leaves);
+  if (batch) sampler_.set_position(read_ahead_->position());
   return batch;
+}
+
+Batch Loader::without_samples() {
+  const auto num_samples = static_cast<int64_t>(sampler_.next().indices.size());
+  return {no_samples(dataset_->spec()), num_samples,
+          shard_of(num_samples, rank_, world_size_).begin};
 }
 
 std::optional<int64_t> Loader::num_ready() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -32,7 +33,11 @@ struct LoaderOptions {
 /// restore may change it between two calls. One caller at a time.
 class Loader {
  public:
-  /// Both outlive it.
+  /// The sampler outlives it. Threads whose source stands still at the end of the loader are left
+  /// behind, with the data set.
+  Loader(std::shared_ptr<const Dataset> dataset, Sampler& sampler, int rank, int world_size,
+         LoaderOptions options = {});
+  /// The data set outlives it too.
   Loader(const Dataset& dataset, Sampler& sampler, int rank, int world_size,
          LoaderOptions options = {});
   ~Loader();
@@ -41,18 +46,28 @@ class Loader {
 
   /// Throws what Dataset::get throws, when the batch that it was thrown for is asked for; the
   /// loader is of no use then.
-  Batch next();
+  Batch next() { return *next_unless({}); }
+  /// The same, or nothing where `leaves` says so: it is asked now and then while threads still read
+  /// the batch. The sampler has not moved then, and where it stands so again the next call waits
+  /// for the same batch. Where next() reads the samples itself, nobody asks.
+  std::optional<Batch> next_unless(const std::function<bool()>& leaves);
+  /// The next batch as a rank has it that brings none of its samples; moves the sampler as next().
+  Batch without_samples();
+
+  SamplerPosition position() const { return sampler_.position(); }
+  void go_back_to(const SamplerPosition& position) { sampler_.set_position(position); }
 
   /// Batches that threads have read ahead and that next() need not wait for; nothing where it reads
   /// the samples itself.
   std::optional<int64_t> num_ready() const;
 
  private:
-  const Dataset& dataset_;
+  const std::shared_ptr<const Dataset> dataset_;
   Sampler& sampler_;
   const int rank_;
   const int world_size_;
   const LoaderOptions options_;
+  const bool owns_data_;
   std::unique_ptr<ReadAhead<Batch>>
       read_ahead_;  ///< null before the first batch, and without threads
 };

@@ -11,9 +11,9 @@
 #include "train/evals_csv.h"
 #include "train/hooks/hook.h"
 #include "train/hooks/summary_saver_hook.h"
-#include "train/step/replica_check.h"
 #include "train/step/step_report.h"
 #include "train/steps_csv.h"
+#include "train/sync/replica_check.h"
 
 namespace lockstep::train {
 

@@ -51,6 +51,7 @@ RunResult Run::train() {
     }
     parts_.hooks.before_step(clock.step);
     const StepReport report = step();
+    if (report.is_left_out) return stop(report);
     parts_.hooks.after_step({.iteration = report.step - 1,
                              .step = report.step,
                              .loss = report.loss,

@@ -10,9 +10,9 @@
 #include "train/hooks/hook.h"
 #include "train/recorder.h"
 #include "train/run_saves.h"
-#include "train/step/replica_check.h"
 #include "train/step/stop_request.h"
 #include "train/step/trainer.h"
+#include "train/sync/replica_check.h"
 
 namespace lockstep::train {
 

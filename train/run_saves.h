@@ -10,7 +10,7 @@
 #include "checkpoint/save_schedule.h"
 #include "train/evaluator.h"
 #include "train/recorder.h"
-#include "train/step/replica_check.h"
+#include "train/sync/replica_check.h"
 
 namespace lockstep::train {
 

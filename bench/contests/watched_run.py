@@ -17,7 +17,7 @@ from contests import Row
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 WATCHED_S, START_S = 10, 60
-THREADS = {"lockstep-watch": "watchdog", "lockstep-ctl": "control API"}
+THREADS = {"lockstep-watch": "watchdog", "lockstep-stop": "stop notice", "lockstep-ctl": "control API"}
 
 
 class UnixConnection(http.client.HTTPConnection):

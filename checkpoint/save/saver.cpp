@@ -22,6 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kLook{50};
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -38,6 +40,13 @@ class TimeOf {
   double* seconds_;
   Clock::time_point start_ = Clock::now();
 };
+
+/// Until it is ready.
+template <typename Future>
+void look_beside(const Future& future, const std::function<void()>& look) {
+  if (!look) return;
+  while (future.wait_for(kLook) != std::future_status::ready) look();
+}
 
 /// True for what the disk does to us: the run may go on without this save.
 bool is_disk_fault(const Error& fault) {
@@ -70,9 +79,13 @@ Saver::Saver(SaverOptions options, dist::Communicator& comm)
   options_.prefix = std::filesystem::absolute(options_.prefix).string();
 }
 
-Saver::~Saver() { join(); }
+Saver::~Saver() {
+  while_waiting_ = {};
+  join();
+}
 
 void Saver::join() {
+  if (is_under_way()) look_beside(result_, while_waiting_);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -150,6 +163,7 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
 void Saver::wait_until_staged() {
   if (!staged_.valid()) return;
   const TimeOf blocked(&blocked_s_);
+  look_beside(staged_, while_waiting_);
   staged_.get();
 }
 

@@ -84,7 +84,7 @@ class Saver {
  public:
   /// `comm` must outlive the saver; between begin() and wait() it is the saver's alone.
   Saver(SaverOptions options, dist::Communicator& comm);
-  /// Waits for the save under way.
+  /// Waits for the save under way, whatever set_while_waiting() says.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
@@ -99,6 +99,10 @@ class Saver {
   /// Called by the saver's thread when a save ends with an error of this rank alone (a lost peer),
   /// before wait() throws it: nobody may ask for a while. While no save is under way.
   void set_on_lost(std::function<void(const Error&)> hook) { on_lost_ = std::move(hook); }
+
+  /// Called some times a second by whoever waits in wait(), wait_until_staged() or join(), which
+  /// may take as long as a disk hangs: it may throw, or end the process. The save stays under way.
+  void set_while_waiting(std::function<void()> look) { while_waiting_ = std::move(look); }
 
   /// Collective. Begins a save; at most one is under way, so wait() comes before the next.
   void begin(const StateList& state, int64_t step);
@@ -144,6 +148,7 @@ class Saver {
 
   SaverOptions options_;
   std::function<void(const Error&)> on_lost_;
+  std::function<void()> while_waiting_;
   dist::Communicator& comm_;
   StagingBuffer memory_;
   std::optional<std::set<int64_t>> own_saves_;  // rank 0; nothing: not asked for yet

@@ -4,6 +4,10 @@
 
 namespace lockstep::daemon {
 
+uint32_t Requests::asked_here() const {
+  return (stop_asked_ || signals_.stop_asked() ? kStop : 0) | (signals_.end_asked() ? kEnd : 0);
+}
+
 void Requests::change(const train::Change& change) {
   const std::lock_guard lock(mutex_);
   changes_.push_back(change);

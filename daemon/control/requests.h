@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/step/stop_request.h"
@@ -12,6 +14,8 @@ namespace lockstep::daemon {
 /// What a run is asked for by signals and, on rank 0, through the control API. Any thread.
 class Requests final : public train::StopRequest {
  public:
+  static constexpr uint32_t kStop = 1, kEnd = 2;
+
   /// `signals` must outlive it.
   explicit Requests(train::StopRequest& signals) : signals_(signals) {}
 
@@ -22,17 +26,27 @@ class Requests final : public train::StopRequest {
   void set_paused(bool paused) { pause_asked_ = paused; }
   /// Another value for a key; the caller has checked both.
   void change(const train::Change& change);
+  /// What this rank itself was asked for: bits kStop and kEnd.
+  uint32_t asked_here() const;
+  /// What listen() takes other ranks to have been asked for, in the same bits. Not while a loop
+  /// runs.
+  void set_ears(std::function<uint32_t()> ears) { ears_ = std::move(ears); }
   /// Updates done, as the loop said last.
   int64_t step() const { return step_; }
 
   void set_stop_signals(const std::vector<int>& signals) override {
     signals_.set_stop_signals(signals);
   }
-  bool stop_asked() const override { return stop_asked_ || signals_.stop_asked(); }
-  bool end_asked() const override { return signals_.end_asked(); }
+  bool stop_asked() const override {
+    return stop_asked_ || signals_.stop_asked() || (heard_ & kStop) != 0;
+  }
+  bool end_asked() const override { return signals_.end_asked() || (heard_ & kEnd) != 0; }
   int64_t num_saves_asked() const override { return num_saves_asked_ + signals_.num_saves_asked(); }
   int64_t num_received(int signal_number) const override {
     return signals_.num_received(signal_number);
+  }
+  void listen() override {
+    if (ears_) heard_ = ears_();
   }
   bool pause_asked() const override { return pause_asked_; }
   bool has_changes() const override { return has_changes_; }
@@ -43,6 +57,8 @@ class Requests final : public train::StopRequest {
   train::StopRequest& signals_;
   std::atomic<bool> stop_asked_{false}, pause_asked_{false}, has_changes_{false};
   std::atomic<int64_t> num_saves_asked_{0}, step_{0};
+  std::atomic<uint32_t> heard_{0};
+  std::function<uint32_t()> ears_;
   std::mutex mutex_;
   std::vector<train::Change> changes_;  // guarded by mutex_
 };

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/save/interrupted.h"
+#include "daemon/control/stop_notice.h"
 #include "daemon/device/device.h"
 #include "daemon/device/threading.h"
 #include "daemon/publish/saved_models.h"
@@ -19,6 +20,7 @@
 #include "daemon/run/training_context.h"
 #include "daemon/run/warm_start.h"
 #include "daemon/state/settings_text.h"
+#include "daemon/watch/end_limit.h"
 #include "daemon/watch/watchdog.h"
 #include "dist/agree.h"
 #include "dist/checked_communicator.h"
@@ -48,6 +50,15 @@ std::unique_ptr<dist::Communicator> make_gradient_communicator(const dist::SyncO
     gradients = std::make_unique<dist::CheckedCommunicator>(std::move(gradients),
                                                             world.make_cpu_communicator(sync));
   return gradients;
+}
+
+/// Null: no other rank is there.
+std::unique_ptr<StopNotice> make_stop_notice(const SessionWorld& world, Requests& requests,
+                                             const metrics::Health& health) {
+  if (world.process.world_size == 1) return nullptr;
+  return std::make_unique<StopNotice>(world.make_notice(), requests, [&health] {
+    return health.state() == metrics::RunState::kTraining;
+  });
 }
 
 /// Its time limit is that of saves.
@@ -129,7 +140,8 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
 }
 
 train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSchedule& rates,
-                                  train::RunSaves& saves, train::StepTensors* tensors) {
+                                  train::RunSaves& saves, train::StepTensors* tensors,
+                                  train::StopRequest& stop) {
   const RunConfig& config = context.config;
   return {context.control,
           context.loader,
@@ -149,7 +161,8 @@ train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSch
           config.data.max_skipped,
           &context.ema,
           context.local_steps ? &*context.local_steps : nullptr,
-          tensors};
+          tensors,
+          &stop};
 }
 
 /// Everything of the loop, from the recorder to the last step.
@@ -163,6 +176,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
       make_recorder(context, telemetry, world.process, resumed_from, world.is_interactive);
   context.saver.set_at_phase(world.at_save_phase);
   context.saver.set_on_lost(world.abort);
+  const auto limit = std::make_shared<EndLimit>(requests, config.preemption.grace_s, world.abort);
+  context.saver.set_while_waiting([limit, &saver = context.saver] { limit->look(saver.number()); });
   SavedModels exports(config.run.project().folder(), config.publish, context.control,
                       [&](bool ok) { telemetry.metrics().record_export(ok); });
   const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
@@ -181,8 +196,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                          .before = [&] { exports.wait_until_read(); }});
   hooks.set_recorder(recorder);
   train::StepTensors tensors(context.spec.num_classes);
-  train::TrainerParts training =
-      trainer_parts(context, rates, saves, hooks.training().read_tensors() ? &tensors : nullptr);
+  train::TrainerParts training = trainer_parts(
+      context, rates, saves, hooks.training().read_tensors() ? &tensors : nullptr, requests);
   train::Trainer trainer(training, config.train);
   train::Run run({.trainer = trainer,
                   .training = training,
@@ -266,6 +281,7 @@ void end_save_under_way(const std::exception& error, TrainingContext& context,
   // The saver's thread may wait for a rank that hangs, as long as saves may take.
   if (!is_shared && context.saver.is_under_way() && world.abort)
     world.abort(known != nullptr ? *known : Error(ExitCode::kBug, "bug", error.what()));
+  context.saver.set_while_waiting({});  // the error's code is the run's
   context.saver.join();
 }
 
@@ -282,6 +298,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
   dist::Communicator& control = *own_control;
   metrics::Health health;
+  const std::unique_ptr<StopNotice> notice = make_stop_notice(world, requests, health);
   const RankEvents events(control, config.run.project().logs());
   const Watchdog watchdog(config.watchdog, control.rank(), events, health,
                           actions_of(config, world, requests));

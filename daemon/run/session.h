@@ -8,6 +8,7 @@
 #include "daemon/config/run_config.h"
 #include "daemon/run/resume.h"
 #include "dist/communicator.h"
+#include "dist/notice.h"
 #include "dist/process_info.h"
 #include "train/run.h"
 
@@ -29,6 +30,8 @@ struct SessionWorld {
   /// A further communicator of all ranks for CPU tensors, as the run file asks. Collective.
   std::function<std::unique_ptr<dist::Communicator>(const dist::SyncOptions&)>
       make_cpu_communicator;
+  /// Words from rank to rank beside all communicators, where there are several. Collective.
+  std::function<std::unique_ptr<dist::Notice>()> make_notice;
   train::StopRequest& stop;
   bool is_interactive = false;  ///< somebody reads stderr of this process alone
   train::StepHook on_step;      ///< may be empty

@@ -147,7 +147,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       eval_data(eval_data_like(*train_data, config, found.eval)),
       spec(train_data->spec()),
       sampler(sampler_options(config, *train_data, control.world_size())),
-      loader(*train_data, sampler, control.rank(), control.world_size(),
+      loader(train_data, sampler, control.rank(), control.world_size(),
              config.data.loader(*train_data)),
       clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
       model(make_network(config, spec)),

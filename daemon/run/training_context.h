@@ -60,7 +60,7 @@ class TrainingContext {
 
   const RunConfig& config;
   dist::Communicator& control;
-  const std::unique_ptr<data::Dataset> train_data;
+  const std::shared_ptr<data::Dataset> train_data;
   const std::unique_ptr<data::Dataset> eval_data;  ///< null: no evaluation
   const data::SampleSpec spec;                     ///< of both
   data::Sampler sampler;

@@ -1,5 +1,6 @@
 #include "data/datasets/dataset.h"
 
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,6 +26,19 @@ std::string describe(const SampleSpec& spec) {
                                                                   : "classes";
   return fmt::format("inputs [{}]{} and {} {}", fmt::join(spec.input_shape, ", "),
                      spec.input_dtype == at::kFloat ? "" : " of tokens", spec.num_classes, counted);
+}
+
+Samples no_samples(const SampleSpec& spec) {
+  std::vector<int64_t> inputs{0}, targets{0};
+  inputs.insert(inputs.end(), spec.input_shape.begin(), spec.input_shape.end());
+  if (spec.target_kind == TargetKind::kTokens)
+    targets = inputs;
+  else if (spec.target_kind != TargetKind::kClass)
+    targets.push_back(spec.num_classes);
+  const bool are_numbers =
+      spec.target_kind == TargetKind::kClass || spec.target_kind == TargetKind::kTokens;
+  return {at::empty(inputs, spec.input_dtype),
+          at::empty(targets, are_numbers ? at::kLong : at::kFloat)};
 }
 
 }  // namespace lockstep::data

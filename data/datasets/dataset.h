@@ -46,6 +46,9 @@ struct Samples {
   int64_t num_records = 0, num_record_bytes = 0;
 };
 
+/// None of such samples.
+Samples no_samples(const SampleSpec& spec);
+
 /// An indexable set of samples. Same content on every rank; safe to read from several threads
 /// unless reads_in_threads() is false.
 class Dataset {

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/threads/deadline.h"
 #include "dist/mpi/make_communicator.h"
+#include "dist/mpi/notice_board.h"
 #include "dist/mpi/open_mpi_settings.h"
 #include "dist/mpi/peer/mpi_handles.h"
 #include "dist/mpi/shm/shared_window.h"
@@ -38,6 +39,12 @@ void start_mpi() {
                             "MPI_THREAD_MULTIPLE ({}): use an "
                             "MPI built with thread support",
                             provided, MPI_THREAD_MULTIPLE));
+}
+
+OwnedComm copy_of_world() {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  return OwnedComm(copy);
 }
 
 std::string node_name() {
@@ -100,20 +107,27 @@ World::World(const StartLimits& limits) {
     const StartWatch watch(limits);
     start_mpi();
     info_ = find_place();
+    notices_ = std::make_unique<NoticeBoard>(copy_of_world());
   }
   keeper_ = std::make_shared<WindowKeeper>(info_.local_world_size);
 }
 
 World::~World() {
   keeper_.reset();
+  try {
+    notices_->settle();
+  } catch (const Error& fault) {
+    log::warning("dist.mpi", fault.what());
+  }
+  notices_.reset();
   static_cast<void>(MPI_Finalize());
 }
 
 std::unique_ptr<Communicator> World::make_communicator(const CommunicatorOptions& options) {
-  MPI_Comm copy = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
-  return mpi::make_communicator(OwnedComm(copy), options, keeper_);
+  return mpi::make_communicator(copy_of_world(), options, keeper_);
 }
+
+std::unique_ptr<Notice> World::make_notice() { return notices_->make_notice(); }
 
 size_t World::num_windows() const { return keeper_->count(); }
 

@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "dist/communicator.h"
+#include "dist/notice.h"
 #include "dist/process_info.h"
 
 namespace lockstep::dist::mpi {
 
+class NoticeBoard;
 class WindowKeeper;
 
 /// How the ranks of a communicator exchange. Equal on all of them.
@@ -49,6 +51,10 @@ class World {
   /// Collective.
   std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options = {});
 
+  /// Words from rank to rank beside all communicators. Every rank makes them in the same order; the
+  /// world must outlive them.
+  std::unique_ptr<Notice> make_notice();
+
   /// Shared memory of communicators stays when they are gone. How much there is now, and its end
   /// for all that came later: the communicators that were made since must be gone on all ranks.
   /// The second is collective.
@@ -65,6 +71,7 @@ class World {
  private:
   ProcessInfo info_;
   std::shared_ptr<WindowKeeper> keeper_;
+  std::unique_ptr<NoticeBoard> notices_;
 };
 
 }  // namespace lockstep::dist::mpi

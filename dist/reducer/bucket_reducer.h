@@ -74,6 +74,9 @@ class BucketReducer {
   /// sum over ranks is the bound that follow_bound() takes after take_means().
   at::Tensor largest() const;
   void follow_bound(double bound) { scale_.follow(bound); }
+  /// As it was before a step that does not count.
+  const WireScale& scale() const { return scale_; }
+  void set_scale(const WireScale& scale) { scale_ = scale; }
   /// Whether pack() may be ahead of launch(): each bucket has memory of its own.
   bool can_pack_beside() const { return comm_.device().is_cpu() && !shards_; }
   /// Packs and rounds one complete bucket, unless another thread has done or does so.

@@ -1,5 +1,6 @@
 #include "dist/reducer/gradient_reducer.h"
 
+#include <algorithm>
 #include <string>
 
 #include <ATen/ops/cat.h>
@@ -121,6 +122,7 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   check(share.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
   is_armed_ = false;
   const auto start = Clock::now();
+  const WireScale scale_before = buckets_.scale();
   if (finds_bound_) find_bound();
   launch_all(share.gradient_divisor);
   at::Tensor share_V = to_numbers(share, comm_.device());
@@ -130,9 +132,13 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   GlobalStepStats totals = from_numbers(share_V);
   totals.own_work_s = share.work_s;
   totals.wait_s = seconds_since(start);
-  check(totals.num_samples > 0, "a step without samples on any rank");
-  take_means(share.gradient_divisor.value_or(totals.num_samples), &totals);
-  if (buckets_.scales()) buckets_.follow_bound(share_V[-1].item<double>());
+  totals.is_complete = totals.num_samples >= share.expected_samples.value_or(0);
+  check(totals.num_samples > 0 || !totals.is_complete, "a step without samples on any rank");
+  take_means(share.gradient_divisor.value_or(std::max<int64_t>(1, totals.num_samples)), &totals);
+  if (!totals.is_complete)
+    buckets_.set_scale(scale_before);
+  else if (buckets_.scales())
+    buckets_.follow_bound(share_V[-1].item<double>());
   totals.bytes_reduced = comm_.bytes_reduced() - bytes_before_;
   buckets_.count(start, &totals);
   name_missing();

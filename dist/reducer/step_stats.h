@@ -24,6 +24,9 @@ struct LocalStepStats {
   /// What the ranks' sums of gradients are divided by, equal on all ranks; nothing: the samples of
   /// all ranks. 1 where losses were weighted by 1 / samples before backward: that saves a pass.
   std::optional<int64_t> gradient_divisor = std::nullopt;
+  /// Samples of all ranks, equal on them, where a rank may leave its own out: the step is not
+  /// complete then, nobody may update, and what later steps round by stays as it is.
+  std::optional<int64_t> expected_samples = std::nullopt;
 };
 
 /// A rank that works on a step so many times as long as the mean of the others is a straggler.
@@ -34,6 +37,7 @@ struct GlobalStepStats {
   double loss_mean = 0;  ///< sum of losses / num_samples
   int64_t num_samples = 0;
   int64_t num_skipped = 0;
+  bool is_complete = true;          ///< false: fewer samples than expected_samples
   int64_t num_nonfinite_ranks = 0;  ///< ranks whose own loss was not finite
   bool gradients_finite = true;     ///< all items of the mean gradient
   /// Of the mean gradient over all parameters that are not frozen, if it was asked for; NaN unless
@@ -63,7 +67,7 @@ struct GlobalStepStats {
   }
 
   /// Whether to update; one decision for all ranks.
-  bool finite() const { return num_nonfinite_ranks == 0 && gradients_finite; }
+  bool finite() const { return is_complete && num_nonfinite_ranks == 0 && gradients_finite; }
 };
 
 /// What it took to give every rank all values.

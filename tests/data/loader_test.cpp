@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "base/error.h"
@@ -105,6 +106,55 @@ TEST(Loader, TellsOfABadSampleWhenItsBatchIsAskedFor) {
   Loader loader(dataset, sampler, 0, 1, {.num_threads = 3, .prefetch_batches = 3});
   EXPECT_THAT(values_of(loader.next()), testing::ElementsAre(0, 1, 2, 3));
   EXPECT_THROW(loader.next(), Error);
+}
+
+/// A source that stands still until it is told to go on.
+class StandingDataset final : public Dataset {
+ public:
+  explicit StandingDataset(std::shared_future<void> goes_on) : goes_on_(std::move(goes_on)) {}
+  int64_t num_samples() const override { return data_.num_samples(); }
+  SampleSpec spec() const override { return data_.spec(); }
+  std::string digest() const override { return ""; }
+  Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override {
+    goes_on_.wait();
+    return data_.get(indices_B, epoch);
+  }
+
+ private:
+  const std::shared_future<void> goes_on_;
+  const CountingDataset data_;
+};
+
+TEST(Loader, WaitsForTheSameBatchAgainWhereAWaitWasLeft) {
+  std::promise<void> go;
+  const StandingDataset dataset(go.get_future().share());
+  Sampler sampler(kSampler);
+  Loader loader(dataset, sampler, 1, 2, {.num_threads = 2, .prefetch_batches = 3});
+  const SamplerPosition begin = loader.position();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(loader.next_unless([] { return true; }));
+    EXPECT_EQ(loader.position(), begin);
+    const Batch without = loader.without_samples();
+    EXPECT_EQ(without.samples.targets_BY.size(0), 0);
+    EXPECT_EQ(without.global_num_samples, 4);
+    loader.go_back_to(begin);
+  }
+  go.set_value();
+  EXPECT_EQ(values_of(loader.next()), batches_of(0, 1)[0]);
+}
+
+TEST(Loader, LeavesThreadsBehindWhoseSourceStandsStillAtItsEnd) {
+  std::promise<void> go;
+  auto dataset = std::make_shared<const StandingDataset>(go.get_future().share());
+  const std::weak_ptr<const StandingDataset> kept = dataset;
+  Sampler sampler(kSampler);
+  {
+    Loader loader(std::move(dataset), sampler, 0, 1, {.num_threads = 2, .prefetch_batches = 3});
+    EXPECT_FALSE(loader.next_unless([] { return true; }));
+  }
+  EXPECT_FALSE(kept.expired());
+  go.set_value();
+  while (!kept.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 TEST(Loader, TellsHowManyBatchesAreReady) {

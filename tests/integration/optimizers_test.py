@@ -61,7 +61,7 @@ class Optimizers(LockstepTest):
                 stopped = self.start_faulty("usr1", rank=2, step=20, ranks=4, run=f"resized_{optimizer}", sets=sets).wait()
                 self.assertEqual(stopped.code, 75, stopped.log)
                 resized = self.train(2, run=f"resized_{optimizer}", sets=sets)
-                self.assertEqual(resized.summary()["resumed_from_step"], 21)
+                self.assertEqual(resized.summary()["resumed_from_step"], 20)  # a mask is due there: the stop is seen before it
                 self.assert_same(resized, alone, optimizer)
 
     def test_the_example_of_the_page_trains(self):

@@ -5,9 +5,16 @@ import signal
 import time
 import unittest
 
-from harness import ENDLESS, LockstepTest, metric
+from harness import BUILD, ENDLESS, FAULTY_RANK, LockstepTest, metric, wait_for
 
+FAULT_CALLS = BUILD / "tests/integration/libfault_calls.so"
 RARE = ["checkpoint.save_checkpoints_steps=1000000", "eval.every_epochs=0"]
+
+
+def hanging_disk(report, rank, path):
+    """For the environment: each call of that rank on a file whose path holds this text waits; the first makes the file `report`."""
+    return {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": str(rank), "LOCKSTEP_FAULT_PATH": path, "LOCKSTEP_FAULT_CALL": "any",
+            "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "WAIT", "LOCKSTEP_FAULT_REPORT": str(report)}
 
 
 def saves_of(run):
@@ -75,6 +82,28 @@ class Signals(LockstepTest):
         self.assertIsNone(run.process.poll(), "the first waits for the step")
         os.kill(pid, signal.SIGINT)
         self.assertEqual(run.wait().code, 130, run.log)
+
+    def test_the_end_of_the_grace_ends_the_wait_for_a_disk_that_hangs(self):
+        """SIGUSR1 saves however long it takes; SIGTERM does not, and five seconds are the least."""
+        hangs = self.folder / "hangs"
+        run = self.start(config=ENDLESS, environment=hanging_disk(hangs, 1, "/checkpoints/model.ckpt-"),
+                         sets=["checkpoint.save_checkpoints_steps=5", "checkpoint.timeout_s=60", "eval.every_epochs=0"])
+        wait_for(hangs.exists, "the disk to hang")
+        run.wait_for_status("the wait for the save", step=lambda now: now >= 5)
+        pids = run.rank_pids()
+        os.kill(pids[1], signal.SIGUSR1)
+        time.sleep(0.5)
+        self.assertIsNone(run.process.poll(), "it waits for the save")
+        began = time.monotonic()
+        os.kill(pids[0], signal.SIGTERM)
+        run.wait()
+        took_s = time.monotonic() - began
+        self.assertEqual(run.code, 75, run.log)
+        self.assertRegex(run.log, r"E rank 0 \[lockstepd\] \[train\] told to end, and the save of step 5 is not on disk 5 s later")
+        self.assertGreater(took_s, 4.5)
+        self.assertLess(took_s, 20)
+        self.assertEqual(saves_of(run), [])
+        print(f"{took_s:.1f} s from SIGTERM to the end")
 
     def test_a_stop_breaks_an_evaluation_off(self):
         """An evaluation of minutes: the ranks leave it, save and stop; started again, they evaluate."""
@@ -152,6 +181,21 @@ class Failures(LockstepTest):
         run.wait_for_step(run.ctl("status")["step"] + 5)
         run.process.send_signal(signal.SIGUSR1)
         self.assertEqual(run.wait().code, 75, run.log)
+
+    def test_a_failed_run_ends_though_its_disk_hangs(self):
+        """Rank 1 cannot write down what it failed with, and rank 0 waits for it."""
+        hangs = self.folder / "hangs"
+        fault = {"LOCKSTEP_TEST_ACTION": "throw", "LOCKSTEP_TEST_RANK": "1", "LOCKSTEP_TEST_STEP": "5"}
+        run = self.start(program=FAULTY_RANK, environment={**fault, **hanging_disk(hangs, 1, "lockstep-error-1")}, sets=RARE)
+        wait_for(hangs.exists, "the disk to hang")
+        began = time.monotonic()
+        run.wait(60)
+        took_s = time.monotonic() - began
+        self.assertEqual(run.code, 70, run.log)
+        self.assertIn("the end of the run takes more than 5 s: a disk may hang", run.log)
+        self.assertIn("[bug] made to fail", run.log)
+        self.assertLess(took_s, 20)
+        print(f"{took_s:.1f} s from the failure to the end")
 
     def test_a_later_start_removes_what_was_noted(self):
         self.start_faulty("throw", 0, step=2, sets=RARE).wait()

@@ -159,5 +159,23 @@ TEST(RunSaves, ABestSaveBehindTheRestoredStepIsNotToBeBeaten) {
   }
 }
 
+/// It may be a disk that hangs: a look that throws ends the wait, not the save.
+TEST(RunSaves, WhoWaitsForASaveLooksAroundMeanwhile) {
+  SavedRun run;
+  run.door.set(false);
+  run.clock.step = 1;
+  run.saves.begin();
+  run.saver.set_while_waiting([] { throw Error(ExitCode::kStopped, "train", "told to end"); });
+  EXPECT_THROW(run.saves.settle(), Error);
+  EXPECT_TRUE(run.saver.is_under_way());
+  int num_looks = 0;
+  run.saver.set_while_waiting([&] {
+    if (++num_looks == 2) run.door.set(true);
+  });
+  run.saves.settle();
+  EXPECT_GE(num_looks, 2);
+  EXPECT_EQ(run.saves.last_saved_step(), 1);
+}
+
 }  // namespace run_saves_test
 }  // namespace lockstep::train

@@ -23,10 +23,13 @@ struct SmallRunOptions {
   model::ModelOptions model = model::mlp({.layers = {3, 5, 4}, .activation = "tanh"});
   std::vector<int64_t> shape = {3};
   int64_t num_classes = 4, num_samples = 10, global_batch = 4;
-  int64_t tokens = 0;           ///< vocabulary; 0: inputs are numbers
-  bool keeps_tensors = false;   ///< in `tensors`
-  bool elastic = false;         ///< run.deterministic: elastic
-  bool shares_weights = false;  ///< sync.share_weights: on
+  int64_t tokens = 0;                   ///< vocabulary; 0: inputs are numbers
+  bool keeps_tensors = false;           ///< in `tensors`
+  bool elastic = false;                 ///< run.deterministic: elastic
+  bool shares_weights = false;          ///< sync.share_weights: on
+  const data::Dataset* data = nullptr;  ///< instead of the random numbers; of their kind
+  data::LoaderOptions loader;
+  train::StopRequest* stop = nullptr;  ///< ends waits for data, at once
   train::TrainOptions train;
   optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
   std::optional<optim::OuterOptions> outer = std::nullopt;
@@ -52,7 +55,8 @@ class SmallRun {
         sampler({.num_samples = options.num_samples,
                  .global_batch_size = options.global_batch,
                  .seed = 2}),
-        loader(dataset, sampler, comm.rank(), comm.world_size()),
+        loader(options.data != nullptr ? *options.data : dataset, sampler, comm.rank(),
+               comm.world_size(), options.loader),
         clock{.step = 0, .steps_per_epoch = sampler.steps_per_epoch()},
         model(model::make_model(options.model, {.input_shape = options.shape,
                                                 .num_classes = dataset.spec().num_classes,
@@ -102,7 +106,9 @@ class SmallRun {
                  /*max_skipped_samples=*/0,
                  &ema,
                  options.sync.sync_replicas ? nullptr : &local_steps,
-                 options.keeps_tensors ? &tensors : nullptr},
+                 options.keeps_tensors ? &tensors : nullptr,
+                 options.stop,
+                 /*data_patience_s=*/0},
                 options.train) {
     model->set_layer_hook(recipe.layer_hook());
     ema.begin();

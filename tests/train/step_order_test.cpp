@@ -157,11 +157,11 @@ TEST(StepOrder, WhatIsDueComesFirstAndTheUpdateLast) {
     RecordedRank rank(comm, {.overlap = "false", .sparse_allreduce = "never"});
     // The recipe begins, and the reducer hears of its masks for the first time: they are compared.
     EXPECT_THAT(rank.step(),
-                ElementsAre("before changes", "data", "reduce", "forward with 0 pruned", "backward",
+                ElementsAre("data", "before changes", "reduce", "forward with 0 pruned", "backward",
                             "reduce", "before changes", "update"));
     // New masks: a save may read what they change; they are agreed and act on this very forward.
     EXPECT_THAT(rank.step(),
-                ElementsAre("before changes", "agree", "data", "reduce", "forward with 6 pruned",
+                ElementsAre("data", "before changes", "agree", "reduce", "forward with 6 pruned",
                             "backward", "reduce", "before changes", "update"));
     EXPECT_THAT(rank.step(), ElementsAre("data", "forward with 6 pruned", "backward", "reduce",
                                          "before changes", "update"));

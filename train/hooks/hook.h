@@ -51,8 +51,9 @@ struct IterationEnd {
 
 /// Code around the steps of a loop, in the manner of TensorFlow's SessionRunHook. Every rank has
 /// its own and makes the same calls in the same order: begin, then before_step and after_step for
-/// each iteration, then end (also where a signal ends the run, and not after an error). It reads
-/// the weights and changes none. What it throws ends the run on all ranks.
+/// each iteration (no after_step for a last one that a stop leaves out, train/step/data_wait.h),
+/// then end (also where a signal ends the run, and not after an error). It reads the weights and
+/// changes none. What it throws ends the run on all ranks.
 ///
 ///   class LowestLoss : public Hook {
 ///     void after_step(const IterationEnd& end) override { lowest_ = std::min(lowest_, end.loss); }

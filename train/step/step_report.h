@@ -38,6 +38,10 @@ struct StepReport {
   /// do not; then loss, totals and `skipped` are this rank's, and nothing is wanted of the loop. At
   /// a mean the loss is of all samples since the last one, and `skipped` says that no rank updated.
   bool ranks_agree = true;
+  /// A stop has ended the wait for the step's data, or came before its masks
+  /// (train/step/data_wait.h): nothing was updated, `step` updates are done, and wants_stop or
+  /// must_end is set. Everything else of the report means nothing.
+  bool is_left_out = false;
   bool skipped = false;          ///< not finite on some rank: nobody updated
   bool wants_save = false;       ///< rank 0's interval passed, or a save was asked for
   bool wants_stop = false;       ///< some rank was asked to save and stop

@@ -45,6 +45,9 @@ class StopRequest {
   virtual bool end_asked() const = 0;
   /// How many saves were asked for, after which training goes on.
   virtual int64_t num_saves_asked() const = 0;
+  /// For a rank that others may wait for, as long as it does not get to the step's vote: what they
+  /// were asked for counts here too from now on. One caller.
+  virtual void listen() {}
   /// Hold between two steps.
   virtual bool pause_asked() const { return false; }
   /// Whether take_changes() has any.

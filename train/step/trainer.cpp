@@ -46,7 +46,9 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
       options_(options),
       statistics_(parts.model, parts.peers(), options.batch_norm),
       moved_buffers_(parts.model, parts.peers(), options.batch_norm, parts.elastic),
-      limits_(options.max_nonfinite_steps, parts.max_skipped_samples) {
+      limits_(options.max_nonfinite_steps, parts.max_skipped_samples),
+      data_wait_(parts.loader, parts.control, parts.local_steps != nullptr ? nullptr : parts.stop,
+                 parts.data_patience_s) {
   if (parts.elastic) shard_tree_.emplace(kElasticShards / parts.control.world_size());
 }
 
@@ -56,10 +58,11 @@ StepReport Trainer::step_asking(const Ask& ask) {
   metrics::PhaseSeconds& phases = report.phases;
 
   limits_.begin_step(parts_.clock);
-  report.num_mask_updates = apply_recipe().num_mask_updates;
+  const data::Batch batch = data_wait_.next_batch();
+  phases.data = watch.lap();
+  if (!apply_recipe(&report)) return report;
   if (parts_.local_steps != nullptr) parts_.local_steps->begin_step();
   phases.modifier = watch.lap();
-  const data::Batch batch = next_batch();
   report.global_samples = batch.global_num_samples;
   report.rank_samples = batch.samples.targets_BY.size(0);
   report.rank_skipped = batch.samples.num_skipped;
@@ -68,7 +71,6 @@ StepReport Trainer::step_asking(const Ask& ask) {
   report.queued_batches = parts_.loader.num_ready();
   if (parts_.tensors != nullptr)
     parts_.tensors->begin(batch.samples.inputs_BX, batch.samples.targets_BY);
-  phases.data = watch.lap();
 
   report.loss_scale = loss_scale();
   report.rates = parts_.rates.at(parts_.clock.step);
@@ -77,6 +79,10 @@ StepReport Trainer::step_asking(const Ask& ask) {
   report.totals =
       reduce_gradients(batch, loss_sum, phases.data + phases.forward + phases.backward, ask());
   phases.allreduce += watch.lap();
+  if (!report.totals.is_complete) {
+    leave_out(&report);
+    return report;
+  }
 
   check_finite(&report);
   update(&report);
@@ -91,19 +97,37 @@ StepReport Trainer::step_asking(const Ask& ask) {
   return report;
 }
 
-data::Batch Trainer::next_batch() {
-  const trace::Span span("data");
-  return parts_.loader.next();
+bool Trainer::stops_before_recipe(StepReport* report) {
+  const int64_t step = parts_.clock.step;
+  if (!data_wait_.can_leave() || !parts_.recipe.acts_at(step)) return false;
+  const bool is_due = !parts_.recipe.timeline().due_at(step).empty();
+  if (!data_wait_.stops_here(/*is_long=*/is_due, report)) return false;
+  data_wait_.take_back();
+  report->step = step;
+  report->is_left_out = true;
+  return true;
 }
 
-recal::Applied Trainer::apply_recipe() {
-  const trace::Span span("masks");
+void Trainer::leave_out(StepReport* report) {
+  parts_.reducer.settle();
+  parts_.recipe.end_step(/*updated=*/false, parts_.control);
+  statistics_.end_step(/*updated=*/false);
+  moved_buffers_.end_step(/*updated=*/false, /*num_samples=*/0);
+  data_wait_.take_back();
+  complete_report(report);
+  report->is_left_out = true;
+}
+
+bool Trainer::apply_recipe(StepReport* report) {
+  const trace::Span span("masks");  // the watchdog's phase of the mask update: also of the question
+  if (stops_before_recipe(report)) return false;
   if (parts_.recipe.acts_at(parts_.clock.step)) before_changes();
-  recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
+  const recal::Applied due = parts_.recipe.apply_due(parts_.clock.step, parts_.control);
   apply_changes(due);
   statistics_.follow(parts_.recipe.timeline(), parts_.clock.step);
   moved_buffers_.begin_step();
-  return due;
+  report->num_mask_updates = due.num_mask_updates;
+  return true;
 }
 
 dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double loss_sum,
@@ -115,10 +139,12 @@ dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double
                              .votes = bits_of(votes),
                              .work_s = work_s,
                              .gradient_divisor = loss_scale()};
+  if (data_wait_.can_leave()) share.expected_samples = batch.global_num_samples;
   if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
   const trace::Span span("wait for all-reduce");
   const dist::GlobalStepStats totals = parts_.reducer.finish(share);
-  check(parts_.local_steps != nullptr || totals.num_samples == batch.global_num_samples,
+  check(parts_.local_steps != nullptr || totals.num_samples == batch.global_num_samples ||
+            !totals.is_complete,
         "the ranks' shares make up the global batch");
   return totals;
 }
@@ -154,8 +180,8 @@ double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecond
   for (const data::Shard& shard :
        elastic_shards(batch.global_num_samples, control.rank(), control.world_size())) {
     const double loss_sum =
-        gradients_of(part_of(batch.samples, shard), batch.first_sample + shard.begin, weight,
-                     /*completes=*/false, phases);
+        gradients_of(data_wait_.has_left() ? batch.samples : part_of(batch.samples, shard),
+                     batch.first_sample + shard.begin, weight, /*completes=*/false, phases);
     sums_V = shard_tree_->add(parts_.flat_params.buffers(), statistics_.take_seen_after(loss_sum));
   }
   parts_.reducer.prepare_for_backward(requests());  // the sums are there: no backward pass follows

@@ -14,6 +14,7 @@
 #include "train/loss/loss.h"
 #include "train/loss/loss_scale.h"
 #include "train/step/batch_statistics.h"
+#include "train/step/data_wait.h"
 #include "train/step/elastic.h"
 #include "train/step/moved_buffers.h"
 #include "train/step/rate_schedule.h"
@@ -51,6 +52,9 @@ struct TrainerParts {
                                       ///< this rank alone
   StepTensors* tensors = nullptr;     ///< where each step leaves what went through the network;
                                       ///< null: nobody reads it
+  StopRequest* stop = nullptr;        ///< ends waits for data (train/step/data_wait.h); null, and
+                                      ///< with local steps: nothing does
+  double data_patience_s = 1;         ///< such a wait is not ended before
 
   /// Whom the parts of one step ask about the other ranks: with local steps nobody.
   dist::Communicator& peers() const {
@@ -60,7 +64,7 @@ struct TrainerParts {
 
 /// The training step. Every rank calls step() the same number of times; one caller at a time.
 ///
-///   what is due by the recipe -> next batch -> forward, loss, backward by micro-batch -> reduce ->
+///   next batch -> what is due by the recipe -> forward, loss, backward by micro-batch -> reduce ->
 ///   clip -> update -> masks -> moving statistics -> EMA
 ///
 /// Nothing here is decided by one rank: the loss, the verdict on non-finite values and the votes
@@ -103,9 +107,12 @@ class Trainer {
   dist::StepRequests requests() const {
     return {.squared_grad_norm = parts_.clip.norm.has_value()};
   }
-  data::Batch next_batch();
-  /// Makes what the recipe changes at this step, before the forward pass.
-  recal::Applied apply_recipe();
+  bool stops_before_recipe(StepReport* report);
+  /// All is as before the step, but for the gradients.
+  void leave_out(StepReport* report);
+  /// Makes what the recipe changes at this step, before the forward pass; false where a stop comes
+  /// before it, and the report says so.
+  bool apply_recipe(StepReport* report);
   /// Waits for the mean gradients of all ranks, and what came with them.
   dist::GlobalStepStats reduce_gradients(const data::Batch& batch, double loss_sum, double work_s,
                                          const Votes& votes);
@@ -131,6 +138,7 @@ class Trainer {
   std::optional<ShardTree> shard_tree_;  ///< where elastic
   bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
   StepLimits limits_;
+  DataWait data_wait_;
 };
 
 }  // namespace lockstep::train

@@ -69,6 +69,47 @@ TEST_P(EveryWay, TwoMayBeUsedAtOnceByTwoThreads) {
   beside.join();
 }
 
+/// Until somebody has told something, which takes a while.
+uint32_t wait_for_word(Notice* notice) {
+  while (true) {
+    if (const uint32_t words = notice->heard(); words != 0) return words;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+/// A thread tells while its rank waits in a collective for one that listens.
+TEST(Notice, IsHeardByARankForWhichTheOthersWait) {
+  const auto control = tests::mpi_world().make_communicator();
+  const auto notice = tests::mpi_world().make_notice();
+  const int last = control->world_size() - 1;
+  if (last == 0) GTEST_SKIP() << "nobody else is there";
+  if (control->rank() == last) {
+    EXPECT_EQ(wait_for_word(notice.get()), 2U);
+    control->barrier();
+    return;
+  }
+  std::thread beside([&] {
+    if (control->rank() == 0) notice->tell(2);
+  });
+  control->barrier();
+  beside.join();
+}
+
+/// Words that nobody has listened to are no later notice's, and do not keep MPI from its end.
+TEST(Notice, HearsOnlyItsOwn) {
+  const auto control = tests::mpi_world().make_communicator();
+  for (const uint32_t word : {1U, 2U}) {
+    const auto notice = tests::mpi_world().make_notice();
+    if (control->rank() == 0) {
+      notice->tell(word);
+      notice->tell(word);  // once told, it is told
+      EXPECT_EQ(notice->heard(), 0U) << "not its own";
+    } else if (word == 2) {
+      EXPECT_EQ(wait_for_word(notice.get()), 2U);
+    }
+  }
+}
+
 /// In a child, as it ends the process: what is under test is this process's own end.
 TEST(World, AnAbortThatHangsInMpiEndsTheProcessWithinFourSeconds) {
   const auto start = std::chrono::steady_clock::now();
