@@ -13,6 +13,7 @@
 #include "daemon/config/version.h"
 #include "daemon/flag_options.h"
 #include "daemon/help_pages.h"
+#include "daemon/number_range.h"
 #include "daemon/server_options.h"
 #include "dist/mpi/world.h"
 #include "dist/nccl/load_nccl.h"
@@ -77,7 +78,7 @@ void add_start_options(CLI::App* app, CommandLine* line) {
       "--spare)");
   app->add_option("--init-timeout", line->init_timeout_s,
                   "seconds for MPI to start on all ranks, before a rank gives up (79); 0: no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number(0, 1e9))
       ->capture_default_str();
   app->add_flag("--quiet", line->is_quiet, "only warnings and errors on stderr; files have all");
   app->add_flag("--json-logs", line->logs_json, "each line of the log is an object of JSON");

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "daemon/number_range.h"
+
 namespace lockstep::daemon {
 
 void add_queue_option(CLI::App* sub, std::string* queue, const char* help) {
@@ -17,12 +19,12 @@ void add_server_options(CLI::App* sub, ServeOptions* options) {
   sub->add_option("--token-file", options->token_file,
                   "who asks for them must know it; needed where other hosts reach them");
   sub->add_option("--max-queued", options->max_queued, "so many jobs may wait")
-      ->check(CLI::Range(1, 1000000))
+      ->check(whole_number(1, 1000000))
       ->capture_default_str();
   sub->add_option("--max-tries", options->max_tries,
                   "starts of a job in a row that lost ranks and brought no new save; then it has "
                   "failed")
-      ->check(CLI::Range(1, 1000000))
+      ->check(whole_number(1, 1000000))
       ->capture_default_str();
   sub->add_flag("--until-empty", options->until_empty, "end with 0 where no job waits");
 }

@@ -14,8 +14,9 @@ class Health {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Health(Clock::time_point start = Clock::now())
-      : last_turn_(ticks(start)), last_step_(ticks(start)) {}
+  /// `tells_states`: the log has a line for each change of state. One rank of a run does so.
+  explicit Health(Clock::time_point start = Clock::now(), bool tells_states = false)
+      : tells_states_(tells_states), last_turn_(ticks(start)), last_step_(ticks(start)) {}
 
   /// All ranks have joined and their checks have passed.
   void note_world_formed() { world_formed_.store(true, std::memory_order_relaxed); }
@@ -30,7 +31,8 @@ class Health {
     last_step_.store(ticks(now), std::memory_order_relaxed);
     note_turn(now);
   }
-  void note_state(RunState state) { state_.store(state, std::memory_order_relaxed); }
+  /// The trainer alone calls it: where it tells states, it takes the log's lock.
+  void note_state(RunState state);
   /// A save has been read: the time until the first step counts from here.
   void note_restored(Clock::time_point now = Clock::now()) {
     last_step_.store(ticks(now), std::memory_order_relaxed);
@@ -60,6 +62,7 @@ class Health {
     return std::chrono::duration<double>(gap).count();
   }
 
+  const bool tells_states_;
   std::atomic<bool> world_formed_{false};
   std::atomic<int64_t> num_steps_{0};
   std::atomic<RunState> state_{RunState::kInitializing};

@@ -28,6 +28,13 @@ namespace {
        path, call + ": " + std::strerror(number));
 }
 
+/// A relative path is the likelier fault where one is in another folder than one thinks.
+std::string missing(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const std::string here = std::filesystem::current_path(ignored).string();
+  return "there is no such file" + (path.is_absolute() ? "" : " in " + here) + "; correct the path";
+}
+
 /// A file that cannot be opened for reading is the fault of its path, unless the disk has failed.
 [[noreturn]] void fail_to_open(const std::filesystem::path& path) {
   const int number = errno;
@@ -37,6 +44,7 @@ namespace {
                        path.string() + ": may not be read (" + reason +
                            "); give this user the right to read it and to enter its folders, on " +
                            "every host");
+  if (number == ENOENT) fail(ExitCode::kInputMissing, path, missing(path));
   if (number == ENOTDIR || number == ELOOP || number == ENAMETOOLONG)
     fail(ExitCode::kInputMissing, path, "open: " + reason);
   errno = number;
@@ -68,6 +76,9 @@ Writer::Writer(const std::filesystem::path& path, Start start)
           O_WRONLY | O_CREAT | O_CLOEXEC | (start == Start::kEmpty ? O_TRUNC : O_APPEND), 0644)) {
   if (descriptor_ >= 0) return;
   if (errno == ENOSPC || errno == EIO) fail_errno(path, "create");
+  if (errno == ENOENT)
+    fail(ExitCode::kCannotCreate, path.parent_path(),
+         "there is no such folder to write into; make it, or name another");
   fail(ExitCode::kCannotCreate, path, std::string("create: ") + std::strerror(errno));
 }
 
@@ -186,7 +197,9 @@ void make_folders(const std::filesystem::path& folder) {
     if (at == at.parent_path()) break;
   }
   std::filesystem::create_directories(folder, fault);
-  if (fault) fail(ExitCode::kCannotCreate, folder, "cannot make the folder: " + fault.message());
+  if (fault)
+    fail(ExitCode::kCannotCreate, folder,
+         "cannot make the folder: " + fault.message() + "; name another place");
   for (const std::filesystem::path& parent : parents)  // one that may not be read cannot be synced
     if (::access(parent.empty() ? "." : parent.c_str(), R_OK) == 0) sync_folder(parent);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <csignal>
 #include <string_view>
 
@@ -27,6 +28,18 @@ const NamedSignal* find_signal(const std::string& name) {
   const auto found = std::find_if(kSignals.begin(), kSignals.end(),
                                   [&](const NamedSignal& one) { return one.name == name; });
   return found == kSignals.end() ? nullptr : &*found;
+}
+
+/// For a name without SIG, in small letters, or a number.
+std::string signal_hint(const std::string& given) {
+  std::string name = given;
+  for (char& letter : name)
+    letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  if (!name.starts_with("SIG")) name.insert(0, "SIG");
+  for (const NamedSignal& one : kSignals)
+    if (one.name == name || std::to_string(one.number) == given)
+      return fmt::format(" (did you mean '{}'?)", one.name);
+  return "";
 }
 
 }  // namespace
@@ -84,8 +97,8 @@ PreemptionOptions read_preemption_options(ConfigReader in) {
   for (const std::string& name : options.signals)
     if (find_signal(name) == nullptr)
       in.fault("signals", fmt::format("'preemption.signals' takes SIGUSR1, SIGUSR2, SIGTERM, "
-                                      "SIGINT and SIGHUP, not '{}'",
-                                      name));
+                                      "SIGINT and SIGHUP, not '{}'{}",
+                                      name, signal_hint(name)));
   in.read("grace_seconds", &options.grace_s, at_least(0),
           "seconds between SIGTERM and the launcher's SIGKILL (mpirun: 1)");
   in.done();

@@ -23,7 +23,8 @@ inline constexpr std::string_view kControlRoute = "/control/";
 /// socket of this user's alone.
 ///
 /// A POST answers 202 when the wish is noted: all ranks follow it after one and the same step.
-/// Every POST is logged. Calls come from the HTTP server's thread.
+/// What is followed is logged here, all other calls by ControlLog. Calls come from the HTTP
+/// server's thread.
 class ControlApi {
  public:
   /// All but `world_size` must outlive it.

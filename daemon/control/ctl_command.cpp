@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/project.h"
+#include "metrics/http/listen_address.h"
 #include "metrics/http/unix_socket.h"
 
 namespace lockstep::daemon {
@@ -135,6 +136,19 @@ void find_by_run_file(const std::string& file, ReadControl read_control, Service
   if (service->token_file.empty()) service->token_file = run.token_file;
 }
 
+void require_run_file(const std::string& where) {
+  std::error_code ignored;
+  if (std::filesystem::exists(where, ignored)) return;
+  const std::string hint =
+      where.find("://") == std::string::npos && metrics::parse_listen_address(where)
+          ? " (did you mean 'http://" + where + "'?)"
+          : "";
+  throw Error(ExitCode::kInputMissing, "ctl",
+              fmt::format("{} is not there{}: name the run file, the run's folder "
+                          "(run.project_dir), http://HOST:PORT or unix:PATH",
+                          where, hint));
+}
+
 Service service_of(const CtlOptions& options, ReadControl read_control) {
   const std::string& where = options.where;
   Service service{.token_file = options.token_file, .ca_file = options.ca_file};
@@ -146,6 +160,7 @@ Service service_of(const CtlOptions& options, ReadControl read_control) {
   } else if (std::filesystem::is_directory(where, ignored)) {
     find_in_folder(where, &service);
   } else {
+    require_run_file(where);
     find_by_run_file(where, read_control, &service);
   }
   return service;
@@ -157,15 +172,25 @@ std::string error_in(const Answer& answer) {
   return fmt::format("{}: {}", answer.status, answer.body);
 }
 
+/// Where nobody answers.
+std::string what_to_do(const Service& service) {
+  if (!service.socket_path.empty())
+    return "no job runs there, or on another host: a Unix socket is asked on rank 0's host, by the "
+           "run's user";
+  if (!service.folder.empty())
+    return fmt::format(
+        "the run was killed, or this host cannot reach rank 0's, which wrote that address into {}",
+        Project(service.folder).targets().string());
+  return "no job runs there, or it has another address: say the run's folder or run file instead, "
+         "or look for [metrics] in its log";
+}
+
 Answer require(const Service& service, const std::string& target, bool is_post) {
   Answer answer = call(service, target, is_post);
   if (answer.status == 0)
     throw Error(ExitCode::kUnavailable, "ctl",
-                fmt::format("{} does not answer: {}{}", service.shown(), answer.fault,
-                            service.socket_path.empty()
-                                ? ""
-                                : "; no job runs there, or on another host: a Unix socket is asked "
-                                  "on rank 0's host, by the run's user"));
+                fmt::format("{} does not answer: {}; {}", service.shown(), answer.fault,
+                            what_to_do(service)));
   if (answer.status == 401)
     throw Error(
         ExitCode::kUsage, "ctl",
@@ -219,7 +244,10 @@ void wait_for_end(const Service& service, double timeout_s) {
 
 CommandResult ctl_command(const CtlOptions& options, ReadControl read_control) {
   if ((options.verb == "set") == options.change.empty())
-    throw Error(ExitCode::kUsage, "ctl", "set takes KEY=VALUE, and the others nothing");
+    throw Error(ExitCode::kUsage, "ctl",
+                options.verb == "set" ? "set takes KEY=VALUE, such as log.level=debug"
+                                      : fmt::format("{} takes nothing behind it, not '{}'",
+                                                    options.verb, options.change));
   const Service service = service_of(options, read_control);
   const std::string status = require_status(service);
   if (options.verb == "status") return {status, 0};

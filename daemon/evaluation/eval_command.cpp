@@ -14,6 +14,7 @@
 #include "base/files/folder_lock.h"
 #include "base/log.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/files/save_prefix.h"
 #include "checkpoint/inspect/inspect.h"
 #include "checkpoint/restore/restore.h"
 #include "daemon/evaluation/evaluator_job.h"
@@ -135,6 +136,8 @@ CommandResult eval_command(const EvalCommandOptions& options) {
     throw Error(ExitCode::kUsage, "eval",
                 "--watch evaluates every save of the run, --restore names one: leave one of them "
                 "out");
+  if (options.restore != "latest")
+    (void)checkpoint::require_save(checkpoint::save_at(options.restore));
   EvaluatorJob job(options);
   if (options.watch) return Watch(&job).until_the_run_ends();
   const std::string prefix =

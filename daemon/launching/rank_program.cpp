@@ -1,12 +1,34 @@
 #include "daemon/launching/rank_program.h"
 
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/error.h"
 
 namespace lockstep::daemon {
+namespace {
+
+/// Why a file cannot be started; empty: it can.
+std::string fault_of(const std::filesystem::path& program) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(program, ignored)) return "there is no such file";
+  if (!std::filesystem::is_regular_file(program, ignored)) return "it is no file";
+  return ::access(program.c_str(), X_OK) == 0 ? "" : "this user may not execute it";
+}
+
+bool is_command(const std::string& program) {
+  const char* text = std::getenv("PATH");
+  std::istringstream folders(text == nullptr ? "" : text);
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (fault_of(std::filesystem::path(folder) / program).empty()) return true;
+  return false;
+}
+
+}  // namespace
 
 std::string rank_program(const std::string& wanted) {
   if (!wanted.empty()) return wanted;
@@ -20,6 +42,18 @@ std::string rank_program(const std::string& wanted) {
                 fmt::format("{} is not there: name the program that each rank runs with --program",
                             beside.string()));
   return beside.string();
+}
+
+std::string rank_program_here(const std::string& wanted) {
+  const std::string program = rank_program(wanted);
+  const std::string fault = program.find('/') != std::string::npos ? fault_of(program)
+                            : is_command(program)                  ? ""
+                                                  : "no folder of PATH has such a file";
+  if (fault.empty()) return program;
+  throw Error(ExitCode::kInputMissing, "launch",
+              fmt::format("--program {}: {}; name what each rank runs, or leave it out: then it is "
+                          "the lockstepd beside this program",
+                          program, fault));
 }
 
 }  // namespace lockstep::daemon

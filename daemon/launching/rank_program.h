@@ -8,4 +8,8 @@ namespace lockstep::daemon {
 /// Throws Error(kUnavailable) where there is none.
 std::string rank_program(const std::string& wanted);
 
+/// The same where all ranks run on this host: a path must be that of a file that can be started.
+/// Throws Error(kInputMissing) too.
+std::string rank_program_here(const std::string& wanted);
+
 }  // namespace lockstep::daemon

@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "checkpoint/files/save_files.h"
-#include "daemon/launching/rank_program.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -33,7 +32,7 @@ launch::SaveFound newest_save(const RunConfig& config) {
 
 CommandResult run_command(const RunCommandOptions& options) {
   const RunConfig config = load_run_config(options.config_file, options.above);
-  const std::string program = rank_program(options.program);
+  const std::string program = rank_program(options);
   return {"", supervise_ranks(
                   options, config.run.project().folder(),
                   [&](bool is_restart) { return rank_command(options, program, is_restart); },

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "base/files/files.h"
 #include "base/files/project.h"
 #include "checkpoint/files/save_files.h"
-#include "daemon/launching/rank_program.h"
 #include "daemon/serve/failed_job.h"
 
 namespace lockstep::daemon {
@@ -43,10 +43,20 @@ launch::SaveFound progress_of(const JobQueue& queue) {
   return found;
 }
 
+constexpr int64_t kMaxServerTokenBytes = 4096;
+
+/// What rank 0 would refuse, before ranks are started for it.
+void require_usable(const ServeCommandOptions& options) {
+  (void)address_of(options.server.listen);
+  if (runs_here(options) && !options.server.token_file.empty())
+    (void)files::read(options.server.token_file, kMaxServerTokenBytes);
+}
+
 }  // namespace
 
 CommandResult serve_command(const ServeCommandOptions& options) {
-  const std::string program = rank_program(options.program);
+  const std::string program = rank_program(options);
+  require_usable(options);
   ServeOptions server = options.server;
   const JobQueue queue(server.queue);
   server.queue = queue.root().string();

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "daemon/launching/rank_program.h"
 #include "launch/mpirun/hosts.h"
 
 namespace lockstep::daemon {
@@ -13,6 +14,14 @@ std::vector<std::string> mpirun_arguments() {
   const char* text = std::getenv("LOCKSTEP_MPIRUN_ARGS");
   std::istringstream words(text != nullptr ? text : "");
   return {std::istream_iterator<std::string>(words), {}};
+}
+
+bool runs_here(const RanksOptions& options) {
+  return options.hosts.empty() && mpirun_arguments().empty();
+}
+
+std::string rank_program(const RanksOptions& options) {
+  return runs_here(options) ? rank_program_here(options.program) : rank_program(options.program);
 }
 
 int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,

@@ -23,6 +23,13 @@ struct RanksOptions {
 /// Those of LOCKSTEP_MPIRUN_ARGS.
 std::vector<std::string> mpirun_arguments();
 
+/// Whether no rank runs on another host.
+bool runs_here(const RanksOptions& options);
+
+/// What each rank runs. Throws Error: kUnavailable, and kInputMissing where all run here and it
+/// cannot be started.
+std::string rank_program(const RanksOptions& options);
+
 /// launch::supervise() with these options and mpirun_arguments(). The others are
 /// those of launch::SupervisorOptions. Its exit code.
 int supervise_ranks(const RanksOptions& options, const std::filesystem::path& folder,

@@ -297,7 +297,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   requests.set_stop_signals(config.preemption.stop_signals());
   const std::unique_ptr<dist::Communicator> own_control = world.make_cpu_communicator(config.sync);
   dist::Communicator& control = *own_control;
-  metrics::Health health;
+  metrics::Health health(metrics::Health::Clock::now(), /*tells_states=*/control.rank() == 0);
   const std::unique_ptr<StopNotice> notice = make_stop_notice(world, requests, health);
   const RankEvents events(control, config.run.project().logs());
   const Watchdog watchdog(config.watchdog, control.rank(), events, health,

@@ -222,13 +222,16 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
 void Telemetry::serve(const metrics::HttpOptions& options) {
   http_metrics_.emplace(metrics_.registry());
   const ControlApi* api = control_ ? &*control_ : nullptr;
+  if (api != nullptr) control_log_.emplace(&*http_metrics_);
+  metrics::HttpObserver* const observer =
+      control_log_ ? static_cast<metrics::HttpObserver*>(&*control_log_) : &*http_metrics_;
   server_.emplace(
       options,
       [this, api](std::string_view target) {
         return api != nullptr && target.starts_with(kControlRoute) ? api->get(target)
                                                                    : exposition_.handle(target);
       },
-      &*http_metrics_);
+      observer);
 }
 
 void Telemetry::open_control_socket(const RunConfig& config, int world_size,
@@ -238,11 +241,12 @@ void Telemetry::open_control_socket(const RunConfig& config, int world_size,
   (void)dist::on_all_ranks(control, [&] {
     if (control.rank() != 0) return true;
     control_.emplace(config, world_size, requests, health_);
+    control_log_.emplace(nullptr);
     control_server_.emplace(
         metrics::HttpOptions{
             .socket_path = path,
             .post = [this](std::string_view target) { return control_->post(target); }},
-        [this](std::string_view target) { return control_->get(target); }, nullptr);
+        [this](std::string_view target) { return control_->get(target); }, &*control_log_);
     log::info("control", control_server_->origin());
     return true;
   });

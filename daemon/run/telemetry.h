@@ -4,6 +4,7 @@
 
 #include "daemon/config/run_config.h"
 #include "daemon/control/control_api.h"
+#include "daemon/control/control_log.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 #include "metrics/discovery/targets_file.h"
@@ -82,6 +83,7 @@ class Telemetry {
   metrics::Exposition exposition_;
   std::optional<ControlApi> control_;  ///< rank 0, where only this host or user can reach it
   std::optional<metrics::HttpMetrics> http_metrics_;
+  std::optional<ControlLog> control_log_;  ///< where there is a control_
   std::string token_;  ///< with metrics.scope node and run: opens what ranks show each other
   std::optional<metrics::RankPages> others_;  ///< where this rank shows others' pages
   std::optional<metrics::HttpServer> server_;

@@ -11,7 +11,6 @@
 #include "base/files/project.h"
 #include "base/log.h"
 #include "daemon/serve/server_watch.h"
-#include "daemon/watch/failure.h"
 #include "launch/supervise/restarts.h"
 
 namespace lockstep::daemon {
@@ -67,6 +66,13 @@ bool FailedJob::note(int exit_code) {
                     .began = "",
                     .ended = files::utc_now()});
   return true;
+}
+
+std::optional<Failure> told_by_last_try(const JobQueue& queue, const Job& job) {
+  const std::optional<double> since_s = queue.noted_at_s(job.id);
+  if (!since_s || job.spec.tries == 0) return std::nullopt;
+  std::optional<Failure> told = told_since(*since_s, job);
+  return told && !launch::is_worth_another_try(told->exit_code) ? told : std::nullopt;
 }
 
 }  // namespace lockstep::daemon

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "daemon/serve/job_queue.h"
+#include "daemon/watch/failure.h"
 
 namespace lockstep::daemon {
 
@@ -24,5 +26,9 @@ class FailedJob {
   std::string last_start_;  ///< of a job, as it was before the ranks that end next
   double since_s_;          ///< Unix time of the last end
 };
+
+/// For a server that takes a job which an earlier one was running when it ended: what one of its
+/// ranks has left since that start, if no other try would do otherwise.
+std::optional<Failure> told_by_last_try(const JobQueue& queue, const Job& job);
 
 }  // namespace lockstep::daemon

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -175,6 +176,13 @@ std::optional<Job> JobQueue::take() const {
 
 void JobQueue::note(const Job& job) const {
   files::write_atomically(file(kRunning, job.id), text_of(job.spec));
+}
+
+std::optional<double> JobQueue::noted_at_s(int64_t id) const {
+  struct stat facts {};
+  if (::stat(file(kRunning, id).c_str(), &facts) != 0) return std::nullopt;
+  return static_cast<double>(facts.st_mtim.tv_sec) +
+         static_cast<double>(facts.st_mtim.tv_nsec) * 1e-9;
 }
 
 void JobQueue::put_back(const Job& job) const {

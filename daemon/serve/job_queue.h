@@ -48,6 +48,8 @@ class JobQueue {
   std::optional<Job> take() const;
   /// Writes down what the server has noted of a running job.
   void note(const Job& job) const;
+  /// When that was, in Unix time; nothing for a job that is not running.
+  std::optional<double> noted_at_s(int64_t id) const;
   /// Into queued again, where its number makes it the first.
   void put_back(const Job& job) const;
   void end(const Job& job, const JobResult& result) const;

@@ -171,11 +171,18 @@ CommandResult list_command(const ListOptions& options) {
 
 CommandResult logs_command(const OfJobOptions& options) {
   const JobQueue queue = queue_at(options.queue);
+  Absence absence(queue);
   std::streamoff offset = 0;
   while (true) {
-    const bool is_last = has_ended(require_job(queue, options.id)) || !options.follow;
+    const JobState state = require_job(queue, options.id);
     offset = print_from(queue.log(options.id), offset);
-    if (is_last) return {"", 0};
+    if (has_ended(state) || !options.follow) {
+      if (offset == 0)
+        fmt::print(stderr, "job {} is {}: it has no log{}\n", options.id, job_state_name(state),
+                   has_ended(state) ? "" : " yet");
+      return {"", 0};
+    }
+    absence.look(options.id);
     std::this_thread::sleep_for(kLookAgain);
   }
 }

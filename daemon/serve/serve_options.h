@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "daemon/serve/job_queue.h"
+#include "metrics/http/listen_address.h"
 
 namespace lockstep::daemon {
 
@@ -16,5 +18,8 @@ struct ServeOptions {
   int max_tries = 3;         ///< of a job, in a row without a new save
   bool until_empty = false;  ///< ends where no job waits
 };
+
+/// Where its page is served; nothing: nowhere. Throws Error(kUsage) if `listen` says neither.
+std::optional<metrics::ListenAddress> address_of(const std::string& listen);
 
 }  // namespace lockstep::daemon

@@ -16,6 +16,7 @@
 #include "base/files/project.h"
 #include "base/log.h"
 #include "checkpoint/files/save_files.h"
+#include "daemon/serve/failed_job.h"
 #include "daemon/serve/server_page.h"
 #include "daemon/watch/failure.h"
 #include "dist/agree.h"
@@ -138,6 +139,10 @@ class Server {
     std::optional<Job> job = queue_.take();
     if (!job) return std::nullopt;
     JobSpec& spec = job->spec;
+    if (const std::optional<Failure> told = told_by_last_try(queue_, *job)) {
+      fail(*job, *told, told->message);
+      return std::nullopt;
+    }
     if (std::string save = newest_save(spec.project_dir); save != spec.last_save) {
       spec.tries = 0;
       spec.last_save = std::move(save);
@@ -163,6 +168,10 @@ class Server {
     const std::string message =
         fmt::format("the server ended {} time(s) in a row while it ran, without a new save: {}",
                     job.spec.tries, cause.message);
+    fail(job, cause, message);
+  }
+
+  void fail(const Job& job, const Failure& cause, const std::string& message) {
     log::error("serve", fmt::format("job {} has failed: {}", job.id, message));
     end(job, {.state = JobState::kFailed, .exit_code = cause.exit_code, .message = message});
   }

@@ -21,11 +21,8 @@ ServerPage::ServerPage(const JobQueue& queue, int num_ranks)
 }
 
 void ServerPage::listen(const std::string& listen, const std::string& token_file) {
-  if (listen == "off") return;
-  const std::optional<metrics::ListenAddress> address = metrics::parse_listen_address(listen);
-  if (!address)
-    throw Error(ExitCode::kUsage, "serve",
-                fmt::format("--listen {}: it takes HOST:PORT, such as 127.0.0.1:9463", listen));
+  const std::optional<metrics::ListenAddress> address = address_of(listen);
+  if (!address) return;
   server_.emplace(
       metrics::HttpOptions{.listen = *address,
                            .access = {.web_config = "", .token_file = token_file},

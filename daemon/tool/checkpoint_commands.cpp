@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "daemon/config/estimator_flags.h"
+#include "daemon/number_range.h"
 
 namespace lockstep::daemon {
 
@@ -58,7 +59,7 @@ void CheckpointCommands::add_collect(CLI::App* parent) {
       parent->add_subcommand("gc", "remove what interrupted saves left, and with --keep old saves");
   sub->add_option("DIR", where_, "folder of saves; no run may be using it")->required();
   sub->add_option("--keep", collect_.keep, "how many complete saves stay, the newest ones")
-      ->check(CLI::Range(1, 1'000'000'000));
+      ->check(whole_number(1, 1'000'000'000));
   sub->add_flag("--dry-run", collect_.dry_run, "only say what would go");
   sub->add_flag("--json", collect_.json, "for programs");
   sub->callback([this] {

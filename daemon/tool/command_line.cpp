@@ -1,10 +1,10 @@
 #include "daemon/tool/command_line.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
@@ -14,6 +14,7 @@
 #include "daemon/help_pages.h"
 #include "daemon/new_project/new_project.h"
 #include "daemon/new_project/new_recipe.h"
+#include "daemon/number_range.h"
 #include "daemon/plan/scale_command.h"
 #include "daemon/tool/checkpoint_commands.h"
 #include "daemon/tool/launch_commands.h"
@@ -128,7 +129,7 @@ struct Tool {
     sub->add_option("FILE", plan.file, "a run file or a bare recipe")->required();
     add_overrides(sub);
     auto* steps = sub->add_option("--steps-per-epoch", steps_per_epoch, "for a bare recipe")
-                      ->check(CLI::PositiveNumber);
+                      ->check(positive_number());
     auto* stage = sub->add_option(
         "--stage", plan.stage,
         "of a bare recipe with stages: only this one, by its name; else all in turn");
@@ -252,14 +253,40 @@ struct Tool {
   }
 };
 
-/// CLI11 only says that a sub-command is required; a mistyped one gets a suggestion.
-std::string suggestion(int argc, char** argv, const CLI::App& app) {
-  if (argc < 2 || argv[1][0] == '-') return "";
-  std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands(nullptr)) names.push_back(sub->get_name());
-  return std::find(names.begin(), names.end(), argv[1]) != names.end()
-             ? ""
-             : lockstep::did_you_mean(argv[1], names);
+const CLI::App* command_named(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* sub : app.get_subcommands(nullptr))
+    if (sub->get_name() == name) return sub;
+  return nullptr;
+}
+
+/// The first word that stands where a command should and is none; CLI11 only says that a
+/// sub-command is required.
+std::string unknown_command(int argc, char** argv, const CLI::App& app) {
+  const CLI::App* at = &app;
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    std::vector<std::string> names;
+    for (const CLI::App* sub : at->get_subcommands(nullptr)) names.push_back(sub->get_name());
+    if (names.empty()) return "";
+    at = command_named(*at, argv[i]);
+    if (at == nullptr)
+      return fmt::format("unknown command '{}'{}", argv[i], lockstep::did_you_mean(argv[i], names));
+  }
+  return "";
+}
+
+/// What CLI11 says, and what it leaves out.
+std::string explained(const CLI::ParseError& fault) {
+  const std::string text = fault.what();
+  if (fault.get_exit_code() != static_cast<int>(CLI::ExitCodes::ConversionError)) return text;
+  return text + ": it takes a number, without a unit";
+}
+
+int tell_fault(const CLI::ParseError& fault, int argc, char** argv, const CLI::App& app) {
+  if (fault.get_exit_code() == 0) return app.exit(fault);  // --help and the like
+  const std::string unknown = unknown_command(argc, argv, app);
+  std::fprintf(stderr, "%s\nRun with --help for more information.\n",
+               unknown.empty() ? explained(fault).c_str() : unknown.c_str());
+  return static_cast<int>(ExitCode::kUsage);
 }
 
 }  // namespace
@@ -279,11 +306,7 @@ int run_command_line(const TensorCommands& tensors, int argc, char** argv) {
     std::fputs(result.text.c_str(), stdout);
     return result.exit_code;
   } catch (const CLI::ParseError& fault) {
-    const int code = tool.app.exit(fault);
-    if (code == 0) return 0;
-    const std::string hint = suggestion(argc, argv, tool.app);
-    if (!hint.empty()) std::fprintf(stderr, "unknown command '%s'%s\n", argv[1], hint.c_str());
-    return static_cast<int>(ExitCode::kUsage);
+    return tell_fault(fault, argc, argv, tool.app);
   } catch (const Error& fault) {
     std::fprintf(stderr, "%s\n", fault.what());
     return static_cast<int>(fault.code());

@@ -2,24 +2,26 @@
 
 #include <CLI/CLI.hpp>
 
+#include "daemon/number_range.h"
+
 namespace lockstep::daemon {
 
 void add_ranks_options(CLI::App* sub, RanksOptions* options) {
   sub->add_option("-n,--ranks", options->num_ranks,
                   "how many ranks. Default: the slots of the hosts; 1 without hosts")
-      ->check(CLI::Range(1, 65536));
+      ->check(whole_number(1, 65536));
   sub->add_option("--hosts", options->hosts,
                   "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
   sub->add_option("--min-ranks", options->min_ranks,
                   "go on with so many at least where hosts have failed. Default: all")
-      ->check(CLI::Range(1, 65536));
+      ->check(whole_number(1, 65536));
   sub->add_option("--max-restarts", options->max_restarts,
                   "so many in a row without a new save; then the run has failed")
-      ->check(CLI::Range(0, 1000000))
+      ->check(whole_number(0, 1000000))
       ->capture_default_str();
   sub->add_option("--grace", options->grace_s,
                   "seconds from SIGTERM or Ctrl-C, which save and stop, until all is killed")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number(0, 1e6))
       ->capture_default_str();
   sub->add_option("--program", options->program,
                   "what each rank runs. Default: the lockstepd beside this program");
@@ -58,7 +60,7 @@ void LaunchCommands::add_ctl(CLI::App* app) {
                   "the run's metrics.token_file, where WHERE is not its run file");
   sub->add_option("--ca-file", ctl_.ca_file, "who signed the certificate of a run with TLS");
   sub->add_option("--timeout", ctl_.timeout_s, "of drain, in seconds")
-      ->check(CLI::Range(0.0, 1e7))
+      ->check(number(0, 1e7))
       ->capture_default_str();
   sub->callback([this] { command_ = [this] { return ctl_command(ctl_, tensors_.read_control); }; });
 }
@@ -69,7 +71,7 @@ void LaunchCommands::add_doctor(CLI::App* app) {
   sub->add_option("-n,--ranks", doctor_.num_ranks,
                   "how many are started to look at each other. Default: the slots of the hosts; 2 "
                   "without hosts")
-      ->check(CLI::Range(1, 65536));
+      ->check(whole_number(1, 65536));
   sub->add_option("--hosts", doctor_.hosts,
                   "where they run: n1:4,n2:4, or @FILE of lines `n1 slots=4`. Default: here");
   sub->add_option("--program", doctor_.program,
@@ -82,7 +84,7 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
   CLI::App* sub =
       parent->add_subcommand("slurm", "a script for sbatch that trains until it is done");
   launch::SlurmJob& job = slurm_.job;
-  const CLI::Range count(1, 65536), count_from_0(0, 65536);
+  const CLI::Validator count = whole_number(1, 65536), count_from_0 = whole_number(0, 65536);
   sub->add_option("FILE", slurm_.config_file, "the run file")->required();
   sub->add_option("--nodes", job.num_nodes, "how many")->check(count)->capture_default_str();
   sub->add_option("--ranks-per-node", job.ranks_per_node, "one for each device")
@@ -97,7 +99,7 @@ void LaunchCommands::add_slurm(CLI::App* parent) {
       ->capture_default_str();
   sub->add_option("--grace", job.grace_s,
                   "seconds before that limit, to save and stop; fewer than it has")
-      ->check(CLI::Range(1, 86400))
+      ->check(whole_number(1, 86400))
       ->capture_default_str();
   sub->add_option("--max-requeues", job.max_requeues, "so often at most it queues itself again")
       ->check(count_from_0)
@@ -121,7 +123,7 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
   CLI::App* sub = parent->add_subcommand(
       "kubernetes", "manifests of a job, with the run file and its recipe in them");
   KubernetesJob& job = kubernetes_.job;
-  const CLI::Range count(1, 65536), count_from_0(0, 65536);
+  const CLI::Validator count = whole_number(1, 65536), count_from_0 = whole_number(0, 65536);
   sub->add_option("FILE", kubernetes_.config_file, "the run file")->required();
   sub->add_option("--kind", job.kind,
                   "mpijob: Kubeflow's MPI operator; jobset: no operator of MPI; trainjob: "
@@ -142,7 +144,7 @@ void LaunchCommands::add_kubernetes(CLI::App* parent) {
   sub->add_option("--memory", job.memory, "of each of these pods: 4Gi, 512Mi")
       ->capture_default_str();
   sub->add_option("--grace", job.grace_s, "seconds that a deleted pod has to save and stop")
-      ->check(CLI::Range(1, 86400))
+      ->check(whole_number(1, 86400))
       ->capture_default_str();
   sub->add_option("--storage", job.storage, "of the volume of saves, curves and logs")
       ->capture_default_str();
@@ -164,7 +166,7 @@ void LaunchCommands::add_run(CLI::App* app) {
   sub->add_option("--spare", run_.num_spares,
                   "1: beside the ranks that train as many others wait, with their libraries loaded "
                   "and connected, to go on from the newest save at once where those are lost")
-      ->check(CLI::Range(0, 1))
+      ->check(whole_number(0, 1))
       ->capture_default_str();
   sub->add_option("--resume", run_.resume, "of the first start, as lockstepd's")
       ->capture_default_str();

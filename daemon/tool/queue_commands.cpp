@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "daemon/number_range.h"
 #include "daemon/server_options.h"
 #include "daemon/tool/launch_commands.h"
 
@@ -16,7 +17,7 @@ void QueueCommands::add_to(CLI::App* app) {
              cancel_command);
   add_of_job(app, "wait", "return when a job has ended, with its exit code", wait_command)
       ->add_option("--timeout", of_job_.timeout_s, "seconds; 0: without a limit")
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(number(0, 1e9))
       ->capture_default_str();
 }
 
@@ -58,7 +59,7 @@ CLI::App* QueueCommands::add_of_job(CLI::App* app, const char* name, const char*
   CLI::App* sub = app->add_subcommand(name, help);
   sub->add_option("ID", of_job_.id, "the number that lockstep submit has printed")
       ->required()
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   add_queue_option(sub, &of_job_.queue, "folder of the jobs");
   sub->callback([this, call] { command_ = [this, call] { return call(of_job_); }; });
   return sub;

@@ -1,6 +1,7 @@
 #include "launch/mpirun/hosts.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <sstream>
 
@@ -32,11 +33,19 @@ int slots_of(const std::string& entry, std::string_view digits) {
   return slots;
 }
 
+bool is_of_name(char c) {
+  const std::string_view others = ".-_:[]%";
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         others.find(c) != std::string_view::npos;
+}
+
 /// One word, "n1" or "n1:4", an IPv6 address in brackets.
 Host host_of(const std::string& entry) {
   const size_t colon = entry.find(':', entry.starts_with('[') ? entry.find(']') : 0);
   Host host{.name = entry.substr(0, colon)};
   if (host.name.empty() || host.name.starts_with('-')) refuse(entry, "names no host");
+  if (!std::all_of(host.name.begin(), host.name.end(), is_of_name))
+    refuse(entry, "holds what no host's name has");
   if (colon != std::string::npos) host.slots = slots_of(entry, entry.substr(colon + 1));
   return host;
 }

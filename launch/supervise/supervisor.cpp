@@ -27,7 +27,8 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr double kProbe_s = 20;  ///< for a host to show that mpirun reaches it
+constexpr double kProbe_s = 20;   ///< for a host to show that mpirun reaches it
+constexpr int kNotStarted = 132;  ///< of mpirun; also 128 + SIGILL
 constexpr int kStopped = static_cast<int>(ExitCode::kStopped);
 
 /// Open MPI's folder for files of its own: one that nobody else has, or two jobs that begin and end
@@ -107,7 +108,7 @@ class Supervisor {
       if (code == 0 || code == kStopped) return code;
       if (wish_.to_stop) return stopped(code);
       const bool is_settled = options_.settle && options_.settle(code);
-      if (!is_settled && !is_worth_another_try(code)) return code;
+      if (!is_settled && !is_worth_another_try(code)) return ended(code);
       if (!pause_before_another_try(code)) return wish_.to_stop ? kStopped : code;
     }
   }
@@ -186,6 +187,17 @@ class Supervisor {
     } catch (const Error& fault) {  // no reason to end the ranks that train
       log::debug("launch", fmt::format("no spare ranks for now: {}", fault.what()));
     }
+  }
+
+  /// Its own message ends far above what `mpirun` says, and does not name the option.
+  static int ended(int code) {
+    if (code == kNotStarted)
+      log::error("launch",
+                 fmt::format("the ranks ended with {}: a host cannot start the program (--program; "
+                             "it must be there on all of them), or its processor lacks an "
+                             "instruction of it",
+                             code));
+    return code;
   }
 
   int stopped(int code) const {

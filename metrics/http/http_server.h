@@ -39,10 +39,20 @@ class LaterHandler {
 
 enum class Rejection { kLimit, kTimeout, kHeader, kBody, kCredentials, kTls };
 
+/// A request as the client sent it: for a log, never for a counter's label.
+struct HttpCall {
+  std::string_view method, target;  ///< empty where the request could not be read so far
+  std::string client;               ///< "10.0.0.7", "a Unix socket"
+  int status = 0;                   ///< of the answer
+};
+
 /// Hears of every answer and every refusal, on the server's thread.
 class HttpObserver {
  public:
   virtual ~HttpObserver() = default;
+  /// An answer is about to be sent; the client may have gone.
+  virtual void on_call(const HttpCall& /*call*/) {}
+  /// An answer has been sent.
   virtual void on_answer(std::string_view route, int status, double duration_s) = 0;
   virtual void on_rejected(Rejection reason) = 0;
 };

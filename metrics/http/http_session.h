@@ -244,11 +244,22 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     message_->content_length(response.body.size());
     message_->keep_alive(keep_alive);
     if (parser_->get().method() != http::verb::head) message_->body() = std::move(response.body);
+    tell_call();
     lowest().expires_after(time_limit());
     http::async_write(stream_, *message_,
                       [self = this->shared_from_this(), keep_alive](error_code fault, size_t) {
                         self->on_written(fault, keep_alive);
                       });
+  }
+
+  void tell_call() {
+    if (shared_.observer == nullptr) return;
+    const auto method = parser_->get().method_string();
+    const auto target = parser_->get().target();
+    shared_.observer->on_call({.method = {method.data(), method.size()},
+                               .target = {target.data(), target.size()},
+                               .client = client_address(),
+                               .status = static_cast<int>(message_->result_int())});
   }
 
   void set_fields(const HttpResponse& response) {

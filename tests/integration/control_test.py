@@ -86,6 +86,10 @@ class Control(LockstepTest):
         run.ctl("stop")
         self.assertEqual(run.wait().code, 75, run.log)
         self.assertEqual(run.summary()["steps"], step + 1)
+        states = re.findall(r"\[state\] (\w+) \(was (\w+)\)", log_of(run, 0))
+        self.assertEqual(states[:4], [("training", "initializing"), ("paused", "training"), ("training", "paused"), ("draining", "training")])
+        self.assertEqual(re.findall(r"\[state\] (\w+)", run.log), ["draining"], "the console: what has no line of its own")
+        self.assertNotIn("[state]", log_of(run, 1))
 
     def test_set_what_decides_no_numbers(self):
         run = self.begin()
@@ -117,6 +121,7 @@ class Control(LockstepTest):
         for headers, status in (((), 403), ([("X-Lockstep-Control", "1"), ("Host", "evil.example:9464")], 403),
                                 ([("X-Lockstep-Control", "1"), ("Host", "localhost:1")], 202)):
             self.assertEqual(self.call(run, "POST", "/control/pause", headers)[0], status, headers)
+        wait_for(lambda: "W rank 0 [control] refused POST /control/pause from 127.0.0.1: 403" in log_of(run, 0), "the refused call in the log")
         run.ctl("resume")
         self.assertEqual(self.call(run, "OPTIONS", "/control/pause", HEADER.items())[0], 405)
         self.assertEqual(self.call(run, "POST", "/control/nothing", HEADER.items())[0], 404)

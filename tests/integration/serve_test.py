@@ -222,10 +222,27 @@ class Serve(ServeTest):
         self.assertIn("made to fail", self.wait(bad, 70))
         self.assertEqual(len(re.findall(r"the ranks ended with 70: restart 1 at once", server.log)), 1, server.log)
 
+    def test_so_it_is_by_the_next_server_where_none_looks_after_them(self):
+        fault = {"LOCKSTEP_TEST_ACTION": "throw", "LOCKSTEP_TEST_RANK": "1", "LOCKSTEP_TEST_STEP": "5"}
+        bad, good = self.submit(ENDLESS, RARE), self.submit(sets=TINY)
+        self.ended(self.serve("--until-empty", program=FAULTY_RANK, environment=fault), 70)
+        self.assertEqual(self.states(), {bad: "running", good: "queued"})
+        server = self.ended(self.serve("--until-empty"), 0)
+        self.assertEqual(self.states(), {bad: "failed", good: "done"})
+        self.assertEqual((self.result(bad)["exit_code"], self.result(bad)["tries"]), (70, 1), server.log)
+        self.assertIn("made to fail", self.wait(bad, 70))
+
     def test_a_server_that_is_gone_is_said(self):
         """Before one was started, and after one was killed: its file says still that it runs."""
-        job = self.submit(ENDLESS, RARE)
+        job, other = self.submit(ENDLESS, RARE), self.submit(sets=TINY)
         self.assertIn("no server runs on", self.client("wait", job, "--timeout", 0.1, expect=69))
+        self.assertIn(f"job {job} is queued: it has no log yet", self.client("logs", job))
+        follow = subprocess.Popen([LOCKSTEP, "logs", "--queue", self.queue, str(other), "-f"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.started.append(follow)
+        self.assertIn(f"job {other} waits until one is started (lockstep serve)", follow.stderr.readline())
+        self.client("cancel", other)
+        self.assertIn(f"job {other} is cancelled: it has no log", follow.communicate(timeout=ANSWER_S)[1])
+        self.assertEqual(follow.returncode, 0)
         server = self.serve()
         self.run_of(job).wait_for_step(1)
         self.assertNotIn("no server", self.client("wait", job, "--timeout", 0.1, expect=69) + self.client("ps"))
@@ -284,7 +301,7 @@ class Serve(ServeTest):
     def test_usage_of_the_server(self):
         for arguments, text in (((), "--queue is required"), (("--queue", self.queue, "--config", DIGITS), "serve and doctor take no run"),
                                 (("--queue", self.queue, "--listen", "nonsense"), "it takes HOST:PORT"),
-                                (("--queue", self.queue, "--max-queued", "0"), "not in range")):
+                                (("--queue", self.queue, "--max-queued", "0"), "takes a whole number from 1 to 1000000")):
             done = subprocess.run([LOCKSTEPD, "serve", *map(str, arguments)], capture_output=True, text=True, timeout=ANSWER_S, check=False)
             self.assertEqual(done.returncode, 64, done.stderr)
             self.assertIn(text, done.stderr)

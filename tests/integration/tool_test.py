@@ -16,6 +16,36 @@ def needed_by(program):
     return re.findall(r"^\s*(\S+)", subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout, re.MULTILINE)
 
 
+# What a person may mistype, the exit code, and what the message must hold.
+MISTAKES = (
+    ("statsu", 64, ["unknown command 'statsu'", "--help"]),
+    ("runn x.yaml", 64, ["unknown command 'runn' (did you mean 'run'?)"]),
+    ("new recipee x.yaml", 64, ["unknown command 'recipee' (did you mean 'recipe'?)"]),
+    ("run {digits} -n two", 64, ["--ranks: takes a whole number from 1 to 65536, without a unit, not 'two'"]),
+    ("run {digits} -n 0", 64, ["from 1 to 65536", "not '0'"]),
+    ("run {digits} --grace 30s", 64, ["--grace: takes a number from 0 to 1000000, without a unit, not '30s'"]),
+    ("run {digits} --grace nan", 64, ["takes a number", "'nan'"]),
+    ("logs --queue q x", 64, ["ID: takes a whole number above 0, without a unit, not 'x'"]),
+    ("plan {digits} --scale 4x", 64, ["--scale = 4x: it takes a number, without a unit"]),
+    ("ctl none/run status", 66, ["none/run is not there", "name the run file, the run's folder (run.project_dir), http://HOST:PORT or unix:PATH"]),
+    ("ctl 127.0.0.1:9464 status", 66, ["did you mean 'http://127.0.0.1:9464'?"]),
+    ("ctl http://127.0.0.1:1 status", 69, ["http://127.0.0.1:1 does not answer", "no job runs there, or it has another address", "[metrics] in its log"]),
+    ("ctl http://127.0.0.1:1 set", 64, ["set takes KEY=VALUE, such as log.level=debug"]),
+    ("ctl http://127.0.0.1:1 save now", 64, ["save takes nothing behind it, not 'now'"]),
+    ("serve --queue {folder}/q --listen here", 64, ["--listen here: it takes HOST:PORT, such as 127.0.0.1:9463, or off"]),
+    ("serve --queue {folder}/q --token-file none.txt", 66, ["none.txt: there is no such file in {folder}; correct the path"]),
+    ("serve --queue {folder}/q --program /no/such", 66, ["--program /no/such: there is no such file; name what each rank runs"]),
+    ("serve --queue {folder}/q --program no-such-program", 66, ["--program no-such-program: no folder of PATH has such a file"]),
+    ("serve --queue {folder}/q --program {digits}", 66, ["this user may not execute it"]),
+    ("serve --queue {folder}/q --hosts {digits}", 64, ["holds what no host's name has", "@FILE"]),
+    ("new recipe no/such/x.yaml", 73, ["no/such: there is no such folder to write into; make it, or name another"]),
+    ("run none.yaml", 66, ["none.yaml: there is no such file in {folder}; correct the path"]),
+    ("run {folder}", 66, ["is a folder, not a file"]),
+    ("check {digits} --set preemption.signals=[USR1]", 78, ["takes SIGUSR1, SIGUSR2", "not 'USR1' (did you mean 'SIGUSR1'?)"]),
+    ("eval {digits} --restore no-such-save", 66, ["there is no save 'no-such-save'"]),
+)
+
+
 class Tool(LockstepTest):
     def call(self, *words, program=LOCKSTEP):
         return subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=ANSWER_S, check=False)
@@ -40,6 +70,17 @@ class Tool(LockstepTest):
         done = self.call("check", DIGITS, program=alone)
         self.assertEqual(done.returncode, 69)
         self.assertIn(f"{self.folder}/lib/lockstep/lockstep-tensors cannot be started (No such file or directory): install it beside this program", done.stderr)
+
+    def test_a_mistake_is_told_with_what_to_do(self):
+        for line, code, texts in MISTAKES:
+            words = line.format(digits=DIGITS, folder=self.folder).split()
+            done = subprocess.run([LOCKSTEP, *words], capture_output=True, text=True, timeout=ANSWER_S, cwd=self.folder, check=False)
+            self.assertEqual(done.returncode, code, line + done.stderr)
+            for text in texts:
+                self.assertIn(text.format(folder=self.folder), done.stdout + done.stderr, line)
+            self.assertLess(len(done.stderr.splitlines()), 7, line)
+        self.assertEqual(list(self.folder.glob("q/jobs")), [], "nothing was begun")
+        print(f"\n{len(MISTAKES)} mistakes on the command line")
 
     def test_the_other_program_is_the_same_process(self):
         run = self.folder / "run"

@@ -1,7 +1,12 @@
 #include "metrics/exposition.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "base/console.h"
+#include "base/log.h"
 
 namespace lockstep::metrics {
 namespace exposition_test {
@@ -78,6 +83,32 @@ TEST_F(ExpositionTest, ARestoreMayTakeLongerThanTheLimits) {
   EXPECT_EQ(health.state(), RunState::kInitializing);
   EXPECT_EQ(get("/healthz", 3610).status, 200);
   EXPECT_EQ(get("/healthz", 3611).status, 503);
+}
+
+/// What the log holds of a run that pauses and is stopped.
+std::string log_of_states(Health* told, log::Level level) {
+  log::configure_console({.level = level});
+  log::configure({.console = level});
+  ::testing::internal::CaptureStderr();
+  for (const RunState state : {RunState::kTraining, RunState::kTraining, RunState::kPaused,
+                               RunState::kPaused, RunState::kDraining})
+    told->note_state(state);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  log::configure_console({});
+  log::configure({});
+  return text;
+}
+
+TEST(Health, TellsEachChangeOfStateOnceAndTheConsoleOnlyWhatHasNoLineOfItsOwn) {
+  Health all(Health::Clock::now(), true), shown(Health::Clock::now(), true), other;
+  const std::string text = log_of_states(&all, log::Level::kDebug);
+  EXPECT_THAT(text, HasSubstr("[state] training (was initializing)"));
+  EXPECT_THAT(text, HasSubstr("[state] paused (was training)"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  const std::string info = log_of_states(&shown, log::Level::kInfo);
+  EXPECT_THAT(info, HasSubstr("I [state] draining (was paused)"));
+  EXPECT_EQ(std::count(info.begin(), info.end(), '\n'), 1);
+  EXPECT_EQ(log_of_states(&other, log::Level::kDebug), "") << "another rank's";
 }
 
 TEST_F(ExpositionTest, VerboseShowsEveryCheck) {

@@ -60,6 +60,18 @@ TEST_F(OneJob, FailsWithTheCauseWhereOthersLostTheRankFirst) {
   EXPECT_EQ(queue.result(job.id)->message, "its cause");
 }
 
+TEST_F(OneJob, IsNotTriedAgainByTheNextServerWhereARankHasToldWhy) {
+  Job job = begin();
+  EXPECT_FALSE(told_by_last_try(queue, job)) << "no rank has said anything";
+  tell(job, kLost, 0.1);
+  EXPECT_FALSE(told_by_last_try(queue, job)) << "worth another try";
+  tell(job, kBug, 0.1);
+  ASSERT_TRUE(told_by_last_try(queue, job));
+  EXPECT_EQ(told_by_last_try(queue, job)->exit_code, kBug);
+  tell(job, kBug, -60);
+  EXPECT_FALSE(told_by_last_try(queue, job)) << "of an earlier start";
+}
+
 TEST_F(OneJob, GoesOnAfterLostRanks) {
   FailedJob failed(queue);
   const Job job = begin();
