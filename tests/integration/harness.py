@@ -97,6 +97,12 @@ class Run:
     def wait_for_step(self, step):
         return self.wait_for_status(f"step {step}", step=lambda now: now >= step)
 
+    def hold(self):
+        """Pauses it at its first steps: from then on it is there, and leaves the cores to others."""
+        self.wait_for_step(1)
+        self.ctl("pause")
+        return self.wait_for_status("the pause", state="paused")
+
     def wait_for_commit(self, step):
         """Until the save of at least this step is committed."""
         def newest():
