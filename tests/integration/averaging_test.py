@@ -60,12 +60,12 @@ class Averaging(InTensorFlow, LockstepTest):
         return self.shared("ema", 2, sets=EMA)
 
     def test_tensorflow_finds_the_same_average(self):
-        steps = 200
-        sets = [self.recipe(NOTHING), "optimizer.ema_decay=0.97", "eval.every_epochs=0", "checkpoint.keep_checkpoint_max=-1",
+        steps, decay = 60, 0.8  # which (1 + step) / (10 + step) reaches at step 35
+        sets = [self.recipe(NOTHING), f"optimizer.ema_decay={decay}", "eval.every_epochs=0", "checkpoint.keep_checkpoint_max=-1",
                 "checkpoint.save_checkpoints_steps=1", "checkpoint.wait_for=commit"]
         self.train(2, sets=[*sets, "train.max_steps=0"])  # saves what training begins with
         run = self.train(2, sets=[*sets, f"train.max_steps={steps}"])
-        seen = json.loads(re.search(r"^JSON(.*)$", self.run_tensorflow(FOLLOW, run.folder / "checkpoints", 0.97, steps), re.M)[1])
+        seen = json.loads(re.search(r"^JSON(.*)$", self.run_tensorflow(FOLLOW, run.folder / "checkpoints", decay, steps), re.M)[1])
         print(seen)
         self.assertEqual((seen["names"], seen["steps"]), (8, steps))
         self.assertLess(seen["worst"], 1e-5)

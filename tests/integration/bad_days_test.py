@@ -51,14 +51,14 @@ class Clock(SupervisedTest):
         """A day forward and two back, under a supervisor, with time limits of seconds: no restart, no alarm, the same bits."""
         if not FAKETIME.exists():
             missing_tool(f"no {FAKETIME}; tools/setup test installs it")
-        sets = [PRUNE_EARLY, "train.max_steps=600", "checkpoint.save_checkpoints_steps=20", "sync.timeout_s=5", "watchdog.hang_seconds=5",
+        sets = [PRUNE_EARLY, "train.max_steps=240", "checkpoint.save_checkpoints_steps=20", "sync.timeout_s=5", "watchdog.hang_seconds=5",
                 "watchdog.slow_seconds=3", "eval.every_epochs=0"]
         unbroken = self.train(run="unbroken", sets=sets)
         clock = self.folder / "clock"
         clock.write_text("+0\n")
         run = self.supervise(sets=sets, environment={"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1",
                                                      "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"})
-        for step, jump_s in ((100, DAY_S), (250, -DAY_S), (400, 0)):
+        for step, jump_s in ((40, DAY_S), (90, -DAY_S), (140, 0)):
             run.wait_for_step(step)
             clock.write_text(f"{jump_s:+d}\n")
         run.wait()

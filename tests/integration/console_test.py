@@ -69,15 +69,15 @@ class Console(LockstepTest):
         self.assertNotIn("\x1b[33m", shown)
 
     def test_lines_where_nobody_watches_and_a_file_of_each_rank(self):
-        run = self.train(2, sets=["summary.progress_secs=0.3"])
+        run = self.train(2, sets=["summary.progress_secs=0.1", "train.max_steps=120"])
         self.assertRegex(run.log, rf"\[summary\] for TensorBoard: tensorboard --logdir {run.folder}, then http://localhost:6006 in a browser, or with --bind_all http://[\w.-]+:6006 from elsewhere\n")
         self.assertNotIn("ASCII", run.log)
         self.assertNotIn("\x1b", run.log)
-        self.assertRegex(run.log, r"I rank 0 \[train\] step \d+/690 .* data \d+%  all-reduce \d+%  .* MiB  ETA \S+\n")
+        self.assertRegex(run.log, r"I rank 0 \[train\] step \d+/120 .* data \d+%  all-reduce \d+%  .* MiB  ETA \S+\n")
         for rank in (0, 1):
             self.assertIn(f"[start] rank {rank} of 2", self.log_of(rank))
         self.assertEqual(run.log.count("[config] "), run.log.count("rank 0 [config] "), "told once")
-        for line in ("digits.yaml, with what the command line", "  optimizer: learning_rate=0.1, ", "  run: name=digits, ", "threads=1", "  summary: progress_secs=0.3"):
+        for line in ("digits.yaml, with what the command line", "  optimizer: learning_rate=0.1, ", "  run: name=digits, ", "threads=1", "  summary: progress_secs=0.1"):
             self.assertIn(line, run.log)
 
     def test_C50_a_folder_that_is_not_ASCII_is_warned_of(self):
@@ -97,7 +97,8 @@ class Console(LockstepTest):
     def test_training_does_not_wait_for_a_pipe_that_nobody_reads(self):
         reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
-        run = self.alone("summary.progress_secs=0.000001", "train.max_steps=4000", stderr=writer)
+        small = ("model={type: mlp, layers: [64, 10]}", "data.global_batch_size=8", "eval.every_epochs=0")  # lines make the work here, more than 1 MiB of them
+        run = self.alone("summary.progress_secs=0.000001", "train.max_steps=4000", *small, stderr=writer)
         os.close(writer)
         self.assertEqual(run.wait().code, 0, "it ended, whoever reads")
         os.close(reader)

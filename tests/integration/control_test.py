@@ -65,12 +65,12 @@ class Control(LockstepTest):
         self.assertEqual(run.wait().code, 75)
 
     def test_pause_holds_all_ranks_at_one_step_and_resume_goes_on_to_the_same_weights(self):
-        sets = [*RARE, "train.max_steps=500", "sync.timeout_s=3", "watchdog.hang_seconds=4"]
+        sets = [*RARE, "train.max_steps=200", "sync.timeout_s=3", "watchdog.hang_seconds=4"]
         unbroken = self.train(config=ENDLESS, run="unbroken", sets=sets)
         run = self.begin(sets=sets)
         run.ctl("pause")
         paused = run.wait_for_status("the pause", state="paused")
-        self.assertLess(paused["step"], 500)
+        self.assertLess(paused["step"], 200)
         wait_for(lambda: run.status()["seconds_since_step"] > 5, "longer than the time limits")
         self.assertEqual(run.ctl("status")["step"], paused["step"])
         run.ctl("save")

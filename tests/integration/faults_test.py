@@ -16,7 +16,7 @@ import kills
 import skips
 from soak import rounds
 from hindrances import FAILED, UNTIDY, check_hindered, check_tidied
-from small_job import EVERY, EVERY_PHASE, RANKS, STEPS, Job, debris_in, saves_in
+from small_job import EACH_PHASE, EVERY, EVERY_PHASE, RANKS, STEPS, Job, debris_in, saves_in
 
 
 class Faults(unittest.TestCase):
@@ -32,9 +32,9 @@ class Faults(unittest.TestCase):
         return Job(self.base / f"{self.id().rsplit('.', 1)[1]}{name}", **kwargs)
 
     def test_a_kill_at_every_phase_of_a_save_on_every_rank(self):
-        """One run, killed 15 times on its way; the only other save is the one before."""
+        """One run, killed again and again on its way; the only other save is the one before."""
         job = self.job(every=2, keep=1)
-        for phase, rank in EVERY_PHASE:
+        for phase, rank in rounds(EACH_PHASE, [one for one in EVERY_PHASE if one not in EACH_PHASE]):
             killed = job.start_faulty("kill", rank, phase, when=2).wait()
             self.assertIn(killed.code, (137, 69), f"{phase} of rank {rank}: {killed.log()}")
             job.require_nothing_lost(killed.seen | killed.told)
@@ -103,7 +103,7 @@ class Faults(unittest.TestCase):
         watched = self.job("watched")
         watched.start_struck(0, "NOTE", "1+").wait()
         renames = [number for call, number, path in watched.struck() if call == "rename" and path.endswith(f"ckpt-{2 * EVERY}.index")]
-        for later in (0, 1, 2):
+        for later in rounds((0, 1), (2,)):
             job = self.job(later)
             start = job.start_struck(0, "EIO", f"{renames[0] + later}+").wait()
             self.assertEqual(start.code, 74, start.log())

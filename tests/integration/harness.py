@@ -97,6 +97,12 @@ class Run:
     def wait_for_step(self, step):
         return self.wait_for_status(f"step {step}", step=lambda now: now >= step)
 
+    def hold(self):
+        """Pauses it at its first steps: from then on it is there, and leaves the cores to others."""
+        self.wait_for_step(1)
+        self.ctl("pause")
+        return self.wait_for_status("the pause", state="paused")
+
     def wait_for_commit(self, step):
         """Until the save of at least this step is committed."""
         def newest():
@@ -110,11 +116,12 @@ def alive(pids):
 
 
 def wait_for(condition, what, timeout_s=60):
+    """Asks again 10 ms later; later where a look takes long (all processes, an answer of a busy run), so that it takes a quarter of a core at most."""
     deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    while (begin := time.monotonic()) < deadline:
         if result := condition():
             return result
-        time.sleep(0.01)
+        time.sleep(min(max(0.01, 3 * (time.monotonic() - begin)), 0.2))
     raise AssertionError(f"waited {timeout_s} s for {what}")
 
 

@@ -93,6 +93,7 @@ class Launcher(LockstepTest):
             process = self.start(self.program("exit 0"), "--wait", "60")
         time.sleep(1)
         process.send_signal(signal.SIGUSR1)
+        self.assertEqual(process.wait(timeout=10), 75)  # before what it says is read: those that ask hosts write there too, until it is gone
         self.ended(process, 75)
         self.assertEqual(self.starts(), 0)
 
@@ -142,7 +143,7 @@ class Pods(LockstepTest):
         command[command.index("odls_base_sigkill_timeout") + 1] = "1"  # mpirun waits so long, twice, after its ranks' end
         at = command.index("lockstepd")
         ours = ["--allow-run-as-root", "--mca", "btl_vader_single_copy_mechanism", "none"]
-        sets = [f"run.project_dir={self.folder}/run", "run.threads=1", "metrics.listen='127.0.0.1:0'", "train.max_steps=1000000"]
+        sets = [f"run.project_dir={self.folder}/run", "run.threads=1", "metrics.listen='127.0.0.1:0'", "train.max_steps=1000000", "checkpoint.save_checkpoints_steps=20"]
         return {"OMPI_MCA_orte_default_hostfile": str(hosts), "OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_orte_set_default_slots": "1",
                 "OMPI_MCA_plm_rsh_args": f"-F {self.settings('ssh_config')} -i {self.keys}/id_rsa -o ConnectionAttempts=10",
                 "OMPI_MCA_oob_tcp_if_include": "10.231.7.0/24", "OMPI_MCA_btl_tcp_if_include": "10.231.7.0/24"}, [

@@ -11,7 +11,8 @@ import unittest
 from harness import DIGITS, ENDLESS, FAULTY_RANK, LOCKSTEPD, PRUNE_EARLY, SOURCE, wait_for
 from supervised import SupervisedTest, processes_of
 
-SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=600", "eval.every_epochs=0"]
+STEPS = 240
+SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", f"train.max_steps={STEPS}", "eval.every_epochs=0"]
 
 
 def fault(action, rank, step):
@@ -20,20 +21,20 @@ def fault(action, rank, step):
 
 def words_of(pid):
     try:
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:  # it has ended meanwhile
         return []
 
 
 class Launch(SupervisedTest):
-    def assert_as_unbroken(self, run, unbroken):
+    def assert_as_unbroken(self, run):
+        unbroken = self.shared("unbroken", sets=SAVES)
         self.assertEqual(run.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
         self.assertEqual(run.steps(), unbroken.steps())
 
     def test_killed_ranks_come_back_and_end_bit_for_bit(self):
-        unbroken = self.train(run="unbroken", sets=SAVES)
         run = self.supervise(sets=SAVES)
-        for at_step, victims in ((20, [0]), (200, [1]), (380, [0, 1])):
+        for at_step, victims in ((20, [0]), (80, [1]), (140, [0, 1])):
             run.wait_for_commit(at_step)
             pids = run.rank_pids()
             for rank in victims:
@@ -41,10 +42,10 @@ class Launch(SupervisedTest):
         run.wait()
         self.assertEqual(run.code, 0, run.log)
         self.assertEqual(self.restarts_of(run), 3, run.log)
-        self.assert_as_unbroken(run, unbroken)
+        self.assert_as_unbroken(run)
         self.assertIn("lockstep_restarts 3", run.last_page(0))
         self.assert_nothing_runs(run)
-        print(f"\n3 kills, {self.restarts_of(run)} restarts, weights and 600 lines of steps.csv as in the unbroken run")
+        print(f"\n3 kills, {self.restarts_of(run)} restarts, weights and {STEPS} lines of steps.csv as in the unbroken run")
 
     def test_ranks_that_lost_one_have_the_time_to_say_so(self):
         """A bug of rank 1 alone: rank 0 still names the cause, ends its summary, and leaves its last page."""
@@ -67,7 +68,6 @@ class Launch(SupervisedTest):
 
     def test_spare_ranks_take_over_and_end_bit_for_bit(self):
         """A rank is killed while others wait; then one of those that wait next. The run is held meanwhile, as it would be over before they are there."""
-        unbroken = self.train(run="unbroken", sets=SAVES)
         run = self.supervise(sets=SAVES, arguments=["--spare", "1"])
         run.wait_for_commit(40)
         run.ctl("pause")
@@ -86,23 +86,26 @@ class Launch(SupervisedTest):
         self.assertIn("[launch] the spare ranks go on", run.log)
         self.assertIn("[launch] the spare ranks ended with 137 before they were needed", run.log)
         self.assertIn("lockstep_restarts 1", run.last_page(0))
-        self.assert_as_unbroken(run, unbroken)
+        self.assert_as_unbroken(run)
         self.assert_nothing_runs(run)
 
     def test_a_stop_ends_spare_ranks_too(self):
         run = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=20"], arguments=["--spare", "1"])
+        run.wait_for_commit(20)  # before it there is nothing that spare ranks could go on from
+        run.hold()
         self.spare_ranks(run)
         run.process.send_signal(signal.SIGINT)
         self.assertEqual(run.wait().code, 75, run.log)
         self.assert_nothing_runs(run)
         again = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=20"], arguments=["--spare", "1"])
+        again.wait_for_commit(run.summary()["steps"] + 1)
+        again.hold()
         self.spare_ranks(again)
         again.process.kill()
         again.wait()
         self.assert_nothing_runs(again)
 
     def test_mpirun_killed_is_a_restart_too(self):
-        unbroken = self.train(run="unbroken", sets=SAVES)
         run = self.supervise(sets=SAVES)
         run.wait_for_commit(40)
         children = subprocess.run(["pgrep", "-P", str(run.process.pid)], capture_output=True, text=True, check=True).stdout.split()
@@ -111,7 +114,7 @@ class Launch(SupervisedTest):
         run.wait()
         self.assertEqual(run.code, 0, run.log)
         self.assertIn("the ranks ended with 137: restart 1 at once", run.log)
-        self.assert_as_unbroken(run, unbroken)
+        self.assert_as_unbroken(run)
 
     def test_a_hanging_rank_is_a_restart(self):
         run = self.supervise(sets=[*SAVES, "sync.timeout_s=2"])
@@ -147,7 +150,7 @@ class Launch(SupervisedTest):
 
     def test_a_second_supervisor_is_refused(self):
         first = self.supervise(config=ENDLESS)
-        first.rank_pids()
+        first.hold()
         second = self.supervise(config=ENDLESS).wait()
         self.assertEqual(second.code, 73, second.log)
         self.assertIn(f"pid {first.process.pid} ", second.log)
@@ -275,7 +278,7 @@ class Launch(SupervisedTest):
             config=ENDLESS, before=[SOURCE / "tools/netns", "exec", "sh", "-c", f'"$0" on a "$@" & pid=$!; sleep 1; until ls '
                                     f'{self.folder}/run/checkpoints/*.index; do sleep 0.1; done 2>/dev/null; "$0" cut; wait $pid',
                                     SOURCE / "tools/netns"],
-            sets=["train.max_steps=3000", "checkpoint.save_checkpoints_steps=100", "sync.timeout_s=3", "checkpoint.timeout_s=3"],
+            sets=["train.max_steps=800", "checkpoint.save_checkpoints_steps=50", "sync.timeout_s=3", "checkpoint.timeout_s=3"],
             arguments=["--hosts", "lockstep-a:1,lockstep-b:1", "--min-ranks", "1"],
             environment={"OMPI_MCA_plm_rsh_agent": f"{SOURCE}/tools/netns agent", "OMPI_MCA_oob_tcp_if_include": "10.231.7.0/24",
                          "OMPI_MCA_btl_tcp_if_include": "10.231.7.0/24"})
@@ -283,7 +286,7 @@ class Launch(SupervisedTest):
         self.assertEqual(run.code, 0, run.log)
         self.assertIn("host lockstep-b has failed and is left out", run.log)
         self.assertEqual(run.summary()["world_size"], 1)
-        self.assertEqual(run.summary()["steps"], 3000)
+        self.assertEqual(run.summary()["steps"], 800)
 
 
 if __name__ == "__main__":

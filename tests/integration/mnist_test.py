@@ -28,12 +28,12 @@ class Shipped(LockstepTest):
     def test_mnist_runs_as_shipped(self):
         summary = self.shipped("mnist", "train.max_steps=4")
         self.assertEqual(summary["eval"]["num_samples"], 1000)
-        summary = self.shipped("mnist_mlp", "train.max_epochs=2")
-        self.assertGreaterEqual(summary["eval"]["accuracy"], 0.9)
+        summary = self.shipped("mnist_mlp", "train.max_epochs=1")
+        self.assertGreaterEqual(summary["eval"]["accuracy"], 0.85)
 
     def test_text_runs_as_shipped(self):
-        summary = self.shipped("gpt_tiny", "train.max_steps=240", "eval.every_epochs=0")
-        self.assertLess(summary["eval"]["loss"], 2.75)  # log 76 = 4.3; by the letters' frequencies alone 3.2
+        summary = self.shipped("gpt_tiny", "train.max_steps=120", "eval.every_epochs=0")
+        self.assertLess(summary["eval"]["loss"], 2.9)  # log 76 = 4.3; by the letters' frequencies alone 3.2
 
 
 if __name__ == "__main__":

@@ -66,11 +66,11 @@ class Observe(LockstepTest):
         if not PYTHON.exists():
             skips.missing_tool(f"there is no {PYTHON} (tools/setup test makes it)")
         curves = {}
-        for mode in ("train", "eval"):
-            done = subprocess.run([PYTHON, pathlib.Path(__file__).with_name("run_events.py"), run.folder / mode],
-                                  capture_output=True, text=True, timeout=100)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            curves.update({tag: dict(points) for tag, points in json.loads(done.stdout).items()})
+        done = subprocess.run([PYTHON, pathlib.Path(__file__).with_name("run_events.py"), *(run.folder / mode for mode in ("train", "eval"))],
+                              capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for of_folder in json.loads(done.stdout):
+            curves.update({tag: dict(points) for tag, points in of_folder.items()})
         rows = {row["step"]: row for row in run.steps() if row["step"] % 5 == 0 or row["step"] in (1, 101)}  # the first of each process
         self.assertEqual(len(rows), 26)
         for tag, column in (("loss/train", "loss"), ("lr", "learning_rate"), ("sparsity", "sparsity")):

@@ -76,10 +76,10 @@ class Python(LockstepTest):
     def test_workers_read_the_same_samples(self):
         sets = ["data.train.args={noise: 0.1}", "train.max_steps=30", "data.shuffle=true"]
         config = self.config()
-        alone = self.train(config=config, run="alone", sets=sets).summary()
-        workers = self.train(config=config, run="workers", sets=[*sets, "data.train.num_workers=2"]).summary()
+        alone = self.train(1, config=config, run="alone", sets=sets).summary()
+        workers = self.train(1, config=config, run="workers", sets=[*sets, "data.train.num_workers=2"]).summary()
         self.assertEqual(workers["parameters_sha256"], alone["parameters_sha256"])
-        killed = self.start(config=config, run="killed", sets=[*sets, "data.train.num_workers=1",
+        killed = self.start(1, config=config, run="killed", sets=[*sets, "data.train.num_workers=1",
                                                               "data.train.args={fault: killed}"]).wait()
         self.assertEqual(killed.code, 65, killed.log)
         self.assertIn("a worker of the data set ended", killed.log)
@@ -94,7 +94,7 @@ class Python(LockstepTest):
         folder = self.folder / "project"
         self.assertIn("lockstep check", self.tool("new", "project", folder, "--python"))
         self.assertIn(": ok", self.tool("check", folder / "run.yaml"))
-        run = self.train(config=folder / "run.yaml", sets=["train.max_steps=240"])
+        run = self.train(1, config=folder / "run.yaml", sets=["train.max_steps=240"])
         self.assertGreater(run.summary()["eval"]["accuracy"], 0.8)
         refused = subprocess.run([LOCKSTEP, "new", "project", folder, "--python"], capture_output=True, text=True)
         self.assertEqual(refused.returncode, 73)

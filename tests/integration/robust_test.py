@@ -94,7 +94,7 @@ class Robust(LockstepTest):
 
     def test_a_folder_takes_one_run_at_a_time(self):
         first = self.start(2, config=SOURCE / "tests/integration/programs/endless.yaml")
-        first.rank_pids()
+        first.hold()
         second = self.start(2, config=SOURCE / "tests/integration/programs/endless.yaml").wait()
         self.assertEqual(second.code, 73, second.log)
         self.assertRegex(second.log, r"is in use by another run \(pid \d+ on \S+ since [-\d: ]+ UTC, last heartbeat [-\d: ]+ UTC\)")

@@ -15,8 +15,8 @@ import soak
 from supervised import processes_of
 
 PLAIN = ["run.threads=1", "metrics.listen='127.0.0.1:0'", "eval.every_epochs=0"]
-ONE = [*PLAIN, PRUNE_EARLY, "train.max_steps=60", "checkpoint.save_checkpoints_steps=20"]
-OTHER = [*PLAIN, "recipe=null", "run.seed=5", "optimizer={type: adam, learning_rate: 0.01, ema_decay: 0.9}", "train.max_steps=45",
+ONE = [*PLAIN, PRUNE_EARLY, "train.max_steps=40", "checkpoint.save_checkpoints_steps=20"]
+OTHER = [*PLAIN, "recipe=null", "run.seed=5", "optimizer={type: adam, learning_rate: 0.01, ema_decay: 0.9}", "train.max_steps=24",
          "train.precision=bf16", "run.deterministic=true"]
 RARE = [*PLAIN, "checkpoint.save_checkpoints_steps=1000000"]
 TINY = [*PLAIN, "recipe=null", "train.max_steps=4"]
@@ -149,7 +149,7 @@ class Serve(ServeTest):
         self.assertEqual(self.result(first)["exit_code"], 75)
 
     def test_signals_save_the_job_which_goes_on_with_the_next_server(self):
-        sets = [*RARE, PRUNE_EARLY, "train.max_steps=400"]
+        sets = [*RARE, PRUNE_EARLY, "train.max_steps=200"]
         unbroken = self.train(run="unbroken", sets=sets)
         job = self.submit(sets=sets)
         last = self.submit(sets=TINY)
@@ -163,7 +163,7 @@ class Serve(ServeTest):
             self.ended(server, 75)
             self.assertEqual(self.states(), {job: "queued", last: "queued"})
             steps = run.summary()["steps"]
-            self.assertLess(steps, 400)
+            self.assertLess(steps, 200)
         self.ended(self.serve("--until-empty"), 0)
         self.assertEqual(self.run_of(job).summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
         self.assertEqual(self.run_of(job).steps(), unbroken.steps())
@@ -183,10 +183,10 @@ class Serve(ServeTest):
         self.assertIsNone(server.process.poll())
 
     def test_a_killed_server_loses_nothing(self):
-        sets = [*PLAIN, PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=400"]
+        sets = [*PLAIN, PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=200"]
         unbroken = self.train(run="unbroken", sets=sets)
         job, last = self.submit(sets=sets), self.submit(sets=TINY)
-        for at_step in (20, 160):
+        for at_step in (20, 100):
             server = self.serve()
             self.run_of(job).wait_for_commit(at_step)
             for pid in processes_of(self.queue):

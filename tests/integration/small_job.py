@@ -227,4 +227,5 @@ def difference(result, expected):
 PHASES = ["staged", "shard_written", "entries_agreed", "index_written", "old_removed", "shard_renamed", "committed", "read_back",
           "state_written", "done"]
 OF_RANK_0 = {"index_written", "old_removed", "committed", "state_written", "done"}
+EACH_PHASE = [(phase, 0 if phase in OF_RANK_0 else at % RANKS) for at, phase in enumerate(PHASES)]  # on one rank each
 EVERY_PHASE = [(phase, rank) for phase in PHASES for rank in range(RANKS) if rank == 0 or phase not in OF_RANK_0]

@@ -13,7 +13,7 @@ def processes_of(folder):
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and str(folder) in (entry / "cmdline").read_text():
+            if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
         except OSError:
             pass  # it has ended meanwhile

@@ -1,9 +1,11 @@
 """Networks that come as TorchScript: trained, pruned, stopped, exported; one network in three forms; archives that are none."""
+import itertools
 import json
 import pathlib
 import struct
 import subprocess
 import unittest
+from random import Random
 
 from harness import BUILD, DIGITS, SOURCE, LockstepTest
 from soak import rounds
@@ -21,8 +23,10 @@ class TorchScript(LockstepTest):
         return done.stdout
 
     def saved(self, name):
-        file = self.folder / f"{name}.pt"
-        self.script("save", name, file)
+        """A network of Python as an archive, written once for all tests of this file."""
+        file = self.shared_folder / f"{name}.pt"
+        if not file.exists():
+            self.script("save", name, file)
         return file
 
     def test_a_lenet_of_python_is_pruned_and_goes_back(self):
@@ -55,13 +59,31 @@ class TorchScript(LockstepTest):
                 values = struct.unpack(f"<{(entry['data_offsets'][1] - entry['data_offsets'][0]) // 4}f", data[end:][slice(*entry["data_offsets"])])
                 self.assertEqual(list(values), back["weights"][name], name)
 
+    def points(self):
+        """A data set that needs no Python: three classes of points, as those of programs/python/sets.py."""
+        random, count = Random(5), 200
+        points = [[random.gauss(0, 1) for _ in range(4)] for _ in range(count)]
+        data = struct.pack(f"<{4 * count}f", *itertools.chain(*points)) + struct.pack(f"<{count}q", *((x > 0) + (y > 0.5) for x, y, *_ in points))
+        header = json.dumps({"x": {"dtype": "F32", "shape": [count, 4], "data_offsets": [0, 16 * count]},
+                             "y": {"dtype": "I64", "shape": [count], "data_offsets": [16 * count, 24 * count]}}).encode()
+        file = self.folder / "points.safetensors"
+        file.write_bytes(struct.pack("<Q", len(header)) + header + data)
+        return file
+
+    @staticmethod
+    def starts_of(forms):
+        """Each form on 2 ranks, and one alone, which the others must equal."""
+        starts = rounds([("cpp", 1), ("cpp", 2), ("python", 2), ("torchscript", 2)],
+                        [(name, ranks) for name in forms for ranks in (1, 4) if (name, ranks) != ("cpp", 1)])
+        return [(name, ranks, forms[name]) for name, ranks in starts]
+
     def test_one_network_in_three_forms_has_the_same_losses(self):
         config = self.folder / "run.yaml"
         config.write_text(f"""version: 1.0.0
 run: {{name: three}}
 model: {{type: mlp, layers: [4, 8, 3], activation: tanh}}
 data:
-  train: {{type: python, path: {FILES}/sets.py, name: Points}}
+  train: {{type: safetensors, path: {self.points()}, inputs: x, targets: y}}
   global_batch_size: 32
 train: {{max_steps: 100}}
 optimizer: {{type: momentum, learning_rate: 0.1}}
@@ -73,7 +95,7 @@ summary: {{log_every: 1}}
                  "torchscript": [f"model={{type: torchscript, path: {self.saved('Layers')}}}"]}
         losses = {(name, ranks): [step["loss"] for step in self.train(ranks, config=config, run=f"{name}{ranks}",
                                                                      sets=["checkpoint.save_at_end=false", warm, *sets]).steps()]
-                  for name, sets in forms.items() for ranks in rounds((1, 2), (4,))}
+                  for name, ranks, sets in self.starts_of(forms)}
         first = losses["cpp", 1]
         self.assertLess(first[-1], 0.8 * first[0])
         for (name, ranks), all_losses in losses.items():
@@ -88,7 +110,7 @@ summary: {{log_every: 1}}
                                  (DIGITS, 78, "digits.yaml: LibTorch cannot load it as TorchScript: "),
                                  ("/nowhere/net.pt", 66, "/nowhere/net.pt: no such file, which 'model.path' names"),
                                  (self.saved("Layers"), 78, "Layers.pt: its forward fails: ")):
-            run = self.start(2, sets=[f"model={{type: torchscript, path: {path}}}", "checkpoint=off"]).wait()
+            run = self.start(1, sets=[f"model={{type: torchscript, path: {path}}}", "checkpoint=off"]).wait()
             self.assertEqual(run.code, code, run.log)
             self.assertIn(text, run.log)
 

@@ -2,6 +2,7 @@
 import csv
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -58,13 +59,10 @@ class OneSave(EvalCommand):
 
     def shown_by_tensorboard(self, folder):
         """{tag: [[step, value], ...]} that TensorBoard keeps of the files of a folder, oldest file first."""
-        script = ("import json, sys; from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
-                  "shown = EventAccumulator(sys.argv[1], {'scalars': 0}); shown.Reload()\n"
-                  "print(json.dumps({tag: [[one.step, one.value] for one in shown.Scalars(tag)] for tag in shown.Tags()['scalars']}))")
         require_python()
-        done = subprocess.run([PYTHON, "-c", script, folder], capture_output=True, text=True, timeout=100)
+        done = subprocess.run([PYTHON, pathlib.Path(__file__).with_name("run_tags.py"), folder], capture_output=True, text=True, timeout=100)
         self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
+        return json.loads(done.stdout)["scalars"]
 
     def test_a_pruned_and_quantized_run_repeats_its_evaluation(self):
         recipe = self.recipe("""version: 1.0.0

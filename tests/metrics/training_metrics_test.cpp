@@ -3,12 +3,8 @@
 #include <algorithm>
 #include <csignal>
 #include <ctime>
-#include <iterator>
 #include <limits>
 #include <map>
-#include <regex>
-#include <set>
-#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -17,43 +13,18 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "full_page.h"
-#include "metrics/table/series_table.h"
+#include "parsed_page.h"
 
 namespace lockstep::metrics {
 namespace training_metrics_test {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
+using tests::Page;
+using tests::page_of;
 using tests::record_everything;
 using tests::some_facts;
 using tests::some_step;
-
-/// A page, taken apart.
-struct Page {
-  explicit Page(const std::string& page_text) : text(page_text) {
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-      std::istringstream words(line);
-      std::string hash, kind, name, type;
-      if (line.starts_with("# TYPE ") && words >> hash >> kind >> name >> type) types[name] = type;
-      if (!line.starts_with('#'))
-        values[line.substr(0, line.rfind(' '))] = line.substr(line.rfind(' ') + 1);
-    }
-  }
-  double value(const std::string& series) const {
-    const auto found = values.find(series);
-    return found == values.end() ? std::numeric_limits<double>::quiet_NaN()
-                                 : std::stod(found->second);
-  }
-  bool has(const std::string& series) const { return values.contains(series); }
-
-  std::string text;
-  std::map<std::string, std::string> types;   // by family
-  std::map<std::string, std::string> values;  // by series as written: name{labels}
-};
-
-Page page_of(const TrainingMetrics& all) { return Page(all.page()); }
 
 TEST(TrainingMetrics, KnownSeriesStartAtZeroAndUnknownValuesAreAbsent) {
   const TrainingMetrics all(some_facts());
@@ -319,70 +290,6 @@ TEST(TrainingMetrics, TwoModifiersOfOneNameAreABug) {
   EXPECT_THROW(TrainingMetrics{facts}, Error);
 }
 
-/// Rows of the table that a rank shall show.
-std::vector<SeriesInfo> rows_of(bool is_root) {
-  std::vector<SeriesInfo> rows(rank_series().begin(), rank_series().end());
-  if (is_root) rows.insert(rows.end(), run_series().begin(), run_series().end());
-  return rows;
-}
-
-/// Label names that stand on a page, by family.
-std::map<std::string, std::set<std::string>> labels_on(const Page& page) {
-  std::map<std::string, std::set<std::string>> result;
-  const std::regex label("[{,](\\w+)=\"");
-  for (const auto& [series, value] : page.values) {
-    std::string name = series.substr(0, series.find('{'));
-    if (!page.types.contains(name))
-      name = std::regex_replace(name, std::regex("_(bucket|sum|count)$"), "");
-    for (std::sregex_iterator it(series.begin(), series.end(), label), end; it != end; ++it)
-      if ((*it)[1] != "le") result[name].insert((*it)[1]);
-  }
-  return result;
-}
-
-using Types = std::map<std::string, std::string>;  ///< by name of the series
-
-/// Entries that `other` lacks or has otherwise.
-Types only_in(const Types& types, const Types& other) {
-  Types result;
-  std::set_difference(types.begin(), types.end(), other.begin(), other.end(),
-                      std::inserter(result, result.end()));
-  return result;
-}
-
-TEST(TrainingMetrics, EverySeriesIsInTheTableAndEveryRowOnThePage) {
-  for (const bool is_root : {true, false}) {
-    TrainingMetrics all(some_facts(is_root));
-    const HttpMetrics http(all.registry());
-    record_everything(&all);
-    const Page page = page_of(all);
-    Types wanted;
-    for (const SeriesInfo& row : rows_of(is_root)) wanted[row.name] = kind_name(row.kind);
-    const char* rank = is_root ? "root" : "another rank";
-    EXPECT_THAT(only_in(page.types, wanted), IsEmpty()) << "not so in metrics/table: " << rank;
-    EXPECT_THAT(only_in(wanted, page.types), IsEmpty()) << "not so on the page: " << rank;
-    auto labels = labels_on(page);
-    for (const SeriesInfo& row : rows_of(is_root)) {
-      std::set<std::string> named;
-      const std::string text = row.labels;
-      const std::regex word("\\w+");
-      for (std::sregex_iterator it(text.begin(), text.end(), word), end; it != end; ++it)
-        named.insert(it->str());
-      EXPECT_EQ(labels[row.name], named) << row.name;
-      EXPECT_THAT(row.help, testing::EndsWith(".")) << row.name;
-    }
-  }
-}
-
-TEST(TrainingMetrics, LateSeriesAreAbsentUntilTheyAreFed) {
-  const TrainingMetrics all(some_facts());
-  const Page page = page_of(all);
-  for (const SeriesInfo& row : rows_of(true)) {
-    if (std::string_view(row.name).starts_with("lockstep_http_")) continue;  // the server's
-    EXPECT_EQ(page.types.contains(row.name), row.presence == SeriesInfo::kAlways) << row.name;
-  }
-}
-
 TEST(TrainingMetrics, TheResultIsOfTheRunAndNamesIt) {
   RunFacts facts = some_facts();
   facts.run_name = "digits";
@@ -394,29 +301,6 @@ TEST(TrainingMetrics, TheResultIsOfTheRunAndNamesIt) {
   EXPECT_THAT(text, HasSubstr("run=\"digits\"} 1\n# HELP lockstep_run_state"));
   for (const char* of_a_rank : {"lockstep_steps_total", "process_", "lockstep_http_"})
     EXPECT_THAT(text, Not(HasSubstr(of_a_rank)));
-}
-
-TEST(SeriesTable, AnUnknownNameIsABug) { EXPECT_THROW(series_info("lockstep_steps"), Error); }
-
-TEST(SeriesTable, ItsReferenceHoldsEachRowOnce) {
-  const std::string text = series_reference();
-  EXPECT_THAT(text, HasSubstr("\n| `lockstep_rank_info` | gauge | 1 | `rank`, `local_rank`, `node` "
-                              "| each | Place of this rank in the world |\n"));
-  EXPECT_THAT(text, HasSubstr("\n| `lockstep_train_loss` | gauge | - | - | root | Training loss, "
-                              "mean over ranks, last logged; late |\n"));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'),
-            static_cast<long>(rank_series().size() + run_series().size() + 2));
-}
-
-TEST(TrainingMetrics, SeriesStayWithinTheirBudget) {
-  const auto count = [](bool is_root) {
-    TrainingMetrics all(some_facts(is_root));
-    const HttpMetrics http(all.registry());
-    record_everything(&all);
-    return page_of(all).values.size();
-  };
-  EXPECT_LE(count(false), 120u);
-  EXPECT_LE(count(true), 180u);  // the rank that also tells of the run
 }
 
 TEST(TrainingMetrics, PagesMayBeMadeWhileStepsAreRecorded) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "recal/recipe/recipe_reader.h"
+#include "tests/recal/recipe/complete_items.h"
 #include "tests/recal/recipes.h"
 
 namespace lockstep::recal {
@@ -9,78 +10,10 @@ namespace recipe_faults_test {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using tests::complete_items;
+using tests::Item;
+using tests::item;
 
-/// The complete modifiers, as `key: value` pairs, to be changed one pair at a time.
-struct Item {
-  std::string tag;
-  std::vector<std::pair<std::string, std::string>> pairs;
-
-  std::string text() const {
-    std::string body;
-    for (const auto& [key, value] : pairs) body += (body.empty() ? "" : ", ") + key + ": " + value;
-    return "!" + tag + " {" + body + "}";
-  }
-  Item with(const std::string& key, const std::string& value) const {
-    Item changed = *this;
-    for (auto& pair : changed.pairs)
-      if (pair.first == key) return pair.second = value, changed;
-    changed.pairs.emplace_back(key, value);
-    return changed;
-  }
-  Item without(const std::string& key) const {
-    Item changed = *this;
-    std::erase_if(changed.pairs, [&](const auto& pair) { return pair.first == key; });
-    return changed;
-  }
-};
-
-/// `3:col: ` of the first place of `text` in the item's line, which begins with "  - ".
-std::string at(const Item& item, const std::string& text) {
-  return "3:" + std::to_string(5 + item.text().find(text)) + ": ";
-}
-
-const std::vector<Item>& complete_items() {
-  static const std::vector<Item> items{
-      {"EpochRangeModifier", {{"start_epoch", "0.0"}, {"end_epoch", "25.0"}}},
-      {"ConstantKSModifier", {{"params", "__ALL__"}}},
-      {"GradualKSModifier",
-       {{"params", "__ALL__"},
-        {"init_sparsity", "0.05"},
-        {"final_sparsity", "0.8"},
-        {"start_epoch", "5.0"},
-        {"end_epoch", "20.0"},
-        {"update_frequency", "1.0"}}},
-      {"SetLearningRateModifier", {{"start_epoch", "5.0"}, {"learning_rate", "0.1"}}},
-      {"LearningRateModifier",
-       {{"start_epoch", "0.0"},
-        {"end_epoch", "25.0"},
-        {"lr_class", "ExponentialLR"},
-        {"lr_kwargs", "{gamma: 0.9}"}}},
-      {"LearningRateFunctionModifier",
-       {{"start_epoch", "0.0"},
-        {"end_epoch", "25.0"},
-        {"lr_func", "linear"},
-        {"init_lr", "0.1"},
-        {"final_lr", "0.0"}}},
-      {"SetWeightDecayModifier", {{"start_epoch", "5.0"}, {"weight_decay", "0.0"}}},
-      {"TrainableParamsModifier", {{"params", "__ALL__"}}},
-      {"QuantizationModifier", {{"start_epoch", "0.0"}}},
-      {"SetParamModifier", {{"params", "__ALL__"}, {"val", "0.5"}, {"start_epoch", "5.0"}}},
-      {"GradualParamModifier",
-       {{"params", "__ALL__"},
-        {"init_val", "1.0"},
-        {"final_val", "0.0"},
-        {"start_epoch", "5.0"},
-        {"end_epoch", "20.0"},
-        {"update_frequency", "1.0"}}},
-  };
-  return items;
-}
-const Item& item(const std::string& tag) {
-  for (const Item& candidate : complete_items())
-    if (candidate.tag == tag) return candidate;
-  throw std::out_of_range(tag);
-}
 const Item kRange = item("EpochRangeModifier");
 const Item kPruning = item("GradualKSModifier");
 const Item kRate = item("LearningRateModifier");
@@ -120,7 +53,8 @@ TEST(RecipeFaults, UnknownKeysAreNamedWithTheNearest) {
   const Item mistyped = kPruning.with("final_sparsty", "0.9").without("final_sparsity");
   EXPECT_EQ(
       faults_of(mistyped),
-      "3:5: 'GradualKSModifier.final_sparsity' is required\n" + at(mistyped, "final_sparsty") +
+      "3:5: 'GradualKSModifier.final_sparsity' is required\n" +
+          place_of(mistyped, "final_sparsty") +
           "unknown key 'final_sparsty' in 'GradualKSModifier' (did you mean 'final_sparsity'?)");
   for (const Item& complete : complete_items())
     EXPECT_THAT(faults_of(complete.with("zzzzzz", "1")),
@@ -204,10 +138,10 @@ TEST(RecipeFaults, Versions) {
 
 TEST(RecipeFaults, Epochs) {
   EXPECT_EQ(faults_of(kRange.with("end_epoch", "0.0")),
-            at(kRange.with("end_epoch", "0.0"), "0.0}") +
+            place_of(kRange.with("end_epoch", "0.0"), "0.0}") +
                 "'EpochRangeModifier.end_epoch' is 0, it must be greater than start_epoch (0)");
   EXPECT_EQ(faults_of(kPruning.with("end_epoch", "4.5")),
-            at(kPruning.with("end_epoch", "4.5"), "4.5") +
+            place_of(kPruning.with("end_epoch", "4.5"), "4.5") +
                 "'GradualKSModifier.end_epoch' is 4.5, it must be greater than start_epoch (5)");
   EXPECT_THAT(faults_of(kRate.with("start_epoch", "30")),
               HasSubstr("it must be greater than start_epoch (30)"));
@@ -244,7 +178,7 @@ TEST(RecipeFaults, NumbersThatAreNone) {
 
 TEST(RecipeFaults, Sparsities) {
   EXPECT_EQ(faults_of(kPruning.with("final_sparsity", "0.04")),
-            at(kPruning.with("final_sparsity", "0.04"), "0.04") +
+            place_of(kPruning.with("final_sparsity", "0.04"), "0.04") +
                 "'GradualKSModifier.final_sparsity' is 0.04, it must not be less than "
                 "init_sparsity (0.05)");
   for (const std::string bad : {"1", "1.0", "-0.1", "80"}) {
@@ -267,11 +201,11 @@ TEST(RecipeFaults, UpdateFrequency) {
 
 TEST(RecipeFaults, Choices) {
   EXPECT_EQ(faults_of(kPruning.with("inter_func", "cubik")),
-            at(kPruning.with("inter_func", "cubik"), "cubik") +
+            place_of(kPruning.with("inter_func", "cubik"), "cubik") +
                 "'GradualKSModifier.inter_func' must be one of cubic, linear, inverse_cubic, not "
                 "'cubik' (did you mean 'cubic'?)");
   EXPECT_EQ(faults_of(kRate.with("lr_class", "ExponentalLR")),
-            at(kRate.with("lr_class", "ExponentalLR"), "ExponentalLR") +
+            place_of(kRate.with("lr_class", "ExponentalLR"), "ExponentalLR") +
                 "'LearningRateModifier.lr_class' must be one of ExponentialLR, StepLR, "
                 "MultiStepLR, CosineAnnealingWarmRestarts, not 'ExponentalLR'"
                 " (did you mean 'ExponentialLR'?)");

@@ -1,0 +1,113 @@
+#include "metrics/table/series_table.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "full_page.h"
+#include "parsed_page.h"
+
+namespace lockstep::metrics {
+namespace series_table_test {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using tests::Page;
+using tests::page_of;
+using tests::record_everything;
+using tests::some_facts;
+
+/// Rows of the table that a rank shall show.
+std::vector<SeriesInfo> rows_of(bool is_root) {
+  std::vector<SeriesInfo> rows(rank_series().begin(), rank_series().end());
+  if (is_root) rows.insert(rows.end(), run_series().begin(), run_series().end());
+  return rows;
+}
+
+/// Label names that stand on a page, by family.
+std::map<std::string, std::set<std::string>> labels_on(const Page& page) {
+  std::map<std::string, std::set<std::string>> result;
+  const std::regex label("[{,](\\w+)=\"");
+  for (const auto& [series, value] : page.values) {
+    std::string name = series.substr(0, series.find('{'));
+    if (!page.types.contains(name))
+      name = std::regex_replace(name, std::regex("_(bucket|sum|count)$"), "");
+    for (std::sregex_iterator it(series.begin(), series.end(), label), end; it != end; ++it)
+      if ((*it)[1] != "le") result[name].insert((*it)[1]);
+  }
+  return result;
+}
+
+using Types = std::map<std::string, std::string>;  ///< by name of the series
+
+/// Entries that `other` lacks or has otherwise.
+Types only_in(const Types& types, const Types& other) {
+  Types result;
+  std::set_difference(types.begin(), types.end(), other.begin(), other.end(),
+                      std::inserter(result, result.end()));
+  return result;
+}
+
+TEST(SeriesTable, EverySeriesIsInTheTableAndEveryRowOnThePage) {
+  for (const bool is_root : {true, false}) {
+    TrainingMetrics all(some_facts(is_root));
+    const HttpMetrics http(all.registry());
+    record_everything(&all);
+    const Page page = page_of(all);
+    Types wanted;
+    for (const SeriesInfo& row : rows_of(is_root)) wanted[row.name] = kind_name(row.kind);
+    const char* rank = is_root ? "root" : "another rank";
+    EXPECT_THAT(only_in(page.types, wanted), IsEmpty()) << "not so in metrics/table: " << rank;
+    EXPECT_THAT(only_in(wanted, page.types), IsEmpty()) << "not so on the page: " << rank;
+    auto labels = labels_on(page);
+    for (const SeriesInfo& row : rows_of(is_root)) {
+      std::set<std::string> named;
+      const std::string text = row.labels;
+      const std::regex word("\\w+");
+      for (std::sregex_iterator it(text.begin(), text.end(), word), end; it != end; ++it)
+        named.insert(it->str());
+      EXPECT_EQ(labels[row.name], named) << row.name;
+      EXPECT_THAT(row.help, testing::EndsWith(".")) << row.name;
+    }
+  }
+}
+
+TEST(SeriesTable, LateSeriesAreAbsentUntilTheyAreFed) {
+  const TrainingMetrics all(some_facts());
+  const Page page = page_of(all);
+  for (const SeriesInfo& row : rows_of(true)) {
+    if (std::string_view(row.name).starts_with("lockstep_http_")) continue;  // the server's
+    EXPECT_EQ(page.types.contains(row.name), row.presence == SeriesInfo::kAlways) << row.name;
+  }
+}
+
+TEST(SeriesTable, AnUnknownNameIsABug) { EXPECT_THROW(series_info("lockstep_steps"), Error); }
+
+TEST(SeriesTable, ItsReferenceHoldsEachRowOnce) {
+  const std::string text = series_reference();
+  EXPECT_THAT(text, HasSubstr("\n| `lockstep_rank_info` | gauge | 1 | `rank`, `local_rank`, `node` "
+                              "| each | Place of this rank in the world |\n"));
+  EXPECT_THAT(text, HasSubstr("\n| `lockstep_train_loss` | gauge | - | - | root | Training loss, "
+                              "mean over ranks, last logged; late |\n"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'),
+            static_cast<long>(rank_series().size() + run_series().size() + 2));
+}
+
+TEST(SeriesTable, SeriesStayWithinTheirBudget) {
+  const auto count = [](bool is_root) {
+    TrainingMetrics all(some_facts(is_root));
+    const HttpMetrics http(all.registry());
+    record_everything(&all);
+    return page_of(all).values.size();
+  };
+  EXPECT_LE(count(false), 120u);
+  EXPECT_LE(count(true), 180u);  // the rank that also tells of the run
+}
+
+}  // namespace series_table_test
+}  // namespace lockstep::metrics
