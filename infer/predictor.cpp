@@ -4,6 +4,7 @@
 
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 
@@ -27,6 +28,29 @@ int64_t num_samples_in(const std::vector<at::Tensor>& inputs, const std::string&
   return num_samples;
 }
 
+std::string forms_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::string> forms;
+  for (const at::Tensor& tensor : tensors)
+    forms.push_back(
+        fmt::format("{} [{}]", dtype_name(tensor.scalar_type()), fmt::join(tensor.sizes(), ", ")));
+  return fmt::format("{}", fmt::join(forms, ", "));
+}
+
+/// What LibTorch says of shapes is a fault of the feed or of the export.
+std::vector<at::Tensor> run(EngineBackend& engine, const std::vector<at::Tensor>& inputs,
+                            const std::string& source) {
+  try {
+    return engine.run(inputs);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& fault) {
+    const std::string text = fault.what();
+    throw Error(ExitCode::kBadData, "infer",
+                fmt::format("{}: the network cannot take {}: {}", source, forms_of(inputs),
+                            text.substr(0, text.find("\nException raised"))));
+  }
+}
+
 }  // namespace
 
 Predictor::Predictor(const LoadedNetwork& network, const EngineOptions& options, at::Device device)
@@ -39,11 +63,11 @@ Predictor::Predictor(const LoadedNetwork& network, const EngineOptions& options,
 /// In parts where a batch is too large, each output joined again.
 std::vector<at::Tensor> Predictor::answer(const std::vector<at::Tensor>& inputs) {
   const int64_t num_samples = num_samples_in(inputs, source_);
-  if (!max_batch_size_ || num_samples <= *max_batch_size_) return engine_->run(inputs);
+  if (!max_batch_size_ || num_samples <= *max_batch_size_) return run(*engine_, inputs, source_);
   std::vector<std::vector<at::Tensor>> parts_of_outputs;
   for (int64_t begin = 0; begin < num_samples; begin += *max_batch_size_) {
-    const auto outputs =
-        engine_->run(part_of(inputs, begin, std::min(*max_batch_size_, num_samples - begin)));
+    const auto outputs = run(
+        *engine_, part_of(inputs, begin, std::min(*max_batch_size_, num_samples - begin)), source_);
     parts_of_outputs.resize(outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) parts_of_outputs[i].push_back(outputs[i]);
   }

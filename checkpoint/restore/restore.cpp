@@ -29,9 +29,10 @@ void require_form(const BundleReader& reader, const std::string& name, const Den
   const at::IntArrayRef wanted_shape = entry.text ? at::IntArrayRef() : entry.tensor.sizes();
   if (saved.dtype == wanted && wanted_shape == at::IntArrayRef(saved.shape)) return;
   throw Error(
-      ExitCode::kBadData, "checkpoint",
-      fmt::format("{}: tensor '{}' is {}, but this run needs {}; restore a save of "
-                  "the same model and optimizer",
+      ExitCode::kConfig, "checkpoint",
+      fmt::format("{}: tensor '{}' is {}, but this run needs {}; set model and optimizer back to "
+                  "those of the save, or choose another run.project_dir: "
+                  "checkpoint.warm_start_ckpt begins a new run with a save's weights",
                   index_path(reader.prefix()), name, type_and_shape(saved.dtype, saved.shape),
                   type_and_shape(wanted, wanted_shape)));
 }
@@ -50,8 +51,10 @@ std::vector<std::string> match(const BundleReader& reader, const DenseView& save
       missing.push_back(entry.key);
   }
   if (!missing.empty())
-    throw Error(ExitCode::kBadData, "checkpoint",
-                fmt::format("{}: holds no '{}'; was it saved by another model or optimizer?",
+    throw Error(ExitCode::kConfig, "checkpoint",
+                fmt::format("{}: holds no '{}': another model or optimizer saved it; set them "
+                            "back, or choose another run.project_dir: checkpoint.warm_start_ckpt "
+                            "begins a new run with a save's weights",
                             index_path(reader.prefix()), fmt::join(missing, "', '")));
   std::vector<std::string> unused;
   for (const std::string& name : saved.names()) {

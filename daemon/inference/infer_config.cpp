@@ -1,5 +1,6 @@
 #include "daemon/inference/infer_config.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/yaml/path_beside.h"
+#include "coord/callback_types.h"
 #include "daemon/config/run_sections.h"
 #include "estimator/estimator.h"
 #include "estimator/open_plugin.h"
@@ -34,21 +36,35 @@ void read_plugins(ConfigReader* in) {
   open_those_there(plugins, in->document());
 }
 
-bool runs_in_inference(const YAML::Node& callback) {
-  if (!callback.IsMap() || !callback["modes"].IsDefined() || !callback["modes"].IsSequence())
-    return false;
-  for (const YAML::Node& mode : callback["modes"])
-    if (mode.IsScalar() && mode.Scalar() == "infer") return true;
-  return false;
+std::vector<std::string> texts_of(const YAML::Node& node) {
+  if (node.IsScalar()) return {node.Scalar()};
+  std::vector<std::string> texts;
+  for (const YAML::Node& each : node)
+    if (each.IsScalar()) texts.push_back(each.Scalar());
+  return texts;
 }
 
-/// Those of section `callbacks` whose `modes` name inference; the code of the others need not be
-/// there.
+/// By its modes, else by its type's, if that is there.
+bool runs_in_inference(const std::string& name, const YAML::Node& callback) {
+  std::vector<std::string> modes;
+  if (callback.IsMap() && callback["modes"].IsDefined()) {
+    modes = texts_of(callback["modes"]);
+  } else {
+    const bool says_type = callback.IsMap() && callback["type"].IsDefined();
+    const auto* type =
+        coord::callback_types().find(says_type ? callback["type"].as<std::string>("") : name);
+    if (type != nullptr) modes = type->modes;
+  }
+  return std::find(modes.begin(), modes.end(), "infer") != modes.end();
+}
+
+/// Those of section `callbacks` that run in inference; the code of the others need not be there.
 std::vector<coord::WantedCallback> read_callbacks(const ConfigReader& in, const YAML::Node& root) {
   YAML::Node wanted(YAML::NodeType::Map);
   if (root["callbacks"].IsDefined() && root["callbacks"].IsMap())
     for (const auto& pair : root["callbacks"])
-      if (runs_in_inference(pair.second)) wanted[pair.first] = pair.second;
+      if (runs_in_inference(pair.first.as<std::string>(""), pair.second))
+        wanted[pair.first] = pair.second;
   return coord::read_callbacks({wanted, "callbacks", in.document(), in.faults()});
 }
 
@@ -114,8 +130,23 @@ std::vector<FeedSection> feeds_in(const YamlDocument& document, Diagnostics* fau
   return infer::read_feeds(document.root(), "feed", document, faults);
 }
 
+/// The feeds of a file; the paths in it are beside it, or as written.
+std::vector<FeedSection> feeds_in_file(const std::string& named, Diagnostics* faults) {
+  const YamlDocument document = YamlDocument::load(named, faults);
+  std::vector<FeedSection> feeds = feeds_in(document, faults);
+  for (FeedSection& feed : feeds) {
+    if (feed.named.empty() || names_a_data_set(feed)) continue;
+    feed.named = path_beside(document, feed.named).string();
+    if (is_section_file(feed.named))
+      throw Error(ExitCode::kConfig, "infer",
+                  fmt::format("{}: names {}: a file of feeds names data, and no further file of "
+                              "feeds",
+                              named, feed.named));
+  }
+  return feeds;
+}
+
 std::vector<FeedSection> feeds_of_path(const std::string& named, Diagnostics* faults) {
-  if (is_section_file(named)) return feeds_in(YamlDocument::load(named, faults), faults);
   const std::string section = fmt::format("{{type: files, path: {}}}", quoted_text(named));
   return feeds_in(YamlDocument::parse("feed", section, faults), faults);
 }
@@ -128,7 +159,15 @@ std::vector<FeedSection> resolved(const std::vector<FeedSection>& feeds, Diagnos
       all.push_back(feed);
       continue;
     }
-    for (FeedSection& found : feeds_of_path(feed.named, faults)) all.push_back(std::move(found));
+    const std::vector<FeedSection> found = is_section_file(feed.named)
+                                               ? feeds_in_file(feed.named, faults)
+                                               : feeds_of_path(feed.named, faults);
+    for (const FeedSection& each : found) {
+      if (each.named.empty() || names_a_data_set(each))
+        all.push_back(each);
+      else
+        for (FeedSection& data : feeds_of_path(each.named, faults)) all.push_back(std::move(data));
+    }
   }
   return all;
 }

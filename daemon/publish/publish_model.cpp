@@ -167,6 +167,12 @@ void remove_surplus(const fs::path& folder, int64_t newest, int64_t keep) {
 
 }  // namespace
 
+void remove_unfinished_exports(const fs::path& project_dir) {
+  const fs::path folder = Project(project_dir).saved_models();
+  std::error_code ignored;
+  if (fs::is_directory(folder, ignored)) tidy(folder);
+}
+
 void publish_model(const fs::path& project_dir, const train::Evaluated& evaluated,
                    const train::PublishOptions& options, const std::function<void()>& has_read) {
   std::optional<SavedModel> saved;
@@ -187,11 +193,17 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
   ExportFacts facts = torchscript_facts(*saved, network);
   facts.is_ema = options.ema;
   if (!holds(published, facts.parameters_sha256)) {
-    files::make_folders(made);
-    const Written written = write_torchscript(*saved, network, (made / kModelFile).string());
-    write_figures(made, evaluated);
-    write_published_manifest(made, evaluated, facts, written);
-    files::sync_folder(made);
+    try {
+      files::make_folders(made);
+      const Written written = write_torchscript(*saved, network, (made / kModelFile).string());
+      write_figures(made, evaluated);
+      write_published_manifest(made, evaluated, facts, written);
+      files::sync_folder(made);
+    } catch (...) {  // saves need the room
+      std::error_code ignored;
+      fs::remove_all(made, ignored);
+      throw;
+    }
     std::error_code ignored;
     if (fs::exists(published, ignored)) withdraw(published);
     rename_over(made, published);

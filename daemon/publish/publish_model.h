@@ -23,4 +23,8 @@ namespace lockstep::daemon {
 void publish_model(const std::filesystem::path& project_dir, const train::Evaluated& evaluated,
                    const train::PublishOptions& options, const std::function<void()>& has_read);
 
+/// Removes what an export that was killed left, whose room saves may need. Throws Error as
+/// base/files/files.h does.
+void remove_unfinished_exports(const std::filesystem::path& project_dir);
+
 }  // namespace lockstep::daemon

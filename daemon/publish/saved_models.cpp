@@ -20,7 +20,14 @@ SavedModels::SavedModels(std::filesystem::path project_dir, const train::Publish
     : project_dir_(std::move(project_dir)),
       options_(options),
       control_(control),
-      on_done_(std::move(on_done)) {}
+      on_done_(std::move(on_done)) {
+  if (control_.rank() != 0) return;
+  try {
+    remove_unfinished_exports(project_dir_);
+  } catch (const Error& fault) {
+    log::warning("export", fmt::format("what an earlier export left stays: {}", fault.what()));
+  }
+}
 
 SavedModels::~SavedModels() { join(); }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -54,6 +56,17 @@ std::string text_of(const Json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+/// Not negative; nothing: not there, or no such number.
+std::optional<int64_t> count_of(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  if (found->is_number_unsigned() &&
+      found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+    return std::nullopt;
+  const auto count = found->get<int64_t>();
+  return count < 0 ? std::nullopt : std::optional(count);
+}
+
 void require_known_version(const fs::path& folder, const Json& manifest,
                            const std::string& program_version) {
   const std::string written_by = text_of(manifest, "lockstep");
@@ -73,9 +86,10 @@ std::string verified_archive(const fs::path& folder, const Json& manifest) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) distrust(path, "is not there, although the manifest tells of it");
   std::string bytes = files::read(path);
-  const int64_t wanted = found->value("num_bytes", int64_t{-1});
-  if (static_cast<int64_t>(bytes.size()) != wanted)
-    distrust(path, fmt::format("has {} bytes, its manifest says {}", bytes.size(), wanted));
+  const std::optional<int64_t> wanted = count_of(*found, "num_bytes");
+  if (!wanted) distrust(folder / "manifest.json", "does not tell model.pt's num_bytes");
+  if (static_cast<int64_t>(bytes.size()) != *wanted)
+    distrust(path, fmt::format("has {} bytes, its manifest says {}", bytes.size(), *wanted));
   if (sha256_hex(bytes) != text_of(*found, "sha256"))
     distrust(path, "is not the file that its manifest tells of (SHA-256)");
   return bytes;
@@ -92,6 +106,21 @@ IoNodes nodes_of_manifest(const fs::path& folder, const Json& manifest, const st
   } catch (const Json::exception&) {
     distrust(folder, "neither io_nodes.json nor the manifest tells what the network takes");
   }
+}
+
+/// forward() can be called with so many.
+void require_inputs(const torch::jit::Module& module, size_t num_inputs,
+                    const std::string& source) {
+  const auto forward = module.find_method("forward");
+  if (!forward) distrust(source, "its network has no method forward()");
+  const auto& arguments = forward->function().getSchema().arguments();  // the first one is itself
+  const auto num_needed = static_cast<size_t>(
+      std::count_if(arguments.begin(), arguments.end(),
+                    [](const c10::Argument& one) { return !one.default_value().has_value(); }));
+  if (num_inputs + 1 < num_needed || num_inputs + 1 > arguments.size())
+    distrust(source, fmt::format("its network's forward() takes {} input(s), io_nodes.json or the "
+                                 "manifest names {}",
+                                 arguments.size() - 1, num_inputs));
 }
 
 IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::string& input) {
@@ -118,7 +147,9 @@ std::shared_ptr<torch::jit::Module> load_torchscript(const std::string& bytes,
 }
 
 std::string input_name(const torch::jit::Module& module) {
-  const auto& arguments = module.get_method("forward").function().getSchema().arguments();
+  const auto forward = module.find_method("forward");
+  if (!forward) return "inputs";
+  const auto& arguments = forward->function().getSchema().arguments();
   return arguments.size() < 2 ? "inputs" : arguments[1].name();
 }
 
@@ -131,10 +162,12 @@ LoadedNetwork open_saved_model(const fs::path& folder, const std::string& progra
                     folder.string()));
   const Json manifest = manifest_of(folder);
   require_known_version(folder, manifest, program_version);
-  LoadedNetwork network{.source = folder.string(),
-                        .step = manifest.value("global_step", int64_t{0})};
+  const std::optional<int64_t> step = count_of(manifest, "global_step");
+  if (!step) distrust(folder / "manifest.json", "does not tell global_step");
+  LoadedNetwork network{.source = folder.string(), .step = *step};
   network.module = load_torchscript(verified_archive(folder, manifest), network.source);
   network.nodes = nodes_beside(folder, manifest, input_name(*network.module));
+  require_inputs(*network.module, network.nodes.inputs.size(), network.source);
   return network;
 }
 
