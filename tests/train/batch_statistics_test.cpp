@@ -1,6 +1,8 @@
 #include "train/step/batch_statistics.h"
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -126,6 +128,29 @@ TEST(BatchStatistics, EvaluationUsesAndKeepsTheMovingOnes) {
     EXPECT_TRUE(at::equal(moving_mean(run), mean));
     EXPECT_TRUE(run.model->is_training());
   });
+}
+
+/// Makes the forward pass of a rank slow.
+class SlowLayers final : public LayerHook {
+ public:
+  at::Tensor input(int64_t /*layer*/, const at::Tensor& input) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return input;
+  }
+  at::Tensor weight(int64_t /*layer*/, const at::Tensor& weight) override { return weight; }
+};
+
+TEST(BatchStatistics, WhoWaitsForASlowRankDoesNotWork) {
+  for (const char* mode : {"average", "sync"}) {
+    const SmallRunOptions options = normalised_cnn(mode);
+    tests::run_ranks(2, [&](dist::Communicator& comm) {
+      SmallRun run(comm, options);
+      SlowLayers slow;
+      if (comm.rank() == 1) run.model->set_layer_hook(&slow);
+      EXPECT_EQ(run.step().is_straggler, comm.rank() == 1) << mode;
+      run.model->set_layer_hook(nullptr);
+    });
+  }
 }
 
 TEST(BatchStatistics, ARecipeFreezesThem) {

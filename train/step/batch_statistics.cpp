@@ -5,6 +5,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 
+#include "train/step/stopwatch.h"
+
 namespace lockstep::train {
 
 BatchStatistics::BatchStatistics(model::Model& model, dist::Communicator& control,
@@ -14,7 +16,9 @@ BatchStatistics::BatchStatistics(model::Model& model, dist::Communicator& contro
   sums_ = control.split(0, control.rank());
   norms_.set_sum_over_ranks([this](const at::Tensor& values_K) {
     const at::Tensor on_host_K = values_K.to(sums_->device());  // the same tensor on the CPU
+    Stopwatch watch;
     sums_->all_reduce(on_host_K, dist::ReduceOp::kSum)->wait();
+    wait_s_ += watch.lap();
     if (!on_host_K.is_same(values_K)) values_K.copy_(on_host_K);
   });
 }

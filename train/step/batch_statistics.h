@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "dist/communicator.h"
 #include "model/model.h"
@@ -29,6 +30,9 @@ class BatchStatistics {
   /// Whether forward and backward are collective: ranks without samples make them too.
   bool needs_every_rank() const { return sums_ != nullptr; }
 
+  /// Seconds that forward and backward have waited for other ranks' sums since the last call.
+  double take_wait_s() { return std::exchange(wait_s_, 0); }
+
   /// Before the forward pass at `step`: statistics stay from where a recipe freezes them on.
   void follow(const recal::Timeline& timeline, int64_t step);
 
@@ -48,6 +52,7 @@ class BatchStatistics {
   const bool from_root_;
   std::unique_ptr<dist::Communicator> sums_;  ///< sync over several ranks
   at::Tensor given_K_;                        ///< by give_seen_after(), in this step
+  double wait_s_ = 0;
   bool has_followed_ = false;
 };
 

@@ -76,8 +76,8 @@ StepReport Trainer::step_asking(const Ask& ask) {
   report.rates = parts_.rates.at(parts_.clock.step);
   const double loss_sum = compute_gradients(batch, &phases);
   (void)watch.lap();  // of forward and backward, which are in the phases
-  report.totals =
-      reduce_gradients(batch, loss_sum, phases.data + phases.forward + phases.backward, ask());
+  const double work_s = phases.data + phases.forward + phases.backward - statistics_.take_wait_s();
+  report.totals = reduce_gradients(batch, loss_sum, work_s, ask());
   phases.allreduce += watch.lap();
   if (!report.totals.is_complete) {
     leave_out(&report);
