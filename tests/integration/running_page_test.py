@@ -27,6 +27,7 @@ class Page(PageTest):
             print(f"  {count}: {name}")
 
     def test_on_this_host(self):
+        self.environment["LOCKSTEP_TRAIN_MAX_STEPS"] = "60"  # of 690: what the commands do is the same
         for text in blocks("here"):
             self.shell(text)
         results = [json.loads((self.folder / "runs" / run / "summary.json").read_text()) for run in ("digits", "by_hand")]
@@ -58,6 +59,7 @@ class Page(PageTest):
         self.assertEqual(Run(process, self.folder).wait().code, 75)
 
     def test_a_queue(self):
+        self.environment["LOCKSTEP_TRAIN_MAX_STEPS"] = "60"
         server = self.begin("bash", "-c", "exec " + blocks("server")[0])
         self.shell(blocks("beside the server")[0].replace(" -f\n", "\n"))  # which ends with the job alone
         self.assertEqual(json.loads((self.folder / "jobs/jobs/1/result.json").read_text())["exit_code"], 0)

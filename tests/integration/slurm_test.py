@@ -14,7 +14,8 @@ from supervised import processes_of
 
 MOONS = BUILD / "examples/estimator_plugin/libmoons.so"
 MOONS_RUN = SOURCE / "examples/estimator_plugin/run.yaml"
-SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=400", "eval.every_epochs=0"]
+STEPS = 240
+SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", f"train.max_steps={STEPS}", "eval.every_epochs=0"]
 
 
 class Script(PageTest):
@@ -166,7 +167,7 @@ class Slurm(PageTest):
         self.cluster.wait_for(lambda: self.cluster.fact(job, "Restarts") == "1", "the requeue")
         self.cluster.bring_back(node)
         self.assert_done(job)
-        self.assertEqual(run.summary()["steps"], 400)
+        self.assertEqual(run.summary()["steps"], STEPS)
         self.assertGreaterEqual(run.summary()["resumed_from_step"], 40)
 
     def test_scancel_lets_the_ranks_save_where_that_fits_and_ends_them(self):
@@ -206,6 +207,7 @@ class Slurm(PageTest):
 
     def test_the_page_on_running(self):
         """Its commands, in its order."""
+        self.environment.update(LOCKSTEP_TRAIN_MAX_STEPS="100")
         job = self.job_of_the_page()
         self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), self.log_of_the_page())
         self.shell(blocks("slurm, ended")[0])

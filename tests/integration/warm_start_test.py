@@ -111,10 +111,10 @@ class WarmStart(InTensorFlow, LockstepTest):
         prefix = source.folder / "checkpoints" / "model.ckpt"
         for what, code, hint in ((f"{prefix}-30.index", 64, "named without '.index'"), (prefix, 66, "its number is missing"),
                                  (f"{prefix}-7", 66, "model.ckpt-30"), (self.folder / "nowhere", 66, "there is no save")):
-            refused = self.started_from(what, run="refused", expect=code)
+            refused = self.started_from(what, run="refused", ranks=1, expect=code)
             self.assertIn(hint, refused.log)
         (self.folder / "empty").mkdir()
-        refused = self.started_from(self.folder / "empty", run="refused", expect=66)
+        refused = self.started_from(self.folder / "empty", run="refused", ranks=1, expect=66)
         self.assertIn("holds no save", refused.log)
 
     def test_three_shards_of_tensorflow(self):

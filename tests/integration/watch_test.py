@@ -89,11 +89,11 @@ modifiers:
         if not (SOURCE / "datasets/mnist/train-images-idx3-ubyte").is_file():
             subprocess.run([SOURCE / "tools/example_data", "mnist"], check=True)
         config = SOURCE / "configs/mnist_mlp.yaml"
-        summary = self.train(2, config=config).summary()
+        summary = self.train(2, config=config, sets=["train.max_epochs=1"]).summary()
         found = self.evaluated(config)
         print("accuracy", found["accuracy"])
         self.assertEqual(found["accuracy"], summary["eval"]["accuracy"])
-        self.assertGreaterEqual(found["accuracy"], 0.94)  # 0.948 to 0.955: the order of sums differs between processors
+        self.assertGreaterEqual(found["accuracy"], 0.85)  # 0.884; the order of sums differs between processors
 
     def test_bad_input(self):
         config = SOURCE / "configs/digits.yaml"
@@ -115,7 +115,7 @@ class Watch(EvalCommand):
         sets = [*DATA, *self.SAVES, "checkpoint.keep_checkpoint_max=-1"]
         folder, texts = self.folder / "run", []
         watcher = self.watch(*sets)  # before there is a run
-        run = self.start(2, config=ENDLESS, sets=sets)
+        run = self.start(1, config=ENDLESS, sets=sets)
         for round_ in range(3):
             enough = len(results_in(folder)) + 2
             wait_for(lambda: len(results_in(folder)) >= enough, "two more evaluations")
@@ -125,13 +125,13 @@ class Watch(EvalCommand):
                 for pid in run.rank_pids().values():
                     os.kill(pid, signal.SIGKILL)
                 run.wait()
-                run = self.start(2, config=ENDLESS, sets=sets)
+                run = self.start(1, config=ENDLESS, sets=sets)
             watcher = self.watch(*sets)
         for pid in run.rank_pids().values():
             os.kill(pid, signal.SIGUSR1)
         self.assertEqual(run.wait().code, 75)
         last = steps_of(folder)[-1] + 20
-        self.train(2, config=ENDLESS, sets=[*sets, f"train.max_steps={last}"])
+        self.train(1, config=ENDLESS, sets=[*sets, f"train.max_steps={last}"])
         texts.append(watcher.communicate(timeout=60)[0])
         self.assertEqual(watcher.returncode, 0, texts[-1])
         steps = steps_of(folder)
