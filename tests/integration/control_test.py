@@ -98,6 +98,7 @@ class Control(LockstepTest):
         self.assertEqual({step % 50 for step in saves_of(run)}, {0})
         run.ctl("set", "log.level=debug")
         run.ctl("set", "eval.every_epochs=1")
+        run.wait_for_step(run.status()["step"] + 2)  # a stop at the same step would find the change still to be made
         run.ctl("stop")
         run.wait()
         self.assertEqual(run.code, 75, run.log)
