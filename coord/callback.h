@@ -44,6 +44,7 @@ struct CallbackContext {
   IterationInfo iteration_info;
   int rank = 0;
   int world_size = 1;
+  bool is_broken_off = false;  ///< in end(): a stop ended the evaluation before its last batch
 
   bool is_training() const { return mode == Mode::kTrain; }
 };
@@ -63,6 +64,9 @@ class Callback {
   /// Keys of the map that it returns, `_x` as above. They may be others' incoming keys.
   virtual std::vector<std::string> generated_keys() const { return {}; }
   virtual RunOn run_on() const { return RunOn::kRank0; }
+  /// The file or files in log_dir that it writes, as "statistics.json" or "*.tfrecord"; empty:
+  /// none. Two callbacks of one mode that write the same ones are refused (make_callbacks()).
+  virtual std::string stores_as() const { return ""; }
 
   virtual void begin() {}
   virtual void on_iteration_start() {}

@@ -48,7 +48,7 @@ struct WantedCallback {
 /// Faults go where `in` sends them.
 std::vector<WantedCallback> read_callbacks(ConfigReader in);
 
-/// Those for one mode, made.
+/// Those for one mode, made. Throws Error(kConfig) where two of them write the same files.
 std::vector<NamedCallback> make_callbacks(const std::vector<WantedCallback>& wanted, Mode mode,
                                           const Services& services);
 

@@ -142,7 +142,8 @@ std::optional<DataMap> CallbacksHandler::run(CallbackNode& node, const DataMap& 
   });
 }
 
-void CallbacksHandler::end() {
+void CallbacksHandler::end(bool is_broken_off) {
+  context_.is_broken_off = is_broken_off;
   update_contexts();
   std::exception_ptr first;
   for (size_t i = 0; i < num_begun_; ++i) {

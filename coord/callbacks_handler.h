@@ -40,7 +40,7 @@ class CallbacksHandler {
   DataMap on_iteration_end(const DataMap& data);
   /// Calls end() of every callback whose begin() returned, then throws what the first of them
   /// threw.
-  void end();
+  void end(bool is_broken_off = false);
   /// The same where the run ends with an error, so that what callbacks hold is stored all the same.
   /// That error is the one to tell: what end() throws is only logged.
   void end_after_fault() noexcept;

@@ -65,7 +65,7 @@ class Evaluation {
 
   /// Callbacks store what they have.
   EvalResult abandoned() {
-    if (loop_.hooks != nullptr) loop_.hooks->end();
+    if (loop_.hooks != nullptr) loop_.hooks->break_off();
     return {.is_abandoned = true};
   }
 

@@ -25,9 +25,9 @@ struct RestoreReport {
 /// with `held` only those elements are written, and only what holds them is read. All names, types
 /// and shapes are checked before the first value is written; a key that the save lacks is an error
 /// unless the entry has a value_if_missing. `num_threads` read; 0: as work_threads.h has it. Throws
-/// Error(kBadData, kInputMissing, kIo); after an error in the middle (damaged values, a read that
-/// fails) each variable is wholly old or wholly new, for it is written once it was read and
-/// verified.
+/// Error(kConfig) where another model or optimizer saved it; kBadData, kInputMissing, kIo; after an
+/// error in the middle (damaged values, a read that fails) each variable is wholly old or wholly
+/// new, for it is written once it was read and verified.
 RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads = 0);
 
 /// Collective: restore() on every rank, or the same Error on every rank.
@@ -38,7 +38,7 @@ RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
 /// each that fails is passed over with a warning that names the defect. Nothing if the folder holds
 /// no save (training may start at step 0). Throws Error(kBadData).everywhere() naming each defect
 /// if saves exist and none can be restored: never start over; and faults that are none of the save
-/// (kIo), which say nothing of it.
+/// (kIo, and kConfig: the run has another model or optimizer).
 std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
                                             std::string_view prefix_name, const StateList& state,
                                             dist::Communicator& control);

@@ -1,12 +1,14 @@
 #include "coord/callback_types.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
+#include "base/error.h"
 #include "base/nearest_word.h"
 #include "coord/builtins/builtins.h"
 
@@ -88,12 +90,30 @@ std::vector<WantedCallback> read_callbacks(ConfigReader in) {
   return wanted;
 }
 
+/// The second one's files would replace the first one's.
+void require_own_files(const std::vector<NamedCallback>& callbacks) {
+  std::map<std::string, std::string> owners;
+  for (const NamedCallback& each : callbacks) {
+    const std::string files = each.callback->stores_as();
+    if (files.empty()) continue;
+    const auto [found, is_new] = owners.emplace(files, each.name);
+    if (!is_new)
+      throw Error(ExitCode::kConfig, "callbacks",
+                  fmt::format("callbacks '{}' and '{}' both write {} in one folder: make one of "
+                              "them, give savers another save_prefix or save_suffix each, or other "
+                              "modes",
+                              found->second, each.name, files))
+          .everywhere();
+  }
+}
+
 std::vector<NamedCallback> make_callbacks(const std::vector<WantedCallback>& wanted, Mode mode,
                                           const Services& services) {
   std::vector<NamedCallback> callbacks;
   for (const WantedCallback& each : wanted)
     if (std::find(each.modes.begin(), each.modes.end(), mode) != each.modes.end())
       callbacks.push_back({each.name, each.make(services)});
+  require_own_files(callbacks);
   return callbacks;
 }
 

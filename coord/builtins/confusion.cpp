@@ -23,6 +23,7 @@ class Confusion : public Callback {
 
   std::vector<std::string> incoming_keys() const override { return {logits_, labels_}; }
   RunOn run_on() const override { return RunOn::kAll; }
+  std::string stores_as() const override { return "confusion.csv"; }
 
   void begin() override { std::fill(counts_.begin(), counts_.end(), 0.0); }
 

@@ -10,8 +10,8 @@ SaverOptions read_saver(ConfigReader* in, const std::string& name) {
   options.keys = read_keys(in, name + ": what is saved of each sample; '_x' is optional");
   in->read("not_batch_keys", &options.not_batch_keys,
            name + ": those of the keys that are not by sample, and go whole to each");
-  in->read("save_prefix", &options.save_prefix, name + ": stands before each of save_names");
-  in->read("save_suffix", &options.save_suffix, name + ": stands behind each of save_names");
+  in->read("save_prefix", &options.save_prefix, name + ": stands before each name");
+  in->read("save_suffix", &options.save_suffix, name + ": stands behind each name");
   return options;
 }
 

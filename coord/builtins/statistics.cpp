@@ -25,6 +25,7 @@ class Statistics : public BufferCallback {
       : BufferCallback(options, std::make_unique<StatsBuffer>(), services),
         is_of_all_ranks_(options.gather) {}
 
+  std::string stores_as() const override { return "statistics.json"; }
   void end() override { evaluate(); }
 
  protected:

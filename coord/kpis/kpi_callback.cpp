@@ -56,6 +56,8 @@ void KpiEvaluatorCallback::show() {
     context().summary_writer->add(summary_step_, scalars);
 }
 
-void KpiEvaluatorCallback::end() { show(); }
+void KpiEvaluatorCallback::end() {
+  if (!context().is_broken_off) show();  // values of some batches are none of the data set
+}
 
 }  // namespace lockstep::coord

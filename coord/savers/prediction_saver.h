@@ -10,6 +10,7 @@ namespace lockstep::coord {
 class PredictionSaver : public SaverCallback {
  public:
   using SaverCallback::SaverCallback;
+  std::string stores_as() const override { return files_ending_in(".json"); }
 
  protected:
   void save_sample(const DataMap& sample) override;

@@ -79,8 +79,9 @@ std::string SaverCallback::name_of(const DataMap& data, size_t sample) const {
   if (name_is_given_)
     return options_.save_prefix + data.texts(kSaveNames)[sample] + options_.save_suffix;
   const IterationInfo& info = context().iteration_info;
-  return fmt::format("epoch_{:05}_iter_{:06}_rank_{:03}_sample_{:05}", info.epoch_number,
-                     info.iteration_number, context().rank, sample);
+  return fmt::format("{}epoch_{:05}_iter_{:06}_rank_{:03}_sample_{:05}{}", options_.save_prefix,
+                     info.epoch_number, info.iteration_number, context().rank, sample,
+                     options_.save_suffix);
 }
 
 void SaverCallback::take_name(const std::string& name) {

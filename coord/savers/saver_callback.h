@@ -13,7 +13,7 @@ namespace lockstep::coord {
 struct SaverOptions {
   std::vector<std::string> keys;            ///< what is saved; `_x` is optional
   std::vector<std::string> not_batch_keys;  ///< those of them that go whole to each sample
-  std::string save_prefix, save_suffix;     ///< around each entry of `save_names`
+  std::string save_prefix, save_suffix;     ///< around each name
   RunOn run_on = RunOn::kAll;
 };
 
@@ -21,7 +21,8 @@ struct SaverOptions {
 ///
 /// The name is log_dir / (save_prefix + entry of `save_names` + save_suffix), where an iteration
 /// gives the texts `save_names`, one a sample; else
-/// epoch_{:05}_iter_{:06}_rank_{:03}_sample_{:05}. The derived class adds the extension.
+/// epoch_{:05}_iter_{:06}_rank_{:03}_sample_{:05} stands for the entry. The derived class adds the
+/// extension.
 ///
 /// Throws Error(kBadData): too few names; an empty one; one with `..`, a leading `/` or an empty
 /// part, as nothing is written outside log_dir; one that this epoch had already.
@@ -39,6 +40,10 @@ class SaverCallback : public Callback {
   virtual void save_sample(const DataMap& sample) = 0;
   /// Whether samples in a row may have one name (frames of a sequence).
   virtual bool names_may_repeat() const { return false; }
+  /// stores_as() of a class that adds this extension.
+  std::string files_ending_in(const std::string& extension) const {
+    return options_.save_prefix + "*" + options_.save_suffix + extension;
+  }
 
   /// During save_sample(): the path without its extension.
   const std::filesystem::path& save_name() const { return save_name_; }

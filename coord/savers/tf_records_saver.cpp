@@ -22,6 +22,7 @@ void TfRecordsSaverCallback::begin() {
   SaverCallback::begin();
   file_name_.clear();
   num_files_ = num_of_name_ = 0;
+  files_.clear();
   is_full_told_ = false;
 }
 
@@ -50,8 +51,12 @@ bool TfRecordsSaverCallback::open() {
   }
   num_of_name_ = file_name_ == save_name() ? num_of_name_ + 1 : 0;
   file_name_ = save_name();
-  const std::string part = num_of_name_ == 0 ? "" : fmt::format("-{:05}", num_of_name_);
-  file_ = std::make_unique<WholeFile>(file_name_.string() + part + ".tfrecord");
+  std::string path;
+  do {  // a name that is given may be that of another one's part
+    const std::string part = num_of_name_ == 0 ? "" : fmt::format("-{:05}", num_of_name_);
+    path = file_name_.string() + part + ".tfrecord";
+  } while (!files_.insert(path).second && ++num_of_name_ > 0);
+  file_ = std::make_unique<WholeFile>(path);
   pending_.clear();
   num_samples_ = 0;
   ++num_files_;
@@ -70,6 +75,7 @@ void TfRecordsSaverCallback::flush() {
 
 void TfRecordsSaverCallback::publish() {
   if (file_ == nullptr) return;
+  if (num_samples_ == 0) return file_.reset();  // its first sample could not be written
   flush();
   const std::unique_ptr<WholeFile> file = std::move(file_);
   file->publish(true);

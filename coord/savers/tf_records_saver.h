@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "coord/savers/saver_callback.h"
@@ -20,12 +21,13 @@ struct TfRecordsSaverOptions {
 ///
 /// A new file begins after max_samples_per_file samples and, where `save_names` are given, when the
 /// name changes (frames of a sequence have one name). It is <save_name>.tfrecord, with the name of
-/// its first sample; further files of one name are <save_name>-00001.tfrecord and so on. A file
-/// appears under its name when it is whole, so a process that is killed leaves whole files only,
-/// and a .part of the last.
+/// its first sample; further files of one name are <save_name>-00001.tfrecord and so on, past those
+/// that are there. A file appears under its name when it is whole, so a process that is killed
+/// leaves whole files only, and a .part of the last.
 class TfRecordsSaverCallback : public SaverCallback {
  public:
   explicit TfRecordsSaverCallback(TfRecordsSaverOptions options);
+  std::string stores_as() const override { return files_ending_in(".tfrecord"); }
   void begin() override;
   void end() override;
 
@@ -46,6 +48,7 @@ class TfRecordsSaverCallback : public SaverCallback {
   std::string pending_;              // records not yet written
   int64_t num_samples_ = 0;          // of the file
   int64_t num_files_ = 0, num_of_name_ = 0;
+  std::set<std::string> files_;  // that were begun
   bool is_full_told_ = false;
 };
 

@@ -5,6 +5,9 @@
 namespace lockstep::optim {
 namespace {
 
+/// Smaller numbers are 0 in float32, where updates are computed.
+constexpr double kLeastFloat = 1.2e-38;
+
 bool is_one_of(const std::string& type, std::initializer_list<const char*> types) {
   return std::any_of(types.begin(), types.end(), [&](const char* one) { return type == one; });
 }
@@ -24,7 +27,7 @@ void read_epsilon(ConfigReader* in, OptimizerOptions* options) {
   if (type == "adamw" || type == "lamb") place = ": added to the root, after bias correction";
   if (type == "adadelta") place = ": added to both means under their roots";
   if (type == "rmsprop") place = ": added to the mean square under the root";
-  in->read("opt_epsilon", &options->opt_epsilon, more_than(0), type + place);
+  in->read("opt_epsilon", &options->opt_epsilon, at_least(kLeastFloat), type + place);
 }
 
 void read_ftrl(ConfigReader* in, OptimizerOptions* options) {
@@ -50,7 +53,7 @@ void read_rule(ConfigReader* in, OptimizerOptions* options) {
              "adadelta: decay of both means");
   if (type == "adagrad")
     in->read("adagrad_initial_accumulator_value", &options->adagrad_initial_accumulator_value,
-             more_than(0), "adagrad: what the sum of squares starts with");
+             at_least(kLeastFloat), "adagrad: what the sum of squares starts with");
   if (type == "rmsprop") {
     in->read("rmsprop_decay", &options->rmsprop_decay, half_open(0, 1),
              "rmsprop: decay of the mean square");

@@ -80,7 +80,7 @@ TEST(Restore, NamesThatDoNotMatchAreReported) {
       ElementsAre("_lockstep/note", "_lockstep/step", "model/bias", "optimizer/momentum/weight"));
   const Error missing = fault_of_restore(
       folder.prefix() + "-3", {{"model/weight", state.weight}, {"model/new", state.bias}});
-  EXPECT_EQ(missing.code(), ExitCode::kBadData);
+  EXPECT_EQ(missing.code(), ExitCode::kConfig);
   EXPECT_THAT(missing.what(), HasSubstr("holds no 'model/new'"));
 }
 
@@ -104,7 +104,7 @@ TEST(Restore, WrongFormIsRefusedBeforeAnythingIsWritten) {
     StateList list = state.list();
     list[2].tensor = wrong;
     const Error fault = fault_of_restore(folder.prefix() + "-3", list);
-    EXPECT_EQ(fault.code(), ExitCode::kBadData);
+    EXPECT_EQ(fault.code(), ExitCode::kConfig);
     EXPECT_THAT(fault.what(), HasSubstr("model/bias"));
     EXPECT_TRUE(at::equal(state.weight, SmallState().weight));
   }

@@ -61,6 +61,22 @@ TEST(CallbackTypes, N3_built_ins_and_their_modes) {
   EXPECT_THAT(names_in_mode(read("{}"), Mode::kTrain), ElementsAre());
 }
 
+TEST(CallbackTypes, Two_that_write_the_same_files_are_78) {
+  for (const std::string one : {"prediction_saver, keys: [x]", "tfrecords_saver, keys: [x]",
+                                "statistics, keys: [x]", "confusion, num_classes: 3"}) {
+    const std::string text = "a: {type: " + one + "}\nb: {type: " + one + "}\n";
+    EXPECT_THAT(fault_of([&] { names_in_mode(read(text), Mode::kEval); }),
+                HasSubstr("78 [callbacks] callbacks 'a' and 'b' both write "))
+        << text;
+  }
+  EXPECT_THAT(names_in_mode(read("a: {type: prediction_saver, keys: [x]}\n"
+                                 "b: {type: prediction_saver, keys: [x], save_prefix: b/}\n"
+                                 "c: {type: tfrecords_saver, keys: [x]}\n"
+                                 "d: {type: tfrecords_saver, keys: [x], modes: [infer]}\n"),
+                            Mode::kEval),
+              ElementsAre("a", "b", "c"));
+}
+
 TEST(CallbackTypes, Unknown_callbacks_keys_and_modes_are_78) {
   EXPECT_THAT(fault_of([] { read("loog: {}"); }),
               HasSubstr("there is no callback 'loog' (did you mean 'log'?)"));

@@ -93,6 +93,17 @@ TEST(KpiEvaluator, N52_two_ranks_give_what_one_gives) {
   EXPECT_THAT(without.kpi->values(), ElementsAre(Pair("mean", 5)));
 }
 
+TEST(KpiEvaluator, An_evaluation_that_a_stop_breaks_off_shows_nothing) {
+  Judging judging({.mode = Mode::kEval});
+  judging.iterate(0, {1});
+  judging.handler->end(/*is_broken_off=*/true);
+  EXPECT_THAT(judging.shown, ElementsAre());
+  judging.handler->begin();
+  judging.iterate(0, {5});
+  judging.handler->end();
+  EXPECT_THAT(judging.shown, ElementsAre(Pair("mean", 5)));
+}
+
 TEST(KpiEvaluator, No_iteration_gives_no_value) {
   Judging judging({.mode = Mode::kInfer});
   judging.handler->end();

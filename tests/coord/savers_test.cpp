@@ -112,6 +112,10 @@ TEST(SaverCallback, N33_NQ6_prefix_name_suffix) {
   const Saving saving(prediction_saver_of({.save_prefix = "a/p_", .save_suffix = "_s"}));
   EXPECT_EQ(saving.fault_of_batch(2, {"one", "two/three"}), "");
   EXPECT_THAT(saving.files(), ElementsAre("log/a/p_one_s.json", "log/a/p_two/three_s.json"));
+  const Saving unnamed(prediction_saver_of({.save_prefix = "a/p_", .save_suffix = "_s"}));
+  EXPECT_EQ(unnamed.fault_of_batch(1), "");
+  EXPECT_THAT(unnamed.files(),
+              ElementsAre("log/a/p_epoch_00000_iter_000000_rank_000_sample_00000_s.json"));
 }
 
 TEST(SaverCallback, N33_names_that_do_not_fit_are_refused) {
@@ -139,6 +143,26 @@ TEST(TfRecordsSaver, N38_NQ4_files_begin_at_the_count_and_where_the_name_changes
   EXPECT_THAT(saving.files(), ElementsAre("log/a-00001.tfrecord", "log/a.tfrecord",
                                           "log/b.tfrecord", "log/c.tfrecord"));
   EXPECT_THAT(saving.fault_of_batch(1, {"a"}), HasSubstr("'a' is given to two samples"));
+}
+
+TEST(TfRecordsSaver, A_name_that_is_that_of_anothers_part_replaces_nothing) {
+  const Saving saving(records_saver({.max_samples_per_file = 1}));
+  saving.handler->begin();
+  EXPECT_EQ(saving.fault_of_batch(3, {"a", "a", "a-00001"}), "");
+  saving.handler->end();
+  EXPECT_THAT(saving.files(),
+              ElementsAre("log/a-00001-00001.tfrecord", "log/a-00001.tfrecord", "log/a.tfrecord"));
+}
+
+TEST(TfRecordsSaver, A_first_sample_that_cannot_be_written_leaves_no_file) {
+  const Saving saving(records_saver());
+  saving.handler->begin();
+  DataMap batch;
+  batch.put("x", at::zeros({2, 2}, at::kComplexFloat));
+  EXPECT_THAT(fault_of([&] { saving.handler->on_iteration_end(batch); }),
+              HasSubstr("type ComplexFloat"));
+  saving.handler->end_after_fault();
+  EXPECT_THAT(saving.files(), ElementsAre());
 }
 
 TEST(TfRecordsSaver, Without_names_a_file_has_that_of_its_first_sample) {

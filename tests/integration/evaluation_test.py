@@ -200,6 +200,16 @@ modifiers:
         self.assertIn("step 20 could not be exported", run.log)
         self.assertEqual(run.summary()["exit_reason"], "finished")  # the last one is there
 
+    def test_an_export_that_is_cut_leaves_its_room_to_saves(self):
+        environment = {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": "saved_models/.10.new.tmp/losses",
+                       "LOCKSTEP_FAULT_CALL": "any", "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "ENOSPC"}
+        run = self.train(1, sets=[*SAVES, "train.max_steps=10", "export.after_evaluation=true"], environment=environment, expect=74)
+        self.assertEqual(os.listdir(run.folder / "saved_models"), [])  # model.pt was written
+        (run.folder / "saved_models/.9.new.tmp").mkdir()
+        (run.folder / "saved_models/.9.new.tmp/model.pt.tmp").write_text("of an export that was killed")
+        self.train(1, sets=[*SAVES, "train.max_steps=10"])
+        self.assertEqual(os.listdir(run.folder / "saved_models"), [])
+
 
 class Refused(LockstepTest):
     def check(self, *sets, code=78):

@@ -2,6 +2,7 @@
 import json
 import re
 import shlex
+import shutil
 import struct
 import sys
 import unittest
@@ -42,6 +43,54 @@ class InferFeed(InferTest):
         images, array, tensor = found
         self.assertEqual(array, tensor)
         self.assertEqual([len(images), len({str(one) for one in images})], [COUNT, COUNT])
+
+    def test_a_file_of_feeds_names_files_beside_it(self):
+        self.write_files()
+        config, results = self.config("callbacks: {tfrecords_saver: {keys: [logits]}}")
+        source = ("--saved_model", "runs/digits/saved_models/46", "--config", config)
+        (self.folder / "lists").mkdir()
+        (self.folder / "inputs.npy").rename(self.folder / "lists/inputs.npy")
+        (self.folder / "lists/feed.yaml").write_text("[inputs.npy, inputs.npy]\n")
+        self.assertIn(f"1 iteration(s), {2 * COUNT} sample(s)", self.infer(*source, "--feed", "lists/feed.yaml"))
+        answers = [str(one) for one in stored(results, "logits")]
+        self.assertEqual([len(answers), len(set(answers)), answers[:COUNT]], [2 * COUNT, COUNT, answers[COUNT:]])
+        (self.folder / "lists/more.yaml").write_text("[feed.yaml]\n")
+        self.assertIn("names data, and no further file of feeds", self.infer(*source, "--feed", "lists/more.yaml", expect=78))
+
+    def test_callbacks_run_by_the_modes_of_their_type(self):
+        self.write_files()
+        for section, is_stored in (("{keys: [logits]}", True), ("{keys: [logits], modes: infer}", True), ("{keys: [logits], modes: [eval]}", False)):
+            config, _ = self.config("batch_size: 3")
+            config.write_text(f"{config.read_text()}callbacks: {{tfrecords_saver: {section}}}\n")
+            results = self.folder / "infer"
+            results.mkdir(exist_ok=True)
+            self.infer("--saved_model", "runs/digits/saved_models/46", "--config", config, "--feed", "inputs.npy")
+            files = list(results.rglob("*.tfrecord"))
+            self.assertEqual(bool(files), is_stored, section)
+            for path in files:
+                path.unlink()
+
+    def test_an_export_that_was_written_wrongly(self):
+        self.write_files()
+        config, _ = self.config("batch_size: 3")
+        export = self.folder / "export"
+        shutil.copytree(self.digits().folder / "saved_models/46", export)
+        manifest = json.loads((export / "manifest.json").read_text())
+        inputs = {"inputs": [{"name": name, "shape": [None, 1, 8, 8]} for name in ("inputs", "more")], "outputs": [{"name": "logits", "shape": [None, 10]}]}
+        wide = {"inputs": [{"name": "inputs", "shape": [None, None, None, None]}], "outputs": inputs["outputs"]}
+        array = struct.pack(f"<{COUNT * 3}f", *range(COUNT * 3))
+        (self.folder / "thin.npy").write_bytes(npy("<f4", (COUNT, 3, 1, 1), array))
+        for change, nodes, feed, said in (({"global_step": "six"}, None, "inputs.npy", "does not tell global_step"),
+                                          ({"global_step": 1e300}, None, "inputs.npy", "does not tell global_step"),
+                                          ({"files": {"model.pt": {"num_bytes": "many"}}}, None, "inputs.npy", "does not tell model.pt's num_bytes"),
+                                          ({}, inputs, "inputs.npy", "forward() takes 1 input(s), io_nodes.json or the manifest names 2"),
+                                          ({}, wide, "thin.npy", "the network cannot take float32 [3, 3, 1, 1]")):
+            (export / "manifest.json").write_text(json.dumps({**manifest, **change}))
+            if nodes:
+                (export / "io_nodes.json").write_text(json.dumps(nodes))
+            log = self.infer("--saved_model", "export", "--config", config, "--feed", feed, expect=65)
+            self.assertIn(said, log)
+            self.assertNotIn("Exception raised", log)
 
     def test_what_reads_targets_is_told_that_there_are_none(self):
         self.write_files()

@@ -89,11 +89,11 @@ modifiers:
         if not (SOURCE / "datasets/mnist/train-images-idx3-ubyte").is_file():
             subprocess.run([SOURCE / "tools/example_data", "mnist"], check=True)
         config = SOURCE / "configs/mnist_mlp.yaml"
-        summary = self.train(2, config=config, sets=["train.max_epochs=1"]).summary()
+        summary = self.train(2, config=config).summary()
         found = self.evaluated(config)
         print("accuracy", found["accuracy"])
         self.assertEqual(found["accuracy"], summary["eval"]["accuracy"])
-        self.assertGreaterEqual(found["accuracy"], 0.85)  # 0.884; the order of sums differs between processors
+        self.assertGreaterEqual(found["accuracy"], 0.95)
 
     def test_bad_input(self):
         config = SOURCE / "configs/digits.yaml"

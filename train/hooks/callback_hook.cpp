@@ -103,6 +103,8 @@ coord::DataMap CallbackHook::data_of(const IterationEnd& end) const {
 
 void CallbackHook::end() { handler_.end(); }
 
+void CallbackHook::break_off() { handler_.end(/*is_broken_off=*/true); }
+
 void CallbackHook::complete(EvalResult* result) {
   for (const auto& [name, value] : *kpis_) result->kpis[name] = value;
 }

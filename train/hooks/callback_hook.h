@@ -44,6 +44,7 @@ class CallbackHook final : public Hook {
   void before_step(int64_t step) override;
   void after_step(const IterationEnd& end) override;
   void end() override;
+  void break_off() override;
   /// Their KPIs.
   void complete(EvalResult* result) override;
 

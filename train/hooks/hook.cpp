@@ -39,6 +39,10 @@ void Hooks::end() {
   for (Hook* hook : all_) hook->end();
 }
 
+void Hooks::break_off() {
+  for (Hook* hook : all_) hook->break_off();
+}
+
 void Hooks::complete(EvalResult* result) {
   for (Hook* hook : all_) hook->complete(result);
 }

@@ -75,6 +75,8 @@ class Hook {
   virtual void after_evaluation(int64_t /*step*/, const EvalResult&) {}
   /// In training after the last save.
   virtual void end() {}
+  /// Instead of end(), where a stop ended an evaluation before its last batch.
+  virtual void break_off() { end(); }
   /// After end() of an evaluation: adds what the hook found to its result.
   virtual void complete(EvalResult*) {}
 };
@@ -99,6 +101,7 @@ class Hooks {
   void after_step(const IterationEnd& end);
   void after_evaluation(int64_t step, const EvalResult& result);
   void end();
+  void break_off();
   void complete(EvalResult* result);
 
  private:
