@@ -86,9 +86,10 @@ HttpResponse ControlApi::post(std::string_view target) {
     if (route != name) continue;
     if (name == "/control/save" && !config_.checkpoint.enabled)
       return refuse(409, "this run makes no saves: checkpoint is off", route);
+    const int64_t step = requests_.step();  // before: what is asked for follows it
     note();
-    log::info("control", fmt::format("{} at step {}", route, requests_.step()));
-    return answer(202, {{"noted_at_step", requests_.step()}}, route);
+    log::info("control", fmt::format("{} at step {}", route, step));
+    return answer(202, {{"noted_at_step", step}}, route);
   }
   return unknown();
 }
@@ -105,9 +106,10 @@ HttpResponse ControlApi::set(std::string_view query) {
     if (!one.fits(value)) return refuse(422, fmt::format("{} takes {}", key, one.takes), kRoute);
     if (key == train::kSaveStepsKey && !config_.checkpoint.enabled)
       return refuse(409, "this run makes no saves: checkpoint is off", kRoute);
+    const int64_t step = requests_.step();
     requests_.change({key, value});
-    log::info("control", fmt::format("set {}={} at step {}", key, value, requests_.step()));
-    return answer(202, {{"noted_at_step", requests_.step()}}, kRoute);
+    log::info("control", fmt::format("set {}={} at step {}", key, value, step));
+    return answer(202, {{"noted_at_step", step}}, kRoute);
   }
   return refuse(422,
                 fmt::format("of a running job only these can be set, as the others decide its "

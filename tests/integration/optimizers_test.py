@@ -45,7 +45,7 @@ class Optimizers(LockstepTest):
             with self.subTest(optimizer):
                 unbroken = self.train(run=f"unbroken_{optimizer}", sets=self.sets_of(optimizer))
                 self.assertLess(unbroken.steps()[-1]["loss"], unbroken.steps()[0]["loss"])
-                divided = {"run": f"divided_{optimizer}", "sets": self.sets_of(optimizer, "sync.shard_optimizer=true")}
+                divided = {"run": f"divided_{optimizer}", "sets": self.sets_of(optimizer, "sync.shard_optimizer=true", "checkpoint.wait_for=commit")}
                 killed = self.start_faulty("kill", rank=1, step=31, **divided).wait()
                 self.assertIn(killed.code, (137, 69), killed.log)
                 resumed = self.train(**divided)
