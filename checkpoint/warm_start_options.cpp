@@ -4,10 +4,14 @@ namespace lockstep::checkpoint {
 
 WarmStartOptions read_warm_start_options(ConfigReader* in) {
   WarmStartOptions options;
-  in->read("warm_start_ckpt", &options.warm_start_ckpt,
-           "weights that a new run begins with: a checkpoint, Lockstep's or TensorFlow's, a folder "
-           "of them, a .safetensors file, or a state dict that PyTorch saved (.pt, .pth; nothing "
-           "in it is run); a run with saves of its own goes on from those");
+  const bool is_named = in->read(
+      "warm_start_ckpt", &options.warm_start_ckpt,
+      "weights that a new run begins with: a checkpoint, Lockstep's or TensorFlow's, a folder "
+      "of them, a .safetensors file, or a state dict that PyTorch saved (.pt, .pth; nothing "
+      "in it is run); a run with saves of its own goes on from those");
+  if (is_named && options.warm_start_ckpt.empty())
+    in->fault("warm_start_ckpt",
+              "'checkpoint.warm_start_ckpt' is empty: name a save, or leave it out");
   options.checkpoint_restore_scopes =
       NameScopes::read(in, "checkpoint_restore_scopes",
                        "variables that warm_start_ckpt fills, by the beginnings of their names, as "
@@ -26,7 +30,7 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
       "a map {dense_1: classifier}");
   const bool has_scopes =
       !options.checkpoint_restore_scopes.empty() || !options.checkpoint_exclude_scopes.empty();
-  if (has_scopes && options.warm_start_ckpt.empty())
+  if (has_scopes && !is_named && options.warm_start_ckpt.empty())
     in->fault("warm_start_ckpt",
               "'checkpoint.checkpoint_restore_scopes' and 'checkpoint_exclude_scopes' say what "
               "'checkpoint.warm_start_ckpt' fills: name one");

@@ -96,7 +96,8 @@ class Loading {
 
   void check_form(const StateEntry& variable, const std::string& name, const at::Tensor& live,
                   bool is_turned) {
-    const ValueForm saved = file_.form(name), here = form_of({.key = "", .tensor = live});
+    const ValueForm saved = file_.form(name), here = form_of({.key = "", .tensor = live}),
+                    own = form_of({.key = "", .tensor = variable.tensor});
     const bool is_same_shape =
         saved.shape == here.shape || (is_turned && is_same_kernel(saved.shape, live.sizes()));
     if (is_same_shape && is_same_type(saved.dtype, here.dtype)) return;
@@ -106,8 +107,10 @@ class Loading {
         (saved.shape == turned.sizes() || is_same_kernel(saved.shape, turned.sizes()));
     add_fault([&] {
       return fmt::format(
-          "'{}' is {} there, '{}' is {} here (nearest there: {}){}", name, saved.text(),
-          variable.key, here.text(), names_.nearest_to(variable.key),
+          "'{}' is {} there, '{}' is {} here{} (nearest there: {}){}", name, saved.text(),
+          variable.key, own.text(),
+          is_turned ? fmt::format(", which would be {} there", here.text()) : "",
+          names_.nearest_to(variable.key),
           lies_otherwise ? "; it fits with checkpoint.warm_start_kernels: tensorflow" : "");
     });
   }

@@ -84,7 +84,8 @@ class Watch {
 
   bool is_evaluated(int64_t step, const std::string& sha256) const {
     const auto path = job_.results_folder() / fmt::format("step-{}.json", step);
-    return text_in_json(path, "index_sha256") == sha256;
+    return text_in_json(path, "index_sha256") == sha256 &&
+           text_in_json(path, "settings_sha256") == job_.settings_sha256();
   }
 
   /// False if the save was gone before it was read.

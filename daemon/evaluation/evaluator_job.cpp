@@ -73,6 +73,14 @@ EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
   callbacks_ = callback_hook(coord::Mode::kEval, *context_);
 }
 
+std::string EvaluatorJob::settings_sha256() const {
+  std::string lines;
+  for (const std::string& line : config_.settings)
+    if (line.starts_with("data.") || line.starts_with("eval.") || line.starts_with("run.seed"))
+      lines += line + "\n";
+  return sha256_hex(lines);
+}
+
 void EvaluatorJob::restore(const std::string& prefix) {
   const auto report = checkpoint::restore(prefix, context_->inference_state());
   step_ = report.number >= 0 ? report.number : context_->clock.step;
@@ -119,7 +127,11 @@ std::string EvaluatorJob::write(const std::string& prefix, const std::string& in
   Json json{{"global_step", step_},
             {"checkpoint", prefix},
             {"index_sha256", index_sha256},
-            {"parameters_sha256", train::parameters_sha256(context_->model->params())}};
+            {"settings_sha256", settings_sha256()},
+            {"parameters_sha256", train::parameters_sha256(context_->model->params())},
+            {"ema", context_->evaluates_ema()}};
+  if (context_->evaluates_ema())
+    json["evaluated_sha256"] = train::parameters_sha256(context_->ema.params());
   json.update(Json::parse(train::eval_json(result)));
   files::make_folders(results_folder());
   files::write_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");

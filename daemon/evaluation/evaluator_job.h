@@ -24,6 +24,9 @@ class EvaluatorJob {
   std::filesystem::path saves_folder() const { return config_.run.project().checkpoints(); }
   std::filesystem::path results_folder() const { return config_.run.project().eval(); }
 
+  /// Of the keys that say what is evaluated, and how: sections data and eval, and run.seed.
+  std::string settings_sha256() const;
+
   /// Reads the save `prefix`, evaluates it and writes RUN/eval/step-<N>.json, in one piece; a line
   /// for people. Nothing if the save was removed or replaced meanwhile: then nothing is written.
   /// Every byte that is used was compared with its checksum. `on_batch` is called before each

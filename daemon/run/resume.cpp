@@ -7,7 +7,10 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/files/state_names.h"
+#include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/restore/restore.h"
 #include "dist/agree.h"
 #include "train/evals_csv.h"
@@ -85,6 +88,59 @@ std::string objection_to_newer_saves(const std::filesystem::path& folder, const 
       wanted, folder.string(), names_of(saves));
 }
 
+/// Text by name that a save holds; empty where there is none, or it cannot be read.
+std::string text_in(const std::string& prefix, const std::string& key) {
+  std::string text;
+  (void)checkpoint::fault_of([&] {
+    checkpoint::BundleReader reader(prefix);
+    const std::string name = checkpoint::index_name(key);
+    if (reader.find(name) != nullptr) text = reader.read_strings(name).at(0);
+  });
+  return text;
+}
+
+/// The update rule that a save's run had; empty: unknown.
+std::string optimizer_of(const std::string& prefix) {
+  std::istringstream lines(text_in(prefix, "_lockstep/settings"));
+  constexpr std::string_view kType = "optimizer.type=";
+  bool has_settings = false;
+  for (std::string line; std::getline(lines, line); has_settings = true)
+    if (line.starts_with(kType)) return line.substr(kType.size());
+  return has_settings ? optim::OptimizerOptions().type : "";
+}
+
+/// A save lacks what another update rule needs: no damage, and no reason to mend or remove it.
+std::string objection_to_other_optimizer(const TrainingContext& context,
+                                         const std::string& wanted) {
+  if (!context.config.checkpoint.includes("optimizer")) return "";
+  std::string prefix = wanted;
+  if (wanted == "auto") {
+    const auto saves =
+        checkpoint::find_saves(saves_folder(context), context.config.checkpoint.prefix);
+    if (saves.empty()) return "";
+    prefix = saves.back().prefix;
+  }
+  const std::string before = optimizer_of(prefix), now = context.config.optimizer.type;
+  if (before.empty() || before == now) return "";
+  return fmt::format(
+      "{}: optimizer.type was {} and is now {}: the save holds other moments. Set it back, or "
+      "choose another run.project_dir and begin there with the weights of the save "
+      "(checkpoint.warm_start_ckpt)",
+      prefix, before, now);
+}
+
+/// What `restore` gives; where saves do not fit, another optimizer is told as what it is.
+template <typename Restore>
+auto restored(TrainingContext& context, const std::string& wanted, const Restore& restore) {
+  try {
+    return restore();
+  } catch (const Error& fault) {
+    if (fault.code() != ExitCode::kConfig) throw;
+    refuse_if(context.control, [&] { return objection_to_other_optimizer(context, wanted); });
+    throw;
+  }
+}
+
 std::optional<checkpoint::RestoreReport> load(const std::string& wanted, TrainingContext& context,
                                               const StateList& state) {
   const std::filesystem::path folder = saves_folder(context);
@@ -99,9 +155,12 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
   }
   if (wanted != "auto") {
     refuse_if(context.control, [&] { return objection_to_newer_saves(folder, prefix, wanted); });
-    return checkpoint::restore_on_all(wanted, state, context.control);
+    return restored(context, wanted,
+                    [&] { return checkpoint::restore_on_all(wanted, state, context.control); });
   }
-  auto report = checkpoint::restore_latest(folder, prefix, state, context.control);
+  auto report = restored(context, wanted, [&] {
+    return checkpoint::restore_latest(folder, prefix, state, context.control);
+  });
   if (!report)
     refuse_if(context.control, [&] { return objection_to_other_prefixes(folder, prefix); });
   return report;

@@ -82,6 +82,16 @@ TEST(RunConfig, CountsThatWouldOverflowLaterAreRefused) {
   EXPECT_EQ(load({"train.max_steps=1000000000"}).train.max_steps, 1'000'000'000);
 }
 
+TEST(RunConfig, WhatMeansNothingIsRefused) {
+  EXPECT_THAT(faults_with("optimizer={type: adam, opt_epsilon: 1e-300}"),
+              HasSubstr("'optimizer.opt_epsilon' is 1e-300, it must be >= 1.2e-38"));
+  EXPECT_THAT(faults_with("optimizer={type: adagrad, adagrad_initial_accumulator_value: 1e-46}"),
+              HasSubstr("it must be >= 1.2e-38"));
+  EXPECT_EQ(load({"optimizer={type: adam, opt_epsilon: 1e-30}"}).optimizer.opt_epsilon, 1e-30);
+  EXPECT_THAT(faults_with("checkpoint.warm_start_ckpt=''"),
+              HasSubstr("'checkpoint.warm_start_ckpt' is empty"));
+}
+
 TEST(RunConfig, ANullDataSetMeansNoEvaluation) {
   EXPECT_TRUE(load().data.eval.has_value());
   EXPECT_FALSE(load({"data.eval=null"}).data.eval.has_value());

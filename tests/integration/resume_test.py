@@ -166,6 +166,8 @@ modifiers:
         self.assertIn("run.seed was 17 and is now 18", refused.log)
         refused = self.train(sets=["train.max_steps=9", "data.global_batch_size=32"], expect=78)
         self.assertIn("the global batch was 64 and is now 32", refused.log)
+        refused = self.train(sets=["train.max_steps=9", "optimizer={type: adam, learning_rate: 0.01}"], expect=78)
+        self.assertIn("optimizer.type was momentum and is now adam", refused.log)
 
 
 if __name__ == "__main__":

@@ -138,6 +138,12 @@ class WarmStart(InTensorFlow, LockstepTest):
         self.assertIn("nothing there is 'blocks.0.conv.weight'", unnamed.log)
         unturned = self.started_from(prefix, names, run="unturned", expect=78)
         self.assertIn("'net/dense/kernel' is float32 [256, 10] there, 'classifier.weight' is float32 [10, 256] here", unturned.log)
+        swapped = {**KERAS_NAMES, "net/dense": KERAS_NAMES["net/conv2d_1"], "net/conv2d_1": "classifier",
+                   "net/dense/kernel": "blocks.1.conv.weight", "net/conv2d_1/kernel": "classifier/weight"}
+        refused = self.started_from(prefix, f"checkpoint.warm_start_rename={json.dumps(swapped)}", "checkpoint.warm_start_kernels=tensorflow",
+                                    run="swapped", expect=78)
+        self.assertRegex(refused.log, r"'net/conv2d_1/kernel' is float32 \[.*\] there, 'classifier.weight' is float32 \[10, 256\] here, "
+                                      r"which would be float32 \[256, 10\] there")
 
     def test_trainable_scopes_freeze_the_rest_for_the_whole_run(self):
         start = self.weights(self.fresh())

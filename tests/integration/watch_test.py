@@ -101,11 +101,30 @@ modifiers:
         self.assertIn("'data.eval' is missing", self.tool("eval", *self.arguments(config, "data.eval=null"), expect=78))
         self.assertIn("--watch evaluates every save", self.tool("eval", *self.arguments(config), "--watch", "--restore", "x", expect=64))
         run = self.train(1, sets=["train.max_steps=5"])
+        saves = run.folder / "checkpoints"
+        for wrong, code, told in (("", 64, "''"), (saves / "model.ckpt-6", 66, "model.ckpt-5"), (saves / "model.ckpt-5.index", 64, "named without '.index'"),
+                                  (self.folder / "x", 66, "there is no save")):
+            self.assertIn(told, self.tool("eval", *self.arguments(config), "--restore", wrong, expect=code))
         shard = next(run.folder.glob("checkpoints/*.data-*"))
         data = shard.read_bytes()
         shard.write_bytes(bytes(byte ^ 1 for byte in data))
         self.assertIn("wrong crc32c", self.tool("eval", *self.arguments(config), expect=65))
         self.assertEqual(results_in(run.folder), {})
+
+    def test_the_result_says_which_weights_were_evaluated(self):
+        config, sets = SOURCE / "configs/digits.yaml", ["train.max_steps=10", "optimizer.ema_decay=0.9"]
+        summary = self.train(1, sets=sets).summary()
+        found = self.evaluated(config, *sets)
+        self.assertEqual((found["ema"], found["evaluated_sha256"]), (True, summary["evaluated_sha256"]))
+        plain = self.evaluated(config, *sets, "eval.use_ema=false")
+        self.assertEqual((plain["ema"], plain["parameters_sha256"], plain.get("evaluated_sha256")), (False, summary["parameters_sha256"], None))
+
+    def test_a_path_that_is_no_text_is_written_too(self):
+        run = self.train(1, sets=["train.max_steps=5"])
+        odd = os.fsdecode(os.fsencode(self.folder) + b"/save\xe9")
+        shutil.copytree(run.folder / "checkpoints", odd)
+        self.tool("eval", *self.arguments(SOURCE / "configs/digits.yaml"), "--restore", odd + "/model.ckpt-5")
+        self.assertEqual(list(results_in(run.folder)), [5])
 
 
 class Watch(EvalCommand):
@@ -144,6 +163,8 @@ class Watch(EvalCommand):
             again = self.evaluated(ENDLESS, *sets, restore=folder / f"checkpoints/model.ckpt-{step}")
             self.assertEqual(again, found)
         self.assertIn("0 save(s) evaluated", self.watch(*sets).communicate(timeout=60)[0])
+        otherwise = self.watch(*sets, "eval.eval_freq=1", "eval.batch_size=10")  # another evaluation
+        self.assertIn(f"{len(steps)} save(s) evaluated", otherwise.communicate(timeout=100)[0])
         print(f"{len(steps)} saves, {len(told)} told")
 
     def test_saves_that_are_removed_meanwhile_are_passed_over(self):
