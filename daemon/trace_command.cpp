@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/yaml/config_reader.h"
 #include "train/hooks/timeline.h"
 
 namespace lockstep::daemon {
@@ -15,11 +17,19 @@ namespace {
 namespace fs = std::filesystem;
 
 /// By name.
+/// timeline-<step>.json, and no file of joined ones.
+bool is_timeline(const std::string& name) {
+  constexpr std::string_view kBegin = "timeline-", kEnd = ".json";
+  return name.size() > kBegin.size() + kEnd.size() && name.starts_with(kBegin) &&
+         name.ends_with(kEnd) &&
+         parse_integer(name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size()));
+}
+
 std::vector<fs::path> timelines_in(const fs::path& folder) {
   std::vector<fs::path> paths;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("timeline-") && name.ends_with(".json")) paths.push_back(entry.path());
+    if (is_timeline(name)) paths.push_back(entry.path());
   }
   if (paths.empty())
     throw Error(ExitCode::kInputMissing, "trace",

@@ -100,6 +100,7 @@ HttpResponse Exposition::probe(std::string_view route, std::string_view query,
 
 Exposition::Check Exposition::turns(Health::Clock::time_point now) const {
   if (health_.state() == RunState::kRestoring) return {"loop", true, "a save is being restored"};
+  if (health_.state() == RunState::kFinished) return {"loop", true, "all steps are done"};
   const double age_s = health_.seconds_since_turn(now);
   return {"loop", age_s <= options_.turn_limit_s,
           fmt::format("turned {:.1f} s ago, limit {} s", age_s, options_.turn_limit_s)};
@@ -108,7 +109,8 @@ Exposition::Check Exposition::turns(Health::Clock::time_point now) const {
 Exposition::Check Exposition::steps(Health::Clock::time_point now) const {
   const double age_s = health_.seconds_since_step(now);
   const RunState state = health_.state();
-  const bool needs_no_step = state == RunState::kFinished || state == RunState::kRestoring;
+  const bool needs_no_step =
+      state == RunState::kFinished || state == RunState::kRestoring || state == RunState::kPaused;
   return {"step", needs_no_step || age_s <= options_.step_limit_s,
           fmt::format("{} done, last {:.1f} s ago, limit {} s", health_.num_steps(), age_s,
                       options_.step_limit_s)};

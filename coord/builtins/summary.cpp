@@ -32,6 +32,8 @@ class SummaryCallback : public Callback {
     const at::Tensor values = data.tensor(options_.key).detach().to(at::kCPU);
     if (options_.as == "histogram")
       write_histogram(values);
+    else if (values.dim() == 0)
+      refuse(values, "a batch of samples");
     else
       for (int64_t i = 0; i < std::min(options_.max_samples, values.size(0)); ++i)
         write(fmt::format("/{}", i), options_.as == "image" ? image(values[i]) : sound(values[i]));

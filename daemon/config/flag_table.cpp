@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kStandard = "Standard", kOptimizer = "Optimizer",
                            kRate = "Learning rate", kFineTuning = "Fine-tuning",
-                           kSaves = "Checkpoints";
+                           kSaves = "Checkpoints", kGpu = "GPU";
 
 constexpr Flag kFlags[] = {
     {"model_dir", kStandard, Flag::kText, "run.project_dir", "",
@@ -86,6 +86,12 @@ constexpr Flag kFlags[] = {
      "seconds between two saves; not beside save_checkpoints_steps"},
     {"keep_checkpoint_max", kSaves, Flag::kInteger, "checkpoint.keep_checkpoint_max", "5",
      "newest saves that are kept; -1 keeps all"},
+    {"allow_growth", kGpu, Flag::kBool, "gpu.allow_growth", "",
+     "whether memory of the GPU is taken as it is needed"},
+    {"per_process_gpu_memory_fraction", kGpu, Flag::kNumber, "gpu.per_process_gpu_memory_fraction",
+     "", "share of the GPU's memory that a process takes at most"},
+    {"memory_policy", kGpu, Flag::kText, "gpu.memory_policy", "",
+     "default: memory is taken as it is needed; all: at the start"},
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ std::string address_in(const std::filesystem::path& project_dir) {
             path.string()));
   try {
     for (const auto& target : nlohmann::json::parse(files::read(path, kMaxTargetsBytes)))
-      if (target.at("labels").at("rank") == "0")
+      if (target.at("labels").value("rank", "0") == "0")  // gathered pages name no rank
         return target.at("labels").value("__scheme__", "http") + "://" +
                target.at("targets").at(0).get<std::string>();
   } catch (const nlohmann::json::exception& fault) {

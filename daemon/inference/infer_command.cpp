@@ -1,11 +1,15 @@
 #include "daemon/inference/infer_command.h"
 
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "coord/callbacks_handler.h"
 #include "daemon/config/version.h"
@@ -60,24 +64,47 @@ infer::LoadedNetwork open_network(const InferCommandOptions& options, const Infe
   return infer::open_saved_model(folder, version_facts().version);
 }
 
-coord::CallbacksHandler make_handler(const InferConfig& config,
-                                     const infer::LoadedNetwork& network) {
+/// What KPIs gave last. Written by the callbacks' thread, read by the page's.
+class Kpis {
+ public:
+  void set(const std::string& name, double value) {
+    const std::scoped_lock lock(mutex_);
+    values_[name] = value;
+  }
+  std::map<std::string, double> values() const {
+    const std::scoped_lock lock(mutex_);
+    return values_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, double> values_;
+};
+
+fs::path results_folder(const InferConfig& config) {
+  return config.inferer.log_dir.empty() ? config.run.project().infer()
+                                        : fs::path(config.inferer.log_dir);
+}
+
+coord::CallbacksHandler make_handler(const InferConfig& config, const infer::LoadedNetwork& network,
+                                     Kpis* kpis) {
   std::vector<std::string> source_keys = {"inputs", "_targets"};
   for (const std::string& key : infer::keys_of(network.nodes.outputs)) source_keys.push_back(key);
-  const fs::path log_dir = config.inferer.log_dir.empty() ? config.run.project().infer()
-                                                          : fs::path(config.inferer.log_dir);
-  return {coord::make_callbacks(config.inferer.callbacks, coord::Mode::kInfer, {}),
+  const coord::Services services{
+      .set_kpi = [kpis](const std::string& name, double value) { kpis->set(name, value); }};
+  return {coord::make_callbacks(config.inferer.callbacks, coord::Mode::kInfer, services),
           source_keys,
-          {.mode = coord::Mode::kInfer, .log_dir = log_dir}};
+          {.mode = coord::Mode::kInfer, .log_dir = results_folder(config)}};
 }
 
 /// Serves the page while it lives, where the run file says so.
 class Page {
  public:
-  Page(const metrics::MetricsOptions& options, const infer::Inferer& inferer)
+  Page(const metrics::MetricsOptions& options, const infer::Inferer& inferer, const Kpis& kpis)
       : metrics_({.feeds_waiting = [&inferer] { return inferer.num_feeds_waiting(); },
                   .answers_waiting = [&inferer] { return inferer.num_answers_waiting(); },
-                  .num_iterations = [&inferer] { return inferer.num_iterations(); }}) {
+                  .num_iterations = [&inferer] { return inferer.num_iterations(); },
+                  .kpis = [&kpis] { return kpis.values(); }}) {
     const auto listen = options.listen_for(/*rank=*/0, /*local_rank=*/0, /*num_ranks=*/1);
     if (!listen) return;
     server_.emplace(
@@ -100,10 +127,21 @@ class Page {
   std::optional<metrics::HttpServer> server_;
 };
 
-std::string told(const infer::InferenceResult& result, const infer::LoadedNetwork& network) {
-  return fmt::format("{}, step {}: {} iteration(s), {} sample(s){}; engine {}\n", network.source,
-                     network.step, result.num_iterations, result.num_samples,
-                     result.stopped ? ", stopped on request" : "", result.engine);
+std::string told(const infer::InferenceResult& result, const infer::LoadedNetwork& network,
+                 const Kpis& kpis) {
+  std::string text =
+      fmt::format("{}, step {}: {} iteration(s), {} sample(s){}; engine {}", network.source,
+                  network.step, result.num_iterations, result.num_samples,
+                  result.stopped ? ", stopped on request" : "", result.engine);
+  for (const auto& [name, value] : kpis.values()) text += fmt::format(", {} {:.4f}", name, value);
+  return text + "\n";
+}
+
+void write_kpis(const fs::path& folder, const Kpis& kpis) {
+  const std::map<std::string, double> values = kpis.values();
+  if (values.empty()) return;
+  files::make_folders(folder);
+  files::write_atomically(folder / "kpi.json", nlohmann::json(values).dump(2) + "\n");
 }
 
 }  // namespace
@@ -116,14 +154,16 @@ CommandResult infer_command(const InferCommandOptions& options) {
   const at::Device device = set_up_device(config);
   const infer::LoadedNetwork network = open_network(options, config);
   const std::unique_ptr<infer::DataFeeder> feeder = open_feeds(config);
-  coord::CallbacksHandler handler = make_handler(config, network);
+  Kpis kpis;
+  coord::CallbacksHandler handler = make_handler(config, network, &kpis);
   infer::Inferer inferer(network, device, *feeder, handler, config.inferer.options);
   log::info("infer", fmt::format("{}, step {}; engine {}", network.source, network.step,
                                  inferer.predictor().engine()));
-  const Page page(config.metrics, inferer);
+  const Page page(config.metrics, inferer, kpis);
   const infer::InferenceResult result =
       inferer.run([&signals] { return signals.end_asked() || signals.stop_asked(); });
-  return {told(result, network), result.stopped ? static_cast<int>(ExitCode::kStopped) : 0};
+  write_kpis(results_folder(config), kpis);
+  return {told(result, network, kpis), result.stopped ? static_cast<int>(ExitCode::kStopped) : 0};
 }
 
 }  // namespace lockstep::daemon

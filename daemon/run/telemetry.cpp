@@ -116,7 +116,10 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
   std::vector<metrics::RankSource> ranks = served_ranks(dist::gather_texts(
       control,
       address.empty() ? "" : fmt::format("{}\n{}\n{}", address, process.node, is_scraped ? 1 : 0)));
-  if (ranks.empty()) return;
+  if (ranks.empty()) {  // a list that a killed run left would be asked on
+    if (process.rank == 0) files::remove_file(config.run.project().targets());
+    return;
+  }
   if (process.rank == 0) return show(config, ranks);
   if (server_) exposition_.share_live_with(scheme() + "://" + ranks.front().address);
   if (others_) gather(process.rank, ranks);

@@ -110,7 +110,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     parser_.emplace();
     parser_->header_limit(shared_.options.header_limit_bytes);
     parser_->body_limit(shared_.options.body_limit_bytes);
-    lowest().expires_after(time_limit());
+    ends_at_ = Clock::now() + time_limit();
+    lowest().expires_at(ends_at_);
     boost::beast::http::async_read_header(
         stream_, buffer_, *parser_,
         [self = this->shared_from_this()](error_code fault, size_t) { self->on_header(fault); });
@@ -155,7 +156,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
                           "a POST needs the header X-Lockstep-Control: 1, and, where no token is "
                           "asked for, this host's number or localhost as its host\n"));
     if (parser_->is_done()) return answer_in_turn();
-    lowest().expires_after(time_limit());
+    constexpr std::chrono::seconds kAfterVerdict{1};  // which may have taken all of the time
+    lowest().expires_at(std::max(ends_at_, Clock::now() + kAfterVerdict));
     http::async_read(stream_, buffer_, *parser_,
                      [self = this->shared_from_this()](error_code body_fault, size_t) {
                        if (body_fault) return self->on_read_fault(body_fault);
@@ -325,6 +327,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   Stream stream_;
   boost::beast::flat_buffer buffer_;
   HttpShared& shared_;
+  Clock::time_point ends_at_;  ///< the time for the request under way
   std::optional<boost::beast::http::request_parser<DiscardedBody>> parser_;
   std::optional<boost::beast::http::response<boost::beast::http::string_body>> message_;
   std::string route_;

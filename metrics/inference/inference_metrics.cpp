@@ -16,6 +16,11 @@ std::string InferenceMetrics::page() const {
   depth.Add({{"queue", "answers"}}).Set(static_cast<double>(counts_.answers_waiting()));
   counter(registry, "lockstep_infer_iterations_total", "Iterations whose callbacks have run.")
       .Increment(static_cast<double>(counts_.num_iterations()));
+  if (counts_.kpis) {
+    auto& kpi = gauge_family(registry, "lockstep_kpi", "What a KPI of callbacks gave last.");
+    for (const auto& [name, value] : counts_.kpis())
+      kpi.Add({{"kpi", name}, {"mode", "infer"}}).Set(value);
+  }
   auto families = registry.Collect();
   for (auto& family : ProcessMetrics().Collect()) families.push_back(std::move(family));
   return page_text(families);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 namespace lockstep::metrics {
@@ -11,6 +12,7 @@ struct InferenceCounts {
   std::function<int64_t()> feeds_waiting;    ///< read, and not yet taken by the network
   std::function<int64_t()> answers_waiting;  ///< answered, and not yet taken by the callbacks
   std::function<int64_t()> num_iterations;   ///< whose callbacks have run
+  std::function<std::map<std::string, double>()> kpis = {};  ///< what KPIs gave last, by name
 };
 
 /// The page of an inference (docs/inference.md).

@@ -107,6 +107,9 @@ class Callbacks(LockstepTest):
             run = self.train(1, sets=[*SHORT, *sets], expect=78)
             self.assertIn(words, run.log)
             self.assertFalse(run.folder.exists())
+        for sets, words in ((["callbacks={s: {type: summary, key: loss, as: image, every: 1, modes: [train]}}"], "needs a batch of samples"),
+                            (["trainer.run_config.profile_hook_config={save_steps: 5, ranks: [7]}"], "names rank 7, and the world has 1 rank(s)")):
+            self.assertIn(words, self.train(1, sets=[*SHORT, *sets], expect=78).log)
 
     def test_a_callback_that_fails_ends_all_ranks_and_names_itself(self):
         run = self.train(2, sets=[*SHORT, "callbacks.confusion={num_classes: 3, modes: [train]}"], expect=65)
@@ -229,8 +232,11 @@ class Traces(LockstepTest):
             self.assertLess(abs(begins[-1] - begins[0] - apart_us), max(event["ts"] + event["dur"] for one in timelines for event in own_spans(one, rank)))
             names = [event for event in merged["traceEvents"] if event["ph"] == "M" and event["name"] == "process_name" and event["pid"] == rank]
             self.assertEqual(len(names), 1)
-        (self.folder / "other.json").write_text('{"traceEvents": []}')
-        self.assertIn("other.json is no timeline", self.tool("trace", "merge", self.folder / "other.json", "-o", self.folder / "x.json", expect=65))
+        for text in ('{"traceEvents": []}', '{"traceEvents": [{"ph": 5}], "baseTimeNanoseconds": 0}', "[" * 1000000 + "]" * 1000000):
+            (self.folder / "other.json").write_text(text)
+            self.assertIn("other.json is no timeline", self.tool("trace", "merge", self.folder / "other.json", "-o", self.folder / "x.json", expect=65))
+        self.tool("trace", "merge", run.folder, "-o", run.folder / "timeline-all.json")
+        self.assertIn("2 timelines", self.tool("trace", "merge", run.folder, "-o", run.folder / "timeline-all.json"))
         self.assertIn("no timeline-<step>.json", self.tool("trace", "merge", self.folder, "-o", self.folder / "x.json", expect=66))
         self.assertFalse((self.folder / "x.json").exists())
 

@@ -10,7 +10,7 @@ import signal
 import stat
 import unittest
 
-from harness import ENDLESS, SOURCE, LockstepTest, wait_for
+from harness import ENDLESS, SOURCE, LockstepTest, metric, wait_for
 
 RARE = ["checkpoint.save_checkpoints_steps=1000000", "eval.every_epochs=0"]
 HEADER = {"X-Lockstep-Control": "1"}
@@ -104,6 +104,7 @@ class Control(LockstepTest):
         self.assertEqual(run.code, 75, run.log)
         for line in ("checkpoint.save_checkpoints_steps=50", "log.level=debug", "eval.every_epochs=1"):
             self.assertRegex(run.log, re.escape(line) + r" from step \d+ on")
+        self.assertEqual(metric(run.last_page(0), "lockstep_checkpoint_interval_steps"), 50)
 
     def test_what_cannot_be_set_is_refused(self):
         run = self.begin(sets=["checkpoint=off", "eval.every_epochs=0"])
@@ -249,6 +250,11 @@ class Control(LockstepTest):
         alias.symlink_to(other.folder)
         self.tool("ctl", alias, "drain")
         self.assertEqual(other.wait().code, 75, other.log)
+        again = self.start(config=ENDLESS, run=killed.folder.name, sets=[*RARE, "metrics.listen='off'", "control.listen=unix"])
+        wait_for((again.folder / "control.sock").exists, "the socket")
+        self.assertFalse((again.folder / "targets.json").exists(), "the dead address")
+        self.tool("ctl", again.folder, "drain")
+        self.assertEqual(again.wait().code, 75, again.log)
 
     def test_no_job_is_said(self):
         said = self.tool("ctl", self.folder, "status", expect=66)

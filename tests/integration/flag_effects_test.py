@@ -37,7 +37,7 @@ class FlagEffects(FlagRuns):
     def test_no_flag_is_left_out_below(self):
         tests = pathlib.Path(__file__).read_text()
         flags = re.findall(r"^\| `--(\w+)`", self.tool("reference", "--flags"), re.MULTILINE)
-        self.assertEqual(len(flags), 39)
+        self.assertEqual(len(flags), 42)
         self.assertEqual([flag for flag in flags if not re.search(rf"\b{flag}\b", tests)], [])
 
     def test_standard_flags(self):
@@ -58,6 +58,12 @@ class FlagEffects(FlagRuns):
         for words in ({"debug": "true"}, {"debug": "on"}):
             self.assertEqual(self.weights(self.run_with(**words)), self.weights(plain))
         self.assertEqual(self.weights(self.run_with("--nodebug")), self.weights(usual))
+
+    def test_gpu_flags(self):
+        run = self.run_with("--noallow_growth", "--per_process_gpu_memory_fraction=0.5", "--memory_policy=all")
+        self.assertRegex(run.log, r"gpu: allow_growth=false, memory_policy=all, per_process_gpu_memory_fraction=0.5")
+        refused = self.run_with("--allow_growth", "--memory_policy=all", expect=78)
+        self.assertIn("'gpu.allow_growth: true' takes memory as it is needed, 'gpu.memory_policy: all' at the start: remove one", refused.log)
 
     def test_evaluation_flags(self):
         few = ["--set", "eval.batch_size=2"]

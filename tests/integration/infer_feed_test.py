@@ -57,6 +57,13 @@ class InferFeed(InferTest):
         (self.folder / "lists/more.yaml").write_text("[feed.yaml]\n")
         self.assertIn("names data, and no further file of feeds", self.infer(*source, "--feed", "lists/more.yaml", expect=78))
 
+    def test_N54_kpis_of_an_inference(self):
+        config, results = self.config("callbacks: {topk: {k: [1, 10], outputs: logits, labels: targets, modes: [infer]}}")
+        log = self.infer("--saved_model", self.digits().folder / "saved_models/46", "--config", config, "--feed", "{type: digits, split: test}")
+        accuracy = self.digits().summary()["eval"]["accuracy"]
+        self.assertEqual(json.loads((results / "kpi.json").read_text()), {"top_1": accuracy, "top_10": 1})
+        self.assertIn(f", top_1 {accuracy:.4f}, top_10 1.0000", log)
+
     def test_callbacks_run_by_the_modes_of_their_type(self):
         self.write_files()
         for section, is_stored in (("{keys: [logits]}", True), ("{keys: [logits], modes: infer}", True), ("{keys: [logits], modes: [eval]}", False)):

@@ -69,9 +69,18 @@ TEST_F(ExpositionTest, AFailedRunIsNotHealthyAndAFinishedOneNeedsNoSteps) {
   health.note_turn(start + seconds(30));
   health.note_state(RunState::kFinished);
   EXPECT_EQ(get("/healthz", 30).status, 200);
+  EXPECT_EQ(get("/healthz", 3600).status, 200) << "its pages stay for a last scrape";
   health.note_state(RunState::kFailed);
   EXPECT_EQ(get("/healthz", 0).status, 503);
   EXPECT_EQ(get("/livez", 0).status, 200);
+}
+
+TEST_F(ExpositionTest, APauseNeedsNoSteps) {
+  health.note_step(start);
+  health.note_state(RunState::kPaused);
+  health.note_turn(start + seconds(3600));
+  EXPECT_EQ(get("/healthz", 3600).status, 200);
+  EXPECT_EQ(get("/healthz", 3611).status, 503) << "the loop stands still";
 }
 
 TEST_F(ExpositionTest, ARestoreMayTakeLongerThanTheLimits) {

@@ -20,5 +20,14 @@ TEST(InferRows, N86_depths_of_the_queues_are_on_the_page) {
   EXPECT_THAT(metrics.page(), HasSubstr("lockstep_infer_iterations_total 7\n"));
 }
 
+TEST(InferRows, N54_kpis_are_on_the_page) {
+  const auto none = [] { return int64_t{0}; };
+  const InferenceMetrics metrics(
+      {.feeds_waiting = none, .answers_waiting = none, .num_iterations = none, .kpis = [] {
+         return std::map<std::string, double>{{"a", 0.5}};
+       }});
+  EXPECT_THAT(metrics.page(), HasSubstr("lockstep_kpi{kpi=\"a\",mode=\"infer\"} 0.5\n"));
+}
+
 }  // namespace inference_metrics_test
 }  // namespace lockstep::metrics

@@ -49,6 +49,13 @@ std::map<int64_t, std::string> names_of_threads() {
 ProfilerHook::ProfilerHook(const ProfileOptions& options, dist::Communicator& control,
                            std::string node, at::Device device)
     : options_(options), control_(control), node_(std::move(node)), device_(device) {
+  for (const int64_t rank : options.ranks)
+    if (rank >= control.world_size())
+      throw Error(ExitCode::kConfig, "trace",
+                  fmt::format("trainer.run_config.profile_hook_config.ranks names rank {}, and the "
+                              "world has {} rank(s)",
+                              rank, control.world_size()))
+          .everywhere();
   ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);  // else it tells that there is no GPU
 }
 
