@@ -187,4 +187,17 @@ bool flush(double timeout_s) {
   return is_done;
 }
 
+std::string without_passwords(std::string text) {
+  constexpr std::string_view kScheme = "://";
+  for (size_t at = text.find(kScheme); at != std::string::npos; at = text.find(kScheme, at)) {
+    at += kScheme.size();
+    const size_t end = std::min(text.find_first_of("/?# \"\n", at), text.size());
+    const size_t host = text.rfind('@', end);
+    const size_t colon = text.find(':', at);
+    if (host == std::string::npos || host >= end || colon >= host) continue;
+    text.replace(colon + 1, host - colon - 1, "***");
+  }
+  return text;
+}
+
 }  // namespace lockstep::log

@@ -47,4 +47,8 @@ void count_anew();
 /// not. Before a process ends without its destructors (end_process() does it).
 bool flush(double timeout_s);
 
+/// For what others may read: https://user:secret@host/x becomes https://user:***@host/x, anywhere
+/// in a text; other texts are as they were.
+std::string without_passwords(std::string text);
+
 }  // namespace lockstep::log

@@ -26,7 +26,8 @@ void check_listen(const MetricsOptions& options, ConfigReader* in) {
 
 void read_pushgateway(ConfigReader* in, std::string* url) {
   in->read("pushgateway", url,
-           "URL of a Pushgateway (http://host:9091), for the series of a run that has ended");
+           "URL of a Pushgateway (http://host:9091), for the series of a run that has ended; a "
+           "password in it stands in no log");
   if (!url->empty() && !url->starts_with("http://") && !url->starts_with("https://"))
     in->fault("pushgateway",
               fmt::format("'{}.pushgateway' must begin with http:// or https://", in->path()));
@@ -87,7 +88,7 @@ MetricsOptions read_metrics_options(ConfigReader in) {
 
 SummaryOptions read_summary_options(ConfigReader in) {
   SummaryOptions options;
-  std::string record_policy = "always";
+  std::string record_policy = "always", x_axis = "steps";
   in.read("save_summary_steps", &options.save_summary_steps, count_from(1),
           "steps from one point of the TensorBoard curves to the next");
   in.read("log_every", &options.log_every, count_from(1),
@@ -97,6 +98,10 @@ SummaryOptions read_summary_options(ConfigReader in) {
                  "which summaries of one's own code (metrics/tensorboard/summary.h) are written: "
                  "all, or those of the steps that save_summary_steps divides");
   options.records_always = record_policy == "always";
+  in.read_choice("x_axis", &x_axis, {"steps", "samples"},
+                 "what the curves' axis counts: updates, or the samples that they took over all "
+                 "ranks (global batches), so that runs of different batch sizes compare");
+  options.axis_is_samples = x_axis == "samples";
   in.read(
       "flush_secs", &options.flush_s, at_least(0),
       "seconds that a point may wait before it is written into the event file; saves write all");

@@ -37,14 +37,18 @@ struct SummaryOptions {
   int64_t save_summary_steps = 100;
   int64_t log_every = 1;
   bool tensorboard = true;
-  bool records_always = true;   ///< key record_policy, of summary::scalar() and the like
-  bool per_layer = false;       ///< sparsity of every pruned parameter too
-  double flush_s = 30;          ///< key flush_secs
-  int64_t histogram_steps = 0;  ///< of weights; 0: none
-  double progress_s = 10;       ///< key progress_secs; 0: no progress lines
+  bool records_always = true;    ///< key record_policy, of summary::scalar() and the like
+  bool axis_is_samples = false;  ///< key x_axis: of the curves
+  bool per_layer = false;        ///< sparsity of every pruned parameter too
+  double flush_s = 30;           ///< key flush_secs
+  int64_t histogram_steps = 0;   ///< of weights; 0: none
+  double progress_s = 10;        ///< key progress_secs; 0: no progress lines
 
   /// Of the record policy.
   int64_t every_n_steps() const { return records_always ? 1 : save_summary_steps; }
+  int64_t axis_units_per_step(int64_t global_batch_size) const {
+    return axis_is_samples ? global_batch_size : 1;
+  }
 };
 
 /// Readers of the two sections; they call in.done().

@@ -2,7 +2,10 @@
 
 #include <set>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
+#include "base/log.h"
 #include "metrics/series.h"
 #include "metrics/table/capped_gauges.h"
 
@@ -16,6 +19,18 @@ using prometheus::Registry;
 namespace {
 
 constexpr size_t kMaxLayers = 200;
+// A recipe for every layer of a large network has hundreds: a page shows the first.
+constexpr size_t kMaxModifiers = 16, kMaxGroups = 8;
+
+/// The first names; tells which series lack the others.
+std::vector<std::string> shown(std::vector<std::string> names, size_t max, const char* series) {
+  if (names.size() <= max) return names;
+  log::warning("metrics", fmt::format("the page shows {} of the first {} of {}: TensorBoard "
+                                      "(recal/...) and the log have all",
+                                      series, max, names.size()));
+  names.resize(max);
+  return names;
+}
 
 }  // namespace
 
@@ -35,13 +50,14 @@ struct RecipeMetrics::Series {
         decay_family(gauge_family(r, "lockstep_weight_decay")),
         layers(r, "lockstep_layer_sparsity_ratio", kMaxLayers, "TensorBoard"),
         target_family(gauge_family(r, "lockstep_target_sparsity_ratio")),
-        modifier_names(modifiers),
-        targets(modifiers.size()),
-        group_names(groups) {
+        modifier_names(shown(modifiers, kMaxModifiers, "targets and updates of modifiers")),
+        targets(modifier_names.size()),
+        num_groups(groups.size()),
+        group_names(shown(groups, kMaxGroups, "rates of parameter groups")) {
     check(std::set(modifiers.begin(), modifiers.end()).size() == modifiers.size(),
           "two modifiers of one name");
     auto& updates = counter_family(r, "lockstep_modifier_updates_total");
-    for (const std::string& name : modifiers)
+    for (const std::string& name : modifier_names)
       modifier_updates.push_back(&updates.Add({{"modifier", name}}));
   }
 
@@ -54,6 +70,7 @@ struct RecipeMetrics::Series {
   std::vector<std::string> modifier_names;
   std::vector<Counter*> modifier_updates;  // by modifier, as are targets
   std::vector<Gauge*> targets;             // null until known: most modifiers never have one
+  size_t num_groups;
   std::vector<std::string> group_names;
   std::vector<Gauge*> rates, decays;  // by group; empty until known
 };
@@ -67,13 +84,13 @@ RecipeMetrics::RecipeMetrics(Registry& registry, const std::vector<std::string>&
 
 void RecipeMetrics::set_rates(std::span<const GroupSample> rates) {
   if (!series_) return;
-  check(rates.size() == series_->group_names.size(), "a rate for each parameter group");
+  check(rates.size() == series_->num_groups, "a rate for each parameter group");
   for (const std::string& name : series_->group_names) {
     if (series_->rates.size() == series_->group_names.size()) break;
     series_->rates.push_back(&series_->rate_family.Add({{"group", name}}));
     series_->decays.push_back(&series_->decay_family.Add({{"group", name}}));
   }
-  for (size_t i = 0; i < rates.size(); ++i) {
+  for (size_t i = 0; i < series_->rates.size(); ++i) {
     series_->rates[i]->Set(rates[i].learning_rate);
     series_->decays[i]->Set(rates[i].weight_decay);
   }
@@ -91,7 +108,7 @@ void RecipeMetrics::set_parameter_counts(const ParameterCounts& counts) {
 }
 
 void RecipeMetrics::set_target_sparsity(size_t modifier, double ratio) {
-  if (!series_) return;
+  if (!series_ || modifier >= kMaxModifiers) return;
   Gauge*& target = series_->targets.at(modifier);
   if (target == nullptr)
     target = &series_->target_family.Add({{"modifier", series_->modifier_names[modifier]}});
@@ -99,7 +116,7 @@ void RecipeMetrics::set_target_sparsity(size_t modifier, double ratio) {
 }
 
 void RecipeMetrics::record_modifier_update(size_t modifier) {
-  if (series_) series_->modifier_updates.at(modifier)->Increment();
+  if (series_ && modifier < kMaxModifiers) series_->modifier_updates.at(modifier)->Increment();
 }
 
 void RecipeMetrics::add_mask_updates(int64_t count) {

@@ -33,7 +33,8 @@ struct ParameterCounts {
 class RecipeMetrics {
  public:
   RecipeMetrics();
-  /// `modifiers`, `groups`: one distinct name each; later calls give an index. Throws Error(kBug)
+  /// `modifiers`, `groups`: one distinct name each; later calls give an index. The page shows the
+  /// first 16 modifiers and 8 groups. Throws Error(kBug)
   /// if two modifiers have one name.
   RecipeMetrics(prometheus::Registry& registry, const std::vector<std::string>& modifiers,
                 const std::vector<std::string>& groups);

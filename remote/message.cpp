@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "remote/curl_handle.h"
 
 namespace lockstep::remote {
@@ -52,11 +53,12 @@ void send_message(const Message& message) {
   ::curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &status);
   if (code != CURLE_OK)
     throw Error(ExitCode::kIo, "remote",
-                fmt::format("{}: {}", message.url,
+                fmt::format("{}: {}", log::without_passwords(message.url),
                             text[0] != '\0' ? text.data() : ::curl_easy_strerror(code)));
   if (status < 200 || status > 299)
-    throw Error(ExitCode::kIo, "remote",
-                fmt::format("{}: answers {}: {}", message.url, status, answer));
+    throw Error(
+        ExitCode::kIo, "remote",
+        fmt::format("{}: answers {}: {}", log::without_passwords(message.url), status, answer));
 }
 
 }  // namespace lockstep::remote

@@ -61,15 +61,18 @@ Recorder::Recorder(const RecorderOptions& options, const recal::ScheduledModifie
   steps_csv_.emplace(folder / "steps.csv", options.resumed_from_step.value_or(0));
   evals_csv_.emplace(folder / "evals.csv", options.resumed_from_step.value_or(0));
   if (options.summary.tensorboard)
-    summaries_.emplace(SummarySaverOptions{.project_dir = options.project_dir,
-                                           .node = options.node,
-                                           .save_summary_steps = options.summary.save_summary_steps,
-                                           .histogram_steps = options.summary.histogram_steps,
-                                           .flush_s = options.summary.flush_s,
-                                           .run_text = options.run_text,
-                                           .params = options.params,
-                                           .resumed_from_step = options.resumed_from_step},
-                       recipe);
+    summaries_.emplace(
+        SummarySaverOptions{
+            .project_dir = options.project_dir,
+            .node = options.node,
+            .save_summary_steps = options.summary.save_summary_steps,
+            .histogram_steps = options.summary.histogram_steps,
+            .flush_s = options.summary.flush_s,
+            .axis_units_per_step = options.summary.axis_units_per_step(options.global_batch_size),
+            .run_text = options.run_text,
+            .params = options.params,
+            .resumed_from_step = options.resumed_from_step},
+        recipe);
 }
 
 Recorder::~Recorder() {

@@ -23,7 +23,8 @@ struct RecorderOptions {
   std::string node;
   bool is_root = true;  ///< writes the run's files and progress lines
   int64_t total_steps = 0;
-  bool is_interactive = false;  ///< a bar in the place of progress lines, which the file has
+  int64_t global_batch_size = 1;  ///< samples of a step, over all ranks
+  bool is_interactive = false;    ///< a bar in the place of progress lines, which the file has
   std::optional<int64_t> resumed_from_step;
   std::vector<int>
       pruning_modifiers;       ///< places in the timeline's list of those that schedule a sparsity

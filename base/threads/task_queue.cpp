@@ -19,9 +19,18 @@ struct TaskQueue::State {
     int64_t num_bytes = 0;
   };
 
+  void add(Entry entry) {
+    waiting.push_back(std::move(entry));
+    held_bytes += waiting.back().num_bytes;
+    ++num_added;
+  }
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
+
   std::mutex mutex;
   std::condition_variable has_work, has_ended;  // of a task, or the queue
   std::deque<Entry> waiting;
+  Task idle;
+  Milliseconds idle_time{0};
   int64_t held_bytes = 0;  // by tasks that wait and the one under way
   uint64_t num_added = 0, num_done = 0;
   uint64_t num_done_when_given_up = ~uint64_t{0};
@@ -30,7 +39,10 @@ struct TaskQueue::State {
 };
 
 TaskQueue::TaskQueue(const Options& options)
-    : options_(options), state_(std::make_shared<State>()) {}
+    : options_(options), state_(std::make_shared<State>()) {
+  state_->idle = options.idle;
+  state_->idle_time = options.idle_time;
+}
 
 TaskQueue::~TaskQueue() {
   const bool is_done = drain(options_.patience);
@@ -52,9 +64,7 @@ bool TaskQueue::push(Task task, int64_t num_bytes) {
   if (state_->held_bytes > 0 && state_->held_bytes + num_bytes > options_.capacity_bytes)
     return false;
   if (!has_thread()) return false;
-  state_->waiting.push_back({std::move(task), num_bytes});
-  state_->held_bytes += num_bytes;
-  ++state_->num_added;
+  state_->add({std::move(task), num_bytes});
   state_->has_work.notify_one();
   return true;
 }
@@ -83,10 +93,17 @@ bool TaskQueue::drain(Milliseconds timeout) {
   return false;
 }
 
+/// The idle task is one like the others, so that drain() waits for it.
+void TaskQueue::State::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  const auto is_over = [&] { return is_closed || !waiting.empty(); };
+  if (idle_time.count() <= 0) return has_work.wait(lock, is_over);
+  if (!has_work.wait_for(lock, idle_time, is_over)) add({idle, 0});
+}
+
 void TaskQueue::work(const std::shared_ptr<State>& state) {
   std::unique_lock lock(state->mutex);
   for (;;) {
-    state->has_work.wait(lock, [&] { return state->is_closed || !state->waiting.empty(); });
+    state->wait_for_work(lock);
     if (state->waiting.empty()) return;
     State::Entry entry = std::move(state->waiting.front());
     state->waiting.pop_front();

@@ -25,6 +25,8 @@ class TaskQueue {
     std::string thread_name;           ///< as the system shows it, at most 15 letters
     int64_t capacity_bytes = 1 << 20;  ///< of the tasks that wait or are under way
     Milliseconds patience{2000};       ///< how long the destructor waits for them
+    Task idle = {};                    ///< a task that the thread does when none has come for
+    Milliseconds idle_time{0};         ///< so long, again and again; 0: never
   };
 
   /// The thread starts with the first task.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "daemon/config/key_names.h"
 
 namespace lockstep::daemon {
@@ -200,6 +202,7 @@ void apply_overrides(const std::vector<Override>& overrides,
 std::vector<std::string> flat_settings(const YAML::Node& root) {
   std::vector<std::string> lines;
   collect(root, "", &lines);
+  for (std::string& line : lines) line = log::without_passwords(std::move(line));
   std::sort(lines.begin(), lines.end());
   return lines;
 }

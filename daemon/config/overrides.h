@@ -43,7 +43,8 @@ void apply_overrides(const std::vector<Override>& overrides,
                      Diagnostics* faults);
 
 /// Every scalar of the tree as "path=value", sorted: what a digest of the settings is taken over
-/// and what is compared between ranks. A null is as good as an absent key and is left out.
+/// and what is compared between ranks. A null is as good as an absent key and is left out;
+/// passwords in URLs are not told.
 std::vector<std::string> flat_settings(const YAML::Node& root);
 
 }  // namespace lockstep::daemon

@@ -82,7 +82,14 @@ std::string EvaluatorJob::settings_sha256() const {
 }
 
 void EvaluatorJob::restore(const std::string& prefix) {
-  const auto report = checkpoint::restore(prefix, context_->inference_state());
+  StateList wanted = context_->inference_state();
+  int64_t global_batch_size = context_->facts.global_batch_size;  // the run's, if the save knows it
+  wanted.push_back({.key = "_lockstep/sampler/global_batch_size",
+                    .tensor = view_of(&global_batch_size),
+                    .value_if_missing = static_cast<double>(global_batch_size)});
+  const auto report = checkpoint::restore(prefix, wanted);
+  if (curves_)
+    curves_->set_axis_units_per_step(config_.summary.axis_units_per_step(global_batch_size));
   step_ = report.number >= 0 ? report.number : context_->clock.step;
   context_->recipe.restored(control_);
   (void)context_->ema.begin();  // where the save holds no average, its weights are evaluated

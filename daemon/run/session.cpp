@@ -127,6 +127,7 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                           .node = process.node,
                           .is_root = process.rank == 0,
                           .total_steps = context.total_steps(),
+                          .global_batch_size = context.facts.global_batch_size,
                           .is_interactive = is_interactive,
                           .resumed_from_step = resumed_from,
                           .pruning_modifiers = pruning_modifiers(context.recipe.timeline()),

@@ -1,6 +1,8 @@
 #include "metrics/http/http_server.h"
 
+#include <algorithm>
 #include <chrono>
+#include <climits>
 #include <optional>
 #include <thread>
 
@@ -88,13 +90,23 @@ tcp::acceptor listen_at(asio::io_context& io, const HttpOptions& options, const 
   return acceptor;
 }
 
+/// Half of the descriptors that the process may have stay with training: at their end a data file
+/// or a save could not be opened.
+HttpOptions within_descriptors(HttpOptions options) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return options;
+  const auto half = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur / 2, INT_MAX));
+  options.max_connections = static_cast<int>(std::clamp<int64_t>(half, 1, options.max_connections));
+  return options;
+}
+
 }  // namespace
 
 class HttpServer::Impl {
  public:
   Impl(const HttpOptions& options, HttpHandler handler, HttpObserver* observer)
       : access_(options.access),
-        shared_{options, std::move(handler), observer, &access_, &line_},
+        shared_{within_descriptors(options), std::move(handler), observer, &access_, &line_},
         line_(io_, options.processor_share, kBurst_s) {
     if (access_.config().tls) tls_.emplace(*access_.config().tls);
     if (options.socket_path.empty())

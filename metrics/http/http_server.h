@@ -66,7 +66,7 @@ struct HttpOptions {
   uint64_t body_limit_bytes = 64 * 1024;  ///< a body is read and thrown away
   double timeout_s =
       5;  ///< to receive one whole request; to send one whole answer; to stay idle in between
-  int max_connections = 512;
+  int max_connections = 512;  ///< and half of the descriptors that the process may have
   /// Of a core, for requests that may wait: those that are refused, and all but the first of a
   /// connection. Beyond it, and 10 ms at once, they do (WaitingLine).
   double processor_share = 0.007;

@@ -22,6 +22,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxPendingBytes = 1 << 20;
 constexpr TaskQueue::Milliseconds kPatience{10'000};
+constexpr double kIdleShare = 0.5;  // of flush_s: how long no point comes until the thread looks
+constexpr double kLongestIdle_s = 3600;
+
+TaskQueue::Milliseconds idle_time(double flush_s) {
+  return TaskQueue::Milliseconds(
+      static_cast<int64_t>(1000 * std::min(kIdleShare * flush_s, kLongestIdle_s)));
+}
 
 int64_t bytes_of(const std::string& text) { return static_cast<int64_t>(text.size()); }
 
@@ -35,6 +42,9 @@ class EventFile::Writer {
 
   void add(const std::string& event);
   void flush();
+  void flush_if_due() {
+    if (is_due()) flush();
+  }
   void on_lost(std::string_view why);
 
   int64_t num_errors() const { return num_errors_.load(std::memory_order_relaxed); }
@@ -54,7 +64,7 @@ class EventFile::Writer {
 
 void EventFile::Writer::add(const std::string& event) {
   append_tf_record(event, &pending_);
-  if (is_due()) flush();
+  flush_if_due();
 }
 
 bool EventFile::Writer::is_due() const {
@@ -90,8 +100,9 @@ void EventFile::Writer::open() {
   std::string head;
   append_tf_record(version_event(now_s), &head);
   if (options_.is_session && !start_is_told_) {
-    const int64_t first_step = options_.resumed_step ? *options_.resumed_step + 1 : 0;
-    append_tf_record(start_event(now_s, first_step), &head);
+    const int64_t first =
+        options_.resumed_step ? *options_.resumed_step * options_.axis_units_per_step + 1 : 0;
+    append_tf_record(start_event(now_s, first), &head);
   }
   file_->append(head);
   start_is_told_ = true;
@@ -105,29 +116,32 @@ void EventFile::Writer::on_lost(std::string_view why) {
 }
 
 EventFile::EventFile(const EventFileOptions& options)
-    : writer_(std::make_shared<Writer>(options)),
+    : axis_units_per_step_(options.axis_units_per_step),
+      writer_(std::make_shared<Writer>(options)),
       queue_({.thread_name = "event_file",
               .capacity_bytes = options.capacity_bytes,
-              .patience = kPatience}) {}
+              .patience = kPatience,
+              .idle = [writer = writer_] { writer->flush_if_due(); },
+              .idle_time = idle_time(options.flush_s)}) {}
 
 EventFile::~EventFile() { flush(); }
 
 void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
-  std::string event = scalars_event(unix_time_s(), step, scalars);
+  std::string event = scalars_event(unix_time_s(), on_axis(step), scalars);
   const int64_t num_bytes = bytes_of(event);
   push([event = std::move(event)] { return event; }, num_bytes);
 }
 
 void EventFile::add(int64_t step, std::string_view tag, SummaryValue value) {
-  std::string event = value_event(unix_time_s(), step, tag, value);
+  std::string event = value_event(unix_time_s(), on_axis(step), tag, value);
   const int64_t num_bytes = bytes_of(event);
   push([event = std::move(event)] { return event; }, num_bytes);
 }
 
 void EventFile::add(int64_t step, std::string_view tag, std::function<SummaryValue()> value,
                     int64_t num_bytes) {
-  push([now_s = unix_time_s(), step, tag = std::string(tag),
-        value = std::move(value)] { return value_event(now_s, step, tag, value()); },
+  push([now_s = unix_time_s(), at = on_axis(step), tag = std::string(tag),
+        value = std::move(value)] { return value_event(now_s, at, tag, value()); },
        num_bytes);
 }
 

@@ -28,7 +28,9 @@ struct EventFileOptions {
   /// False: every point of other files of the folder stays, whatever its step. For a process that
   /// adds to what others write there.
   bool is_session = true;
-  double flush_s = 30;  ///< how long a point may wait in memory, looked at when the next one comes
+  double flush_s = 30;  ///< a point waits in memory for at most half as long again
+  /// Callers count steps; the axis shows them times this: samples, if a step takes so many.
+  int64_t axis_units_per_step = 1;
   int64_t capacity_bytes = 64 << 20;  ///< of points that wait for the disk, or to be computed
 };
 
@@ -49,6 +51,9 @@ class EventFile {
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
+  /// Of points that are added from now on; not while another thread adds.
+  void set_axis_units_per_step(int64_t num_units) { axis_units_per_step_ = num_units; }
+
   /// One point in each of the curves.
   void add(int64_t step, std::span<const Scalar> scalars);
   /// A histogram, image, sound or text at this step.
@@ -67,8 +72,10 @@ class EventFile {
 
  private:
   class Writer;
+  int64_t on_axis(int64_t step) const { return step * axis_units_per_step_; }
   void push(std::function<std::string()> event, int64_t num_bytes);
 
+  int64_t axis_units_per_step_;
   const std::shared_ptr<Writer> writer_;  // the thread's too, which a disk may hold for longer
   TaskQueue queue_;
 };

@@ -155,4 +155,12 @@ TEST_F(Log, AnErrorIsWaitedFor) {
 }
 
 }  // namespace log_test
+TEST(LogText, PasswordsStandInNoText) {
+  EXPECT_EQ(log::without_passwords("push to http://me:se:cr@t@gate:9091/x and https://a:b@c"),
+            "push to http://me:***@gate:9091/x and https://a:***@c");
+  for (const char* text : {"http://gate:9091/a:b@c", "http://me@gate:9091", "a://", "x: y@z",
+                           "s3://bucket/key?a:b@c", ""})
+    EXPECT_EQ(log::without_passwords(text), text);
+}
+
 }  // namespace lockstep

@@ -88,13 +88,16 @@ class TensorBoard(LockstepTest):
 
     def test_a_run_shorter_than_its_interval_has_curves_from_its_first_step_to_its_last(self):
         require_python()
-        run = self.train(1, sets=["train.max_steps=46", "recipe=null", "eval.every_epochs=0"])
-        scalars = read_by_tensorboard(run.folder / "train")["scalars"]
-        rows = run.steps()
-        for tag, column in (("loss/train", "loss"), ("lr", "learning_rate")):
-            self.assertEqual(set(scalars[tag]), {1, 46})
-            for step in (1, 46):
-                self.assertAlmostEqual(scalars[tag][step], rows[step - 1][column], delta=1e-5)
+        batch = 40
+        for axis, samples_a_step in (("steps", 1), ("samples", batch)):  # N48
+            run = self.train(1, sets=["train.max_steps=46", "recipe=null", "eval.every_epochs=0", f"data.global_batch_size={batch}",
+                                      f"summary.x_axis={axis}"], run=self.folder / axis)
+            scalars = read_by_tensorboard(run.folder / "train")["scalars"]
+            rows = run.steps()
+            for tag, column in (("loss/train", "loss"), ("lr", "learning_rate")):
+                self.assertEqual(set(scalars[tag]), {samples_a_step, 46 * samples_a_step})
+                for step in (1, 46):
+                    self.assertAlmostEqual(scalars[tag][step * samples_a_step], rows[step - 1][column], delta=1e-5)
 
 
 if __name__ == "__main__":

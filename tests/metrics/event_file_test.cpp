@@ -102,6 +102,32 @@ TEST(EventFile, TheFirstPointIsThereAtOnceAndLaterOnesAfterFlush) {
   EXPECT_EQ(records_of(newest_in(folder.path())).size(), 4u);
 }
 
+TEST(EventFile, APointIsWrittenInTimeThoughNoOtherComes) {
+  const TemporaryFolder folder;
+  EventFile file({.folder = folder.path(), .node = "n1", .resumed_step = {}, .flush_s = 0.2});
+  add_loss(&file, 1, 0.5);
+  add_loss(&file, 2, 0.5);
+  ASSERT_TRUE(file.drain(kLong));
+  for (int i = 0; i < 200 && records_of(newest_in(folder.path())).size() < 4; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_TRUE(file.drain(kLong));
+  }
+  EXPECT_EQ(records_of(newest_in(folder.path())).size(), 4u) << "version, start, two points";
+}
+
+TEST(EventFile, TheAxisCanCountSamples) {
+  const TemporaryFolder folder;
+  EventFile file(
+      {.folder = folder.path(), .node = "n1", .resumed_step = 2, .axis_units_per_step = 4});
+  add_loss(&file, 3, 0.5);
+  ASSERT_TRUE(file.drain(kLong));
+  const auto records = records_of(newest_in(folder.path()));
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_NE(records[1].find(std::string("\x10\x09\x3a\x02\x08\x01", 6)), std::string::npos)
+      << "START at sample 9";
+  EXPECT_NE(records[2].find("\x10\x0c\x2a"), std::string::npos) << "the point at sample 12";
+}
+
 TEST(EventFile, AResumedRunTellsFromWhereItGoesOn) {
   const TemporaryFolder folder;
   EventFile file({.folder = folder.path(), .node = "n1", .resumed_step = 10});

@@ -2,8 +2,12 @@
 
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <thread>
+#include <vector>
+
+#include <sys/resource.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -220,6 +224,20 @@ TEST(HttpServer, ConnectionsBeyondTheLimitAreTurnedAwayAndPlacesComeBack) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   EXPECT_THAT(answer, HasSubstr("200 OK"));
+}
+
+TEST(HttpServer, HalfOfTheDescriptorsStayWithTraining) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 40, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  CountingObserver observer;
+  const HttpServer server(any_port(), echo, &observer);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);  // what the clients open is not the server's
+  std::vector<std::unique_ptr<Connection>> idle;
+  for (int i = 0; i < 20; ++i) idle.push_back(std::make_unique<Connection>(server.address().port));
+  EXPECT_THAT(Connection(server.address().port).read_to_end(), StartsWith("HTTP/1.1 503 "));
+  EXPECT_TRUE(observer.sees(Rejection::kLimit, 1));
 }
 
 }  // namespace http_server_test

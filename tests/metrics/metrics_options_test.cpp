@@ -44,7 +44,7 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
       "  linger_secs: 30, textfile_dir: /var/lib/node, web_config: w.yml, token_file: t,\n"
       "  pushgateway: \"http://n0:9091\"}\n"
       "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
-      "per_layer: true,\n  flush_secs: 3, histogram_steps: 50}\n");
+      "per_layer: true,\n  flush_secs: 3, histogram_steps: 50, x_axis: samples}\n");
   EXPECT_EQ(reading.faults, "");
   EXPECT_EQ(reading.metrics.scope, "root");
   EXPECT_EQ(reading.metrics.turn_limit_s, 5);
@@ -58,8 +58,9 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_EQ(reading.metrics.access.token_file, "t");
   EXPECT_EQ(reading.summary.flush_s, 3);
   EXPECT_EQ(reading.summary.histogram_steps, 50);
+  EXPECT_EQ(reading.summary.axis_units_per_step(32), 32);
   EXPECT_EQ(reading.metrics.pushgateway, "http://n0:9091");
-  EXPECT_EQ(reading.docs.size(), 18u);
+  EXPECT_EQ(reading.docs.size(), 19u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {

@@ -7,9 +7,11 @@
 #include <set>
 
 #include <gmock/gmock.h>
+#include <prometheus/registry.h>
 
 #include "base/error.h"
 #include "full_page.h"
+#include "metrics/recipe_metrics.h"
 #include "parsed_page.h"
 
 namespace lockstep::metrics {
@@ -98,15 +100,34 @@ TEST(SeriesTable, ItsReferenceHoldsEachRowOnce) {
             static_cast<long>(rank_series().size() + run_series().size() + 2));
 }
 
-TEST(SeriesTable, SeriesStayWithinTheirBudget) {
-  const auto count = [](bool is_root) {
-    TrainingMetrics all(some_facts(is_root));
+TEST(SeriesTable, SeriesStayWithinTheirBudgetWhateverTheRecipe) {
+  const auto count = [](bool is_root, size_t num_modifiers) {
+    auto facts = some_facts(is_root);
+    while (facts.modifiers.size() < num_modifiers)
+      facts.modifiers.push_back("more/" + std::to_string(facts.modifiers.size()));
+    TrainingMetrics all(facts);
     const HttpMetrics http(all.registry());
     record_everything(&all);
+    for (size_t i = some_facts(is_root).modifiers.size(); i < facts.modifiers.size(); ++i) {
+      all.recipe().set_target_sparsity(i, 0.5);
+      all.recipe().record_modifier_update(i);
+    }
     return page_of(all).values.size();
   };
-  EXPECT_LE(count(false), 120u);
-  EXPECT_LE(count(true), 180u);  // the rank that also tells of the run
+  EXPECT_LE(count(false, 0), 120u);
+  EXPECT_LE(count(true, 0), 180u);  // the rank that also tells of the run
+  EXPECT_EQ(count(false, 300), count(false, 0));
+  EXPECT_LE(count(true, 300), count(true, 0) + 2 * size_t{16});
+}
+
+TEST(SeriesTable, OfManyParameterGroupsTheFirstAreShown) {
+  prometheus::Registry registry;
+  std::vector<std::string> groups;
+  for (int i = 0; i < 40; ++i) groups.push_back("group " + std::to_string(i));
+  RecipeMetrics recipe(registry, {}, groups);
+  recipe.set_rates(std::vector<GroupSample>(40, {.learning_rate = 0.5}));
+  EXPECT_EQ(recipe.learning_rate(), 0.5);
+  for (const auto& family : registry.Collect()) EXPECT_LE(family.metric.size(), 8u) << family.name;
 }
 
 }  // namespace series_table_test

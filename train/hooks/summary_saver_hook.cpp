@@ -29,6 +29,7 @@ metrics::EventFileOptions event_file(const SummarySaverOptions& options,
           .node = options.node,
           .resumed_step = options.resumed_from_step,
           .flush_s = options.flush_s,
+          .axis_units_per_step = options.axis_units_per_step,
           .capacity_bytes = kPoints_bytes + histogram_bytes(options)};
 }
 

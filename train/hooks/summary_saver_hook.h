@@ -17,6 +17,7 @@ struct SummarySaverOptions {
   int64_t save_summary_steps = 100;
   int64_t histogram_steps = 0;  ///< of weights; 0: none
   double flush_s = 30;
+  int64_t axis_units_per_step = 1;     ///< of the curves: samples of a step, where it counts these
   std::string run_text;                ///< what the run was told; empty: nothing is shown
   const ParamTable* params = nullptr;  ///< whose histograms are wanted; outlives the hook
   std::optional<int64_t> resumed_from_step;
@@ -27,8 +28,8 @@ void add_evaluation(metrics::EventFile* curves, int64_t step, const EvalResult& 
 
 /// TensorBoard's curves of a run: of its first step, every save_summary_steps, and its last one, so
 /// that a short run has curves too. By mode: of training in <project_dir>/train, of evaluations in
-/// <project_dir>/eval, over the updates done (coord/summary_clock.h). Every run has one, on rank 0;
-/// callbacks write with its writers.
+/// <project_dir>/eval, over the updates done (coord/summary_clock.h) or the samples they took.
+/// Every run has one, on rank 0; callbacks write with its writers.
 class SummarySaverHook final : public Hook {
  public:
   /// `recipe` outlives it.
