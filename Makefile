@@ -1,7 +1,7 @@
 # Front door. `make run` and `make test` work as the first command on a bare Debian 12, as root or with sudo.
 #
 #   make run      install what is missing, build, train the digits on 2 ranks, say where results are
-#   make test     the same without training, then every test
+#   make test     the same without training, then the tests, in 8 minutes on 2 cores; SLOW=1 runs those of tests/slow_tests.txt too
 #   make build    build only              make bench    paired timings (bench-recipe: of pruning, bench-sync: of steps,
 #                                                       bench-checkpoint: of saves)
 #                 RESULT=FILE keeps what is printed, BENCH="--rounds 2 --max-load 99" are options of bench/all
@@ -20,7 +20,8 @@ SHELL := /bin/bash
 
 PRESET ?= default
 LOCKSTEP_CUDA ?= auto
-TEST_LIMIT_S ?= 2700
+SLOW ?=
+TEST_LIMIT_S ?= $(if $(SLOW),2700,480)
 export LOCKSTEP_CUDA
 BUILD := build/$(PRESET)
 OWN_SOURCES = $(shell git ls-files -co --exclude-standard '*.h' '*.cpp')
@@ -46,7 +47,7 @@ test:
 	@tools/setup test
 	@$(MAKE) --no-print-directory configure
 	@cmake --build --preset $(PRESET)
-	@tools/run_tests $(PRESET) --limit-s $(TEST_LIMIT_S)
+	@tools/run_tests $(PRESET) --limit-s $(TEST_LIMIT_S) $(if $(SLOW),--slow)
 
 bench: build
 	@tools/setup test

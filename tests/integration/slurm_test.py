@@ -10,6 +10,7 @@ import unittest.mock
 import slurm_cluster
 from harness import BUILD, DIGITS, ENDLESS, PRUNE_EARLY, SOURCE, Run, wait_for
 from running_page import PageTest, blocks
+from soak import only_in_soak
 from supervised import processes_of
 
 MOONS = BUILD / "examples/estimator_plugin/libmoons.so"
@@ -102,9 +103,9 @@ class Slurm(PageTest):
         cls.cluster = slurm_cluster.Cluster()
         cls.addClassCleanup(cls.cluster.close)
 
-    def script(self, run="run", config=DIGITS, nodes=4, sets=(), arguments=(), flags=()):
+    def script(self, run="run", config=DIGITS, nodes=4, sets=(), arguments=(), flags=(), minutes=10):
         path = self.folder / f"{run}.sh"
-        words = ["launch", "slurm", config, "--nodes", nodes, "--time", "10", "--out", path, *arguments]
+        words = ["launch", "slurm", config, "--nodes", nodes, "--time", minutes, "--out", path, *arguments]
         for one in (f"run.project_dir={self.folder / run}", "metrics.listen='127.0.0.1:0'", "run.threads=1", *sets):
             words += ["--set", one]
         self.assertIn(f"sbatch {path}", self.tool(*words, *flags))
@@ -141,6 +142,17 @@ class Slurm(PageTest):
         self.assertEqual(run.summary()["parameters_sha256"], self.unbroken().summary()["parameters_sha256"])
         self.assertEqual(run.steps(), self.unbroken().steps())
         self.assertIn("lockstep_restarts 1", run.last_page(0))
+
+    @only_in_soak("test_told_before_the_time_limit_it_saves_queues_again_and_ends_bit_for_bit")
+    def test_slurms_own_time_limit(self):
+        job, run = self.submit(config=ENDLESS, nodes=2, minutes=2, arguments=["--grace", "20"])
+        run.wait_for_step(1)
+        self.cluster.wait_for(lambda: self.cluster.fact(job, "Restarts") == "1", "the requeue", timeout_s=200)
+        self.assertIn("the ranks ended with 75: queued again", self.log_of(job))
+        self.assertEqual(run.summary()["exit_reason"], "stopped")
+        self.cluster.command("scancel", job)
+        self.cluster.wait_for_end(job)
+        wait_for(lambda: not processes_of(run.folder), "the ranks to end", timeout_s=30)
 
     def started_ranks(self, job, run):
         try:
