@@ -54,8 +54,8 @@ CallbackType collector() {
   return {.name = "collector", .read = [](ConfigReader* in) -> MakeCallback {
             BufferOptions options;
             options.keys = read_keys(in, "collector: what is collected; '_x' is optional");
-            in->read("not_batch_keys", &options.not_batch_keys,
-                     "collector: those of the keys that are not by sample");
+            options.not_batch_keys = read_not_batch_keys(
+                in, "collector: those of the keys that are not by sample", options.keys);
             int64_t every = 1;
             in->require("every");
             in->read("every", &every, count_from(1),

@@ -165,6 +165,23 @@ TEST(InferRows, N79_a_predictor_answers_a_map_and_says_what_does_not_fit) {
   }
 }
 
+TEST(Predictor, Fewer_answers_than_samples_are_65) {
+  LoadedNetwork network = tests::line_network();
+  torch::jit::Module module("Mean");
+  module.register_attribute("training", c10::BoolType::get(), false);
+  module.define("def forward(self, inputs: Tensor) -> Tensor:\n    return inputs[1:]\n");
+  network.module = std::make_shared<torch::jit::Module>(module);
+  Predictor predictor(network, {.engine = "plain", .tensorrt = {}}, at::kCPU);
+  try {
+    (void)predictor.predict(feed_from(0, 4));
+    FAIL() << "a network that leaves a sample out was taken";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kBadData);
+    EXPECT_THAT(fault.what(),
+                HasSubstr("was asked 4 samples, and its output 'logits' is float32 [3, 3]"));
+  }
+}
+
 TEST(Predictor, OutputsThatIoNodesDoesNotNameAreRefused) {
   LoadedNetwork network = tests::line_network();
   network.nodes.outputs.push_back({.name = "more", .shape = {-1}});
