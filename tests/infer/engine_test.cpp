@@ -1,6 +1,7 @@
 #include "infer/engine/engine.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "infer/engine/fused_module.h"
+#include "infer/engine/tensorrt.h"
 #include "infer/predictor.h"
 #include "small_networks.h"
 
@@ -66,6 +68,22 @@ TEST(InferRows, N88_libtorchs_passes_stand_in_for_tensorrt) {
   const std::string text = make_engine(conv_network(), wanted, at::kCPU)->description();
   EXPECT_THAT(text, HasSubstr("LibTorch's freeze and inference passes"));
   EXPECT_THAT(text, HasSubstr("no Torch-TensorRT: there is no GPU"));
+}
+
+TEST(InferRows, N88_a_module_that_cannot_be_opened_or_is_of_another_build_is_told) {
+  const LoadedNetwork network = conv_network();
+  const auto why_not = [&](const std::string& module) {
+    ::setenv("LOCKSTEP_TENSORRT", module.c_str(), /*overwrite=*/1);
+    const TensorrtAttempt attempt =
+        try_tensorrt(*network.module, network.nodes, {.use_tensorrt = true}, at::Device("cuda:0"));
+    ::unsetenv("LOCKSTEP_TENSORRT");
+    EXPECT_EQ(attempt.module, nullptr);
+    return attempt.why_not;
+  };
+  EXPECT_THAT(why_not("/nowhere/liblockstep_tensorrt.so"), HasSubstr("No such file"));
+  EXPECT_THAT(why_not("libm.so.6"), HasSubstr("lockstep_tensorrt_compile"));
+  EXPECT_THAT(why_not(LOCKSTEP_OTHER_TENSORRT),
+              HasSubstr("is of build 'another', this program of"));
 }
 
 TEST(Engine, SmallAndLargeBatchesGiveTheNetworksNumbersAndAlwaysTheSameBits) {
