@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include "base/log.h"
 #include "coord/buffers/buffer_callback.h"
 #include "coord/builtins/builtins.h"
 
@@ -5,7 +8,8 @@ namespace lockstep::coord {
 namespace {
 
 /// Gives the samples of `every` iterations at once, each key as `collected_<key>`; what depends on
-/// it runs once in `every` iterations.
+/// it runs once in `every` iterations. In training it goes on over the ends of epochs. What is left
+/// at the end is given to nobody, and a line of rank 0 says how much.
 class Collector : public BufferCallback {
  public:
   Collector(const BufferOptions& options, int64_t every)
@@ -33,6 +37,13 @@ class Collector : public BufferCallback {
     if (!made.has_value() && num_iterations_ == every_) made = evaluate();
     if (made.has_value()) num_iterations_ = 0;
     return made;
+  }
+
+  void end() override {
+    if (num_iterations_ > 0 && context().rank == 0)
+      log::info("callbacks", fmt::format("collector: the last {} iteration(s), with {} sample(s) "
+                                         "here, are fewer than every: {} and go to nobody",
+                                         num_iterations_, buffer().num_samples(), every_));
   }
 
  protected:

@@ -202,6 +202,13 @@ TEST(Builtins, N27_collector_gives_three_iterations_at_once) {
       EXPECT_EQ(made.tensor("collected_targets").numel(), 9);
     }
   }
+  for (const int64_t num_more : {0, 1}) {  // the seventh is left; then none is
+    const int64_t before = log::num_lines(log::Level::kInfo);
+    run.handler->end();
+    EXPECT_EQ(log::num_lines(log::Level::kInfo) - before, num_more == 0 ? 1 : 0);
+    run.handler->begin();
+    for (int i = 0; i < 3; ++i) run.iterate(logits(), labels());
+  }
 }
 
 TEST(Builtins, Topk_by_hand) {
