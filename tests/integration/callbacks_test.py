@@ -91,11 +91,15 @@ class Callbacks(LockstepTest):
         self.assertEqual(json.loads((run.folder / "eval/step-46.json").read_text())["kpis"], kpis)
 
     def test_N10_a_signal_ends_training_with_end(self):
-        run = self.start(2, config=ENDLESS, sets=["callbacks.statistics={keys: [logits], modes: [train]}", "checkpoint.save_checkpoints_steps=20"])
+        run = self.start(2, config=ENDLESS, sets=["callbacks.statistics={keys: [logits], modes: [train]}", "callbacks.topk={k: [1], modes: [train]}",
+                                                       "checkpoint.save_checkpoints_steps=20"])
         run.wait_for_commit(20)
         run.process.send_signal(signal.SIGUSR1)
         self.assertEqual(run.wait().code, 75, run.log)
         self.assertTrue((run.folder / "callbacks/train/rank_000/statistics.json").exists())
+        if PYTHON.exists():  # no KPI of the epoch that was not ended
+            steps = curves_of(run.folder / "train").get("kpi/top_1", {})
+            self.assertEqual([step for step in steps if step % 23], [])
 
     def test_N77_what_does_not_fit_is_refused_before_the_start(self):
         for sets, words in ((["callbacks.log={keys: [lss]}"], "callback 'log' reads 'lss', which nobody makes (did you mean 'loss'?)"),
@@ -145,8 +149,9 @@ class OneClass(LockstepTest):
 
     def assert_calls(self, folder, mode, num, per_epoch, first_summary, epoch_of, rank, world_size, has_writer):
         calls = json.loads((folder / "calls.json").read_text())
-        self.assertEqual([call[0] for call in calls], ["begin", *["start", "iteration"] * num, "end"])
-        for place, (call, *fields, info, seen_rank, seen_size, is_without_writer) in enumerate(calls):
+        epoch = [*["start", "iteration"] * per_epoch, *(["epoch"] if mode == "train" else [])]
+        self.assertEqual([call[0] for call in calls], ["begin", *epoch * (num // per_epoch), "end"])
+        for place, (call, *fields, info, seen_rank, seen_size, is_without_writer) in enumerate(call for call in calls if call[0] != "epoch"):
             number = min(max(place - 1, 0) // 2, num - 1)
             self.assertEqual(fields, [mode, mode == "train", str(folder), first_summary + number, per_epoch], (place, call))
             epoch, iteration, seconds, is_last = info

@@ -64,6 +64,9 @@ class Recorder:
             self.summary_writer.add_scalar("mean", data[self.incoming_keys[0]].mean())
             self.summary_writer.add_scalar("at_seven", 2.5, 7)
 
+    def on_epoch_end(self):
+        self.note("epoch")
+
     def end(self):
         self.note("end")
         self.log_dir.mkdir(parents=True, exist_ok=True)
