@@ -46,6 +46,9 @@ endif()
 if(TARGET lockstep_nccl AND NOT LOCKSTEP_BUNDLE_LIBTORCH)  # GPUs need 2 GB more of LibTorch than is copied
   install(TARGETS lockstep_nccl LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
 endif()
+if(TARGET lockstep_tensorrt AND NOT LOCKSTEP_BUNDLE_LIBTORCH)
+  install(TARGETS lockstep_tensorrt LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
+endif()
 if(TARGET lockstep_python_module)
   install(TARGETS lockstep_python_module LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/lockstep_glue" DESTINATION lib/lockstep COMPONENT runtime

@@ -44,15 +44,18 @@ struct CallbackContext {
   IterationInfo iteration_info;
   int rank = 0;
   int world_size = 1;
-  bool is_broken_off = false;  ///< in end(): a stop ended the evaluation before its last batch
+  /// In end(): a stop or an error ended the training, evaluation or inference before its last
+  /// iteration, so that numbers of the whole are not to be had.
+  bool is_broken_off = false;
 
   bool is_training() const { return mode == Mode::kTrain; }
 };
 
 /// A user's code around an iteration, the same in training, evaluation and inference: log, collect,
-/// save, judge. Calls: begin, then for each iteration on_iteration_start and on_iteration_end, then
-/// end (also where a signal ends the run and, in inference, an error, if begin returned; of several
-/// ranks one cannot wait for the others then). What it throws ends the run on all ranks.
+/// save, judge. Calls: begin, then for each iteration on_iteration_start and on_iteration_end (in
+/// training on_epoch_end behind the last one of each epoch), then end (also where a signal ends the
+/// run and, in inference, an error, if begin returned; of several ranks one cannot wait for the
+/// others then). What it throws ends the run on all ranks.
 ///
 /// Threads: one at a time, of the driver's choice.
 class Callback {
@@ -74,7 +77,14 @@ class Callback {
   /// generates, be it by an optional key, and for nobody else. Whoever wants the others to go on
   /// returns a map without the optional key.
   virtual std::optional<DataMap> on_iteration_end(const DataMap& data) = 0;
+  /// What ranks do together in training, sums for instance, belongs here: it is called at the end
+  /// of each epoch on every rank that the callback runs on, where the iteration was halted too. In
+  /// evaluation and inference end() is that place.
+  virtual void on_epoch_end() {}
   virtual void end() {}
+  /// Names of the KPIs that it shows, as far as they are known before the first value. Two
+  /// callbacks of one mode that show the same one are refused (make_callbacks()).
+  virtual std::vector<std::string> kpi_names() const { return {}; }
 
   /// Set by the driver before begin(); outlives the run.
   void set_context(const CallbackContext* context) { context_ = context; }

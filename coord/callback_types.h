@@ -48,7 +48,9 @@ struct WantedCallback {
 /// Faults go where `in` sends them.
 std::vector<WantedCallback> read_callbacks(ConfigReader in);
 
-/// Those for one mode, made. Throws Error(kConfig) where two of them write the same files.
+/// Those for one mode, made. Throws Error(kConfig) where two of them write the same files or show
+/// KPIs of one name, or a KPI has the name of a figure of the driver; so does, in the run, the
+/// first value of a KPI whose name was not known before.
 std::vector<NamedCallback> make_callbacks(const std::vector<WantedCallback>& wanted, Mode mode,
                                           const Services& services);
 

@@ -105,6 +105,7 @@ bool CallbacksHandler::runs_here(const CallbackNode& node) const {
 }
 
 void CallbacksHandler::begin() {
+  context_.is_broken_off = false;
   update_contexts();
   for (num_begun_ = 0; num_begun_ < nodes_.size(); ++num_begun_) {
     const CallbackNode& node = nodes_[num_begun_];
@@ -131,7 +132,19 @@ DataMap CallbacksHandler::on_iteration_end(const DataMap& data) {
     if (!made.has_value()) continue;
     for (const auto& [key, value] : made->values()) all.put(key, value);
   }
+  if (epoch_ends()) end_epoch();
   return all;
+}
+
+bool CallbacksHandler::epoch_ends() const {
+  const int64_t length = context_.number_iterations_per_epoch.value_or(0);
+  return context_.is_training() && length > 0 &&
+         (context_.iteration_info.iteration_number + 1) % length == 0;
+}
+
+void CallbacksHandler::end_epoch() {
+  for (const CallbackNode& node : nodes_)
+    if (runs_here(node)) named_call(node, context_, [&] { node.callback->on_epoch_end(); });
 }
 
 std::optional<DataMap> CallbacksHandler::run(CallbackNode& node, const DataMap& data) {
@@ -160,7 +173,7 @@ void CallbacksHandler::end(bool is_broken_off) {
 
 void CallbacksHandler::end_after_fault() noexcept {
   try {
-    end();
+    end(/*is_broken_off=*/true);
   } catch (const std::exception& error) {
     log::warning("callbacks", fmt::format("after the error that ends the run: {}", error.what()));
   } catch (...) {

@@ -36,7 +36,8 @@ class CallbacksHandler {
   void begin();
   void on_iteration_start();
   /// `data` holds the source keys. Each callback gets what it declared and nothing else. Returns
-  /// all that was made, the sources included.
+  /// all that was made, the sources included. Behind the last iteration of an epoch of training
+  /// on_epoch_end() of all callbacks follows, in their order.
   DataMap on_iteration_end(const DataMap& data);
   /// Calls end() of every callback whose begin() returned, then throws what the first of them
   /// threw.
@@ -47,6 +48,8 @@ class CallbacksHandler {
 
  private:
   void update_contexts();
+  bool epoch_ends() const;
+  void end_epoch();
   bool runs_here(const CallbackNode& node) const;
   std::optional<DataMap> run(CallbackNode& node, const DataMap& data);
 

@@ -19,6 +19,9 @@ struct Services {
   std::function<std::vector<DataMap>(const DataMap&)> gather_over_ranks;
   /// A KPI's newest value, for a gauge and the export's kpi.json; called on every rank.
   std::function<void(const std::string& name, double value)> set_kpi;
+  /// Names that the driver's own figures have beside the KPIs (num_samples, ...): no KPI may have
+  /// one.
+  std::vector<std::string> own_figures = {};
 };
 
 }  // namespace lockstep::coord

@@ -24,12 +24,16 @@ class FirstFault {
     const std::scoped_lock lock(mutex_);
     if (!fault_) fault_ = std::move(fault);
   }
+  bool is_there() const {
+    const std::scoped_lock lock(mutex_);
+    return fault_ != nullptr;
+  }
   void rethrow() const {
     if (fault_) std::rethrow_exception(fault_);
   }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::exception_ptr fault_;
 };
 
@@ -138,7 +142,14 @@ int64_t Inferer::num_at_once() const {
 }
 
 void Inferer::run_in_turn(Feed* feed) {
-  while (const auto fed = feed->next()) pass_on(answer(*fed));
+  try {
+    handler_.begin();
+    while (const auto fed = feed->next()) pass_on(answer(*fed));
+  } catch (...) {
+    handler_.end_after_fault();
+    throw;
+  }
+  handler_.end(/*is_broken_off=*/feed->was_stopped());
 }
 
 void Inferer::let_others_begin() {
@@ -159,7 +170,8 @@ void Inferer::run_network(FeedQueue* feeds, AnswerQueue* answers) {
   if (num_computing_.fetch_sub(1) == 1) answers->finish();
 }
 
-/// The network stays in this thread, and in others beside it.
+/// The network stays in this thread, and in others beside it. Callbacks have one thread from begin
+/// to end: what they open may belong to it.
 void Inferer::run_staged(Feed* feed) {
   FirstFault fault;
   FeedQueue feeds(options_.queue_size, &feeds_waiting_);
@@ -186,8 +198,15 @@ void Inferer::run_staged(Feed* feed) {
       }
       feeds.finish();
     });
-    threads.emplace_back(ends_all, [&] {
-      while (const auto answered = answers.pop()) pass_on(*answered);
+    threads.emplace_back([&] {
+      ends_all([&] {
+        handler_.begin();
+        while (const auto answered = answers.pop()) pass_on(*answered);
+      });
+      if (fault.is_there())  // of whichever stage: the others have told theirs before they ended
+        handler_.end_after_fault();
+      else
+        ends_all([&] { handler_.end(/*is_broken_off=*/feed->was_stopped()); });
     });
     for (int64_t i = 1; i < num_at_once_; ++i)
       threads.emplace_back([&computes, num_threads = at::get_num_threads()] {
@@ -205,17 +224,10 @@ InferenceResult Inferer::run(const std::function<bool()>& stop_asked) {
   handler_.context().number_iterations_per_epoch = feeder_.num_iterations();
   Feed feed(&feeder_, stop_asked);
   const ComputeThreads share(num_at_once_);
-  try {
-    handler_.begin();
-    if (options_.use_multiprocessing)
-      run_staged(&feed);
-    else
-      run_in_turn(&feed);
-  } catch (...) {
-    handler_.end_after_fault();
-    throw;
-  }
-  handler_.end();
+  if (options_.use_multiprocessing)
+    run_staged(&feed);
+  else
+    run_in_turn(&feed);
   return {.num_iterations = num_iterations_.load(),
           .num_samples = num_samples_,
           .stopped = feed.was_stopped(),

@@ -28,8 +28,8 @@ struct InferenceResult {
 /// Where the engine takes several threads, LibTorch's compute threads are shared among iterations
 /// that the network computes at the same time: they wait for each other less.
 ///
-/// The feeder is asked one iteration ahead, so that callbacks know the last one
-/// (IterationInfo::is_last_iteration).
+/// Callbacks are called by one thread, from begin() to end(). The feeder is asked one iteration
+/// ahead, so that callbacks know the last one (IterationInfo::is_last_iteration).
 class Inferer {
  public:
   /// `feeder` and `handler` outlive it; the handler's source keys are those of the feed and

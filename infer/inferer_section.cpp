@@ -10,6 +10,13 @@ FeedSection read_feed(const YAML::Node& node, const std::string& path, const Yam
                       Diagnostics* faults) {
   if (node.IsScalar() && !node.Scalar().empty())
     return {.named = node.Scalar(), .dataset = std::nullopt};
+  if (node.IsMap() && !node["type"].IsDefined()) {
+    faults->add(document.fault_at(
+        node, fmt::format("'{}' names no data: say its kind, as in {{type: digits}} or "
+                          "{{type: npy, path: x.npy}}",
+                          path)));
+    return {};
+  }
   if (node.IsMap()) {
     const ConfigReader in(node, path, document, faults);
     return {.named = "", .dataset = data::read_dataset_options(in, data::DatasetUse::kInference)};

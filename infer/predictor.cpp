@@ -76,6 +76,18 @@ std::vector<at::Tensor> Predictor::answer(const std::vector<at::Tensor>& inputs)
   return joined_outputs;
 }
 
+/// Whoever reads answers beside targets, or saves them sample by sample, counts on it.
+void Predictor::require_as_many(const std::vector<at::Tensor>& outputs, int64_t num_samples) const {
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i].dim() == 0 || outputs[i].size(0) != num_samples)
+      throw Error(
+          ExitCode::kBadData, "infer",
+          fmt::format("{}: the network was asked {} samples, and its output '{}' is {}: "
+                      "dimension 0 of each output must be the samples; export a network "
+                      "that answers each sample",
+                      source_, num_samples, nodes_.outputs[i].name, forms_of({outputs[i]})));
+}
+
 coord::DataMap Predictor::predict(const coord::DataMap& feed) {
   std::vector<at::Tensor> inputs = inputs_in(feed, nodes_, source_);
   for (at::Tensor& input : inputs) input = input.to(device_);
@@ -84,6 +96,7 @@ coord::DataMap Predictor::predict(const coord::DataMap& feed) {
     throw Error(ExitCode::kBadData, "infer",
                 fmt::format("{}: the network gave {} outputs, its io_nodes.json names {}", source_,
                             outputs.size(), nodes_.outputs.size()));
+  require_as_many(outputs, inputs.front().size(0));
   coord::DataMap answers;
   for (size_t i = 0; i < outputs.size(); ++i)
     answers.put(nodes_.outputs[i].name, outputs[i].to(at::kCPU));

@@ -20,7 +20,7 @@ class Predictor {
 
   /// The network's outputs by their names, on the CPU. Samples of more than
   /// tensorrt.max_batch_size are answered in parts. Throws Error(kBadData) for inputs that do not
-  /// fit its nodes.
+  /// fit its nodes, and where an output has another number of samples.
   coord::DataMap predict(const coord::DataMap& feed);
 
   const IoNodes& nodes() const { return nodes_; }
@@ -31,6 +31,7 @@ class Predictor {
 
  private:
   std::vector<at::Tensor> answer(const std::vector<at::Tensor>& inputs);
+  void require_as_many(const std::vector<at::Tensor>& outputs, int64_t num_samples) const;
 
   const std::string source_;
   const IoNodes nodes_;

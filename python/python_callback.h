@@ -36,6 +36,7 @@ class PythonCallback final : public coord::Callback {
   coord::RunOn run_on() const override { return run_on_; }
   void begin() override { call_method("begin"); }
   void on_iteration_start() override { call_method("on_iteration_start"); }
+  void on_epoch_end() override { call_method("on_epoch_end"); }
   /// None is nothing.
   std::optional<coord::DataMap> on_iteration_end(const coord::DataMap& data) override;
   void end() override { call_method("end"); }

@@ -28,7 +28,11 @@ RunResult Run::go() {
   parts_.hooks.begin(coord::Mode::kTrain, parts_.training.clock.step,
                      parts_.training.clock.steps_per_epoch);
   RunResult result = train();
-  parts_.hooks.end();
+  const bool is_told = result.end == RunEnd::kStopped || result.end == RunEnd::kEnded;
+  if (is_told && parts_.training.clock.step < parts_.total_steps)
+    parts_.hooks.break_off();
+  else
+    parts_.hooks.end();
   return result;
 }
 

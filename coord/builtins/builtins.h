@@ -14,7 +14,15 @@ CallbackType summary();
 CallbackType topk();
 CallbackType confusion();
 
-/// `keys`, which must be there: what the callback reads.
+/// In end(): whether a stop or an error broke an evaluation or inference off, so that `file` is not
+/// written; a line says so. A training is taken as it is: it has no whole.
+bool is_half_told(const CallbackContext& context, const std::string& file);
+
+/// `keys`, which must be there and name something: what the callback reads.
 std::vector<std::string> read_keys(ConfigReader* in, const std::string& help);
+
+/// `not_batch_keys`, each of which must be one of `keys` (`_x` is called x here).
+std::vector<std::string> read_not_batch_keys(ConfigReader* in, const std::string& help,
+                                             const std::vector<std::string>& keys);
 
 }  // namespace lockstep::coord

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/nearest_word.h"
 #include "coord/builtins/builtins.h"
 
@@ -30,6 +32,10 @@ std::vector<Mode> read_modes(ConfigReader* in, std::vector<std::string> names) {
     else
       modes.push_back(kModes[known - kModeNames.begin()]);
   }
+  if (names.empty())
+    in->fault("modes",
+              "'modes' names none, so that the callback would never run: leave the key out for "
+              "the usual ones, or take the callback out");
   return modes;
 }
 
@@ -57,6 +63,46 @@ std::vector<std::string> names_in(const ConfigReader& in) {
   return names;
 }
 
+/// Which callback shows which KPI.
+class KpiOwners {
+ public:
+  explicit KpiOwners(std::vector<std::string> figures) : figures_(std::move(figures)) {}
+
+  void take(const std::string& kpi, const std::string& callback) {
+    if (std::find(figures_.begin(), figures_.end(), kpi) != figures_.end())
+      refuse(
+          fmt::format("callback '{}' shows a KPI '{}', as a figure of each evaluation is called: "
+                      "give it another name, or other modes",
+                      callback, kpi));
+    const auto [found, is_new] = owners_.emplace(kpi, callback);
+    if (!is_new && found->second != callback)
+      refuse(
+          fmt::format("callbacks '{}' and '{}' both show a KPI '{}': only one of them can have "
+                      "the name; take one of them out, or give them other modes",
+                      found->second, callback, kpi));
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& text) {
+    throw Error(ExitCode::kConfig, "callbacks", text).everywhere();
+  }
+
+  const std::vector<std::string> figures_;
+  std::map<std::string, std::string> owners_;
+};
+
+/// The services for a callback of this name: a KPI that it sets must be its own.
+Services with_own_kpis(const Services& services, const std::string& callback,
+                       const std::shared_ptr<KpiOwners>& owners) {
+  Services own = services;
+  own.set_kpi = [set_kpi = services.set_kpi, callback, owners](const std::string& name,
+                                                               double value) {
+    owners->take(name, callback);
+    if (set_kpi) set_kpi(name, value);
+  };
+  return own;
+}
+
 }  // namespace
 
 NamedTable<CallbackType>& callback_types() {
@@ -73,6 +119,16 @@ NamedTable<CallbackType>& callback_types() {
     return own;
   }();
   return types;
+}
+
+bool is_half_told(const CallbackContext& context, const std::string& file) {
+  const bool is_half = context.is_broken_off && !context.is_training();
+  if (is_half && context.rank == 0)
+    log::warning("callbacks",
+                 fmt::format("{} is not written: a stop or an error ended it before its last "
+                             "iteration, and what was seen is not the whole",
+                             (context.log_dir / file).string()));
+  return is_half;
 }
 
 std::vector<WantedCallback> read_callbacks(ConfigReader in) {
@@ -109,11 +165,14 @@ void require_own_files(const std::vector<NamedCallback>& callbacks) {
 
 std::vector<NamedCallback> make_callbacks(const std::vector<WantedCallback>& wanted, Mode mode,
                                           const Services& services) {
+  const auto owners = std::make_shared<KpiOwners>(services.own_figures);
   std::vector<NamedCallback> callbacks;
   for (const WantedCallback& each : wanted)
     if (std::find(each.modes.begin(), each.modes.end(), mode) != each.modes.end())
-      callbacks.push_back({each.name, each.make(services)});
+      callbacks.push_back({each.name, each.make(with_own_kpis(services, each.name, owners))});
   require_own_files(callbacks);
+  for (const NamedCallback& each : callbacks)
+    for (const std::string& kpi : each.callback->kpi_names()) owners->take(kpi, each.name);
   return callbacks;
 }
 

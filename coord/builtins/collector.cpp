@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include "base/log.h"
 #include "coord/buffers/buffer_callback.h"
 #include "coord/builtins/builtins.h"
 
@@ -5,7 +8,8 @@ namespace lockstep::coord {
 namespace {
 
 /// Gives the samples of `every` iterations at once, each key as `collected_<key>`; what depends on
-/// it runs once in `every` iterations.
+/// it runs once in `every` iterations. In training it goes on over the ends of epochs. What is left
+/// at the end is given to nobody, and a line of rank 0 says how much.
 class Collector : public BufferCallback {
  public:
   Collector(const BufferOptions& options, int64_t every)
@@ -35,6 +39,13 @@ class Collector : public BufferCallback {
     return made;
   }
 
+  void end() override {
+    if (num_iterations_ > 0 && context().rank == 0)
+      log::info("callbacks", fmt::format("collector: the last {} iteration(s), with {} sample(s) "
+                                         "here, are fewer than every: {} and go to nobody",
+                                         num_iterations_, buffer().num_samples(), every_));
+  }
+
  protected:
   std::optional<DataMap> process_buffer(const DataMap& data) override {
     DataMap made;
@@ -54,8 +65,8 @@ CallbackType collector() {
   return {.name = "collector", .read = [](ConfigReader* in) -> MakeCallback {
             BufferOptions options;
             options.keys = read_keys(in, "collector: what is collected; '_x' is optional");
-            in->read("not_batch_keys", &options.not_batch_keys,
-                     "collector: those of the keys that are not by sample");
+            options.not_batch_keys = read_not_batch_keys(
+                in, "collector: those of the keys that are not by sample", options.keys);
             int64_t every = 1;
             in->require("every");
             in->read("every", &every, count_from(1),

@@ -43,6 +43,7 @@ class Confusion : public Callback {
   }
 
   void end() override {
+    if (is_half_told(context(), "confusion.csv")) return;
     if (services_.sum_over_ranks) services_.sum_over_ranks(counts_);
     if (context().rank != 0) return;
     std::string text;

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/files/files.h"
@@ -18,7 +19,8 @@ Json list_of(const at::Tensor& tensor) {
 }
 
 /// Writes statistics.json for each key of all samples: count, shape, and mean, variance, minimum
-/// and maximum element by element. At `evaluate`, and at the end. Of all ranks: on rank 0.
+/// and maximum element by element. Of what is there at the end; at each `evaluate` before, the file
+/// is statistics-<iteration>.json. Of all ranks: on rank 0.
 class Statistics : public BufferCallback {
  public:
   Statistics(const BufferOptions& options, const Services& services)
@@ -26,7 +28,15 @@ class Statistics : public BufferCallback {
         is_of_all_ranks_(options.gather) {}
 
   std::string stores_as() const override { return "statistics.json"; }
-  void end() override { evaluate(); }
+  void end() override {
+    if (is_half_told(context(), "statistics.json")) return;
+    is_end_ = true;
+    evaluate();
+  }
+  void begin() override {
+    BufferCallback::begin();
+    is_end_ = false;
+  }
 
  protected:
   std::optional<DataMap> process_buffer(const DataMap& data) override {
@@ -41,11 +51,17 @@ class Statistics : public BufferCallback {
     }
     if (all.empty()) return DataMap();
     files::make_folders(context().log_dir);
-    files::write_atomically(context().log_dir / "statistics.json", all.dump(2) + "\n");
+    files::write_atomically(context().log_dir / file_name(), all.dump(2) + "\n");
     return DataMap();
   }
 
  private:
+  std::string file_name() const {
+    if (is_end_) return "statistics.json";
+    return fmt::format("statistics-{:06}.json", context().iteration_info.iteration_number);
+  }
+
+  bool is_end_ = false;
   const bool is_of_all_ranks_;
 };
 
@@ -56,8 +72,8 @@ CallbackType statistics() {
             BufferOptions options;
             options.keys =
                 read_keys(in, "statistics: tensors of which they are taken; '_x' is optional");
-            in->read("not_batch_keys", &options.not_batch_keys,
-                     "statistics: those of the keys that are not by sample");
+            options.not_batch_keys = read_not_batch_keys(
+                in, "statistics: those of the keys that are not by sample", options.keys);
             options.gather = true;
             in->read("gather", &options.gather,
                      "statistics: of the samples of all ranks, instead of each rank's own");

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -67,6 +69,9 @@ CallbackType topk() {
             in->read("outputs", &logits, "topk: key of the outputs, [samples, classes]");
             in->read("labels", &labels, "topk: key of the right classes, [samples]");
             in->read("k", &ks, count_from(1), "topk: how many of the highest outputs count, each");
+            if (ks.empty()) in->fault("k", "'k' names no number, so that there is nothing to show");
+            std::sort(ks.begin(), ks.end());
+            ks.erase(std::unique(ks.begin(), ks.end()), ks.end());
             return [=](const Services& services) {
               return std::make_unique<KpiEvaluatorCallback>(
                   std::make_unique<TopK>(logits, labels, ks), services);

@@ -18,6 +18,7 @@ KpiEvaluatorCallback::KpiEvaluatorCallback(std::unique_ptr<KpiEvaluator> evaluat
 
 void KpiEvaluatorCallback::begin() {
   std::fill(sums_.begin(), sums_.end(), 0.0);
+  summary_step_ = context().summary_step;
   if (context().is_training() && context().rank == 0)
     log::warning("callbacks",
                  "KPIs are computed in each step of training, which may be slow; "
@@ -28,15 +29,7 @@ std::optional<DataMap> KpiEvaluatorCallback::on_iteration_end(const DataMap& dat
   evaluator_->add(data, {sums_.data(), sums_.size() - 1});
   sums_.back() += 1;
   summary_step_ = context().summary_step;
-  if (epoch_ends()) show();
   return DataMap();
-}
-
-bool KpiEvaluatorCallback::epoch_ends() const {
-  if (!context().is_training()) return false;  // ranks may have unequally many iterations
-  const std::optional<int64_t> length = context().number_iterations_per_epoch;
-  return length.has_value() && *length > 0 &&
-         (context().iteration_info.iteration_number + 1) % *length == 0;
 }
 
 void KpiEvaluatorCallback::show() {
@@ -58,6 +51,17 @@ void KpiEvaluatorCallback::show() {
 
 void KpiEvaluatorCallback::end() {
   if (!context().is_broken_off) show();  // values of some batches are none of the data set
+}
+
+std::vector<std::string> KpiEvaluatorCallback::kpi_names() const {
+  const std::vector<double> ones(static_cast<size_t>(evaluator_->num_sums()), 1.0);
+  std::vector<std::string> names;
+  try {
+    for (const Kpi& kpi : evaluator_->values(ones)) names.push_back(kpi.name);
+  } catch (const std::exception&) {  // it takes its own sums alone: known with the first value
+    names.clear();
+  }
+  return names;
 }
 
 }  // namespace lockstep::coord

@@ -12,11 +12,11 @@
 
 namespace lockstep::coord {
 
-/// A KpiEvaluator as a callback: each iteration adds to the sums; in training the last of an epoch,
-/// and everywhere end(), add them over the ranks and show the values: TensorBoard's `kpi/<name>` at
-/// the step of the last iteration, Services::set_kpi, values(). Then sums begin anew. Ranks may
-/// have unequally many iterations but in training. There it warns once, as each iteration pays for
-/// it.
+/// A KpiEvaluator as a callback: each iteration adds to the sums; the end of each epoch of
+/// training, and everywhere end(), add them over the ranks and show the values: TensorBoard's
+/// `kpi/<name>` at the step of the last iteration, Services::set_kpi, values(). Then sums begin
+/// anew. What broke off before its end shows none. Ranks may have unequally many iterations. In
+/// training it warns once, as each iteration pays for it.
 class KpiEvaluatorCallback : public Callback {
  public:
   explicit KpiEvaluatorCallback(std::unique_ptr<KpiEvaluator> evaluator, Services services = {});
@@ -25,13 +25,14 @@ class KpiEvaluatorCallback : public Callback {
   RunOn run_on() const override { return RunOn::kAll; }
   void begin() override;
   std::optional<DataMap> on_iteration_end(const DataMap& data) override;
+  void on_epoch_end() override { show(); }
   void end() override;
+  std::vector<std::string> kpi_names() const override;
 
   /// Those of the last pass, by name; the same on all ranks.
   const std::map<std::string, double>& values() const { return values_; }
 
  private:
-  bool epoch_ends() const;
   void show();
 
   const std::unique_ptr<KpiEvaluator> evaluator_;

@@ -10,7 +10,7 @@
 namespace lockstep::coord {
 
 struct Kpi {
-  std::string name;  ///< "accuracy"; part of the tag kpi/accuracy
+  std::string name;  ///< "share_right"; part of the tag kpi/share_right; no two have the same
   double value = 0;
 };
 
@@ -22,7 +22,7 @@ struct Kpi {
 ///     int64_t num_sums() const override { return 2; }
 ///     void add(const DataMap& data, std::span<double> sums) override { sums[0] += ...; }
 ///     std::vector<Kpi> values(std::span<const double> sums) const override {
-///       return {{"accuracy", sums[0] / sums[1]}};
+///       return {{"share_right", sums[0] / sums[1]}};
 ///     }
 ///   };
 class KpiEvaluator {
@@ -33,7 +33,8 @@ class KpiEvaluator {
   virtual int64_t num_sums() const = 0;
   /// Adds an iteration's to `sums`, of which there are num_sums().
   virtual void add(const DataMap& data, std::span<double> sums) = 0;
-  /// Of the sums over all iterations of a pass and all ranks.
+  /// Of the sums over all iterations of a pass and all ranks. Also called before the run, with sums
+  /// of 1, for the names alone.
   virtual std::vector<Kpi> values(std::span<const double> sums) const = 0;
 };
 

@@ -14,6 +14,7 @@ namespace lockstep::coord {
 namespace {
 
 constexpr const char* kSaveNames = "save_names";
+constexpr size_t kLongestName = 235;  // of a part of a path: 255, less "-00001.tfrecord.part"
 
 [[noreturn]] void refuse_name(const std::string& message) {
   throw Error(ExitCode::kBadData, "callbacks", message);
@@ -29,6 +30,11 @@ void require_inside(const std::string& name) {
   while (true) {
     const size_t end = std::min(rest.find('/'), rest.size());
     const std::string_view part = rest.substr(0, end);
+    if (part.size() > kLongestName)
+      refuse_name(
+          fmt::format("a name to save a sample under has {} bytes, which with an extension "
+                      "are more than file systems take: at most {} are; it begins '{}...'",
+                      part.size(), kLongestName, part.substr(0, 40)));
     if (part.empty() || part == "." || part == "..")
       refuse_name(
           fmt::format("'{}' is no name to save a sample under: no leading '/', no '..' and no "

@@ -25,7 +25,8 @@ struct SaverOptions {
 /// extension.
 ///
 /// Throws Error(kBadData): too few names; an empty one; one with `..`, a leading `/` or an empty
-/// part, as nothing is written outside log_dir; one that this epoch had already.
+/// part, as nothing is written outside log_dir; a part of more than 235 bytes; one that this epoch
+/// had already. A later epoch of a training replaces files of the same name.
 class SaverCallback : public Callback {
  public:
   explicit SaverCallback(SaverOptions options) : options_(std::move(options)) {}

@@ -1,5 +1,6 @@
 #include "coord/savers/tf_example.h"
 
+#include <algorithm>
 #include <bit>
 #include <vector>
 
@@ -152,12 +153,34 @@ void append_value(const FlatValue& flat, std::string* bytes) {
   append_texts(key, "/dtype", {&type, 1}, bytes);
 }
 
+/// A feature of two values would be read as the last one.
+void require_own_features(const std::vector<FlatValue>& values) {
+  const bool can_meet = std::any_of(values.begin(), values.end(), [](const FlatValue& value) {
+    return value.path.size() > 1 || value.path.front().find('/') != std::string::npos;
+  });
+  if (!can_meet) return;
+  std::vector<std::string> names;
+  for (const FlatValue& value : values)
+    for (const char* const part : {"", "/shape", "/dtype"})
+      names.push_back(path_text(value) + part);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice == names.end()) return;
+  throw Error(ExitCode::kBadData, "callbacks",
+              fmt::format("two values would be the feature '{}' of one tf.train.Example: a key of "
+                          "that name, and one within a map or the shape or type of another; "
+                          "rename one of them",
+                          *twice));
+}
+
 }  // namespace
 
 void append_tf_example(const DataMap& sample, std::string* records) {
   static thread_local std::string features, example;
   features.clear();
-  for (const FlatValue& value : flat_values(sample)) append_value(value, &features);
+  const std::vector<FlatValue> values = flat_values(sample);
+  require_own_features(values);
+  for (const FlatValue& value : values) append_value(value, &features);
   example.clear();
   append_header(1, features.size(), &example);
   example.append(features);

@@ -19,7 +19,9 @@ namespace lockstep::coord {
 ///   <key>/shape  Int64List, empty for a single number
 ///   <key>/dtype  "float32", "uint8", "string", ...
 ///
-/// Throws Error(kBadData) with key and type for complex and quantized tensors.
+/// Throws Error(kBadData) with key and type for complex and quantized tensors, and with the name
+/// for two values that would be one feature: a key "a/b" and a key "b" of a map "a", or a key
+/// "a/shape" beside "a".
 ///
 /// Source: tensorflow/core/example/feature.proto.
 void append_tf_example(const DataMap& sample, std::string* records);

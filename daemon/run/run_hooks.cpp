@@ -2,7 +2,10 @@
 
 #include <cstdlib>
 
+#include <ATen/ops/ones.h>
+
 #include "daemon/reports/job_status.h"
+#include "train/evaluation/eval_options.h"
 #include "train/hooks/profiler_hook.h"
 
 namespace lockstep::daemon {
@@ -19,6 +22,18 @@ train::HookContext context_of(const TrainingContext& context, Telemetry& telemet
           .metrics = &telemetry.metrics()};
 }
 
+/// What kpi.json and the result of an evaluation hold beside KPIs.
+std::vector<std::string> figures_of_evaluations(const TrainingContext& context) {
+  std::vector<std::string> names = {"global_step", "num_samples", "accuracy", "loss"};
+  if (!context.eval_data) return names;
+  for (const auto& metric : train::make_eval_metrics(context.config.eval, context.eval_data->spec(),
+                                                     !context.loss.is_own()))
+    for (const train::EvalValue& value :
+         metric->values(at::ones({metric->num_sums()}, at::kDouble)))
+      names.push_back(value.name);
+  return names;
+}
+
 }  // namespace
 
 std::unique_ptr<train::Hook> callback_hook(
@@ -31,7 +46,8 @@ std::unique_ptr<train::Hook> callback_hook(
        .rank = context.control.rank(),
        .world_size = context.control.world_size(),
        .log_dir = context.config.run.project().callbacks(coord::mode_name(mode)),
-       .has_outputs = !is_training || !context.loss.is_own()},
+       .has_outputs = !is_training || !context.loss.is_own(),
+       .own_figures = is_training ? std::vector<std::string>() : figures_of_evaluations(context)},
       context.control, show_kpi);
 }
 

@@ -15,6 +15,10 @@ namespace {
 
 data::SamplerOptions sampler_options(const RunConfig& config, const data::Dataset& dataset,
                                      int world_size) {
+  if (dataset.num_samples() == 0)
+    throw Error(ExitCode::kBadData, "data",
+                "data.train holds no samples: there is nothing to learn")
+        .everywhere();
   return {.num_samples = dataset.num_samples(),
           .global_batch_size = config.data.global_batch(world_size),
           .seed = config.run.seed,

@@ -19,6 +19,9 @@ struct GlobResult {
 };
 
 [[noreturn]] void say_nothing_matches(const std::string& path) {
+  if (is_folder(path))
+    throw Error(ExitCode::kInputMissing, "data",
+                path + ": the folder holds no files; name the folder or the files of the data");
   std::string hint;
   if (!files::is_remote(path)) {
     const std::filesystem::path asked(path);

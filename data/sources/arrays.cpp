@@ -57,14 +57,16 @@ void convert_as(NumberType type, std::string_view from, std::string* to) {
   }
 }
 
-/// An array in a file whose first axis counts the samples.
+/// An array in a file whose first axis counts the samples; there may be none.
 class ArrayFile {
  public:
   ArrayFile(std::shared_ptr<const ResidentFile> file, ArrayHeader header)
       : file_(std::move(file)), header_(std::move(header)) {
-    if (header_.shape.empty() || header_.num_bytes == 0)
-      refuse_file(file_->path(), "holds an array without an axis of samples, or of none");
-    row_bytes_ = header_.num_bytes / header_.shape[0];
+    if (header_.shape.empty() || (header_.num_bytes == 0 && header_.shape[0] > 0))
+      refuse_file(file_->path(),
+                  "holds an array without an axis of samples, or of samples of no "
+                  "numbers");
+    if (header_.shape[0] > 0) row_bytes_ = header_.num_bytes / header_.shape[0];
   }
 
   int64_t num_rows() const { return header_.shape[0]; }

@@ -1,8 +1,10 @@
 #include "infer/engine/tensorrt.h"
 
 #include <cstdlib>
+#include <filesystem>
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
 
 namespace lockstep::infer {
@@ -10,15 +12,38 @@ namespace {
 
 constexpr const char* kLibrary = "liblockstep_tensorrt.so";
 constexpr const char* kFunction = "lockstep_tensorrt_compile";
+constexpr const char* kBuildIdFunction = "lockstep_tensorrt_build_id";
+
+std::string module_path() {
+  if (const char* named = std::getenv("LOCKSTEP_TENSORRT"); named != nullptr && *named != '\0')
+    return named;
+  std::error_code fault;
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", fault).parent_path();
+  for (const auto& path : {folder / kLibrary, folder / "../lib/lockstep" / kLibrary})
+    if (std::filesystem::is_regular_file(path, fault)) return path.lexically_normal().string();
+  return kLibrary;
+}
+
+/// What dlopen() or dlsym() has to say.
+std::string dl_fault() {
+  const char* text = ::dlerror();
+  return text == nullptr ? "its module cannot be opened" : text;
+}
 
 /// Stays open to the end of the process: engines hold code of it.
 CompileWithTensorrt open_library(std::string* fault) {
-  const char* named = std::getenv("LOCKSTEP_TENSORRT");
-  void* library = ::dlopen(named != nullptr ? named : kLibrary, RTLD_NOW | RTLD_LOCAL);
+  const std::string path = module_path();
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  void* build_id = library == nullptr ? nullptr : ::dlsym(library, kBuildIdFunction);
   void* function = library == nullptr ? nullptr : ::dlsym(library, kFunction);
-  if (function != nullptr) return reinterpret_cast<CompileWithTensorrt>(function);
-  const char* text = ::dlerror();
-  *fault = text == nullptr ? "its module cannot be opened" : text;
+  if (build_id == nullptr || function == nullptr) {
+    *fault = dl_fault();
+    return nullptr;
+  }
+  const std::string built = reinterpret_cast<TensorrtBuildId>(build_id)();
+  if (built == LOCKSTEP_BUILD_ID) return reinterpret_cast<CompileWithTensorrt>(function);
+  *fault = fmt::format("{} is of build '{}', this program of '{}': build both together", path,
+                       built, LOCKSTEP_BUILD_ID);
   return nullptr;
 }
 

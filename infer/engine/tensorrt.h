@@ -15,16 +15,19 @@ struct TensorrtAttempt {
 };
 
 /// Compiles a network on a GPU with the module liblockstep_tensorrt.so, which is built where
-/// Torch-TensorRT is installed (docs/inference.md) and opened here: first where the environment's
-/// LOCKSTEP_TENSORRT says, else wherever the loader finds it. Throws nothing: whoever asked can go
-/// on without it.
+/// Torch-TensorRT is installed (docs/inference.md) and opened here: where the environment's
+/// LOCKSTEP_TENSORRT says, else beside the program or in its lib/lockstep, else wherever the loader
+/// finds it. It must be of the program's own build. Throws nothing: whoever asked can go on without
+/// it.
 TensorrtAttempt try_tensorrt(const torch::jit::Module& module, const IoNodes& nodes,
                              const TensorrtConfig& config, at::Device device);
 
-/// The one function of that module, `lockstep_tensorrt_compile`. Returns null and why in `fault`.
+/// A function of that module, `lockstep_tensorrt_compile`. Returns null and why in `fault`.
 using CompileWithTensorrt = torch::jit::Module* (*)(const torch::jit::Module& module,
                                                     const IoNodes& nodes,
                                                     const TensorrtConfig& config, at::Device device,
                                                     std::string* fault);
+/// The other one, `lockstep_tensorrt_build_id`.
+using TensorrtBuildId = const char* (*)();
 
 }  // namespace lockstep::infer

@@ -107,7 +107,7 @@ def make_callback(path, name, args, what):
 
 
 def call_callback(user, method, context):
-    """begin, on_iteration_start or end, where the user has one. Returns [tag, value, step] of what it added to summaries."""
+    """begin, on_iteration_start, on_epoch_end or end, where the user has one. Returns [tag, value, step] of what it added to summaries."""
     user.show(*context)
     called = getattr(user.callback, method, None)
     if called is not None:

@@ -103,7 +103,7 @@ CallbacksHandler handler_of(bool gather, Services services, tests::Calls* calls)
   return {std::move(callbacks), {"x", "_evaluate"}, {}};
 }
 
-TEST(BufferCallback, N39_N41_N42_runs_and_is_freed_when_evaluate_is_set) {
+TEST(BufferCallback, N39_N40_N41_N42_runs_and_is_freed_when_evaluate_is_set) {
   tests::Calls calls;
   CallbacksHandler handler = handler_of(false, {}, &calls);
   handler.on_iteration_end(batch_of(1, false));

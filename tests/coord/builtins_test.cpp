@@ -46,7 +46,7 @@ TEST(CallbackTypes, N3_built_ins_and_their_modes) {
   const std::vector<WantedCallback> wanted = read(
       "log: {every: 10, keys: [loss], modes: [train]}\n"
       "boxes: {type: tfrecords_saver, keys: [boxes], max_samples_per_file: 5, max_files: 2}\n"
-      "predictions: {type: prediction_saver, keys: [p], not_batch_keys: [a], modes: [infer]}\n"
+      "predictions: {type: prediction_saver, keys: [p, _a], not_batch_keys: [a], modes: [infer]}\n"
       "collector: {keys: [x], every: 3}\n"
       "statistics: {keys: [x], gather: false}\n"
       "summary: {key: x, as: image, every: 5}\n"
@@ -75,6 +75,77 @@ TEST(CallbackTypes, Two_that_write_the_same_files_are_78) {
                                  "d: {type: tfrecords_saver, keys: [x], modes: [infer]}\n"),
                             Mode::kEval),
               ElementsAre("a", "b", "c"));
+}
+
+/// Shows KPIs of these names, which are known before where `is_known`.
+class Shows : public Callback {
+ public:
+  Shows(std::vector<std::string> names, bool is_known, Services services)
+      : names_(std::move(names)), is_known_(is_known), services_(std::move(services)) {}
+  std::vector<std::string> kpi_names() const override {
+    return is_known_ ? names_ : std::vector<std::string>();
+  }
+  std::optional<DataMap> on_iteration_end(const DataMap&) override {
+    for (const std::string& name : names_) services_.set_kpi(name, 1);
+    return DataMap();
+  }
+
+ private:
+  const std::vector<std::string> names_;
+  const bool is_known_;
+  const Services services_;
+};
+
+WantedCallback showing(const std::string& callback, const std::string& kpi, bool is_known) {
+  return {callback, {Mode::kEval}, [=](const Services& services) {
+            return std::make_unique<Shows>(std::vector<std::string>{kpi}, is_known, services);
+          }};
+}
+
+TEST(CallbackTypes, N54_a_KPI_has_a_name_of_its_own) {
+  Services services;
+  services.own_figures = {"num_samples", "top_5"};
+  const auto fault = [&](const std::vector<WantedCallback>& wanted) {
+    return fault_of([&] {
+      for (const NamedCallback& each : make_callbacks(wanted, Mode::kEval, services))
+        for (int i = 0; i < 2; ++i) (void)each.callback->on_iteration_end({});
+    });
+  };
+  EXPECT_EQ(fault({showing("a", "mean", true), showing("b", "share", false)}), "");
+  for (const bool is_known : {true, false}) {
+    EXPECT_THAT(fault({showing("a", "num_samples", is_known)}),
+                HasSubstr("78 [callbacks] callback 'a' shows a KPI 'num_samples', as a figure of"));
+    EXPECT_THAT(fault({showing("a", "mean", true), showing("b", "mean", is_known)}),
+                HasSubstr("78 [callbacks] callbacks 'a' and 'b' both show a KPI 'mean'"));
+  }
+  const auto read_fault = [&](const std::string& text) {
+    return fault_of([&] { make_callbacks(read(text), Mode::kEval, services); });
+  };
+  EXPECT_THAT(read_fault("topk: {k: [1, 5]}"), HasSubstr("shows a KPI 'top_5'"));  // at the start
+  EXPECT_THAT(read_fault("topk: {k: [1]}\nother: {type: topk, k: [3, 1]}"),
+              HasSubstr("'topk' and 'other' both show a KPI 'top_1'"));
+  EXPECT_EQ(read_fault("topk: {k: [1, 1]}\nother: {type: topk, k: [3], modes: [train]}"), "");
+}
+
+TEST(CallbackTypes, Lists_of_nothing_and_names_of_no_key_are_78) {
+  EXPECT_THAT(fault_of([] { read("log: {modes: []}"); }),
+              HasSubstr("'modes' names none, so that the callback would never run"));
+  EXPECT_THAT(fault_of([] { read("topk: {k: []}"); }), HasSubstr("'k' names no number"));
+  for (const std::string type :
+       {"prediction_saver", "tfrecords_saver", "collector", "statistics"}) {
+    const std::string more = type == "collector" ? ", every: 2" : "";
+    EXPECT_THAT(fault_of([&] { read(type + ": {keys: []" + more + "}"); }),
+                HasSubstr("'keys' names nothing"));
+    EXPECT_THAT(fault_of([&] {
+                  read(type + ": {keys: [boxes, _anchors], not_batch_keys: [anchor]" + more + "}");
+                }),
+                HasSubstr("'anchor' is none of 'keys' (did you mean 'anchors'?); there are: boxes, "
+                          "anchors"));
+    EXPECT_EQ(fault_of([&] {
+                read(type + ": {keys: [boxes, _anchors], not_batch_keys: [anchors]" + more + "}");
+              }),
+              "");
+  }
 }
 
 TEST(CallbackTypes, Unknown_callbacks_keys_and_modes_are_78) {
@@ -131,6 +202,13 @@ TEST(Builtins, N27_collector_gives_three_iterations_at_once) {
       EXPECT_EQ(made.tensor("collected_targets").numel(), 9);
     }
   }
+  for (const int64_t num_more : {0, 1}) {  // the seventh is left; then none is
+    const int64_t before = log::num_lines(log::Level::kInfo);
+    run.handler->end();
+    EXPECT_EQ(log::num_lines(log::Level::kInfo) - before, num_more == 0 ? 1 : 0);
+    run.handler->begin();
+    for (int i = 0; i < 3; ++i) run.iterate(logits(), labels());
+  }
 }
 
 TEST(Builtins, Topk_by_hand) {
@@ -173,6 +251,28 @@ TEST(Builtins, N44_statistics_by_hand) {
               HasSubstr("\"variance\": [\n      2.0,\n      0.0,\n      0.0\n    ]"));
 }
 
+TEST(Builtins, N41_each_evaluate_of_statistics_has_a_file_of_its_own) {
+  const TemporaryFolder folder;
+  CallbacksHandler handler(make_callbacks(read("statistics: {keys: [x]}"), Mode::kInfer, {}),
+                           {"x", "_evaluate"}, {.mode = Mode::kInfer, .log_dir = folder.path()});
+  handler.begin();
+  for (int64_t i = 0; i < 5; ++i) {
+    handler.context().iteration_info.iteration_number = i;
+    DataMap data;
+    data.put("x", at::zeros({i + 1, 2}));
+    if (i == 1 || i == 3) data.put("evaluate", at::ones({1}));
+    handler.on_iteration_end(data);
+  }
+  handler.end();
+  const auto count_in = [&](const std::string& file) {
+    const std::string text = files::read(folder.path() / file);
+    return text.substr(text.find("\"count\": ") + 9, 1);
+  };
+  EXPECT_EQ(count_in("statistics-000001.json"), "3");
+  EXPECT_EQ(count_in("statistics-000003.json"), "7");
+  EXPECT_EQ(count_in("statistics.json"), "5");  // of what came behind the last
+}
+
 TEST(Builtins, N44_statistics_of_all_ranks_are_written_by_the_first) {
   for (const bool gather : {false, true}) {
     const SmallRun run(gather ? "statistics: {keys: [logits]}"
@@ -182,6 +282,27 @@ TEST(Builtins, N44_statistics_of_all_ranks_are_written_by_the_first) {
     run.iterate(logits(), labels());
     run.handler->end();
     EXPECT_EQ(std::filesystem::exists(run.folder.path() / "log/rank_001/statistics.json"), !gather);
+  }
+}
+
+TEST(Builtins, What_broke_off_is_not_written_as_if_whole) {
+  for (const std::string text :
+       {"confusion: {num_classes: 3}", "statistics: {keys: [logits], modes: [train, eval]}"}) {
+    const std::string file =
+        text.substr(0, 3) == "con" ? "log/confusion.csv" : "log/statistics.json";
+    const SmallRun run(text);
+    run.iterate(logits(), labels());
+    run.handler->end(/*is_broken_off=*/true);
+    EXPECT_FALSE(std::filesystem::exists(run.folder.path() / file));
+    run.handler->begin();
+    run.iterate(logits(), labels());
+    run.handler->end_after_fault();
+    EXPECT_FALSE(std::filesystem::exists(run.folder.path() / file));
+    run.handler->context().mode = Mode::kTrain;  // which has no whole
+    run.handler->begin();
+    run.iterate(logits(), labels());
+    run.handler->end(/*is_broken_off=*/true);
+    EXPECT_TRUE(std::filesystem::exists(run.folder.path() / file));
   }
 }
 

@@ -40,7 +40,7 @@ class TextSaver : public coord::SaverCallback {
   }
 };
 
-class Accuracy : public coord::KpiEvaluator {
+class ShareRight : public coord::KpiEvaluator {
  public:
   std::vector<std::string> incoming_keys() const override { return {"classes", "labels"}; }
   int64_t num_sums() const override { return 2; }
@@ -50,7 +50,7 @@ class Accuracy : public coord::KpiEvaluator {
     sums[1] += static_cast<double>(is_right_B.numel());
   }
   std::vector<coord::Kpi> values(std::span<const double> sums) const override {
-    return {{"accuracy", sums[0] / sums[1]}};
+    return {{"share_right", sums[0] / sums[1]}};
   }
 };
 
@@ -58,9 +58,9 @@ inline void add_callbacks() {
   coord::callback_types().add({.name = "postprocess", .read = [](ConfigReader*) -> coord::MakeCallback {
     return [](const coord::Services&) { return std::make_unique<Postprocess>(); };
   }});
-  coord::callback_types().add({.name = "accuracy", .read = [](ConfigReader*) -> coord::MakeCallback {
+  coord::callback_types().add({.name = "share_right", .read = [](ConfigReader*) -> coord::MakeCallback {
     return [](const coord::Services& services) {
-      return std::make_unique<coord::KpiEvaluatorCallback>(std::make_unique<Accuracy>(), services);
+      return std::make_unique<coord::KpiEvaluatorCallback>(std::make_unique<ShareRight>(), services);
     };
   }});
 }

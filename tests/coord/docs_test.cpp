@@ -41,7 +41,7 @@ std::vector<WantedCallback> read_page(const std::string& text) {
 
 /// A program adds its rows once.
 void add_callbacks_once() {
-  if (callback_types().find("accuracy") == nullptr) tests::add_callbacks();
+  if (callback_types().find("share_right") == nullptr) tests::add_callbacks();
 }
 
 TEST(CallbackDocs, Every_run_file_of_the_page_is_read) {
@@ -61,7 +61,7 @@ TEST(CallbackDocs, Every_callback_has_its_row) {
   }
 }
 
-TEST(CallbackDocs, Code_of_the_page_is_that_which_is_run_here) {
+TEST(CallbackDocs, N13_code_of_the_page_is_that_which_is_run_here) {
   const std::string code = file_of("tests/coord/docs_examples.h");
   const std::vector<std::string> blocks = blocks_of(file_of("docs/callbacks.md"), "cpp");
   ASSERT_THAT(blocks, SizeIs(4));

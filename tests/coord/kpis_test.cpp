@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "coord/callbacks_handler.h"
 #include "coord/kpis/kpi_callback.h"
+#include "coord/recording_callback.h"
 #include "coord/summary_clock.h"
 #include "metrics/tensorboard/event_file.h"
 #include "support/temporary_folder.h"
@@ -102,6 +103,53 @@ TEST(KpiEvaluator, An_evaluation_that_a_stop_breaks_off_shows_nothing) {
   judging.iterate(0, {5});
   judging.handler->end();
   EXPECT_THAT(judging.shown, ElementsAre(Pair("mean", 5)));
+}
+
+TEST(KpiEvaluator, Nothing_is_shown_of_what_a_fault_ended) {
+  for (const Mode mode : {Mode::kTrain, Mode::kEval, Mode::kInfer}) {
+    Judging judging({.mode = mode});
+    judging.iterate(0, {1});
+    judging.handler->end_after_fault();
+    EXPECT_THAT(judging.shown, ElementsAre()) << mode_name(mode);
+    judging.handler->begin();  // what is whole again is shown again
+    judging.iterate(0, {5});
+    judging.handler->end();
+    EXPECT_THAT(judging.shown, ElementsAre(Pair("mean", 5))) << mode_name(mode);
+  }
+}
+
+TEST(KpiEvaluator, N26_an_epoch_ends_where_its_last_iteration_was_halted_too) {
+  std::vector<std::pair<std::string, double>> shown;
+  Services services;
+  int num_joined = 0;
+  services.sum_over_ranks = [&](std::span<double>) { ++num_joined; };
+  services.set_kpi = [&](const std::string& name, double value) {
+    shown.emplace_back(name, value);
+  };
+  std::vector<NamedCallback> callbacks =
+      tests::recording({{.name = "maker",
+                         .incoming = {"y"},
+                         .generated = {"x"},
+                         .run_on = RunOn::kAll,
+                         .on_end = [](const DataMap& data) -> std::optional<DataMap> {
+                           if (data.tensor("y").item<double>() == 0) return std::nullopt;
+                           DataMap made;
+                           made.put("x", data.tensor("y"));
+                           return made;
+                         }}});
+  callbacks.push_back(
+      {"mean", std::make_unique<KpiEvaluatorCallback>(std::make_unique<Mean>(), services)});
+  CallbacksHandler handler(std::move(callbacks), {"y"},
+                           {.mode = Mode::kTrain, .number_iterations_per_epoch = 2});
+  handler.begin();
+  for (int64_t i = 0; i < 4; ++i) {  // the second and the fourth are halted
+    handler.context().iteration_info.iteration_number = i;
+    DataMap data;
+    data.put("y", at::tensor({i % 2 == 0 ? 3. + static_cast<double>(i) : 0.}));
+    handler.on_iteration_end(data);
+    EXPECT_EQ(num_joined, (i + 1) / 2);
+  }
+  EXPECT_THAT(shown, ElementsAre(Pair("mean", 3), Pair("mean", 5)));
 }
 
 TEST(KpiEvaluator, No_iteration_gives_no_value) {

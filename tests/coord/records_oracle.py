@@ -34,7 +34,7 @@ def type_name(name, value):
     return {"bf": "bfloat16", "text": "string"}.get(name, str(value.dtype))
 
 
-def check_sample(record, i):
+def check_N37_sample(record, i):
     features = tf.train.Example.FromString(record.numpy()).features.feature
     wanted = expected(i)
     assert sorted(features) == sorted(wanted | {f"{n}/shape": 0 for n in wanted} | {f"{n}/dtype": 0 for n in wanted})
@@ -64,5 +64,5 @@ with tempfile.TemporaryDirectory() as name:
         records = list(tf.data.TFRecordDataset(str(folder / file)))
         assert len(records) == len(numbers), (file, len(records))
         for record, number in zip(records, numbers):
-            check_sample(record, number)
+            check_N37_sample(record, number)
 print("TensorFlow reads every sample")

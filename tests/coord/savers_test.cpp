@@ -24,6 +24,7 @@
 namespace lockstep::coord {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -96,7 +97,7 @@ std::unique_ptr<PredictionSaver> prediction_saver_of(SaverOptions options = {}) 
   return std::make_unique<PredictionSaver>(options);
 }
 
-TEST(SaverCallback, N34_names_of_epoch_iteration_rank_and_sample) {
+TEST(SaverCallback, N28_N32_N34_names_of_epoch_iteration_rank_and_sample) {
   const Saving saving(prediction_saver_of());
   saving.handler->context().iteration_info = {.epoch_number = 2, .iteration_number = 31};
   EXPECT_EQ(saving.fault_of_batch(2), "");
@@ -108,7 +109,7 @@ TEST(SaverCallback, N34_names_of_epoch_iteration_rank_and_sample) {
       "{\"x\":[2,3]}\n");
 }
 
-TEST(SaverCallback, N33_NQ6_prefix_name_suffix) {
+TEST(SaverCallback, N29_N33_N35_NQ6_prefix_name_suffix) {
   const Saving saving(prediction_saver_of({.save_prefix = "a/p_", .save_suffix = "_s"}));
   EXPECT_EQ(saving.fault_of_batch(2, {"one", "two/three"}), "");
   EXPECT_THAT(saving.files(), ElementsAre("log/a/p_one_s.json", "log/a/p_two/three_s.json"));
@@ -124,6 +125,9 @@ TEST(SaverCallback, N33_names_that_do_not_fit_are_refused) {
               StartsWith("65 [callbacks] save_names holds 2 names for 3 samples"));
   for (const std::string name : {"", "..", "../a", "a/../../b", "/a", "a//b", "a/", "."})
     EXPECT_THAT(saving.fault_of_batch(2, {"fine", name}), StartsWith("65 [callbacks] ")) << name;
+  for (const std::string& name : {std::string(300, 'n'), "a/" + std::string(236, 'n') + "/b"})
+    EXPECT_THAT(saving.fault_of_batch(1, {name}),
+                AllOf(StartsWith("65 [callbacks] "), HasSubstr("more than file systems take")));
   EXPECT_THAT(saving.files(), ElementsAre());
   EXPECT_THAT(saving.fault_of_batch(2, {"a", "a"}), HasSubstr("'a' is given to two samples"));
   EXPECT_THAT(saving.fault_of_batch(1, {"a"}), HasSubstr("'a' is given to two samples"));
@@ -229,6 +233,24 @@ TEST(TfRecordsSaver, A_type_without_a_place_is_refused) {
   sample.put("z", at::zeros({2}, at::kComplexFloat));
   EXPECT_THAT(fault_of([&] { append_tf_example(sample, &bytes); }),
               HasSubstr("key 'z' is a tensor of type ComplexFloat"));
+  EXPECT_EQ(bytes, "");
+}
+
+TEST(TfRecordsSaver, Two_values_of_one_feature_are_refused) {
+  DataMap inner, sample;
+  inner.put("b", at::zeros({2}));
+  sample.put("a", std::make_shared<const DataMap>(inner));
+  std::string bytes;
+  append_tf_example(sample, &bytes);
+  bytes.clear();
+  DataMap flat_and_nested = sample, shape_of_another;
+  flat_and_nested.put("a/b", at::zeros({2}));
+  shape_of_another.put("a", at::zeros({2}));
+  shape_of_another.put("a/shape", at::zeros({1}));
+  EXPECT_THAT(fault_of([&] { append_tf_example(flat_and_nested, &bytes); }),
+              StartsWith("65 [callbacks] two values would be the feature 'a/b' of one"));
+  EXPECT_THAT(fault_of([&] { append_tf_example(shape_of_another, &bytes); }),
+              StartsWith("65 [callbacks] two values would be the feature 'a/shape' of one"));
   EXPECT_EQ(bytes, "");
 }
 

@@ -1,6 +1,7 @@
 #include "infer/engine/engine.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "infer/engine/fused_module.h"
+#include "infer/engine/tensorrt.h"
 #include "infer/predictor.h"
 #include "small_networks.h"
 
@@ -66,6 +68,22 @@ TEST(InferRows, N88_libtorchs_passes_stand_in_for_tensorrt) {
   const std::string text = make_engine(conv_network(), wanted, at::kCPU)->description();
   EXPECT_THAT(text, HasSubstr("LibTorch's freeze and inference passes"));
   EXPECT_THAT(text, HasSubstr("no Torch-TensorRT: there is no GPU"));
+}
+
+TEST(InferRows, N88_a_module_that_cannot_be_opened_or_is_of_another_build_is_told) {
+  const LoadedNetwork network = conv_network();
+  const auto why_not = [&](const std::string& module) {
+    ::setenv("LOCKSTEP_TENSORRT", module.c_str(), /*overwrite=*/1);
+    const TensorrtAttempt attempt =
+        try_tensorrt(*network.module, network.nodes, {.use_tensorrt = true}, at::Device("cuda:0"));
+    ::unsetenv("LOCKSTEP_TENSORRT");
+    EXPECT_EQ(attempt.module, nullptr);
+    return attempt.why_not;
+  };
+  EXPECT_THAT(why_not("/nowhere/liblockstep_tensorrt.so"), HasSubstr("No such file"));
+  EXPECT_THAT(why_not("libm.so.6"), HasSubstr("lockstep_tensorrt_compile"));
+  EXPECT_THAT(why_not(LOCKSTEP_OTHER_TENSORRT),
+              HasSubstr("is of build 'another', this program of"));
 }
 
 TEST(Engine, SmallAndLargeBatchesGiveTheNetworksNumbersAndAlwaysTheSameBits) {
@@ -162,6 +180,23 @@ TEST(InferRows, N79_a_predictor_answers_a_map_and_says_what_does_not_fit) {
     EXPECT_EQ(fault.code(), ExitCode::kBadData);
     EXPECT_THAT(fault.what(),
                 HasSubstr("'inputs' is float32 [any, 3], the feed gives float32 [2, 4]"));
+  }
+}
+
+TEST(Predictor, Fewer_answers_than_samples_are_65) {
+  LoadedNetwork network = tests::line_network();
+  torch::jit::Module module("Mean");
+  module.register_attribute("training", c10::BoolType::get(), false);
+  module.define("def forward(self, inputs: Tensor) -> Tensor:\n    return inputs[1:]\n");
+  network.module = std::make_shared<torch::jit::Module>(module);
+  Predictor predictor(network, {.engine = "plain", .tensorrt = {}}, at::kCPU);
+  try {
+    (void)predictor.predict(feed_from(0, 4));
+    FAIL() << "a network that leaves a sample out was taken";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kBadData);
+    EXPECT_THAT(fault.what(),
+                HasSubstr("was asked 4 samples, and its output 'logits' is float32 [3, 3]"));
   }
 }
 

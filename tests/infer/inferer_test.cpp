@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -63,10 +64,12 @@ class CountedFeeder final : public DataFeeder {
 
 struct Record {
   std::vector<std::string> calls;
+  std::set<std::thread::id> threads;  ///< of these calls
   std::vector<coord::IterationInfo> infos;
   std::vector<at::Tensor> inputs, logits;
   std::vector<int64_t> given_before;  ///< what the feeder had given when the callback ran
   coord::CallbackContext context;
+  bool broke_off = false;  ///< as end() saw it
 };
 
 class Recorder final : public coord::Callback {
@@ -74,10 +77,10 @@ class Recorder final : public coord::Callback {
   Recorder(Record* record, const CountedFeeder* feeder) : record_(*record), feeder_(*feeder) {}
 
   std::vector<std::string> incoming_keys() const override { return {"inputs", "logits"}; }
-  void begin() override { record_.calls.emplace_back("begin"); }
-  void on_iteration_start() override { record_.calls.emplace_back("start"); }
+  void begin() override { note("begin"); }
+  void on_iteration_start() override { note("start"); }
   std::optional<coord::DataMap> on_iteration_end(const coord::DataMap& data) override {
-    record_.calls.emplace_back("end of iteration");
+    note("end of iteration");
     record_.infos.push_back(context().iteration_info);
     record_.inputs.push_back(tensor_in(data, "inputs"));
     record_.logits.push_back(tensor_in(data, "logits"));
@@ -89,7 +92,8 @@ class Recorder final : public coord::Callback {
     return coord::DataMap();
   }
   void end() override {
-    record_.calls.emplace_back("end");
+    note("end");
+    record_.broke_off = context().is_broken_off;
     if (end_throws_) throw Error(ExitCode::kCannotCreate, "test", "the end broke");
   }
 
@@ -97,6 +101,11 @@ class Recorder final : public coord::Callback {
   bool end_throws_ = false;
 
  private:
+  void note(const char* call) {
+    record_.calls.emplace_back(call);
+    record_.threads.insert(std::this_thread::get_id());
+  }
+
   Record& record_;
   const CountedFeeder& feeder_;
 };
@@ -139,7 +148,7 @@ struct Inference {
 class InBothWays : public ::testing::TestWithParam<bool> {};
 using InfererRows = InBothWays;
 
-TEST_P(InfererRows, N83_callbacks_run_after_each_iteration_with_what_the_network_gave) {
+TEST_P(InfererRows, N46_N83_callbacks_run_after_each_iteration_with_what_the_network_gave) {
   CountedFeeder feeder(3, 2);
   Inference inference(&feeder, GetParam());
   const InferenceResult result = inference.run();
@@ -200,6 +209,19 @@ TEST_P(InBothWays, AnEmptyFeedBeginsAndEnds) {
   Inference inference(&feeder, GetParam());
   EXPECT_EQ(inference.run().num_iterations, 0);
   EXPECT_THAT(inference.record.calls, ElementsAre("begin", "end"));
+}
+
+TEST_P(InBothWays, CallbacksHaveOneThreadFromBeginToEnd) {
+  CountedFeeder feeder(5, 2);
+  Inference inference(&feeder, GetParam());
+  (void)inference.run();
+  EXPECT_EQ(inference.record.threads.size(), 1U);
+  CountedFeeder breaks(-1, 2);
+  breaks.throws_at_ = 3;
+  Inference broken(&breaks, GetParam());
+  EXPECT_THROW((void)broken.run(), Error);
+  EXPECT_EQ(broken.record.calls.back(), "end");
+  EXPECT_EQ(broken.record.threads.size(), 1U);
 }
 
 TEST_P(InBothWays, OneIterationIsTheLast) {
@@ -301,6 +323,7 @@ TEST_P(InBothWays, AStopEndsTheFeedAndCallsEnd) {
   EXPECT_GE(result.num_iterations, 19);
   EXPECT_LE(result.num_iterations, 21);
   EXPECT_EQ(inference.record.calls.back(), "end");
+  EXPECT_TRUE(inference.record.broke_off);
 }
 
 INSTANTIATE_TEST_SUITE_P(StagedAndInTurn, InBothWays, ::testing::Values(true, false));

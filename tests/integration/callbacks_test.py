@@ -75,7 +75,7 @@ class Callbacks(LockstepTest):
         self.assertEqual(train["inputs"]["count"], 2 * 1438)  # two epochs of both ranks
         self.assertEqual(train["logits"]["shape"], [10])
 
-    def test_N45_samples_of_each_evaluation_are_in_a_folder_of_its_own(self):
+    def test_N36_N45_samples_of_each_evaluation_are_in_a_folder_of_its_own(self):
         run = self.train(2, sets=[*SHORT, "callbacks.tfrecords_saver={keys: [logits, targets], modes: [eval]}"])
         for step in (23, 46):
             records = [record for path in sorted(run.folder.glob(f"callbacks/eval/{step}/rank_*/*.tfrecord")) for record in examples(path)]
@@ -91,16 +91,22 @@ class Callbacks(LockstepTest):
         self.assertEqual(json.loads((run.folder / "eval/step-46.json").read_text())["kpis"], kpis)
 
     def test_N10_a_signal_ends_training_with_end(self):
-        run = self.start(2, config=ENDLESS, sets=["callbacks.statistics={keys: [logits], modes: [train]}", "checkpoint.save_checkpoints_steps=20"])
+        run = self.start(2, config=ENDLESS, sets=["callbacks.statistics={keys: [logits], modes: [train]}", "callbacks.topk={k: [1], modes: [train]}",
+                                                       "checkpoint.save_checkpoints_steps=20"])
         run.wait_for_commit(20)
         run.process.send_signal(signal.SIGUSR1)
         self.assertEqual(run.wait().code, 75, run.log)
         self.assertTrue((run.folder / "callbacks/train/rank_000/statistics.json").exists())
+        if PYTHON.exists():  # no KPI of the epoch that was not ended
+            steps = curves_of(run.folder / "train").get("kpi/top_1", {})
+            self.assertEqual([step for step in steps if step % 23], [])
 
-    def test_what_does_not_fit_is_refused_before_the_start(self):
+    def test_N77_what_does_not_fit_is_refused_before_the_start(self):
         for sets, words in ((["callbacks.log={keys: [lss]}"], "callback 'log' reads 'lss', which nobody makes (did you mean 'loss'?)"),
                             (["callbacks.log={keys: [learning_rate], modes: [eval]}"], "reads 'learning_rate', which nobody makes"),
                             (["callbacks={lgo: {}}"], "there is no callback 'lgo'"),
+                            (["callbacks.log.modes=[]"], "'modes' names none"),
+                            (["callbacks.topk.k=[1, 5]", "eval.metrics=[top_k]"], "callback 'topk' shows a KPI 'top_5', as a figure of each evaluation"),
                             (["trainer.run_config.profile_hook_config={save_steps: 5, output_dir: x}"], "output_dir"),
                             (["trainer.run_config.profile_hook_config={show_memory: true}"], "give one of save_steps and save_secs"),
                             (["trainer.run_config.profile_hook_config={save_steps: 0}"], "save_steps")):
@@ -115,6 +121,46 @@ class Callbacks(LockstepTest):
         run = self.train(2, sets=[*SHORT, "callbacks.confusion={num_classes: 3, modes: [train]}"], expect=65)
         self.assertRegex(run.log, r"there is a sample of class \d, and num_classes is 3 \(callback 'confusion', iteration 0\)")
         self.assertEqual(run.summary()["exit_reason"], "failed")
+
+
+class OneClass(LockstepTest):
+    """A recording class, unchanged, in the loops of training, evaluation and inference."""
+    section = f"{{type: python, path: {PYTHON_FILE}, name: Recorder, args: {{key: inputs, run_on: all}}, modes: [train, eval, infer]}}"
+
+    def test_N1_N4_N9_N11_N15_N16_N17_N18_N19_N20_N24_N51_one_class_sees_every_field_in_each_mode(self):
+        require_python()
+        for ranks in (1, 2):
+            run = self.train(ranks, run=f"run{ranks}", sets=[*SHORT, f"callbacks.recorder={self.section}", "eval.on_save=true",
+                                                             "checkpoint.save_checkpoints_steps=23", "export.after_evaluation=true"])
+            for rank in range(ranks):
+                own = f"/rank_{rank:03}" if ranks > 1 else ""
+                here = {"rank": rank, "world_size": ranks, "has_writer": rank == 0}
+                self.assert_calls(run.folder / f"callbacks/train{own}", "train", 46, 23, first_summary=1, epoch_of=lambda i: i // 23, **here)
+                batches = 8 // ranks  # of 50 of the 359 samples
+                for step in (23, 46):
+                    self.assert_calls(run.folder / f"callbacks/eval/{step}{own}", "eval", batches, batches, first_summary=step - batches + 1,
+                                      epoch_of=lambda _, step=step: (step - 1) // 23, **here)
+            answers = self.folder / f"answers{ranks}"
+            config = self.folder / "infer.yaml"
+            for staged in ("true", "false"):
+                config.write_text(f"run: {{name: x, project_dir: {run.folder}}}\n"
+                                  f"inferer: {{log_dir: {answers}/{staged}, batch_size: 50, feed: {{type: digits, split: test}}, "
+                                  f"run_config: {{use_multiprocessing: {staged}}}}}\ncallbacks: {{recorder: {self.section}}}\n")
+                self.tool("infer", "--saved_model", "latest", "--config", config)
+                self.assert_calls(answers / staged, "infer", 8, 8, first_summary=0, epoch_of=lambda _: 0, rank=0, world_size=1, has_writer=False)
+
+    def assert_calls(self, folder, mode, num, per_epoch, first_summary, epoch_of, rank, world_size, has_writer):
+        calls = json.loads((folder / "calls.json").read_text())
+        epoch = [*["start", "iteration"] * per_epoch, *(["epoch"] if mode == "train" else [])]
+        self.assertEqual([call[0] for call in calls], ["begin", *epoch * (num // per_epoch), "end"])
+        for place, (call, *fields, info, seen_rank, seen_size, is_without_writer) in enumerate(call for call in calls if call[0] != "epoch"):
+            number = min(max(place - 1, 0) // 2, num - 1)
+            self.assertEqual(fields, [mode, mode == "train", str(folder), first_summary + number, per_epoch], (place, call))
+            epoch, iteration, seconds, is_last = info
+            self.assertEqual((epoch, iteration), (epoch_of(number), number), (place, call))
+            self.assertEqual(seconds > 0, call in ("iteration", "end"), (place, call, seconds))
+            self.assertEqual(is_last, mode == "infer" and number == num - 1, (place, call))
+            self.assertEqual((seen_rank, seen_size, not is_without_writer), (rank, world_size, has_writer), (place, call))
 
 
 class InPython(LockstepTest):
@@ -164,7 +210,7 @@ class InPython(LockstepTest):
 
 
 class Traces(LockstepTest):
-    def test_N73_N78_a_trace_holds_every_span_closed_and_nested_on_its_rank(self):
+    def test_N73_N74_N75_N78_a_trace_holds_every_span_closed_and_nested_on_its_rank(self):
         run = self.train(2, sets=[*SHORT, "trainer.run_config.profile_hook_config={save_steps: 20, show_memory: true}", "sync.overlap=true"])
         self.assertEqual(sorted(path.name for path in run.folder.glob("timeline-*")), ["timeline-20.json", "timeline-40.json"])
         trace = json.loads((run.folder / "timeline-20.json").read_text())

@@ -125,7 +125,7 @@ class Published(LockstepTest):
             self.assertEqual((losses["train"], losses["eval"], kpi["accuracy"], manifest["parameters_sha256"]),
                              (summary["train_loss"], summary["eval"]["loss"], summary["eval"]["accuracy"], summary["parameters_sha256"]))
 
-    def test_each_evaluation_is_followed_by_an_export_that_python_loads(self):
+    def test_N94_each_evaluation_is_followed_by_an_export_that_python_loads(self):
         require_torch()
         run = self.train(2, sets=[*SAVES, "train.max_steps=36", "export={after_evaluation: true, best: true}", "eval.metrics=[top_k]"])
         models = run.folder / "saved_models"

@@ -3,11 +3,15 @@ Exports and feeds that do not fit, signals and worlds of several processes: infe
 import itertools
 import json
 import pathlib
+import sys
 import unittest
 
-from harness import BUILD
+from harness import BUILD, SOURCE
 from inference import InferTest
 from stored import examples
+
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from data_files import npy  # noqa: E402
 
 FOLDER = pathlib.Path(__file__).parent / "programs/python"
 FEED = "{type: digits, split: test}"
@@ -65,6 +69,24 @@ class InferBadInput(InferTest):
             self.ends(65, {"a": node(["logits"], ["save_names"], texts=[name]), "saver": "{type: prediction_saver, keys: [logits]}"},
                       said, "callback 'saver', iteration 0")
         self.assertEqual([path.name for path in self.folder.iterdir() if path.name.startswith("outside")], [])
+
+    def test_feeds_of_nothing(self):
+        zero = self.folder / "zero.npy"
+        zero.write_bytes(npy("<f4", (0, 1, 8, 8), b""))
+        nothing = self.folder / "nothing"
+        nothing.mkdir()
+        self.refused({}, "'feed' names no data: say its kind", feed="{}")
+        for feed in (zero, f"{{type: npy, path: {zero}}}"):
+            self.assertFalse(self.ends(0, {"saver": SAVER}, "0 iteration(s), 0 sample(s)", feed=feed).exists())
+        for feed in (nothing, f"{{type: images, path: {nothing}}}"):
+            self.ends(66, {}, f"{nothing}: the folder holds no files", feed=feed)
+
+    def test_a_training_of_nothing(self):
+        for name, content in (("x", npy("<f4", (0, 3), b"")), ("y", npy("<i8", (0,), b""))):
+            (self.folder / f"{name}.npy").write_bytes(content)
+        run = self.train(1, sets=[f"data.train={{type: npy, path: {self.folder}/x.npy, targets: {self.folder}/y.npy, num_classes: 10}}",
+                                  "data.eval=null", "recipe=null", "train.max_steps=3"], expect=65)
+        self.assertIn("data.train holds no samples", run.log)
 
     def test_a_full_disk(self):
         full = {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_PATH": "results_", "LOCKSTEP_FAULT_CALL": "any", "LOCKSTEP_FAULT_AT": "20+",

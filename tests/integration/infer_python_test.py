@@ -1,7 +1,9 @@
 """Callbacks in Python under `lockstep infer`: they store what their twin in a C++ plug-in stores, halt, fail with file and line, print."""
+import contextlib
 import json
 import pathlib
 import re
+import sqlite3
 import unittest
 
 from harness import BUILD, SOURCE
@@ -42,13 +44,19 @@ class InferPython(InferTest):
         for other in found.values():
             self.assertEqual(other, found["cpp", "true"])
 
-    def test_N26_none_halts_dependents_and_nobody_else(self):
+    def test_N25_N26_none_halts_dependents_and_nobody_else(self):
         for staged in ("true", "false"):
             log, results = self.answer(
                 f"run_config: {{use_multiprocessing: {staged}}}, callbacks: {{every: {python('Every', '{every: 3}')}, "
                 "some: {type: tfrecords_saver, keys: [chosen]}, whole: {type: log, keys: [logits]}}", f"staged_{staged}.yaml")
             self.assertEqual(len(stored(results, "chosen")), 50 * 3)  # iterations 0, 3 and 6
             self.assertEqual(log.count("infer epoch 0 iteration"), 8)
+
+    def test_a_connection_opened_in_begin_serves_iterations_and_end(self):
+        for staged in ("true", "false"):
+            _, results = self.answer(f"run_config: {{use_multiprocessing: {staged}}}, callbacks: {{table: {python('Table')}}}", f"table_{staged}.yaml")
+            with contextlib.closing(sqlite3.connect(results / "table.db")) as rows:
+                self.assertEqual(rows.execute("select count(*) from samples").fetchone(), (359,))
 
     def test_what_it_raises_has_file_and_line(self):
         lines = FILE.read_text().splitlines()

@@ -74,7 +74,7 @@ class Infer(InferTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
-    def test_N80_without_the_plugin_export_and_save_give_the_evaluations_bits(self):
+    def test_C3_N80_without_the_plugin_export_and_save_give_the_evaluations_bits(self):
         require_python()
         require_torch()
         run = self.moons()
@@ -96,7 +96,7 @@ class Infer(InferTest):
         self.assertAlmostEqual(judged["loss"], loss, delta=1e-5)
         self.assertLessEqual(judged["jit_difference"], 1e-5)
 
-    def test_an_earlier_save_answers_with_its_own_weights(self):
+    def test_C26_an_earlier_save_answers_with_its_own_weights(self):
         require_python()
         require_torch()
         run = self.moons()
@@ -145,7 +145,7 @@ class Infer(InferTest):
         self.assertEqual(sorted(str(path) for path in run.folder.rglob("*")), before)
         self.assertFalse(results.exists())
 
-    def test_N93_a_json_file_of_the_section_alone(self):
+    def test_C61_N93_a_json_file_of_the_section_alone(self):
         run = self.digits()
         path = self.folder / "inferer.json"
         path.write_text(json.dumps({"project_dir": str(run.folder), "gpu": {"allow_growth": True}, "feed": {"type": "digits", "split": "test"},

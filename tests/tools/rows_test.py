@@ -11,9 +11,9 @@ OTHERS = {"coordinator_rows.txt": 83}
 
 
 class Rows(unittest.TestCase):
-    def rows(self, table, expect):
+    def rows(self, table, expect, name="estimator_rows.txt"):
         with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "estimator_rows.txt"
+            file = pathlib.Path(folder) / name
             file.write_text(table)
             done = subprocess.run([ROWS, file], capture_output=True, text=True)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
@@ -24,6 +24,7 @@ class Rows(unittest.TestCase):
         for name, count in OTHERS.items():
             done = subprocess.run([ROWS, SOURCE / "tests" / name], capture_output=True, text=True)
             self.assertIn(f"{count} rows, each with a test that is there", done.stdout)
+            self.assertEqual(done.returncode, 0)
 
     def test_what_is_missing_is_told(self):
         lines = TABLE.splitlines()
@@ -35,6 +36,12 @@ class Rows(unittest.TestCase):
         self.assertIn("E3: no such test", self.rows(TABLE.replace("plugin_test.cpp", "gone_test.cpp"), 1))
         self.assertIn("E60: no such row", self.rows(TABLE.replace("E59", "E60"), 1))
         self.assertIn("E1: no test", self.rows("E1 | version |\n", 1))
+
+    def test_a_row_of_the_coordinator_stands_in_the_name_of_a_test(self):
+        table = (SOURCE / "tests/coordinator_rows.txt").read_text()
+        lines = [line if not line.startswith("N26 ") else
+                 "N26 | halts | tests/coord/builtins_test.cpp Builtins.N27_collector_gives_three_iterations_at_once" for line in table.splitlines()]
+        self.assertIn("N26: none of its tests has N26 in its name", self.rows("\n".join(lines), 1, "coordinator_rows.txt"))
 
 
 if __name__ == "__main__":

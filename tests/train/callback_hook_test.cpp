@@ -294,6 +294,54 @@ TEST(CallbackHook, N53_KPIs_of_training_are_told_at_each_epochs_end) {
   EXPECT_EQ(found[0], found[1]);
 }
 
+/// Lets rank 0 alone go on.
+class OnFirstRank : public coord::Callback {
+ public:
+  std::vector<std::string> incoming_keys() const override { return {"targets"}; }
+  std::vector<std::string> generated_keys() const override { return {"chosen"}; }
+  coord::RunOn run_on() const override { return coord::RunOn::kAll; }
+  std::optional<coord::DataMap> on_iteration_end(const coord::DataMap& data) override {
+    if (context().rank != 0) return std::nullopt;
+    coord::DataMap made;
+    made.put("chosen", data.tensor("targets"));
+    return made;
+  }
+};
+
+/// Samples of `chosen`.
+class NumChosen : public ShareOfFirst {
+ public:
+  std::vector<std::string> incoming_keys() const override { return {"chosen"}; }
+  void add(const coord::DataMap& data, std::span<double> sums) override {
+    sums[0] += static_cast<double>(data.tensor("chosen").numel());
+    sums[1] = 1;
+  }
+};
+
+TEST(CallbackHook, N26_a_rank_that_was_halted_takes_part_in_the_sums_of_an_epoch) {
+  tests::run_ranks(2, [](dist::Communicator& comm) {
+    Loop loop(comm);
+    std::vector<double> shown;
+    const std::vector<coord::Mode> modes = {coord::Mode::kTrain};
+    const auto hook = make_callback_hook(
+        {{.name = "choose",
+          .modes = modes,
+          .make = [](const coord::Services&) { return std::make_unique<OnFirstRank>(); }},
+         {.name = "kpi",
+          .modes = modes,
+          .make =
+              [](const coord::Services& services) {
+                return std::make_unique<coord::KpiEvaluatorCallback>(std::make_unique<NumChosen>(),
+                                                                     services);
+              }}},
+        {.rank = comm.rank(), .world_size = comm.world_size(), .log_dir = "results"}, comm,
+        [&](const std::string&, double value) { shown.push_back(value); });
+    loop.hooks.add(*hook);
+    loop.train(6);
+    EXPECT_THAT(shown, ElementsAre(5, 5));  // rank 0's of 10 samples, on both ranks
+  });
+}
+
 TEST(CallbackHook, Services_gather_maps_of_all_ranks) {
   tests::run_ranks(3, [](dist::Communicator& comm) {
     coord::DataMap own, inner;

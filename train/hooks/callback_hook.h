@@ -21,6 +21,8 @@ struct CallbackHookOptions {
   /// Results of training; of an evaluation they are in the folder <step> of it.
   std::filesystem::path log_dir;
   bool has_outputs = true;  ///< false: the network computes its own loss in training
+  /// Names of what stands beside KPIs in kpi.json and the result of an evaluation.
+  std::vector<std::string> own_figures = {};
 };
 
 /// Callbacks as a hook of a training or of evaluations: each iteration is a DataMap with this

@@ -75,7 +75,8 @@ class Hook {
   virtual void after_evaluation(int64_t /*step*/, const EvalResult&) {}
   /// In training after the last save.
   virtual void end() {}
-  /// Instead of end(), where a stop ended an evaluation before its last batch.
+  /// Instead of end(), where a stop ended a training before its last step, or an evaluation before
+  /// its last batch.
   virtual void break_off() { end(); }
   /// After end() of an evaluation: adds what the hook found to its result.
   virtual void complete(EvalResult*) {}

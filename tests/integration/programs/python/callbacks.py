@@ -1,6 +1,7 @@
-"""Callbacks of infer_python_test.py and tests/python/python_callback_test.cpp."""
+"""Callbacks of callbacks_test.py, infer_python_test.py and tests/python/python_callback_test.cpp."""
 import json
 import os
+import sqlite3
 import threading
 
 import torch
@@ -40,11 +41,10 @@ class Every:
 
 
 class Recorder:
-    """Notes its calls with what it sees of its context."""
+    """Notes its calls with what it sees of its context, from one begin to the next."""
 
-    incoming_keys = ["x"]
-
-    def __init__(self):
+    def __init__(self, key="x", run_on="rank0"):
+        self.incoming_keys, self.run_on = [key], run_on
         self.calls = []
 
     def note(self, call):
@@ -52,21 +52,43 @@ class Recorder:
                            list(self.iteration_info), self.rank, self.world_size, self.summary_writer is None])
 
     def begin(self):
+        self.calls = []
         self.note("begin")
 
     def on_iteration_start(self):
         self.note("start")
 
-    def on_iteration_end(self, x):
+    def on_iteration_end(self, **data):
         self.note("iteration")
         if self.summary_writer is not None:
-            self.summary_writer.add_scalar("mean", x.mean())
+            self.summary_writer.add_scalar("mean", data[self.incoming_keys[0]].mean())
             self.summary_writer.add_scalar("at_seven", 2.5, 7)
+
+    def on_epoch_end(self):
+        self.note("epoch")
 
     def end(self):
         self.note("end")
         self.log_dir.mkdir(parents=True, exist_ok=True)
         (self.log_dir / "calls.json").write_text(json.dumps(self.calls))
+
+
+class Table:
+    """Counts samples in a database, which belongs to the thread that opened it."""
+
+    incoming_keys = ["logits"]
+
+    def begin(self):
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        self.rows = sqlite3.connect(self.log_dir / "table.db")
+        self.rows.execute("create table samples (number integer)")
+
+    def on_iteration_end(self, logits):
+        self.rows.executemany("insert into samples values (?)", [[number] for number in logits.argmax(1).tolist()])
+
+    def end(self):
+        self.rows.commit()
+        self.rows.close()
 
 
 class ByThread:

@@ -1,0 +1,79 @@
+#include "train/hooks/metric_update_hook.h"
+
+#include <memory>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "support/thread_world.h"
+#include "tests/train/small_run.h"
+
+namespace lockstep::train {
+namespace metric_update_hook_test {
+
+/// The mean of all outputs.
+class MeanOutput : public EvalMetric {
+ public:
+  int64_t num_sums() const override { return 2; }
+  at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor&) const override {
+    return at::tensor({outputs_BO.sum().item<double>(), static_cast<double>(outputs_BO.numel())});
+  }
+  std::vector<EvalValue> values(const at::Tensor& sums_S) const override {
+    return {{"mean_output", sums_S[0] / sums_S[1]}};
+  }
+};
+
+/// How many there are: a second metric, whose sums lie beside the first one's.
+class NumOutputs : public MeanOutput {
+ public:
+  int64_t num_sums() const override { return 1; }
+  at::Tensor sums(const at::Tensor& outputs_BO, const at::Tensor&) const override {
+    return at::full({1}, outputs_BO.numel(), at::kDouble);
+  }
+  std::vector<EvalValue> values(const at::Tensor& sums_S) const override {
+    return {{"num_outputs", sums_S[0]}};
+  }
+};
+
+/// An iteration of these outputs.
+void after(MetricUpdateHook* hook, const at::Tensor& outputs_BO) {
+  StepTensors tensors;
+  tensors.begin(at::zeros({outputs_BO.size(0), 3}), at::zeros({outputs_BO.size(0)}, at::kLong));
+  tensors.add_outputs(outputs_BO);
+  hook->after_step({.tensors = &tensors});
+}
+
+TEST(MetricUpdateHook, N49_sums_of_batches_are_joined_over_ranks_and_begin_anew) {
+  for (const int world_size : {1, 2})
+    tests::run_ranks(world_size, [&](dist::Communicator& comm) {
+      tests::SmallRun run(comm, {});
+      EvalMetrics metrics;
+      metrics.push_back(std::make_unique<NumOutputs>());
+      metrics.push_back(std::make_unique<MeanOutput>());
+      MetricUpdateHook hook(std::move(metrics));
+      EXPECT_TRUE(hook.reads_tensors());
+      const HookContext context{.model = *run.model};
+      for (const double offset : {0., 100.}) {  // the second evaluation knows nothing of the first
+        hook.begin({.run = context, .mode = coord::Mode::kEval});
+        after(&hook, at::full({2, 4}, offset + comm.rank()));
+        after(&hook, at::full({1, 4}, offset + 3 + comm.rank()));
+        const std::vector<EvalValue> found = hook.values(comm);
+        ASSERT_EQ(found.size(), 2U);
+        EXPECT_EQ(found[0].name, "num_outputs");
+        EXPECT_EQ(found[0].value.item<double>(), 12 * world_size);
+        EXPECT_EQ(found[1].name, "mean_output");
+        EXPECT_DOUBLE_EQ(found[1].value.item<double>(), offset + (world_size == 1 ? 1 : 1.5));
+      }
+    });
+}
+
+TEST(MetricUpdateHook, Without_metrics_no_tensors_are_kept_and_nothing_is_sent) {
+  dist::SelfCommunicator alone;
+  MetricUpdateHook hook({});
+  EXPECT_FALSE(hook.reads_tensors());
+  EXPECT_TRUE(hook.values(alone).empty());
+}
+
+}  // namespace metric_update_hook_test
+}  // namespace lockstep::train
