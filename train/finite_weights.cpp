@@ -1,0 +1,38 @@
+#include "train/finite_weights.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/isfinite.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "dist/agree.h"
+
+namespace lockstep::train {
+namespace {
+
+/// The place of the first parameter that is not finite; behind the last one: all are.
+int64_t first_not_finite(const ParamTable& params) {
+  int64_t place = 0;
+  for (const Param& param : params) {
+    if (!at::isfinite(param.tensor.detach()).all().item<bool>()) break;
+    ++place;
+  }
+  return place;
+}
+
+}  // namespace
+
+void require_finite_weights(const ParamTable& params, int64_t step, const std::string& last_commit,
+                            dist::Communicator& control) {
+  const int64_t place = dist::min_of(control, first_not_finite(params));
+  if (place == static_cast<int64_t>(params.size())) return;
+  throw Error(ExitCode::kNonFinite, "train",
+              fmt::format("weights of {} are not finite after step {} (an update was too large) "
+                          "and are not saved: the last commit stands ({}); lower the learning "
+                          "rate, or clip gradients (optimizer.clip_norm)",
+                          params[static_cast<size_t>(place)].name, step,
+                          last_commit.empty() ? "there is none" : last_commit))
+      .everywhere();
+}
+
+}  // namespace lockstep::train
