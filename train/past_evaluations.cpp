@@ -8,9 +8,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/error.h"
 #include "base/files/project.h"
 #include "dist/agree.h"
 #include "train/evals_csv.h"
+#include "train/steps_csv.h"
 
 namespace lockstep::train {
 namespace {
@@ -41,6 +43,17 @@ std::string found(const PastOptions& options) {
   return fmt::format("{} {}", is_missing ? 1 : 0, fmt::join(values, " "));
 }
 
+/// Nothing where there is no such record, or not of this step.
+std::optional<double> recorded_loss(const std::filesystem::path& steps, int64_t step) {
+  try {
+    const std::vector<StepLine> lines = read_steps(steps);
+    if (!lines.empty() && lines.back().step == step && lines.back().has_loss)
+      return lines.back().loss;
+  } catch (const Error&) {  // nobody's run fails for it
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool ends_eval_epoch(const EvalOptions& options, const StepClock& clock) {
@@ -55,6 +68,9 @@ PastEvaluations past_evaluations(const PastOptions& options, dist::Communicator&
   PastEvaluations past{.patience = Patience(options.publish.best_by, options.eval.patience)};
   words >> past.is_missing;
   for (std::string value; words >> value;) (void)past.patience.add(std::stod(value));
+  if (past.is_missing && control.rank() == 0)
+    past.train_loss =
+        recorded_loss(Project(options.project_dir).train() / "steps.csv", options.clock.step);
   return past;
 }
 

@@ -30,6 +30,8 @@ struct PastEvaluations {
   /// The save that the run goes on from was to be evaluated, and to be published, and one of the
   /// two was not done: the run was stopped or killed before.
   bool is_missing = false;
+  /// Of the update before it, by train/steps.csv; on rank 0.
+  std::optional<double> train_loss;
 };
 
 /// As rank 0 finds them in train/evals.csv and saved_models, on every rank. After the recorder has

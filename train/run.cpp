@@ -225,9 +225,10 @@ void Run::publish(const std::optional<EvalResult>& result) {
   const int64_t step = parts_.training.clock.step;
   if (parts_.saves.last_saved_step() != step || published_step_ == step) return;
   published_step_ = step;
+  const std::optional<double> loss = parts_.recorder.last_loss();
   parts_.exports->begin({.step = step,
                          .save = parts_.saves.last_commit(),
-                         .train_loss = parts_.recorder.last_loss(),
+                         .train_loss = loss ? loss : parts_.loss_before,
                          .eval = result});
 }
 

@@ -45,10 +45,11 @@ struct RunParts {
   int64_t total_steps = 0;
   bool save_at_end = true;
   bool evaluates_first = false;  ///< the step that the run goes on from lacks its evaluation
-  StepHook on_step;              ///< may be empty
-  Hooks& hooks;                  ///< of the training; the recorder is the first
-  Hooks& eval_hooks;             ///< of each evaluation, likewise
-  Exports* exports = nullptr;    ///< where `publish` asks for any
+  std::optional<double> loss_before = std::nullopt;  ///< of the update before that; rank 0 has it
+  StepHook on_step;                                  ///< may be empty
+  Hooks& hooks;                                      ///< of the training; the recorder is the first
+  Hooks& eval_hooks;                                 ///< of each evaluation, likewise
+  Exports* exports = nullptr;                        ///< where `publish` asks for any
   PublishOptions publish;
   /// For eval.strict_restore_on_switch: reads a committed save into the live state; collective,
   /// throws if that changes a bit.

@@ -229,6 +229,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                   .total_steps = context.total_steps(),
                   .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
                   .evaluates_first = past.is_missing,
+                  .loss_before = past.train_loss,
                   .on_step = world.on_step,
                   .hooks = hooks.training(),
                   .eval_hooks = hooks.evaluation(),

@@ -198,13 +198,16 @@ modifiers:
         fault = {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": ".36.new", "LOCKSTEP_FAULT_CALL": "any",
                  "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "ENOSPC"}
         sets = [*SAVES, "export={after_evaluation: true, best: true, keep: -1}", "train.max_steps=36"]
-        models = self.train(1, sets=sets, environment=fault, expect=74).folder / "saved_models"
+        run = self.train(1, sets=sets, environment=fault, expect=74)
+        models = run.folder / "saved_models"
         self.assertFalse((models / "36").exists())
+        steps = [line["loss"] for line in run.steps()]
         losses = {step: json.loads((models / str(step) / "losses.json").read_text())["eval"] for step in (10, 20, 30)}
         self.assertEqual(os.readlink(models / "best"), str(min(losses, key=losses.get)))
         again = self.train(1, sets=sets)
         self.assertLess(again.summary()["eval"]["loss"], min(losses.values()))
         self.assertEqual(os.readlink(models / "best"), "36")
+        self.assertEqual(json.loads((models / "36/losses.json").read_text())["train"], steps[-1])  # of the start before
 
     def test_the_end_alone(self):
         require_torch()
