@@ -8,7 +8,7 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "checkpoint/files/save_files.h"
-#include "checkpoint/files/save_prefix.h"
+#include "checkpoint/inspect/inspect.h"
 #include "checkpoint/restore/restore.h"
 #include "daemon/device/device.h"
 #include "daemon/device/threading.h"

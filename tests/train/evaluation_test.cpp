@@ -18,6 +18,7 @@
 #include "train/evaluation/eval_options.h"
 #include "train/evaluation/model_handler.h"
 #include "train/evaluation/patience.h"
+#include "train/evaluator.h"
 #include "train/past_evaluations.h"
 
 namespace lockstep::train {

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include <ATen/ops/equal.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include "support/thread_world.h"
@@ -52,7 +54,7 @@ StateList saved_state(SmallRun& run) {
 
 void restore(const Saved& saved, SmallRun* run) {
   if (saved.state.empty()) return;
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const StateList state = saved_state(*run);
   ASSERT_EQ(state.size(), saved.state.size());
   for (size_t i = 0; i < state.size(); ++i) {
