@@ -89,6 +89,15 @@ std::vector<Override> FlagOptions::overrides() const {
   return all;
 }
 
+void refuse_empty_values(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (!word.starts_with("--") || word.find('=') != word.size() - 1) continue;
+    throw Error(ExitCode::kUsage, "usage",
+                fmt::format("{} has no value: give one, or leave the flag out", printable(word)));
+  }
+}
+
 std::string unknown_words(const CLI::App& app) {
   std::vector<std::string> lines;
   bool follows_a_flag = false;

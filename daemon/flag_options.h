@@ -33,6 +33,9 @@ class FlagOptions {
   std::vector<OfFlag> options_;
 };
 
+/// Throws Error(kUsage) for `--flag=`, of which CLI11 takes the next word as the value.
+void refuse_empty_values(int argc, char** argv);
+
 /// Says which words of a command line are unknown, with the nearest option of each.
 std::string unknown_words(const CLI::App& app);
 

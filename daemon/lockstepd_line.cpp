@@ -125,6 +125,7 @@ CommandLine parse_command_line(int argc, char** argv, bool speaks) {
   add_help_pages(&app);
   const FlagOptions table(&app);
   try {
+    refuse_empty_values(argc, argv);
     app.parse(argc, argv);
     line.session.overrides = overrides_of(sets, estimator, flags);
     if (!model.empty())

@@ -1,7 +1,6 @@
 #include "train/evals_csv.h"
 
 #include <cmath>
-#include <map>
 #include <optional>
 #include <sstream>
 
@@ -12,7 +11,7 @@
 
 namespace lockstep::train {
 
-std::vector<double> read_evals(const std::filesystem::path& path, const std::string& name) {
+std::map<int64_t, double> read_evals(const std::filesystem::path& path, const std::string& name) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
   std::map<int64_t, double> last_by_step;
@@ -24,9 +23,7 @@ std::vector<double> read_evals(const std::filesystem::path& path, const std::str
     if (const std::optional<int64_t> step = parse_integer(line.substr(0, at)))
       last_by_step[*step] = parse_number(line.substr(at + mark.size())).value_or(NAN);
   }
-  std::vector<double> values;
-  for (const auto& [step, value] : last_by_step) values.push_back(value);
-  return values;
+  return last_by_step;
 }
 
 void EvalsCsv::append(int64_t step, const EvalResult& result) {

@@ -2,18 +2,18 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
-#include <vector>
 
 #include "train/csv_record.h"
 #include "train/evaluation/eval_result.h"
 
 namespace lockstep::train {
 
-/// The numbers of all samples by that name, in the order of steps; none where there is no such
+/// The numbers of all samples by that name, by step; none where there is no such
 /// file. A step that was evaluated again (a run that had ended and was started once more) counts
 /// once, with its last number. NaN for what is no finite number.
-std::vector<double> read_evals(const std::filesystem::path& path, const std::string& name);
+std::map<int64_t, double> read_evals(const std::filesystem::path& path, const std::string& name);
 
 /// The record of a run's evaluations, <project_dir>/train/evals.csv (step,name,class,value): a line
 /// a number, loss and accuracy first; `class` is empty where the number is of all. Restored steps

@@ -14,7 +14,6 @@ struct Evaluated {
   std::string save;                  ///< prefix, committed
   std::optional<double> train_loss;  ///< of the update before it
   std::optional<EvalResult> eval;
-  bool is_best = false;  ///< of all evaluations so far
 };
 
 /// Publishes models beside training. Every rank makes the same calls, by the thread that trains;

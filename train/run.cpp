@@ -15,6 +15,8 @@
 #include "base/trace/trace_span.h"
 #include "coord/summary_clock.h"
 #include "dist/agree.h"
+#include "train/finite_weights.h"
+#include "train/past_evaluations.h"
 #include "train/step/stopwatch.h"
 
 namespace lockstep::train {
@@ -46,6 +48,8 @@ RunResult Run::train() {
             "train anew)",
             clock.step));
   parts_.recorder.state(metrics::RunState::kTraining);
+  const bool evaluates_first = parts_.evaluates_first && clock.step < parts_.total_steps;
+  if (evaluates_first && !evaluate_now()) return stop_here();
   while (clock.step < parts_.total_steps && !parts_.patience.is_exhausted()) {
     const summary::DefaultWriter writer(
         parts_.hooks.summaries_at(coord::SummaryClock::train_step(clock.step + 1)));
@@ -74,7 +78,7 @@ RunResult Run::train() {
     const bool stops = report.must_end || (report.wants_stop && !report.skipped);
     if (stops && !is_last) return stop(report);
     if (report.has_changes) make_changes();
-    save_and_evaluate(report, is_last);
+    if (!save_and_evaluate(report, is_last)) return stop_here();
     if (report.wants_pause && !is_last) pause();
   }
   return finish();
@@ -151,15 +155,16 @@ Votes Run::votes() {
 }
 
 /// Saves, then evaluates what was saved, as far as this step asks for either.
-void Run::save_and_evaluate(const StepReport& report, bool is_last) {
-  const bool ends_epoch = ends_eval_epoch(report);
+bool Run::save_and_evaluate(const StepReport& report, bool is_last) {
+  const bool ends_epoch = parts_.eval_data != nullptr && !is_last &&
+                          ends_eval_epoch(parts_.eval, parts_.training.clock);
   // A skipped update changed nothing; saving it again and again would push good saves out.
   // It is made up for at the next one that counts, and after which the ranks hold the same.
   eval_is_owed_ = eval_is_owed_ || (ends_epoch && evaluates_saves());
   save_is_owed_ = save_is_owed_ || eval_is_owed_ || report.wants_save;
   save_is_due_ = save_is_owed_ && !report.skipped && report.ranks_agree;
   if (save_is_due_) save_is_owed_ = false;
-  if (is_last) return;  // finish() does both
+  if (is_last) return true;  // finish() does both
   bool evaluates = ends_epoch && !evaluates_saves();
   if (save_is_due_) {
     parts_.training.reducer.settle();  // no save of weights that a lost rank left half updated
@@ -168,7 +173,8 @@ void Run::save_and_evaluate(const StepReport& report, bool is_last) {
     else
       parts_.saves.begin();
   }
-  if (evaluates) (void)evaluate_now();
+  if (!evaluates || evaluate_now()) return true;
+  return report.skipped || !report.ranks_agree;  // no step to be saved: the next one stops
 }
 
 /// Whether the save after this step is to be evaluated.
@@ -177,14 +183,6 @@ bool Run::starts_evaluation(const StepReport& report) {
   if (!parts_.eval.on_save || parts_.eval_data == nullptr) return false;
   if (!report.may_evaluate) parts_.recorder.evaluation_skipped();
   return report.may_evaluate;
-}
-
-bool Run::ends_eval_epoch(const StepReport& report) const {
-  const int64_t every_epochs = parts_.eval.every_epochs;
-  const StepClock& clock = parts_.training.clock;
-  return parts_.eval_data != nullptr && every_epochs > 0 && report.ends_epoch &&
-         clock.step < parts_.total_steps &&
-         (clock.step / clock.steps_per_epoch) % every_epochs == 0;
 }
 
 std::optional<EvalResult> Run::evaluate_now() {
@@ -208,8 +206,8 @@ std::optional<EvalResult> Run::evaluate_now() {
   }
   parts_.hooks.after_evaluation(step, result);
   parts_.saves.evaluated(result);
-  const bool is_best = parts_.patience.add(number_of(result, parts_.patience.metric()));
-  if (parts_.publish.after_evaluation) publish(result, is_best);
+  (void)parts_.patience.add(number_of(result, parts_.patience.metric()));
+  if (parts_.publish.after_evaluation) publish(result);
   evaluated_step_ = step;
   last_eval_ = result;
   return result;
@@ -227,15 +225,15 @@ void Run::reload() {
 }
 
 /// Publishes the save of this step, once.
-void Run::publish(const std::optional<EvalResult>& result, bool is_best) {
+void Run::publish(const std::optional<EvalResult>& result) {
   const int64_t step = parts_.training.clock.step;
   if (parts_.saves.last_saved_step() != step || published_step_ == step) return;
   published_step_ = step;
+  const std::optional<double> loss = parts_.recorder.last_loss();
   parts_.exports->begin({.step = step,
                          .save = parts_.saves.last_commit(),
-                         .train_loss = parts_.recorder.last_loss(),
-                         .eval = result,
-                         .is_best = is_best});
+                         .train_loss = loss ? loss : parts_.loss_before,
+                         .eval = result});
 }
 
 /// Ranks that have parted must not go on, and must not push good saves out.
@@ -289,6 +287,11 @@ RunResult Run::stop(const StepReport& report) {
   return {RunEnd::kStopped, std::nullopt, parts_.saves.last_commit()};
 }
 
+RunResult Run::stop_here() {
+  const bool wants_save = dist::any_of(parts_.training.control, parts_.stop.stop_asked());
+  return stop({.step = parts_.training.clock.step, .wants_stop = wants_save});
+}
+
 void Run::count_signals() {
   for (size_t i = 0; i < kCountedSignals.size(); ++i)
     for (const int64_t now = parts_.stop.num_received(kCountedSignals[i]); counted_[i] < now;
@@ -305,6 +308,8 @@ RunResult Run::finish() {
   const recal::Applied closing = parts_.trainer.close();
   parts_.recorder.closing(clock.step, closing,
                           parts_.training.flat_params.num_trainable_elements());
+  require_finite_weights(parts_.training.model.params(), clock.step, parts_.saves.last_commit(),
+                         parts_.training.control);
   const bool is_new = closing.masks_changed || parts_.saves.last_saved_step() != clock.step;
   const bool must_save = is_new && (parts_.save_at_end || save_is_due_);
   RunResult result;
@@ -325,7 +330,7 @@ RunResult Run::finish() {
         evaluated_step_ == clock.step && !closing.masks_changed ? last_eval_ : evaluate_now();
     if (!result.eval && result.end != RunEnd::kNotSaved) result.end = RunEnd::kStopped;
   }
-  if (parts_.publish.at_end) publish(result.eval, /*is_best=*/false);
+  if (parts_.publish.at_end) publish(result.eval);
   parts_.saves.settle();
   if (parts_.exports != nullptr && !parts_.exports->settle() && result.end != RunEnd::kNotSaved)
     result.end = RunEnd::kNotExported;

@@ -44,10 +44,12 @@ struct RunParts {
   double grace_s = 1.0;  ///< from the request to end until the launcher kills the process
   int64_t total_steps = 0;
   bool save_at_end = true;
-  StepHook on_step;            ///< may be empty
-  Hooks& hooks;                ///< of the training; the recorder is the first
-  Hooks& eval_hooks;           ///< of each evaluation, likewise
-  Exports* exports = nullptr;  ///< where `publish` asks for any
+  bool evaluates_first = false;  ///< the step that the run goes on from lacks its evaluation
+  std::optional<double> loss_before = std::nullopt;  ///< of the update before that; rank 0 has it
+  StepHook on_step;                                  ///< may be empty
+  Hooks& hooks;                                      ///< of the training; the recorder is the first
+  Hooks& eval_hooks;                                 ///< of each evaluation, likewise
+  Exports* exports = nullptr;                        ///< where `publish` asks for any
   PublishOptions publish;
   /// For eval.strict_restore_on_switch: reads a committed save into the live state; collective,
   /// throws if that changes a bit.
@@ -86,12 +88,14 @@ class Run {
   void count_signals();
   RunResult finish();
   void agree(const std::string& when);
-  void save_and_evaluate(const StepReport& report, bool is_last);
+  /// False if an evaluation was broken off.
+  bool save_and_evaluate(const StepReport& report, bool is_last);
+  /// Behind an evaluation that was broken off: no step follows it.
+  RunResult stop_here();
   /// Nothing if it was broken off as the run was told to stop.
   std::optional<EvalResult> evaluate_now();
   void reload();
-  void publish(const std::optional<EvalResult>& result, bool is_best);
-  bool ends_eval_epoch(const StepReport& report) const;
+  void publish(const std::optional<EvalResult>& result);
   bool starts_evaluation(const StepReport& report);
   /// Whether evaluations belong to saves.
   bool evaluates_saves() const {

@@ -17,7 +17,10 @@ constexpr int64_t kMaxGraphBytes = int64_t{64} << 20;  // some million variables
 
 }  // namespace
 
-std::string ValueForm::text() const { return type_and_shape(dtype, shape); }
+std::string ValueForm::text() const {
+  return unread.empty() ? type_and_shape(dtype, shape)
+                        : fmt::format("of an unknown type ('{:.40}')", unread);
+}
 
 ValueForm form_of(const StateEntry& entry) {
   if (entry.text != nullptr) return {kStringType, {}};

@@ -16,6 +16,7 @@ namespace lockstep::checkpoint {
 struct ValueForm {
   int32_t dtype = 0;  ///< number as in tensor_type.h
   std::vector<int64_t> shape;
+  std::string unread = {};  ///< what it is, of a value that cannot be read; dtype is 0
 
   std::string text() const;  ///< "float32 [64, 128]"
   friend bool operator==(const ValueForm&, const ValueForm&) = default;

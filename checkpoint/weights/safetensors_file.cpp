@@ -18,6 +18,7 @@ namespace {
 struct TensorInFile {
   std::vector<int64_t> shape;
   SafetensorsPlace place;
+  std::string unread = {};  ///< its type, where it is not read: then there is no place
 };
 
 class SafetensorsFile final : public WeightsFile {
@@ -44,11 +45,15 @@ class SafetensorsFile final : public WeightsFile {
 
   ValueForm form(const std::string& name) const override {
     const TensorInFile& tensor = tensors_.at(name);
+    if (!tensor.unread.empty()) return {0, tensor.shape, tensor.unread};
     return {type_number(scalar_type_of(tensor.place.type)).value_or(0), tensor.shape};
   }
 
   at::Tensor read(const std::string& name) override {
-    const auto& [shape, place] = tensors_.at(name);
+    const auto& [shape, place, unread] = tensors_.at(name);
+    if (!unread.empty())
+      throw Error(ExitCode::kBadData, "weights",
+                  fmt::format("'{}' is {}", name, form(name).text()));
     const at::Tensor values = at::empty(shape, scalar_type_of(place.type));
     file_.read_at(place.offset, {static_cast<char*>(values.mutable_data_ptr()),
                                  static_cast<size_t>(place.num_bytes)});
@@ -69,6 +74,10 @@ class SafetensorsFile final : public WeightsFile {
     const std::string json = bytes_at(kSafetensorsLengthBytes, begin - kSafetensorsLengthBytes);
     for (const auto& [name, entry] : read_safetensors_header(json)) {
       *reading = name;
+      if (!entry.dtype.empty() && !safetensors_type(entry.dtype)) {
+        tensors_.emplace(name, TensorInFile{entry.shape, {}, entry.dtype});
+        continue;
+      }
       tensors_.emplace(name, TensorInFile{entry.shape, place_of(entry, begin, num_bytes)});
     }
   }

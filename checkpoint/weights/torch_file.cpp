@@ -33,7 +33,8 @@ class TorchFile final : public WeightsFile {
       refuse(fault.what());
     }
     if (tensors_.empty()) refuse("it holds no dict of tensors");
-    for (const auto& [name, tensor] : tensors_) require_storage(name, tensor);
+    for (const auto& [name, tensor] : tensors_)
+      if (tensor.unread.empty()) require_storage(name, tensor);
   }
 
   std::vector<std::string> names() const override {
@@ -44,11 +45,13 @@ class TorchFile final : public WeightsFile {
 
   ValueForm form(const std::string& name) const override {
     const TensorInStorage& tensor = tensors_.at(name);
+    if (!tensor.unread.empty()) return {0, {}, tensor.unread};
     return {type_number(tensor.type).value_or(0), tensor.shape};
   }
 
   at::Tensor read(const std::string& name) override {
     const TensorInStorage& tensor = tensors_.at(name);
+    if (!tensor.unread.empty()) refuse(fmt::format("'{}' is {}", name, form(name).text()));
     if (tensor.storage != last_key_) {  // tensors of one storage often follow one another
       last_bytes_ = member("data/" + tensor.storage, file_.num_bytes());
       last_key_ = tensor.storage;

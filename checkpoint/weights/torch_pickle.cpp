@@ -36,18 +36,46 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 12> kStorages 
      {"ComplexDoubleStorage", at::kComplexDouble}}};
 
 /// What often stands beside tensors, as a plain value: made without running code of a file's own.
-constexpr std::array<std::string_view, 25> kPlainOfTorch = {
-    "Size",      "device",     "dtype",         "float",      "float16", "float32", "float64",
-    "double",    "half",       "bfloat16",      "uint8",      "uint16",  "uint32",  "uint64",
-    "int8",      "int16",      "int32",         "int64",      "int",     "long",    "bool",
-    "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"};
+constexpr std::array<std::string_view, 32> kPlainOfTorch = {"Size",
+                                                            "device",
+                                                            "dtype",
+                                                            "float",
+                                                            "float16",
+                                                            "float32",
+                                                            "float64",
+                                                            "double",
+                                                            "half",
+                                                            "bfloat16",
+                                                            "uint8",
+                                                            "uint16",
+                                                            "uint32",
+                                                            "uint64",
+                                                            "int8",
+                                                            "int16",
+                                                            "int32",
+                                                            "int64",
+                                                            "int",
+                                                            "long",
+                                                            "bool",
+                                                            "complex64",
+                                                            "complex128",
+                                                            "float8_e4m3fn",
+                                                            "float8_e5m2",
+                                                            "float8_e4m3fnuz",
+                                                            "float8_e5m2fnuz",
+                                                            "qint8",
+                                                            "quint8",
+                                                            "qint32",
+                                                            "per_tensor_affine",
+                                                            "per_channel_affine"};
 constexpr std::array<std::string_view, 9> kPlainOfPython = {
     "set", "frozenset", "list", "dict", "int", "float", "bool", "complex", "bytearray"};
 constexpr std::array<std::string_view, 3> kPlainCollections = {"OrderedDict", "defaultdict",
                                                                "Counter"};
 constexpr std::array<std::string_view, 2> kRebuilders = {"_rebuild_tensor_v2",
                                                          "_rebuild_parameter"};
-constexpr std::string_view kTensorMaker = "torch._utils";
+constexpr std::string_view kTensorMaker = "torch._utils", kRebuild = "_rebuild_",
+                           kStorage = "Storage";
 
 bool has(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -60,8 +88,10 @@ std::optional<at::ScalarType> type_of_storage(std::string_view name) {
 }
 
 bool may_stand_in_state_dict(std::string_view module, std::string_view name) {
-  if (module == kTensorMaker) return has(kRebuilders, name);
-  if (module == "torch") return type_of_storage(name).has_value() || has(kPlainOfTorch, name);
+  if (module == kTensorMaker) return name.starts_with(kRebuild);
+  if (module == "torch") return name.ends_with(kStorage) || has(kPlainOfTorch, name);
+  if (module == "torch.storage") return name.ends_with(kStorage);
+  if (module == "torch.serialization") return name == "_get_layout";  // of sparse tensors
   if (module == "collections") return has(kPlainCollections, name);
   if (module == "builtins" || module == "__builtin__") return has(kPlainOfPython, name);
   return module == "_codecs" && name == "encode";  // how protocol 2 writes bytes
@@ -138,10 +168,13 @@ class StateDict {
         refuse_tensor(name, "a parameter is made of no tensor");
       return tensor_of(at(arguments[0]), name);
     }
+    if (function.text == kTensorMaker && !has(kRebuilders, function.name))
+      return unread(function.name);
     if (function.text != kTensorMaker || arguments.size() < 4)
       refuse_tensor(name, "what should make it makes no tensor");
     if (arguments.size() > 6) require_plain(at(arguments[6]), name);
     TensorInStorage tensor = storage_of(at(arguments[0]), name);
+    if (!tensor.unread.empty()) return tensor;
     tensor.offset = count_of(at(arguments[1]), name);
     tensor.shape = counts_of(at(arguments[2]), name);
     tensor.strides = counts_of(at(arguments[3]), name);
@@ -171,12 +204,16 @@ class StateDict {
         at(id[2]).kind != Kind::kText)
       refuse_tensor(name, "it names no storage");
     const auto type = type_of_storage(at(id[1]).name);
-    if (!type) refuse_tensor(name, "its storage has no type");
+    if (!type) return unread(at(id[1]).name);
     return {.storage = std::string(at(id[2]).text),
             .type = *type,
             .storage_elements = count_of(at(id[4]), name),
             .shape = {},
             .strides = {}};
+  }
+
+  static TensorInStorage unread(std::string_view what) {
+    return {.storage = {}, .shape = {}, .strides = {}, .unread = std::string(what)};
   }
 
   static int64_t count_of(const PickleValue& value, const std::string& name) {

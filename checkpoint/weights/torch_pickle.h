@@ -18,12 +18,14 @@ struct TensorInStorage {
   int64_t offset = 0;            ///< in elements; the whole tensor lies inside the storage
   std::vector<int64_t> shape;    ///< as many elements as the storage has, at most
   std::vector<int64_t> strides;  ///< in elements, none below 0
+  std::string unread = {};  ///< what it is made of, where that is not read; else nothing is set
 };
 
 /// The tensors of a pickled state dict (data.pkl) by name, those of dicts inside it with a dot
 /// between: {"model": {"fc.weight": T}} gives model.fc.weight. What else it holds is passed over.
 /// Nothing of the pickle is run: it may name what makes tensors, parameters and plain values, such
-/// as torch.Size, types and sets. Throws std::runtime_error with the reason, also for two tensors
+/// as torch.Size, types and sets. Tensors of kinds that are not read (quantized ones, float8) are
+/// there as such. Throws std::runtime_error with the reason, also for two tensors
 /// of one name, names of more than 1000 bytes (16 MiB in all), and tensors whose values are not
 /// those that are stored (the neg or conj bit).
 ///

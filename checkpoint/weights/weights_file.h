@@ -22,9 +22,10 @@ class WeightsFile {
   virtual std::optional<std::string> find(const std::string& /*name*/) const {
     return std::nullopt;
   }
-  /// Type and shape of a value.
+  /// Type and shape of a value. One of a type that is not read is among them, with its name.
   virtual ValueForm form(const std::string& name) const = 0;
-  /// A new CPU tensor, contiguous. Throws Error(kBadData) if its bytes are damaged.
+  /// A new CPU tensor, contiguous. Throws Error(kBadData) if its bytes are damaged, or it is
+  /// not read.
   virtual at::Tensor read(const std::string& name) = 0;
 };
 

@@ -89,6 +89,7 @@ RunConfig read_sections(ConfigReader* in) {
     config.checkpoint = checkpoint::read_checkpoint_options(in->section("checkpoint"));
   config.eval = train::read_eval_options(in->section("eval"));
   config.publish = train::read_publish_options(in->section("export"));
+  if (config.checkpoint.keep_best != "none") config.publish.best_by = config.checkpoint.keep_best;
   config.publish.ema = config.optimizer.ema_decay && config.eval.use_ema.value_or(true);
   config.metrics = metrics::read_metrics_options(in->section("metrics"));
   config.summary = metrics::read_summary_options(in->section("summary"));

@@ -6,7 +6,9 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/log.h"
 #include "checkpoint/files/save_files.h"
+#include "checkpoint/inspect/inspect.h"
 #include "checkpoint/restore/restore.h"
 #include "daemon/device/device.h"
 #include "daemon/device/threading.h"
@@ -30,6 +32,25 @@ RunConfig load_for_evaluation(const EvalCommandOptions& options) {
                             options.config_file));
   take_expected_world(&config);
   return config;
+}
+
+/// Of the run's saves; nothing if there is none that says it.
+std::optional<int64_t> saved_steps_per_epoch(const RunConfig& config, const std::string& restored) {
+  std::string prefix = restored;
+  if (restored == "latest") {
+    const auto saves =
+        checkpoint::find_saves(config.run.project().checkpoints(), config.checkpoint.prefix);
+    if (saves.empty()) return std::nullopt;
+    prefix = saves.back().prefix;
+  }
+  int64_t steps_per_epoch = 0;
+  try {
+    checkpoint::restore(checkpoint::save_at(prefix),
+                        {{"_lockstep/sampler/steps_per_epoch", view_of(&steps_per_epoch)}});
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return steps_per_epoch > 0 ? std::optional(steps_per_epoch) : std::nullopt;
 }
 
 /// Calls a function before each batch.
@@ -68,9 +89,33 @@ EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
   require_device_keeps_promises(config_.run, device);
   (void)set_up_gpu(config_.gpu, device, control_);
   device_comm_ = std::make_unique<dist::SelfCommunicator>(device);
-  const FoundData found = find_data(config_.data, control_);
-  context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
+  open(options.restore);
   callbacks_ = callback_hook(coord::Mode::kEval, *context_);
+}
+
+void EvaluatorJob::open(const std::string& restored) {
+  try {
+    const FoundData found = find_data(config_.data, control_);
+    context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
+  } catch (const Error& missing) {
+    if (missing.code() != ExitCode::kInputMissing) throw;
+    open_without_training_data(restored, missing);
+  }
+}
+
+/// The evaluation's data stand for them; only how long an epoch is must be known, for recipes that
+/// go by epochs.
+void EvaluatorJob::open_without_training_data(const std::string& restored, const Error& missing) {
+  const std::optional<int64_t> steps_per_epoch = saved_steps_per_epoch(config_, restored);
+  if (!steps_per_epoch) throw Error(missing);
+  config_.data.train = *config_.data.eval;
+  config_.data.drop_last = false;
+  FoundData found = find_data(config_.data, control_);
+  found.steps_per_epoch = steps_per_epoch;
+  context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
+  log::warning("eval", fmt::format("data.train cannot be opened, so that nobody compares data.eval "
+                                   "with it: {}",
+                                   missing.what()));
 }
 
 std::string EvaluatorJob::settings_sha256() const {

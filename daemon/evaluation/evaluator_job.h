@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "daemon/evaluation/eval_command.h"
 #include "daemon/run/training_context.h"
 #include "dist/process_info.h"
@@ -35,6 +36,8 @@ class EvaluatorJob {
                                       const std::function<void()>& on_batch = {});
 
  private:
+  void open(const std::string& restored);
+  void open_without_training_data(const std::string& restored, const Error& missing);
   void restore(const std::string& prefix);
   train::EvalResult evaluate_restored(const std::function<void()>& on_batch);
   std::string write(const std::string& prefix, const std::string& index_sha256,

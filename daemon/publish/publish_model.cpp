@@ -16,6 +16,7 @@
 #include "daemon/exports/file_digest.h"
 #include "daemon/exports/torchscript.h"
 #include "infer/network/io_nodes.h"
+#include "train/evaluation/patience.h"
 #include "train/summary.h"
 
 namespace lockstep::daemon {
@@ -139,6 +140,34 @@ void tidy(const fs::path& folder) {
   for (const fs::path& path : left) remove_folder(path);
 }
 
+/// What the evaluation behind an export found; nothing where it is not known, or no finite number.
+std::optional<double> value_of(const fs::path& published, const std::string& metric) {
+  const bool is_loss = metric == "eval.loss";
+  const fs::path file = published / (is_loss ? "losses.json" : "kpi.json");
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return std::nullopt;
+  const Json json = Json::parse(files::read(file), nullptr, false);
+  const auto found = json.is_object() ? json.find(is_loss ? "eval" : "accuracy") : json.end();
+  if (!json.is_object() || found == json.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+/// The best of those that are published, as good ones being no better; so that an export that
+/// failed, or was made anew, counts as what it is. Steps behind `newest` are those of a run that
+/// went on from an older save since.
+std::optional<int64_t> best_published(const fs::path& folder, int64_t newest,
+                                      const std::string& metric) {
+  std::optional<int64_t> best_step;
+  std::optional<double> best;
+  for (const int64_t step : published_steps(folder)) {
+    const std::optional<double> value = value_of(folder / std::to_string(step), metric);
+    if (step > newest || !value || !train::is_better(metric, *value, best)) continue;
+    best_step = step;
+    best = value;
+  }
+  return best_step;
+}
+
 void point_best_to(const fs::path& folder, int64_t step) {
   const fs::path link = folder / (std::string(".") + kBest + kUnfinished);
   files::remove_file(link);
@@ -210,7 +239,9 @@ void publish_model(const fs::path& project_dir, const train::Evaluated& evaluate
     files::sync_folder(folder);
   }
   write_graph_once(project.checkpoints(), published / kModelFile, network);
-  if (options.best && evaluated.is_best) point_best_to(folder, evaluated.step);
+  if (options.best)
+    if (const auto best = best_published(folder, evaluated.step, options.best_by))
+      point_best_to(folder, *best);
   remove_surplus(folder, evaluated.step, options.keep);
 }
 

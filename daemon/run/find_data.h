@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "data/data_options.h"
@@ -10,6 +12,8 @@ namespace lockstep::daemon {
 /// data::DatasetInputs::found of both data sets.
 struct FoundData {
   std::string train, eval;
+  /// Where the training data are not at hand (`lockstep eval`); else they follow from them.
+  std::optional<int64_t> steps_per_epoch = std::nullopt;
 };
 
 /// What rank 0 finds, on every rank: patterns are expanded, folders and stores listed once, however

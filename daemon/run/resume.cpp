@@ -13,7 +13,6 @@
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/restore/restore.h"
 #include "dist/agree.h"
-#include "train/evals_csv.h"
 #include "train/step/stopwatch.h"
 
 namespace lockstep::daemon {
@@ -203,21 +202,6 @@ std::string digest_of(const StateList& state) {
 }
 
 }  // namespace
-
-train::Patience restored_patience(const TrainingContext& context) {
-  const std::string& keep_best = context.config.checkpoint.keep_best;
-  train::Patience patience(keep_best == "none" ? "eval.loss" : keep_best,
-                           context.config.eval.patience);
-  const std::string found = dist::on_all_ranks(context.control, [&]() -> std::string {
-    if (context.control.rank() != 0) return "";
-    const std::filesystem::path record = context.config.run.project().train() / "evals.csv";
-    const std::string name = patience.metric().substr(std::string_view("eval.").size());
-    return fmt::format("{}", fmt::join(train::read_evals(record, name), " "));
-  });
-  std::istringstream values(dist::broadcast_text(context.control, found));
-  for (std::string value; values >> value;) patience.add(std::stod(value));
-  return patience;
-}
 
 void reload(const std::string& prefix, TrainingContext& context) {
   const StateList state = context.learned_state();

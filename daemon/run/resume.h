@@ -4,7 +4,6 @@
 #include <string>
 
 #include "daemon/run/training_context.h"
-#include "train/evaluation/patience.h"
 
 namespace lockstep::daemon {
 
@@ -38,9 +37,6 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
 /// After resume() and warm_start(): a moving average of the weights that no save has brought begins
 /// with the weights. Rank 0 says so where the run goes on.
 void begin_ema(TrainingContext& context, bool is_resumed);
-/// Which evaluation was the best so far: rank 0's record of those that this run, or the one it goes
-/// on from, has made, on every rank. After the recorder has cut the record. Collective.
-train::Patience restored_patience(const TrainingContext& context);
 
 /// Reads the save that was just committed back into the network, optimizer and masks (on all ranks;
 /// a file that cannot be read is an error on all). Collective. Throws Error(kBadData).everywhere()

@@ -25,6 +25,8 @@
 #include "dist/agree.h"
 #include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
+#include "train/finite_weights.h"
+#include "train/past_evaluations.h"
 #include "train/run.h"
 #include "train/sync/share_weights.h"
 
@@ -194,12 +196,26 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                          .clock = context.clock,
                          .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
                          .last_commit = resumed ? resumed->prefix : "",
-                         .before = [&] { exports.wait_until_read(); }});
+                         .before =
+                             [&] {
+                               exports.wait_until_read();
+                               train::require_finite_weights(context.model->params(),
+                                                             context.clock.step,
+                                                             saves.last_commit(), context.control);
+                             }});
   hooks.set_recorder(recorder);
   train::StepTensors tensors(context.spec.num_classes);
   train::TrainerParts training = trainer_parts(
       context, rates, saves, hooks.training().read_tensors() ? &tensors : nullptr, requests);
   train::Trainer trainer(training, config.train);
+  const train::PastEvaluations past =
+      train::past_evaluations({.project_dir = config.run.project().folder(),
+                               .eval = config.eval,
+                               .publish = config.publish,
+                               .clock = context.clock,
+                               .is_own_save = resumed && resumed->is_own,
+                               .has_eval_data = context.eval_data != nullptr},
+                              context.control);
   train::Run run({.trainer = trainer,
                   .training = training,
                   .saves = saves,
@@ -207,12 +223,14 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                   .handler = context.handler,
                   .eval_data = context.eval_data.get(),
                   .eval = config.eval,
-                  .patience = restored_patience(context),
+                  .patience = past.patience,
                   .recorder = recorder,
                   .stop = requests,
                   .grace_s = config.preemption.grace_s,
                   .total_steps = context.total_steps(),
                   .save_at_end = config.checkpoint.enabled && config.checkpoint.save_at_end,
+                  .evaluates_first = past.is_missing,
+                  .loss_before = past.train_loss,
                   .on_step = world.on_step,
                   .hooks = hooks.training(),
                   .eval_hooks = hooks.evaluation(),

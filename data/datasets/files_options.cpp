@@ -22,6 +22,9 @@ class FilesReader {
     in_.read("path", &options_.path,
              "files: a file, a folder, or a pattern such as data/*.tfrecord; here, beside the run "
              "file, or s3://BUCKET/... or gs://BUCKET/...");
+    if (options_.path.empty())
+      in_.fault("path",
+                fmt::format("'{}.path' is empty: name a file, a folder, or a pattern", in_.path()));
     options_.path = place_of(options_.path);
     read_places();
     read_shapes();

@@ -1,10 +1,7 @@
 // Save while training, restore to use: a multilayer perceptron for the handwritten digits.
-//   build/default/examples/digits_mlp/digits_mlp train FOLDER [BATCHES]   saves every 100 batches;
-//   goes on where the
-//                                                                         newest save ends, for
-//                                                                         BATCHES (300) more
-//   build/default/examples/digits_mlp/digits_mlp test FOLDER              restores the newest save;
-//   its accuracy
+//   digits_mlp --mode=train FOLDER [BATCHES]   saves every 100 batches; goes on where the newest
+//                                              save ends, for BATCHES (300) more
+//   digits_mlp --mode=test FOLDER              restores the newest save; its accuracy
 #include <torch/nn.h>
 #include <torch/optim.h>
 
@@ -77,7 +74,7 @@ void test(const std::string& folder) {
   const auto newest = latest_checkpoint(folder);
   if (!newest)
     throw lockstep::Error(lockstep::ExitCode::kInputMissing, "digits_mlp",
-                          folder + " holds no save: run `digits_mlp train` first");
+                          folder + " holds no save: run digits_mlp --mode=train first");
   const torch::NoGradGuard no_grad;
   const lockstep::data::Samples data = all_of("test");
   Mlp model;
@@ -93,13 +90,14 @@ void test(const std::string& folder) {
 int main(int argc, char** argv) {
   const std::string mode = argc > 2 ? argv[1] : "";
   try {
-    if (mode == "train" && argc <= 4)
+    if (mode == "--mode=train" && argc <= 4)
       train(argv[2], argc > 3 ? std::stoll(argv[3]) : 300);
-    else if (mode == "test" && argc == 3)
+    else if (mode == "--mode=test" && argc == 3)
       test(argv[2]);
     else
       throw lockstep::Error(lockstep::ExitCode::kUsage, "digits_mlp",
-                            "usage: digits_mlp train FOLDER [BATCHES] | digits_mlp test FOLDER");
+                            "usage: digits_mlp --mode=train FOLDER [BATCHES], or "
+                            "digits_mlp --mode=test FOLDER");
     return 0;
   } catch (const lockstep::Error& fault) {
     std::fprintf(stderr, "%s\n", fault.what());

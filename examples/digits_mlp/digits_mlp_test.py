@@ -20,12 +20,12 @@ class DigitsMlp(unittest.TestCase):
         self.folder = temporary.name + "/save"
 
     def train(self, batches):
-        done = run("train", self.folder, str(batches))
+        done = run("--mode=train", self.folder, str(batches))
         self.assertEqual(done.returncode, 0, done.stderr)
         return re.findall(r"batch (\d+): loss (\S+), saved (\S+)", done.stdout)
 
     def accuracy(self):
-        done = run("test", self.folder)
+        done = run("--mode=test", self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = re.fullmatch(r"(\S+): accuracy (\S+)\n", done.stdout)
         return found[1], float(found[2])
@@ -46,9 +46,15 @@ class DigitsMlp(unittest.TestCase):
         self.assertEqual(len(kept), 5, kept)
 
     def test_an_empty_folder_is_no_model(self):
-        done = run("test", self.folder)
+        done = run("--mode=test", self.folder)
         self.assertEqual(done.returncode, 66)
         self.assertIn("holds no save", done.stderr)
+
+    def test_another_mode_is_told(self):
+        for words in (("--mode=eval", self.folder), ("train", self.folder), ("--mode=test", self.folder, "5"), ("--mode=train",), ()):
+            done = run(*words)
+            self.assertEqual(done.returncode, 64, words)
+            self.assertIn("usage: digits_mlp --mode=train FOLDER [BATCHES], or digits_mlp --mode=test FOLDER", done.stderr)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,23 @@ class EvaluationOfSaves(LockstepTest):
         self.assertEqual(run.wait().code, 75, run.log)
 
 
+    def test_an_evaluation_that_was_cut_is_made_up_for(self):
+        """Killed, and stopped, in the evaluation of the save of step 20: the run that goes on evaluates it first."""
+        slow = "data.eval={type: random, shape: [1, 8, 8], classes: 10, samples: 400000}"
+        sets = [*SAVES, "train.max_steps=34", "eval.batch_size=1"]
+        for name, end, code in (("killed", signal.SIGKILL, 137), ("stopped", signal.SIGUSR1, 75)):
+            begun = {"run": name, "sets": [*sets, slow, "checkpoint.save_checkpoints_steps=20"]}
+            run = self.start(2, **begun)
+            run.wait_for_status("the evaluation", state="validating", step=20)
+            os.kill(run.rank_pids()[1], end)
+            self.assertIn(run.wait().code, (code, 69), run.log)
+            self.assertEqual((evaluated_steps(run), saves_of(run)), ([], [20]))  # stopped there, without another step
+            resumed = self.train(2, run=name, sets=[*sets, slow, "eval.eval_freq=4"])
+            self.assertEqual(evaluated_steps(resumed), [20, 30, 34])
+            again = self.train(2, run=name, sets=[*sets, slow, "eval.eval_freq=4", "train.max_steps=36"])
+            self.assertEqual(evaluated_steps(again), [20, 30, 34, 36])
+
+
 class EarlyEnd(LockstepTest):
     def test_evaluations_without_a_better_one_end_the_run_on_all_ranks(self):
         sets = [*SAVES, *EVAL_DATA, "optimizer.learning_rate=1e-30", "eval.patience=2"]
@@ -175,6 +192,22 @@ modifiers:
         self.assertEqual((run.summary()["exit_reason"], run.summary()["steps"]), ("stopped_early", 30))
         self.assertGreater(run.summary()["sparsity"], 0.5)
         self.check(run.folder / "saved_models/30", 30, run.summary())
+
+    def test_best_leads_to_the_best_of_what_is_there(self):
+        """The best evaluation's export fails: the next best one is led to, and the best one once it is made up for."""
+        fault = {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": ".36.new", "LOCKSTEP_FAULT_CALL": "any",
+                 "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "ENOSPC"}
+        sets = [*SAVES, "export={after_evaluation: true, best: true, keep: -1}", "train.max_steps=36"]
+        run = self.train(1, sets=sets, environment=fault, expect=74)
+        models = run.folder / "saved_models"
+        self.assertFalse((models / "36").exists())
+        steps = [line["loss"] for line in run.steps()]
+        losses = {step: json.loads((models / str(step) / "losses.json").read_text())["eval"] for step in (10, 20, 30)}
+        self.assertEqual(os.readlink(models / "best"), str(min(losses, key=losses.get)))
+        again = self.train(1, sets=sets)
+        self.assertLess(again.summary()["eval"]["loss"], min(losses.values()))
+        self.assertEqual(os.readlink(models / "best"), "36")
+        self.assertEqual(json.loads((models / "36/losses.json").read_text())["train"], steps[-1])  # of the start before
 
     def test_the_end_alone(self):
         require_torch()

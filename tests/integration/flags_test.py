@@ -37,6 +37,7 @@ class Flags(FlagRuns):
         for words, said in ((["--bacth_size=3"], "unknown flag --bacth_size (did you mean '--batch_size'?)"),
                             (["--batch_size=3", "--batch_size", "4"], "--batch_size is given 2 times (3, 4)"),
                             (["--debug", self.data / "eval.csv"], "a pattern stands in quotes"),
+                            (["--train_metadata=", "--train_steps=3"], "--train_metadata= has no value: give one, or leave the flag out"),
                             (["--train_steps=many"], "--train_steps takes a whole number, not 'many'")):
             refused = self.train(2, config=None, arguments=words, expect=64)
             self.assertEqual(refused.log.count(said), 1, refused.log)
@@ -46,6 +47,10 @@ class Flags(FlagRuns):
         self.assertIn("are both given: remove one", both.log)
         self.assertIn("image_size:1:1: error: 'data.train.image_size' must be a whole number from 1", self.run_with(image_size=0, expect=78).log)
         self.assertIn("no such file", self.run_with(train_metadata=self.data / "none*", expect=66).log)
+        self.assertIn("train_metadata:1:1: error: 'data.train.path' is empty", self.run_with("--train_metadata", "", train_metadata=None, expect=78).log)
+        (self.data / "none.csv").write_text("\n")
+        self.assertIn("none.csv: holds no line", self.run_with(eval_metadata=self.data / "none.csv", expect=65).log)
+        self.assertRegex(self.run_with(eval_freq=4, expect=78).log, r"'eval.eval_freq' \(flag --eval_freq.*\) asks for 4 batches of 4 samples .* 12 samples, which are 3")
         mixed = self.data / "t*"
         (self.data / "train.tfrecord").write_bytes((self.data / "held_out.tfrecord").read_bytes())
         self.addCleanup((self.data / "train.tfrecord").unlink)

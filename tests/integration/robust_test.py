@@ -182,6 +182,15 @@ class Robust(LockstepTest):
         self.assertEqual(run.summary()["exit_code"], 80)
         self.assertIn("not finite", run.summary()["error"])
 
+    def test_weights_that_overflow_are_not_saved_and_end_the_run(self):
+        """A finite gradient, an update that is not; the run has too few steps left to skip ten in a row."""
+        for steps in (1, 3):
+            run = self.train(2, run=f"overflow{steps}", expect=80,
+                             sets=[f"train.max_steps={steps}", "optimizer={type: sgd, learning_rate: 1.0e+39}", "recipe=null"])
+            self.assertRegex(run.log, r"\[train\] weights of \S+ are not finite after step \d .*\(there is none\); lower the learning rate")
+            self.assertEqual((run.summary()["exit_reason"], run.summary()["exit_code"]), ("failed", 80))
+            self.assertFalse(list(run.folder.glob("checkpoints/*.index")))
+
     def test_tool_options_that_do_not_fit_are_refused(self):
         recipe = SOURCE / "configs/recipes/digits_prune.yaml"
         self.tool("plan", recipe, "--steps-per-epoch", 23, "--set", "a.b=1", expect=64)

@@ -123,7 +123,7 @@ class Signals(LockstepTest):
             self.assertEqual(run.code, 75, run.log)
             self.assertLess(time.monotonic() - began, 20)
             self.assertIn("the evaluation of step 23 was broken off: told to stop", run.log)
-            self.assertEqual(run.summary()["steps"], 24, run.log)
+            self.assertEqual(run.summary()["steps"], 23, run.log)
 
     def test_a_stop_in_the_last_evaluation_is_made_up_for(self):
         slow = ["eval.batch_size=1", "eval.every_epochs=0", "train.max_steps=5",

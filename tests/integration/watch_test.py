@@ -119,6 +119,19 @@ modifiers:
         plain = self.evaluated(config, *sets, "eval.use_ema=false")
         self.assertEqual((plain["ema"], plain["parameters_sha256"], plain.get("evaluated_sha256")), (False, summary["parameters_sha256"], None))
 
+    def test_the_training_data_need_not_be_there(self):
+        """Its recipe quantizes from an epoch on, so how long one is comes from the save."""
+        data = shutil.copy(SOURCE / "data/digits/digits.csv", self.folder / "digits.csv")
+        sets = [self.recipe("version: 1.0.0\nmodifiers:\n  - !QuantizationModifier {start_epoch: 1}\n"), "train.max_steps=30", "run.threads=1",
+                f"data.train.path={data}", "data.drop_last=true"]
+        summary = self.train(1, sets=sets).summary()
+        os.remove(data)
+        found = self.evaluated(SOURCE / "configs/digits.yaml", *sets)
+        self.assertEqual((found["accuracy"], found["loss"]), (summary["eval"]["accuracy"], summary["eval"]["loss"]))
+        for file in (self.folder / "run/checkpoints").iterdir():
+            file.unlink()
+        self.assertIn("digits.csv", self.tool("eval", *self.arguments(SOURCE / "configs/digits.yaml", *sets), expect=66))
+
     def test_a_path_that_is_no_text_is_written_too(self):
         run = self.train(1, sets=["train.max_steps=5"])
         odd = os.fsdecode(os.fsencode(self.folder) + b"/save\xe9")

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +18,8 @@
 #include "train/evaluation/eval_options.h"
 #include "train/evaluation/model_handler.h"
 #include "train/evaluation/patience.h"
+#include "train/evaluator.h"
+#include "train/past_evaluations.h"
 
 namespace lockstep::train {
 namespace evaluation_test {
@@ -133,7 +136,9 @@ class ReadEvals : public ::testing::Test {
  protected:
   std::vector<double> read(const std::string& lines, const std::string& name) {
     files::write_atomically(path_, "step,name,class,value\n" + lines);
-    return read_evals(path_, name);
+    std::vector<double> values;
+    for (const auto& [step, value] : read_evals(path_, name)) values.push_back(value);
+    return values;
   }
 
   tests::TemporaryFolder folder_;
@@ -151,6 +156,62 @@ TEST_F(ReadEvals, GivesTheNumbersOfAllSamplesByName) {
 TEST_F(ReadEvals, CountsAStepThatWasEvaluatedAgainOnceWithItsLastNumber) {
   EXPECT_THAT(read("2,loss,,0.5\n10,loss,,0.25\n10,loss,,0.125\n", "loss"),
               ElementsAre(0.5, 0.125));
+}
+
+/// What a run knows that goes on from its save of step 20, of epochs of 10 steps.
+class PastEvaluation : public ::testing::Test {
+ protected:
+  PastEvaluation() { write({10, 20}); }
+
+  void write(const std::vector<int64_t>& steps) {
+    std::string lines = "step,name,class,value\n";
+    for (const int64_t step : steps)
+      lines += fmt::format("{0},loss,,{1}\n{0},accuracy,,{2}\n", step, 1.0 / step, step / 100.0);
+    files::make_folders(folder_.path() / "train");
+    files::write_atomically(folder_.path() / "train/evals.csv", lines);
+  }
+  PastEvaluations past() {
+    dist::SelfCommunicator comm(at::kCPU);
+    return past_evaluations(options_, comm);
+  }
+
+  tests::TemporaryFolder folder_;
+  PastOptions options_{.project_dir = folder_.path(),
+                       .eval = {.every_epochs = 0, .on_save = true, .patience = 1},
+                       .publish = {.best_by = "eval.accuracy"},
+                       .clock = {.step = 20, .steps_per_epoch = 10},
+                       .is_own_save = true};
+};
+
+TEST_F(PastEvaluation, IsMissingWhereTheSaveWasNotEvaluated) {
+  EXPECT_FALSE(past().is_missing);
+  write({10});
+  EXPECT_TRUE(past().is_missing);
+  options_.eval = {.every_epochs = 2};  // without on_save, at the ends of epochs
+  EXPECT_TRUE(past().is_missing);
+  options_.eval.every_epochs = 3;
+  EXPECT_FALSE(past().is_missing);
+  options_.eval.on_save = true;
+  options_.is_own_save = false;
+  EXPECT_FALSE(past().is_missing);
+  options_.is_own_save = true;
+  options_.has_eval_data = false;
+  EXPECT_FALSE(past().is_missing);
+}
+
+TEST_F(PastEvaluation, IsMissingWhereItsExportIs) {
+  options_.publish.after_evaluation = true;
+  EXPECT_TRUE(past().is_missing);
+  files::make_folders(folder_.path() / "saved_models/20");
+  EXPECT_FALSE(past().is_missing);
+}
+
+TEST_F(PastEvaluation, ThatIsMadeAgainIsNotCountedBefore) {
+  Patience twenty = past().patience;
+  EXPECT_FALSE(twenty.add(0.15));  // less than 0.2 of step 20
+  options_.publish.after_evaluation = true;
+  Patience ten = past().patience;
+  EXPECT_TRUE(ten.add(0.15));
 }
 
 }  // namespace evaluation_test

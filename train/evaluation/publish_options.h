@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/yaml/config_reader.h"
 
@@ -8,11 +9,12 @@ namespace lockstep::train {
 
 /// Section `export` of the run file: which saves are published as models for inference.
 struct PublishOptions {
-  bool after_evaluation = false;  ///< each save that was evaluated
-  bool at_end = false;            ///< the final weights
-  bool best = false;              ///< saved_models/best names the best evaluation's
-  int64_t keep = 5;               ///< newest ones kept, beside the best; -1: all
-  bool ema = false;               ///< with the averages of the weights; the run decides, no key
+  bool after_evaluation = false;      ///< each save that was evaluated
+  bool at_end = false;                ///< the final weights
+  bool best = false;                  ///< saved_models/best names the best evaluation's
+  int64_t keep = 5;                   ///< newest ones kept, beside the best; -1: all
+  bool ema = false;                   ///< with the averages of the weights; the run decides, no key
+  std::string best_by = "eval.loss";  ///< or eval.accuracy; the run decides, no key
 
   bool any() const { return after_evaluation || at_end; }
 };

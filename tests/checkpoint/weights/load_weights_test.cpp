@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "checkpoint/objects/safetensors.h"
 #include "tests/checkpoint/save_fixture.h"
 
@@ -215,6 +216,27 @@ TEST_F(LoadWeights, HalfNumbersBecomeFloatsAndNothingElseIsChanged) {
   EXPECT_THAT(refusal({{"w", at::ones({2}, at::kDouble)}}, {{"w", w}}),
               AllOf(HasSubstr("'w' is float64 [2] there, 'w' is float32 [2] here"),
                     Not(HasSubstr("warm_start_kernels"))));
+}
+
+TEST_F(LoadWeights, ATensorOfAnUnknownTypeIsInTheWayWhereItIsAskedForAlone) {
+  const std::string header =
+      R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"odd":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[4,8]}})";
+  const std::string length{static_cast<char>(header.size()), 0, 0, 0, 0, 0, 0, 0};
+  files::write_atomically(folder_ / "odd.safetensors", length + header + std::string(8, '\0'));
+  const auto load_into = [&](const StateList& live) {
+    return load_weights(*open_weights(folder_ / "odd.safetensors"), "w", live, options_of(""));
+  };
+  const at::Tensor w = at::ones({1}), odd = at::ones({4});
+  EXPECT_THAT(load_into({{"w", w}}).unused, ElementsAre("odd"));
+  EXPECT_EQ(w.item<float>(), 0);
+  try {
+    load_into({{"odd", odd}});
+    FAIL();
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kConfig);
+    EXPECT_THAT(fault.what(), HasSubstr("'odd' is of an unknown type ('F8_E4M3') there, 'odd' is "
+                                        "float32 [4] here"));
+  }
 }
 
 TEST_F(LoadWeights, WhatDoesNotFitNamesBothSidesAndTheNearest) {

@@ -1,0 +1,77 @@
+#include "train/past_evaluations.h"
+
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/files/project.h"
+#include "dist/agree.h"
+#include "train/evals_csv.h"
+#include "train/steps_csv.h"
+
+namespace lockstep::train {
+namespace {
+
+bool is_due(const PastOptions& options) {
+  if (!options.has_eval_data || !options.is_own_save || options.clock.step == 0) return false;
+  return options.eval.on_save || ends_eval_epoch(options.eval, options.clock);
+}
+
+bool is_done(const PastOptions& options, const std::filesystem::path& record) {
+  std::error_code ignored;
+  const int64_t step = options.clock.step;
+  return read_evals(record, "loss").contains(step) &&
+         (!options.publish.after_evaluation ||
+          std::filesystem::exists(Project(options.project_dir).saved_model(step), ignored));
+}
+
+/// Whether one is missing (0 or 1), then the values.
+std::string found(const PastOptions& options) {
+  const std::string name =
+      options.publish.best_by.substr(std::string_view("eval.").size());  // loss, accuracy
+  const std::filesystem::path record = Project(options.project_dir).train() / "evals.csv";
+  std::map<int64_t, double> evals = read_evals(record, name);
+  const bool is_missing = is_due(options) && !is_done(options, record);
+  if (is_missing) evals.erase(options.clock.step);
+  std::vector<double> values;
+  for (const auto& [step, value] : evals) values.push_back(value);
+  return fmt::format("{} {}", is_missing ? 1 : 0, fmt::join(values, " "));
+}
+
+/// Nothing where there is no such record, or not of this step.
+std::optional<double> recorded_loss(const std::filesystem::path& steps, int64_t step) {
+  try {
+    const std::vector<StepLine> lines = read_steps(steps);
+    if (!lines.empty() && lines.back().step == step && lines.back().has_loss)
+      return lines.back().loss;
+  } catch (const Error&) {  // nobody's run fails for it
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool ends_eval_epoch(const EvalOptions& options, const StepClock& clock) {
+  return options.every_epochs > 0 && clock.step > 0 && clock.step % clock.steps_per_epoch == 0 &&
+         (clock.step / clock.steps_per_epoch) % options.every_epochs == 0;
+}
+
+PastEvaluations past_evaluations(const PastOptions& options, dist::Communicator& control) {
+  const std::string text = dist::on_all_ranks(
+      control, [&] { return control.rank() == 0 ? found(options) : std::string(); });
+  std::istringstream words(dist::broadcast_text(control, text));
+  PastEvaluations past{.patience = Patience(options.publish.best_by, options.eval.patience)};
+  words >> past.is_missing;
+  for (std::string value; words >> value;) (void)past.patience.add(std::stod(value));
+  if (past.is_missing && control.rank() == 0)
+    past.train_loss =
+        recorded_loss(Project(options.project_dir).train() / "steps.csv", options.clock.step);
+  return past;
+}
+
+}  // namespace lockstep::train
