@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace lockstep::dist {
 namespace {
@@ -122,6 +123,14 @@ void require_promised_ranks(const ProcessInfo& promised, int world_size) {
                           "srun --mpi=pmix",
                           promised.launcher, promised.world_size, world_size))
       .everywhere();
+}
+
+void warn_of_idle_tasks(const ProcessInfo& info, const Environment& environment) {
+  const int num_tasks = number(environment, "SLURM_NTASKS", 1);
+  if (info.launcher == "none" && num_tasks > 1)
+    log::warning("dist", fmt::format("this rank trains alone, but Slurm has given {} tasks: start "
+                                     "them with srun --mpi=pmix, or mpirun",
+                                     num_tasks));
 }
 
 }  // namespace lockstep::dist

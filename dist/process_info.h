@@ -34,4 +34,8 @@ ProcessInfo read_process_info(const Environment& environment = process_environme
 /// more ranks than MPI has joined: each would train alone.
 void require_promised_ranks(const ProcessInfo& promised, int world_size);
 
+/// Warns where nobody starts several ranks though Slurm has given several tasks.
+void warn_of_idle_tasks(const ProcessInfo& info,
+                        const Environment& environment = process_environment);
+
 }  // namespace lockstep::dist

@@ -16,16 +16,27 @@ double fraction(int64_t part, int64_t whole) {
 
 double pruned_fraction(const Mask& mask) { return fraction(mask.num_pruned, mask.weight.numel()); }
 
-void add_rates(const Timeline& timeline, int64_t step, std::vector<Summary>* all) {
+/// Of each group, and under the modifier whose value holds now.
+void add_rates(const Timeline& timeline, int64_t step, const std::vector<std::string>& modifiers,
+               std::vector<Summary>* all) {
+  const auto add = [&](const char* what, int group, const Action* setter, double value) {
+    const std::string name =
+        fmt::format("{}/{}", what, kParamGroupNames[static_cast<size_t>(group)]);
+    all->push_back({name, value});
+    if (setter != nullptr)
+      all->push_back({modifiers[static_cast<size_t>(setter->modifier)] + "/" + name, value});
+  };
   for (int group = 0; group < kNumParamGroups; ++group) {
     if (timeline.sets_learning_rate())
-      all->push_back({fmt::format("learning_rate/{}", kParamGroupNames[static_cast<size_t>(group)]),
-                      timeline.learning_rate_at(step, group)});
-    if (const std::optional<double> decay = timeline.weight_decay_at(step, group))
-      all->push_back(
-          {fmt::format("weight_decay/{}", kParamGroupNames[static_cast<size_t>(group)]), *decay});
+      add("learning_rate", group, timeline.learning_rate_setter(step, group),
+          timeline.learning_rate_at(step, group));
+    if (const Action* setter = timeline.weight_decay_setter(step, group))
+      add("weight_decay", group, setter, setter->value);
   }
 }
+
+/// Curves of single parameters that a modifier has unless its log_types ask for all.
+constexpr size_t kMaxParamsShown = 200;
 
 }  // namespace
 
@@ -101,17 +112,21 @@ std::vector<std::string> ScheduledModifierManager::unkept_zeros() const {
 
 std::vector<Summary> ScheduledModifierManager::summaries(int64_t step) const {
   std::vector<Summary> all;
-  add_rates(timeline(), step, &all);
   const std::vector<std::string> names = modifier_names(timeline());
+  add_rates(timeline(), step, names, &all);
   const std::vector<bool> trainable = timeline().trainable_at(step);
   for (size_t i = 0; i < names.size(); ++i) {
     const ModifierEntry& entry = timeline().modifiers()[i];
     const auto modifier = static_cast<int>(i);
     if (const auto target = timeline().target_sparsity_at(step, modifier))
       all.push_back({names[i] + "/target_sparsity", *target});
+    if (entry.quantizes_from)
+      all.push_back({names[i] + "/on", step >= *entry.quantizes_from ? 1.0 : 0.0});
     if (entry.param_logs == ParamLogs::kNowhere) continue;
     const std::optional<double> value = timeline().param_value_at(step, modifier);
+    size_t num_shown = 0;
     for (const int64_t param : timeline().params_of(modifier)) {
+      if (++num_shown > kMaxParamsShown && entry.param_logs == ParamLogs::kByDefault) break;
       const std::string name = names[i] + "/" + params_[static_cast<size_t>(param)].name;
       if (entry.works_on_masks)
         all.push_back({name + "/sparsity", pruned_fraction(masks_.of(param))});

@@ -124,6 +124,22 @@ void Recorder::record_recipe(const StepReport& report) {
   const bool is_first = num_steps_ == 1;
   if (is_first || !recipe_.timeline().due_at(report.step - 1).empty())
     record_due(report.step - 1, report.num_mask_updates, report.num_trainable);
+  record_followed_formulas(report.step - 1);
+}
+
+/// A rate by a formula is set anew at every step, of which only the first is an action.
+void Recorder::record_followed_formulas(int64_t step) {
+  const recal::Timeline& timeline = recipe_.timeline();
+  int counted = -1;  // of both groups it is mostly the same
+  for (int group = 0; group < kNumParamGroups; ++group) {
+    const recal::Action* setter = timeline.learning_rate_setter(step, group);
+    if (setter == nullptr || setter->formula < 0 || setter->step == step) continue;
+    const auto modifier = static_cast<size_t>(setter->modifier);
+    const std::optional<int64_t> end = timeline.modifiers()[modifier].end_step;
+    if (setter->modifier == std::exchange(counted, setter->modifier) || (end && step > *end))
+      continue;
+    metrics_.recipe().record_modifier_update(modifier);
+  }
 }
 
 /// What the timeline did before the update at `step`.

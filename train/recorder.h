@@ -87,6 +87,7 @@ class Recorder final : public Hook {
   void step(const StepReport& report);
   void record_rates(const StepReport& report);
   void record_recipe(const StepReport& report);
+  void record_followed_formulas(int64_t step);
   void record_due(int64_t step, int64_t num_mask_updates, int64_t num_trainable);
 
   RecorderOptions options_;

@@ -79,9 +79,10 @@ void start() {
 std::vector<SpanRecord> stop() {
   const std::scoped_lock lock(mutex);
   modes.fetch_and(~unsigned{kTrace}, std::memory_order_relaxed);
+  const int64_t end_ns = now_ns();  // of all: none ends before another that lies in it
   for (const SpanRecord* span : std::exchange(opened, {})) {
     kept.push_back(*span);
-    kept.back().end_ns = now_ns();
+    kept.back().end_ns = end_ns;
   }
   return std::exchange(kept, {});
 }

@@ -89,11 +89,11 @@ std::vector<int> PreemptionOptions::stop_signals() const {
 
 PreemptionOptions read_preemption_options(ConfigReader in) {
   PreemptionOptions options;
-  in.read(
-      "signals", &options.signals,
-      "which of SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP make the ranks save and stop, however "
-      "long that takes; of the others SIGUSR2 saves and goes on, SIGTERM, SIGINT and SIGHUP end "
-      "the run, with a save if it fits into grace_seconds");
+  in.read("signals", &options.signals,
+          "which of SIGUSR2, SIGTERM, SIGINT, SIGHUP make the ranks save and stop beside SIGUSR1, "
+          "however long that takes; of the others SIGUSR2 saves and goes on, SIGTERM, SIGINT and "
+          "SIGHUP end "
+          "the run, with a save if it fits into grace_seconds");
   for (const std::string& name : options.signals)
     if (find_signal(name) == nullptr)
       in.fault("signals", fmt::format("'preemption.signals' takes SIGUSR1, SIGUSR2, SIGTERM, "

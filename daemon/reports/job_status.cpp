@@ -36,6 +36,13 @@ struct Status {
   std::map<std::string, double> values;
 };
 
+/// Counts keep all their digits.
+std::string text_of(double value) {
+  constexpr double kMostExact = 1e15;
+  const bool is_whole = std::abs(value) < kMostExact && value == std::floor(value);
+  return is_whole ? fmt::format("{}", static_cast<int64_t>(value)) : fmt::format("{:.6g}", value);
+}
+
 std::string json_of(const Status& status, int64_t total_steps) {
   nlohmann::ordered_json told;
   if (total_steps > 0)
@@ -43,7 +50,7 @@ std::string json_of(const Status& status, int64_t total_steps) {
   if (status.left_s) told["estimatedRemainingSeconds"] = std::llround(*status.left_s);
   told["metrics"] = nlohmann::ordered_json::array();
   for (const auto& [name, value] : status.values)
-    told["metrics"].push_back({{"name", name}, {"value", fmt::format("{:.6g}", value)}});
+    told["metrics"].push_back({{"name", name}, {"value", text_of(value)}});
   told["lastUpdatedTime"] = fmt::format(
       "{:%Y-%m-%dT%H:%M:%SZ}",
       fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
@@ -142,7 +149,13 @@ std::unique_ptr<train::Hook> job_status_hook(
   const char* url = variable("KUBEFLOW_TRAINER_SERVER_URL");
   const char* ca_file = variable("KUBEFLOW_TRAINER_SERVER_CA_CERT");
   const char* token_file = variable("KUBEFLOW_TRAINER_SERVER_TOKEN");
-  if (url == nullptr || ca_file == nullptr || token_file == nullptr) return nullptr;
+  if (url == nullptr || ca_file == nullptr || token_file == nullptr) {
+    if (url != nullptr || ca_file != nullptr || token_file != nullptr)
+      log::warning("metrics",
+                   "the TrainJob is not told of the progress: of KUBEFLOW_TRAINER_SERVER_URL, "
+                   "_CA_CERT and _TOKEN some are not set; set all three");
+    return nullptr;
+  }
   return std::make_unique<JobStatusHook>(StatusServer{url, ca_file, token_file}, total_steps,
                                          interval);
 }

@@ -81,7 +81,7 @@ Signals::~Signals() {
 }
 
 void Signals::set_stop_signals(const std::vector<int>& signals) {
-  uint32_t bits = 0;
+  uint32_t bits = bit_of(SIGUSR1);  // of every launcher, which does not know the others
   for (const int signal_number : signals) bits |= bit_of(signal_number);
   g_stop_signals.store(bits, std::memory_order_relaxed);
 }

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
@@ -71,6 +72,17 @@ std::vector<metrics::RankSource> served_ranks(const std::vector<std::string>& te
 std::optional<metrics::ListenAddress> listen_for(const RunConfig& config,
                                                  const dist::ProcessInfo& process) {
   return config.metrics.listen_for(process.rank, process.local_rank, process.world_size);
+}
+
+/// A run's name where it can stand in a file's; names that cannot get their digest, so that they
+/// stay apart.
+std::string name_for_file(const std::string& run) {
+  constexpr size_t kLongest = 100, kDigits = 8;
+  std::string name = run.substr(0, kLongest);
+  std::replace_if(
+      name.begin(), name.end(),
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '_');
+  return name == run ? name : name + "_" + sha256_hex(run).substr(0, kDigits);
 }
 
 }  // namespace
@@ -175,12 +187,8 @@ void Telemetry::leave_result(const RunConfig& config) const {
 }
 
 void Telemetry::write_textfile(const RunConfig& config) const {
-  std::string name = config.run.name;
-  std::replace_if(
-      name.begin(), name.end(),
-      [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '_');
-  const auto path =
-      std::filesystem::path(config.metrics.textfile_dir) / fmt::format("lockstep_{}.prom", name);
+  const auto path = std::filesystem::path(config.metrics.textfile_dir) /
+                    fmt::format("lockstep_{}.prom", name_for_file(config.run.name));
   try {
     files::write_atomically(path, metrics_.result());
   } catch (const Error& fault) {  // nobody's run fails for it

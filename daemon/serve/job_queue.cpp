@@ -22,11 +22,16 @@ constexpr const char* kJobs = "jobs";
 constexpr int64_t kMaxServerFileBytes = 1 << 16;
 
 /// 7 of "7" and "7.json"; nothing for other names.
+/// Far from where counting on would overflow.
+constexpr int64_t kLastNumber = 999'999'999'999'999;
+
 std::optional<int64_t> number_of(const std::string& name) {
   const std::string digits = name.substr(0, name.find('.'));
   if (name != digits && name != digits + ".json") return std::nullopt;
   const std::optional<int64_t> number = parse_integer(digits);
-  return number && *number > 0 && std::to_string(*number) == digits ? number : std::nullopt;
+  return number && *number > 0 && *number <= kLastNumber && std::to_string(*number) == digits
+             ? number
+             : std::nullopt;
 }
 
 JobSpec read_job(const std::filesystem::path& path) {
@@ -66,7 +71,9 @@ std::vector<int64_t> JobQueue::numbers_in(const char* place) const {
 
 int64_t JobQueue::max_queued() const {
   const auto server = nlohmann::json::parse(server_text(), nullptr, /*allow_exceptions=*/false);
-  return server.is_object() ? server.value("max_queued", kMaxQueued) : kMaxQueued;
+  const bool says = server.is_object() && server.contains("max_queued") &&
+                    server["max_queued"].is_number_integer();
+  return says ? server["max_queued"].get<int64_t>() : kMaxQueued;
 }
 
 std::string JobQueue::server_text() const {

@@ -74,14 +74,16 @@ std::string server_line(const JobQueue& queue) {
   if (text.empty()) return "no server: start one with lockstep serve\n";
   const auto server = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!server.is_object()) return "";
+  const auto told = [&](const char* name) {  // a damaged file may hold anything
+    if (!server.contains(name)) return std::string("?");
+    return server[name].is_string() ? server[name].get<std::string>() : server[name].dump();
+  };
   if (!ServerWatch(queue).has_server())
     return fmt::format(
         "no server: process {} on {} has ended without a word; start one with lockstep serve\n",
-        server.value("pid", 0), server.value("host", std::string("?")));
-  return fmt::format("server: {} rank(s), process {} on {}, since {} UTC\n",
-                     server.value("ranks", 0), server.value("pid", 0),
-                     server.value("host", std::string("?")),
-                     server.value("since", std::string("?")));
+        told("pid"), told("host"));
+  return fmt::format("server: {} rank(s), process {} on {}, since {} UTC\n", told("ranks"),
+                     told("pid"), told("host"), told("since"));
 }
 
 std::string row_of(const nlohmann::json& facts) {

@@ -24,6 +24,7 @@ std::map<std::string, std::string> parse_settings(const std::string& text) {
 }
 
 bool concerns_training(const std::string& key) {
+  if (key == "summary.x_axis") return true;  // curves would have points of both units
   for (const char* section :
        {"run.project_dir", "run.name", "preemption.", "control.", "watchdog.", "run.expect", "gpu.",
         "metrics.", "summary.", "eval.", "export.", "recipe"})

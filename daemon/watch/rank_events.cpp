@@ -84,9 +84,38 @@ void RankEvents::write_unless_another_does(size_t rank, const std::string& text)
   }
 }
 
+class RankEvents::Places {
+ public:
+  void add(size_t rank, const std::optional<Spans>& spans, int64_t pid) {
+    if (++num_told_ > kMaxToldRanks) return;
+    std::string& told = spans ? standing_ : unreadable_;
+    told += told.empty() ? "" : ", ";
+    told += spans ? standing_of(rank, *spans, pid) : std::to_string(rank);
+  }
+  void tell() const {
+    if (!standing_.empty()) log::info("watchdog", "others stand: " + standing_);
+    if (!unreadable_.empty())
+      log::info("watchdog",
+                fmt::format("events of rank(s) {} cannot be read from here: another host, or ended",
+                            unreadable_));
+  }
+
+ private:
+  std::string standing_, unreadable_;
+  int num_told_ = 0;
+};
+
+void RankEvents::log_places() const {
+  Places places;
+  for (size_t rank = 0; rank < ranks_.size() && rank <= kMaxToldRanks; ++rank)
+    if (rank != own_rank_)
+      places.add(rank, trace::SpanRing::of_process(ranks_[rank].pid, ranks_[rank].token),
+                 ranks_[rank].pid);
+  places.tell();
+}
+
 void RankEvents::write() const {
-  std::string standing, unreadable;
-  int num_told = 0;
+  Places places;
   try {
     files::make_folders(logs_);  // a rank may hang before the run's folder is made
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -96,19 +125,12 @@ void RankEvents::write() const {
           is_own ? trace::recent()
                  : trace::SpanRing::of_process(ranks_[rank].pid, ranks_[rank].token);
       if (spans) write_unless_another_does(rank, json_of(*spans));
-      if (is_own || ++num_told > kMaxToldRanks) continue;
-      std::string& told = spans ? standing : unreadable;
-      told += told.empty() ? "" : ", ";
-      told += spans ? standing_of(rank, *spans, ranks_[rank].pid) : std::to_string(rank);
+      if (!is_own) places.add(rank, spans, ranks_[rank].pid);
     }
   } catch (const Error& fault) {
     log::warning("watchdog", fmt::format("the newest events cannot be written: {}", fault.what()));
   }
-  if (!standing.empty()) log::info("watchdog", "others stand: " + standing);
-  if (!unreadable.empty())
-    log::info("watchdog",
-              fmt::format("events of rank(s) {} cannot be read from here: another host, or ended",
-                          unreadable));
+  places.tell();
 }
 
 }  // namespace lockstep::daemon

@@ -20,12 +20,16 @@ class RankEvents {
   /// stands and whose cannot be read: those of other hosts and of processes that have ended, which
   /// somebody on their host had to write. Never throws. Any thread.
   void write() const;
+  /// Logs the same places alone, of what can be read from here. Never throws. Any thread.
+  void log_places() const;
 
  private:
   struct Rank {
     int64_t pid = 0;
     uint64_t token = 0;  ///< of its spans
   };
+  /// Where the ranks stand, as a log tells it.
+  class Places;
   std::filesystem::path path_of(size_t rank) const;
   bool is_written(size_t rank) const;
   void write_unless_another_does(size_t rank, const std::string& text) const;

@@ -105,6 +105,7 @@ void Watchdog::look(double watched_s) {
     is_told_ = true;
     log::warning("watchdog",
                  fmt::format("{:.1f} s without a turn of the loop: {}", still_s_, where()));
+    events_.log_places();
   }
   const double hang_s = options_.hang_s_of(now);
   if (hang_s == 0 || still_s_ < hang_s) return;

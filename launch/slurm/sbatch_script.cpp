@@ -105,12 +105,13 @@ is_wanted() {{ [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T 2>/dev/null)" = RUNNING ]
 step=$!
 while :; do  # a signal ends `wait`, not the step
   wait "$step"
-  code=$?
   kill -0 "$step" 2>/dev/null || break
 done
+wait "$step"
+code=$?
 
 case $code in
-  75 | 69 | 79 | 134 | 135 | 137 | 139)  # stopped as asked, or ranks are lost: the newest save is what to go on from
+  75 | 69 | 79 | 134 | 135 | 137 | 138 | 139)  # stopped as asked, or ranks are lost: the newest save is what to go on from
     is_wanted || exit "$code"
     if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {max_requeues} ]; then
       echo "$(date -Is) the ranks ended with $code: queued again" >&2

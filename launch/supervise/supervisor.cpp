@@ -207,9 +207,11 @@ class Supervisor {
           fmt::format("told to stop, but the ranks ended with {}: look at the log above", code));
       return code;
     }
-    log::info("launch", fmt::format("ended as asked (mpirun: {}); the last commit stands: run the "
-                                    "same command again to go on",
-                                    code));
+    const bool has_save = options_.newest_save() != SaveFound{};
+    log::info("launch", fmt::format("ended as asked (mpirun: {}); {}: run the same command again "
+                                    "to {}",
+                                    code, has_save ? "the last commit stands" : "there is no save",
+                                    has_save ? "go on" : "begin anew"));
     return kStopped;
   }
 

@@ -18,7 +18,7 @@
 namespace lockstep::metrics {
 namespace {
 
-constexpr size_t kMinTokenCharacters = 16;
+constexpr size_t kMinTokenCharacters = 16, kMaxTokenCharacters = 4096;  // half a header
 constexpr size_t kSecretBytes = 32;
 
 std::string random_secret() {
@@ -33,11 +33,11 @@ std::string read_token(const std::string& path) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   const bool is_plain =
       std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
-  if (!is_plain || text.size() < kMinTokenCharacters)
+  if (!is_plain || text.size() < kMinTokenCharacters || text.size() > kMaxTokenCharacters)
     throw Error(ExitCode::kConfig, "metrics",
-                fmt::format("{}: a token is one line of at least {} printable characters without "
+                fmt::format("{}: a token is one line of {} to {} printable characters without "
                             "blanks; 'openssl rand -hex 32' makes one",
-                            path, kMinTokenCharacters));
+                            path, kMinTokenCharacters, kMaxTokenCharacters));
   return text;
 }
 

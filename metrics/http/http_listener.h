@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/basic_stream_socket.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
@@ -19,12 +21,13 @@ namespace lockstep::metrics {
 template <class Protocol>
 class HttpListener {
  public:
-  using Socket = typename Protocol::socket;
+  using Socket = boost::asio::basic_stream_socket<Protocol, IoExecutor>;
+  using Acceptor = boost::asio::basic_socket_acceptor<Protocol, IoExecutor>;
   using error_code = boost::beast::error_code;
 
   /// `io` and `shared` must outlive it.
-  HttpListener(boost::asio::io_context& io, typename Protocol::acceptor acceptor,
-               HttpShared& shared, std::function<void(Socket)> serve)
+  HttpListener(boost::asio::io_context& io, Acceptor acceptor, HttpShared& shared,
+               std::function<void(Socket)> serve)
       : acceptor_(std::move(acceptor)), pause_(io), shared_(shared), serve_(std::move(serve)) {}
 
   void accept() {
@@ -58,7 +61,7 @@ class HttpListener {
     socket.write_some(boost::asio::buffer(kFullAnswer.data(), kFullAnswer.size()), ignored);
   }
 
-  typename Protocol::acceptor acceptor_;
+  Acceptor acceptor_;
   boost::asio::steady_timer pause_;
   HttpShared& shared_;
   const std::function<void(Socket)> serve_;

@@ -36,6 +36,8 @@ constexpr double kBurst_s = 0.01;
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using Local = asio::local::stream_protocol;
+using TcpAcceptor = HttpListener<tcp>::Acceptor;
+using TcpSocket = HttpListener<tcp>::Socket;
 using boost::beast::error_code;
 
 tcp::endpoint resolve(asio::io_context& io, const ListenAddress& listen) {
@@ -51,12 +53,12 @@ tcp::endpoint resolve(asio::io_context& io, const ListenAddress& listen) {
 }
 
 /// Opened, bound and listening; `fault` says what failed.
-tcp::acceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint,
-                            error_code* fault) {
-  tcp::acceptor acceptor(io);
+TcpAcceptor open_acceptor(asio::io_context& io, const tcp::endpoint& endpoint, error_code* fault) {
+  TcpAcceptor acceptor(io);
   acceptor.open(endpoint.protocol(), *fault);
   if (!*fault)
     acceptor.set_option(tcp::acceptor::reuse_address(true), *fault);  // past a TIME_WAIT of our own
+  if (!*fault) acceptor.set_option(tcp::no_delay(true), *fault);      // its connections inherit it
   if (!*fault) acceptor.bind(endpoint, *fault);
   if (!*fault) acceptor.listen(asio::socket_base::max_listen_connections, *fault);
   return acceptor;
@@ -71,11 +73,11 @@ void require_protection(const tcp::endpoint& endpoint, const ListenAddress& list
                           listen.text()));
 }
 
-tcp::acceptor listen_at(asio::io_context& io, const HttpOptions& options, const Access& access) {
+TcpAcceptor listen_at(asio::io_context& io, const HttpOptions& options, const Access& access) {
   tcp::endpoint endpoint = resolve(io, options.listen);
   require_protection(endpoint, options.listen, access);
   error_code fault;
-  tcp::acceptor acceptor = open_acceptor(io, endpoint, &fault);
+  TcpAcceptor acceptor = open_acceptor(io, endpoint, &fault);
   if (fault == asio::error::address_in_use && options.fall_back_to_any_port) {
     endpoint.port(0);
     acceptor = open_acceptor(io, endpoint, &fault);
@@ -138,27 +140,25 @@ class HttpServer::Impl {
 
  private:
   void open_tcp() {
-    tcp::acceptor acceptor = listen_at(io_, shared_.options, access_);
+    TcpAcceptor acceptor = listen_at(io_, shared_.options, access_);
     address_ = {shared_.options.listen.host, acceptor.local_endpoint().port()};
     tcp_.emplace(io_, std::move(acceptor), shared_,
-                 [this](tcp::socket socket) { serve(std::move(socket)); });
+                 [this](TcpSocket socket) { serve(std::move(socket)); });
     tcp_->accept();
   }
 
   void open_local() {
     socket_.emplace(shared_.options.socket_path);
     local_.emplace(
-        io_, Local::acceptor(io_, Local(), socket_->release()), shared_,
-        [this](Local::socket socket) {
+        io_, HttpListener<Local>::Acceptor(io_, Local(), socket_->release()), shared_,
+        [this](HttpListener<Local>::Socket socket) {
           LocalStream stream(std::move(socket));
           std::make_shared<HttpSession<LocalStream>>(std::move(stream), shared_)->start();
         });
     local_->accept();
   }
 
-  void serve(tcp::socket socket) {
-    error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
+  void serve(TcpSocket socket) {
     PlainStream stream(std::move(socket));
     if (!tls_)
       return std::make_shared<HttpSession<PlainStream>>(std::move(stream), shared_)->start();

@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 #include <boost/asio/dispatch.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl/ssl_stream.hpp>
 
@@ -30,9 +30,11 @@
 
 namespace lockstep::metrics {
 
-using PlainStream = boost::beast::tcp_stream;
+/// Of sockets that know their io_context by its type, which costs less than any_io_executor.
+using IoExecutor = boost::asio::io_context::executor_type;
+using PlainStream = boost::beast::basic_stream<boost::asio::ip::tcp, IoExecutor>;
 /// Of a Unix socket, which only those reach who may write to its file.
-using LocalStream = boost::beast::basic_stream<boost::asio::local::stream_protocol>;
+using LocalStream = boost::beast::basic_stream<boost::asio::local::stream_protocol, IoExecutor>;
 using TlsStream = boost::beast::ssl_stream<PlainStream>;
 
 /// What all connections of a server share.
@@ -130,13 +132,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
                         });
   }
 
-  std::string client_address() {
-    if constexpr (kIsLocal)
-      return "a Unix socket";
-    else {
+  /// Asked of the system once a connection.
+  const std::string& client_address() {
+    if constexpr (kIsLocal) {
+      client_ = "a Unix socket";
+    } else if (client_.empty()) {
       error_code ignored;
-      return lowest().socket().remote_endpoint(ignored).address().to_string();
+      client_ = lowest().socket().remote_endpoint(ignored).address().to_string();
     }
+    return client_;
   }
 
   void on_verdict(Access::Verdict verdict) {
@@ -202,14 +206,24 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     shared_.line->enter([self = this->shared_from_this()] { self->answer(); });
   }
 
+  /// Path and query; a client may name the host before them, as it does for a proxy (RFC 9112
+  /// 3.2.2).
+  std::string_view target() const {
+    const auto sent = parser_->get().target();
+    const std::string_view whole(sent.data(), sent.size());
+    const size_t host = whole.starts_with('/') ? std::string_view::npos : whole.find("://");
+    if (host == std::string_view::npos) return whole;
+    const size_t path = whole.find('/', host + 3);
+    return path == std::string_view::npos ? "/" : whole.substr(path);
+  }
+
   void answer() {
-    const auto target = parser_->get().target();
     const bool is_post = parser_->get().method() == boost::beast::http::verb::post;
     HttpResponse response;
     try {
-      if (!is_post && is_answered_later({target.data(), target.size()})) return;
+      if (!is_post && is_answered_later(target())) return;
       const HttpHandler& handler = is_post ? shared_.options.post : shared_.handler;
-      response = handler({target.data(), target.size()});
+      response = handler(target());
     } catch (const std::exception& fault) {
       log::error("metrics", fmt::format("an HTTP request failed: {}", fault.what()));
       response = plain(500, "this page could not be made; the log says why\n");
@@ -330,7 +344,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   Clock::time_point ends_at_;  ///< the time for the request under way
   std::optional<boost::beast::http::request_parser<DiscardedBody>> parser_;
   std::optional<boost::beast::http::response<boost::beast::http::string_body>> message_;
-  std::string route_;
+  std::string route_, client_;
   Clock::time_point start_;
   int64_t num_answers_ = 0;
 };

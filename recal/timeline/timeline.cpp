@@ -101,6 +101,8 @@ void Timeline::file(const Action& action) {
   ModifierEntry& entry = modifiers_[static_cast<size_t>(action.modifier)];
   entry.works_on_masks = entry.works_on_masks || action.kind == ActionKind::kPrune ||
                          action.kind == ActionKind::kKeepZeros;
+  if (action.kind == ActionKind::kQuantize && !entry.quantizes_from)
+    entry.quantizes_from = action.step;
   entry.sets_trainable = entry.sets_trainable || action.kind == ActionKind::kSetTrainable;
   entry.sets_values = entry.sets_values || traits_of(action.kind).is_on_values;
   const auto each_group = [&](std::array<std::vector<Action>, kNumParamGroups>* groups) {
@@ -136,15 +138,23 @@ Timeline::Range Timeline::due_at(int64_t step) const {
           actions_.data() + (last - actions_.begin())};
 }
 
+const Action* Timeline::learning_rate_setter(int64_t step, int group) const {
+  return last_until(learning_rates_.at(static_cast<size_t>(group)), step);
+}
+
+const Action* Timeline::weight_decay_setter(int64_t step, int group) const {
+  return last_until(weight_decays_.at(static_cast<size_t>(group)), step);
+}
+
 double Timeline::learning_rate_at(int64_t step, int group) const {
-  const Action* action = last_until(learning_rates_.at(static_cast<size_t>(group)), step);
+  const Action* action = learning_rate_setter(step, group);
   if (action == nullptr) return base_learning_rate_;
   return action->formula < 0 ? action->value
                              : rate_formulas_[static_cast<size_t>(action->formula)].at(step);
 }
 
 std::optional<double> Timeline::weight_decay_at(int64_t step, int group) const {
-  const Action* action = last_until(weight_decays_.at(static_cast<size_t>(group)), step);
+  const Action* action = weight_decay_setter(step, group);
   return action == nullptr ? std::nullopt : std::optional<double>(action->value);
 }
 

@@ -26,6 +26,7 @@ struct ModifierEntry {
   std::optional<int64_t> start_step, end_step;
   ParamLogs param_logs = ParamLogs::kByDefault;
   bool works_on_masks = false, sets_trainable = false, sets_values = false;  ///< by its actions
+  std::optional<int64_t> quantizes_from;  ///< the step of its first kQuantize action
 };
 
 /// Parameters that an action works on together.
@@ -90,6 +91,9 @@ class Timeline {
 
   /// Rate of a group; the optimizer's at start-up where no modifier has written it yet.
   double learning_rate_at(int64_t step, int group = kWeightGroup) const;
+  /// What set the rate or decay that holds for a group at this step; null: no modifier has yet.
+  const Action* learning_rate_setter(int64_t step, int group) const;
+  const Action* weight_decay_setter(int64_t step, int group) const;
   /// L2 weight decay of a group; nothing: no modifier has written it yet, the optimizer's holds.
   std::optional<double> weight_decay_at(int64_t step, int group) const;
   /// By parameter, in the order of TimelineInputs::params; as at the start where no modifier says

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <map>
+#include <string_view>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -17,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files/files.h"
+#include "base/log.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {
@@ -96,6 +98,9 @@ TEST(JobStatus, IsReportedAgainAndAgainWhileTrainingGoesOn) {
   EXPECT_EQ(told["progressPercentage"], 50);
   EXPECT_GE(told["estimatedRemainingSeconds"], 0);
   EXPECT_EQ(told["metrics"][1], nlohmann::json({{"name", "loss"}, {"value", "0.5"}}));
+  do_step(hook.get(), 1234567);
+  while (told["metrics"][3]["value"] == "100") told = server.next();
+  EXPECT_EQ(told["metrics"][3], nlohmann::json({{"name", "step"}, {"value", "1234567"}}));
   do_step(hook.get(), 200);
   nlohmann::json last;
   std::jthread controller([&](const std::stop_token& stopped) {
@@ -108,6 +113,14 @@ TEST(JobStatus, IsReportedAgainAndAgainWhileTrainingGoesOn) {
 
 TEST(JobStatus, NobodyAsksForItWithoutTheVariables) {
   EXPECT_EQ(job_status_hook(200, [](const char*) -> const char* { return nullptr; }), nullptr);
+  const int64_t before = log::num_lines(log::Level::kWarning);
+  EXPECT_EQ(job_status_hook(200,
+                            [](const char* name) -> const char* {
+                              return std::string_view(name).ends_with("_URL") ? "http://x"
+                                                                              : nullptr;
+                            }),
+            nullptr);
+  EXPECT_EQ(log::num_lines(log::Level::kWarning), before + 1) << "one of the three alone";
 }
 
 }  // namespace job_status_test

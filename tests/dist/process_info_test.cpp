@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace lockstep::dist {
 namespace process_info_test {
@@ -103,6 +104,17 @@ TEST(ProcessInfo, AWorldSmallerThanPromisedIsRefused) {
     EXPECT_TRUE(error.on_every_rank());
     EXPECT_THAT(error.what(), ::testing::HasSubstr("srun's variables say 5 ranks, MPI sees 1"));
   }
+}
+
+TEST(ProcessInfo, OneRankInALargerAllocationIsWarnedOf) {
+  const int64_t before = log::num_lines(log::Level::kWarning);
+  for (const char* num_tasks : {"4", "1"}) {
+    const auto batch_script = [&](const std::string& name) {
+      return name == "SLURM_NTASKS" ? std::optional<std::string>(num_tasks) : std::nullopt;
+    };
+    warn_of_idle_tasks(read_process_info(batch_script), batch_script);
+  }
+  EXPECT_EQ(log::num_lines(log::Level::kWarning), before + 1);
 }
 
 }  // namespace process_info_test

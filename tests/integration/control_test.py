@@ -5,6 +5,7 @@ import crypt
 import http.client
 import json
 import os
+import pathlib
 import re
 import signal
 import stat
@@ -23,6 +24,10 @@ def saves_of(run):
 def log_of(run, rank):
     path = run.folder / "logs" / f"rank{rank}.log"
     return path.read_text() if path.exists() else ""
+
+
+def resident_bytes(pid):
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 class Control(LockstepTest):
@@ -116,6 +121,17 @@ class Control(LockstepTest):
             self.assertIn(text, said)
         code, said = run.ctl("save")
         self.assertIn("this run makes no saves", said)
+        self.assertEqual(run.ctl("status")["state"], "training")
+
+    def test_bad_json_is_refused_and_costs_nothing(self):
+        run = self.begin()
+        pid = run.rank_pids()[0]
+        before = resident_bytes(pid)
+        for body in (b'{"a": [[[', b"[" * 60000, b'{"value": "' + b"x" * 60000, b"\xff\xfe", b"{}"):
+            for _ in range(20):
+                self.assertIn(self.call(run, "POST", "/control/set", [*HEADER.items(), ("Content-Type", "application/json")], body=body)[0], (400, 422), body[:20])
+                self.assertEqual(self.call(run, "GET", "/livez")[0], 200)
+        self.assertLess(resident_bytes(pid) - before, 10 << 20)
         self.assertEqual(run.ctl("status")["state"], "training")
 
     def test_no_web_page_can_call_it(self):

@@ -20,7 +20,6 @@ EXCUSED = {
     "lockstep_gpu_memory_reserved_bytes": "needs a GPU",
     "lockstep_gpu_memory_peak_bytes": "needs a GPU",
     "lockstep_gpu_ooms_total": "needs a GPU",
-    "lockstep_revived_weights_total": "is above 0 only where Lockstep has a fault",
 }
 TESTS = pathlib.Path(__file__).resolve().parent
 _seen = set()

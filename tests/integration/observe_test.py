@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import BUILD, ENDLESS, SOURCE, LockstepTest, metric, wait_for
+from harness import BUILD, ENDLESS, PRUNE_EARLY, SOURCE, LockstepTest, metric, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import skips
@@ -127,6 +127,12 @@ class Observe(LockstepTest):
         self.assertEqual(run.code, 0, run.log)
         waited_s = [metric(run.last_page(rank), "lockstep_allreduce_exposed_seconds_total") for rank in (0, 1)]
         self.assertGreater(waited_s[0], waited_s[1] + 1)
+
+    def test_a_pruned_weight_that_comes_back_is_counted(self):
+        """Updates keep zeros at zero, and look at it every 100 steps."""
+        run = self.start_faulty("revive", rank="all", step=100, ranks=1, sets=[PRUNE_EARLY, "train.max_steps=102", "eval.every_epochs=0"]).wait()
+        self.assertEqual(run.code, 0, run.log)
+        self.assertEqual(metric(run.last_page(0), "lockstep_revived_weights_total"), 1)
 
     def test_each_signal_is_counted_under_its_own_name_in_the_last_step_too(self):
         run = self.start_faulty("every_signal", rank=1, step=9, sets=["train.max_steps=10"]).wait()

@@ -252,6 +252,10 @@ class Serve(ServeTest):
         self.assertTrue((self.queue / "server.json").exists(), "left behind")
         self.assertIn("no server runs on", self.client("wait", job, "--timeout", 0.1, expect=69))
         self.assertRegex(self.client("ps"), r"no server: process \d+ on .* has ended without a word; start one with lockstep serve")
+        for damaged in ('{"max_queued": "x", "pid": "y", "host": 3, "ranks": []}', '[1]', '{"max_queued": 1e99}', "{"):
+            (self.queue / "server.json").write_text(damaged)
+            self.client("ps")
+            self.client("submit", DIGITS)
 
     def test_what_cannot_be_read_is_set_aside(self):
         cut, other, lost, good = (self.submit(sets=TINY) for _ in range(4))

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import unittest
 import unittest.mock
@@ -77,6 +78,20 @@ class Script(PageTest):
         for arguments, why in ((("--time", "foo"), "--time 'foo' is none: write minutes as 90"), (("--time", "1", "--grace", "300"), "--grace 300 s is to end before the limit --time 1"),
                                (("--time", "1"), "--grace 300 s"), (("--mpi", "pmix; true"), "--mpi 'pmix; true'"), (("--sbatch", "partition=long"), "--sbatch 'partition=long'")):
             self.assertIn(why, self.render(*arguments, expect=64))
+
+    def test_the_ranks_code_is_kept_where_the_warning_takes_long(self):
+        """The shell's own code of a `wait` that a signal ended is 138."""
+        script = self.folder / "job.sh"
+        self.render("-o", script)
+        for name, text in (("srun", f'trap "exit 75" USR1; echo $$ >{self.folder}/step; while :; do sleep 0.05; done'),
+                           ("scancel", f"kill -USR1 $(cat {self.folder}/step); sleep 1"), ("squeue", "echo RUNNING"), ("scontrol", f'echo "$@" >>{self.folder}/said')):
+            (self.folder / name).write_text(f"#!/bin/bash\n{text}\n")
+            (self.folder / name).chmod(0o755)
+        job = subprocess.Popen(["bash", script], cwd=self.folder, env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"})
+        wait_for((self.folder / "step").exists, "the step")
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(timeout=30), 75)
+        self.assertIn("requeue 7", (self.folder / "said").read_text())
 
     def test_names_and_paths_with_blanks_and_shell_characters(self):
         folder = self.folder / "a 'b $(touch x)"

@@ -15,10 +15,14 @@ PARAMS = [f"{layer}/{kind}" for layer in ("blocks/0/conv", "blocks/1/conv", "blo
 # By tag what the recipe's modifiers show from the first step on, and those of later ones with the step of their first point.
 RECAL_AT_ONCE = {"sparsity", "mask_updates", "revived_weights", "quantized_layers", "learning_rate/weights", "learning_rate/other",
                  "7:TrainableParamsModifier/blocks.0.conv.weight/trainable", "7:TrainableParamsModifier/blocks.0.conv.bias/trainable",
-                 "8:GMPruningModifier/target_sparsity", "9:GradualKSModifier/target_sparsity", "9:GradualKSModifier/classifier.weight/sparsity",
+                 "13:QuantizationModifier/on", "8:GMPruningModifier/target_sparsity", "9:GradualKSModifier/target_sparsity", "9:GradualKSModifier/classifier.weight/sparsity",
                  *(f"{modifier}/{param}/sparsity" for modifier in ("8:GMPruningModifier", "10:ConstantPruningModifier") for param in CONVOLUTIONS)}
 RECAL_LATER = {"12:GradualParamModifier/blocks.2.conv.bias/value": 0.3 * STEPS_PER_EPOCH, "weight_decay/weights": 0.75 * STEPS_PER_EPOCH,
                "11:SetParamModifier/classifier.bias/value": 1.0 * STEPS_PER_EPOCH}
+# Of each rate while its modifier sets it, by the steps of its first and last points.
+RECAL_WHILE = {f"{modifier}/learning_rate/{group}": (first * STEPS_PER_EPOCH, last * STEPS_PER_EPOCH) for group in ("weights", "other") for modifier, first, last in
+               (("2:SetLearningRateModifier", 0, 0.5), ("3:LearningRateModifier", 0.5, 1.5), ("4:LearningRateModifier", 1.5, 2), ("5:LearningRateFunctionModifier", 2, 9))}
+RECAL_LATER["6:SetWeightDecayModifier/weight_decay/weights"] = 0.75 * STEPS_PER_EPOCH
 CURVES = {"loss/train": "loss", "lr": "learning_rate", "sparsity": "sparsity", "recal/sparsity": "sparsity", "recal/learning_rate/weights": "learning_rate"}
 OF_CLASSES, OF_ALL = ("precision", "recall"), ("loss", "accuracy", "top_5", "macro_precision", "macro_recall")
 
@@ -45,14 +49,15 @@ class TensorBoard(LockstepTest):
         found = read_by_tensorboard(run.folder / "train")
         self.assertEqual(set(found), {"scalars", "histograms", "images", "tensors"})
         self.assertEqual(set(found["scalars"]), {"loss/train", "lr", "weight_decay", "sparsity"} |
-                         {f"recal/{tag}" for tag in RECAL_AT_ONCE | set(RECAL_LATER)})
+                         {f"recal/{tag}" for tag in RECAL_AT_ONCE | set(RECAL_LATER) | set(RECAL_WHILE)})
         self.assertEqual(set(found["histograms"]), {f"weights/{param}" for param in PARAMS})
         self.assertEqual(set(found["images"]), {"inputs/0", "inputs/1"})
         self.assertEqual(set(found["tensors"]), {"run/settings"})
         points = {1, STEPS, *range(EVERY, STEPS, EVERY)}
         for tag, curve in found["scalars"].items():
-            first = RECAL_LATER.get(tag.removeprefix("recal/"), 0)
-            self.assertEqual(set(curve), {step for step in points if step > first}, tag)
+            tag = tag.removeprefix("recal/")
+            first, last = RECAL_WHILE.get(tag, (RECAL_LATER.get(tag, 0), STEPS))
+            self.assertEqual(set(curve), {step for step in points if first <= step - 1 < last}, tag)
         for curve in found["histograms"].values():
             self.assertEqual(set(curve), {30, 60})
         self.assertEqual(set(found["images"]["inputs/0"]), {1, 31, 61})

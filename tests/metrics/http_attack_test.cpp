@@ -153,6 +153,7 @@ TEST(HttpAttackByWaiting, ProbesAreAnsweredBesideSlowConnections) {
         return HttpResponse{200, "text/plain", "ok\n", "/livez"};
       },
       &observer);
+  const double before_mib = resident_mib();
   SlowClients slow(patient.address().port);
   for (int round = 0; round < 12; ++round) {
     slow.send_a_line();
@@ -160,15 +161,18 @@ TEST(HttpAttackByWaiting, ProbesAreAnsweredBesideSlowConnections) {
     EXPECT_THAT(tests::get(patient.address().port, "/livez"), HasSubstr("200 OK"));
   }
   EXPECT_EQ(observer.rejections(Rejection::kTimeout), 0);
+  EXPECT_LT(resident_mib() - before_mib, kMaxGrowthMiB);
 }
 
 TEST_F(HttpAttack, SlowConnectionsAreCutHoweverOftenTheySend) {
+  const double before_mib = resident_mib();
   SlowClients slow(port);
   while (observer.rejections(Rejection::kTimeout) < SlowClients::kNum) {  // ctest ends what hangs
     slow.send_a_line();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the time limit is 1 s
   }
   EXPECT_TRUE(slow.all_are_closed());
+  EXPECT_LT(resident_mib() - before_mib, kMaxGrowthMiB);
   EXPECT_THAT(ask(), HasSubstr("200 OK"));
   EXPECT_EQ(observer.rejections(Rejection::kTimeout), SlowClients::kNum);
 }

@@ -67,7 +67,11 @@ TEST(MetricsOptions, FaultsNameThePlace) {
   EXPECT_THAT(read("metrics: {listen: nowhere}\n").faults,
               HasSubstr("run.yaml:1:19: error: 'metrics.listen' must be"));
   EXPECT_THAT(read("metrics: {listen: \"h:99999\"}\n").faults, HasSubstr("not 'h:99999'"));
-  EXPECT_THAT(read("metrics: {pushgateway: \"n0:9091\"}\n").faults, HasSubstr("http://"));
+  for (const char* url :
+       {"n0:9091", "http://", "http://:9091", "http://[::1", "http://a b", "ftp://a"})
+    EXPECT_THAT(read(std::string("metrics: {pushgateway: \"") + url + "\"}\n").faults,
+                HasSubstr("must be http:// or https:// with a host"));
+  EXPECT_EQ(read("metrics: {pushgateway: \"https://me:secret@[::1]:9091/x\"}\n").faults, "");
   EXPECT_THAT(read("metrics: {lisen: off}\n").faults, HasSubstr("did you mean 'listen'"));
   EXPECT_THAT(read("summary: {log_every: 0}\n").faults, HasSubstr("must be >= 1"));
 }

@@ -113,6 +113,7 @@ TEST(Manager, SummariesTellWhatEveryModifierDoes) {
   for (const Summary& one : run.manager.summaries(23)) values[one.name] = one.value;
   EXPECT_DOUBLE_EQ(values.at("learning_rate/weights"), 0.05);
   EXPECT_DOUBLE_EQ(values.at("learning_rate/other"), 0.05);
+  EXPECT_DOUBLE_EQ(values.at("2:LearningRateModifier/learning_rate/weights"), 0.05);
   EXPECT_DOUBLE_EQ(values.at("3:GradualKSModifier/target_sparsity"), 0.8);
   EXPECT_DOUBLE_EQ(values.at("3:GradualKSModifier/a.weight/sparsity"), 0.8);
   EXPECT_DOUBLE_EQ(values.at("sparsity"), 0.4);

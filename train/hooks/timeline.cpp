@@ -24,9 +24,31 @@ Json metadata(const char* name, int rank, int64_t thread, const Json& args) {
   return {{"ph", "M"}, {"name", name}, {"pid", rank}, {"tid", thread}, {"args", args}};
 }
 
+bool is_flow(const Json& event) {
+  const std::string phase = event.value("ph", "");
+  return phase == "s" || phase == "t" || phase == "f";
+}
+
+/// Viewers join the ends of an arrow by its number alone: those of several ranks and steps are
+/// counted through.
+class FlowNumbers {
+ public:
+  void next_source() { numbers_.clear(); }
+  void renumber(Json* event) {
+    if (!is_flow(*event) || !event->contains("id")) return;
+    const auto [known, is_new] = numbers_.try_emplace((*event)["id"].dump(), num_flows_);
+    if (is_new) ++num_flows_;
+    (*event)["id"] = known->second;
+  }
+
+ private:
+  std::map<std::string, int64_t> numbers_;  // of one source
+  int64_t num_flows_ = 0;
+};
+
 bool is_wanted(const Json& event, const TimelineOptions& options) {
   const std::string phase = event.value("ph", "");
-  if (phase == "s" || phase == "t" || phase == "f") return options.show_dataflow;
+  if (is_flow(event)) return options.show_dataflow;
   if (phase == "i" || phase == "I" || phase == "C")
     return options.show_memory && event.value("name", "") == "[memory]";
   return phase == "X" && event.contains("ts") && event.contains("tid") &&
@@ -144,9 +166,12 @@ std::string rank_events(const RankTrace& trace, const TimelineOptions& options) 
 std::string merged_timeline(const std::vector<std::string>& rank_events) {
   Json all = Json::array();
   int64_t first_ns = std::numeric_limits<int64_t>::max();
+  FlowNumbers flows;
   for (const std::string& text : rank_events) {
     if (text.empty()) continue;
+    flows.next_source();
     for (Json& event : Json::parse(text)) {
+      flows.renumber(&event);
       if (event.contains("ts")) first_ns = std::min(first_ns, event["ts"].get<int64_t>());
       all.push_back(std::move(event));
     }
@@ -168,11 +193,14 @@ std::string joined_timelines(const std::vector<TimelineFile>& files) {
   }
   Json all = Json::array();
   std::set<std::string> names;  // of processes and threads, which each file has
+  FlowNumbers flows;
   for (Json& timeline : timelines) {
+    flows.next_source();
     const auto shift_us = static_cast<double>(timeline[kBase].get<int64_t>() - first_ns) / 1000;
     for (Json& event : timeline[kEvents]) {
       if (event.value("ph", "") == "M" && !names.insert(event.dump()).second) continue;
       if (event.contains("ts")) event["ts"] = event["ts"].get<double>() + shift_us;
+      flows.renumber(&event);
       all.push_back(std::move(event));
     }
   }

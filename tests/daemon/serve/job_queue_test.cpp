@@ -192,5 +192,13 @@ TEST_F(Queue, ManyAtOnceLoseNothingAndDoNothingTwice) {
     EXPECT_EQ(queue.state(id), ran.contains(id) ? JobState::kDone : JobState::kCancelled);
 }
 
+TEST(JobQueue, AFolderWithAVastNumberIsNoJob) {
+  const tests::TemporaryFolder folder;
+  const JobQueue queue(folder.path());
+  queue.submit(spec_of("a"));
+  std::filesystem::create_directory(folder.path() / "jobs" / "9223372036854775807");
+  EXPECT_EQ(queue.submit(spec_of("b")), 2);
+}
+
 }  // namespace job_queue_test
 }  // namespace lockstep::daemon

@@ -4,6 +4,7 @@
 // LOCKSTEP_TEST_STEP times ("every": each time):
 //   alter              sets one of its weights to 0 by itself, as a broken memory cell would; so
 //                      the next mask of that rank alone prunes it (steps only)
+//   revive             sets its first pruned weight to 1, which no update may do (steps only)
 //   kill | usr1 | usr2 | term sends itself SIGKILL, SIGUSR1, SIGUSR2 or SIGTERM
 //   usr1_twice         SIGUSR1, and again 10 ms later
 //   every_signal       SIGHUP, SIGINT, SIGTERM, SIGUSR1 once, SIGUSR2 twice
@@ -50,6 +51,16 @@ void alter_one_weight(Model& model) {
     if (param.name == "blocks.1.conv.weight") param.tensor.view(-1)[37].fill_(0.0);
 }
 
+void revive_one_weight(Model& model) {
+  const at::NoGradGuard no_grad;
+  for (const lockstep::Param& param : model.params())
+    if (param.name == "blocks.1.conv.weight") {
+      const at::Tensor all = param.tensor.view(-1);
+      for (int64_t i = 0; i < all.numel(); ++i)
+        if (all[i].item<float>() == 0) return (void)all[i].fill_(1.0);
+    }
+}
+
 void signal_twice() {
   (void)std::raise(SIGUSR1);
   std::this_thread::sleep_for(milliseconds(10));
@@ -75,6 +86,7 @@ void add_rows(const std::string& action) {
 
 const std::map<std::string, std::function<void()>> kActions = {
     {"alter", [] {}},
+    {"revive", [] {}},
     {"two_networks", [] {}},
     {"taken_metric", [] {}},
     {"kill", [] { (void)std::raise(SIGKILL); }},
@@ -104,6 +116,7 @@ struct Fault {
   void at_step(int64_t step, Model& model) const {
     if (std::to_string(step) != when) return;
     if (action == "alter") alter_one_weight(model);
+    if (action == "revive") revive_one_weight(model);
     act();
   }
   void at_phase(SavePhase reached) {
