@@ -1,6 +1,8 @@
 // What the manager tells of itself.
 
+#include <algorithm>
 #include <set>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
@@ -37,6 +39,12 @@ void add_rates(const Timeline& timeline, int64_t step, const std::vector<std::st
 
 /// Curves of single parameters that a modifier has unless its log_types ask for all.
 constexpr size_t kMaxParamsShown = 200;
+
+std::span<const int64_t> shown_params(ParamLogs logs, const std::vector<int64_t>& params) {
+  if (logs == ParamLogs::kNowhere) return {};
+  const std::span<const int64_t> all(params);
+  return logs == ParamLogs::kByDefault ? all.first(std::min(all.size(), kMaxParamsShown)) : all;
+}
 
 }  // namespace
 
@@ -122,11 +130,8 @@ std::vector<Summary> ScheduledModifierManager::summaries(int64_t step) const {
       all.push_back({names[i] + "/target_sparsity", *target});
     if (entry.quantizes_from)
       all.push_back({names[i] + "/on", step >= *entry.quantizes_from ? 1.0 : 0.0});
-    if (entry.param_logs == ParamLogs::kNowhere) continue;
     const std::optional<double> value = timeline().param_value_at(step, modifier);
-    size_t num_shown = 0;
-    for (const int64_t param : timeline().params_of(modifier)) {
-      if (++num_shown > kMaxParamsShown && entry.param_logs == ParamLogs::kByDefault) break;
+    for (const int64_t param : shown_params(entry.param_logs, timeline().params_of(modifier))) {
       const std::string name = names[i] + "/" + params_[static_cast<size_t>(param)].name;
       if (entry.works_on_masks)
         all.push_back({name + "/sparsity", pruned_fraction(masks_.of(param))});

@@ -168,6 +168,30 @@ train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSch
           &stop};
 }
 
+/// What is to happen beside saves: calls of tests, the end of a stop's grace, lost files.
+void attend_saves(TrainingContext& context, const SessionWorld& world, Requests& requests) {
+  context.saver.set_at_phase(world.at_save_phase);
+  context.saver.set_on_lost(world.abort);
+  const auto limit =
+      std::make_shared<EndLimit>(requests, context.config.preemption.grace_s, world.abort);
+  context.saver.set_while_waiting([limit, &saver = context.saver] { limit->look(saver.number()); });
+}
+
+train::PastEvaluations past_evaluations(TrainingContext& context, bool is_own_save) {
+  const RunConfig& config = context.config;
+  return train::past_evaluations({.project_dir = config.run.project().folder(),
+                                  .eval = config.eval,
+                                  .publish = config.publish,
+                                  .clock = context.clock,
+                                  .is_own_save = is_own_save,
+                                  .has_eval_data = context.eval_data != nullptr},
+                                 context.control);
+}
+
+void take_change(const train::Change& change) {
+  if (change.key == train::kLogLevelKey) log::set_console_level(*log::level_named(change.value));
+}
+
 /// Everything of the loop, from the recorder to the last step.
 ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHooks& hooks,
                           const SessionWorld& world, Requests& requests,
@@ -177,10 +201,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
   const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
   train::Recorder recorder =
       make_recorder(context, telemetry, world.process, resumed_from, world.is_interactive);
-  context.saver.set_at_phase(world.at_save_phase);
-  context.saver.set_on_lost(world.abort);
-  const auto limit = std::make_shared<EndLimit>(requests, config.preemption.grace_s, world.abort);
-  context.saver.set_while_waiting([limit, &saver = context.saver] { limit->look(saver.number()); });
+  attend_saves(context, world, requests);
   SavedModels exports(config.run.project().folder(), config.publish, context.control,
                       [&](bool ok) { telemetry.metrics().record_export(ok); });
   const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
@@ -209,13 +230,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
       context, rates, saves, hooks.training().read_tensors() ? &tensors : nullptr, requests);
   train::Trainer trainer(training, config.train);
   const train::PastEvaluations past =
-      train::past_evaluations({.project_dir = config.run.project().folder(),
-                               .eval = config.eval,
-                               .publish = config.publish,
-                               .clock = context.clock,
-                               .is_own_save = resumed && resumed->is_own,
-                               .has_eval_data = context.eval_data != nullptr},
-                              context.control);
+      past_evaluations(context, /*is_own_save=*/resumed && resumed->is_own);
   train::Run run({.trainer = trainer,
                   .training = training,
                   .saves = saves,
@@ -237,11 +252,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                   .exports = config.publish.any() ? &exports : nullptr,
                   .publish = config.publish,
                   .reload = [&](const std::string& save) { reload(save, context); },
-                  .change =
-                      [](const train::Change& change) {
-                        if (change.key == train::kLogLevelKey)
-                          log::set_console_level(*log::level_named(change.value));
-                      }});
+                  .change = take_change});
   const train::RunResult result = run.go();
   telemetry.note_final();
   return conclude(result, context, recorder, telemetry, resumed);
