@@ -42,7 +42,7 @@ class Scopes(ScrapedRun):
             with self.subTest(scope=scope):
                 run, targets = self.start_in(scope)
                 self.assertEqual([one["labels"] for one in targets], [{"run": "digits"}])
-                self.assertEqual(run.wait_for_status("the training", state="training")["state"], "training")
+                wait_for(lambda: run.ctl("status")["state"] == "training", "the training")
                 server = Prometheus(self.folder / f"prometheus-{scope}", run.folder / "targets.json")
                 self.addCleanup(server.stop)
                 server.wait_for_value("count(lockstep_rank_info)", lambda count: count == 2)
