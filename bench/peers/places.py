@@ -3,11 +3,14 @@ import contextlib
 import os
 import pathlib
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from ports import free_port
+
 NETNS = SOURCE / "tools/netns"
 NOT_PERMITTED = 77
 ANSWER_S = 600
@@ -68,12 +71,6 @@ class Link:
                  {**environment, "LOCKSTEP_NETNS": self.tag, "MASTER_ADDR": "10.231.7.1", "MASTER_PORT": port,
                   "GLOO_SOCKET_IFNAME": f"{self.tag}v{host}", "RANK": rank, "WORLD_SIZE": self.world_size})
                 for rank, host in enumerate(host for host in "ab" for _ in range(self.world_size // 2))]
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def finish(started):

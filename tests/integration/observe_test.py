@@ -11,6 +11,7 @@ from harness import BUILD, ENDLESS, PRUNE_EARLY, SOURCE, LockstepTest, metric, w
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import skips
+from ports import free_port
 
 PYTHON = SOURCE / ".venv-test" / "bin" / "python"
 FAULT_CALLS = BUILD / "tests" / "integration" / "libfault_calls.so"
@@ -100,9 +101,7 @@ class Observe(LockstepTest):
     def test_a_restore_shows_as_such(self):
         """Held at the open of the save's data, until the pages have been read."""
         self.train(1, sets=["train.max_steps=10", "summary.progress_secs=0"])
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         report = self.folder / "held"
         run = self.start(1, sets=["train.max_steps=12", f"metrics.listen='{address}'"],
                          environment={"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": ".data-",

@@ -1,7 +1,6 @@
 """A real Prometheus for a test: started with our rules and a list of targets, asked over its own interface."""
 import json
 import re
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -12,6 +11,7 @@ from harness import SOURCE, wait_for
 
 sys.path.insert(0, str(SOURCE / "tests" / "support"))
 import skips
+from ports import free_port
 
 PROGRAM = SOURCE / ".venv-test" / "bin" / "prometheus"
 ALERTS = SOURCE / "metrics" / "alerts"
@@ -28,12 +28,6 @@ def shortened(rules):
     """Our rules, so that they fire within seconds: each time is a hundredth or less, and no rule waits before it fires."""
     rules = rules.replace("> 600\n", "> 3\n")
     return re.sub(r"^( +for:) \w+$", r"\1 0s", rules.replace("[10m]", "[10s]").replace("[15m]", "[10s]"), flags=re.MULTILINE)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Prometheus:

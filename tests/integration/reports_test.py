@@ -11,10 +11,10 @@ import unittest
 import urllib.request
 
 from harness import SOURCE, LockstepTest, metric, wait_for
-from prometheus_server import free_port
 
 sys.path.insert(0, str(SOURCE / "tests" / "support"))
 import skips
+from ports import free_port
 
 PUSHGATEWAY = SOURCE / ".venv-test" / "bin" / "prometheus-pushgateway"
 

@@ -56,15 +56,15 @@ class Link(unittest.TestCase):
         self.fail(done.stdout + done.stderr)
 
     def connections(self, environment=""):
-        """TCP connections from host a to host b while two ranks work."""
+        """TCP connections from host a to host b while two ranks work: the most of 20 looks within 2 s, as each is made when it is first used."""
         with tempfile.TemporaryDirectory() as folder:
             done = on_two_hosts(f"""
                 {environment} {NETNS} mpirun 2 {BUILD}/tests/dist/bad_day none 0 messages 60 {folder}/report >{folder}/out &
                 timeout 60 sh -c 'until grep -q "all well so far" {folder}/report; do sleep 0.1; done'
-                {NETNS} on a cat /proc/net/tcp
+                for look in $(seq 20); do echo look; {NETNS} on a cat /proc/net/tcp; sleep 0.1; done
                 {NETNS} pids | xargs -r kill -9""")
         host_b = "0207E70A"  # 10.231.7.2 as /proc/net/tcp writes it; state 01: established
-        return len(re.findall(rf"^ *\d+: \w+:\w+ {host_b}:\w+ 01 ", done.stdout, re.MULTILINE))
+        return max(len(re.findall(rf"^ *\d+: \w+:\w+ {host_b}:\w+ 01 ", look, re.MULTILINE)) for look in done.stdout.split("look\n"))
 
     def test_two_connections_join_each_pair_of_ranks(self):
         one = self.connections("OMPI_MCA_btl_tcp_links=1")  # a setting of the environment wins
