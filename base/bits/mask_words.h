@@ -19,15 +19,19 @@ inline void put_word(uint8_t* bits, int64_t first, uint64_t word) {
   std::memcpy(bits + first / 8, &word, sizeof(word));
 }
 
-/// Asks for the items that a walk reaches a little later than `items`: the processor's own
+/// Asks for the line of items that a walk reaches a little later than `item`: the processor's own
 /// prefetching stops at each page (a fifth faster, measured on 20 M floats).
+inline void prefetch_line_ahead(const void* item) {
+  constexpr int64_t kAheadBytes = 2048;
+  __builtin_prefetch(static_cast<const char*>(item) + kAheadBytes);
+}
+
+/// The same for a word of items.
 template <typename Item>
 inline void prefetch_ahead(const Item* items) {
-  constexpr int64_t kAheadBytes = 2048;
   constexpr int64_t kLineBytes = 64;
-  const auto* bytes = reinterpret_cast<const char*>(items) + kAheadBytes;
-  for (int64_t i = 0; i < kWordItems * static_cast<int64_t>(sizeof(Item)); i += kLineBytes)
-    __builtin_prefetch(bytes + i);
+  for (int64_t i = 0; i < kWordItems; i += kLineBytes / static_cast<int64_t>(sizeof(Item)))
+    prefetch_line_ahead(items + i);
 }
 
 /// The word without its lowest `num` set bits.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <tuple>
 
@@ -16,19 +17,34 @@ using UpdateKernel = void (*)(int64_t num, float* values, float* grads, float* f
                               float* second_slot, const rules::WeightDecay<float>& decay,
                               const Rule& rule);
 
+/// Elements of which the values, where they stand and packed, and the gradients stay in the first
+/// cache (docs/results/tried.md).
+inline constexpr int64_t kBlock = 512;
+
+/// The kept ones of kBlock elements, close together.
+struct PackedBlock {
+  static constexpr int64_t kSlack = 16;  ///< items that a path may write and read behind the packed
+  using Floats = std::array<float, kBlock + kSlack>;
+
+  int64_t num_kept = 0;
+  alignas(64) Floats values, grads;
+  std::array<uint16_t, kBlock + kSlack> positions;  ///< of a path's own: where they stood
+};
+
 /// One implementation of the rules and of what packing needs. Results are the same bits on every
 /// path.
 struct UpdateKernels {
   template <typename... Rule>
   using Of = std::tuple<UpdateKernel<Rule>...>;
 
-  /// As base/bits/bit_mask.h's pack_kept(), of values and gradients in one walk; may write kSlack
-  /// floats behind the packed ones.
-  int64_t (*pack)(const float* values, const float* grads, const uint8_t* bits,
-                  int64_t num_elements, float* values_K, float* grads_K);
-  /// The inverse for kept elements (base/bits/bit_mask.h); the others keep their values. Behind the
-  /// packed ones kSlack floats may be read.
-  void (*put_kept)(const float* packed_K, const uint8_t* bits, int64_t num_elements, float* values);
+  /// Fills a block from kBlock elements or fewer: base/bits/bit_mask.h's pack_kept(), of values and
+  /// gradients in one walk.
+  void (*pack)(const float* values, const float* grads, const uint8_t* bits, int64_t num_elements,
+               PackedBlock& block);
+  /// The inverse: the block's values, or its gradients, to the kept elements of the `dense` ones
+  /// that it was filled from; the others stay as they are.
+  void (*put_kept)(const PackedBlock& block, PackedBlock::Floats PackedBlock::*from,
+                   const uint8_t* bits, int64_t num_elements, float* dense);
   /// averages[i] += share * (weights[i] - averages[i])
   void (*follow)(int64_t num, const float* weights, float share, float* averages);
   rules::OfAll<Of> of_rules;
@@ -39,7 +55,6 @@ struct UpdateKernels {
   }
 };
 
-inline constexpr int64_t kSlack = 16;
 /// Elements that are worth a thread.
 inline constexpr int64_t kGrain = 32768;
 

@@ -23,9 +23,10 @@ LOCKSTEP_AVX512 inline void store_halves(__m512 values, float* out) {
   _mm256_storeu_ps(out + 8, _mm512_maskz_extractf32x8_ps(kHalf, values, 1));
 }
 
-LOCKSTEP_AVX512 int64_t pack(const float* values, const float* grads, const uint8_t* bits,
-                             int64_t num_elements, float* values_K, float* grads_K) {
+LOCKSTEP_AVX512 void pack(const float* values, const float* grads, const uint8_t* bits,
+                          int64_t num_elements, PackedBlock& block) {
   constexpr int kLanes = avx512::Lanes<uint32_t>::kNum;
+  float *const values_K = block.values.data(), *const grads_K = block.grads.data();
   int64_t first = 0, num_kept = 0;
   for (; first + kWordItems <= num_elements; first += kWordItems) {
     const uint64_t kept = word_of(bits, first);
@@ -39,29 +40,30 @@ LOCKSTEP_AVX512 int64_t pack(const float* values, const float* grads, const uint
       num_kept += std::popcount(k);
     }
   }
-  return num_kept + portable_update_kernels().pack(values + first, grads + first, bits + first / 8,
-                                                   num_elements - first, values_K + num_kept,
-                                                   grads_K + num_kept);
+  block.num_kept =
+      num_kept + loops::pack_rest(values + first, grads + first, bits + first / 8,
+                                  num_elements - first, values_K + num_kept, grads_K + num_kept);
 }
 
 /// Whole vectors are loaded and stored: stores under masks that overlap what is loaded next would
 /// make each load wait.
-LOCKSTEP_AVX512 void put_kept(const float* packed_K, const uint8_t* bits, int64_t num_elements,
-                              float* values) {
+LOCKSTEP_AVX512 void put_kept(const PackedBlock& block, PackedBlock::Floats PackedBlock::*from,
+                              const uint8_t* bits, int64_t num_elements, float* dense) {
   constexpr int kLanes = avx512::Lanes<uint32_t>::kNum;
+  const float* packed_K = (block.*from).data();
   int64_t first = 0;
   for (; first + kWordItems <= num_elements; first += kWordItems) {
     const uint64_t kept = word_of(bits, first);
     if (kept == 0) continue;
     for (int lane = 0; lane < kWordItems; lane += kLanes) {
       const __mmask16 k = avx512::part_of<uint32_t>(kept, lane);
-      float* const here = values + first + lane;
+      float* const here = dense + first + lane;
       _mm512_storeu_ps(here,
                        _mm512_mask_expand_ps(_mm512_loadu_ps(here), k, _mm512_loadu_ps(packed_K)));
       packed_K += std::popcount(k);
     }
   }
-  loops::put_kept(packed_K, bits + first / 8, num_elements - first, values + first);
+  loops::put_kept(packed_K, bits + first / 8, num_elements - first, dense + first);
 }
 
 }  // namespace

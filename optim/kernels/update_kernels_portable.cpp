@@ -1,6 +1,5 @@
 #include "optim/kernels/update_kernels.h"
 
-#include "base/bits/bit_mask_kernels.h"
 #include "optim/kernels/update_loops.h"
 
 namespace lockstep::optim {
@@ -9,15 +8,15 @@ namespace {
 #define LOCKSTEP_ANY
 LOCKSTEP_UPDATES(LOCKSTEP_ANY)
 
-int64_t pack(const float* values, const float* grads, const uint8_t* bits, int64_t num_elements,
-             float* values_K, float* grads_K) {
-  const auto pack_kept = portable_bit_mask_kernels<uint32_t>().pack_kept;
-  (void)pack_kept(values, bits, num_elements, values_K);
-  return pack_kept(grads, bits, num_elements, grads_K);
+void pack(const float* values, const float* grads, const uint8_t* bits, int64_t num_elements,
+          PackedBlock& block) {
+  block.num_kept =
+      loops::pack_rest(values, grads, bits, num_elements, block.values.data(), block.grads.data());
 }
 
-void put_kept(const float* packed_K, const uint8_t* bits, int64_t num_elements, float* values) {
-  loops::put_kept(packed_K, bits, num_elements, values);
+void put_kept(const PackedBlock& block, PackedBlock::Floats PackedBlock::*from, const uint8_t* bits,
+              int64_t num_elements, float* dense) {
+  loops::put_kept((block.*from).data(), bits, num_elements, dense);
 }
 
 }  // namespace

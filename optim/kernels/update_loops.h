@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/bits/bit_mask.h"
+#include "base/bits/bit_mask_kernels.h"
 #include "optim/rules/all_rules.h"
 
 /// Loops that every path compiles with its own instructions (update_kernels_*.cpp).
@@ -30,6 +31,13 @@ LOCKSTEP_INLINE void follow(int64_t num, const float* __restrict weights, float 
                             float* __restrict averages) {
   const float share = share_;
   for (int64_t i = 0; i < num; ++i) averages[i] += share * (weights[i] - averages[i]);
+}
+
+inline int64_t pack_rest(const float* values, const float* grads, const uint8_t* bits,
+                         int64_t num_elements, float* values_K, float* grads_K) {
+  const auto pack_kept = portable_bit_mask_kernels<uint32_t>().pack_kept;
+  (void)pack_kept(values, bits, num_elements, values_K);
+  return pack_kept(grads, bits, num_elements, grads_K);
 }
 
 LOCKSTEP_INLINE void put_kept(const float* packed_K, const uint8_t* bits, int64_t num_elements,

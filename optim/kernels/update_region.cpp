@@ -1,40 +1,30 @@
 #include "optim/kernels/update_region.h"
 
 #include <algorithm>
-#include <array>
 
 #include <ATen/Parallel.h>
 
 namespace lockstep::optim {
 namespace {
 
-/// Elements of which the values, where they stand and packed, and the gradients stay in the first
-/// cache (docs/results/tried.md).
-constexpr int64_t kBlock = 512;
-
-struct Blocks {
-  alignas(64) std::array<float, kBlock + kSlack> values, grads;
-};
-
 void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads, SimdPath path,
           UpdateBlock update) {
   const UpdateKernels& kernels = update_kernels(path);
-  Blocks blocks;
+  PackedBlock block;
   int64_t begin_K = chunk.begin_K;
   for (int64_t first = 0; first < chunk.num_elements; first += kBlock) {
     const int64_t num_elements = std::min(kBlock, chunk.num_elements - first);
     const uint8_t* bits = chunk.bits + first / 8;
     float* values = data.values_R + chunk.begin_R + first;
     float* grads = data.grads_R + chunk.begin_R + first;
-    const int64_t num_kept =
-        kernels.pack(values, grads, bits, num_elements, blocks.values.data(), blocks.grads.data());
-    if (num_kept == 0) continue;
-    update(num_kept, blocks.values.data(), blocks.grads.data(), begin_K);
+    kernels.pack(values, grads, bits, num_elements, block);
+    if (block.num_kept == 0) continue;
+    update(block.num_kept, block.values.data(), block.grads.data(), begin_K);
     if (into_grads)
-      kernels.put_kept(blocks.grads.data(), bits, num_elements, grads);
+      kernels.put_kept(block, &PackedBlock::grads, bits, num_elements, grads);
     else
-      kernels.put_kept(blocks.values.data(), bits, num_elements, values);
-    begin_K += num_kept;
+      kernels.put_kept(block, &PackedBlock::values, bits, num_elements, values);
+    begin_K += block.num_kept;
   }
 }
 

@@ -225,6 +225,19 @@ modifiers:
         self.assertEqual(saves_of(run), [10, 20, 30])
         self.assertEqual(metric(run.last_page(0), "lockstep_export_failures_total"), 3)
 
+    def test_a_read_only_folder_costs_no_save(self):
+        models = self.folder / "run/saved_models"
+        models.mkdir(parents=True)
+        if subprocess.run(["mount", "--bind", models, models], capture_output=True).returncode != 0:
+            skips.skip("mounts are not permitted here")
+        self.addCleanup(subprocess.run, ["umount", models], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", models], check=True)
+        run = self.train(2, sets=[*SAVES, "train.max_steps=20", "export.after_evaluation=true"], expect=74)
+        self.assertEqual((run.summary()["exit_reason"], run.summary()["steps"]), ("not_exported", 20))
+        self.assertRegex(run.log, r"step 10 could not be exported.*run/saved_models.*Read-only file system")
+        self.assertEqual(saves_of(run), [10, 20])
+        self.assertEqual(os.listdir(models), [])
+
     def test_a_full_disk_leaves_no_half_of_an_export(self):
         environment = {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": "saved_models/.20",
                        "LOCKSTEP_FAULT_CALL": "any", "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "ENOSPC"}
