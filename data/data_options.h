@@ -25,8 +25,10 @@ struct DataOptions {
   /// Of a loader that reads this data set.
   LoaderOptions loader(const Dataset& dataset) const {
     const int64_t threads = loader_threads.value_or(dataset.usual_threads());
-    return {.num_threads = dataset.reads_in_threads() ? threads : 0,
-            .prefetch_batches = prefetch_batches};
+    if (!dataset.reads_in_threads()) return {.num_threads = 0};
+    // Where a read may take long, a thread does it while the caller waits, who can then leave.
+    if (threads == 0 && dataset.usual_threads() > 0) return {1, /*prefetch_batches=*/0};
+    return {.num_threads = threads, .prefetch_batches = prefetch_batches};
   }
 
   /// Opens `train`, or `eval`, which must be there. Throws as MakeDataset.

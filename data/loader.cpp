@@ -58,7 +58,8 @@ Batch Loader::without_samples() {
 }
 
 std::optional<int64_t> Loader::num_ready() const {
-  return read_ahead_ ? std::optional(read_ahead_->num_ready()) : std::nullopt;
+  const bool reads_ahead = read_ahead_ != nullptr && options_.prefetch_batches > 0;
+  return reads_ahead ? std::optional(read_ahead_->num_ready()) : std::nullopt;
 }
 
 }  // namespace lockstep::data

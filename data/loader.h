@@ -23,7 +23,7 @@ struct Batch {
 /// What a loader does beside its caller.
 struct LoaderOptions {
   int64_t num_threads = 0;       ///< 0: next() reads the samples itself
-  int64_t prefetch_batches = 2;  ///< read ahead at most, by all threads together
+  int64_t prefetch_batches = 2;  ///< read ahead at most, by all threads together; 0: none
 };
 
 /// Takes global batches from the sampler and loads rank r's contiguous share of each. Threads read
@@ -57,8 +57,8 @@ class Loader {
   SamplerPosition position() const { return sampler_.position(); }
   void go_back_to(const SamplerPosition& position) { sampler_.set_position(position); }
 
-  /// Batches that threads have read ahead and that next() need not wait for; nothing where it reads
-  /// the samples itself.
+  /// Batches that threads have read ahead and that next() need not wait for; nothing where none
+  /// reads ahead.
   std::optional<int64_t> num_ready() const;
 
  private:

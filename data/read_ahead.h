@@ -21,7 +21,8 @@
 namespace lockstep::data {
 
 /// Threads that make an item of each of a sampler's global batches, in its order and ahead of who
-/// takes them. The calls have one caller at a time.
+/// takes them; with max_items 0 not ahead, but while somebody waits for it. The calls have one
+/// caller at a time.
 template <typename Item>
 class ReadAhead {
  public:
@@ -33,7 +34,7 @@ class ReadAhead {
             bool may_leave_threads)
       : may_leave_threads_(may_leave_threads),
         shared_(std::make_shared<Shared>(sampler, std::move(make),
-                                         static_cast<size_t>(std::max(num_threads, max_items)))),
+                                         max_items == 0 ? 0 : std::max(num_threads, max_items))),
         position_(sampler.position()) {
     const SignalsBlocked blocked;  // a signal is the main thread's
     for (int64_t i = 0; i < num_threads; ++i)
@@ -80,8 +81,8 @@ class ReadAhead {
   /// What the threads need, which may outlive the rest.
   class Shared {
    public:
-    Shared(const Sampler& sampler, Make make, size_t max_items)
-        : sampler_(sampler), max_items_(max_items), make_(std::move(make)) {}
+    Shared(const Sampler& sampler, Make make, int64_t max_items)
+        : sampler_(sampler), max_items_(static_cast<size_t>(max_items)), make_(std::move(make)) {}
 
     void end() {
       {
@@ -99,13 +100,15 @@ class ReadAhead {
     std::optional<Slot> take(const std::function<bool()>& leaves) {
       std::unique_lock lock(mutex_);
       const auto is_ready = [this] { return !slots_.empty() && slots_.front().done; };
+      if (std::exchange(num_wanted_, 1) == 0 && max_items_ == 0) room_.notify_one();
       if (!leaves) ready_.wait(lock, is_ready);
       while (!ready_.wait_for(lock, kLook, is_ready))
         if (leaves()) return std::nullopt;
       Slot slot = std::move(slots_.front());
       slots_.pop_front();
+      num_wanted_ = 0;
       lock.unlock();
-      room_.notify_one();
+      if (max_items_ > 0) room_.notify_one();
       return slot;
     }
 
@@ -120,7 +123,8 @@ class ReadAhead {
       trace::name_thread("data");
       std::unique_lock lock(mutex_);
       while (true) {
-        room_.wait(lock, [this] { return ends_ || slots_.size() < max_items_; });
+        room_.wait(lock,
+                   [this] { return ends_ || slots_.size() < std::max(max_items_, num_wanted_); });
         if (ends_) return;
         const GlobalBatch batch = sampler_.next();
         Slot& slot = slots_.emplace_back();  // a deque: others' ends do not move it
@@ -149,6 +153,7 @@ class ReadAhead {
     Sampler sampler_;         // ahead of the loader's
     std::deque<Slot> slots_;  // in the sampler's order
     const size_t max_items_;
+    size_t num_wanted_ = 0;  // 1: somebody waits for the first of them
     bool ends_ = false;
     int num_making_ = 0;  // threads in make_
     const Make make_;

@@ -32,6 +32,8 @@ class Progress {
   /// A line each `every_s` seconds; 0: none. `start` counts as a line at `first_step`.
   Progress(double every_s, int64_t first_step, Clock::time_point start = Clock::now());
 
+  /// Another time between lines, from the last one on.
+  void set_every(double every_s) { every_s_ = every_s; }
   /// Cheap; ask at every step.
   bool is_due(Clock::time_point now = Clock::now()) const;
   /// "step 120/1500 (8%)  epoch 2.40  loss 0.3412  lr 0.05  9876 samples/s  data 2%  all-reduce 11%
@@ -55,7 +57,7 @@ class Progress {
   };
   static Speed speed(const Mark& from, const ProgressSample& sample, Clock::time_point now);
 
-  const double every_s_;
+  double every_s_;
   Mark last_, before_;
   Clock::time_point last_bar_;
 };

@@ -52,9 +52,11 @@ class Recorder final : public Hook {
   /// Of training: the update's report. Of an evaluation: the process lives.
   void after_step(const IterationEnd& end) override;
   void after_evaluation(int64_t step, const EvalResult& result) override;
-  /// A save was not evaluated, since the last evaluation is not long ago.
   /// `ctl set checkpoint.save_checkpoints_steps`.
   void save_interval_steps(int64_t num_steps) { metrics_.set_checkpoint_interval_steps(num_steps); }
+  /// A progress line each so many seconds from now on; 0: none.
+  void progress_every(double seconds) { progress_.set_every(options_.is_root ? seconds : 0); }
+  /// A save was not evaluated, since the last evaluation is not long ago.
   void evaluation_skipped() { metrics_.record_skipped_validation(); }
   /// Behind the last step; an evaluation may follow.
   void end_training();

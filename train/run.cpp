@@ -101,11 +101,13 @@ void Run::make_changes() {
     const Change change{line.substr(0, mark), line.substr(mark + 1)};
     if (change.key == kEvalEpochsKey)
       parts_.eval.every_epochs = std::stoll(change.value);
+    else if (change.key == kGraceKey)
+      parts_.grace_s = std::stod(change.value);
     else if (change.key == kSaveStepsKey) {
       parts_.saves.set_every_steps(std::stoll(change.value));
       parts_.recorder.save_interval_steps(std::stoll(change.value));
-    } else if (parts_.change)
-      parts_.change(change);
+    }
+    if (parts_.change) parts_.change(change);
     if (control.rank() == 0)
       log::info("control", fmt::format("{} from step {} on", line, parts_.training.clock.step));
   }

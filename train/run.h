@@ -54,7 +54,8 @@ struct RunParts {
   /// For eval.strict_restore_on_switch: reads a committed save into the live state; collective,
   /// throws if that changes a bit.
   std::function<void(const std::string& save)> reload = {};
-  /// For changes of a running job that do not concern the loop itself; equal on all ranks.
+  /// Told of each change of a running job, which are equal on all ranks: for what the loop itself
+  /// does not follow.
   std::function<void(const Change& change)> change = {};
 };
 

@@ -79,6 +79,12 @@ Saver::Saver(SaverOptions options, dist::Communicator& comm)
   options_.prefix = std::filesystem::absolute(options_.prefix).string();
 }
 
+void Saver::keep_from_next_save(int64_t keep_checkpoint_max) {
+  check(keep_checkpoint_max == -1 || keep_checkpoint_max > 0,
+        "keep_checkpoint_max is 0 or below -1");
+  keep_next_ = keep_checkpoint_max;  // the thread of a save under way reads the options
+}
+
 Saver::~Saver() {
   while_waiting_ = {};
   join();
@@ -129,6 +135,8 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
   check(number.value >= 0, "a save needs a step");
   check(!is_under_way(), "one save at a time: wait() for the one before");
   number_ = number.value;
+  options_.keep_checkpoint_max =
+      std::exchange(keep_next_, {}).value_or(options_.keep_checkpoint_max);
   const auto staged = std::make_shared<std::promise<void>>();
   staged_ = staged->get_future();
   const auto task = std::make_shared<std::packaged_task<SaveResult()>>(

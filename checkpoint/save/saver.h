@@ -92,6 +92,9 @@ class Saver {
   /// Instead of the options' own. While no save is under way.
   void set_at_phase(SavePhaseHook hook) { options_.at_phase = std::move(hook); }
 
+  /// Another keep_checkpoint_max, of the saves that begin from now on; equal on all ranks.
+  void keep_from_next_save(int64_t keep_checkpoint_max);
+
   /// Before the first begin(): takes the memory that saves of such a state need, in the background,
   /// so that the first save waits for it no longer than the others. Not needed.
   void prepare(const StateList& state);
@@ -147,6 +150,7 @@ class Saver {
   SaveResult failed(const Error& fault, int64_t number) const;
 
   SaverOptions options_;
+  std::optional<int64_t> keep_next_;  ///< from the next save on
   std::function<void(const Error&)> on_lost_;
   std::function<void()> while_waiting_;
   dist::Communicator& comm_;

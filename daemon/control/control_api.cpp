@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "base/yaml/config_reader.h"
 #include "checkpoint/files/save_files.h"
+#include "daemon/control/settable.h"
 
 extern "C" {
 extern const char lockstep_openapi_begin[], lockstep_openapi_end[];
@@ -21,26 +21,6 @@ namespace {
 using metrics::HttpResponse;
 
 constexpr const char* kJsonType = "application/json";
-
-/// What may be changed while a run goes on: nothing that decides its numbers.
-struct Settable {
-  std::string_view key;
-  std::string_view takes;
-  bool (*fits)(const std::string& value);
-};
-
-bool is_count(const std::string& value, int64_t least) {
-  const auto number = parse_integer(value);
-  return number && *number >= least && *number <= 1'000'000'000;
-}
-
-constexpr std::array kSettable{
-    Settable{train::kLogLevelKey, "debug, info, warning or error",
-             [](const std::string& value) { return log::level_named(value).has_value(); }},
-    Settable{train::kSaveStepsKey, "a number of steps, 1 or more",
-             [](const std::string& value) { return is_count(value, 1); }},
-    Settable{train::kEvalEpochsKey, "a number of epochs, 0 or more",
-             [](const std::string& value) { return is_count(value, 0); }}};
 
 HttpResponse answer(int status, const nlohmann::json& json, std::string_view route) {
   return {status, kJsonType, json.dump() + "\n", std::string(route)};
@@ -100,11 +80,11 @@ HttpResponse ControlApi::set(std::string_view query) {
   const std::string key(query.substr(0, mark));
   const std::string value(mark == std::string_view::npos ? "" : query.substr(mark + 1));
   std::string keys;
-  for (const Settable& one : kSettable) {
+  for (const Settable& one : settable_keys()) {
     keys += fmt::format("{}{}", keys.empty() ? "" : ", ", one.key);
     if (one.key != key) continue;
     if (!one.fits(value)) return refuse(422, fmt::format("{} takes {}", key, one.takes), kRoute);
-    if (key == train::kSaveStepsKey && !config_.checkpoint.enabled)
+    if (one.is_of_saves && !config_.checkpoint.enabled)
       return refuse(409, "this run makes no saves: checkpoint is off", kRoute);
     const int64_t step = requests_.step();
     requests_.change({key, value});

@@ -12,7 +12,6 @@
 namespace lockstep::daemon {
 namespace {
 
-constexpr std::chrono::seconds kBetweenLines{1};
 constexpr int kFirstRefusal = 400;
 
 /// Other pages may be served there too. What could not be read may have been a call.
@@ -32,7 +31,7 @@ std::string left_out(int64_t count) {
 }  // namespace
 
 std::optional<int64_t> LineLimit::admit(Clock::time_point now) {
-  if (last_ && now - *last_ < kBetweenLines) {
+  if (last_ && now - *last_ < between_) {
     ++num_kept_back_;
     return std::nullopt;
   }
@@ -45,7 +44,7 @@ ControlLog::~ControlLog() {
     log::warning("control",
                  fmt::format("{} more calls were refused since the last such line", rest));
   if (const int64_t rest = asked_.num_kept_back(); rest > 0)
-    log::debug("control", fmt::format("{} more GETs since the last such line", rest));
+    log::info("control", fmt::format("{} more GETs since the last such line", rest));
 }
 
 void ControlLog::on_call(const metrics::HttpCall& call) {
@@ -60,7 +59,7 @@ void ControlLog::on_call(const metrics::HttpCall& call) {
     log::warning("control",
                  fmt::format("refused {}: {}{}", shown(call), call.status, left_out(*kept_back)));
   else
-    log::debug("control", shown(call) + left_out(*kept_back));
+    log::info("control", shown(call) + left_out(*kept_back));
 }
 
 void ControlLog::on_answer(std::string_view route, int status, double duration_s) {

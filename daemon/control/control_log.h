@@ -9,22 +9,26 @@
 
 namespace lockstep::daemon {
 
-/// Lets one line a second through and counts those that it keeps back.
+/// Lets one line through in a time and counts those that it keeps back.
 class LineLimit {
  public:
   using Clock = std::chrono::steady_clock;
+
+  explicit LineLimit(Clock::duration between) : between_(between) {}
 
   /// The number kept back since the last line; nothing: this one is kept back too.
   std::optional<int64_t> admit(Clock::time_point now);
   int64_t num_kept_back() const { return num_kept_back_; }
 
  private:
+  const Clock::duration between_;
   std::optional<Clock::time_point> last_;
   int64_t num_kept_back_ = 0;
 };
 
-/// Logs the calls of the control API that ControlApi does not: what is refused as a warning, a GET
-/// at debug level; of each at most one line a second, with the number of those left out. All else
+/// Logs the calls of the control API that ControlApi does not: what is refused, as a warning, at
+/// most one line a second; a GET, which changes nothing and which a program may send again and
+/// again, at most one line a minute. Each line has the number of those left out before it. All else
 /// goes on to another observer. Calls come from the HTTP server's thread.
 class ControlLog final : public metrics::HttpObserver {
  public:
@@ -41,7 +45,7 @@ class ControlLog final : public metrics::HttpObserver {
 
  private:
   metrics::HttpObserver* const next_;
-  LineLimit refused_, asked_;
+  LineLimit refused_{std::chrono::seconds(1)}, asked_{std::chrono::minutes(1)};
 };
 
 }  // namespace lockstep::daemon

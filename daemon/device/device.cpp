@@ -2,13 +2,16 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "daemon/device/busy_gpus.h"
 #include "daemon/device/device_choice.h"
 #include "dist/agree.h"
 #include "dist/nccl/load_nccl.h"
@@ -62,6 +65,19 @@ std::string environment(const char* name) {
   return text == nullptr ? "" : text;
 }
 
+/// Before any rank computes there, as a container's own processes have other numbers. A restart is
+/// in a hurry, and was told.
+void name_who_is_there(int index, dist::Communicator& control) {
+  const std::string restarts = environment("LOCKSTEP_RESTART_COUNT");
+  const bool is_first = restarts.empty() || restarts == "0";
+  const std::vector<GpuProcess> there = dist::on_all_ranks(
+      control, [&] { return is_first ? gpu_processes() : std::vector<GpuProcess>(); });
+  std::set<int64_t> own_pids;
+  for (const std::string& pid : dist::gather_texts(control, std::to_string(::getpid())))
+    own_pids.insert(std::stoll(pid));
+  warn_of_busy_gpu(dist::nccl_device_ids().at(static_cast<size_t>(index)), there, own_pids);
+}
+
 metrics::GpuFacts take_gpu(const dist::GpuMemoryOptions& options, int index) {
   const dist::GpuMemoryFacts memory = dist::set_up_gpu_memory(index, options);
   const std::string visible = environment("CUDA_VISIBLE_DEVICES");
@@ -108,6 +124,7 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
     return std::nullopt;
   }
   const dist::GpuMemoryOptions wanted = options.memory();
+  name_who_is_there(device.index(), control);
   const metrics::GpuFacts gpu =
       dist::on_all_ranks(control, [&] { return take_gpu(wanted, device.index()); });
   const std::vector<std::string> texts = dist::gather_texts(control, text_of(control.rank(), gpu));

@@ -33,7 +33,8 @@ void prepare_deterministic_gpu(const RunOptions& run);
 void require_device_keeps_promises(const RunOptions& run, at::Device device);
 
 /// Divides the memory of this rank's GPU as the section `gpu` says, before the first tensor there;
-/// rank 0 logs the GPUs of all ranks. What the GPU is and may give; nothing on CPUs, where the
+/// rank 0 logs the GPUs of all ranks, and each rank warns of another process that computes on its
+/// own. What the GPU is and may give; nothing on CPUs, where the
 /// section has no effect, which the log says if it asks for something.
 ///
 /// Collective over `control`. Throws on every rank Error(kUnavailable) if a share is not free,

@@ -45,7 +45,7 @@ std::vector<Finding> rank_findings(const DoctorOptions& options, const std::stri
                                .program = {program, "doctor"},
                                .more = mpirun_arguments(),
                                .is_root = ::geteuid() == 0};
-  if (!options.hosts.empty()) mpirun.hosts = launch::parse_hosts(options.hosts);
+  mpirun.hosts = hosts_of(options.hosts);
   if (mpirun.num_ranks == 0)
     mpirun.num_ranks = mpirun.hosts.empty() ? kDefaultRanks : launch::num_slots(mpirun.hosts);
   std::string errors;

@@ -15,6 +15,7 @@
 #include "base/process/cores.h"
 #include "base/process/shell.h"
 #include "daemon/config/version.h"
+#include "daemon/device/busy_gpus.h"
 #include "dist/nccl/load_nccl.h"
 
 namespace lockstep::daemon {
@@ -148,6 +149,17 @@ Finding gpus() {
   }
 }
 
+/// Each process that computes on a GPU of this host: no rank runs yet.
+std::vector<Finding> busy_gpus() {
+  std::vector<Finding> found;
+  for (const GpuProcess& one : gpu_processes())
+    found.push_back({Finding::kNote, "GPUs",
+                     fmt::format("{} is busy with {}", one.gpu_id, text_of(one)),
+                     "end it, or leave that GPU out with CUDA_VISIBLE_DEVICES: both get on more "
+                     "slowly, and memory may not be enough"});
+  return found;
+}
+
 }  // namespace
 
 std::vector<Finding> host_findings(const std::string& program) {
@@ -155,6 +167,7 @@ std::vector<Finding> host_findings(const std::string& program) {
                              temporary_folder(), mpirun(), srun(),   ssh()};
   for (Finding& one : rank_program_findings(program)) found.push_back(std::move(one));
   found.push_back(gpus());
+  for (Finding& one : busy_gpus()) found.push_back(std::move(one));
   return found;
 }
 

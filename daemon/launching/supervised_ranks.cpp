@@ -7,6 +7,7 @@
 
 #include "daemon/launching/rank_program.h"
 #include "launch/mpirun/hosts.h"
+#include "launch/mpirun/same_host.h"
 
 namespace lockstep::daemon {
 
@@ -14,6 +15,13 @@ std::vector<std::string> mpirun_arguments() {
   const char* text = std::getenv("LOCKSTEP_MPIRUN_ARGS");
   std::istringstream words(text != nullptr ? text : "");
   return {std::istream_iterator<std::string>(words), {}};
+}
+
+std::vector<launch::Host> hosts_of(const std::string& text) {
+  if (text.empty()) return {};
+  std::vector<launch::Host> hosts = launch::parse_hosts(text);
+  launch::require_different_hosts(hosts);
+  return hosts;
 }
 
 bool runs_here(const RanksOptions& options) {
@@ -37,7 +45,7 @@ int supervise_ranks(const RanksOptions& options, const std::filesystem::path& fo
                                        .program = std::move(program),
                                        .newest_save = std::move(newest_save),
                                        .settle = std::move(settle)};
-  if (!options.hosts.empty()) supervisor.hosts = launch::parse_hosts(options.hosts);
+  supervisor.hosts = hosts_of(options.hosts);
   if (options.num_ranks == 0)
     supervisor.num_ranks = supervisor.hosts.empty() ? 1 : launch::num_slots(supervisor.hosts);
   supervisor.min_ranks = options.min_ranks == 0 ? supervisor.num_ranks : options.min_ranks;

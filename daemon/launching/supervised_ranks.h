@@ -23,6 +23,10 @@ struct RanksOptions {
 /// Those of LOCKSTEP_MPIRUN_ARGS.
 std::vector<std::string> mpirun_arguments();
 
+/// Of --hosts: launch::parse_hosts(), all different ones; none where the text is empty. Throws
+/// Error(kUsage).
+std::vector<launch::Host> hosts_of(const std::string& text);
+
 /// Whether no rank runs on another host.
 bool runs_here(const RanksOptions& options);
 

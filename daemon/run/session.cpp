@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/save/interrupted.h"
+#include "daemon/control/live_changes.h"
 #include "daemon/control/stop_notice.h"
 #include "daemon/device/device.h"
 #include "daemon/device/threading.h"
@@ -169,11 +170,10 @@ train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSch
 }
 
 /// What is to happen beside saves: calls of tests, the end of a stop's grace, lost files.
-void attend_saves(TrainingContext& context, const SessionWorld& world, Requests& requests) {
+void attend_saves(TrainingContext& context, const SessionWorld& world,
+                  const std::shared_ptr<EndLimit>& limit) {
   context.saver.set_at_phase(world.at_save_phase);
   context.saver.set_on_lost(world.abort);
-  const auto limit =
-      std::make_shared<EndLimit>(requests, context.config.preemption.grace_s, world.abort);
   context.saver.set_while_waiting([limit, &saver = context.saver] { limit->look(saver.number()); });
 }
 
@@ -188,20 +188,17 @@ train::PastEvaluations past_evaluations(TrainingContext& context, bool is_own_sa
                                  context.control);
 }
 
-void take_change(const train::Change& change) {
-  if (change.key == train::kLogLevelKey) log::set_console_level(*log::level_named(change.value));
-}
-
 /// Everything of the loop, from the recorder to the last step.
 ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHooks& hooks,
-                          const SessionWorld& world, Requests& requests,
+                          const SessionWorld& world, Requests& requests, Watchdog& watchdog,
                           train::ReplicaCheck& replica_check,
                           const std::optional<Resumed>& resumed) {
   const RunConfig& config = context.config;
   const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
   train::Recorder recorder =
       make_recorder(context, telemetry, world.process, resumed_from, world.is_interactive);
-  attend_saves(context, world, requests);
+  const auto limit = std::make_shared<EndLimit>(requests, config.preemption.grace_s, world.abort);
+  attend_saves(context, world, limit);
   SavedModels exports(config.run.project().folder(), config.publish, context.control,
                       [&](bool ok) { telemetry.metrics().record_export(ok); });
   const train::RateSchedule rates(config.optimizer, context.recipe.timeline(),
@@ -252,7 +249,10 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                   .exports = config.publish.any() ? &exports : nullptr,
                   .publish = config.publish,
                   .reload = [&](const std::string& save) { reload(save, context); },
-                  .change = take_change});
+                  .change =
+                      [&](const train::Change& change) {
+                        follow(change, {context.saver, recorder, watchdog, *limit});
+                      }});
   const train::RunResult result = run.go();
   telemetry.note_final();
   return conclude(result, context, recorder, telemetry, resumed);
@@ -330,8 +330,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   metrics::Health health(metrics::Health::Clock::now(), /*tells_states=*/control.rank() == 0);
   const std::unique_ptr<StopNotice> notice = make_stop_notice(world, requests, health);
   const RankEvents events(control, config.run.project().logs());
-  const Watchdog watchdog(config.watchdog, control.rank(), events, health,
-                          actions_of(config, world, requests));
+  Watchdog watchdog(config.watchdog, control.rank(), events, health,
+                    actions_of(config, world, requests));
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
@@ -359,8 +359,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     if (resumed && resumed->is_own && control.rank() == 0)
       checkpoint::tidy_interrupted(context->save_prefix(), resumed->step);
     show(*context, telemetry, world.process, requests, resumed);
-    const ExitCode code =
-        train_to_the_end(*context, telemetry, *hooks, world, requests, replica_check, resumed);
+    const ExitCode code = train_to_the_end(*context, telemetry, *hooks, world, requests, watchdog,
+                                           replica_check, resumed);
     context->saver.join();
     control.barrier();  // no rank writes any more when rank 0 gives the folder free
     if (code == ExitCode::kDone) telemetry.linger(config.metrics.linger_s, requests);

@@ -55,7 +55,9 @@ void LaunchCommands::add_ctl(CLI::App* app) {
       ->required()
       ->check(CLI::IsMember({"status", "save", "stop", "drain", "pause", "resume", "set"}));
   sub->add_option("KEY=VALUE", ctl_.change,
-                  "of set: log.level, checkpoint.save_checkpoints_steps, eval.every_epochs");
+                  "of set: log.level, summary.progress_secs, checkpoint.save_checkpoints_steps, "
+                  "checkpoint.keep_checkpoint_max, eval.every_epochs, preemption.grace_seconds, "
+                  "watchdog.* (slow_seconds, hang_seconds, also by phase)");
   sub->add_option("--token-file", ctl_.token_file,
                   "the run's metrics.token_file, where WHERE is not its run file");
   sub->add_option("--ca-file", ctl_.ca_file, "who signed the certificate of a run with TLS");

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/process/end_process.h"
 #include "daemon/tool/command_line.h"
+#include "launch/processes/early_stop.h"
 
 namespace {
 
@@ -28,9 +29,13 @@ int go_on_with_tensors(char** argv) {
 }
 
 int run(int argc, char** argv) {
+  namespace launch = lockstep::launch;
+  const bool supervises = launch::is_supervisor(argc, argv);
+  if (supervises) launch::end_at_stop_signals();
   try {
     return lockstep::daemon::run_command_line({}, argc, argv);
   } catch (const lockstep::daemon::NeedsTensors&) {
+    if (supervises) launch::hold_stop_signals();
     return go_on_with_tensors(argv);
   }
 }

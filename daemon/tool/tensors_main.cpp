@@ -5,6 +5,7 @@
 #include "daemon/config/flag_table.h"
 #include "daemon/curves.h"
 #include "daemon/tool/command_line.h"
+#include "launch/processes/early_stop.h"
 #include "metrics/table/series_table.h"
 #include "python/host.h"
 
@@ -54,6 +55,7 @@ constexpr daemon::TensorCommands kCommands{.run = daemon::run_command,
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (lockstep::launch::is_supervisor(argc, argv)) lockstep::launch::end_at_stop_signals();
   const int exit_code = daemon::run_command_line(kCommands, argc, argv);
   lockstep::python::flush();
   lockstep::end_process(exit_code);

@@ -16,6 +16,8 @@ EndLimit::EndLimit(const train::StopRequest& requests, double grace_s,
                    std::function<void(const Error&)> abort)
     : requests_(requests), limit_s_(std::max(kShortest_s, grace_s)), abort_(std::move(abort)) {}
 
+void EndLimit::set_grace(double grace_s) { limit_s_ = std::max(kShortest_s, grace_s); }
+
 void EndLimit::look(int64_t save) {
   if (!requests_.end_asked()) return;
   if (!told_at_) told_at_ = Clock::now();

@@ -18,6 +18,9 @@ class EndLimit {
   EndLimit(const train::StopRequest& requests, double grace_s,
            std::function<void(const Error&)> abort);
 
+  /// Another grace from now on. By the caller of look().
+  void set_grace(double grace_s);
+
   /// Called from time to time while `save` (its step) is waited for: ends all ranks, once the time
   /// is over. It counts from the first look after the request. One caller at a time.
   void look(int64_t save);
@@ -26,7 +29,7 @@ class EndLimit {
   using Clock = std::chrono::steady_clock;
 
   const train::StopRequest& requests_;
-  const double limit_s_;
+  double limit_s_;
   const std::function<void(const Error&)> abort_;
   std::optional<Clock::time_point> told_at_;
 };

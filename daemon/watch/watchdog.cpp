@@ -52,12 +52,12 @@ WatchPhase phase_of_state(metrics::RunState state) {
 
 Watchdog::Watchdog(const WatchdogOptions& options, int rank, const RankEvents& events,
                    const metrics::Health& health, WatchdogActions actions)
-    : options_(options),
-      rank_(rank),
+    : rank_(rank),
       events_(events),
       health_(health),
       actions_(std::move(actions)),
-      watched_thread_(::gettid()) {
+      watched_thread_(::gettid()),
+      options_(options) {
   trace::keep_recent();
   const SignalsBlocked inherited_by_the_thread;
   thread_ = std::thread([this] { run(); });
@@ -74,21 +74,26 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::run() {
-  const double wanted_s = period_s(options_);
-  const std::chrono::duration<double> period(wanted_s);
   Clock::time_point last = Clock::now();
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, period, [this] { return stopping_; })) {
+  const auto period = [this] { return std::chrono::duration<double>(period_s(options_)); };
+  while (!wake_.wait_for(lock, period(), [this] { return stopping_; })) {
     const Clock::time_point now = Clock::now();
     const double passed_s = std::chrono::duration<double>(now - last).count();
     last = now;
+    const WatchdogOptions options = options_;
     lock.unlock();
-    look(std::min(passed_s, 2 * wanted_s));
+    look(options, std::min(passed_s, 2 * period_s(options)));
     lock.lock();
   }
 }
 
-void Watchdog::look(double watched_s) {
+void Watchdog::set_limit(const std::string& key, double value_s) {
+  const std::lock_guard lock(mutex_);
+  options_.set(key, value_s);
+}
+
+void Watchdog::look(const WatchdogOptions& options, double watched_s) {
   const Clock::time_point turn = health_.last_turn();
   const metrics::RunState state = health_.state();
   const bool is_over = state == metrics::RunState::kFinished || state == metrics::RunState::kFailed;
@@ -101,17 +106,17 @@ void Watchdog::look(double watched_s) {
     return;
   }
   still_s_ += watched_s;
-  if (still_s_ >= options_.slow_s_of(now) && !is_told_) {
+  if (still_s_ >= options.slow_s_of(now) && !is_told_) {
     is_told_ = true;
     log::warning("watchdog",
                  fmt::format("{:.1f} s without a turn of the loop: {}", still_s_, where()));
     events_.log_places();
   }
-  const double hang_s = options_.hang_s_of(now);
+  const double hang_s = options.hang_s_of(now);
   if (hang_s == 0 || still_s_ < hang_s) return;
   const std::string what =
       fmt::format("rank {} hangs: {:.1f} s without a turn of the loop ({}): {}", rank_, still_s_,
-                  options_.hang_key_of(now), where());
+                  options.hang_key_of(now), where());
   {  // both write files, and what hangs may be the disk
     const Deadline end(kWritingLimit, [&] { actions_.abort(what); });
     if (actions_.before_abort) actions_.before_abort(what);

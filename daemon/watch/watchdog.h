@@ -37,14 +37,16 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  /// From its next look on, within a second: WatchdogOptions::set(). Any thread.
+  void set_limit(const std::string& key, double value_s);
+
  private:
   using Clock = std::chrono::steady_clock;
   void run();
-  void look(double watched_s);
+  void look(const WatchdogOptions& options, double watched_s);
   WatchPhase phase() const;
   std::string where() const;
 
-  const WatchdogOptions options_;
   const int rank_;
   const RankEvents& events_;
   const metrics::Health& health_;
@@ -55,6 +57,7 @@ class Watchdog {
   double still_s_ = 0;  ///< seen without a turn, in one phase
   bool is_told_ = false;
   std::mutex mutex_;
+  WatchdogOptions options_;  // guarded by mutex_
   std::condition_variable wake_;
   bool stopping_ = false;
   std::thread thread_;

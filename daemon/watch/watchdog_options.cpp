@@ -48,6 +48,15 @@ double WatchdogOptions::shortest_s() const {
   return shortest;
 }
 
+void WatchdogOptions::set(const std::string& key, double value_s) {
+  const size_t dot = key.find('.');
+  const std::string section = dot == std::string::npos ? "" : key.substr(0, dot);
+  const bool is_slow = key.ends_with("slow_seconds");
+  if (section.empty()) (is_slow ? slow_s : hang_s) = value_s;
+  for (size_t i = 0; i < kPhases.size(); ++i)
+    if (section == kPhases[i].name) (is_slow ? phases[i].slow_s : phases[i].hang_s) = value_s;
+}
+
 WatchdogOptions read_watchdog_options(ConfigReader in) {
   WatchdogOptions options;
   in.read(

@@ -32,6 +32,8 @@ struct WatchdogOptions {
   std::string hang_key_of(WatchPhase phase) const;
   /// The shortest limit of all that are set.
   double shortest_s() const;
+  /// "hang_seconds" or "save.hang_seconds": a key of this section, which must be there.
+  void set(const std::string& key, double value_s);
 };
 
 WatchdogOptions read_watchdog_options(ConfigReader in);

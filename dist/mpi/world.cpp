@@ -22,8 +22,10 @@
 namespace lockstep::dist::mpi {
 namespace {
 
-// With what is said before it, within the 5 s after a deadline in which every rank ends.
-constexpr auto kAbortLimit = std::chrono::seconds(3);
+// With what is said before it, within the 5 s after a deadline in which every rank ends. The
+// launcher has the request, and this exit code tells it the same: it may not answer for as long as
+// it leaves the other ranks from SIGTERM to SIGKILL, in which this one, too, would stand still.
+constexpr auto kAbortLimit = std::chrono::milliseconds(100);
 
 void start_mpi() {
   prefer_open_mpi_settings();
@@ -134,9 +136,8 @@ size_t World::num_windows() const { return keeper_->count(); }
 void World::free_windows_from(size_t first) { keeper_->free_from(first); }
 
 void World::abort(int exit_code) {
-  // MPI may wait for a host that cannot be reached.
-  const Deadline end(kAbortLimit, [exit_code] { std::_Exit(exit_code); });
   static_cast<void>(log::flush(1.0));
+  const Deadline end(kAbortLimit, [exit_code] { std::_Exit(exit_code); });
   static_cast<void>(MPI_Abort(MPI_COMM_WORLD, exit_code));
   std::_Exit(exit_code);  // MPI_Abort should not come back
 }

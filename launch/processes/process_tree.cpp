@@ -60,14 +60,16 @@ std::vector<pid_t> descendants(pid_t spared) {
   return found;
 }
 
-bool any_descendant_has(const char* variable, pid_t spared) {
+std::vector<pid_t> descendants_with(const char* variable, pid_t spared) {
   const std::string wanted = std::string(variable) + "=";
-  for (const pid_t pid : descendants(spared)) {
+  std::vector<pid_t> all = descendants(spared);
+  std::erase_if(all, [&](pid_t pid) {
     std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
     for (std::string entry; std::getline(environment, entry, '\0');)
-      if (entry.starts_with(wanted)) return true;
-  }
-  return false;
+      if (entry.starts_with(wanted)) return false;
+    return true;
+  });
+  return all;
 }
 
 bool kill_descendants(double patience_s, pid_t spared) {

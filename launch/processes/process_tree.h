@@ -16,8 +16,8 @@ void adopt_orphans();
 /// no order.
 std::vector<pid_t> descendants(pid_t spared = -1);
 
-/// Whether one of them has this variable in the environment that it was started with.
-bool any_descendant_has(const char* variable, pid_t spared = -1);
+/// Those of them that have this variable in the environment that they were started with.
+std::vector<pid_t> descendants_with(const char* variable, pid_t spared = -1);
 
 /// SIGKILL to all descendants until none is left; false if some still are after `patience_s`
 /// (a process that waits for a dead disk cannot be ended).

@@ -16,9 +16,13 @@ namespace {
 
 using std::chrono::seconds;
 
+constexpr std::chrono::milliseconds kEachSecond{1000};
 constexpr std::chrono::milliseconds kTurn{200};
+constexpr std::chrono::milliseconds kShortTurn{10};  ///< while mpirun ends behind its ranks
 /// mpirun waits without end for a host behind a cut link: it gets so long after its last rank here.
 constexpr seconds kMpirunPatience{10};
+
+constexpr const char* kOfRanks = "OMPI_COMM_WORLD_RANK";  ///< a variable that each of them has
 
 void write_all(std::string_view text) {
   while (!text.empty()) {
@@ -60,9 +64,13 @@ int Attempt::run() {
 }
 
 void Attempt::wait_a_turn() {
-  std::array<pollfd, 2> sources{pollfd{signals_.descriptor(), POLLIN, 0},
-                                pollfd{mpirun_->errors(), POLLIN, 0}};
-  (void)::poll(sources.data(), sources.size(), static_cast<int>(kTurn.count()));
+  const bool is_at_the_end = ranks_here_.are_all_over();
+  ranks_here_.wait({{signals_.descriptor(), POLLIN, 0}, {mpirun_->errors(), POLLIN, 0}},
+                   static_cast<int>((is_at_the_end ? kShortTurn : kTurn).count()));
+  // mpirun sleeps for its grace (odls_base_sigkill_timeout) before SIGTERM, and again before
+  // SIGKILL, also where no rank is left to need it. SIGCHLD ends such a sleep and does nothing
+  // else.
+  if (ranks_here_.are_all_over()) mpirun_->signal(SIGCHLD);
 }
 
 void Attempt::obey() {
@@ -70,7 +78,7 @@ void Attempt::obey() {
     if (signal_number == SIGUSR2) mpirun_->signal(SIGUSR2);
     if (signal_number == SIGUSR1) {
       wish_.to_stop = true;
-      mpirun_->signal(SIGUSR1);
+      tell_ranks_to_stop();
     }
     if (signal_number == SIGINT && kill_at_) wish_.to_end = true;
     if (signal_number == SIGTERM || signal_number == SIGHUP || signal_number == SIGINT)
@@ -87,7 +95,13 @@ void Attempt::ask_to_stop(double within_s) {
   log::info("launch", fmt::format("told to end: the ranks have {} s to save and stop; a second "
                                   "Ctrl-C (SIGINT) ends them now",
                                   within_s));
+  tell_ranks_to_stop();
+}
+
+/// mpirun passes it on to those that there are: where it has not started them yet, to none.
+void Attempt::tell_ranks_to_stop() {
   mpirun_->signal(SIGUSR1);
+  are_told_ = had_ranks_ || !descendants_with(kOfRanks, spare_.pid()).empty();
 }
 
 void Attempt::pass_on_errors() {
@@ -100,10 +114,13 @@ void Attempt::pass_on_errors() {
 void Attempt::look_after_mpirun() {
   const Clock::time_point now = Clock::now();
   if (now < look_again_at_) return;
-  look_again_at_ = now + seconds(1);
+  look_again_at_ = now + (had_ranks_ ? kEachSecond : kTurn);
   each_second_();
-  const bool has_ranks = any_descendant_has("OMPI_COMM_WORLD_RANK", spare_.pid());
+  const std::vector<pid_t> ranks = descendants_with(kOfRanks, spare_.pid());
+  for (const pid_t rank : ranks) ranks_here_.add(rank);
+  const bool has_ranks = !ranks.empty();
   had_ranks_ = had_ranks_ || has_ranks;
+  if (has_ranks && wish_.to_stop && !are_told_) tell_ranks_to_stop();
   if (has_ranks || !had_ranks_) {
     ranks_gone_at_.reset();
     return;

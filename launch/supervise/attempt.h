@@ -9,6 +9,7 @@
 
 #include "launch/mpirun/mpirun_messages.h"
 #include "launch/processes/child.h"
+#include "launch/processes/process_ends.h"
 #include "launch/processes/signal_queue.h"
 #include "launch/supervise/spare.h"
 
@@ -43,6 +44,7 @@ class Attempt {
   void wait_a_turn();
   void obey();
   void ask_to_stop(double within_s);
+  void tell_ranks_to_stop();
   void pass_on_errors();
   void look_after_mpirun();
 
@@ -53,11 +55,12 @@ class Attempt {
   const std::function<void()> each_second_;
   const std::unique_ptr<Child> mpirun_;
   MpirunMessages messages_;
+  ProcessEnds ranks_here_;
   std::optional<Clock::time_point> kill_at_;  ///< the grace ends
   std::optional<Clock::time_point>
       ranks_gone_at_;  ///< those of this host, and mpirun is still there
   Clock::time_point look_again_at_ = Clock::now();
-  bool had_ranks_ = false, was_stuck_ = false;
+  bool had_ranks_ = false, are_told_ = false, was_stuck_ = false;
 };
 
 }  // namespace lockstep::launch

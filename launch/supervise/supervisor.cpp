@@ -17,6 +17,7 @@
 #include "base/files/folder_lock.h"
 #include "base/log.h"
 #include "launch/mpirun/mpirun_command.h"
+#include "launch/processes/early_stop.h"
 #include "launch/processes/process_tree.h"
 #include "launch/supervise/attempt.h"
 #include "launch/supervise/host_pool.h"
@@ -95,6 +96,7 @@ class Supervisor {
         claim_(options.folder),
         first_save_(options.newest_save()),
         newest_save_(first_save_) {
+    stop_signals_are_heard();
     adopt_orphans();
   }
 
@@ -103,6 +105,10 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   int run() {
+    if (is_told_to_stop_within(0)) {  // between two lines of the start
+      log::info("launch", "told to stop before any rank was started: run the same command again");
+      return kStopped;
+    }
     while (true) {
       const int code = start();
       if (code == 0 || code == kStopped) return code;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "data/data_options.h"
 
 namespace lockstep::data {
 namespace loader_test {
@@ -99,6 +100,19 @@ TEST(Loader, ReadsNoFurtherAheadThanAllowed) {
   EXPECT_LE(dataset.num_reads(), 1 + 2);
 }
 
+TEST(Loader, ReadsABatchOnlyWhenItIsAskedForWhereNoneIsReadAhead) {
+  const CountingDataset dataset;
+  Sampler sampler(kSampler);
+  Loader loader(dataset, sampler, 1, 2, {.num_threads = 1, .prefetch_batches = 0});
+  const std::vector<std::vector<float>> expected = batches_of(0, 7);
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_EQ(values_of(loader.next()), expected[static_cast<size_t>(i)]);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(dataset.num_reads(), i + 1);
+  }
+  EXPECT_EQ(loader.num_ready(), std::nullopt);
+}
+
 TEST(Loader, TellsOfABadSampleWhenItsBatchIsAskedFor) {
   CountingDataset dataset;
   dataset.bad_sample = 7;
@@ -139,6 +153,17 @@ TEST(Loader, WaitsForTheSameBatchAgainWhereAWaitWasLeft) {
     EXPECT_EQ(without.global_num_samples, 4);
     loader.go_back_to(begin);
   }
+  go.set_value();
+  EXPECT_EQ(values_of(loader.next()), batches_of(0, 1)[0]);
+}
+
+TEST(Loader, AWaitCanBeLeftThoughNoneIsReadAhead) {
+  std::promise<void> go;
+  const StandingDataset dataset(go.get_future().share());
+  const DataOptions options{.loader_threads = 0};
+  Sampler sampler(kSampler);
+  Loader loader(dataset, sampler, 1, 2, options.loader(dataset));
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(loader.next_unless([] { return true; }));
   go.set_value();
   EXPECT_EQ(values_of(loader.next()), batches_of(0, 1)[0]);
 }

@@ -5,6 +5,7 @@ import subprocess
 import unittest
 
 from harness import ENDLESS, LOCKSTEPD, PRUNE_EARLY, SOURCE, LockstepTest
+from counts import count, counted
 from skips import missing_tool, skip
 from supervised import SupervisedTest
 
@@ -33,6 +34,7 @@ class BadDays(LockstepTest):
         self.assertIn(f"rank 0 has build id {found}, rank 1 does not", run.log)
         self.assertIn("start every rank with the same files and programs", run.log)
         self.assertFalse(run.folder.exists())
+        count("ranks of another build refused")
 
     def test_a_folder_that_one_rank_has_for_itself(self):
         if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
@@ -44,6 +46,7 @@ class BadDays(LockstepTest):
         self.assertIn("is not the same folder on all ranks", run.log)
         self.assertRegex(run.log, r"is not seen by rank 1 on \S+")
         self.assertEqual(list(run.folder.glob("checkpoints/*")), [])
+        count("folders that are not shared refused")
 
 
 class Clock(SupervisedTest):
@@ -58,7 +61,7 @@ class Clock(SupervisedTest):
         clock.write_text("+0\n")
         run = self.supervise(sets=sets, environment={"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1",
                                                      "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"})
-        for step, jump_s in ((40, DAY_S), (90, -DAY_S), (140, 0)):
+        for step, jump_s in counted("jumps of the clock without a restart or an alarm", ((40, DAY_S), (90, -DAY_S), (140, 0))):
             run.wait_for_step(step)
             clock.write_text(f"{jump_s:+d}\n")
         run.wait()
@@ -76,7 +79,7 @@ class Table(unittest.TestCase):
         rows = re.findall(r"(?m)^\| .* \| `(integration|unit): (\w+)` \|$", page)
         self.assertGreater(len(rows), 12)
         sources = "".join(path.read_text() for path in (SOURCE / "tests").rglob("*_test.*") if path.suffix in (".py", ".cpp"))
-        for kind, name in rows:
+        for kind, name in counted("rows of docs/faults.md have a test that there is", rows):
             self.assertRegex(sources, rf"def {name}\(" if kind == "integration" else rf"TEST(_F|_P)?\(\w+, {name}\)")
 
 

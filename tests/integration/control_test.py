@@ -12,8 +12,10 @@ import stat
 import unittest
 
 from harness import ENDLESS, SOURCE, LockstepTest, metric, wait_for
+from counts import count, counted
 
 RARE = ["checkpoint.save_checkpoints_steps=1000000", "eval.every_epochs=0"]
+PROGRESS = r"step \d+/\d+ \("
 HEADER = {"X-Lockstep-Control": "1"}
 
 
@@ -57,6 +59,7 @@ class Control(LockstepTest):
         saved = wait_for(lambda: saves_of(run), "the save")[0]
         self.assertGreater(saved, noted)
         self.assertEqual(run.ctl("status")["last_save"]["step"], saved)
+        count("saves asked for and made")
         self.assertIn("noted_at_step", run.ctl("stop"))
         run.wait()
         self.assertEqual(run.code, 75, run.log)
@@ -107,15 +110,36 @@ class Control(LockstepTest):
         run.ctl("stop")
         run.wait()
         self.assertEqual(run.code, 75, run.log)
-        for line in ("checkpoint.save_checkpoints_steps=50", "log.level=debug", "eval.every_epochs=1"):
+        for line in counted("values set in a running job", ("checkpoint.save_checkpoints_steps=50", "log.level=debug", "eval.every_epochs=1")):
             self.assertRegex(run.log, re.escape(line) + r" from step \d+ on")
         self.assertEqual(metric(run.last_page(0), "lockstep_checkpoint_interval_steps"), 50)
 
+    def test_saves_kept_progress_and_grace_follow_a_change(self):
+        """The two saves that are kept become one; lines come more often; a stop that had time for a save has none."""
+        run = self.begin(sets=["checkpoint.save_checkpoints_steps=20", "checkpoint.keep_checkpoint_max=2", "eval.every_epochs=0", "summary.progress_secs=1000",
+                               "preemption.grace_seconds=1000"])
+        wait_for(lambda: len(saves_of(run)) == 2, "two saves")
+        run.ctl("set", "checkpoint.keep_checkpoint_max=1")
+        step = run.status()["step"]
+        wait_for(lambda: len(found := saves_of(run)) == 1 and found[0] > step, "one save alone")
+        self.assertNotRegex(log_of(run, 0), PROGRESS)
+        run.ctl("set", "summary.progress_secs=0.05")
+        wait_for(lambda: re.search(PROGRESS, log_of(run, 0)), "a progress line")
+        run.ctl("set", "watchdog.save.hang_seconds=900")
+        run.ctl("set", "preemption.grace_seconds=0")
+        wait_for(lambda: "preemption.grace_seconds=0 from step" in log_of(run, 0), "the change")
+        os.kill(run.rank_pids()[1], signal.SIGTERM)
+        self.assertEqual(run.wait().code, 75, run.log)
+        self.assertIn("0 s of grace are too few", run.log)
+        self.assertRegex(run.log, r"watchdog\.save\.hang_seconds=900 from step \d+ on")
+
     def test_what_cannot_be_set_is_refused(self):
         run = self.begin(sets=["checkpoint=off", "eval.every_epochs=0"])
-        for change, text in (("optimizer.learning_rate=1", "of a running job only these can be set"), ("log.level=loud", "log.level takes debug, info"),
-                             ("eval.every_epochs=-1", "takes a number of epochs"), ("nonsense", "only these can be set"),
-                             ("checkpoint.save_checkpoints_steps=5", "this run makes no saves")):
+        for change, text in counted("values refused to a running job", (("optimizer.learning_rate=1", "of a running job only these can be set"), ("log.level=loud", "log.level takes debug, info"),
+                             ("eval.every_epochs=-1", "takes a number of epochs"), ("watchdog.slow_seconds=0", "takes seconds, more than 0"),
+                             ("preemption.grace_seconds=x", "takes seconds, 0 or more"), ("watchdog.lunch.hang_seconds=1", "only these can be set"),
+                             ("checkpoint.keep_checkpoint_max=1", "this run makes no saves"), ("nonsense", "only these can be set"),
+                             ("checkpoint.save_checkpoints_steps=5", "this run makes no saves"))):
             code, said = run.ctl("set", change)
             self.assertEqual(code, 64, said)
             self.assertIn(text, said)
@@ -128,7 +152,7 @@ class Control(LockstepTest):
         pid = run.rank_pids()[0]
         before = resident_bytes(pid)
         for body in (b'{"a": [[[', b"[" * 60000, b'{"value": "' + b"x" * 60000, b"\xff\xfe", b"{}"):
-            for _ in range(20):
+            for _ in counted("bad bodies refused, with a page answered behind each", range(20)):
                 self.assertIn(self.call(run, "POST", "/control/set", [*HEADER.items(), ("Content-Type", "application/json")], body=body)[0], (400, 422), body[:20])
                 self.assertEqual(self.call(run, "GET", "/livez")[0], 200)
         self.assertLess(resident_bytes(pid) - before, 10 << 20)
@@ -172,8 +196,8 @@ class Control(LockstepTest):
         port = self.port_of(run)
         wrong = ["", "Bearer ", "Bearer 0123456789abcdef0123456789abcdee", "Bearer 0123456789abcdef0123456789abcdef0", "Basic 0123456789abcdef0123456789abcdef"]
         wrong += [f"Bearer {number:032x}" for number in range(1000 - len(wrong))]
-        answers = {self.posted(port, {"Authorization": text} if text else {}) for text in wrong}
-        self.assertEqual(answers, {401})
+        for text in counted("wrong tokens refused", wrong):
+            self.assertEqual(self.posted(port, {"Authorization": text} if text else {}), 401)
         self.assertIsNone(run.process.poll())
         code, said = run.ctl("status")
         self.assertEqual(code, 64)
@@ -188,12 +212,15 @@ class Control(LockstepTest):
         self.assertEqual(status, 200)
         self.assertEqual(api, json.loads((SOURCE / "daemon/control/openapi.json").read_text()))
         for path, methods in api["paths"].items():
-            for method in methods:
+            for method in counted("calls of the description answered as it says", methods):
                 query = "?log.level=info" if path == "/control/set" else ""
                 if path == "/control/stop":
                     continue
                 answer = self.call(run, method.upper(), path + query, HEADER.items())
                 self.assertIn(str(answer[0]), methods[method]["responses"], (path, answer))
+        names = {one["name"] for one in api["paths"]["/control/set"]["post"]["parameters"] if "name" in one}
+        refused = self.call(run, "POST", "/control/set?nonsense=1", HEADER.items())[1]["error"]
+        self.assertEqual(names, set(re.search(r"numbers: (.*);", refused)[1].split(", ")))
         schema = api["components"]["schemas"]["Status"]
         status = self.call(run, "GET", "/control/status")[1]
         self.assertLessEqual(set(schema["required"]), set(status))
@@ -258,7 +285,7 @@ class Control(LockstepTest):
         self.assertTrue((killed.folder / "targets.json").exists(), "left behind")
         other = self.begin(run="other", sets=[*RARE, f"metrics.listen='127.0.0.1:{port}'"])
         self.assertEqual(self.port_of(other), port)
-        for verb in ("status", "drain"):
+        for verb in counted("calls for a killed run kept from another one at its port", ("status", "drain")):
             said = self.tool("ctl", killed.folder, verb, expect=66)
             self.assertIn(f"no job runs in {killed.folder}: another run ({other.folder}) listens at its port now", said)
         self.assertFalse(other.ctl("status")["stop_asked"])

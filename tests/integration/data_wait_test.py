@@ -68,8 +68,10 @@ class DataWait(LockstepTest):
             self.require_stop(self.start_slow(0, 0), *both_wait)
         self.require_stop(self.start_slow(6, 7), 6, usr1_to_rank_1)
         self.require_stop(self.start_slow(6, 5), 11, ctl_stop)
+        self.sets = [*self.sets, "data.loader_threads=0"]  # nothing is read ahead: both stand before the same step
+        self.require_stop(self.start_slow(1, 1), 12, usr1_to_rank_1)
         again = self.go_on()
-        self.assertIn("resuming from step 11", again.log)
+        self.assertIn("resuming from step 12", again.log)
         self.assertEqual(again.summary()["steps"], 13)
         self.assertEqual(again.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
 

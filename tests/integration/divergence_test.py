@@ -2,6 +2,7 @@
 import unittest
 
 from harness import BUILD, DIGITS, LockstepTest, SOURCE
+from counts import counted
 
 
 class Divergence(LockstepTest):
@@ -13,7 +14,7 @@ class Divergence(LockstepTest):
         sides = {(2, 1): (r"rank 1 from rank 0", r"rank 0: 1; rank 1: 0"),
                  (2, 0): (r"rank 1 from rank 0", r"rank 0: 0; rank 1: 1"),
                  (4, 2): (r"rank 2 from ranks 0, 1, 3", r"ranks 0, 1, 3: 1; rank 2: 0")}
-        for (ranks, rank), (who, values) in sides.items():
+        for (ranks, rank), (who, values) in counted("altered weights caught at the next mask, and named", sides.items()):
             run = self.run_divergent(rank, step=92, ranks=ranks)  # the first mask is due before step 92
             self.assertEqual(run.code, 76, run.log)
             self.assertRegex(run.log, r" E rank \d.* the new mask at step 92 of blocks\.1\.conv\.weight differs: "
@@ -25,7 +26,7 @@ class Divergence(LockstepTest):
     def test_a_weight_that_no_mask_covers_stops_all_at_the_next_comparison(self):
         """Without a recipe nothing but the comparison every replica_check_every steps, or the one before a save, can see it."""
         no_recipe = [self.recipe("version: 1.0.0\nmodifiers: []\n"), "train.max_steps=40", "eval.every_epochs=0"]
-        for every, save_steps, when in ((5, 1000, "at step 15"), (0, 20, "to be saved at step 20")):
+        for every, save_steps, when in counted("altered weights caught at the next comparison, and not saved", ((5, 1000, "at step 15"), (0, 20, "to be saved at step 20"))):
             run = self.start_faulty("alter", rank=1, step=12, ranks=2, run=f"every{every}", sets=[
                 *no_recipe, f"sync.replica_check_every={every}", f"checkpoint.save_checkpoints_steps={save_steps}"]).wait()
             self.assertEqual(run.code, 76, run.log)

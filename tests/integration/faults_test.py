@@ -14,6 +14,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import kills
 import skips
+from counts import counted
 from soak import rounds
 from hindrances import FAILED, UNTIDY, check_hindered, check_tidied
 from small_job import EACH_PHASE, EVERY, EVERY_PHASE, RANKS, STEPS, Job, debris_in, saves_in
@@ -34,7 +35,7 @@ class Faults(unittest.TestCase):
     def test_a_kill_at_every_phase_of_a_save_on_every_rank(self):
         """One run, killed again and again on its way; the only other save is the one before."""
         job = self.job(every=2, keep=1)
-        for phase, rank in rounds(EACH_PHASE, [one for one in EVERY_PHASE if one not in EACH_PHASE]):
+        for phase, rank in counted("kills at a phase of a save lost nothing", rounds(EACH_PHASE, [one for one in EVERY_PHASE if one not in EACH_PHASE])):
             killed = job.start_faulty("kill", rank, phase, when=2).wait()
             self.assertIn(killed.code, (137, 69), f"{phase} of rank {rank}: {killed.log()}")
             job.require_nothing_lost(killed.seen | killed.told)
@@ -42,7 +43,7 @@ class Faults(unittest.TestCase):
 
     def test_a_kill_of_anybody_at_any_moment(self):
         job, seeded = self.job(), random.Random(5)
-        for whom in ("rank", "all ranks", "mpirun"):
+        for whom in counted("kills at a random moment lost nothing", ("rank", "all ranks", "mpirun")):
             killed = kills.at_a_random_moment(seeded, whom).do(job).wait()
             job.require_nothing_lost(killed.seen | killed.told)
         job.go_on_to_the_end(self.expected)
@@ -61,7 +62,7 @@ class Faults(unittest.TestCase):
     def test_a_kill_by_the_kernel_at_a_call(self):
         skips.require_tool("strace")
         job = self.job()
-        for rank, call, nth in ((0, "fsync", 2), (1, "rename", 1)):
+        for rank, call, nth in counted("kills by the kernel at a call lost nothing", ((0, "fsync", 2), (1, "rename", 1))):
             killed = kills.by_strace(random.Random(rank), rank, call, nth).do(job).wait()
             self.assertIn(killed.code, (137, 69), killed.log())
             job.require_nothing_lost(killed.seen | killed.told)
@@ -76,7 +77,7 @@ class Faults(unittest.TestCase):
             folder = str(job.saves)
             renames = [at for at, (call, _) in enumerate(calls) if call == "rename"]
             self.assertEqual(len(renames), STEPS // EVERY * (3 if rank == 0 else 1))  # shard, index, state file
-            for at in renames:
+            for at in counted("names given to files that are on disk", renames):
                 path = calls[at][1]
                 touched = [call for call, one in calls[:at] if one == path + ".tmp" and call != "close"]
                 self.assertEqual(touched[-1], "fsync", path)
@@ -88,7 +89,7 @@ class Faults(unittest.TestCase):
                 self.assertIn(("unlink", calls[at][1].replace(".index", ".data-00000-of-00002")), calls[at + 3:])
 
     def test_calls_that_fail_now_and_then_cost_a_save_and_nothing_else(self):
-        for rank, what, at in rounds([(0, "ENOSPC", "61*"), (1, "EIO", "29*")], [(0, "EIO", "97*"), (1, "ENOSPC", "17*")]):
+        for rank, what, at in counted("disks that fail now and then cost a save and nothing else", rounds([(0, "ENOSPC", "61*"), (1, "EIO", "29*")], [(0, "EIO", "97*"), (1, "ENOSPC", "17*")])):
             job = self.job(f"{rank}{what}", every=3)
             start = job.start_struck(rank, what, at).wait()
             failed, untidy = check_hindered(job, start, self.expected)
@@ -103,7 +104,7 @@ class Faults(unittest.TestCase):
         watched = self.job("watched")
         watched.start_struck(0, "NOTE", "1+").wait()
         renames = [number for call, number, path in watched.struck() if call == "rename" and path.endswith(f"ckpt-{2 * EVERY}.index")]
-        for later in rounds((0, 1), (2,)):
+        for later in counted("disks that fail for good left no half save", rounds((0, 1), (2,))):
             job = self.job(later)
             start = job.start_struck(0, "EIO", f"{renames[0] + later}+").wait()
             self.assertEqual(start.code, 74, start.log())
@@ -134,7 +135,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(debris_in(job.saves), ["filler"] if filler.exists() else [])
 
     def test_a_fault_of_one_rank_fails_the_save_on_all(self):
-        for rank, phase in rounds([(0, "staged"), (1, "shard_renamed")], [(1, "shard_written"), (0, "index_written")]):
+        for rank, phase in counted("faults of one rank failed the save on all", rounds([(0, "staged"), (1, "shard_renamed")], [(1, "shard_written"), (0, "index_written")])):
             job = self.job(f"{rank}{phase}")
             start = job.start_faulty("fail", rank, phase, when=3).wait()
             self.assertEqual(check_hindered(job, start, self.expected), (1, 0))
@@ -148,7 +149,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(saves_in(job.saves), [STEPS - 2 * EVERY, STEPS - EVERY, STEPS])
 
     def test_a_request_to_stop_while_a_save_is_under_way(self):
-        for rank, phase in rounds([(1, "shard_written")], [(0, "staged"), (1, "shard_renamed")]):
+        for rank, phase in counted("stops in a save went on to the same end", rounds([(1, "shard_written")], [(0, "staged"), (1, "shard_renamed")])):
             job = self.job(phase)
             stopped = job.start_faulty("usr1_twice", rank, phase, when=3).wait()
             self.assertEqual(stopped.code, 75, stopped.log())
@@ -170,7 +171,7 @@ class Faults(unittest.TestCase):
 
     def test_a_rank_that_hangs_in_a_save_ends_the_run_in_time(self):
         """Whichever limit is the shorter one. What unwinds must not wait for the longer one."""
-        for limits in (["sync.timeout_s=3"], ["checkpoint.timeout_s=3"]):
+        for limits in counted("ranks that hang in a save given up in time", (["sync.timeout_s=3"], ["checkpoint.timeout_s=3"])):
             job = self.job(limits[0].split(".")[0])
             start = job.start_faulty("stop", rank=1, phase="shard_written", when=2, more=limits)
             start.until(lambda: start.seen)

@@ -122,6 +122,13 @@ class Doctor(LockstepTest):
             self.assertGreater(float(bandwidth), 0)
         print(f"\n{text}")
 
+    def test_who_is_busy_on_a_gpu_is_named(self):
+        smi = self.folder / "nvidia-smi"
+        smi.write_text("#!/bin/sh\n[ \"$1\" = --query-compute-apps=gpu_uuid,pid,process_name,used_memory ] && echo 'GPU-1f, 812, /usr/bin/python3, 12000'\n")
+        smi.chmod(0o755)
+        text = self.doctor("-n", 1, environment={"PATH": f"{self.folder}:{os.environ['PATH']}"})
+        self.assertRegex(text, r"(?m)^note +GPUs +GPU-1f is busy with process 812 \(python3, 12000 MiB\)\n +what to do: end it, or leave that GPU out")
+
     def test_what_stops_a_run_is_a_fault_with_a_cure(self):
         empty = self.folder / "empty"
         empty.mkdir()

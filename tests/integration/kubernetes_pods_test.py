@@ -13,6 +13,7 @@ import unittest.mock
 from harness import DIGITS, LOCKSTEPD, SOURCE, LockstepTest, wait_for
 from kubernetes_test import KUBERNETES, hopeless_codes
 sys.path.insert(0, str(SOURCE / "tests/support"))
+from counts import count, counted
 from skips import missing_tool, require_tool, skip
 
 HOSTS = {"a": "10.231.7.1", "b": "10.231.7.2"}  # of tools/netns
@@ -42,7 +43,7 @@ class Launcher(LockstepTest):
         return said
 
     def test_what_no_other_try_mends_ends_this_job_and_no_other(self):
-        for code in (*hopeless_codes(), "74", "132", "136"):
+        for code in counted("codes that no other try mends end the job", (*hopeless_codes(), "74", "132", "136")):
             starts = self.starts()
             noted = ("--tries", "3", "--job", f"uid-{code}", "--notes", self.folder / "a/notes")
             self.assertIn(f"ended with {code}, which no other try mends", self.ended(self.start(self.program(f"exit {code}"), *noted), int(code)))
@@ -54,7 +55,7 @@ class Launcher(LockstepTest):
         self.assertFalse((self.folder / "b").exists())
 
     def test_lost_ranks_are_started_again_so_often(self):
-        for code in (1, 69, 79, 134, 135, 137, 139, 255):
+        for code in counted("codes of lost ranks are tried again, so often", (1, 69, 79, 134, 135, 137, 139, 255)):
             starts = self.starts()
             self.ended(self.start(self.program(f"exit {code}"), "--tries", "2"), code)
             self.assertEqual(self.starts(), starts + 3, code)
@@ -68,7 +69,7 @@ class Launcher(LockstepTest):
 
     def test_signals_go_on_and_a_told_launcher_starts_nothing_again(self):
         waits = 'trap "exit 75" USR1; trap "exit 1" TERM; trap "echo saved >>saves" USR2; touch ready; while :; do sleep 0.1; done'
-        for number, code in ((signal.SIGUSR1, 75), (signal.SIGTERM, 75)):
+        for number, code in counted("signals went on to the ranks", ((signal.SIGUSR1, 75), (signal.SIGTERM, 75))):
             (self.folder / "ready").unlink(missing_ok=True)
             starts = self.starts()
             process = self.start(self.program(waits), "--tries", "3")
@@ -181,7 +182,7 @@ class Pods(LockstepTest):
         try:
             wait_for(lambda: process.poll() is not None or list((self.folder / "run/checkpoints").glob("*.index")), "a save of two ranks", 120)
             self.assertIsNone(process.poll(), process.stdout.read() if process.poll() is not None else "")
-            for stop in stops:
+            for stop in counted("stops of pods saved on all of them", stops):
                 before = wait_for(lambda: len(self.ranks()) == 2 and self.ranks(), "two ranks")
                 stop()
                 if stop is not stops[-1]:
@@ -231,6 +232,7 @@ class Pods(LockstepTest):
                 self.end_launcher()
             process.communicate(timeout=60)
         self.assertEqual(["LOCKSTEP_RUN_SEED=77" in one for one in environments], [True, True])
+        count("ranks of pods have the variable of mpirun -x", len(environments))
         self.assertIn(False, ["OF_THE_LAUNCHER=yes" in one for one in environments], "a rank of another pod gets no other variable")
 
     def end_launcher(self):

@@ -8,6 +8,7 @@ import subprocess
 import time
 import unittest
 
+from counts import counted
 from harness import DIGITS, ENDLESS, FAULTY_RANK, LOCKSTEPD, PRUNE_EARLY, SOURCE, wait_for
 from supervised import SupervisedTest, processes_of
 
@@ -104,6 +105,31 @@ class Launch(SupervisedTest):
         again.process.kill()
         again.wait()
         self.assert_nothing_runs(again)
+
+    def test_a_lost_rank_keeps_nobody_waiting(self):
+        """mpirun leaves ranks 5 s here before SIGTERM, and 5 more before SIGKILL: where none is left it is not waited for."""
+        run = self.supervise(sets=SAVES, environment={"OMPI_MCA_odls_base_sigkill_timeout": "5"})
+        run.wait_for_commit(40)
+        lost = run.rank_pids()
+        os.kill(lost[1], signal.SIGKILL)
+        began = time.monotonic()
+        wait_for(lambda: not os.path.exists(f"/proc/{lost[0]}"), "the other rank to end")
+        wait_for(lambda: not set(run.rank_pids().values()) & set(lost.values()), "other ranks")
+        took_s = time.monotonic() - began
+        print(f"\n{took_s:.1f} s from SIGKILL of a rank to the next ranks")
+        self.assertLess(took_s, 9)
+        self.assertEqual(run.wait().code, 0, run.log)
+        self.assertIn("ended before it: a peer is lost", run.log)
+
+    def test_a_stop_before_the_ranks_are_there(self):
+        """While the program is loaded, the run file read, mpirun and the ranks started."""
+        moments = [(0.05, signal.SIGTERM), (0.2, signal.SIGUSR1), (0.45, signal.SIGINT), (0.7, signal.SIGUSR1), (1.0, signal.SIGHUP), (1.4, signal.SIGTERM)]
+        for after_s, number in counted("early stops ended with 75 and left nothing", moments):
+            run = self.supervise(run=f"after_{after_s}", config=ENDLESS)
+            time.sleep(after_s)
+            run.process.send_signal(number)
+            self.assertEqual(run.wait().code, 75, f"{number} after {after_s} s: {run.log}")
+            self.assert_nothing_runs(run)
 
     def test_mpirun_killed_is_a_restart_too(self):
         run = self.supervise(sets=SAVES)
@@ -264,6 +290,7 @@ class Launch(SupervisedTest):
 
     def test_usage(self):
         for arguments, text in ((["-n", "4", "--hosts", "n1:2"], "the hosts have 2 slots"), (["--hosts", "n1,n1"], "'n1' stands twice"),
+                                (["--hosts", "localhost:1,127.0.0.1:2"], "'localhost' and '127.0.0.1' are names of one host (this host): name it once, with the slots of both, as localhost:3"),
                                 (["-n", "2", "--min-ranks", "3"], "--min-ranks 3 is above")):
             said = self.tool("run", ENDLESS, *arguments, "--set", f"run.project_dir={self.folder / 'run'}", expect=64)
             self.assertIn(text, said)

@@ -5,6 +5,7 @@ import subprocess
 import unittest
 
 from harness import DIGITS, LOCKSTEPD, MPIRUN, SOURCE, LockstepTest, metric
+from counts import counted
 from soak import rounds
 
 PRUNE_UNTIL_THE_END = """version: 1.0.0
@@ -21,7 +22,7 @@ class Robust(LockstepTest):
     def test_settings_that_differ_between_ranks_never_hang(self):
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         one = ["-n", "1", LOCKSTEPD, "--config", DIGITS, "--set", f"run.project_dir={self.folder}/run"]
-        for extra in ("run.expect_world_size=5", "run.device=cuda", "train.max_steps=3"):
+        for extra in counted("settings that differ between ranks refused", ("run.expect_world_size=5", "run.device=cuda", "train.max_steps=3")):
             done = subprocess.run(["mpirun", "--oversubscribe", *map(str, one), "--set", extra, ":", *map(str, one)],
                                   capture_output=True, text=True, timeout=60, cwd=SOURCE, env=environment)
             self.assertEqual(done.returncode, 76, done.stderr)
@@ -53,9 +54,9 @@ class Robust(LockstepTest):
 
     def test_a_refused_run_leaves_no_trace(self):
         unknown_layer = self.recipe(PRUNE_UNTIL_THE_END.replace("__ALL__", "[blocks.9.conv]"))
-        for sets, code in (([unknown_layer], 78), (["data.train.path=/nonexistent.csv"], 66),
+        for sets, code in counted("refused runs left no trace", (([unknown_layer], 78), (["data.train.path=/nonexistent.csv"], 66),
                            (["metrics.listen='no.such.host.invalid:0'"], 78), (["model={type: mlp, layers: [3, 10]}"], 78),
-                           (["data.eval={type: random, shape: [5], classes: 3}"], 78)):
+                           (["data.eval={type: random, shape: [5], classes: 3}"], 78))):
             run = self.start(2, sets=sets).wait()
             self.assertEqual(run.code, code, run.log)
             self.assertFalse(run.folder.exists(), f"{sets}: {run.log}")
@@ -184,7 +185,7 @@ class Robust(LockstepTest):
 
     def test_weights_that_overflow_are_not_saved_and_end_the_run(self):
         """A finite gradient, an update that is not; the run has too few steps left to skip ten in a row."""
-        for steps in (1, 3):
+        for steps in counted("runs whose weights overflow ended without a save", (1, 3)):
             run = self.train(2, run=f"overflow{steps}", expect=80,
                              sets=[f"train.max_steps={steps}", "optimizer={type: sgd, learning_rate: 1.0e+39}", "recipe=null"])
             self.assertRegex(run.log, r"\[train\] weights of \S+ are not finite after step \d .*\(there is none\); lower the learning rate")

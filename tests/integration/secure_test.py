@@ -12,6 +12,7 @@ from prometheus_test import ScrapedRun
 
 sys.path.insert(0, str(SOURCE / "tests" / "support"))
 import skips
+from counts import counted
 
 PASSWORD = "a plain password"
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -72,9 +73,11 @@ class Secured(ScrapedRun):
         server.wait_for_value("lockstep_step", lambda step: step > 0)
         self.assertEqual(curl(*trusted, f"https://{address}/metrics")[0], 401)
         self.assertEqual(curl(*trusted, "-u", f"ada:{PASSWORD}", f"https://{address}/livez"), (200, "ok\n"))
-        self.assertEqual(curl("-u", f"ada:{PASSWORD}", f"https://{address}/livez")[0], 0, "a certificate that nobody trusts")
-        self.assertEqual(curl("-u", f"ada:{PASSWORD}", f"http://{address}/livez")[0], 0, "without TLS")
-        self.assertEqual(curl(*trusted, "--tls-max", "1.1", f"https://{address}/livez")[0], 0, "an old version of TLS")
+        login = ["-u", f"ada:{PASSWORD}"]
+        for what, words in counted("connections that are not safe refused", (("a certificate that nobody trusts", [*login, f"https://{address}/livez"]),
+                                                                             ("without TLS", [*login, f"http://{address}/livez"]),
+                                                                             ("an old version of TLS", [*trusted, "--tls-max", "1.1", f"https://{address}/livez"]))):
+            self.assertEqual(curl(*words)[0], 0, what)
         page = curl(*trusted, "-u", f"ada:{PASSWORD}", f"https://{address}/metrics")[1]
         self.assertRegex(page, r'lockstep_http_rejected_connections_total\{reason="credentials"\} [1-9]')
         self.assertRegex(page, r'lockstep_http_rejected_connections_total\{reason="tls"\} [1-9]')
@@ -93,8 +96,8 @@ class Secured(ScrapedRun):
         def code_with(name):
             return curl(*trusted, "--cert", self.web / f"{name}.crt", "--key", self.web / f"{name}.key", url)[0]
         self.assertEqual(code_with("client"), 200)
-        self.assertEqual(code_with("other"), 0, "a name that is not allowed")
-        self.assertEqual(code_with("server"), 0, "a certificate that is not trusted")
+        for name in counted("clients without the right certificate refused", ("other", "server")):  # a name that is not allowed, one that is not trusted
+            self.assertEqual(code_with(name), 0, name)
         self.assertEqual(curl(*trusted, url)[0], 0, "no certificate")
         self.stop(run)
 
@@ -128,9 +131,9 @@ class Secured(ScrapedRun):
         self.assertNotIn(TOKEN, run.log + "".join(path.read_text() for path in run.folder.glob("logs/*")))
 
     def test_faulty_files_end_every_rank_with_78(self):
-        for text, told in (("tls_server_config: {cert_file: none.crt, key_file: server.key}\n", "cert_file"),
+        for text, told in counted("faulty files end both ranks", (("tls_server_config: {cert_file: none.crt, key_file: server.key}\n", "cert_file"),
                            ("tls_server_config: {cert_file: server.crt, key_file: server.crt}\n", "key_file"),
-                           ("basic_auth_users: {ada: secret}\n", "is not a bcrypt hash"), ("users: {}\n", "unknown key")):
+                           ("basic_auth_users: {ada: secret}\n", "is not a bcrypt hash"), ("users: {}\n", "unknown key"))):
             with self.subTest(text):
                 run = self.start(2, sets=[self.config(text), "train.max_steps=2"], run=re.sub(r"\W", "", text)).wait()
                 self.assertEqual(run.code, 78, run.log)

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "launch/processes/child.h"
+#include "launch/processes/process_ends.h"
 #include "launch/processes/process_tree.h"
 #include "launch/processes/signal_queue.h"
 
@@ -65,6 +66,27 @@ TEST(Processes, ASignalIsItsCode) {
 TEST(Processes, ItsGroupIsItsOwn) {
   Child child({"sleep", "60"}, {});
   EXPECT_TRUE(comes_true([&] { return ::getpgid(child.pid()) == child.pid(); }));
+  EXPECT_TRUE(kill_descendants(30));
+}
+
+TEST(Processes, EndsOfGrandchildrenAreKnownAtOnce) {
+  Child child({"sh", "-c", "A=1 sleep 60 & A=1 sleep 61 & wait"}, {});
+  EXPECT_TRUE(comes_true([] { return descendants_with("A").size() == 2; }));
+  const std::vector<pid_t> sleepers = descendants_with("A");
+  ProcessEnds ends;
+  EXPECT_FALSE(ends.are_all_over()) << "none is known";
+  for (const pid_t pid : sleepers) ends.add(pid);
+  ends.add(sleepers[0]);
+  const auto begin = std::chrono::steady_clock::now();
+  for (const pid_t pid : sleepers) {
+    EXPECT_FALSE(ends.are_all_over());
+    ::kill(pid, SIGKILL);
+    ends.wait({}, 30'000);
+  }
+  EXPECT_TRUE(ends.are_all_over());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  ends.add(sleepers[0]);
+  EXPECT_TRUE(ends.are_all_over()) << "what has ended is not looked at";
   EXPECT_TRUE(kill_descendants(30));
 }
 

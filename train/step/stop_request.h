@@ -28,6 +28,7 @@ struct Change {
 inline constexpr std::string_view kLogLevelKey = "log.level";
 inline constexpr std::string_view kSaveStepsKey = "checkpoint.save_checkpoints_steps";
 inline constexpr std::string_view kEvalEpochsKey = "eval.every_epochs";
+inline constexpr std::string_view kGraceKey = "preemption.grace_seconds";
 
 /// The signals that a run counts (docs/metrics.md, lockstep_signals_total).
 inline constexpr std::array kCountedSignals{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};

@@ -15,7 +15,7 @@ using std::chrono::microseconds;
 
 constexpr int kNoteTag = 0;
 constexpr double kValuesPatience = 1.25;  // of ranks that wait for each other in chains
-constexpr auto kLookForPeers = std::chrono::milliseconds(500);
+constexpr auto kLookForPeers = std::chrono::milliseconds(100);
 
 // A rank that has not come may compute for long: sleep. One that has come is sending, and both
 // sides must keep asking for bytes to move; but a yield would give the turn away for long.

@@ -15,7 +15,7 @@ namespace {
 using Clock = SequenceCounter::Clock;
 
 constexpr int64_t kPageBytes = 4096;
-constexpr auto kLookForMembers = std::chrono::milliseconds(500);  // while waiting
+constexpr auto kLookForMembers = std::chrono::milliseconds(100);  // while waiting
 
 double seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
 

@@ -19,10 +19,10 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using tests::Connection;
 
-TEST(LineLimit, LetsOneLineASecondThroughAndCountsTheRest) {
+TEST(LineLimit, LetsOneLineInATimeThroughAndCountsTheRest) {
   using std::chrono::milliseconds;
   const LineLimit::Clock::time_point start{std::chrono::seconds(100)};
-  LineLimit limit;
+  LineLimit limit(std::chrono::seconds(1));
   EXPECT_EQ(limit.admit(start), 0);
   EXPECT_EQ(limit.admit(start + milliseconds(1)), std::nullopt);
   EXPECT_EQ(limit.admit(start + milliseconds(999)), std::nullopt);
@@ -70,13 +70,14 @@ class ControlLogTest : public ::testing::Test {
   std::unique_ptr<metrics::HttpServer> server;
 };
 
-TEST_F(ControlLogTest, ARefusalIsAWarningAndAGetForDebugging) {
+TEST_F(ControlLogTest, ARefusalIsAWarningAndAGetALineAMinute) {
   call("DELETE /control/stop?a=\xff");
-  call("GET /control/status");
+  for (int i = 0; i < 5; ++i) call("GET /control/status");
   const std::string text = told();
   EXPECT_THAT(text,
               HasSubstr(" W [control] refused DELETE /control/stop?a=? from 127.0.0.1: 405\n"));
-  EXPECT_THAT(text, HasSubstr(" D [control] GET /control/status from 127.0.0.1\n"));
+  EXPECT_THAT(text, HasSubstr(" I [control] GET /control/status from 127.0.0.1\n"));
+  EXPECT_THAT(text, HasSubstr(" I [control] 4 more GETs since the last such line\n"));
 }
 
 TEST_F(ControlLogTest, WhatIsFollowedAndOtherPagesHaveNoLineHere) {

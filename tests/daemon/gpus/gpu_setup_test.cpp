@@ -1,15 +1,23 @@
 // The section gpu, and which GPU a rank takes, over a module of GPUs that are not there.
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "base/console.h"
 #include "base/error.h"
+#include "base/files/files.h"
+#include "base/log.h"
 #include "daemon/config/run_config.h"
+#include "daemon/device/busy_gpus.h"
 #include "daemon/device/device.h"
 #include "daemon/device/device_choice.h"
 #include "dist/self_communicator.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::daemon {
@@ -87,6 +95,56 @@ TEST_F(FakeGpus, WhatWasSetUpIsNotChangedLater) {
     EXPECT_TRUE(error.on_every_rank());
     EXPECT_THAT(error.what(), AllOf(HasSubstr("comes too late"), HasSubstr("40704 MiB")));
   }
+}
+
+/// A folder at the front of PATH with an nvidia-smi that says this.
+class FakeSmi {
+ public:
+  explicit FakeSmi(const std::string& text) : path_before_(std::getenv("PATH")) {
+    const std::filesystem::path program = folder_.path() / "nvidia-smi";
+    files::write_atomically(program, "#!/bin/sh\ncat <<'END'\n" + text + "END\n");
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    setenv("PATH", (folder_.path().string() + ":" + path_before_).c_str(), 1);
+  }
+  ~FakeSmi() { setenv("PATH", path_before_.c_str(), 1); }
+  FakeSmi(const FakeSmi&) = delete;
+  FakeSmi& operator=(const FakeSmi&) = delete;
+
+ private:
+  const tests::TemporaryFolder folder_;
+  const std::string path_before_;
+};
+
+TEST_F(FakeGpus, WhoComputesOnOneIsNamedUnlessItIsARank) {
+  const FakeSmi smi(
+      fmt::format("GPU-b, 812, /opt/x,y/python3, 12000\nGPU-b, {}, lockstepd, 300\n"
+                  "GPU-e, 813, other, [N/A]\nNo devices were found\n",
+                  ::getpid()));
+  ::testing::internal::CaptureStderr();
+  log::configure_console({.level = log::Level::kWarning});
+  (void)set_up(2, {});
+  (void)log::flush(2.0);
+  log::configure_console({});
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr("GPU-b is busy with process 812 (python3, 12000 MiB): "));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("lockstepd")));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("813")));
+}
+
+TEST_F(FakeGpus, ARestartDoesNotAsk) {
+  const FakeSmi smi("GPU-a, 812, python3, 12000\n");
+  setenv("LOCKSTEP_RESTART_COUNT", "1", 1);
+  const int64_t warnings = log::num_lines(log::Level::kWarning);
+  (void)set_up(1, {});
+  unsetenv("LOCKSTEP_RESTART_COUNT");
+  EXPECT_EQ(log::num_lines(log::Level::kWarning), warnings);
+  (void)set_up(1, {});
+  EXPECT_EQ(log::num_lines(log::Level::kWarning), warnings + 1);
+}
+
+TEST(GpuNames, AreTheSameWithDashesAndWithout) {
+  EXPECT_TRUE(is_same_gpu("GPU-0f3a12bc", "GPU-0f3a-12bc"));
+  EXPECT_FALSE(is_same_gpu("GPU-0f3a12bc", "GPU-0f3a-12bd"));
 }
 
 TEST(GpuNames, AreThoseOfTheVariable) {

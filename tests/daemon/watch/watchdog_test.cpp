@@ -71,6 +71,28 @@ TEST_F(WatchdogOfALoop, EndsOneThatStandsStillAndSaysWhere) {
   EXPECT_THAT(files::read(folder_.path() / "lockstep-events-0.json"), HasSubstr("\"all-reduce\""));
 }
 
+TEST_F(WatchdogOfALoop, FollowsAnotherLimitFromThenOn) {
+  watch({.slow_s = 0.2, .hang_s = 0.4});
+  watchdog_->set_limit("step.hang_seconds", 0);
+  health_.note_state(metrics::RunState::kTraining);
+  std::this_thread::sleep_for(milliseconds(1000));
+  EXPECT_EQ(num_aborts_, 0);
+  watchdog_->set_limit("step.hang_seconds", 0.3);
+  EXPECT_THAT(abort_text(), HasSubstr("watchdog.step.hang_seconds"));
+}
+
+TEST(WatchdogLimits, EachKeyIsFound) {
+  WatchdogOptions options;
+  options.set("slow_seconds", 7);
+  options.set("hang_seconds", 8);
+  options.set("save.slow_seconds", 9);
+  options.set("mask_update.hang_seconds", 10);
+  EXPECT_EQ(options.slow_s_of(WatchPhase::kStep), 7);
+  EXPECT_EQ(options.hang_s_of(WatchPhase::kSave), 8);
+  EXPECT_EQ(options.slow_s_of(WatchPhase::kSave), 9);
+  EXPECT_EQ(options.hang_s_of(WatchPhase::kMaskUpdate), 10);
+}
+
 TEST_F(WatchdogOfALoop, ADiskThatHangsHoldsUpNoEnd) {
   const auto begin = std::chrono::steady_clock::now();
   watchdog_.emplace(
