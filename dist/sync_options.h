@@ -15,7 +15,9 @@ struct SyncOptions {
   /// Whether only kept gradients travel: always, never, auto (what was measured faster, by bucket).
   std::string sparse_allreduce = "auto";
   std::string comm_dtype = "fp32";  ///< number format in messages: fp32 (as they are), bf16, fp16
-  bool shard_optimizer = false;     ///< each rank keeps a share of the optimizer's state
+  /// What rounding to comm_dtype takes from a gradient is added to the next one.
+  bool error_feedback = false;
+  bool shard_optimizer = false;  ///< each rank keeps a share of the optimizer's state
   /// Whether ranks of one host have one copy of the weights: on, off, auto (where it can be and
   /// pays).
   std::string share_weights = "auto";

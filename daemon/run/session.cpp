@@ -275,7 +275,8 @@ void check_and_share(TrainingContext& context, dist::Communicator& gradients,
   (void)dist::on_all_ranks(context.control, [&] { return context.total_steps(); });
   check_equal_models(context);
   train::share_weights({context.config.sync, *context.model, context.flat_params, context.recipe,
-                        context.control, gradients, process});
+                        context.control, gradients, process,
+                        /*has_users_hooks=*/!context.config.hooks.empty()});
 }
 
 /// Reads what training goes on from, or begins with.

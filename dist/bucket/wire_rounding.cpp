@@ -12,6 +12,8 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/nan_to_num.h>
 
+#include "base/error.h"
+
 namespace lockstep::dist {
 namespace {
 
@@ -52,7 +54,8 @@ double value_of_bits(int bits, at::ScalarType dtype) {
   return std::isfinite(value) ? value : kInfinity;
 }
 
-at::Tensor round_on_cpu(const at::Tensor& values_K, double scale, const at::Tensor& wire_K) {
+at::Tensor round_on_cpu(const at::Tensor& values_K, double scale, const at::Tensor& wire_K,
+                        const at::Tensor& errors_K) {
   const at::Tensor factor = number_on(at::kCPU, scale);
   const at::Tensor scratch =
       at::empty({std::min(values_K.numel(), block_items())}, values_K.options());
@@ -63,14 +66,19 @@ at::Tensor round_on_cpu(const at::Tensor& values_K, double scale, const at::Tens
     at::Tensor scaled = scratch.narrow(0, 0, num_items);
     to.copy_(scale == 1 ? from : at::mul_out(scaled, from, factor));
     largest = std::max(largest, largest_bits(to));
+    if (!errors_K.defined()) return;
+    const at::Tensor error = errors_K.narrow(0, begin, num_items);
+    error.copy_(from).sub_(scaled.copy_(to), 1 / scale);
   });
   return number_on(at::kCPU, value_of_bits(largest, wire_K.scalar_type()) / scale);
 }
 
 }  // namespace
 
-at::Tensor round_to_wire(const at::Tensor& values_K, double scale, const at::Tensor& wire_K) {
-  if (values_K.is_cpu()) return round_on_cpu(values_K, scale, wire_K);
+at::Tensor round_to_wire(const at::Tensor& values_K, double scale, const at::Tensor& wire_K,
+                         const at::Tensor& errors_K) {
+  if (values_K.is_cpu()) return round_on_cpu(values_K, scale, wire_K, errors_K);
+  check(!errors_K.defined(), "errors of rounding are kept on the CPU alone");
   wire_K.copy_(scale == 1 ? values_K : at::mul(values_K, scale));
   return largest_magnitude(wire_K).div_(scale);
 }

@@ -8,8 +8,11 @@ namespace lockstep::dist {
 
 /// wire_K = values_K * scale, rounded to nearest; scale is a power of two. Returns the largest
 /// magnitude of what was rounded, divided by scale again: a 0-dimensional float64 tensor on the
-/// gradients' device, infinite if a rounded one is not finite.
-at::Tensor round_to_wire(const at::Tensor& values_K, double scale, const at::Tensor& wire_K);
+/// gradients' device, infinite if a rounded one is not finite. errors_K, where defined, becomes
+/// values_K - wire_K / scale, which is exact but for numbers too small for the gradients' type; CPU
+/// only.
+at::Tensor round_to_wire(const at::Tensor& values_K, double scale, const at::Tensor& wire_K,
+                         const at::Tensor& errors_K = {});
 
 /// values_K = wire_K / scale.
 void widen_from_wire(const at::Tensor& wire_K, double scale, const at::Tensor& values_K);

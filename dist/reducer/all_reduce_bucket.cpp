@@ -45,7 +45,8 @@ void AllReduceBucket::set_kept(const uint8_t* bits, int64_t first_item) {
 void AllReduceBucket::keep_all() {
   kept_bits_.clear();
   num_kept_ = num_elements();
-  dropped_there_E_ = payload_ = packed_scratch_K_ = wire_scratch_ = at::Tensor();
+  dropped_there_E_ = payload_ = packed_scratch_K_ = wire_scratch_ = errors_scratch_K_ =
+      at::Tensor();
 }
 
 at::Tensor AllReduceBucket::packed_K() {
@@ -57,7 +58,7 @@ at::Tensor AllReduceBucket::find_largest() {
   return largest_magnitude(grads_E_);
 }
 
-at::Tensor AllReduceBucket::pack(bool packed, double scale) {
+at::Tensor AllReduceBucket::pack(bool packed, double scale, const at::Tensor& errors_E) {
   check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
   is_packed_ = packed;
   scale_ = scale;
@@ -71,10 +72,20 @@ at::Tensor AllReduceBucket::pack(bool packed, double scale) {
   if (wire_) {
     const at::Tensor rounded =
         first_items(&wire_scratch_, payload_.numel(), grads_E_.options().dtype(*wire_));
-    largest_ = round_to_wire(payload_, scale, rounded);
+    round(scale, rounded, errors_E);
     payload_ = rounded;
   }
   return payload_;
+}
+
+void AllReduceBucket::round(double scale, const at::Tensor& rounded, const at::Tensor& errors_E) {
+  at::Tensor errors = errors_E;
+  if (is_packed_ && errors.defined())
+    errors = first_items(&errors_scratch_K_, num_kept_, grads_E_.options());
+  largest_ = round_to_wire(payload_, scale, rounded, errors);
+  if (is_packed_ && errors.defined())
+    unpack_kept(errors.const_data_ptr(), kept_bits_.data(), num_elements(),
+                static_cast<int>(errors.itemsize()), errors_E.mutable_data_ptr());
 }
 
 std::unique_ptr<Work> AllReduceBucket::launch(Communicator& comm) {

@@ -28,7 +28,7 @@ class AllReduceBucket final : public BucketReduction {
   int64_t dense_bytes() const override { return static_cast<int64_t>(grads_E_.nbytes()); }
   int64_t payload_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
 
-  at::Tensor pack(bool packed, double scale = 1) override;
+  at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) override;
   const at::Tensor& largest() const override { return largest_; }
   at::Tensor find_largest() override;
   std::unique_ptr<Work> launch(Communicator& comm) override;
@@ -37,6 +37,7 @@ class AllReduceBucket final : public BucketReduction {
 
  private:
   at::Tensor packed_K();
+  void round(double scale, const at::Tensor& rounded, const at::Tensor& errors_E);
   void zero_dropped();
 
   at::Tensor grads_E_;
@@ -50,7 +51,7 @@ class AllReduceBucket final : public BucketReduction {
   at::Tensor largest_;
   at::Tensor payload_;
   // scratch memory, made at first need
-  at::Tensor packed_scratch_K_, wire_scratch_;
+  at::Tensor packed_scratch_K_, wire_scratch_, errors_scratch_K_;
 };
 
 }  // namespace lockstep::dist

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/bits/bit_mask.h"
+#include "base/bits/kept_bits.h"
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/trace/trace_span.h"
@@ -76,6 +77,12 @@ BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
     throw Error(ExitCode::kConfig, "dist",
                 "sync.overlap: true needs gradients on the CPU: on GPUs the reductions begin after "
                 "the backward pass; use auto or false");
+  if (options.error_feedback && !comm.device().is_cpu())
+    throw Error(ExitCode::kConfig, "dist",
+                "sync.error_feedback: true needs gradients on the CPU: on GPUs nothing of it has "
+                "run; use false");
+  if (options.error_feedback && comm.world_size() > 1)
+    errors_.emplace(params_, comm.rank(), comm.world_size());
 }
 
 template <typename Part>
@@ -152,6 +159,8 @@ bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
   bucket_reductions_.clear();
   for (const Bucket& bucket : buckets_)
     bucket_reductions_.push_back(make_reduction(bucket, buffers[bucket.buffer]));
+  if (errors_) errors_->follow(buckets_, buffers);
+  has_errors_.assign(buckets_.size(), 0);
   times_.assign(buckets_.size(), {});
   pack_states_ = std::make_unique<std::atomic<PackState>[]>(buckets_.size());
   masks_changed_ = false;
@@ -171,8 +180,16 @@ void BucketReducer::set_kept(const std::vector<FlatBuffer>& buffers, size_t buff
       bucket_reductions_[i]->keep_all();
     else
       bucket_reductions_[i]->set_kept(bits.data(), buckets_[i].begin_E);
+    if (errors_ && !bits.empty()) zero_dropped_errors(i, bits.data());
   }
   masks_changed_ = true;
+}
+
+void BucketReducer::zero_dropped_errors(size_t bucket, const uint8_t* bits) {
+  const int64_t num_elements = buckets_[bucket].num_elements();
+  std::vector<uint8_t> kept(static_cast<size_t>(num_mask_bytes(num_elements)));
+  copy_bits(bits, buckets_[bucket].begin_E, num_elements, kept.data(), 0);
+  errors_->zero_dropped(bucket, kept.data());
 }
 
 int64_t BucketReducer::dense_bytes() const {
@@ -207,7 +224,9 @@ uint64_t BucketReducer::fingerprint() const {
   return static_cast<uint64_t>(fnv1a64(text));
 }
 
-void BucketReducer::begin_step() {
+void BucketReducer::begin_step(int64_t gradient_factor) {
+  if (errors_) errors_->set_factor(gradient_factor);
+  std::fill(has_errors_.begin(), has_errors_.end(), 0);
   for (size_t i = 0; i < buckets_.size(); ++i) pack_states_[i].store(PackState::kNone);
   num_unpacked_ = 0;
   all_finite_ = true;
@@ -234,7 +253,9 @@ void BucketReducer::pack(size_t bucket) {
   }
   times_[bucket].start = Clock::now();
   try {
-    bucket_reductions_[bucket]->pack(packing_.packs(bucket), scale_.value());
+    add_errors(bucket);
+    bucket_reductions_[bucket]->pack(packing_.packs(bucket), scale_.value(),
+                                     errors_ ? errors_->made(bucket) : at::Tensor());
     state = PackState::kDone;
   } catch (...) {
     state = PackState::kFailed;
@@ -259,7 +280,23 @@ void BucketReducer::launch(size_t bucket) {
   times.reduced = Clock::now();
 }
 
+/// Once in a step, when the bucket's gradients are complete.
+void BucketReducer::add_errors(size_t bucket) {
+  if (!errors_ || has_errors_[bucket] != 0) return;
+  errors_->add_to(bucket, part_of(followed_grads_[buckets_[bucket].buffer], buckets_[bucket]));
+  has_errors_[bucket] = 1;
+}
+
+void BucketReducer::keep_errors() {
+  if (errors_) errors_->keep();
+}
+
+void BucketReducer::reset_errors(size_t param) {
+  if (errors_) errors_->reset(param);
+}
+
 void BucketReducer::find_bound() {
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) add_errors(bucket);
   at::Tensor bound = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
   for (const auto& reduction : bucket_reductions_)
     bound = at::maximum(bound, reduction->find_largest());
@@ -277,6 +314,8 @@ at::Tensor BucketReducer::largest() const {
 StateList BucketReducer::state() {
   StateList all = packing_.state();
   for (StateEntry& entry : scale_.state()) all.push_back(std::move(entry));
+  if (errors_)
+    for (StateEntry& entry : errors_->state()) all.push_back(std::move(entry));
   return all;
 }
 

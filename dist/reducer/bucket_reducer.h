@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 #include "dist/bucket/buckets.h"
+#include "dist/bucket/error_feedback.h"
 #include "dist/bucket/scratch_buffer.h"
 #include "dist/communicator.h"
 #include "dist/reducer/bucket_reduction.h"
@@ -38,7 +40,7 @@ class BucketReducer {
   using Clock = std::chrono::steady_clock;
 
   /// Throws Error(kConfig)
-  /// for packed: always or overlap: true on a device.
+  /// for packed: always, overlap: true or error feedback on a device.
   BucketReducer(Communicator& comm, const ParamTable& params, const SyncOptions& options);
 
   /// Takes these buffers, if they are others than before: new buckets, without masks. True if so.
@@ -63,7 +65,8 @@ class BucketReducer {
   bool is_measuring() const { return packing_.is_measuring(); }
 
   /// Throws Error(kDisagree).everywhere() if masks are new and differ between ranks.
-  void begin_step();
+  /// gradient_factor: a power of two by which all gradients are multiplied until they are divided.
+  void begin_step(int64_t gradient_factor = 1);
   /// Whether gradients are scaled on their way (dist/reducer/wire_scale.h).
   bool scales() const { return scale_.is_used(); }
   /// Whether find_bound() comes before the first launch() of this step.
@@ -77,6 +80,11 @@ class BucketReducer {
   /// As it was before a step that does not count.
   const WireScale& scale() const { return scale_; }
   void set_scale(const WireScale& scale) { scale_ = scale; }
+  /// The step counts: what rounding took from its gradients is added to the next ones
+  /// (sync.error_feedback).
+  void keep_errors();
+  /// What a parameter's gradients have lost so far is forgotten.
+  void reset_errors(size_t param);
   /// Whether pack() may be ahead of launch(): each bucket has memory of its own.
   bool can_pack_beside() const { return comm_.device().is_cpu() && !shards_; }
   /// Packs and rounds one complete bucket, unless another thread has done or does so.
@@ -119,6 +127,8 @@ class BucketReducer {
   /// Runs a part; an error of it tells what was done with which bucket.
   template <typename Part>
   void with_bucket(const char* doing, size_t bucket, const Part& part) const;
+  void add_errors(size_t bucket);
+  void zero_dropped_errors(size_t bucket, const uint8_t* bits);
 
   Communicator& comm_;
   const ParamTable& params_;
@@ -140,6 +150,8 @@ class BucketReducer {
   bool masks_changed_ = false;
   PackingChoice packing_;
   WireScale scale_;
+  std::optional<ErrorFeedback> errors_;  ///< nothing: sync.error_feedback is false, or N = 1
+  std::vector<uint8_t> has_errors_;      ///< in this step; by bucket
   std::vector<std::unique_ptr<Work>> under_way_;
 };
 

@@ -47,8 +47,10 @@ class BucketReduction {
   virtual int64_t payload_bytes() const = 0;
 
   /// What is to be reduced. packed: only if can_pack(). scale: a power of two, equal on all ranks
-  /// (dist/reducer/wire_scale.h); without a wire type it has no effect.
-  virtual at::Tensor pack(bool packed, double scale = 1) = 0;
+  /// (dist/reducer/wire_scale.h); without a wire type it has no effect. errors_E, where defined (a
+  /// wire type, CPU), gets what rounding took from each gradient: +0 where it is not kept
+  /// (dist/bucket/error_feedback.h).
+  virtual at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) = 0;
   /// The largest magnitude of the gradients of the last pack(), 0-dimensional float64 on their
   /// device, not scaled; infinite if one did not fit. Only with a wire type. On the CPU gradients
   /// that are not kept do not count.

@@ -81,7 +81,7 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   check(!is_armed_, "prepare_for_backward() twice without finish()");
   requests_ = requests;
   follow_buffers();
-  buckets_.begin_step();
+  buckets_.begin_step(requests.gradient_factor);
   ready_tracker_.begin();
   finds_bound_ = buckets_.lacks_bound();  // then nothing can be sent before all is complete
   overlaps_ = overlaps_now() && !finds_bound_;
@@ -139,6 +139,7 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
     buckets_.set_scale(scale_before);
   else if (buckets_.scales())
     buckets_.follow_bound(share_V[-1].item<double>());
+  if (totals.finite()) buckets_.keep_errors();
   totals.bytes_reduced = comm_.bytes_reduced() - bytes_before_;
   buckets_.count(start, &totals);
   name_missing();

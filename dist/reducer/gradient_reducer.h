@@ -29,6 +29,9 @@ struct StepRequests {
   /// CPUs, for every division into buckets or among ranks, since it is exact over rows
   /// (dist/bucket/squared_grad_norm.h).
   bool squared_grad_norm = false;
+  /// The power of two by which losses, and so gradients, are multiplied until finish() divides
+  /// (LocalStepStats::gradient_divisor); equal on all ranks.
+  int64_t gradient_factor = 1;
 };
 
 /// Turns each rank's summed gradients into the mean over all samples of the step.
@@ -136,8 +139,12 @@ class GradientReducer {
   /// computed from them. Throws if a peer was lost or hung (Communicator::settle()).
   void settle() { comm_.settle(); }
 
+  /// A parameter has a new value: what rounding took from its gradients is forgotten
+  /// (sync.error_feedback). Between steps, on all ranks.
+  void reset_errors(size_t param) { buckets_.reset_errors(param); }
+
   /// What a run that goes on repeats: choices found by time (dist/reducer/packing_choice.h), and
-  /// what rounding depends on (dist/reducer/wire_scale.h).
+  /// what rounding depends on (dist/reducer/wire_scale.h, dist/bucket/error_feedback.h).
   StateList state() { return buckets_.state(); }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/maximum.h>
 
 #include "base/bits/bit_mask.h"
@@ -48,7 +49,7 @@ at::Tensor ReduceScatterBucket::slot(const at::Tensor& message_NK, int piece) co
   return slot_of(message_NK, piece, pieces_.num_pieces());
 }
 
-void ReduceScatterBucket::load_windows() {
+void ReduceScatterBucket::load_windows(const at::Tensor& errors_E) {
   const at::TensorOptions options = grads_E_.options();
   payload_ = scratch_.take(pieces_.num_pieces() * pieces_.largest(),
                            wire_ ? options.dtype(*wire_) : options);
@@ -60,19 +61,25 @@ void ReduceScatterBucket::load_windows() {
       copy_items(window_K, slot(payload_, piece));
       continue;
     }
-    const at::Tensor here = round_to_wire(window_K, scale_, slot(payload_, piece));
+    const at::Tensor here =
+        round_to_wire(window_K, scale_, slot(payload_, piece),
+                      errors_E.defined() ? window_of(errors_E, pieces_, piece) : errors_E);
     largest_ = largest_.defined() ? at::maximum(largest_, here) : here;
   }
 }
 
-void ReduceScatterBucket::load_kept() {
+void ReduceScatterBucket::load_kept(const at::Tensor& errors_E) {
   payload_ = scratch_.take(pieces_.num_pieces() * kept_.largest(), grads_E_.options());
   for (int piece = 0; piece < pieces_.num_pieces(); ++piece)
     pack_piece(grads_E_, pieces_, kept_, piece, slot(payload_, piece));
   if (!wire_) return;
   const at::Tensor rounded = scratch_.take(payload_.numel(), grads_E_.options().dtype(*wire_));
-  largest_ = round_to_wire(payload_, scale_, rounded);
+  const at::Tensor errors = errors_E.defined() ? at::empty_like(payload_) : errors_E;
+  largest_ = round_to_wire(payload_, scale_, rounded, errors);
   payload_ = rounded;
+  if (!errors_E.defined()) return;
+  for (int piece = 0; piece < pieces_.num_pieces(); ++piece)
+    unpack_piece(slot(errors, piece), pieces_, kept_, piece, errors_E);
 }
 
 at::Tensor ReduceScatterBucket::find_largest() {
@@ -80,16 +87,16 @@ at::Tensor ReduceScatterBucket::find_largest() {
   return largest_magnitude(grads_E_);
 }
 
-at::Tensor ReduceScatterBucket::pack(bool packed, double scale) {
+at::Tensor ReduceScatterBucket::pack(bool packed, double scale, const at::Tensor& errors_E) {
   check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
   is_packed_ = packed;
   scale_ = scale;
   if (packed)
-    load_kept();
+    load_kept(errors_E);
   else if (travels_in_place())
     payload_ = grads_E_;
   else
-    load_windows();
+    load_windows(errors_E);
   return payload_;
 }
 

@@ -40,7 +40,7 @@ class ReduceScatterBucket final : public BucketReduction {
   int64_t dense_bytes() const override;
   int64_t payload_bytes() const override { return static_cast<int64_t>(payload_.nbytes()); }
 
-  at::Tensor pack(bool packed, double scale = 1) override;
+  at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) override;
   const at::Tensor& largest() const override { return largest_; }
   at::Tensor find_largest() override;
   std::unique_ptr<Work> launch(Communicator& comm) override;
@@ -54,8 +54,8 @@ class ReduceScatterBucket final : public BucketReduction {
   bool travels_in_place() const { return !is_packed_ && !wire_ && pieces_.are_equal(); }
   /// Where the own sums arrive.
   at::Tensor arrival_K() const;
-  void load_windows();
-  void load_kept();
+  void load_windows(const at::Tensor& errors_E);
+  void load_kept(const at::Tensor& errors_E);
   void take();
   void zero_dropped();
   void zero_all_dropped();

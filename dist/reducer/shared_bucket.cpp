@@ -37,7 +37,7 @@ void SharedBucket::set_kept(const uint8_t* bits, int64_t first_item) {
   kept_.set(bits, first_item);
 }
 
-at::Tensor SharedBucket::pack(bool packed, double /*scale*/) {
+at::Tensor SharedBucket::pack(bool packed, double /*scale*/, const at::Tensor& /*errors_E*/) {
   check(!packed, "packing where nothing travels");
   return {};
 }

@@ -29,7 +29,7 @@ class SharedBucket final : public BucketReduction {
   int64_t dense_bytes() const override { return 0; }
   int64_t payload_bytes() const override { return 0; }
 
-  at::Tensor pack(bool packed, double scale = 1) override;
+  at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) override;
   const at::Tensor& largest() const override { return largest_; }
   at::Tensor find_largest() override;
   std::unique_ptr<Work> launch(Communicator& comm) override;

@@ -48,6 +48,22 @@ def at_a_random_moment(random, whom):
     return Kill(text, do)
 
 
+def stopped_at_a_random_moment(random):
+    """A rank hangs (SIGSTOP); its peers must not wait longer than sync.timeout_s."""
+    save, pause_s, rank = random.randrange(0, STEPS - EVERY, EVERY), random.uniform(0, 0.12), random.randrange(RANKS)
+
+    def do(job):
+        start = job.start()
+        start.until_training()
+        start.until(lambda: max(start.seen, default=0) >= save)
+        time.sleep(pause_s)
+        for pid in start.rank_pids()[rank:rank + 1]:
+            if pid in start.survivors():
+                os.kill(pid, signal.SIGSTOP)
+        return start
+    return Kill(f"rank {rank} stopped {pause_s * 1000:.0f} ms after save {save}", do)
+
+
 def at_a_phase(phase, rank, nth):
     return Kill(f"rank {rank} killed at phase {phase} of save {nth}", lambda job: job.start_faulty("kill", rank, phase, nth))
 
@@ -73,10 +89,11 @@ def by_strace(random, rank, call, nth):
 
 
 def kills_at_random_moments(random):
-    """Without end."""
+    """Without end; for jobs with a short sync.timeout_s."""
     while True:
         for whom in ("rank", "all ranks", "mpirun"):
             yield whom, at_a_random_moment(random, whom)
+        yield "stopped rank", stopped_at_a_random_moment(random)
 
 
 def kills(random):

@@ -1,17 +1,25 @@
-// sync.share_weights: one copy of the weights for all ranks, and no bit is another.
+// sync.share_weights: one copy of the weights for all ranks, and no bit is another; nor with the
+// other mechanisms by which ranks work together.
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <string>
 
+#include <ATen/ops/equal.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ATen/ops/equal.h>
+#include "base/error.h"
 
 #include "support/thread_world.h"
+#include "tests/dist/spy_communicator.h"
 #include "tests/train/small_run.h"
+#include "train/sync/share_weights.h"
 
 namespace lockstep::train {
 namespace shared_weights_test {
 
+using ::testing::HasSubstr;
 using tests::SmallRun;
 using tests::SmallRunOptions;
 
@@ -57,6 +65,18 @@ const std::map<std::string, Change> kSituations{
     {"elastic", [](SmallRunOptions* options) { options->elastic = true; }},
     {"averaged", [](SmallRunOptions* options) { options->optimizer.ema_decay = 0.9; }}};
 
+/// How the ranks work together, which may change no bit of what they learn. Without any of it
+/// gradients travel whole and in few messages, after backward.
+const std::map<std::string, Change> kMechanisms{
+    {"one copy of the weights", [](SmallRunOptions* options) { options->shares_weights = true; }},
+    {"a divided optimizer", [](SmallRunOptions* options) { options->sync.shard_optimizer = true; }},
+    {"packed gradients",
+     [](SmallRunOptions* options) { options->sync.sparse_allreduce = "always"; }},
+    {"small buckets during backward", [](SmallRunOptions* options) {
+       options->sync.bucket_bytes = 300;
+       options->sync.overlap = "true";
+     }}};
+
 SmallRunOptions options_of(const std::string& optimizer, const std::string& situation) {
   SmallRunOptions options;
   options.model = model::mlp({.layers = {3, 17, 9, 4}, .activation = "tanh"});
@@ -64,6 +84,7 @@ SmallRunOptions options_of(const std::string& optimizer, const std::string& situ
   options.num_samples = 32;
   options.optimizer = optim::default_options(optimizer);
   options.optimizer.weight_decay = 0.01;
+  options.sync = {.bucket_bytes = 1 << 20, .overlap = "false", .sparse_allreduce = "never"};
   kSituations.at(situation)(&options);
   return options;
 }
@@ -73,8 +94,7 @@ struct Trained {
   int num_skipped = 0;
 };
 
-Trained train(SmallRunOptions options, bool shared, int world_size) {
-  options.shares_weights = shared;
+Trained train(const SmallRunOptions& options, int world_size) {
   Trained trained;
   tests::run_ranks(world_size, [&](dist::Communicator& comm) {
     SmallRun run(comm, options);
@@ -91,18 +111,33 @@ Trained train(SmallRunOptions options, bool shared, int world_size) {
 
 class SharedWeights : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(SharedWeights, TrainTheSameBits) {
-  for (const auto& [situation, change] : kSituations)
+/// Of the table of mechanisms, situations and ranks make soak runs all, make test all of the one
+/// copy of the weights, and of the others what most has to do with them.
+bool is_run(const std::string& mechanism, const std::string& situation, int world_size) {
+  if (mechanism == "one copy of the weights" || std::getenv("LOCKSTEP_SOAK") != nullptr)
+    return true;
+  return world_size == 2 &&
+         (situation == "frozen" || situation == "clipped" || situation == "fp16");
+}
+
+/// Every optimizer, in every situation, on 1, 2 and 4 ranks, with each mechanism and without.
+TEST_P(SharedWeights, TrainTheSameBitsAsDoOtherMechanisms) {
+  for (const auto& [situation, unused] : kSituations)
     for (const int world_size : {1, 2, 4}) {
-      const SmallRunOptions options = options_of(GetParam(), situation);
-      const Trained own = train(options, false, world_size);
-      const Trained shared = train(options, true, world_size);
-      EXPECT_EQ(own.num_skipped, shared.num_skipped);
-      EXPECT_EQ(own.num_skipped > 0, situation == "fp16");
-      ASSERT_EQ(own.state.size(), shared.state.size());
-      for (const auto& [name, tensor] : own.state)
-        EXPECT_TRUE(at::equal(tensor, shared.state.at(name)))
-            << situation << ", " << world_size << " ranks: " << name;
+      const SmallRunOptions plain = options_of(GetParam(), situation);
+      const Trained expected = train(plain, world_size);
+      EXPECT_EQ(expected.num_skipped > 0, situation == "fp16");
+      for (const auto& [mechanism, use] : kMechanisms) {
+        if (!is_run(mechanism, situation, world_size)) continue;
+        SmallRunOptions options = plain;
+        use(&options);
+        const Trained found = train(options, world_size);
+        EXPECT_EQ(found.num_skipped, expected.num_skipped);
+        ASSERT_EQ(found.state.size(), expected.state.size());
+        for (const auto& [name, tensor] : expected.state)
+          EXPECT_TRUE(at::equal(tensor, found.state.at(name)))
+              << mechanism << ", " << situation << ", " << world_size << " ranks: " << name;
+      }
     }
 }
 
@@ -123,6 +158,44 @@ TEST(SharedWeights, AreInOneMemory) {
       comm.barrier();
     }
   });
+}
+
+/// What `on` says where ranks cannot share, with two ranks that could; "" if they do.
+std::string refusal(
+    const std::function<void(ShareWeightsParts*, tests::SpyCommunicator*)>& change) {
+  std::string text;
+  tests::run_ranks(2, [&](dist::Communicator& comm) {
+    SmallRunOptions options = options_of("adam", "plain");
+    options.sync.share_weights = "on";
+    SmallRun run(comm, options);
+    tests::SpyCommunicator gradients(*run.gradients);
+    dist::ProcessInfo process{.rank = comm.rank(), .world_size = 2, .local_world_size = 2};
+    ShareWeightsParts parts{options.sync, *run.model, run.flat_params, run.recipe,
+                            comm,         gradients,  process};
+    change(&parts, &gradients);
+    try {
+      share_weights(parts);
+    } catch (const Error& fault) {
+      EXPECT_EQ(fault.code(), ExitCode::kConfig);
+      EXPECT_TRUE(fault.on_every_rank());
+      if (comm.rank() == 0) text = fault.what();
+    }
+  });
+  return text;
+}
+
+TEST(SharedWeights, AreRefusedWithTheReason) {
+  using Spy = tests::SpyCommunicator;
+  EXPECT_THAT(refusal([](ShareWeightsParts* parts, Spy*) {
+                const_cast<dist::ProcessInfo&>(parts->process).num_nodes = 2;
+              }),
+              HasSubstr("sync.share_weights: on cannot be: the ranks are on 2 hosts; use auto"));
+  EXPECT_THAT(refusal([](ShareWeightsParts*, Spy* gradients) {
+                gradients->pretended_device = at::Device(at::kCUDA, 0);
+              }),
+              HasSubstr("the weights are on GPUs"));
+  EXPECT_THAT(refusal([](ShareWeightsParts* parts, Spy*) { parts->has_users_hooks = true; }),
+              HasSubstr("the estimator's hooks are the user's code, who may write weights"));
 }
 
 }  // namespace shared_weights_test

@@ -259,6 +259,8 @@ void Trainer::apply_changes(const recal::Applied& due) {
   if (due.trainable) parts_.reducer.complete(parts_.optimizer.sharded_state());
   apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.flat_params,
                        parts_.optimizer, parts_.control);
+  for (const int64_t param : due.reset_params)
+    parts_.reducer.reset_errors(static_cast<size_t>(param));
   if (parts_.ema != nullptr && parts_.ema->is_on())
     for (const int64_t param : due.changed_params)
       parts_.recipe.zero_pruned(param, parts_.ema->of(param));

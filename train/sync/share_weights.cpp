@@ -38,6 +38,9 @@ std::string hindrance(const ShareWeightsParts& parts) {
     return fmt::format("sync.comm_dtype: {} rounds what travels", sync.comm_dtype);
   if (parts.model.runs_user_code())
     return "the network's code is the user's, who may write weights on each rank";
+  // With copies the comparison of replicas finds such a write; in one copy there is nothing to see.
+  if (parts.has_users_hooks)
+    return "the estimator's hooks are the user's code, who may write weights on one rank";
   return "";
 }
 

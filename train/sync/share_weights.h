@@ -18,6 +18,7 @@ struct ShareWeightsParts {
   dist::Communicator& control;
   dist::Communicator& gradients;  ///< in whose shared memory they will be
   const dist::ProcessInfo& process;
+  bool has_users_hooks = false;  ///< code around the steps that an estimator brings
 };
 
 /// sync.share_weights: moves weights and gradients into memory that all ranks share, where that is

@@ -166,25 +166,34 @@ void expect_one_owner_each(Communicator& comm) {
 }
 
 /// Other bits than float32, but the same ones in every way.
-void expect_wire_types_agree(Communicator& comm) {
+void expect_ways_of_wire_alike(Communicator& comm, const std::string& wire, bool feedback,
+                               const Trace& exact) {
   const Job job{.masked = true};
-  const Trace exact = train(comm, job, kWholeBuffers);
-  for (const char* wire : {"bf16", "fp16"}) {
-    const SyncOptions plain{.overlap = "false", .sparse_allreduce = "never", .comm_dtype = wire};
-    const Trace expected = train(comm, job, plain);
-    if (comm.world_size() == 1) expect_same(expected, exact, wire);
-    EXPECT_TRUE(at::allclose(expected.grads[0], exact.grads[0], 0.05, 0.02)) << wire;
-    for (const bool shard : {false, true})
-      for (const char* packed : {"never", "always"}) {
-        const SyncOptions options{.bucket_bytes = 200,
-                                  .overlap = "true",
-                                  .sparse_allreduce = packed,
-                                  .comm_dtype = wire,
-                                  .shard_optimizer = shard};
-        expect_same(train(comm, job, options), expected,
-                    fmt::format("{}, {}, shard {}", wire, packed, shard));
-      }
-  }
+  const SyncOptions plain{.overlap = "false",
+                          .sparse_allreduce = "never",
+                          .comm_dtype = wire,
+                          .error_feedback = feedback};
+  const Trace expected = train(comm, job, plain);
+  const std::string what = fmt::format("{}{}", wire, feedback ? ", error feedback" : "");
+  if (comm.world_size() == 1) expect_same(expected, exact, what);
+  EXPECT_TRUE(at::allclose(expected.grads[0], exact.grads[0], 0.05, 0.02)) << what;
+  for (const bool shard : {false, true})
+    for (const char* packed : {"never", "always"}) {
+      SyncOptions options = plain;
+      options.bucket_bytes = 200;
+      options.overlap = "true";
+      options.sparse_allreduce = packed;
+      options.shard_optimizer = shard;
+      expect_same(train(comm, job, options), expected,
+                  fmt::format("{}, {}, shard {}", what, packed, shard));
+    }
+}
+
+void expect_wire_types_agree(Communicator& comm) {
+  const Trace exact = train(comm, {.masked = true}, kWholeBuffers);
+  for (const char* wire : {"bf16", "fp16"})
+    for (const bool feedback : {false, true})
+      expect_ways_of_wire_alike(comm, wire, feedback, exact);
 }
 
 }  // namespace
