@@ -138,9 +138,12 @@ modifiers:
         os.remove(data)
         found = self.evaluated(SOURCE / "configs/digits.yaml", *sets)
         self.assertEqual((found["accuracy"], found["loss"]), (summary["eval"]["accuracy"], summary["eval"]["loss"]))
+        not_named = [*sets[:-2], "data.train=null"]
+        self.assertEqual(self.evaluated(SOURCE / "configs/digits.yaml", *not_named)["loss"], found["loss"])
         for file in (self.folder / "run/checkpoints").iterdir():
             file.unlink()
         self.assertIn("digits.csv", self.tool("eval", *self.arguments(SOURCE / "configs/digits.yaml", *sets), expect=66))
+        self.assertIn("'data.train' is not given, and no save", self.tool("eval", *self.arguments(SOURCE / "configs/digits.yaml", *not_named), expect=66))
 
     def test_a_path_that_is_no_text_is_written_too(self):
         run = self.train(1, sets=["train.max_steps=5"])
