@@ -6,10 +6,11 @@
 
 namespace lockstep::data {
 
-DataOptions read_data_options(ConfigReader in) {
+DataOptions read_data_options(ConfigReader in, bool needs_train) {
   DataOptions options;
-  in.require("train");
-  options.train = read_dataset_options(in.section("train"), DatasetUse::kTraining);
+  if (needs_train) in.require("train");
+  const DatasetOptions train = read_dataset_options(in.section("train"), DatasetUse::kTraining);
+  if (in.has("train")) options.train = train;
   const bool has_eval = in.has("eval") && !in.node()["eval"].IsNull();
   const DatasetOptions eval = read_dataset_options(in.section("eval"), DatasetUse::kEvaluation);
   if (has_eval) options.eval = eval;

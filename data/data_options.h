@@ -10,7 +10,7 @@ namespace lockstep::data {
 
 /// Section `data` of the run file.
 struct DataOptions {
-  DatasetOptions train;
+  DatasetOptions train;                      ///< its `make` is empty where it is not given
   std::optional<DatasetOptions> eval;        ///< absent or null: no evaluation
   std::optional<int64_t> global_batch_size;  ///< exactly one of the two
   std::optional<int64_t> batch_size_per_rank;
@@ -40,6 +40,7 @@ struct DataOptions {
   }
 };
 
-DataOptions read_data_options(ConfigReader in);
+/// `needs_train`: whether it is a fault if data.train is not given.
+DataOptions read_data_options(ConfigReader in, bool needs_train = true);
 
 }  // namespace lockstep::data

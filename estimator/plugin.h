@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include "estimator/estimator_spec.h"
+#include "estimator/headers_digest.h"
 
 /// What makes a shared object a plug-in: one of the two macros below, once, outside of namespaces.
 ///
@@ -31,8 +32,9 @@
 #define LOCKSTEP_TEXT_OF(macro) LOCKSTEP_TEXT_OF_VALUE(macro)
 
 /// What a plug-in and the program that opens it must have in common.
-#define LOCKSTEP_PLUGIN_STAMP                                                             \
-  "Lockstep " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION ", C++ ABI " LOCKSTEP_TEXT_OF( \
+#define LOCKSTEP_PLUGIN_STAMP                                           \
+  "Lockstep " LOCKSTEP_VERSION " with headers " LOCKSTEP_HEADERS_DIGEST \
+  ", LibTorch " TORCH_VERSION ", C++ ABI " LOCKSTEP_TEXT_OF(            \
       __GXX_ABI_VERSION) " with C++11 strings " LOCKSTEP_TEXT_OF(_GLIBCXX_USE_CXX11_ABI)
 
 /// Stands before the stamp in the file, so that it is read before any of the file's code runs.

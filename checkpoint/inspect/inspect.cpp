@@ -93,7 +93,10 @@ std::vector<SaveName> saves_at(const std::string& where) {
 }  // namespace
 
 std::string save_at(const std::string& where) {
-  return std::filesystem::is_directory(where) ? latest_or_throw(where).prefix : where;
+  if (!std::filesystem::is_directory(where)) return where;
+  const std::filesystem::path of_a_run = std::filesystem::path(where) / "checkpoints";
+  const bool is_run = find_saves(where).empty() && std::filesystem::is_directory(of_a_run);
+  return latest_or_throw(is_run ? of_a_run.string() : where).prefix;
 }
 
 Answer list_saves(const std::string& dir, const InspectOptions& options) {

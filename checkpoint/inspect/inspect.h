@@ -15,9 +15,9 @@ struct Answer {
   bool ok = true;    ///< false: defects were found, the process should end with kBadData
 };
 
-/// The prefix of the save that `where` means: of a folder its newest complete save (defects of
-/// newer ones as warnings), else `where` itself. Throws Error(kInputMissing, kBadData) if a folder
-/// holds none.
+/// The prefix of the save that `where` means: of a folder, or of `checkpoints` in a run's, its
+/// newest complete save (defects of newer ones as warnings), else `where` itself. Throws
+/// Error(kInputMissing, kBadData) if a folder holds none.
 std::string save_at(const std::string& where);
 
 /// All saves of a folder, oldest first: number, tensors, shards, dense and stored bytes, state.

@@ -57,7 +57,7 @@ void read_trainer(ConfigReader* in, RunConfig* config) {
 
 }  // namespace
 
-RunConfig read_sections(ConfigReader* in) {
+RunConfig read_sections(ConfigReader* in, bool needs_train_data) {
   RunConfig config;
   read_version(in);
   std::string preset = "none";
@@ -75,7 +75,7 @@ RunConfig read_sections(ConfigReader* in) {
   config.control = read_control_options(in->section("control"), config.run.project());
   config.model = estimator.read_model(in);
   in->require("data");
-  config.data = data::read_data_options(in->section("data"));
+  config.data = data::read_data_options(in->section("data"), needs_train_data);
   config.train = train::read_train_options(in->section("train"));
   config.optimizer = optim::read_optimizer_options(in->section("optimizer"));
   config.sync = dist::read_sync_options(in->section("sync"));
@@ -218,7 +218,8 @@ Merged merge(const std::string& path, const Text& text, const std::vector<Overri
 }  // namespace
 
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
-                          Diagnostics* faults, const std::optional<std::string>& text) {
+                          Diagnostics* faults, const std::optional<std::string>& text,
+                          bool needs_train_data) {
   add_all_types();
   const std::vector<std::string> plugins = open_plugins(path, text, overrides);
   Merged merged = merge(path, text, overrides, faults);
@@ -226,7 +227,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<Override>& 
   if (!document.root().IsMap()) return {};
 
   ConfigReader in(document.root(), "", document, faults);
-  RunConfig config = read_sections(&in);
+  RunConfig config = read_sections(&in, needs_train_data);
   in.done();
   config.flag_texts = std::move(merged.flag_texts);
   config.notes = std::move(merged.notes);

@@ -70,8 +70,10 @@ struct RunConfig {
 /// for a missing file, Error(kUsage) for a flag that is wrong or that a run without a file lacks.
 /// Without a recipe, train.max_steps or max_epochs is required. `text`: what the file says, where
 /// that is known already; it is not opened then, but what lies beside it is found.
+/// `needs_train_data`: false where data.train may be left out, as nothing of it is read.
 RunConfig load_run_config(const std::string& path, const std::vector<Override>& overrides,
-                          Diagnostics* faults, const std::optional<std::string>& text = {});
+                          Diagnostics* faults, const std::optional<std::string>& text = {},
+                          bool needs_train_data = true);
 
 /// Every key of the run file with type, default, range and meaning.
 std::vector<FieldDoc> run_file_fields();

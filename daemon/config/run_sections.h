@@ -7,8 +7,9 @@
 /// What reading a run file and listing its keys have in common.
 namespace lockstep::daemon {
 
-/// Reads every section; unknown keys of the top level are left to in->done().
-RunConfig read_sections(ConfigReader* in);
+/// Reads every section; unknown keys of the top level are left to in->done(). `needs_train_data`:
+/// as load_run_config().
+RunConfig read_sections(ConfigReader* in, bool needs_train_data = true);
 
 /// Adds what stands behind the tables: stores, Python, plug-ins. Once a process.
 void add_all_types();

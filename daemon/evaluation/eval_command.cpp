@@ -130,9 +130,19 @@ std::string newest_save(const EvaluatorJob& job) {
                   job.saves_folder().string(), job.config().checkpoint.prefix));
 }
 
+void require_one_process() {
+  const dist::ProcessInfo process = dist::read_process_info();
+  if (process.world_size > 1)
+    throw Error(ExitCode::kUsage, "eval",
+                fmt::format("was started {} times by {}: an evaluation of saves is one process, "
+                            "and each would write the same results; start it without a launcher",
+                            process.world_size, process.launcher));
+}
+
 }  // namespace
 
 CommandResult eval_command(const EvalCommandOptions& options) {
+  require_one_process();
   if (options.watch && options.restore != "latest")
     throw Error(ExitCode::kUsage, "eval",
                 "--watch evaluates every save of the run, --restore names one: leave one of them "

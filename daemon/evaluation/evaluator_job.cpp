@@ -24,7 +24,8 @@ using Json = nlohmann::ordered_json;
 
 RunConfig load_for_evaluation(const EvalCommandOptions& options) {
   Diagnostics faults;
-  RunConfig config = load_run_config(options.config_file, options.overrides, &faults);
+  RunConfig config = load_run_config(options.config_file, options.overrides, &faults, /*text=*/{},
+                                     /*needs_train_data=*/false);
   faults.throw_if_any("config");
   if (!config.data.eval)
     throw Error(ExitCode::kConfig, "eval",
@@ -95,6 +96,9 @@ EvaluatorJob::EvaluatorJob(const EvalCommandOptions& options)
 
 void EvaluatorJob::open(const std::string& restored) {
   try {
+    if (!config_.data.train.make)
+      throw Error(ExitCode::kInputMissing, "eval",
+                  "'data.train' is not given, and no save of the run tells how long an epoch is");
     const FoundData found = find_data(config_.data, control_);
     context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
   } catch (const Error& missing) {
@@ -108,14 +112,16 @@ void EvaluatorJob::open(const std::string& restored) {
 void EvaluatorJob::open_without_training_data(const std::string& restored, const Error& missing) {
   const std::optional<int64_t> steps_per_epoch = saved_steps_per_epoch(config_, restored);
   if (!steps_per_epoch) throw Error(missing);
+  const bool is_named = static_cast<bool>(config_.data.train.make);
   config_.data.train = *config_.data.eval;
   config_.data.drop_last = false;
   FoundData found = find_data(config_.data, control_);
   found.steps_per_epoch = steps_per_epoch;
   context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
-  log::warning("eval", fmt::format("data.train cannot be opened, so that nobody compares data.eval "
-                                   "with it: {}",
-                                   missing.what()));
+  if (is_named)
+    log::warning("eval", fmt::format("data.train cannot be opened, so that nobody compares "
+                                     "data.eval with it: {}",
+                                     missing.what()));
 }
 
 std::string EvaluatorJob::settings_sha256() const {

@@ -110,10 +110,10 @@ bool brings_its_data(const YAML::Node& root) {
 }
 
 /// Section `data` of the run file, with the code that it names.
-data::DataOptions read_data(ConfigReader* in, const YAML::Node& root) {
+data::DataOptions read_data(ConfigReader* in, const YAML::Node& root, bool needs_train) {
   std::optional<estimator::Estimator> estimator;
   if (brings_its_data(root)) estimator = estimator::Estimator::read(in);
-  data::DataOptions options = data::read_data_options(in->section("data"));
+  data::DataOptions options = data::read_data_options(in->section("data"), needs_train);
   if (estimator) estimator->put_into(&options);
   return options;
 }
@@ -182,8 +182,11 @@ std::vector<FeedSection> feeds_of_arguments(const std::vector<std::string>& text
 }
 
 void take_data(const YamlDocument& document, Diagnostics* faults, InferConfig* config) {
-  bool needs_data = false;
-  for (const FeedSection& feed : *config->inferer.feeds) needs_data |= names_a_data_set(feed);
+  bool needs_data = false, needs_train = false;
+  for (const FeedSection& feed : *config->inferer.feeds) {
+    needs_data |= names_a_data_set(feed);
+    needs_train |= feed.named == "train";
+  }
   if (!needs_data) return;
   const YAML::Node& root = document.root();
   if (config->file.empty() || !root["data"].IsDefined())
@@ -191,7 +194,7 @@ void take_data(const YamlDocument& document, Diagnostics* faults, InferConfig* c
                 "nothing says what to feed: give --feed, or --config with a run file that has "
                 "data.eval or inferer.feed");
   ConfigReader in(root, "", document, faults);
-  config->data = read_data(&in, root);
+  config->data = read_data(&in, root, needs_train);
 }
 
 void apply_feeds(const std::vector<std::string>& arguments, Diagnostics* faults,

@@ -187,7 +187,8 @@ struct Tool {
     CLI::App* sub = app.add_subcommand("eval", "evaluate a run's saves, beside it or after it");
     sub->add_option("FILE", to_evaluate.config_file, "the run file")->required();
     sub->add_option("--restore", to_evaluate.restore,
-                    "latest (the default): the newest save of the run's folder; PREFIX: this one")
+                    "latest (the default): the newest save of the run's folder; PREFIX: this one; "
+                    "DIR, of saves or of a run: its newest")
         ->capture_default_str();
     sub->add_flag("--watch", to_evaluate.watch,
                   "evaluate each save that is there and each that follows, once, until the run has "
@@ -207,15 +208,18 @@ struct Tool {
     sub->add_option("--saved_model", to_infer.saved_model,
                     "the network: an export, RUN/saved_models/<step>; latest: the newest one of "
                     "the project");
-    sub->add_option("--checkpoint", to_infer.checkpoint,
-                    "the network: a save, by its prefix; latest: the newest one of the project");
+    sub->add_option(
+        "--checkpoint", to_infer.checkpoint,
+        "the network: a save, by its prefix, or the newest of a folder of saves or of a "
+        "run; latest: of the project");
     sub->add_option("--config", to_infer.config_file,
                     "a run file, for its sections inferer, gpu and run, or an inferer.json");
     sub->add_option(
-        "--feed", to_infer.feeds,
-        "what it is asked: '{type: ...}' as data.eval, a file, train or eval of the run "
-        "file; several: one iteration of all of them, joined. Default: inferer.feed, "
-        "else data.eval");
+           "--feed", to_infer.feeds,
+           "what it is asked: '{type: ...}' as data.eval, a file, train or eval of the run "
+           "file; several: one iteration of all of them, joined. Default: inferer.feed, "
+           "else data.eval")
+        ->allow_extra_args(false);  // else a list in brackets would be cut at its commas
     sub->callback([this] { command = [this] { return tensors.infer(to_infer); }; });
   }
 

@@ -87,8 +87,14 @@ TEST_F(Plugins, AFileIsLookedAtBeforeItsCodeRuns) {
               HasSubstr("66 [plugin] gone.so: there is no such file"));
   EXPECT_THAT(fault(network("", "run.yaml")), HasSubstr("run.yaml: this file is no plug-in"));
   EXPECT_THAT(fault(network("", patched("Lockstep 0.1.0", "Lockstep 0.0.9"))),
-              AllOf(HasSubstr("78 "), HasSubstr("was built for Lockstep 0.0.9, LibTorch 2.11"),
-                    HasSubstr("this program is Lockstep 0.1.0, LibTorch 2.11")));
+              AllOf(HasSubstr("78 "), HasSubstr("was built for Lockstep 0.0.9 with headers "),
+                    HasSubstr("this program is Lockstep 0.1.0 with headers ")));
+  const std::string bytes = files::read(LOCKSTEP_TEST_PLUGIN);
+  const std::string stamp = bytes.substr(bytes.find("with headers "), 25);
+  EXPECT_THAT(
+      fault(network("", patched(stamp, "with headers 0123456789ab"))),
+      AllOf(HasSubstr("78 "), HasSubstr("was built for Lockstep 0.1.0 with headers 01234567"),
+            HasSubstr("this program is Lockstep 0.1.0 " + stamp + ", LibTorch 2.11")));
   EXPECT_THAT(fault(network("", patched("lockstep plug-in for", "some other thing for"))),
               HasSubstr("no plug-in of Lockstep: its source needs LOCKSTEP_ESTIMATOR"));
   EXPECT_THAT(fault(network("", patched("lockstep_plugin_add_rows", "lockstep_plugin_add_cows"))),

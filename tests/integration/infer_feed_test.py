@@ -57,6 +57,23 @@ class InferFeed(InferTest):
         (self.folder / "lists/more.yaml").write_text("[feed.yaml]\n")
         self.assertIn("names data, and no further file of feeds", self.infer(*source, "--feed", "lists/more.yaml", expect=78))
 
+    def test_a_list_in_one_argument_is_what_several_arguments_are(self):
+        self.write_files()
+        config, _ = self.config("batch_size: 3")
+        source = ("--saved_model", "runs/digits/saved_models/46", "--config", config)
+        self.assertIn("0 iteration(s), 0 sample(s)", self.infer(*source, "--feed", "[]"))
+        section = "{type: safetensors, path: inputs.safetensors, inputs: x}"
+        for feeds in (("--feed", f"[inputs.npy, {section}]"), ("--feed", "inputs.npy", "--feed", section)):
+            self.assertIn(f"2 iteration(s), {2 * COUNT} sample(s)", self.infer(*source, *feeds))
+
+    def test_the_training_data_need_not_be_named(self):
+        self.write_files()
+        path = self.folder / "run.yaml"
+        path.write_text("run: {name: x}\ndata: {eval: {type: digits, split: test}, global_batch_size: 64}\n")
+        source = ("--saved_model", "runs/digits/saved_models/46", "--config", path)
+        self.assertIn("359 sample(s)", self.infer(*source))
+        self.assertIn("'data.train' is required", self.infer(*source, "--feed", "train", expect=78))
+
     def test_N54_kpis_of_an_inference(self):
         config, results = self.config("callbacks: {topk: {k: [1, 10], outputs: logits, labels: targets, modes: [infer]}}")
         log = self.infer("--saved_model", self.digits().folder / "saved_models/46", "--config", config, "--feed", "{type: digits, split: test}")

@@ -11,7 +11,7 @@ import time
 import unittest
 
 from exported import PYTHON, require_python
-from harness import ENDLESS, LOCKSTEP, SOURCE, LockstepTest, wait_for
+from harness import ENDLESS, LOCKSTEP, MPIRUN, SOURCE, LockstepTest, wait_for
 
 DATA = ["data.eval.type=digits", "data.eval.split=test", "run.threads=1"]
 
@@ -85,6 +85,16 @@ modifiers:
             found = self.evaluated(SOURCE / "configs/digits.yaml", restore=run.folder / f"checkpoints/model.ckpt-{step}")
             self.assertEqual((found["global_step"], found["accuracy"]), (step, accuracies[step]))
 
+    def test_a_folder_means_its_newest_save(self):
+        config, run = SOURCE / "configs/digits.yaml", self.train(1, sets=["train.max_steps=6", "checkpoint.save_checkpoints_steps=3"])
+        for folder in (run.folder, run.folder / "checkpoints"):
+            self.assertEqual(self.evaluated(config, restore=folder)["global_step"], 6)
+
+    def test_one_process_alone(self):
+        done = subprocess.run([MPIRUN, "2", LOCKSTEP, "eval", *self.arguments(SOURCE / "configs/digits.yaml")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
+        self.assertIn("was started 2 times by mpirun: an evaluation of saves is one process", done.stdout + done.stderr)
+
     def test_mnist_repeats_its_accuracy(self):
         if not (SOURCE / "datasets/mnist/train-images-idx3-ubyte").is_file():
             subprocess.run([SOURCE / "tools/example_data", "mnist"], check=True)
@@ -128,9 +138,12 @@ modifiers:
         os.remove(data)
         found = self.evaluated(SOURCE / "configs/digits.yaml", *sets)
         self.assertEqual((found["accuracy"], found["loss"]), (summary["eval"]["accuracy"], summary["eval"]["loss"]))
+        not_named = [*sets[:-2], "data.train=null"]
+        self.assertEqual(self.evaluated(SOURCE / "configs/digits.yaml", *not_named)["loss"], found["loss"])
         for file in (self.folder / "run/checkpoints").iterdir():
             file.unlink()
         self.assertIn("digits.csv", self.tool("eval", *self.arguments(SOURCE / "configs/digits.yaml", *sets), expect=66))
+        self.assertIn("'data.train' is not given, and no save", self.tool("eval", *self.arguments(SOURCE / "configs/digits.yaml", *not_named), expect=66))
 
     def test_a_path_that_is_no_text_is_written_too(self):
         run = self.train(1, sets=["train.max_steps=5"])
