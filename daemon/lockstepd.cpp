@@ -10,12 +10,15 @@
 #include "base/console.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "daemon/commands.h"
+#include "daemon/config/estimator_flags.h"
 #include "daemon/device/threading.h"
 #include "daemon/doctor/links.h"
 #include "daemon/launching/standby.h"
 #include "daemon/lockstepd_line.h"
 #include "daemon/run/session.h"
 #include "daemon/run/signals.h"
+#include "daemon/serve/queue_client.h"
 #include "daemon/serve/server.h"
 #include "dist/mpi/world.h"
 #include "dist/process_info.h"
@@ -69,6 +72,11 @@ int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
   return exit_code_of(found);
 }
 
+void check_job(JobSpec* job) {
+  (void)check_command(job->file, overrides_of(job->sets, job->estimator, job->flags));
+  name_run(job);
+}
+
 int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook& on_step,
         const checkpoint::SavePhaseHook& at_save_phase) {
   Signals signals;
@@ -105,11 +113,13 @@ int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook&
     if (line.is_doctor) return examine(*control, process);
     if (!line.serve) return static_cast<int>(session(line.session, signals));
     const size_t own_windows = world.num_windows();
-    return static_cast<int>(serve(
-        *line.serve,
-        {.control = *control, .process = process, .signals = signals, .run = session, .tidy = [&] {
-           world.free_windows_from(own_windows);
-         }}));
+    return static_cast<int>(
+        serve(*line.serve, {.control = *control,
+                            .process = process,
+                            .signals = signals,
+                            .run = session,
+                            .check = check_job,
+                            .tidy = [&] { world.free_windows_from(own_windows); }}));
   } catch (const Error& error) {
     return end_with(error, process, world);
   } catch (const std::exception& error) {

@@ -10,35 +10,12 @@
 #include "base/process/cores.h"
 #include "base/trace/trace_span.h"
 #include "daemon/config/estimator_flags.h"
+#include "daemon/serve/in_folder.h"
 #include "daemon/serve/job_requests.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
 namespace {
-
-/// While it lives, relative paths begin at another folder.
-class InFolder {
- public:
-  explicit InFolder(const std::string& folder) {
-    std::error_code fault;
-    before_ = std::filesystem::current_path(fault);
-    std::filesystem::current_path(folder, fault);
-    if (fault)
-      throw Error(ExitCode::kInputMissing, "serve",
-                  fmt::format("{}, where the job was submitted: {}; the folder must be there for "
-                              "all ranks",
-                              folder, fault.message()));
-  }
-  ~InFolder() {
-    std::error_code ignored;
-    std::filesystem::current_path(before_, ignored);
-  }
-  InFolder(const InFolder&) = delete;
-  InFolder& operator=(const InFolder&) = delete;
-
- private:
-  std::filesystem::path before_;
-};
 
 SessionOptions session_of(const JobSpec& spec) {
   SessionOptions session;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/config/command_result.h"
+#include "daemon/serve/job.h"
 
 /// What people do with a queue of jobs, whether a server has it or not. All throw Error:
 /// kInputMissing where there is no such queue or job.
@@ -17,6 +18,10 @@ struct SubmitOptions {
   std::string estimator;           ///< of --estimator
   std::vector<std::string> flags;  ///< of the estimator, from behind `--`
 };
+
+/// Reads the run file that a job has the text of: fills in the run's name, and its project_dir
+/// where the command line names one, from this folder on.
+void name_run(JobSpec* spec);
 
 /// The job's number, as the command's text. The caller has checked the run file
 /// (check_command()). Throws as JobQueue::submit(), too.

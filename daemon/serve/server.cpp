@@ -18,13 +18,15 @@
 #include "checkpoint/files/save_files.h"
 #include "daemon/serve/failed_job.h"
 #include "daemon/serve/server_page.h"
+#include "daemon/serve/submit_desk.h"
 #include "daemon/watch/failure.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
 namespace {
 
-constexpr std::chrono::milliseconds kIdleTurn{50};  ///< each looks into two folders
+constexpr std::chrono::milliseconds kIdleTurn{20};  ///< each looks into three folders
+constexpr std::chrono::milliseconds kShortTurn{2};  ///< while a job is checked that may be the next
 
 /// Names the newest save of a run's folder, told apart from one that replaced it; empty: none.
 std::string newest_save(const std::string& project_dir) {
@@ -59,13 +61,16 @@ class Server {
 
   ExitCode run() {
     while (true) {
-      const bool has_work = is_root_ && has_jobs();
-      at::Tensor wishes_2 = at::zeros({2}, at::kLong);
-      wishes_2[0] = is_told_to_stop() ? 1 : 0;
-      wishes_2[1] = has_work ? 1 : 0;
-      parts_.control.all_reduce(wishes_2, dist::ReduceOp::kMax)->wait();
-      if (wishes_2[0].item<int64_t>() > 0) return stopped();
-      if (wishes_2[1].item<int64_t>() > 0) {
+      const bool is_checking = is_root_ && look_at_desk();
+      at::Tensor wishes_3 = at::zeros({3}, at::kLong);
+      wishes_3[0] = is_told_to_stop() ? 1 : 0;
+      wishes_3[1] = is_checking ? 1 : 0;
+      wishes_3[2] = is_root_ && !is_checking && has_jobs() ? 1 : 0;
+      parts_.control.all_reduce(wishes_3, dist::ReduceOp::kMax)->wait();
+      if (wishes_3[0].item<int64_t>() > 0) return stopped();
+      if (wishes_3[1].item<int64_t>() > 0) {
+        std::this_thread::sleep_for(kShortTurn);
+      } else if (wishes_3[2].item<int64_t>() > 0) {
         const std::optional<Job> job = next_job();
         const std::optional<ExitCode> end = job ? run_job(*job) : std::nullopt;
         if (end) return *end;
@@ -81,6 +86,7 @@ class Server {
   void open() {
     queue_.make();
     take_queue();
+    desk_.emplace(queue_, parts_.check);
     page_.emplace(queue_, parts_.process.world_size);
     page_->listen(options_.listen, options_.token_file);
     const nlohmann::json facts{{"host", parts_.process.node},
@@ -90,6 +96,12 @@ class Server {
                                {"page", page_->origin()},
                                {"max_queued", options_.max_queued}};
     files::write_atomically(queue_.server_file(), facts.dump(1) + "\n");
+  }
+
+  /// Whether a job is being checked: none is run meanwhile.
+  bool look_at_desk() {
+    desk_->look();
+    return desk_->is_busy();
   }
 
   void take_queue() {
@@ -247,6 +259,7 @@ class Server {
   const JobQueue queue_;
   std::optional<files::FolderLock> lock_;  ///< rank 0, as what follows
   std::optional<ServerPage> page_;
+  std::optional<SubmitDesk> desk_;
 };
 
 }  // namespace

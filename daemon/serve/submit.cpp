@@ -3,13 +3,11 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
-#include "base/files/lock_holder.h"
-#include "base/yaml/yaml_document.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/run_config.h"
 #include "daemon/serve/job_queue.h"
 #include "daemon/serve/queue_client.h"
+#include "daemon/serve/submit_desk.h"
 
 // Apart from the other commands around a queue, which read no run file and so need no LibTorch.
 namespace lockstep::daemon {
@@ -22,23 +20,19 @@ bool names_project_dir(const std::vector<std::string>& sets) {
 
 }  // namespace
 
-CommandResult submit_command(const SubmitOptions& options) {
-  const std::string text = YamlDocument::read_text(options.config_file);
+void name_run(JobSpec* spec) {
   Diagnostics faults;
-  const RunConfig config =
-      load_run_config(options.config_file,
-                      overrides_of(options.sets, options.estimator, options.flags), &faults, text);
+  const RunConfig config = load_run_config(
+      spec->file, overrides_of(spec->sets, spec->estimator, spec->flags), &faults, spec->text);
   faults.throw_if_any("config");
-  JobSpec spec{.file = std::filesystem::absolute(options.config_file).string(),
-               .text = text,
-               .folder = std::filesystem::current_path().string(),
-               .sets = options.sets,
-               .estimator = options.estimator,
-               .flags = options.flags,
-               .run_name = config.run.name,
-               .submitted = files::utc_now()};
-  if (names_project_dir(options.sets))
-    spec.project_dir = std::filesystem::absolute(config.run.project_dir).string();
+  spec->run_name = config.run.name;
+  if (names_project_dir(spec->sets))
+    spec->project_dir = std::filesystem::absolute(config.run.project_dir).string();
+}
+
+CommandResult submit_command(const SubmitOptions& options) {
+  JobSpec spec = spec_of(options);
+  name_run(&spec);
   return {fmt::format("{}\n", JobQueue(options.queue).submit(std::move(spec))), 0};
 }
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "daemon/number_range.h"
+#include "daemon/serve/submit_desk.h"
 #include "daemon/server_options.h"
 #include "daemon/tool/launch_commands.h"
 
@@ -42,7 +43,10 @@ void QueueCommands::add_submit(CLI::App* app) {
     takes_flags_ = true;
     command_ = [this] {
       submit_.flags = flags_;
-      return tensors_.submit(submit_);
+      // Only before LibTorch is loaded: afterwards a check here takes no longer.
+      const bool is_light = tensors_.submit == TensorCommands{}.submit;
+      const std::optional<CommandResult> told = is_light ? submit_at_desk(submit_) : std::nullopt;
+      return told ? *told : tensors_.submit(submit_);
     };
   });
 }

@@ -1,6 +1,7 @@
 """`lockstep run` brings lost ranks back, gives up where it must, and leaves nothing behind."""
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -25,6 +26,12 @@ def words_of(pid):
         return pathlib.Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:  # it has ended meanwhile
         return []
+
+
+def is_heard(pid, number):
+    """Whether the process catches this signal, or holds it."""
+    masks = re.findall(r"(?m)^Sig(?:Cgt|Blk):\s*(\w+)$", pathlib.Path(f"/proc/{pid}/status").read_text())
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
 class Launch(SupervisedTest):
@@ -121,11 +128,22 @@ class Launch(SupervisedTest):
         self.assertEqual(run.wait().code, 0, run.log)
         self.assertIn("ended before it: a peer is lost", run.log)
 
+    def wait_for_main(self, pid):
+        """Until it takes signals: before its libraries are loaded, which takes longest."""
+        def takes_signals():
+            maps = pathlib.Path(f"/proc/{pid}/maps").read_text()  # before the other look
+            if is_heard(pid, signal.SIGTERM):
+                return True
+            self.assertNotIn("libtorch", maps, "LibTorch is loaded before signals are taken")
+            return False
+        wait_for(takes_signals, "main()")
+
     def test_a_stop_before_the_ranks_are_there(self):
-        """While the program is loaded, the run file read, mpirun and the ranks started."""
-        moments = [(0.05, signal.SIGTERM), (0.2, signal.SIGUSR1), (0.45, signal.SIGINT), (0.7, signal.SIGUSR1), (1.0, signal.SIGHUP), (1.4, signal.SIGTERM)]
+        """While the program is loaded, the run file read, mpirun and the ranks started: from the first line of main() on."""
+        moments = [(0, signal.SIGTERM), (0.2, signal.SIGUSR1), (0.45, signal.SIGINT), (0.7, signal.SIGUSR1), (1.0, signal.SIGHUP), (1.4, signal.SIGTERM)]
         for after_s, number in counted("early stops ended with 75 and left nothing", moments):
             run = self.supervise(run=f"after_{after_s}", config=ENDLESS)
+            self.wait_for_main(run.process.pid)
             time.sleep(after_s)
             run.process.send_signal(number)
             self.assertEqual(run.wait().code, 75, f"{number} after {after_s} s: {run.log}")

@@ -10,6 +10,7 @@ import time
 import unittest
 import urllib.request
 
+from counts import counted
 from harness import ANSWER_S, DIGITS, ENDLESS, FAULTY_RANK, LOCKSTEP, LOCKSTEPD, MPIRUN, PRUNE_EARLY, SOURCE, LockstepTest, Run, metric, wait_for
 import soak
 from supervised import processes_of
@@ -96,6 +97,33 @@ class Serve(ServeTest):
             self.assertEqual(len(list((run.folder / "train").glob("events.out.tfevents.*"))), len(list((unlike.folder / "train").glob("events.out.tfevents.*"))))
         self.assertNotEqual(plain["one"].summary()["parameters_sha256"], plain["other"].summary()["parameters_sha256"])
         print(f"\n{len(jobs)} jobs in one server, in the order {' '.join(order)}: weights, steps and counters of {len(plain)} plain runs")
+
+    def test_a_server_that_waits_checks_what_is_submitted(self):
+        """So lockstep need not load LibTorch: here it could not. Relative paths begin where it was submitted."""
+        alone = self.folder / "bin/lockstep"
+        alone.parent.mkdir()
+        shutil.copy(LOCKSTEP, alone)
+        (self.folder / "digits.yaml").write_text(DIGITS.read_text())
+        words = [alone, "submit", "--queue", self.queue, "digits.yaml", *(word for one in [*TINY, "run.project_dir=own"] for word in ("--set", one))]
+
+        def submitted(*more):
+            done = subprocess.run([*map(str, words), *more], capture_output=True, text=True, timeout=ANSWER_S, cwd=self.folder, check=False)
+            return done.returncode, done.stdout + done.stderr
+        code, said = submitted()
+        self.assertEqual(code, 69, "no server is there")
+        self.assertIn("lockstep-tensors cannot be started", said)
+        server = self.serve()
+        wait_for((self.queue / "submitted").exists, "the server")
+        for more, expected, text in counted("jobs checked by the server", (((), 0, "1\n"), (("--set", "optimizer.learning_rat=1"), 78, "did you mean 'optimizer.learning_rate'"),
+                                                                          (("--set", "data.train.path=none.csv"), 66, "none.csv: there is no such file"), ((), 0, "2\n"))):
+            code, said = submitted(*more)
+            self.assertEqual((code, text in said), (expected, True), said)
+            if expected == 0:
+                self.wait(int(said))
+        self.assertEqual(Run(None, self.folder / "own").summary()["steps"], 4)
+        server.process.send_signal(signal.SIGINT)
+        server.wait()
+        self.assertFalse((self.queue / "submitted").exists())
 
     def test_a_failing_job_harms_no_other(self):
         unlike = self.train(run="unlike", sets=ONE)
