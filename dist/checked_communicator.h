@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "dist/communicator.h"
 
@@ -24,6 +25,10 @@ class CheckedCommunicator final : public Communicator {
   at::Device device() const override { return comm_->device(); }
   bool is_asynchronous() const override { return comm_->is_asynchronous(); }
 
+  std::shared_ptr<StreamMark> mark() override { return comm_->mark(); }
+  void begin_behind(std::shared_ptr<StreamMark> mark) override {
+    comm_->begin_behind(std::move(mark));
+  }
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
   [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
                                                      at::Tensor values_NK) override;

@@ -26,6 +26,12 @@ class Work {
   virtual void wait_on_host() { wait(); }
 };
 
+/// A point in the work that a thread has put on its stream (Communicator::mark()).
+class StreamMark {
+ public:
+  virtual ~StreamMark() = default;
+};
+
 /// Memory that all ranks of a communicator see, zeros at first, or why there is none.
 struct SharedMemory {
   std::shared_ptr<std::byte> begin;  ///< from a page on; given back with its last copy here
@@ -61,6 +67,13 @@ class Communicator {
   /// Whether a call returns before its collective is done and Work::wait() only orders the current
   /// stream behind it; then several collectives may be under way.
   virtual bool is_asynchronous() const { return false; }
+
+  /// Up to here the calling thread's current stream has work now; null where calls are not
+  /// asynchronous. Any thread, also beside a call of another one.
+  virtual std::shared_ptr<StreamMark> mark() { return nullptr; }
+  /// The next collective begins behind this mark of here, instead of behind all that its caller's
+  /// stream has by then: what it reads was complete at the mark. Null: as ever.
+  virtual void begin_behind(std::shared_ptr<StreamMark> mark) { static_cast<void>(mark); }
 
   /// Replaces values_K [K] by its reduction over the N ranks. K = 0 is allowed.
   [[nodiscard]] virtual std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) = 0;

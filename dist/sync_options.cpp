@@ -38,8 +38,8 @@ SyncOptions read_sync_options(ConfigReader in) {
           "bytes of gradients that travel in one message");
   in.read_choice(
       "overlap", &options.overlap, {"true", "false", "auto"},
-      "whether gradients travel while backward goes on; auto: where that is faster (never on "
-      "GPUs, which refuse true)");
+      "whether gradients travel while backward goes on; auto: where that is faster (never on GPUs, "
+      "where true needs comm_dtype fp32 and a whole optimizer)");
   in.read_choice(
       "sparse_allreduce", &options.sparse_allreduce, {"auto", "always", "never"},
       "whether only the gradients of kept weights travel; auto: where that is faster, by bucket");

@@ -22,6 +22,11 @@ std::string text_of(std::string_view name, const at::Tensor& values) {
   return fmt::format("{} of {} {}", name, values.numel(), c10::toString(values.scalar_type()));
 }
 
+struct NcclMark final : StreamMark {
+  NcclMark(std::shared_ptr<GpuCalls> gpu, Stream stream) : event(std::move(gpu), stream) {}
+  const Event event;
+};
+
 class NcclWork final : public Work {
  public:
   NcclWork(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm,
@@ -65,12 +70,20 @@ std::unique_ptr<Work> NcclCommunicator::enqueue_after_caller(
     const std::function<void()>& enqueue) {
   comm_->require_healthy();
   const auto on_device = gpu_->use_device();
-  Event(gpu_, gpu_->callers_stream()).hold(gpu_->own_stream());
+  if (const auto mark = std::exchange(behind_, nullptr))
+    static_cast<const NcclMark&>(*mark).event.hold(gpu_->own_stream());
+  else
+    Event(gpu_, gpu_->callers_stream()).hold(gpu_->own_stream());
   enqueue();
   for (const at::Tensor& tensor : touched) gpu_->keep_until_done(tensor);
   last_ = std::make_shared<Event>(gpu_, gpu_->own_stream());
   comm_->watch(last_, std::move(what));
   return std::make_unique<NcclWork>(gpu_, comm_, last_);
+}
+
+std::shared_ptr<StreamMark> NcclCommunicator::mark() {
+  const auto on_device = gpu_->use_device();
+  return std::make_shared<NcclMark>(gpu_, gpu_->callers_stream());
 }
 
 void NcclCommunicator::exchange_and_add(const at::Tensor& out_K, const at::Tensor& values_NK,
@@ -106,7 +119,7 @@ std::unique_ptr<Work> NcclCommunicator::all_reduce(at::Tensor values_K, ReduceOp
   check_values(values_K, device_);
   comm_->require_healthy();
   bytes_reduced_ += payload_bytes(values_K);
-  if (values_K.numel() == 0) return std::make_unique<DoneWork>();
+  if (values_K.numel() == 0) return behind_.reset(), std::make_unique<DoneWork>();
   return enqueue_after_caller(text_of("all_reduce", values_K), {values_K}, [&] {
     if (op == ReduceOp::kSum && is_16_bit_float(values_K)) return sum_16_bit(values_K.view({-1}));
     comm_->call("ncclAllReduce",
@@ -118,7 +131,7 @@ std::unique_ptr<Work> NcclCommunicator::reduce_scatter(at::Tensor out_K, at::Ten
   check_pieces(out_K, values_NK, num_ranks_, device_);
   comm_->require_healthy();
   bytes_reduced_ += payload_bytes(values_NK);
-  if (out_K.numel() == 0) return std::make_unique<DoneWork>();
+  if (out_K.numel() == 0) return behind_.reset(), std::make_unique<DoneWork>();
   return enqueue_after_caller(text_of("reduce_scatter", values_NK), {out_K, values_NK}, [&] {
     if (is_16_bit_float(out_K)) {
       const at::Tensor from_ranks_NK = at::empty_like(values_NK);
@@ -133,7 +146,7 @@ std::unique_ptr<Work> NcclCommunicator::reduce_scatter(at::Tensor out_K, at::Ten
 std::unique_ptr<Work> NcclCommunicator::all_gather(at::Tensor out_NK, at::Tensor values_K) {
   check_pieces(values_K, out_NK, num_ranks_, device_);
   comm_->require_healthy();
-  if (values_K.numel() == 0) return std::make_unique<DoneWork>();
+  if (values_K.numel() == 0) return behind_.reset(), std::make_unique<DoneWork>();
   return enqueue_after_caller(text_of("all_gather", out_NK), {out_NK, values_K}, [&] {
     comm_->call("ncclAllGather",
                 [&](CommHandle handle) { return gpu_->all_gather(handle, out_NK, values_K); });

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "dist/communicator.h"
 #include "dist/nccl/gpu_calls.h"
@@ -29,6 +30,8 @@ class NcclCommunicator final : public Communicator {
   at::Device device() const override { return device_; }
   bool is_asynchronous() const override { return true; }
 
+  std::shared_ptr<StreamMark> mark() override;
+  void begin_behind(std::shared_ptr<StreamMark> mark) override { behind_ = std::move(mark); }
   [[nodiscard]] std::unique_ptr<Work> all_reduce(at::Tensor values_K, ReduceOp op) override;
   [[nodiscard]] std::unique_ptr<Work> reduce_scatter(at::Tensor out_K,
                                                      at::Tensor values_NK) override;
@@ -40,8 +43,8 @@ class NcclCommunicator final : public Communicator {
   int64_t bytes_reduced() const override { return bytes_reduced_; }
 
  private:
-  /// Runs `enqueue`, whose calls go to the communicator's stream, behind the caller's stream;
-  /// `touched` tensors stay allocated until it is done.
+  /// Runs `enqueue`, whose calls go to the communicator's stream, behind the caller's stream, or
+  /// the mark of begin_behind(); `touched` tensors stay allocated until it is done.
   std::unique_ptr<Work> enqueue_after_caller(std::string what,
                                              std::initializer_list<at::Tensor> touched,
                                              const std::function<void()>& enqueue);
@@ -55,7 +58,8 @@ class NcclCommunicator final : public Communicator {
   const std::shared_ptr<WatchedComm> comm_;
   const at::Device device_;
   at::Tensor barrier_1_;
-  std::shared_ptr<Event> last_;  ///< of the collective enqueued last
+  std::shared_ptr<StreamMark> behind_;  ///< of the next collective
+  std::shared_ptr<Event> last_;         ///< of the collective enqueued last
   int rank_ = 0;
   int num_ranks_ = 1;
   int64_t bytes_reduced_ = 0;

@@ -31,6 +31,7 @@ class AllReduceBucket final : public BucketReduction {
   at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) override;
   const at::Tensor& largest() const override { return largest_; }
   at::Tensor find_largest() override;
+  bool travels_in_place() const override { return !is_packed_ && !wire_; }
   std::unique_ptr<Work> launch(Communicator& comm) override;
   bool unpack(int64_t num_samples) override;
   at::Tensor means_E() const override { return grads_E_; }

@@ -73,10 +73,11 @@ BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
   if (options.sparse_allreduce == "always" && !comm.device().is_cpu())
     throw Error(ExitCode::kConfig, "dist",
                 "sync.sparse_allreduce: always needs gradients on the CPU; use auto or never");
-  if (options.overlap == "true" && !comm.device().is_cpu())
+  if (options.overlap == "true" && (comm.is_asynchronous() || !comm.device().is_cpu()) &&
+      (options.shard_optimizer || options.comm_dtype != "fp32"))
     throw Error(ExitCode::kConfig, "dist",
-                "sync.overlap: true needs gradients on the CPU: on GPUs the reductions begin after "
-                "the backward pass; use auto or false");
+                "sync.overlap: true on GPUs needs gradients that travel whole and as they are: "
+                "with sync.shard_optimizer or another sync.comm_dtype than fp32 use auto or false");
   if (options.error_feedback && !comm.device().is_cpu())
     throw Error(ExitCode::kConfig, "dist",
                 "sync.error_feedback: true needs gradients on the CPU: on GPUs nothing of it has "
@@ -162,6 +163,7 @@ bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
   if (errors_) errors_->follow(buckets_, buffers);
   has_errors_.assign(buckets_.size(), 0);
   times_.assign(buckets_.size(), {});
+  marks_.assign(buckets_.size(), nullptr);
   pack_states_ = std::make_unique<std::atomic<PackState>[]>(buckets_.size());
   masks_changed_ = false;
   packing_.follow(std::vector<bool>(buckets_.size(), false), 0);
@@ -228,7 +230,8 @@ void BucketReducer::begin_step(int64_t gradient_factor) {
   if (errors_) errors_->set_factor(gradient_factor);
   std::fill(has_errors_.begin(), has_errors_.end(), 0);
   for (size_t i = 0; i < buckets_.size(); ++i) pack_states_[i].store(PackState::kNone);
-  num_unpacked_ = 0;
+  std::fill(marks_.begin(), marks_.end(), nullptr);
+  num_unpacked_ = num_marked_ = 0;
   all_finite_ = true;
   if (!masks_changed_) return;
   masks_changed_ = false;
@@ -266,8 +269,18 @@ void BucketReducer::pack(size_t bucket) {
   state.notify_all();
 }
 
+void BucketReducer::mark_complete(size_t num_buckets) {
+  if (!comm_.is_asynchronous() || num_buckets <= num_marked_) return;
+  const std::shared_ptr<StreamMark> mark = comm_.mark();
+  std::fill(marks_.begin() + static_cast<int64_t>(num_marked_),
+            marks_.begin() + static_cast<int64_t>(num_buckets), mark);
+  num_marked_ = num_buckets;
+}
+
 void BucketReducer::launch(size_t bucket) {
   pack(bucket);
+  if (bucket_reductions_[bucket]->travels_in_place())
+    comm_.begin_behind(std::exchange(marks_[bucket], nullptr));
   BucketTimes& times = times_[bucket];
   times.launched = Clock::now();
   with_bucket("reducing", bucket, [&] {

@@ -86,7 +86,11 @@ class BucketReducer {
   /// What a parameter's gradients have lost so far is forgotten.
   void reset_errors(size_t param);
   /// Whether pack() may be ahead of launch(): each bucket has memory of its own.
-  bool can_pack_beside() const { return comm_.device().is_cpu() && !shards_; }
+  bool can_pack_beside() const { return !comm_.is_asynchronous() && !shards_; }
+  /// Buckets 0 to num_buckets, exclusive, are complete once the calling thread's stream has done
+  /// what is on it now: where calls are asynchronous they are sent behind that, and not behind what
+  /// the stream gets later. By the thread that completes them, before launch().
+  void mark_complete(size_t num_buckets);
   /// Packs and rounds one complete bucket, unless another thread has done or does so.
   void pack(size_t bucket);
   /// Starts the reduction of one bucket, prepared if need be, and waits for it unless the
@@ -145,6 +149,8 @@ class BucketReducer {
   std::vector<ReduceScatterBucket*> reduce_scatters_;  ///< the same ones; only where pieces travel
   std::vector<BucketTimes> times_;
   std::unique_ptr<std::atomic<PackState>[]> pack_states_;
+  std::vector<std::shared_ptr<StreamMark>> marks_;  ///< null where not marked
+  size_t num_marked_ = 0;
   size_t num_unpacked_ = 0;  ///< in this step: these and none behind them
   bool all_finite_ = true;   ///< of the unpacked ones
   bool masks_changed_ = false;

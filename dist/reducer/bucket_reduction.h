@@ -57,6 +57,8 @@ class BucketReduction {
   virtual const at::Tensor& largest() const = 0;
   /// The same of what stands in the gradients now, whose dropped elements become 0 on the CPU.
   virtual at::Tensor find_largest() = 0;
+  /// Whether that is the gradients' own memory, as backward left it: pack() did nothing with it.
+  virtual bool travels_in_place() const = 0;
   /// Starts the reduction of what pack() gave. Collective.
   virtual std::unique_ptr<Work> launch(Communicator& comm) = 0;
   /// After the reduction: the means into the gradients. False if a kept one that concerns this rank

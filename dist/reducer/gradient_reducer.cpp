@@ -65,8 +65,9 @@ std::vector<ParamShard> GradientReducer::local_shards() {
 }
 
 bool GradientReducer::may_overlap() const {
-  if (hooks_ == nullptr || options_.overlap == "false" || !comm_.device().is_cpu()) return false;
-  if (buckets_.is_shared()) return false;  // nothing to send
+  if (hooks_ == nullptr || options_.overlap == "false") return false;
+  if (buckets_.is_shared()) return false;                                   // nothing to send
+  if (comm_.is_asynchronous() && options_.overlap != "true") return false;  // no GPU has run it
   return options_.overlap == "true" || (comm_.world_size() > 1 && buckets_.buckets().size() > 1 &&
                                         buckets_.dense_bytes() >= kLeastOverlapBytes);
 }
@@ -94,8 +95,10 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
 }
 
 void GradientReducer::on_gradient(int64_t param) {
-  if (is_armed_ && ready_tracker_.mark_ready(param) && overlaps_)
-    thread_->release(ready_tracker_.num_complete());
+  if (!is_armed_ || !ready_tracker_.mark_ready(param) || !overlaps_) return;
+  const size_t num_complete = ready_tracker_.num_complete();
+  buckets_.mark_complete(num_complete);
+  thread_->release(num_complete);
 }
 
 void GradientReducer::launch_all(std::optional<int64_t> divisor) {

@@ -43,6 +43,7 @@ class ReduceScatterBucket final : public BucketReduction {
   at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) override;
   const at::Tensor& largest() const override { return largest_; }
   at::Tensor find_largest() override;
+  bool travels_in_place() const override { return !is_packed_ && !wire_ && pieces_.are_equal(); }
   std::unique_ptr<Work> launch(Communicator& comm) override;
   bool unpack(int64_t num_samples) override;
   at::Tensor means_E() const override { return own_E_; }
@@ -51,7 +52,6 @@ class ReduceScatterBucket final : public BucketReduction {
 
  private:
   at::Tensor slot(const at::Tensor& message_NK, int piece) const;
-  bool travels_in_place() const { return !is_packed_ && !wire_ && pieces_.are_equal(); }
   /// Where the own sums arrive.
   at::Tensor arrival_K() const;
   void load_windows(const at::Tensor& errors_E);

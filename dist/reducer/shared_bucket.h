@@ -32,6 +32,7 @@ class SharedBucket final : public BucketReduction {
   at::Tensor pack(bool packed, double scale = 1, const at::Tensor& errors_E = {}) override;
   const at::Tensor& largest() const override { return largest_; }
   at::Tensor find_largest() override;
+  bool travels_in_place() const override { return true; }
   std::unique_ptr<Work> launch(Communicator& comm) override;
   /// In one pass: sum, mask, division and look for what is not finite.
   bool unpack(int64_t num_samples) override;

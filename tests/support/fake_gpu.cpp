@@ -1,13 +1,10 @@
 #include "tests/support/fake_gpu.h"
 
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <thread>
 #include <utility>
 
-#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -36,19 +33,10 @@ using Shared = FakeCluster::Shared;
 class FakeGpu final : public GpuCalls {
  public:
   FakeGpu(std::shared_ptr<Shared> shared, int rank)
-      : shared_(std::move(shared)), rank_(rank), index_(rank + 1), stream_([this] { run(); }) {}
-
-  ~FakeGpu() override {
-    {
-      const std::lock_guard lock(mutex_);
-      must_end_ = true;
-    }
-    wake_.notify_all();
-    if (stream_.get_id() == std::this_thread::get_id())
-      stream_.detach();
-    else
-      stream_.join();
-  }
+      : shared_(std::move(shared)),
+        rank_(rank),
+        index_(rank + 1),
+        own_(shared_->plan.most_delay_us, shared_->plan.seed * 16 + 2 * rank + 1) {}
 
   at::Device device() const override { return at::kCPU; }
   void require_usable() override {}
@@ -58,8 +46,11 @@ class FakeGpu final : public GpuCalls {
     return {nullptr, [before](void*) { current_device = before; }};
   }
 
-  Stream callers_stream() override { return require_current("callers_stream"), nullptr; }
-  Stream own_stream() override { return this; }
+  Stream callers_stream() override {
+    require_current("callers_stream");
+    return shared_->callers_N.empty() ? nullptr : shared_->callers_N[rank_].get();
+  }
+  Stream own_stream() override { return &own_; }
   void enqueue_kernels(std::function<void()> part) override {
     require_current("enqueue_kernels");
     enqueue(std::move(part));
@@ -74,7 +65,7 @@ class FakeGpu final : public GpuCalls {
     if (stream == nullptr)
       event->is_reached = true;  // the caller's kernels ran when they were launched
     else
-      enqueue([event, shared = shared_] {
+      static_cast<FakeStream*>(stream)->enqueue([event, shared = shared_] {
         const std::lock_guard lock(shared->mutex);
         event->is_reached = true;
         shared->changed.notify_all();
@@ -92,7 +83,7 @@ class FakeGpu final : public GpuCalls {
     if (stream == nullptr)
       wait();
     else
-      enqueue(wait);
+      static_cast<FakeStream*>(stream)->enqueue(wait);
   }
 
   bool is_reached(EventHandle handle) override {
@@ -251,36 +242,12 @@ class FakeGpu final : public GpuCalls {
     return {Result::Kind::kInProgress};
   }
 
-  void enqueue(std::function<void()> job) {
-    {
-      const std::lock_guard lock(mutex_);
-      jobs_.push_back(std::move(job));
-    }
-    wake_.notify_all();
-  }
-
-  void run() {
-    const at::NoGradGuard no_grad;
-    std::unique_lock lock(mutex_);
-    while (true) {
-      wake_.wait(lock, [&] { return must_end_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      const std::function<void()> job = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
-      job();
-      lock.lock();
-    }
-  }
+  void enqueue(std::function<void()> job) { own_.enqueue(std::move(job)); }
 
   const std::shared_ptr<Shared> shared_;
   const int rank_, index_;
   std::thread::id caller_;  // of the last collective; guarded by the cluster's mutex
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> jobs_;
-  bool must_end_ = false;
-  std::thread stream_;
+  FakeStream own_;
 };
 
 }  // namespace
@@ -292,6 +259,10 @@ FakeCluster::~FakeCluster() { release(); }
 
 std::shared_ptr<GpuCalls> FakeCluster::gpu(int rank) {
   return std::make_shared<FakeGpu>(shared_, rank);
+}
+
+void FakeCluster::enqueue(int rank, std::function<void()> kernel) {
+  shared_->callers_N.at(rank)->enqueue(std::move(kernel));
 }
 
 void FakeCluster::release() {

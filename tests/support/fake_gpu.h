@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,11 @@ struct FakePlan {
   bool init_hangs = false;     ///< the victim never begins the communicator
   bool abort_hangs = false;    ///< on every rank, until release()
   bool finalize_hangs = false;
+  /// The callers' streams are threads, too (FakeCluster::enqueue()); else the caller's host thread.
+  bool has_async_callers = false;
+  /// Before each job of a stream it sleeps for up to so many microseconds, by chance of the seed.
+  int most_delay_us = 0;
+  uint64_t seed = 0;
 };
 
 /// What a killed rank's call throws: its thread has nothing to do any more.
@@ -54,6 +60,9 @@ class FakeCluster {
   FakeCluster& operator=(const FakeCluster&) = delete;
 
   std::shared_ptr<dist::nccl::GpuCalls> gpu(int rank);
+
+  /// Puts a kernel on the stream of this rank's callers; only with has_async_callers.
+  void enqueue(int rank, std::function<void()> kernel);
 
   /// Ends all that hangs.
   void release();

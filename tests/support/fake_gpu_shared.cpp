@@ -2,12 +2,64 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
+#include <deque>
+#include <random>
 #include <utility>
+
+#include <ATen/core/grad_mode.h>
 
 #include "dist/reduce_in_rank_order.h"
 
 namespace lockstep::tests {
+
+struct FakeStream::Jobs {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<std::function<void()>> all;
+  bool must_end = false;
+
+  void run(int most_delay_us, uint64_t seed) {
+    const at::NoGradGuard no_grad;
+    std::minstd_rand random(static_cast<uint32_t>(seed + 1));
+    std::unique_lock lock(mutex);
+    while (true) {
+      wake.wait(lock, [&] { return must_end || !all.empty(); });
+      if (all.empty()) return;
+      std::function<void()> job = std::move(all.front());
+      all.pop_front();
+      lock.unlock();
+      if (most_delay_us > 0 && random() % 3 == 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % most_delay_us));
+      job();
+      job = nullptr;
+      lock.lock();
+    }
+  }
+};
+
+FakeStream::FakeStream(int most_delay_us, uint64_t seed)
+    : jobs_(std::make_shared<Jobs>()),
+      thread_([jobs = jobs_, most_delay_us, seed] { jobs->run(most_delay_us, seed); }) {}
+
+FakeStream::~FakeStream() {
+  {
+    const std::lock_guard lock(jobs_->mutex);
+    jobs_->must_end = true;
+  }
+  jobs_->wake.notify_all();
+  if (thread_.get_id() == std::this_thread::get_id())
+    thread_.detach();
+  else
+    thread_.join();
+}
+
+void FakeStream::enqueue(std::function<void()> job) {
+  {
+    const std::lock_guard lock(jobs_->mutex);
+    jobs_->all.push_back(std::move(job));
+  }
+  jobs_->wake.notify_all();
+}
 
 std::vector<std::byte> bytes_of(const at::Tensor& values) {
   const auto* first = static_cast<const std::byte*>(values.const_data_ptr());

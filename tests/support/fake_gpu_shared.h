@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -70,11 +71,31 @@ struct FakeEvent {
   bool is_reached = false;
 };
 
+/// A thread that does jobs in order, each perhaps late.
+class FakeStream {
+ public:
+  FakeStream(int most_delay_us, uint64_t seed);
+  /// Does what is enqueued; where the last job destroys its own stream, without waiting for it.
+  ~FakeStream();
+  FakeStream(const FakeStream&) = delete;
+  FakeStream& operator=(const FakeStream&) = delete;
+  void enqueue(std::function<void()> job);
+
+ private:
+  struct Jobs;  // the thread's, too
+  std::shared_ptr<Jobs> jobs_;
+  std::thread thread_;
+};
+
 std::vector<std::byte> bytes_of(const at::Tensor& values);
 
 /// State of a FakeCluster that its devices share: communicators, and the collectives under way.
 struct FakeCluster::Shared {
-  Shared(int num, const FakePlan& plan_) : num_ranks(num), plan(plan_), num_collectives_N(num) {}
+  Shared(int num, const FakePlan& plan_) : num_ranks(num), plan(plan_), num_collectives_N(num) {
+    for (int rank = 0; plan.has_async_callers && rank < num; ++rank)
+      callers_N.push_back(
+          std::make_unique<FakeStream>(plan.most_delay_us, plan.seed * 16 + 2 * rank));
+  }
 
   const int num_ranks;
   const FakePlan plan;
@@ -86,6 +107,8 @@ struct FakeCluster::Shared {
   std::map<std::string, std::shared_ptr<FakeRoom>> room_by_id;
   std::vector<std::unique_ptr<FakeComm>> comms;
   int num_ids = 0;
+  /// By rank; empty: the callers' host threads.
+  std::vector<std::unique_ptr<FakeStream>> callers_N;
 
   bool hits(int rank, int64_t collective, FakeFault fault) const {
     return plan.fault == fault && plan.victim == rank && plan.at_collective == collective;

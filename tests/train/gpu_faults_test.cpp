@@ -39,12 +39,16 @@ struct Setting {
 };
 
 std::vector<Setting> settings() {
-  std::vector<Setting> all{{"plain", {}}, {"pruned", {}}, {"sharded", {}}, {"sharded, pruned", {}}};
+  std::vector<Setting> all{{"plain", {}},
+                           {"during backward", {}},
+                           {"pruned", {}},
+                           {"sharded", {}},
+                           {"sharded, pruned", {}}};
   for (Setting& setting : all) {
     const std::string_view name = setting.name;
     const bool is_pruned = name.ends_with("pruned");
     setting.options.sync = {.bucket_bytes = 64,
-                            .overlap = "false",
+                            .overlap = name == "during backward" ? "true" : "false",
                             .sparse_allreduce = is_pruned ? "always" : "never",
                             .comm_dtype = name == "pruned" ? "bf16" : "fp32",
                             .shard_optimizer = name.starts_with("sharded")};

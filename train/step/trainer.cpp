@@ -209,9 +209,8 @@ double Trainer::gradients_of(const data::Samples& samples, int64_t first_sample,
     phases->forward += watch.lap();
     parts_.reducer.settle();  // the weights may still be on their way from other ranks
     phases->allreduce += watch.lap();
-    loss_sum += loss.item<double>();
-    phases->forward += watch.lap();
     backward(loss, weight_of_loss);
+    loss_sum += loss.item<double>();  // on a GPU the host waits here, when all is on the stream
     phases->backward += watch.lap();
   }
   parts_.flat_params.zero_unwritten_grads();

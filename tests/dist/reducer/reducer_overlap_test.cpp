@@ -255,7 +255,13 @@ TEST(ReducerOverlap, WhatAGpuCannotDoIsRefused) {
       }
       return "";
     };
-    EXPECT_THAT(refusal({.overlap = "true"}), HasSubstr("sync.overlap: true needs"));
+    EXPECT_EQ(refusal({.overlap = "true"}), "");
+    EXPECT_THAT(refusal({.overlap = "true", .shard_optimizer = true}),
+                HasSubstr("sync.overlap: true on GPUs needs gradients that travel whole"));
+    EXPECT_THAT(refusal({.overlap = "true", .comm_dtype = "bf16"}),
+                HasSubstr("sync.overlap: true on GPUs needs gradients that travel whole"));
+    EXPECT_THAT(refusal({.comm_dtype = "bf16", .error_feedback = true}),
+                HasSubstr("sync.error_feedback: true needs"));
     EXPECT_THAT(refusal({.sparse_allreduce = "always"}),
                 HasSubstr("sync.sparse_allreduce: always needs"));
     EXPECT_EQ(refusal({}), "") << "auto does what can be done";
