@@ -28,12 +28,12 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
       "what variables or parts of warm_start_ckpt are called here; `from` is a name, or re: and a "
       "pattern of the name's beginning, `to` may hold \\1; the first that matches counts; also as "
       "a map {dense_1: classifier}");
-  const bool has_scopes =
-      !options.checkpoint_restore_scopes.empty() || !options.checkpoint_exclude_scopes.empty();
-  if (has_scopes && !is_named && options.warm_start_ckpt.empty())
+  const bool says_what = !options.checkpoint_restore_scopes.empty() ||
+                         !options.checkpoint_exclude_scopes.empty() || in->has("warm_start_rename");
+  if (says_what && !is_named && options.warm_start_ckpt.empty())
     in->fault("warm_start_ckpt",
-              "'checkpoint.checkpoint_restore_scopes' and 'checkpoint_exclude_scopes' say what "
-              "'checkpoint.warm_start_ckpt' fills: name one");
+              "'checkpoint.checkpoint_restore_scopes', 'checkpoint_exclude_scopes' and "
+              "'warm_start_rename' say what 'checkpoint.warm_start_ckpt' fills: name one");
   return options;
 }
 

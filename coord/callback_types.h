@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,9 @@ struct WantedCallback {
 ///     log: {every: 10, keys: [loss], modes: [train]}
 ///     boxes: {type: tfrecords_saver, keys: [boxes]}
 ///
-/// Faults go where `in` sends them.
-std::vector<WantedCallback> read_callbacks(ConfigReader in);
+/// Faults go where `in` sends them. `only`: of a section of one mode, which each callback has if it
+/// says none, and must have among those that it says.
+std::vector<WantedCallback> read_callbacks(ConfigReader in, std::optional<Mode> only = {});
 
 /// Those for one mode, made. Throws Error(kConfig) where two of them write the same files or show
 /// KPIs of one name, or a KPI has the name of a figure of the driver; so does, in the run, the

@@ -54,7 +54,7 @@ InfererSection read_inferer_section(ConfigReader* in) {
       "one iteration of all of them, joined; default eval");
   const std::string path = in->path().empty() ? "feed" : in->path() + ".feed";
   if (feed) section.feeds = read_feeds(feed, path, in->document(), in->faults());
-  section.callbacks = coord::read_callbacks(in->section("callbacks"));
+  section.callbacks = coord::read_callbacks(in->section("callbacks"), coord::Mode::kInfer);
   return section;
 }
 

@@ -59,7 +59,10 @@ WeightNames::WeightNames(const WeightsFile& file, const RenameRules& rules) : fi
 
 void WeightNames::add(const std::string& here, const std::string& there, bool is_renamed) {
   const auto [place, is_new] = there_.emplace(here, there);
-  if (is_renamed) renamed_.insert(here);
+  if (is_renamed) {
+    renamed_.insert(here);
+    moved_.insert(there);
+  }
   if (is_new) return;
   if (renamed_.contains(here))
     throw Error(ExitCode::kConfig, "warm start",
@@ -77,7 +80,7 @@ std::optional<std::string> WeightNames::find(const std::string& here) const {
 std::optional<std::string> WeightNames::name_of(const std::string& variable) const {
   const std::string here = plain_name(variable);
   if (const auto name = find(here)) return name;
-  if (const auto name = file_.find(here)) return name;
+  if (const auto name = file_.find(here); name && !moved_.contains(*name)) return name;
   const size_t last = here.rfind('/') + 1;  // 0 where there is no slash
   for (const std::string& ending : names_for(here.substr(last)))
     if (const auto name = find(here.substr(0, last) + ending)) return name;
@@ -85,6 +88,7 @@ std::optional<std::string> WeightNames::name_of(const std::string& variable) con
 }
 
 std::string WeightNames::nearest_to(const std::string& variable) const {
+  if (there_.empty()) return "none, as it holds no value";
   std::vector<std::string> all, there;
   for (const auto& [here, name] : there_) all.push_back(here);
   for (const std::string& here : nearest_words(plain_name(variable), all))

@@ -30,6 +30,7 @@ class WeightNames {
   const WeightsFile& file_;
   std::map<std::string, std::string> there_;  // by plain name here
   std::set<std::string> renamed_;             // of these, those that a rule gave
+  std::set<std::string> moved_;               // names there that a rule gave another name
 };
 
 }  // namespace lockstep::checkpoint

@@ -131,13 +131,19 @@ bool is_half_told(const CallbackContext& context, const std::string& file) {
   return is_half;
 }
 
-std::vector<WantedCallback> read_callbacks(ConfigReader in) {
+std::vector<WantedCallback> read_callbacks(ConfigReader in, std::optional<Mode> only) {
   std::vector<WantedCallback> wanted;
   for (const std::string& name : names_in(in)) {
     ConfigReader section = in.section(name);
     const CallbackType* const type = read_type(&in, name, &section);
     if (type == nullptr) continue;
-    std::vector<Mode> modes = read_modes(&section, type->modes);
+    std::vector<Mode> modes =
+        read_modes(&section, only ? std::vector<std::string>{mode_name(*only)} : type->modes);
+    if (only && !modes.empty() && std::find(modes.begin(), modes.end(), *only) == modes.end())
+      section.fault("modes",
+                    fmt::format("'{}' are those of mode {}, which 'modes' does not name, so "
+                                "that the callback would never run: leave the key out",
+                                in.path(), mode_name(*only)));
     MakeCallback make = type->read(&section);
     section.done();
     wanted.push_back({name, std::move(modes), std::move(make)});

@@ -28,10 +28,15 @@ constexpr std::chrono::milliseconds kPoll{200};
 
 struct Stopped {};
 
+void require_going_on(const Signals& signals) {
+  if (signals.end_asked() || signals.stop_asked()) throw Stopped();
+}
+
 class Watch {
  public:
-  explicit Watch(EvaluatorJob* job)
-      : job_(*job),
+  Watch(const Signals& signals, EvaluatorJob* job)
+      : signals_(signals),
+        job_(*job),
         folders_(
             {job_.config().run.project().folder(), job_.results_folder(), job_.saves_folder()}) {
     files::make_folders(job_.results_folder());
@@ -47,7 +52,7 @@ class Watch {
         const bool found_any = look();
         if (is_last_look && !found_any) break;
         if (!found_any) std::this_thread::sleep_for(kPoll);
-        require_going_on();
+        require_going_on(signals_);
       }
     } catch (const Stopped&) {
       return {told("stopped on request; run again to go on"), static_cast<int>(ExitCode::kStopped)};
@@ -57,16 +62,12 @@ class Watch {
   }
 
  private:
-  void require_going_on() const {
-    if (signals_.end_asked()) throw Stopped();
-  }
-
   /// Evaluates the saves that there are and that were not; false if there is none.
   bool look() {
     bool found_any = false;
     for (const auto& save :
          checkpoint::find_saves(job_.saves_folder(), job_.config().checkpoint.prefix)) {
-      require_going_on();
+      require_going_on(signals_);
       std::error_code is_gone;
       const auto written =
           std::filesystem::last_write_time(checkpoint::index_path(save.prefix), is_gone);
@@ -91,7 +92,7 @@ class Watch {
   /// False if the save was gone before it was read.
   bool evaluate(const std::string& prefix) {
     try {
-      const auto line = job_.evaluate(prefix, [this] { require_going_on(); });
+      const auto line = job_.evaluate(prefix, [this] { require_going_on(signals_); });
       if (line) ++num_evaluated_;
       log::info("eval",
                 line ? *line : prefix + " was removed or replaced while it was read: passed over");
@@ -108,7 +109,7 @@ class Watch {
     return fmt::format("{} save(s) evaluated, {} damaged: {}\n", num_evaluated_, num_damaged_, why);
   }
 
-  const Signals signals_;
+  const Signals& signals_;
   EvaluatorJob& job_;
   WatchedFolders folders_;
   std::optional<files::FolderLock> lock_;  ///< of the results: one watcher at a time
@@ -139,6 +140,21 @@ void require_one_process() {
                             process.world_size, process.launcher));
 }
 
+CommandResult evaluate_one(const EvalCommandOptions& options, const Signals& signals,
+                           EvaluatorJob* job) {
+  const std::string prefix =
+      options.restore == "latest" ? newest_save(*job) : checkpoint::save_at(options.restore);
+  try {
+    const auto line = job->evaluate(prefix, [&signals] { require_going_on(signals); });
+    if (line) return {*line + "\n", 0};
+  } catch (const Stopped&) {
+    return {prefix + ": stopped on request before its end; run again\n",
+            static_cast<int>(ExitCode::kStopped)};
+  }
+  throw Error(ExitCode::kInputMissing, "eval",
+              prefix + ": was removed or replaced while it was read: run again");
+}
+
 }  // namespace
 
 CommandResult eval_command(const EvalCommandOptions& options) {
@@ -149,15 +165,10 @@ CommandResult eval_command(const EvalCommandOptions& options) {
                 "out");
   if (options.restore != "latest")
     (void)checkpoint::require_save(checkpoint::save_at(options.restore));
+  const Signals signals;
   EvaluatorJob job(options);
-  if (options.watch) return Watch(&job).until_the_run_ends();
-  const std::string prefix =
-      options.restore == "latest" ? newest_save(job) : checkpoint::save_at(options.restore);
-  const auto line = job.evaluate(prefix);
-  if (!line)
-    throw Error(ExitCode::kInputMissing, "eval",
-                prefix + ": was removed or replaced while it was read: run again");
-  return {*line + "\n", 0};
+  return options.watch ? Watch(signals, &job).until_the_run_ends()
+                       : evaluate_one(options, signals, &job);
 }
 
 }  // namespace lockstep::daemon

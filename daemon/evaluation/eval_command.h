@@ -20,10 +20,12 @@ struct EvalCommandOptions {
 /// and to the log (docs/evaluation.md).
 ///
 /// With `watch`, a save counts as evaluated once its file is there, so that a watcher that was
-/// killed goes on where it was; it ends when the run has ended (summary.json), with kStopped on
-/// SIGTERM, SIGINT or SIGHUP, and with kInputMissing where the run's folder, its saves or the
-/// results are removed or renamed meanwhile. A save that is removed or replaced while it is read is
-/// passed over; one that is damaged is told, and the command ends with kBadData.
+/// killed goes on where it was; it ends when the run has ended (summary.json), and with
+/// kInputMissing where the run's folder, its saves or the results are removed or renamed meanwhile.
+/// A save that is removed or replaced while it is read is passed over; one that is damaged is told,
+/// and the command ends with kBadData.
+///
+/// kStopped on SIGTERM, SIGINT, SIGHUP or SIGUSR1, before the next batch.
 ///
 /// Throws Error: as load_run_config() and TrainingContext; kConfig without data.eval;
 /// kInputMissing if there is no save; kBadData if the save is damaged or of another network;

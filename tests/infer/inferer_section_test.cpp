@@ -1,5 +1,6 @@
 #include "infer/inferer_section.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
@@ -7,6 +8,7 @@
 namespace lockstep::infer {
 namespace inferer_section_test {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 struct Reading {
@@ -53,6 +55,17 @@ TEST(InfererSection, FaultsOfTheEngine) {
   EXPECT_THAT(read("tensorrt_config: {is_dynamic_op: true}").faults, HasSubstr("max_batch_size"));
   EXPECT_THAT(read("run_config: {queue_size: 0}").faults, HasSubstr("queue_size"));
   EXPECT_THAT(read("run_config: {profile: 1}").faults, HasSubstr("profile"));
+}
+
+TEST(InfererSection, CallbacksOfItRunInInference) {
+  for (const char* modes : {"", ", modes: [infer]", ", modes: [eval, infer]"}) {
+    const Reading reading = read(fmt::format("callbacks: {{topk: {{k: [1]{}}}}}", modes));
+    EXPECT_EQ(reading.faults, "");
+    ASSERT_EQ(reading.section.callbacks.size(), 1U);
+    EXPECT_THAT(reading.section.callbacks[0].modes, Contains(coord::Mode::kInfer));
+  }
+  EXPECT_THAT(read("callbacks: {topk: {modes: [eval]}}").faults,
+              HasSubstr("'callbacks' are those of mode infer, which 'modes' does not name"));
 }
 
 TEST(InfererSection, AFeedIsASectionANameOrAList) {

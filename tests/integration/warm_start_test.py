@@ -95,6 +95,14 @@ class WarmStart(InTensorFlow, LockstepTest):
         self.assertIn("no variable's name begins with 'blocks/0/covn' (nearest: blocks/0/conv, ", refused.log)
         self.assertEqual(refused.log.count(" E rank"), 1)
 
+    def test_a_renamed_value_is_that_of_no_other_variable(self):
+        source = self.source()
+        rules = "checkpoint.warm_start_rename=[{from: classifier, to: head}]"
+        refused = self.started_from(source.folder, rules, expect=78)
+        self.assertIn("nothing there is 'classifier.weight'", refused.log)
+        refused = self.train(run="fresh", sets=[*SETS, "train.max_steps=0", rules], expect=78)
+        self.assertIn("'warm_start_rename' say what 'checkpoint.warm_start_ckpt' fills: name one", refused.log)
+
     def test_another_shape_is_an_error_that_names_both_and_the_way_out(self):
         other = self.train(run="other", sets=[*SETS, "train.max_steps=0", self.recipe(PLAIN), "model={type: mlp, layers: [64, 32, 10]}"])
         mlp = [self.recipe(PLAIN), "model={type: mlp, layers: [64, 48, 10]}"]

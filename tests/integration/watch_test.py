@@ -219,6 +219,18 @@ class Watch(EvalCommand):
         self.assertIn("stopped on request", first.communicate(timeout=60)[0])
         self.assertEqual(first.returncode, 75)
 
+    def test_a_signal_ends_an_evaluation_that_runs(self):
+        self.train(1, sets=["train.max_steps=5"])
+        slow = ["data.eval={type: random, shape: [1, 8, 8], classes: 10, samples: 4000000}", "eval.batch_size=1", "run.threads=1"]
+        command = [*map(str, [LOCKSTEP, "eval", *self.arguments(SOURCE / "configs/digits.yaml", *slow)])]
+        for more, number in ((["--watch"], signal.SIGUSR1), ([], signal.SIGUSR1), ([], signal.SIGTERM)):
+            process = subprocess.Popen([*command, *more], cwd=SOURCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.started.append(process)
+            self.assertIn("[start]", process.stdout.readline())
+            process.send_signal(number)
+            self.assertIn("stopped on request", process.communicate(timeout=60)[0])
+            self.assertEqual(process.returncode, 75)
+
     def test_a_folder_that_is_removed_or_renamed_ends_it(self):
         sets = [*DATA, "checkpoint.save_checkpoints_steps=20", "train.max_steps=40"]
         for what, end in (("run", lambda folder: folder.rename(folder.with_name("other"))),

@@ -111,6 +111,11 @@ TEST_F(LoadWeights, ARuleWithoutAMatchAndTwoNamesForOneAreRefused) {
               HasSubstr("would both be 'fc/bias' here"));
 }
 
+TEST_F(LoadWeights, OfAFileWithoutValuesNothingIsNear) {
+  EXPECT_THAT(refusal({}, {{"fc.bias", at::zeros({2})}}),
+              HasSubstr("nothing there is 'fc.bias' (nearest: none, as it holds no value)"));
+}
+
 /// The rules of docs/fine_tuning.md for what state dicts are often inside of.
 TEST_F(LoadWeights, WrappersOfStateDicts) {
   const auto loads = [&](const std::string& begin, const std::string& rule) {
