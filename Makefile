@@ -95,7 +95,7 @@ style:
 lint:
 	@tools/setup lint >/dev/null
 	@$(MAKE) --no-print-directory configure PRESET=develop
-	@cmake --build --preset develop --target lockstep_onnx_pb lockstep_checkpoint_pb build_commit
+	@cmake --build --preset develop --target lockstep_onnx_pb lockstep_checkpoint_pb build_commit headers_digest
 	@tools/lint build/develop
 
 clean:
