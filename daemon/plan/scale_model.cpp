@@ -118,11 +118,14 @@ std::vector<int> rank_counts(const ScaleHost& host, int max_ranks) {
 
 double sent_bytes(double bytes, int hosts, const ScaleHost& host, bool is_flat) {
   if (hosts == 1) return 0;
-  const double least = 2 * bytes * (hosts - 1) / hosts * (is_flat ? host.ranks_per_host : 1);
+  const bool tree = goes_along_tree(hosts, host, is_flat);
+  const int per_host = host.ranks_per_host;
+  // Along the tree neighbours add first: a host's ranks are one sender where they are a node of it.
+  const int senders_here = is_flat && !(tree && is_power_of_two(per_host)) ? per_host : 1;
+  const double least = 2 * bytes * (hosts - 1) / hosts * senders_here;
   // A block of the tree that is not the first sends its sums once more (tree_exchange.h).
-  const bool has_blocks = goes_along_tree(hosts, host, is_flat) &&
-                          !is_power_of_two(is_flat ? hosts * host.ranks_per_host : hosts);
-  return has_blocks ? std::max(least, 3 * bytes * (is_flat ? host.ranks_per_host : 1)) : least;
+  const bool has_blocks = tree && !is_power_of_two(is_flat ? hosts * per_host : hosts);
+  return has_blocks ? std::max(least, 3 * bytes * senders_here) : least;
 }
 
 double exchange_s(double bytes, int ranks, const ScaleHost& host, bool is_flat) {

@@ -34,6 +34,9 @@ TEST(ScaleModel, HostsSendWhatTheExchangeNeeds) {
   EXPECT_DOUBLE_EQ(sent_bytes(100, 32, host_of(4), false), 193.75);
   EXPECT_DOUBLE_EQ(sent_bytes(100, 17, host_of(1), false), 300);  // 16 + 1: a block more
   EXPECT_DOUBLE_EQ(sent_bytes(100, 2, host_of(4), true), 400);    // each of 4 ranks for itself
+  // 32 ranks along the tree: the 4 of a host add first, so a host sends as one rank does.
+  EXPECT_DOUBLE_EQ(sent_bytes(100, 8, host_of(4), true), 175);
+  EXPECT_DOUBLE_EQ(sent_bytes(100, 8, host_of(3), true), 900);  // at most; 3 are no node of it
 }
 
 TEST(ScaleModel, ExchangeIsWireAndTurns) {
