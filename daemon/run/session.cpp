@@ -188,6 +188,14 @@ train::PastEvaluations past_evaluations(TrainingContext& context, bool is_own_sa
                                  context.control);
 }
 
+/// Saves may remove others, from which an export may still read; and weights that are not finite
+/// would push good ones out.
+void prepare_save(SavedModels& exports, TrainingContext& context, const train::RunSaves& saves) {
+  exports.wait_until_read();
+  train::require_finite_weights(context.model->params(), context.clock.step, saves.last_commit(),
+                                context.control);
+}
+
 /// Everything of the loop, from the recorder to the last step.
 ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHooks& hooks,
                           const SessionWorld& world, Requests& requests, Watchdog& watchdog,
@@ -214,13 +222,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                          .clock = context.clock,
                          .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
                          .last_commit = resumed ? resumed->prefix : "",
-                         .before =
-                             [&] {
-                               exports.wait_until_read();
-                               train::require_finite_weights(context.model->params(),
-                                                             context.clock.step,
-                                                             saves.last_commit(), context.control);
-                             }});
+                         .before = [&] { prepare_save(exports, context, saves); }});
   hooks.set_recorder(recorder);
   train::StepTensors tensors(context.spec.num_classes);
   train::TrainerParts training = trainer_parts(
