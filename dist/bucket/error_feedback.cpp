@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
@@ -10,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "base/bits/bit_mask.h"
+#include "base/bits/kept_bits.h"
 #include "base/error.h"
 
 namespace lockstep::dist {
@@ -78,7 +80,13 @@ void ErrorFeedback::follow(const std::vector<Bucket>& buckets,
   }
 }
 
-void ErrorFeedback::add_to(size_t bucket, const at::Tensor& grads_E) const {
+void ErrorFeedback::begin_step(int64_t factor) {
+  factor_ = static_cast<double>(factor);
+  is_added_by_bucket_.assign(segments_by_bucket_.size(), 0);
+}
+
+void ErrorFeedback::add_to(size_t bucket, const at::Tensor& grads_E) {
+  if (std::exchange(is_added_by_bucket_[bucket], 1) != 0) return;
   for (const Segment& segment : segments_by_bucket_[bucket])
     grads_E.narrow(0, segment.begin_E, segment.own_E.numel()).add_(segment.own_E, factor_);
 }
@@ -92,13 +100,15 @@ void ErrorFeedback::keep() {
   }
 }
 
-void ErrorFeedback::zero_dropped(size_t bucket, const uint8_t* bits) {
-  const at::Tensor errors_E = at::zeros_like(made_by_bucket_[bucket]);
-  for (const Segment& segment : segments_by_bucket_[bucket])
+void ErrorFeedback::zero_dropped(const Bucket& bucket, size_t index, const uint8_t* bits) {
+  std::vector<uint8_t> kept(static_cast<size_t>(num_mask_bytes(bucket.num_elements())));
+  copy_bits(bits, bucket.begin_E, bucket.num_elements(), kept.data(), 0);
+  const at::Tensor errors_E = at::zeros_like(made_by_bucket_[index]);
+  for (const Segment& segment : segments_by_bucket_[index])
     errors_E.narrow(0, segment.begin_E, segment.own_E.numel()).copy_(segment.own_E);
-  zero_pruned(errors_E.mutable_data_ptr(), bits, errors_E.numel(),
+  zero_pruned(errors_E.mutable_data_ptr(), kept.data(), errors_E.numel(),
               static_cast<int>(errors_E.itemsize()));
-  for (const Segment& segment : segments_by_bucket_[bucket])
+  for (const Segment& segment : segments_by_bucket_[index])
     segment.own_E.copy_(errors_E.narrow(0, segment.begin_E, segment.own_E.numel()));
 }
 

@@ -17,6 +17,7 @@ namespace lockstep::dist {
 /// rank's next gradient, so that it is sent later instead of never (1-bit SGD, Seide et al. 2014;
 /// EF-SGD, arXiv 1901.09847, with errors of gradients, not of updates).
 ///
+///   begin_step(1);
 ///   add_to(bucket, grads_E);  ...round grads_E, what that takes into made(bucket)...;  keep();
 ///
 /// Errors stay as they are until keep(), so that a step which does not count leaves no trace.
@@ -33,19 +34,19 @@ class ErrorFeedback {
   /// Other buckets of other buffers; the errors stay.
   void follow(const std::vector<Bucket>& buckets, const std::vector<FlatBuffer>& buffers);
 
-  /// By how much gradients of the steps from here on are multiplied, a power of two (the loss
-  /// scale); errors are kept without it.
-  void set_factor(int64_t factor) { factor_ = static_cast<double>(factor); }
-
-  /// grads_E += the errors.
-  void add_to(size_t bucket, const at::Tensor& grads_E) const;
+  /// `factor`: a power of two by which the step's gradients are multiplied (the loss scale); errors
+  /// are kept without it.
+  void begin_step(int64_t factor);
+  /// grads_E += the errors, once in a step: the second call does nothing.
+  void add_to(size_t bucket, const at::Tensor& grads_E);
   /// [E] where the errors of this step's rounding are to be written.
   const at::Tensor& made(size_t bucket) const { return made_by_bucket_[bucket]; }
   /// The step counts: its errors are those that the next one begins with.
   void keep();
 
-  /// Of a bucket's elements those that a mask drops owe nothing; bits as in base/bits/bit_mask.h.
-  void zero_dropped(size_t bucket, const uint8_t* bits);
+  /// Of a bucket's elements those that a mask drops owe nothing; `bits` of the whole buffer, as in
+  /// base/bits/bit_mask.h.
+  void zero_dropped(const Bucket& bucket, size_t index, const uint8_t* bits);
   /// The parameter owes nothing.
   void reset(size_t param) { own_by_param_.at(param).zero_(); }
 
@@ -69,6 +70,7 @@ class ErrorFeedback {
   // by bucket
   std::vector<std::vector<Segment>> segments_by_bucket_;
   std::vector<at::Tensor> made_by_bucket_;
+  std::vector<uint8_t> is_added_by_bucket_;  ///< in this step
 };
 
 }  // namespace lockstep::dist

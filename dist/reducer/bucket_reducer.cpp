@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "base/bits/bit_mask.h"
-#include "base/bits/kept_bits.h"
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/trace/trace_span.h"
@@ -161,7 +160,6 @@ bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
   for (const Bucket& bucket : buckets_)
     bucket_reductions_.push_back(make_reduction(bucket, buffers[bucket.buffer]));
   if (errors_) errors_->follow(buckets_, buffers);
-  has_errors_.assign(buckets_.size(), 0);
   times_.assign(buckets_.size(), {});
   marks_.assign(buckets_.size(), nullptr);
   pack_states_ = std::make_unique<std::atomic<PackState>[]>(buckets_.size());
@@ -182,16 +180,9 @@ void BucketReducer::set_kept(const std::vector<FlatBuffer>& buffers, size_t buff
       bucket_reductions_[i]->keep_all();
     else
       bucket_reductions_[i]->set_kept(bits.data(), buckets_[i].begin_E);
-    if (errors_ && !bits.empty()) zero_dropped_errors(i, bits.data());
+    if (errors_ && !bits.empty()) errors_->zero_dropped(buckets_[i], i, bits.data());
   }
   masks_changed_ = true;
-}
-
-void BucketReducer::zero_dropped_errors(size_t bucket, const uint8_t* bits) {
-  const int64_t num_elements = buckets_[bucket].num_elements();
-  std::vector<uint8_t> kept(static_cast<size_t>(num_mask_bytes(num_elements)));
-  copy_bits(bits, buckets_[bucket].begin_E, num_elements, kept.data(), 0);
-  errors_->zero_dropped(bucket, kept.data());
 }
 
 int64_t BucketReducer::dense_bytes() const {
@@ -227,8 +218,7 @@ uint64_t BucketReducer::fingerprint() const {
 }
 
 void BucketReducer::begin_step(int64_t gradient_factor) {
-  if (errors_) errors_->set_factor(gradient_factor);
-  std::fill(has_errors_.begin(), has_errors_.end(), 0);
+  if (errors_) errors_->begin_step(gradient_factor);
   for (size_t i = 0; i < buckets_.size(); ++i) pack_states_[i].store(PackState::kNone);
   std::fill(marks_.begin(), marks_.end(), nullptr);
   num_unpacked_ = num_marked_ = 0;
@@ -293,11 +283,10 @@ void BucketReducer::launch(size_t bucket) {
   times.reduced = Clock::now();
 }
 
-/// Once in a step, when the bucket's gradients are complete.
+/// When the bucket's gradients are complete.
 void BucketReducer::add_errors(size_t bucket) {
-  if (!errors_ || has_errors_[bucket] != 0) return;
-  errors_->add_to(bucket, part_of(followed_grads_[buckets_[bucket].buffer], buckets_[bucket]));
-  has_errors_[bucket] = 1;
+  if (errors_)
+    errors_->add_to(bucket, part_of(followed_grads_[buckets_[bucket].buffer], buckets_[bucket]));
 }
 
 void BucketReducer::keep_errors() {

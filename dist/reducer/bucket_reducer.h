@@ -132,7 +132,6 @@ class BucketReducer {
   template <typename Part>
   void with_bucket(const char* doing, size_t bucket, const Part& part) const;
   void add_errors(size_t bucket);
-  void zero_dropped_errors(size_t bucket, const uint8_t* bits);
 
   Communicator& comm_;
   const ParamTable& params_;
@@ -157,7 +156,6 @@ class BucketReducer {
   PackingChoice packing_;
   WireScale scale_;
   std::optional<ErrorFeedback> errors_;  ///< nothing: sync.error_feedback is false, or N = 1
-  std::vector<uint8_t> has_errors_;      ///< in this step; by bucket
   std::vector<std::unique_ptr<Work>> under_way_;
 };
 
