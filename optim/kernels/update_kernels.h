@@ -41,9 +41,9 @@ struct UpdateKernels {
   /// gradients in one walk.
   void (*pack)(const float* values, const float* grads, const uint8_t* bits, int64_t num_elements,
                PackedBlock& block);
-  /// The inverse: the block's values, or its gradients, to the kept elements of the `dense` ones
-  /// that it was filled from; the others stay as they are.
-  void (*put_kept)(const PackedBlock& block, PackedBlock::Floats PackedBlock::*from,
+  /// The inverse: packed_K, the block's values or its gradients, to the kept elements of the
+  /// `dense` ones that it was filled from; the others stay as they are.
+  void (*put_kept)(const PackedBlock& block, const PackedBlock::Floats& packed_K,
                    const uint8_t* bits, int64_t num_elements, float* dense);
   /// averages[i] += share * (weights[i] - averages[i])
   void (*follow)(int64_t num, const float* weights, float share, float* averages);

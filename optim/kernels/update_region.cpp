@@ -21,9 +21,9 @@ void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grad
     if (block.num_kept == 0) continue;
     update(block.num_kept, block.values.data(), block.grads.data(), begin_K);
     if (into_grads)
-      kernels.put_kept(block, &PackedBlock::grads, bits, num_elements, grads);
+      kernels.put_kept(block, block.grads, bits, num_elements, grads);
     else
-      kernels.put_kept(block, &PackedBlock::values, bits, num_elements, values);
+      kernels.put_kept(block, block.values, bits, num_elements, values);
     begin_K += block.num_kept;
   }
 }
