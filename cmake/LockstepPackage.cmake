@@ -6,7 +6,6 @@
 # LibTorch is not part of an installation: programs find it where it was when they were built (RPATH), others by LIBTORCH or
 # -DLibTorch_ROOT_DIR (FindLibTorch.cmake, which comes along). With LOCKSTEP_BUNDLE_LIBTORCH its libraries are copied into
 # lib/lockstep/, so that the programs run wherever the tree is put: `make package` makes a .deb and an archive of that kind.
-include(GNUInstallDirs)
 option(LOCKSTEP_BUNDLE_LIBTORCH "install LibTorch's libraries beside the programs" OFF)
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep")
