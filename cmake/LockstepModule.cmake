@@ -1,9 +1,9 @@
-# lockstep_module(<folder> [COLD] SOURCES ... [USES <folder> ...] [LINKS <target> ...] [PRIVATE_LINKS <target> ...]
+# lockstep_module(<folder> [COLD] [NO_LIBTORCH] SOURCES ... [USES <folder> ...] [LINKS <target> ...] [PRIVATE_LINKS <target> ...]
 #                 [FOLDERS "<sub-folder>: <sub-folder> ..." ...])
 # A top-level folder as static library lockstep::<folder>. USES is the only place where a dependency between folders is
 # declared: CMake links by it, and the test `layers` checks every #include against it. FOLDERS says the same of the
 # folders inside it, each with those that it uses, which stand above it; `.` is the folder's own files. COLD: its code runs a few
-# times a run, and is compiled with -O1, in a quarter less time.
+# times a run, and is compiled with -O1, in a quarter less time. NO_LIBTORCH: without the precompiled header, most of which is LibTorch's.
 #
 # lockstep_library(<name> ...) with the same arguments makes a further library inside a folder (dist/mpi).
 set_property(GLOBAL PROPERTY GLOBAL_DEPENDS_NO_CYCLES ON)  # else CMake accepts a cycle of static libraries silently
@@ -54,13 +54,13 @@ endfunction()
 # Compiles its sources in batches, where the build asks for that: headers and templates are read once a batch.
 function(lockstep_unity target)
   if(LOCKSTEP_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 32)
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # it takes the sources of a batch for headers
   endif()
 endfunction()
 
 function(lockstep_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "COLD" "" "SOURCES;USES;LINKS;PRIVATE_LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COLD;NO_LIBTORCH" "" "SOURCES;USES;LINKS;PRIVATE_LINKS")
   add_library(lockstep_${name} STATIC ${arg_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   list(TRANSFORM arg_USES PREPEND lockstep:: OUTPUT_VARIABLE used)
@@ -69,17 +69,22 @@ function(lockstep_library name)
   if(arg_COLD)
     target_compile_options(lockstep_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
+  if(arg_NO_LIBTORCH)
+    set_target_properties(lockstep_${name} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+  endif()
   set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LIBRARIES lockstep_${name})
 endfunction()
 
 function(lockstep_module folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "COLD" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;FOLDERS")
-  set(cold "")
-  if(arg_COLD)
-    set(cold COLD)
-  endif()
-  lockstep_library(${folder} ${cold} SOURCES ${arg_SOURCES} USES ${arg_USES} LINKS ${arg_LINKS} PRIVATE_LINKS ${arg_PRIVATE_LINKS})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COLD;NO_LIBTORCH" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;FOLDERS")
+  set(kind "")
+  foreach(flag IN ITEMS COLD NO_LIBTORCH)
+    if(arg_${flag})
+      list(APPEND kind ${flag})
+    endif()
+  endforeach()
+  lockstep_library(${folder} ${kind} SOURCES ${arg_SOURCES} USES ${arg_USES} LINKS ${arg_LINKS} PRIVATE_LINKS ${arg_PRIVATE_LINKS})
   list(JOIN arg_USES " " uses)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS "${folder}: ${uses}")
   list(TRANSFORM arg_FOLDERS PREPEND "${folder}/")

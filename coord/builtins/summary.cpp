@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <span>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 
 #include "base/error.h"

@@ -3,7 +3,7 @@
 #include <array>
 #include <exception>
 
-#include <ATen/ATen.h>
+#include <ATen/ops/zeros.h>
 #include <poll.h>
 #include <unistd.h>
 

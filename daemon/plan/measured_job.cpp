@@ -5,7 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <ATen/ATen.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -25,10 +25,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFolder = "submitted";
-constexpr std::chrono::milliseconds kAskAgain{2};
+constexpr std::chrono::milliseconds kAskAgainAfter{2};
 constexpr std::chrono::milliseconds kPatience{150};  ///< until the desk has taken a job
 constexpr std::chrono::seconds kLookAfterServer{1};
-constexpr int64_t kMaxAnswerBytes = 1 << 20;
+constexpr int64_t kAnswerLimitBytes = 1 << 20;
 
 std::filesystem::path folder_of(const JobQueue& queue) { return queue.root() / kFolder; }
 
@@ -79,13 +79,13 @@ bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request
                     "the server ended while it checked the job: look at lockstep ps before it is "
                     "submitted again");
     }
-    std::this_thread::sleep_for(kAskAgain);
+    std::this_thread::sleep_for(kAskAgainAfter);
   }
   return true;
 }
 
 CommandResult told_by(const std::filesystem::path& answer) {
-  const auto json = nlohmann::json::parse(files::read(answer, kMaxAnswerBytes));
+  const auto json = nlohmann::json::parse(files::read(answer, kAnswerLimitBytes));
   files::remove_file(answer);
   const int exit_code = json.at("exit_code");
   if (exit_code == 0) return {fmt::format("{}\n", json.at("id").get<int64_t>()), 0};

@@ -149,23 +149,20 @@ class HttpServer::Impl {
 
   void open_local() {
     socket_.emplace(shared_.options.socket_path);
-    local_.emplace(
-        io_, HttpListener<Local>::Acceptor(io_, Local(), socket_->release()), shared_,
-        [this](HttpListener<Local>::Socket socket) {
-          LocalStream stream(std::move(socket));
-          std::make_shared<HttpSession<LocalStream>>(std::move(stream), shared_)->start();
-        });
+    local_.emplace(io_, HttpListener<Local>::Acceptor(io_, Local(), socket_->release()), shared_,
+                   [this](HttpListener<Local>::Socket socket) {
+                     serve_connection({TimedSocket(std::move(socket)), nullptr},
+                                      {.name = "a Unix socket", .has_opened_a_file = true},
+                                      shared_);
+                   });
     local_->accept();
   }
 
   void serve(TcpSocket socket) {
-    PlainStream stream(std::move(socket));
-    if (!tls_)
-      return std::make_shared<HttpSession<PlainStream>>(std::move(stream), shared_)->start();
-    const std::shared_ptr<asio::ssl::context> context = tls_->get();
-    std::make_shared<HttpSession<TlsStream>>(TlsStream(std::move(stream), *context), shared_,
-                                             context)
-        ->start();
+    error_code ignored;
+    std::string client = socket.remote_endpoint(ignored).address().to_string();
+    serve_connection({TimedSocket(std::move(socket)), tls_ ? tls_->get() : nullptr},
+                     {.name = std::move(client)}, shared_);
   }
 
   /// A scrape must never end the training: what is thrown here is logged, and serving goes on.

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "metrics/http/access.h"
+#include "metrics/access/access.h"
 #include "metrics/http/listen_address.h"
 
 namespace lockstep::metrics {

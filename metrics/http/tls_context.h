@@ -6,7 +6,7 @@
 
 #include <boost/asio/ssl/context.hpp>
 
-#include "metrics/http/web_config.h"
+#include "metrics/access/web_config.h"
 
 namespace lockstep::metrics {
 

@@ -1,5 +1,5 @@
 // Who is let in, and what whoever tries without end can do: nothing to others.
-#include "metrics/http/access.h"
+#include "metrics/access/access.h"
 
 #include <atomic>
 #include <chrono>
@@ -15,7 +15,7 @@
 #include "counting_observer.h"
 #include "http_client.h"
 #include "metrics/http/http_server.h"
-#include "metrics/http/password_checker.h"
+#include "metrics/access/password_checker.h"
 #include "temporary_folder.h"
 
 namespace lockstep::metrics {

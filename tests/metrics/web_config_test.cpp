@@ -1,4 +1,4 @@
-#include "metrics/http/web_config.h"
+#include "metrics/access/web_config.h"
 
 #include <fstream>
 
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "metrics/http/bcrypt.h"
+#include "metrics/access/bcrypt.h"
 #include "temporary_folder.h"
 
 namespace lockstep::metrics {

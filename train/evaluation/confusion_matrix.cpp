@@ -1,5 +1,5 @@
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/bincount.h>
 #include <fmt/format.h>
 
 #include "base/error.h"

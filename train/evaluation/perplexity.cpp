@@ -1,5 +1,7 @@
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include "base/error.h"

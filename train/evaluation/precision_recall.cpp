@@ -1,5 +1,6 @@
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
 
 #include "train/evaluation/class_outputs.h"
 #include "train/evaluation/eval_metric.h"

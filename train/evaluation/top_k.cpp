@@ -1,5 +1,6 @@
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include "base/error.h"

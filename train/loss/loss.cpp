@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/yaml/config_reader.h"
-#include "metrics/http/web_config.h"
+#include "metrics/access/web_config.h"
 
 namespace lockstep::metrics {
 

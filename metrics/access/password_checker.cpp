@@ -1,4 +1,4 @@
-#include "metrics/http/password_checker.h"
+#include "metrics/access/password_checker.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/threads/signals_blocked.h"
-#include "metrics/http/bcrypt.h"
+#include "metrics/access/bcrypt.h"
 
 namespace lockstep::metrics {
 namespace {

@@ -1,4 +1,4 @@
-#include "metrics/http/bcrypt.h"
+#include "metrics/access/bcrypt.h"
 
 #include <crypt.h>
 #include <openssl/crypto.h>

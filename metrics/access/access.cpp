@@ -1,4 +1,4 @@
-#include "metrics/http/access.h"
+#include "metrics/access/access.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -13,7 +13,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/yaml/path_beside.h"
-#include "metrics/http/password_checker.h"
+#include "metrics/access/password_checker.h"
 
 namespace lockstep::metrics {
 namespace {

@@ -1,4 +1,4 @@
-#include "metrics/http/web_config.h"
+#include "metrics/access/web_config.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/yaml/config_reader.h"
-#include "metrics/http/bcrypt.h"
+#include "metrics/access/bcrypt.h"
 
 namespace lockstep::metrics {
 namespace {

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/beast/core/basic_stream.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
+
+namespace lockstep::metrics {
+
+/// Of sockets that know their io_context by its type, which costs less than any_io_executor.
+using IoExecutor = boost::asio::io_context::executor_type;
+/// Of a TCP or a Unix socket, with time limits.
+using TimedSocket = boost::beast::basic_stream<boost::asio::generic::stream_protocol, IoExecutor>;
+
+/// The bytes of one connection, in clear or through TLS. One type for all of them, so that what
+/// reads and writes HTTP is compiled once: an AsyncStream as Asio asks for. A read fills the first
+/// buffer alone. Completions come on the thread that runs the io_context, never within the call.
+class ByteStream {
+ public:
+  using error_code = boost::beast::error_code;
+  using executor_type = IoExecutor;
+  using Done = std::function<void(error_code, size_t)>;
+
+  /// `tls` is kept as long as the connection: a later one may have read its certificate anew. Null:
+  /// in clear.
+  ByteStream(TimedSocket socket, std::shared_ptr<boost::asio::ssl::context> tls);
+
+  executor_type get_executor() { return socket_->get_executor(); }
+  TimedSocket& timed_socket() { return *socket_; }
+  bool is_tls() const { return tls_ != nullptr; }
+
+  /// Both only where is_tls().
+  void async_handshake(std::function<void(error_code)> done);
+  void async_shutdown(std::function<void(error_code)> done);
+
+  template <class Buffers, class Handler>
+  void async_read_some(const Buffers& buffers, Handler&& handler) {
+    read_some(*boost::asio::buffer_sequence_begin(buffers), shared(std::forward<Handler>(handler)));
+  }
+  template <class Buffers, class Handler>
+  void async_write_some(const Buffers& buffers, Handler&& handler) {
+    write_some(
+        {boost::asio::buffer_sequence_begin(buffers), boost::asio::buffer_sequence_end(buffers)},
+        shared(std::forward<Handler>(handler)));
+  }
+
+ private:
+  using Buffers = std::vector<boost::asio::const_buffer>;
+
+  /// A handler may only be moved; a std::function is copied.
+  template <class Handler>
+  static Done shared(Handler&& handler) {
+    return [kept = std::make_shared<std::decay_t<Handler>>(std::forward<Handler>(handler))](
+               error_code fault, size_t num_bytes) { std::move (*kept)(fault, num_bytes); };
+  }
+  void read_some(boost::asio::mutable_buffer buffer, Done done);
+  void write_some(const Buffers& buffers, Done done);
+
+  std::shared_ptr<boost::asio::ssl::context> context_;
+  std::unique_ptr<TimedSocket> socket_;
+  std::unique_ptr<boost::beast::ssl_stream<TimedSocket&>> tls_;
+};
+
+}  // namespace lockstep::metrics
