@@ -106,6 +106,7 @@ void describe(Alone& alone, MeasuredJob* job) {
                              ? static_cast<int64_t>(buffers[bucket.buffer].values_E.element_size())
                              : 2;
     job->dense.bucket_bytes.push_back(bucket.num_elements() * item);
+    job->dense.item_bytes = static_cast<double>(item);
   }
   job->dense.overlaps = config.sync.overlap != "false";
   job->dense.is_flat = config.sync.shard_optimizer;

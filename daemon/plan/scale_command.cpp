@@ -21,7 +21,6 @@ namespace lockstep::daemon {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int64_t kMostRanks = 65536;
 
 void refuse_unless(bool is_well, const std::string& what) {
   if (!is_well) throw Error(ExitCode::kUsage, "plan", what);
@@ -31,10 +30,11 @@ bool is_positive(double number) { return std::isfinite(number) && number > 0; }
 
 void check_options(const ScaleOptions& options) {
   const int64_t ranks = options.ranks, per_host = options.ranks_per_host;
-  refuse_unless(ranks >= 1 && ranks <= kMostRanks,
-                fmt::format("--scale is {}, it must be 1 to {}", ranks, kMostRanks));
-  refuse_unless(per_host >= 1,
-                fmt::format("--ranks-per-host is {}, it must be at least 1", per_host));
+  refuse_unless(ranks >= 1 && ranks <= kMostScaleRanks,
+                fmt::format("--scale is {}, it must be 1 to {}", ranks, kMostScaleRanks));
+  refuse_unless(
+      per_host >= 1 && per_host <= kMostScaleRanks,
+      fmt::format("--ranks-per-host is {}, it must be 1 to {}", per_host, kMostScaleRanks));
   refuse_unless(ranks <= per_host || ranks % per_host == 0,
                 fmt::format("--scale {} does not fill hosts of {} ranks: give a multiple of {}, or "
                             "another --ranks-per-host",
@@ -140,13 +140,14 @@ std::string basis(const ScaleOptions& options, const ScaleJob& job, const ScaleH
       "{:.0f} MB resident\n"
       "gradients: {:.3f} MB in {} bucket(s); saves: {:.3f} MB; link: {}; memory: {:.1f} GB/s read "
       "and written; disk: {:.0f} MB/s ({})\n"
-      "modelled: a window inside a host; between hosts a direct exchange up to {}, a tree above. "
-      "Not modelled: NCCL on GPUs, ranks of a host in each other's way\n",
+      "modelled: a window inside a host; between hosts a direct exchange up to {}, a tree above; "
+      "Lockstep has no ring on CPUs. Not modelled: NCCL on GPUs, ranks of a host in each other's "
+      "way\n",
       at::get_num_threads(), 1e3 * job.large.cost.all_s(), job.large.samples,
       1e3 * job.small.cost.all_s(), job.small.samples, 1e-6 * job.rank_memory_bytes,
       1e-6 * gradient_bytes(job), job.bucket_bytes.size(), 1e-6 * job.save_bytes, link,
       1e-9 * host.memory_bytes_s, 1e-6 * host.disk_bytes_s,
-      options.disk_mbyte_s ? "as given" : "measured", kDirectHosts);
+      options.disk_mbyte_s ? "as given" : "measured", kDirectMembers);
 }
 
 }  // namespace

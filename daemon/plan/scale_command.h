@@ -9,6 +9,8 @@
 
 namespace lockstep::daemon {
 
+inline constexpr int64_t kMostScaleRanks = 65536;
+
 struct ScaleOptions {
   std::string file;  ///< a run file
   std::vector<Override> overrides;

@@ -10,19 +10,22 @@ namespace {
 // Where a row reaches less of what more ranks promise over the row before, scaling has stopped.
 constexpr double kLeastGain = 0.75;
 
+// What leaders exchange along the tree at once: a slot of dist/mpi/make_communicator.cpp.
+constexpr double kTreeSlotBytes = 1 << 20;
+
 bool is_power_of_two(int number) { return std::has_single_bit(static_cast<unsigned>(number)); }
 
-/// Above kDirectHosts leaders go along the tree only if each host holds a whole node of it.
-bool goes_along_tree(int hosts, const ScaleHost& host, bool is_flat) {
-  const int senders = is_flat ? hosts * host.ranks_per_host : hosts;
-  return senders > kDirectHosts && (is_flat || is_power_of_two(host.ranks_per_host));
+/// Above kDirectMembers leaders go along the tree only if each host holds a whole node of it.
+bool goes_along_tree(int hosts, int ranks_per_host, bool is_flat) {
+  if (is_flat) return hosts * ranks_per_host > kDirectMembers;
+  return hosts > kDirectMembers && is_power_of_two(ranks_per_host);
 }
 
-std::string way_of(int ranks, int hosts, const ScaleHost& host, bool is_flat) {
-  if (ranks == 1) return "alone";
-  if (hosts == 1) return is_flat ? "messages" : "window";
-  const std::string between = goes_along_tree(hosts, host, is_flat) ? "tree" : "direct";
-  return host.ranks_per_host > 1 && !is_flat ? "window + " + between : between;
+TravelWidths widths_of(const ScaleJob& job, bool adds_partial_sums) {
+  constexpr double kItemBytes = 4;
+  const double wide = std::max(1.0, kItemBytes / job.item_bytes);
+  // A divided optimizer gathers its weights, which are never rounded.
+  return {.sums = adds_partial_sums ? wide : 1, .results = job.is_flat ? wide : 1};
 }
 
 double on_line(double a, double b, double share) { return std::max(0.0, a + (b - a) * share); }
@@ -37,39 +40,40 @@ ComputeCost cost_at(const ScaleJob& job, double samples) {
 
 /// When the last bucket has arrived, from the begin of the step. Each begins when backward has made
 /// its gradients and the one before has arrived.
-double arrival_s(const ScaleJob& job, const ComputeCost& cost, const ScaleHost& host, int ranks,
-                 double* exchanged_s) {
+double arrival_s(const ScaleJob& job, const ComputeCost& cost, const ScaleHost& host,
+                 const Exchange& exchange, double* exchanged_s) {
   double all_bytes = 0, made = 0;
   for (const int64_t bytes : job.bucket_bytes) all_bytes += static_cast<double>(bytes);
   double now = cost.before_s + (job.overlaps ? 0 : cost.backward_s);
   for (const int64_t bytes : job.bucket_bytes) {
     made += static_cast<double>(bytes);
     if (job.overlaps) now = std::max(now, cost.before_s + cost.backward_s * made / all_bytes);
-    const double took =
-        exchange_s(static_cast<double>(bytes) * job.kept_share, ranks, host, job.is_flat);
+    const double took = exchange_s(static_cast<double>(bytes) * job.kept_share, exchange, host);
     *exchanged_s += took;
     now += took;
   }
-  return std::max(now, cost.before_s + cost.backward_s);
+  const double numbers_s = exchange.turns_of_numbers * host.latency_s;
+  *exchanged_s += numbers_s;
+  return std::max(now, cost.before_s + cost.backward_s) + numbers_s;
 }
 
 ScaleRow row_of(const ScaleJob& job, const ScaleHost& host, int ranks) {
   ScaleRow row;
   row.ranks = ranks;
   row.hosts = (ranks + host.ranks_per_host - 1) / host.ranks_per_host;
-  row.way = way_of(ranks, row.hosts, host, job.is_flat);
+  const Exchange exchange = exchange_of(job, ranks, host.ranks_per_host);
+  row.way = exchange.name;
   row.samples_per_rank =
       job.global_batch ? static_cast<double>(*job.global_batch) / ranks : job.large.samples;
   // The rank with most samples sets the pace.
   const ComputeCost cost = cost_at(job, std::ceil(row.samples_per_rank));
   row.compute_s = cost.all_s();
-  const double arrived_s = arrival_s(job, cost, host, ranks, &row.exchange_s);
+  const double arrived_s = arrival_s(job, cost, host, exchange, &row.exchange_s);
   row.waited_s = std::max(0.0, arrived_s - cost.before_s - cost.backward_s);
   row.step_s = row.compute_s + row.waited_s;
   row.samples_s = row.samples_per_rank * ranks / row.step_s;
   for (const int64_t bytes : job.bucket_bytes)
-    row.sent_bytes +=
-        sent_bytes(static_cast<double>(bytes) * job.kept_share, row.hosts, host, job.is_flat);
+    row.sent_bytes += static_cast<double>(bytes) * job.kept_share * exchange.link.sent;
   row.host_memory_bytes = job.rank_memory_bytes * std::min(ranks, host.ranks_per_host);
   row.save_s = host.disk_bytes_s > 0 ? job.save_bytes / host.disk_bytes_s : 0;
   return row;
@@ -116,31 +120,40 @@ std::vector<int> rank_counts(const ScaleHost& host, int max_ranks) {
 
 }  // namespace
 
-double sent_bytes(double bytes, int hosts, const ScaleHost& host, bool is_flat) {
-  if (hosts == 1) return 0;
-  const bool tree = goes_along_tree(hosts, host, is_flat);
-  const int per_host = host.ranks_per_host;
-  // Along the tree neighbours add first: a host's ranks are one sender where they are a node of it.
-  const int senders_here = is_flat && !(tree && is_power_of_two(per_host)) ? per_host : 1;
-  const double least = 2 * bytes * (hosts - 1) / hosts * senders_here;
-  // A block of the tree that is not the first sends its sums once more (tree_exchange.h).
-  const bool has_blocks = tree && !is_power_of_two(is_flat ? hosts * per_host : hosts);
-  return has_blocks ? std::max(least, 3 * bytes * senders_here) : least;
+Exchange exchange_of(const ScaleJob& job, int ranks, int ranks_per_host) {
+  const int hosts = (ranks + ranks_per_host - 1) / ranks_per_host;
+  if (ranks == 1) return {.name = "alone"};
+  if (hosts == 1) return {.name = "window", .ranks_in_window = ranks};
+  const bool is_flat = job.is_flat || ranks_per_host == 1;
+  const bool tree = goes_along_tree(hosts, ranks_per_host, is_flat);
+  const TravelWidths widths = widths_of(job, tree || !is_flat);
+  // The numbers are few bytes: with the notes of a direct exchange, else there and back.
+  const int turns_of_numbers =
+      ranks <= kDirectMembers ? 1 : along_tree(hosts, ranks_per_host, {}).turns;
+  Exchange exchange{.name = tree ? "tree" : "direct", .turns_of_numbers = turns_of_numbers};
+  if (is_flat) {
+    exchange.link = tree ? along_tree(hosts, ranks_per_host, widths)
+                         : direct_between_ranks(hosts, ranks_per_host, widths);
+    return exchange;
+  }
+  exchange.name = "window + " + exchange.name;
+  exchange.ranks_in_window = ranks_per_host;
+  exchange.link =
+      tree ? along_tree(hosts, 1, widths) : direct_between_hosts(hosts, ranks_per_host, widths);
+  exchange.chunk_bytes = tree ? kTreeSlotBytes / widths.sums : 0;
+  return exchange;
 }
 
-double exchange_s(double bytes, int ranks, const ScaleHost& host, bool is_flat) {
-  if (ranks == 1) return 0;
-  const int hosts = (ranks + host.ranks_per_host - 1) / host.ranks_per_host;
-  const int ranks_here = std::min(ranks, host.ranks_per_host);
+double exchange_s(double bytes, const Exchange& exchange, const ScaleHost& host) {
   // Each rank's tensor is read once and written once.
-  const double window_s = ranks_here > 1 ? 2 * bytes * ranks_here / host.memory_bytes_s : 0;
-  if (hosts == 1) return window_s;
-  const bool tree = goes_along_tree(hosts, host, is_flat);
-  const int senders = is_flat ? ranks : hosts;
-  const double turns = tree ? 2 * std::ceil(std::log2(senders)) : 2;
-  const double wire_s =
-      sent_bytes(bytes, hosts, host, is_flat) / (host.link_bytes_s * kProtocolShare);
-  return std::max(window_s, wire_s) + turns * host.latency_s;  // chunks of both overlap
+  const int in_window = exchange.ranks_in_window;
+  const double window_s = in_window > 1 ? 2 * bytes * in_window / host.memory_bytes_s : 0;
+  if (exchange.link.turns == 0) return window_s;
+  const double wire_s = bytes * exchange.link.awaited / (host.link_bytes_s * kProtocolShare);
+  const double chunks =
+      exchange.chunk_bytes > 0 ? std::max(1.0, std::ceil(bytes / exchange.chunk_bytes)) : 1;
+  return std::max(window_s, wire_s) +  // chunks of both overlap
+         exchange.link.turns * chunks * host.latency_s;
 }
 
 std::vector<ScaleRow> scale_rows(const ScaleJob& job, const ScaleHost& host, int max_ranks) {

@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "daemon/plan/link_traffic.h"
+
 /// What a step is expected to cost on more ranks than there are here: numbers in, rows out. Pure.
 ///
 /// It models the sums of gradients that the code makes on CPUs: one shared window inside a host,
-/// and between hosts a direct exchange (up to 16 hosts) or the tree of dist/mpi/p2p. NCCL's rings
-/// and trees on GPUs are not modelled.
+/// and between hosts a direct exchange (up to 16 hosts) or the tree of dist/mpi/p2p. There is no
+/// ring. NCCL's rings and trees on GPUs are not modelled.
 namespace lockstep::daemon {
 
 /// Seconds of one rank's step without its peers.
@@ -31,7 +33,8 @@ struct ScaleJob {
   std::vector<int64_t> bucket_bytes;    ///< dense, as they travel, in the order of backward
   double kept_share = 1;                ///< of these bytes travels; less where weights are pruned
   bool overlaps = true;                 ///< buckets travel while backward goes on
-  bool is_flat = false;                 ///< divided optimizer: all ranks exchange, no window
+  bool is_flat = false;                 ///< divided optimizer: all ranks of several hosts exchange
+  double item_bytes = 4;                ///< of a gradient, as it travels
   std::optional<int64_t> global_batch;  ///< divided among ranks; nothing: each has the large batch
   double rank_memory_bytes = 0;         ///< resident
   double save_bytes = 0;                ///< of all ranks together
@@ -50,7 +53,7 @@ struct ScaleHost {
 
 struct ScaleRow {
   int ranks = 1, hosts = 1;
-  std::string way;  ///< alone, window, direct, tree; "window + direct" where hosts hold several
+  std::string way;  ///< as Exchange's name
   double samples_per_rank = 0;
   double compute_s = 0, exchange_s = 0;
   double waited_s = 0;  ///< of the exchange: not hidden behind backward
@@ -62,15 +65,23 @@ struct ScaleRow {
   std::string limit;  ///< what stops scaling at this row; empty: nothing yet
 };
 
-/// Up to so many hosts each sends to each other (dist/mpi/world.h).
-inline constexpr int kDirectHosts = 16;
+/// Up to so many members each sends to each other (dist/mpi/world.h).
+inline constexpr int kDirectMembers = 16;
 /// Of a link's rate so much is left for data: MTU 1500, IPv4, TCP with time stamps.
 inline constexpr double kProtocolShare = 1448.0 / 1514;
 
-/// Bytes that the busiest host sends to sum `bytes` over so many hosts.
-double sent_bytes(double bytes, int hosts, const ScaleHost& host, bool is_flat);
+/// How so many ranks exchange, whatever the bytes.
+struct Exchange {
+  std::string name;  ///< alone, window, direct, tree; "window + direct" where hosts hold several
+  int ranks_in_window = 1;
+  LinkTraffic link;
+  double chunk_bytes = 0;    ///< as they travel; after each the turns begin anew. 0: chunks overlap
+  int turns_of_numbers = 0;  ///< of the step's numbers, behind all buckets
+};
+
+Exchange exchange_of(const ScaleJob& job, int ranks, int ranks_per_host);
 /// Seconds of one all-reduce of so many bytes.
-double exchange_s(double bytes, int ranks, const ScaleHost& host, bool is_flat);
+double exchange_s(double bytes, const Exchange& exchange, const ScaleHost& host);
 /// A row for each of 1, 2, 4, ... ranks up to `max_ranks`, and for that. Rank counts that do not
 /// fill hosts are left out above one host.
 std::vector<ScaleRow> scale_rows(const ScaleJob& job, const ScaleHost& host, int max_ranks);

@@ -102,8 +102,10 @@ struct Tool {
     CLI::Option* ranks =
         sub->add_option("--scale", scale.ranks,
                         "train a few steps here and print what a step is expected to cost on 1, 2, "
-                        "4, ... ranks up to this many, and what stops scaling first");
+                        "4, ... ranks up to this many, and what stops scaling first")
+            ->check(whole_number(1, kMostScaleRanks));
     sub->add_option("--ranks-per-host", scale.ranks_per_host, "of --scale; default: 1")
+        ->check(whole_number(1, kMostScaleRanks))
         ->needs(ranks);
     sub->add_option("--link-gbit", scale.link_gbit, "of --scale: a host's link, each way")
         ->needs(ranks);

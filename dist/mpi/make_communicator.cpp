@@ -23,15 +23,19 @@ namespace {
 constexpr int64_t kOneHostSlotBytes = 256 << 10;
 constexpr int64_t kManyHostsSlotBytes = 1 << 20;
 constexpr int64_t kPieceBytes = 1 << 20;
-// Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before they flow. To
-// one other host that costs nothing; to several, answers wait behind other peers' bytes, and the
-// link rests a fourth of the time.
+// Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before they flow. One
+// to one other host at a time costs nothing; of several, answers wait behind other messages'
+// bytes, and the link rests a fourth of the time.
 constexpr int64_t kEagerPieceBytes = 56 << 10;
 
-int64_t slot_bytes(int num_hosts, const CommunicatorOptions& options) {
-  const bool sends_to_several = num_hosts > 2 && num_hosts <= options.direct_ranks;
-  return sends_to_several ? std::min(kManyHostsSlotBytes, num_hosts * kEagerPieceBytes)
-                          : kManyHostsSlotBytes;
+int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,
+                   const CommunicatorOptions& options) {
+  const bool has_several_sums =
+      TreeParts::of_hosts(hosts_N).owners.size() > static_cast<size_t>(num_hosts);
+  const bool sends_several =
+      num_hosts <= options.direct_ranks && (num_hosts > 2 || has_several_sums);
+  return sends_several ? std::min(kManyHostsSlotBytes, num_hosts * kEagerPieceBytes)
+                       : kManyHostsSlotBytes;
 }
 
 OwnedComm split(const OwnedComm& comm, int color) {
@@ -113,8 +117,8 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
   } else if (shares) {
     const RoomLayout layout =
         HierarchicalCommunicator::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
-    if (auto made =
-            make_shared_segments(host, comm, layout, slot_bytes(num_hosts, options), *keeper)) {
+    if (auto made = make_shared_segments(host, comm, layout,
+                                         slot_bytes(hosts.hosts_N, num_hosts, options), *keeper)) {
       SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);
       return std::make_unique<HierarchicalCommunicator>(
           make_flat(std::move(comm), messages, make), std::move(group), std::move(hosts), messages);

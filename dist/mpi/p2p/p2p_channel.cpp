@@ -52,7 +52,7 @@ void P2pChannel::receive(std::byte* bytes, int64_t num_bytes, int from, int tag,
 }
 
 void P2pChannel::number(Call call) {
-  finish(&notes_sent_, for_notes());
+  finish(&notes_sent_, for_notes());  // where a call has thrown
   call.number = own_->call.number + 1;
   own_->call = call;
 }
@@ -74,9 +74,11 @@ void P2pChannel::begin(Call call, const std::byte* values, int64_t num_bytes) {
 }
 
 void P2pChannel::wait_for_notes() {
-  if (notes_due_.empty()) return;
-  finish(&notes_due_, for_notes());
-  for (size_t i = 0; i < sources_.size(); ++i) compare(i);
+  if (!notes_due_.empty()) {
+    finish(&notes_due_, for_notes());
+    for (size_t i = 0; i < sources_.size(); ++i) compare(i);
+  }
+  finish(&notes_sent_, for_notes());
 }
 
 /// A note goes out once those before it have come, so it tells of twice as many ranks each time.
@@ -93,6 +95,7 @@ void P2pChannel::meet(Call call) {
     finish(&notes_due_, for_notes(), i == 0 ? 1 : kValuesPatience);
     compare(i);
   }
+  finish(&notes_sent_, for_notes());
 }
 
 void P2pChannel::compare(size_t source) const {

@@ -63,8 +63,9 @@ class P2pChannel {
   /// them.
   void begin(Call call, const std::byte* values = nullptr, int64_t num_bytes = 0);
 
-  /// Returns once all notes for this rank are here. Throws like wait(), and Error(kDisagree) if a
-  /// rank makes another call.
+  /// Returns once all notes for this rank are here and its own have left: one that waits for its
+  /// connection moves only while MPI is asked to, which a rank that sleeps in shared memory or
+  /// computes does not do. Throws like wait(), and Error(kDisagree) if a rank makes another call.
   void wait_for_notes();
 
   /// begin() and wait_for_notes(), and returns once every rank has called it. Unless is_direct(),

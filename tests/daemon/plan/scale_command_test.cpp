@@ -25,7 +25,12 @@ std::string refusal_of(ScaleOptions options) {
 
 TEST(ScaleCommand, RefusesNumbersWithoutSense) {
   EXPECT_THAT(refusal_of({.ranks = 0}), HasSubstr("--scale is 0, it must be 1 to 65536"));
-  EXPECT_THAT(refusal_of({.ranks = 4, .ranks_per_host = 0}), HasSubstr("must be at least 1"));
+  EXPECT_THAT(refusal_of({.ranks = -3}), HasSubstr("--scale is -3"));
+  EXPECT_THAT(refusal_of({.ranks = 65537}), HasSubstr("--scale is 65537"));
+  EXPECT_THAT(refusal_of({.ranks = 4, .ranks_per_host = 0}),
+              HasSubstr("--ranks-per-host is 0, it must be 1 to 65536"));
+  EXPECT_THAT(refusal_of({.ranks = 4, .ranks_per_host = int64_t{1} << 32}),
+              HasSubstr("--ranks-per-host is 4294967296"));  // 0 in 32 bits
   EXPECT_THAT(refusal_of({.ranks = 6, .ranks_per_host = 4}), HasSubstr("give a multiple of 4"));
   EXPECT_THAT(refusal_of({.ranks = 2, .link_gbit = -1, .latency_us = 1}),
               HasSubstr("--link-gbit is -1, it must be above 0"));

@@ -27,42 +27,62 @@ ScaleJob steady_job(int64_t bucket_bytes) {
   return job;
 }
 
-TEST(ScaleModel, HostsSendWhatTheExchangeNeeds) {
-  EXPECT_DOUBLE_EQ(sent_bytes(100, 1, host_of(1), false), 0);
-  EXPECT_DOUBLE_EQ(sent_bytes(100, 2, host_of(1), false), 100);  // 2 x 100 x 1/2
-  EXPECT_DOUBLE_EQ(sent_bytes(100, 4, host_of(1), false), 150);
-  EXPECT_DOUBLE_EQ(sent_bytes(100, 32, host_of(4), false), 193.75);
-  EXPECT_DOUBLE_EQ(sent_bytes(100, 17, host_of(1), false), 300);  // 16 + 1: a block more
-  EXPECT_DOUBLE_EQ(sent_bytes(100, 2, host_of(4), true), 400);    // each of 4 ranks for itself
-  // 32 ranks along the tree: the 4 of a host add first, so a host sends as one rank does.
-  EXPECT_DOUBLE_EQ(sent_bytes(100, 8, host_of(4), true), 175);
-  EXPECT_DOUBLE_EQ(sent_bytes(100, 8, host_of(3), true), 900);  // at most; 3 are no node of it
+Exchange exchange_of(int ranks, int ranks_per_host, bool is_flat = false, double item_bytes = 4) {
+  ScaleJob job;
+  job.is_flat = is_flat;
+  job.item_bytes = item_bytes;
+  return daemon::exchange_of(job, ranks, ranks_per_host);
+}
+
+TEST(ScaleModel, RanksExchangeAsInARun) {
+  EXPECT_EQ(exchange_of(1, 1).name, "alone");
+  EXPECT_EQ(exchange_of(4, 4).name, "window");
+  EXPECT_EQ(exchange_of(4, 4, true).name, "window") << "pieces go through it, too";
+  EXPECT_EQ(exchange_of(16, 1).name, "direct");
+  EXPECT_EQ(exchange_of(17, 1).name, "tree");
+  EXPECT_EQ(exchange_of(64, 4).name, "window + direct");
+  EXPECT_EQ(exchange_of(68, 4).name, "window + tree");
+  EXPECT_EQ(exchange_of(51, 3).name, "window + direct") << "3 ranks are no node of the tree";
+  EXPECT_EQ(exchange_of(16, 4, true).name, "direct");
+  EXPECT_EQ(exchange_of(20, 4, true).name, "tree");
+}
+
+/// A host adds 16-bit gradients up in float32; a divided optimizer gathers weights in float32.
+TEST(ScaleModel, SumsOf16BitsAreTwiceAsWide) {
+  EXPECT_DOUBLE_EQ(exchange_of(2, 1, false, 2).link.sent, 1);         // bf16 there, bf16 back
+  EXPECT_DOUBLE_EQ(exchange_of(4, 2, false, 2).link.sent, 1.5);       // float32 there, bf16 back
+  EXPECT_DOUBLE_EQ(exchange_of(2, 1, true, 2).link.sent, 1.5);        // bf16 there, float32 back
+  EXPECT_DOUBLE_EQ(exchange_of(32, 1, false, 2).link.sent, 2.90625);  // 31/32 of both
 }
 
 TEST(ScaleModel, ExchangeIsWireAndTurns) {
   // 1448 MB on 4 hosts: 2172 MB to send, 1.5 s; two turns of 1 ms.
-  EXPECT_NEAR(exchange_s(1448e6, 4, host_of(1), false), 1.502, 1e-9);
+  EXPECT_NEAR(exchange_s(1448e6, exchange_of(4, 1), host_of(1)), 1.502, 1e-9);
   // 32 hosts along the tree: 2805.5 MB, 1.9375 s; 2 log2 32 = 10 turns.
-  EXPECT_NEAR(exchange_s(1448e6, 32, host_of(1), false), 1.9475, 1e-9);
+  EXPECT_NEAR(exchange_s(1448e6, exchange_of(32, 1), host_of(1)), 1.9475, 1e-9);
   // 2 ranks of one host: 2 x 1 GB x 2 at 10 GB/s.
-  EXPECT_NEAR(exchange_s(1e9, 2, host_of(2), false), 0.4, 1e-9);
+  EXPECT_NEAR(exchange_s(1e9, exchange_of(2, 2), host_of(2)), 0.4, 1e-9);
+  // Leaders along the tree take 1 MiB after 1 MiB: 3 times 10 turns.
+  EXPECT_NEAR(exchange_s(3 << 20, exchange_of(64, 2), host_of(2)),
+              0.03 + 1.9375 * 3 * 1.048576 / 1448, 1e-9);
 }
 
 TEST(ScaleModel, BucketsTravelBehindBackward) {
   // Each bucket 724 MB: on 2 hosts 0.5 s and 2 ms; ready at 1.5 s and 2 s; arrived at 2.002, 2.504.
+  // 1 ms for the step's numbers.
   const std::vector<ScaleRow> rows = scale_rows(steady_job(724'000'000), host_of(1), 2);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_NEAR(rows[0].step_s, 2.5, 1e-9);
-  EXPECT_NEAR(rows[1].waited_s, 0.504, 1e-9);
-  EXPECT_NEAR(rows[1].step_s, 3.004, 1e-9);
-  EXPECT_NEAR(rows[1].efficiency, 2.5 / 3.004, 1e-9);
+  EXPECT_NEAR(rows[1].waited_s, 0.505, 1e-9);
+  EXPECT_NEAR(rows[1].step_s, 3.005, 1e-9);
+  EXPECT_NEAR(rows[1].efficiency, 2.5 / 3.005, 1e-9);
   EXPECT_NEAR(rows[1].save_s, 5, 1e-9);
 }
 
 TEST(ScaleModel, PrunedGradientsSendLess) {
   ScaleJob job = steady_job(724'000'000);
   job.kept_share = 0.1;
-  EXPECT_NEAR(scale_rows(job, host_of(1), 2)[1].waited_s, 0.052, 1e-9);
+  EXPECT_NEAR(scale_rows(job, host_of(1), 2)[1].waited_s, 0.053, 1e-9);
 }
 
 TEST(ScaleModel, SizesFillHosts) {

@@ -13,12 +13,15 @@ namespace lockstep::tests {
 /// messages leave the memory as it is. So what a rank sends can be counted without its peers.
 class CountedTransport final : public dist::mpi::Transport {
  public:
-  CountedTransport(int rank, int num_ranks) : rank_(rank), num_ranks_(num_ranks) {}
+  CountedTransport(int rank, int num_ranks)
+      : rank_(rank), num_ranks_(num_ranks), bytes_to_N_(static_cast<size_t>(num_ranks)) {}
 
   struct Counts {
     int64_t num_messages = 0, num_bytes = 0, largest_bytes = 0;
   };
   const Counts& counts() const { return counts_; }
+  /// Of values, without notes.
+  const std::vector<int64_t>& bytes_to_N() const { return bytes_to_N_; }
 
   int rank() const override { return rank_; }
   int num_ranks() const override { return num_ranks_; }
@@ -26,11 +29,14 @@ class CountedTransport final : public dist::mpi::Transport {
     return std::vector<dist::mpi::Peer>(static_cast<size_t>(num_ranks_));
   }
 
-  Request send(const std::byte* bytes, int64_t num_bytes, int, int tag) override {
+  Request send(const std::byte* bytes, int64_t num_bytes, int to, int tag) override {
     ++counts_.num_messages;
     counts_.num_bytes += num_bytes;
     counts_.largest_bytes = std::max(counts_.largest_bytes, num_bytes);
-    if (tag == kNoteTag) own_note_.assign(bytes, bytes + num_bytes);
+    if (tag == kNoteTag)
+      own_note_.assign(bytes, bytes + num_bytes);
+    else
+      bytes_to_N_[static_cast<size_t>(to)] += num_bytes;
     return {};
   }
   Request receive(std::byte* bytes, int64_t, int, int tag) override {
@@ -52,6 +58,7 @@ class CountedTransport final : public dist::mpi::Transport {
 
   int rank_, num_ranks_;
   Counts counts_;
+  std::vector<int64_t> bytes_to_N_;
   std::vector<std::byte> own_note_;
   std::vector<std::byte*> notes_due_;
 };
