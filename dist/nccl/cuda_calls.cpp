@@ -105,6 +105,12 @@ class CudaCalls final : public GpuCalls {
     return std::make_shared<c10::cuda::CUDAGuard>(device_.index());
   }
 
+  std::shared_ptr<GpuCalls> beside() override {
+    auto other = std::make_shared<CudaCalls>(device_.index());
+    other->stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
+    return other;
+  }
+
   Stream callers_stream() override {
     return c10::cuda::getCurrentCUDAStream(device_.index()).stream();
   }
@@ -139,6 +145,20 @@ class CudaCalls final : public GpuCalls {
     return true;
   }
   void destroy(EventHandle event) override { static_cast<void>(cudaEventDestroy(as_event(event))); }
+
+  std::shared_ptr<std::byte> pin_memory(int64_t num_bytes) override {
+    void* memory = nullptr;
+    check_cuda(cudaHostAlloc(&memory, static_cast<size_t>(num_bytes), cudaHostAllocDefault),
+               fmt::format("{} bytes of page-locked memory: cudaHostAlloc", num_bytes));
+    return {static_cast<std::byte*>(memory),
+            [](std::byte* begin) { static_cast<void>(cudaFreeHost(begin)); }};
+  }
+  void copy_to_host(std::byte* to, const std::byte* from, int64_t num_bytes,
+                    const at::Tensor& /*owner*/) override {
+    check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(num_bytes), cudaMemcpyDeviceToHost,
+                               stream_->stream()),
+               "cudaMemcpyAsync");
+  }
 
   std::string make_unique_id() override {
     ncclUniqueId id{};

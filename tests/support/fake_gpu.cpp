@@ -1,6 +1,7 @@
 #include "tests/support/fake_gpu.h"
 
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -32,11 +33,12 @@ using Shared = FakeCluster::Shared;
 
 class FakeGpu final : public GpuCalls {
  public:
-  FakeGpu(std::shared_ptr<Shared> shared, int rank)
+  FakeGpu(std::shared_ptr<Shared> shared, int rank, int place = 0)
       : shared_(std::move(shared)),
         rank_(rank),
         index_(rank + 1),
-        own_(shared_->plan.most_delay_us, shared_->plan.seed * 16 + 2 * rank + 1) {}
+        place_(place),
+        own_(shared_->plan.most_delay_us, shared_->plan.seed * 16 + 2 * rank + 1 + 8 * place) {}
 
   at::Device device() const override { return at::kCPU; }
   void require_usable() override {}
@@ -44,6 +46,11 @@ class FakeGpu final : public GpuCalls {
   std::shared_ptr<void> use_device() override {
     const int before = std::exchange(current_device, index_);
     return {nullptr, [before](void*) { current_device = before; }};
+  }
+
+  std::shared_ptr<GpuCalls> beside() override {
+    require_current("beside");
+    return std::make_shared<FakeGpu>(shared_, rank_, place_ + 1);
   }
 
   Stream callers_stream() override {
@@ -101,6 +108,34 @@ class FakeGpu final : public GpuCalls {
   }
   void destroy(EventHandle handle) override {
     delete static_cast<std::shared_ptr<FakeEvent>*>(handle);
+  }
+
+  std::shared_ptr<std::byte> pin_memory(int64_t num_bytes) override {
+    require_current("pin_memory");
+    if (shared_->plan.refuses_pinned_memory)
+      throw Error(ExitCode::kUnavailable, "dist.nccl", "cudaHostAlloc: out of memory");
+    const std::shared_ptr<std::byte> memory(new std::byte[static_cast<size_t>(num_bytes)],
+                                            [](std::byte* begin) { delete[] begin; });
+    const std::lock_guard lock(shared_->mutex);
+    shared_->pinned.push_back({memory, memory.get(), num_bytes});
+    return memory;
+  }
+
+  void copy_to_host(std::byte* to, const std::byte* from, int64_t num_bytes,
+                    const at::Tensor& owner) override {
+    require_current("copy_to_host");
+    enqueue([shared = shared_, to, from, num_bytes,
+             original = owner.storage().getWeakStorageImpl()] {
+      const auto still_there = original.lock();
+      const auto room = shared->pinned_around(to, num_bytes);
+      if (room != nullptr && still_there) {
+        std::memcpy(to, from, static_cast<size_t>(num_bytes));
+        return;
+      }
+      const std::lock_guard lock(shared->mutex);
+      shared->breaches.push_back(room == nullptr ? "a copy into memory that is not pinned, or gone"
+                                                 : "a copy of memory that was given to others");
+    });
   }
 
   std::string make_unique_id() override {
@@ -245,7 +280,7 @@ class FakeGpu final : public GpuCalls {
   void enqueue(std::function<void()> job) { own_.enqueue(std::move(job)); }
 
   const std::shared_ptr<Shared> shared_;
-  const int rank_, index_;
+  const int rank_, index_, place_;
   std::thread::id caller_;  // of the last collective; guarded by the cluster's mutex
   FakeStream own_;
 };
