@@ -9,8 +9,9 @@
 #include <ATen/core/Tensor.h>
 
 namespace lockstep {
+class DevicePacking;
 class DeviceStager;
-}
+}  // namespace lockstep
 
 namespace lockstep::dist {
 
@@ -108,6 +109,9 @@ class Communicator {
   /// What copies tensors of device() to the host beside the step (base/device/device_stager.h),
   /// and fails with this communicator; null where the host reads them without waiting. No messages.
   virtual std::shared_ptr<DeviceStager> make_stager() { return nullptr; }
+  /// What packs tensors of device() there (base/device/device_packing.h); null on CPUs. No
+  /// messages.
+  virtual std::shared_ptr<DevicePacking> make_packing() { return nullptr; }
 
   /// Memory that all N ranks map, where they are on one host and have the space; null on all ranks
   /// else. No write into it can fail later. Who reads what another rank wrote makes a collective

@@ -14,6 +14,8 @@
 #include <nccl.h>
 
 #include "base/error.h"
+#include "dist/nccl/gpu_packing.h"
+#include "dist/nccl/kernels/kept_kernels.h"
 #include "dist/nccl/nccl_module.h"
 
 namespace lockstep::dist::nccl {
@@ -68,6 +70,7 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return ncclSum;
 }
 
+int width_of(const at::Tensor& items) { return static_cast<int>(items.element_size()); }
 size_t num_items(const at::Tensor& values) { return static_cast<size_t>(values.numel()); }
 ncclComm_t as_comm(CommHandle comm) { return static_cast<ncclComm_t>(comm); }
 cudaStream_t as_stream(Stream stream) { return static_cast<cudaStream_t>(stream); }
@@ -158,6 +161,21 @@ class CudaCalls final : public GpuCalls {
     check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(num_bytes), cudaMemcpyDeviceToHost,
                                stream_->stream()),
                "cudaMemcpyAsync");
+  }
+
+  void pack_kept(const DeviceMask& mask, const at::Tensor& items_E,
+                 const at::Tensor& packed_K) override {
+    check_cuda(
+        launch_pack_kept(view_of(mask), mask.num_items, width_of(items_E), items_E.const_data_ptr(),
+                         packed_K.mutable_data_ptr(), as_stream(callers_stream())),
+        "the kernel that packs gradients");
+  }
+  void unpack_kept(const DeviceMask& mask, const at::Tensor& packed_K,
+                   const at::Tensor& items_E) override {
+    check_cuda(launch_unpack_kept(view_of(mask), mask.num_items, width_of(items_E),
+                                  packed_K.const_data_ptr(), items_E.mutable_data_ptr(),
+                                  as_stream(callers_stream())),
+               "the kernel that unpacks gradients");
   }
 
   std::string make_unique_id() override {

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/device/device_packing.h"
 #include "dist/communicator.h"
 
 /// The table of calls between the communicator's logic and CUDA and NCCL. The logic (order of
@@ -72,6 +73,12 @@ class GpuCalls {
   /// `owner`, which is kept only if keep_until_done() is called for it.
   virtual void copy_to_host(std::byte* to, const std::byte* from, int64_t num_bytes,
                             const at::Tensor& owner) = 0;
+
+  // Enqueue on callers_stream() the kernels of dist/nccl/kernels; tensors as in DevicePacking.
+  virtual void pack_kept(const DeviceMask& mask, const at::Tensor& items_E,
+                         const at::Tensor& packed_K) = 0;
+  virtual void unpack_kept(const DeviceMask& mask, const at::Tensor& packed_K,
+                           const at::Tensor& items_E) = 0;
 
   /// The bytes by which the ranks of a new communicator find each other; throws
   /// Error(kUnavailable).

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "dist/nccl/gpu_packing.h"
 #include "tests/support/fake_gpu_shared.h"
 
 namespace lockstep::tests {
@@ -30,6 +31,32 @@ thread_local int current_device = 0;
 constexpr auto kCallTime = std::chrono::microseconds(100);
 
 using Shared = FakeCluster::Shared;
+
+/// The threads of a kernel, one an item, in an order of their own.
+template <bool packs, typename T>
+void run_threads(const DeviceMask& mask, const at::Tensor& items_E, const at::Tensor& packed_K) {
+  const auto view = dist::nccl::view_of(mask);
+  auto* const items = static_cast<T*>(items_E.mutable_data_ptr());
+  auto* const packed = static_cast<T*>(packed_K.mutable_data_ptr());
+  for (const int64_t first : {1, 0})
+    for (int64_t item = first; item < mask.num_items; item += 2)
+      if constexpr (packs)
+        dist::nccl::pack_item<T>(view, item, items, packed);
+      else
+        dist::nccl::unpack_item<T>(view, item, packed, items);
+}
+
+template <bool packs>
+void run_kernel(const DeviceMask& mask, const at::Tensor& items_E, const at::Tensor& packed_K) {
+  switch (items_E.element_size()) {
+    case 2:
+      return run_threads<packs, uint16_t>(mask, items_E, packed_K);
+    case 4:
+      return run_threads<packs, uint32_t>(mask, items_E, packed_K);
+    default:
+      return run_threads<packs, uint64_t>(mask, items_E, packed_K);
+  }
+}
 
 class FakeGpu final : public GpuCalls {
  public:
@@ -136,6 +163,17 @@ class FakeGpu final : public GpuCalls {
       shared->breaches.push_back(room == nullptr ? "a copy into memory that is not pinned, or gone"
                                                  : "a copy of memory that was given to others");
     });
+  }
+
+  void pack_kept(const DeviceMask& mask, const at::Tensor& items_E,
+                 const at::Tensor& packed_K) override {
+    require_current("pack_kept");
+    launch([mask, items_E, packed_K] { run_kernel</*packs=*/true>(mask, items_E, packed_K); });
+  }
+  void unpack_kept(const DeviceMask& mask, const at::Tensor& packed_K,
+                   const at::Tensor& items_E) override {
+    require_current("unpack_kept");
+    launch([mask, items_E, packed_K] { run_kernel</*packs=*/false>(mask, items_E, packed_K); });
   }
 
   std::string make_unique_id() override {
@@ -275,6 +313,15 @@ class FakeGpu final : public GpuCalls {
       });
     };
     return {Result::Kind::kInProgress};
+  }
+
+  /// On the callers' stream.
+  void launch(std::function<void()> kernel) {
+    auto* const stream = static_cast<FakeStream*>(callers_stream());
+    if (stream == nullptr)
+      kernel();
+    else
+      stream->enqueue(std::move(kernel));
   }
 
   void enqueue(std::function<void()> job) { own_.enqueue(std::move(job)); }
