@@ -8,6 +8,11 @@
 
 #include <ATen/core/Tensor.h>
 
+namespace lockstep {
+class DevicePacking;
+class DeviceStager;
+}  // namespace lockstep
+
 namespace lockstep::dist {
 
 enum class ReduceOp { kSum, kMin, kMax };
@@ -100,6 +105,13 @@ class Communicator {
   /// item()) calls this first (dist/copy_to_host.h): the read itself would wait for a peer that
   /// hangs until the communicator is aborted, and then give garbage.
   virtual void settle() {}
+
+  /// What copies tensors of device() to the host beside the step (base/device/device_stager.h),
+  /// and fails with this communicator; null where the host reads them without waiting. No messages.
+  virtual std::shared_ptr<DeviceStager> make_stager() { return nullptr; }
+  /// What packs tensors of device() there (base/device/device_packing.h); null on CPUs. No
+  /// messages.
+  virtual std::shared_ptr<DevicePacking> make_packing() { return nullptr; }
 
   /// Memory that all N ranks map, where they are on one host and have the space; null on all ranks
   /// else. No write into it can fail later. Who reads what another rank wrote makes a collective

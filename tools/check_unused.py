@@ -44,6 +44,7 @@ ALLOWED = {  # a name as `c++filt` shows it, without arguments: the reason
     "lockstep::dist::num_nccl_devices": SEAM,
     "lockstep::dist::nccl::end_process": CUDA,
     "lockstep::dist::nccl::start_communicator": CUDA,
+    "lockstep::dist::nccl::view_of": CUDA,
 }
 TESTS = ("tests/",)
 DEFINED = re.compile(r"^[0-9a-f]+ T (_ZNK?8lockstep\w+)$")

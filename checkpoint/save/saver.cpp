@@ -1,7 +1,6 @@
 #include "checkpoint/save/saver.h"
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <system_error>
 
@@ -15,6 +14,7 @@
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_lock.h"
 #include "checkpoint/save/save_job.h"
+#include "checkpoint/save/snapshot.h"
 #include "dist/agree.h"
 
 namespace lockstep::checkpoint {
@@ -23,6 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{50};
+constexpr const char* kOneAtATime = "one save at a time: wait() for the one before";
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -48,6 +49,11 @@ void look_beside(const Future& future, const std::function<void()>& look) {
   while (future.wait_for(kLook) != std::future_status::ready) look();
 }
 
+void wait_for(StagedCopy& copy) {
+  const trace::Span span("copy from the device");
+  copy.wait_on_host();
+}
+
 /// True for what the disk does to us: the run may go on without this save.
 bool is_disk_fault(const Error& fault) {
   return fault.code() == ExitCode::kIo || fault.code() == ExitCode::kCannotCreate ||
@@ -55,21 +61,6 @@ bool is_disk_fault(const Error& fault) {
 }
 
 }  // namespace
-
-/// The state as it was at begin(): what is not steady lies here.
-struct Saver::Snapshot {
-  StateList state;
-  std::deque<std::string> texts;
-
-  explicit Snapshot(StateList list) : state(std::move(list)) {}
-
-  void copy_what_may_change() {
-    for (StateEntry& entry : state) {
-      if (entry.text != nullptr) entry.text = &texts.emplace_back(*entry.text);
-      if (entry.tensor.defined() && !entry.steady) entry.tensor = entry.tensor.detach().clone();
-    }
-  }
-};
 
 Saver::Saver(SaverOptions options, dist::Communicator& comm)
     : options_(std::move(options)), comm_(comm) {
@@ -100,10 +91,12 @@ void Saver::prepare(const StateList& state) {
   const std::vector<StoredTensor> pieces = save_pieces(state, 0, options_.sparse);
   const SavePlan plan(pieces, comm_.world_size(), options_.min_cut_bytes);
   const int64_t num_bytes = StagedShard::bytes_of(pieces, plan.parts_of(comm_.rank()));
+  const int64_t pinned_bytes = stager_ ? Snapshot(state).bytes_on(stager_->device()) : 0;
   // What fails here fails again, and is said, where it is needed.
   (void)fault_of([&] {
-    prepared_ = std::async(std::launch::async, [this, num_bytes] {
+    prepared_ = std::async(std::launch::async, [this, num_bytes, pinned_bytes] {
       (void)fault_of([&] { memory_.touch(num_bytes); });
+      if (stager_) (void)fault_of([&] { stager_->prepare(pinned_bytes); });
     });
   });
 }
@@ -113,40 +106,62 @@ void Saver::begin(const StateList& state, int64_t step) {
   began_ = Clock::now();
   const TimeOf blocked(&blocked_s_);
   const auto snapshot = std::make_shared<Snapshot>(state);
-  snapshot->copy_what_may_change();
+  stage(snapshot.get());
+  if (copy_ == nullptr) snapshot->copy_what_may_change();
   start(snapshot, {.value = step});
+}
+
+void Saver::stage(Snapshot* snapshot) {
+  check(!is_under_way(), kOneAtATime);
+  copy_.reset();
+  if (stager_ == nullptr) return;
+  if (prepared_.valid()) prepared_.get();
+  if (const auto fault =
+          fault_of([&] { stager_->prepare(snapshot->bytes_on(stager_->device())); })) {
+    log::warning("checkpoint", fmt::format("each update during a save waits for the device's copy: "
+                                           "the state cannot be staged in pinned memory ({})",
+                                           plain_text(*fault)));
+    stager_.reset();
+    return;
+  }
+  copy_ = snapshot->copy_all(*stager_);
 }
 
 SaveResult Saver::save(const StateList& state, int64_t step) {
   began_ = Clock::now();
   blocked_s_ = 0;
-  start(std::make_shared<Snapshot>(state), {.value = step});  // nothing changes until it is over
+  const auto snapshot = std::make_shared<Snapshot>(state);  // nothing changes until it is over
+  stage(snapshot.get());
+  start(snapshot, {.value = step});
   return wait();
 }
 
 SaveResult Saver::save_as_next(const StateList& state, int64_t above) {
   began_ = Clock::now();
   blocked_s_ = 0;
-  start(std::make_shared<Snapshot>(state), {.value = above, .is_next = true});
+  const auto snapshot = std::make_shared<Snapshot>(state);
+  stage(snapshot.get());
+  start(snapshot, {.value = above, .is_next = true});
   return wait();
 }
 
 void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
   check(number.value >= 0, "a save needs a step");
-  check(!is_under_way(), "one save at a time: wait() for the one before");
+  check(!is_under_way(), kOneAtATime);
   number_ = number.value;
   options_.keep_checkpoint_max =
       std::exchange(keep_next_, {}).value_or(options_.keep_checkpoint_max);
   const auto staged = std::make_shared<std::promise<void>>();
   staged_ = staged->get_future();
   const auto task = std::make_shared<std::packaged_task<SaveResult()>>(
-      [this, snapshot = std::move(snapshot), number, staged] {
+      [this, snapshot = std::move(snapshot), copy = copy_, number, staged] {
         bool is_staged = false;
         const auto tell_staged = [&] {
           if (!std::exchange(is_staged, true)) staged->set_value();
         };
         try {
-          return run(snapshot->state, number, tell_staged);
+          if (copy) wait_for(*copy);
+          return run(snapshot->state(), number, tell_staged);
         } catch (...) {
           tell_staged();  // training waits for it, also where the save ended before it began
           const Error fault = current_error();
@@ -171,6 +186,7 @@ void Saver::start(std::shared_ptr<Snapshot> snapshot, Number number) {
 void Saver::wait_until_staged() {
   if (!staged_.valid()) return;
   const TimeOf blocked(&blocked_s_);
+  if (copy_) return copy_->hold_caller();
   look_beside(staged_, while_waiting_);
   staged_.get();
 }
@@ -188,6 +204,7 @@ SaveResult Saver::wait() {
     result = result_.get();
   }
   staged_ = {};
+  copy_.reset();
   result.blocked_s = blocked_s_;
   return result;
 }

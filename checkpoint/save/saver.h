@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "base/device/device_stager.h"
 #include "base/error.h"
 #include "base/tensors/staging_buffer.h"
 #include "base/tensors/state_list.h"
@@ -18,6 +19,7 @@
 namespace lockstep::checkpoint {
 
 class SaveLock;
+class Snapshot;
 
 /// Points of a save, in order. Tests stop a save after each of them.
 enum class SavePhase {
@@ -80,6 +82,11 @@ struct SaveResult {
 /// except where an entry says what it holds. Each rank writes its part, rank 0 the index. Tensors
 /// and texts are copied before begin() returns, unless they are `steady`: those must not change
 /// until wait_until_staged() has returned. One caller at a time.
+///
+/// With a stager the whole state is copied to the host, the tensors of its device on a stream of
+/// their own, and the save goes on from these copies. Then no call but wait() and join() waits for
+/// the device, and wait_until_staged() returns at once: later kernels of the calling thread's
+/// stream wait instead. Where there is no pinned memory for it, saves are as without.
 class Saver {
  public:
   /// `comm` must outlive the saver; between begin() and wait() it is the saver's alone.
@@ -91,6 +98,9 @@ class Saver {
 
   /// Instead of the options' own. While no save is under way.
   void set_at_phase(SavePhaseHook hook) { options_.at_phase = std::move(hook); }
+
+  /// For state on its device; null: none. Before prepare(), while no save is under way.
+  void set_stager(std::shared_ptr<DeviceStager> stager) { stager_ = std::move(stager); }
 
   /// Another keep_checkpoint_max, of the saves that begin from now on; equal on all ranks.
   void keep_from_next_save(int64_t keep_checkpoint_max);
@@ -112,7 +122,8 @@ class Saver {
   bool is_under_way() const { return result_.valid(); }
   /// Of the save begun last.
   int64_t number() const { return number_; }
-  /// Returns once the state may change. At once if no save is under way.
+  /// Returns once the state may change (on a stager's device: by what the calling thread enqueues
+  /// from now on). At once if no save is under way.
   void wait_until_staged();
   /// Whether wait() would return at once.
   bool is_done() const;
@@ -137,7 +148,7 @@ class Saver {
   SaveResult save_as_next(const StateList& state, int64_t above);
 
  private:
-  struct Snapshot;
+  void stage(Snapshot* snapshot);
   /// The number, or the one below the lowest that may be taken.
   struct Number {
     int64_t value = 0;
@@ -155,6 +166,8 @@ class Saver {
   std::function<void()> while_waiting_;
   dist::Communicator& comm_;
   StagingBuffer memory_;
+  std::shared_ptr<DeviceStager> stager_;
+  std::shared_ptr<StagedCopy> copy_;            ///< of the save under way; null without a stager
   std::optional<std::set<int64_t>> own_saves_;  // rank 0; nothing: not asked for yet
   int64_t number_ = -1;
   std::chrono::steady_clock::time_point began_;

@@ -178,6 +178,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
       saver(saver_options(config), save_comm),
       schedule(config.checkpoint, control) {
+  saver.set_stager(data_comm.make_stager());
   (void)train::make_eval_metrics(config.eval, spec, !loss.is_own());  // they must fit the data
   if (eval_data) (void)train::num_eval_samples(config.eval, eval_data->num_samples());
   model->move_buffers_to(data_comm.device());

@@ -14,6 +14,8 @@
 #include <nccl.h>
 
 #include "base/error.h"
+#include "dist/nccl/gpu_packing.h"
+#include "dist/nccl/kernels/kept_kernels.h"
 #include "dist/nccl/nccl_module.h"
 
 namespace lockstep::dist::nccl {
@@ -68,6 +70,7 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return ncclSum;
 }
 
+int width_of(const at::Tensor& items) { return static_cast<int>(items.element_size()); }
 size_t num_items(const at::Tensor& values) { return static_cast<size_t>(values.numel()); }
 ncclComm_t as_comm(CommHandle comm) { return static_cast<ncclComm_t>(comm); }
 cudaStream_t as_stream(Stream stream) { return static_cast<cudaStream_t>(stream); }
@@ -105,6 +108,12 @@ class CudaCalls final : public GpuCalls {
     return std::make_shared<c10::cuda::CUDAGuard>(device_.index());
   }
 
+  std::shared_ptr<GpuCalls> beside() override {
+    auto other = std::make_shared<CudaCalls>(device_.index());
+    other->stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
+    return other;
+  }
+
   Stream callers_stream() override {
     return c10::cuda::getCurrentCUDAStream(device_.index()).stream();
   }
@@ -139,6 +148,35 @@ class CudaCalls final : public GpuCalls {
     return true;
   }
   void destroy(EventHandle event) override { static_cast<void>(cudaEventDestroy(as_event(event))); }
+
+  std::shared_ptr<std::byte> pin_memory(int64_t num_bytes) override {
+    void* memory = nullptr;
+    check_cuda(cudaHostAlloc(&memory, static_cast<size_t>(num_bytes), cudaHostAllocDefault),
+               fmt::format("{} bytes of page-locked memory: cudaHostAlloc", num_bytes));
+    return {static_cast<std::byte*>(memory),
+            [](std::byte* begin) { static_cast<void>(cudaFreeHost(begin)); }};
+  }
+  void copy_to_host(std::byte* to, const std::byte* from, int64_t num_bytes,
+                    const at::Tensor& /*owner*/) override {
+    check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(num_bytes), cudaMemcpyDeviceToHost,
+                               stream_->stream()),
+               "cudaMemcpyAsync");
+  }
+
+  void pack_kept(const DeviceMask& mask, const at::Tensor& items_E,
+                 const at::Tensor& packed_K) override {
+    check_cuda(
+        launch_pack_kept(view_of(mask), mask.num_items, width_of(items_E), items_E.const_data_ptr(),
+                         packed_K.mutable_data_ptr(), as_stream(callers_stream())),
+        "the kernel that packs gradients");
+  }
+  void unpack_kept(const DeviceMask& mask, const at::Tensor& packed_K,
+                   const at::Tensor& items_E) override {
+    check_cuda(launch_unpack_kept(view_of(mask), mask.num_items, width_of(items_E),
+                                  packed_K.const_data_ptr(), items_E.mutable_data_ptr(),
+                                  as_stream(callers_stream())),
+               "the kernel that unpacks gradients");
+  }
 
   std::string make_unique_id() override {
     ncclUniqueId id{};

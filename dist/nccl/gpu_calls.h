@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -7,11 +9,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/device/device_packing.h"
 #include "dist/communicator.h"
 
 /// The table of calls between the communicator's logic and CUDA and NCCL. The logic (order of
 /// calls, events, deadlines, abort) includes no header of theirs, so tests run it over a device of
-/// their own (tests/dist/fake_gpu.h); cuda_calls.cpp is the real table.
+/// their own (tests/support/fake_gpu.h); cuda_calls.cpp is the real table.
 namespace lockstep::dist::nccl {
 
 using Stream = void*;       ///< a cudaStream_t
@@ -44,6 +47,9 @@ class GpuCalls {
   /// The device is the calling thread's current one until the result is destroyed.
   virtual std::shared_ptr<void> use_device() = 0;
 
+  /// The same device with another own_stream().
+  virtual std::shared_ptr<GpuCalls> beside() = 0;
+
   /// The stream on which the calling thread's kernels run now.
   virtual Stream callers_stream() = 0;
   /// The communicator's stream, beside the caller's.
@@ -59,6 +65,20 @@ class GpuCalls {
   virtual void hold(Stream stream, EventHandle event) = 0;
   virtual bool is_reached(EventHandle event) = 0;
   virtual void destroy(EventHandle event) = 0;
+
+  /// Page-locked memory of the host; throws Error(kUnavailable). What own_stream() still writes
+  /// there must be done when the last owner goes.
+  virtual std::shared_ptr<std::byte> pin_memory(int64_t num_bytes) = 0;
+  /// Enqueues on own_stream() a copy of memory of the device into pinned memory. `from` lies within
+  /// `owner`, which is kept only if keep_until_done() is called for it.
+  virtual void copy_to_host(std::byte* to, const std::byte* from, int64_t num_bytes,
+                            const at::Tensor& owner) = 0;
+
+  // Enqueue on callers_stream() the kernels of dist/nccl/kernels; tensors as in DevicePacking.
+  virtual void pack_kept(const DeviceMask& mask, const at::Tensor& items_E,
+                         const at::Tensor& packed_K) = 0;
+  virtual void unpack_kept(const DeviceMask& mask, const at::Tensor& packed_K,
+                           const at::Tensor& items_E) = 0;
 
   /// The bytes by which the ranks of a new communicator find each other; throws
   /// Error(kUnavailable).

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "dist/backend_parts.h"
+#include "dist/nccl/gpu_packing.h"
+#include "dist/nccl/pinned_stager.h"
 
 namespace lockstep::dist::nccl {
 namespace {
@@ -177,6 +179,15 @@ void NcclCommunicator::settle() {
   if (last_ == nullptr) return;
   const auto on_device = gpu_->use_device();
   comm_->wait_until_done(*last_);
+}
+
+std::shared_ptr<DeviceStager> NcclCommunicator::make_stager() {
+  const auto on_device = gpu_->use_device();
+  return std::make_shared<PinnedStager>(gpu_->beside(), comm_);
+}
+
+std::shared_ptr<DevicePacking> NcclCommunicator::make_packing() {
+  return std::make_shared<GpuPacking>(gpu_);
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {

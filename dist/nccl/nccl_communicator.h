@@ -39,6 +39,8 @@ class NcclCommunicator final : public Communicator {
   void broadcast(at::Tensor values_K, int root) override;
   void barrier() override;
   void settle() override;
+  std::shared_ptr<DeviceStager> make_stager() override;
+  std::shared_ptr<DevicePacking> make_packing() override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   int64_t bytes_reduced() const override { return bytes_reduced_; }
 

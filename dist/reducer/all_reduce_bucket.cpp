@@ -24,8 +24,9 @@ at::Tensor first_items(at::Tensor* scratch, int64_t num_items, const at::TensorO
 
 }  // namespace
 
-AllReduceBucket::AllReduceBucket(at::Tensor grads_E, std::optional<at::ScalarType> wire)
-    : grads_E_(std::move(grads_E)), num_kept_(grads_E_.numel()) {
+AllReduceBucket::AllReduceBucket(at::Tensor grads_E, std::optional<at::ScalarType> wire,
+                                 std::shared_ptr<const DevicePacking> packing)
+    : grads_E_(std::move(grads_E)), packing_(std::move(packing)), num_kept_(grads_E_.numel()) {
   check(grads_E_.dim() == 1 && grads_E_.is_contiguous(), "a bucket is a run of elements");
   if (wire && c10::elementSize(*wire) < grads_E_.itemsize()) wire_ = wire;
 }
@@ -38,6 +39,7 @@ void AllReduceBucket::set_kept(const uint8_t* bits, int64_t first_item) {
   if (num_kept == num_elements()) return;
   kept_bits_ = std::move(kept);
   num_kept_ = num_kept;
+  if (packing_ != nullptr) mask_there_ = packing_->to_device(kept_bits_.data(), num_elements());
   if (grads_E_.is_cpu()) return;
   dropped_there_E_ = dropped_items(kept_bits_.data(), num_elements()).to(grads_E_.device());
 }
@@ -45,6 +47,7 @@ void AllReduceBucket::set_kept(const uint8_t* bits, int64_t first_item) {
 void AllReduceBucket::keep_all() {
   kept_bits_.clear();
   num_kept_ = num_elements();
+  mask_there_ = {};
   dropped_there_E_ = payload_ = packed_scratch_K_ = wire_scratch_ = errors_scratch_K_ =
       at::Tensor();
 }
@@ -53,21 +56,32 @@ at::Tensor AllReduceBucket::packed_K() {
   return first_items(&packed_scratch_K_, num_kept_, grads_E_.options());
 }
 
+void AllReduceBucket::pack_into(const at::Tensor& to_K) {
+  if (packing_ != nullptr) return packing_->pack_kept(mask_there_, grads_E_, to_K);
+  pack_kept(grads_E_.const_data_ptr(), kept_bits_.data(), num_elements(),
+            static_cast<int>(grads_E_.itemsize()), to_K.mutable_data_ptr());
+}
+
+void AllReduceBucket::unpack_from(const at::Tensor& from_K, const at::Tensor& to_E) {
+  if (packing_ != nullptr) return packing_->unpack_kept(mask_there_, from_K, to_E);
+  unpack_kept(from_K.const_data_ptr(), kept_bits_.data(), num_elements(),
+              static_cast<int>(from_K.itemsize()), to_E.mutable_data_ptr());
+}
+
 at::Tensor AllReduceBucket::find_largest() {
   if (grads_E_.is_cpu()) zero_dropped();
   return largest_magnitude(grads_E_);
 }
 
 at::Tensor AllReduceBucket::pack(bool packed, double scale, const at::Tensor& errors_E) {
-  check(!packed || can_pack(), "packing where nothing is left out, or not on the CPU");
+  check(!packed || can_pack(), "packing where nothing is left out, or on a device that cannot");
   is_packed_ = packed;
   scale_ = scale;
   payload_ = grads_E_;
   if (wire_ && !packed && grads_E_.is_cpu()) zero_dropped();  // largest() is as when packed
   if (packed) {
     payload_ = packed_K();
-    pack_kept(grads_E_.const_data_ptr(), kept_bits_.data(), num_elements(),
-              static_cast<int>(grads_E_.itemsize()), payload_.mutable_data_ptr());
+    pack_into(payload_);
   }
   if (wire_) {
     const at::Tensor rounded =
@@ -83,9 +97,7 @@ void AllReduceBucket::round(double scale, const at::Tensor& rounded, const at::T
   if (is_packed_ && errors.defined())
     errors = first_items(&errors_scratch_K_, num_kept_, grads_E_.options());
   largest_ = round_to_wire(payload_, scale, rounded, errors);
-  if (is_packed_ && errors.defined())
-    unpack_kept(errors.const_data_ptr(), kept_bits_.data(), num_elements(),
-                static_cast<int>(errors.itemsize()), errors_E.mutable_data_ptr());
+  if (is_packed_ && errors.defined()) unpack_from(errors, errors_E);
 }
 
 std::unique_ptr<Work> AllReduceBucket::launch(Communicator& comm) {
@@ -97,9 +109,7 @@ bool AllReduceBucket::unpack(int64_t num_samples) {
   if (wire_) widen_from_wire(payload_, scale_, sums);
   if (!is_packed_) zero_dropped();
   const bool finite = divide_and_check(sums, num_samples);
-  if (is_packed_)
-    unpack_kept(sums.const_data_ptr(), kept_bits_.data(), num_elements(),
-                static_cast<int>(grads_E_.itemsize()), grads_E_.mutable_data_ptr());
+  if (is_packed_) unpack_from(sums, grads_E_);
   return finite;
 }
 

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/device/device_packing.h"
 #include "dist/reducer/bucket_reduction.h"
 
 namespace lockstep::dist {
@@ -16,13 +17,17 @@ namespace lockstep::dist {
 class AllReduceBucket final : public BucketReduction {
  public:
   /// grads_E: part of a flat buffer, contiguous, whose memory stays. `wire`: nothing, or a float
-  /// type; one that is not narrower than the gradients' is taken as nothing.
-  AllReduceBucket(at::Tensor grads_E, std::optional<at::ScalarType> wire);
+  /// type; one that is not narrower than the gradients' is taken as nothing. `packing`: of the
+  /// gradients' device; null: they are packed on the CPU alone.
+  AllReduceBucket(at::Tensor grads_E, std::optional<at::ScalarType> wire,
+                  std::shared_ptr<const DevicePacking> packing = nullptr);
 
   void set_kept(const uint8_t* bits, int64_t first_item) override;
   void keep_all() override;
   const std::vector<uint8_t>& kept_bits() const override { return kept_bits_; }
-  bool can_pack() const override { return !kept_bits_.empty() && grads_E_.is_cpu(); }
+  bool can_pack() const override {
+    return !kept_bits_.empty() && (grads_E_.is_cpu() || packing_ != nullptr);
+  }
 
   int64_t num_elements() const { return grads_E_.numel(); }
   int64_t dense_bytes() const override { return static_cast<int64_t>(grads_E_.nbytes()); }
@@ -38,13 +43,17 @@ class AllReduceBucket final : public BucketReduction {
 
  private:
   at::Tensor packed_K();
+  void pack_into(const at::Tensor& to_K);
+  void unpack_from(const at::Tensor& from_K, const at::Tensor& to_E);
   void round(double scale, const at::Tensor& rounded, const at::Tensor& errors_E);
   void zero_dropped();
 
   at::Tensor grads_E_;
   std::optional<at::ScalarType> wire_;
+  std::shared_ptr<const DevicePacking> packing_;
   std::vector<uint8_t> kept_bits_;
   int64_t num_kept_;
+  DeviceMask mask_there_;       ///< of packing_
   at::Tensor dropped_there_E_;  ///< bool, on a device; undefined on the CPU and while all are kept
   // of the last pack()
   bool is_packed_ = false;

@@ -39,8 +39,8 @@ class BucketReducer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Throws Error(kConfig)
-  /// for packed: always, overlap: true or error feedback on a device.
+  /// Throws Error(kConfig) for packed: always, overlap: true or error feedback on a device that
+  /// cannot do it, or not with what else is asked for.
   BucketReducer(Communicator& comm, const ParamTable& params, const SyncOptions& options);
 
   /// Takes these buffers, if they are others than before: new buckets, without masks. True if so.
@@ -134,6 +134,7 @@ class BucketReducer {
   void add_errors(size_t bucket);
 
   Communicator& comm_;
+  const std::shared_ptr<const DevicePacking> packing_there_;  ///< null: packed on CPUs alone
   const ParamTable& params_;
   const SyncOptions options_;
   bool shards_ = false, is_shared_ = false;

@@ -38,7 +38,7 @@ class BucketReduction {
   virtual void keep_all() = 0;
   /// The same bytes for the same kept positions; empty while all are kept.
   virtual const std::vector<uint8_t>& kept_bits() const = 0;
-  /// True if packing would leave something out. Packing is for CPUs only.
+  /// True if packing would leave something out, and is possible there.
   virtual bool can_pack() const = 0;
 
   /// Bytes that travel if all gradients do, as they are.

@@ -38,9 +38,11 @@ class SpyCommunicator final : public dist::Communicator {
   std::unique_ptr<dist::Communicator> split(int color, int key) override {
     return comm_.split(color, key);
   }
+  std::shared_ptr<DevicePacking> make_packing() override { return packing; }
   int64_t bytes_reduced() const override { return comm_.bytes_reduced(); }
 
   std::optional<at::Device> pretended_device;  ///< for what only asks where tensors are to live
+  std::shared_ptr<DevicePacking> packing;      ///< of that device
   std::atomic<int> num_reductions = 0;
   std::function<void(int number)> before_reduction;
   std::function<void()> before_gather;

@@ -1,6 +1,7 @@
 #include "tests/support/fake_gpu.h"
 
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "dist/nccl/gpu_packing.h"
 #include "tests/support/fake_gpu_shared.h"
 
 namespace lockstep::tests {
@@ -30,13 +32,40 @@ constexpr auto kCallTime = std::chrono::microseconds(100);
 
 using Shared = FakeCluster::Shared;
 
+/// The threads of a kernel, one an item, in an order of their own.
+template <bool packs, typename T>
+void run_threads(const DeviceMask& mask, const at::Tensor& items_E, const at::Tensor& packed_K) {
+  const auto view = dist::nccl::view_of(mask);
+  auto* const items = static_cast<T*>(items_E.mutable_data_ptr());
+  auto* const packed = static_cast<T*>(packed_K.mutable_data_ptr());
+  for (const int64_t first : {1, 0})
+    for (int64_t item = first; item < mask.num_items; item += 2)
+      if constexpr (packs)
+        dist::nccl::pack_item<T>(view, item, items, packed);
+      else
+        dist::nccl::unpack_item<T>(view, item, packed, items);
+}
+
+template <bool packs>
+void run_kernel(const DeviceMask& mask, const at::Tensor& items_E, const at::Tensor& packed_K) {
+  switch (items_E.element_size()) {
+    case 2:
+      return run_threads<packs, uint16_t>(mask, items_E, packed_K);
+    case 4:
+      return run_threads<packs, uint32_t>(mask, items_E, packed_K);
+    default:
+      return run_threads<packs, uint64_t>(mask, items_E, packed_K);
+  }
+}
+
 class FakeGpu final : public GpuCalls {
  public:
-  FakeGpu(std::shared_ptr<Shared> shared, int rank)
+  FakeGpu(std::shared_ptr<Shared> shared, int rank, int place = 0)
       : shared_(std::move(shared)),
         rank_(rank),
         index_(rank + 1),
-        own_(shared_->plan.most_delay_us, shared_->plan.seed * 16 + 2 * rank + 1) {}
+        place_(place),
+        own_(shared_->plan.most_delay_us, shared_->plan.seed * 16 + 2 * rank + 1 + 8 * place) {}
 
   at::Device device() const override { return at::kCPU; }
   void require_usable() override {}
@@ -44,6 +73,11 @@ class FakeGpu final : public GpuCalls {
   std::shared_ptr<void> use_device() override {
     const int before = std::exchange(current_device, index_);
     return {nullptr, [before](void*) { current_device = before; }};
+  }
+
+  std::shared_ptr<GpuCalls> beside() override {
+    require_current("beside");
+    return std::make_shared<FakeGpu>(shared_, rank_, place_ + 1);
   }
 
   Stream callers_stream() override {
@@ -101,6 +135,45 @@ class FakeGpu final : public GpuCalls {
   }
   void destroy(EventHandle handle) override {
     delete static_cast<std::shared_ptr<FakeEvent>*>(handle);
+  }
+
+  std::shared_ptr<std::byte> pin_memory(int64_t num_bytes) override {
+    require_current("pin_memory");
+    if (shared_->plan.refuses_pinned_memory)
+      throw Error(ExitCode::kUnavailable, "dist.nccl", "cudaHostAlloc: out of memory");
+    const std::shared_ptr<std::byte> memory(new std::byte[static_cast<size_t>(num_bytes)],
+                                            [](std::byte* begin) { delete[] begin; });
+    const std::lock_guard lock(shared_->mutex);
+    shared_->pinned.push_back({memory, memory.get(), num_bytes});
+    return memory;
+  }
+
+  void copy_to_host(std::byte* to, const std::byte* from, int64_t num_bytes,
+                    const at::Tensor& owner) override {
+    require_current("copy_to_host");
+    enqueue([shared = shared_, to, from, num_bytes,
+             original = owner.storage().getWeakStorageImpl()] {
+      const auto still_there = original.lock();
+      const auto room = shared->pinned_around(to, num_bytes);
+      if (room != nullptr && still_there) {
+        std::memcpy(to, from, static_cast<size_t>(num_bytes));
+        return;
+      }
+      const std::lock_guard lock(shared->mutex);
+      shared->breaches.push_back(room == nullptr ? "a copy into memory that is not pinned, or gone"
+                                                 : "a copy of memory that was given to others");
+    });
+  }
+
+  void pack_kept(const DeviceMask& mask, const at::Tensor& items_E,
+                 const at::Tensor& packed_K) override {
+    require_current("pack_kept");
+    launch([mask, items_E, packed_K] { run_kernel</*packs=*/true>(mask, items_E, packed_K); });
+  }
+  void unpack_kept(const DeviceMask& mask, const at::Tensor& packed_K,
+                   const at::Tensor& items_E) override {
+    require_current("unpack_kept");
+    launch([mask, items_E, packed_K] { run_kernel</*packs=*/false>(mask, items_E, packed_K); });
   }
 
   std::string make_unique_id() override {
@@ -242,10 +315,19 @@ class FakeGpu final : public GpuCalls {
     return {Result::Kind::kInProgress};
   }
 
+  /// On the callers' stream.
+  void launch(std::function<void()> kernel) {
+    auto* const stream = static_cast<FakeStream*>(callers_stream());
+    if (stream == nullptr)
+      kernel();
+    else
+      stream->enqueue(std::move(kernel));
+  }
+
   void enqueue(std::function<void()> job) { own_.enqueue(std::move(job)); }
 
   const std::shared_ptr<Shared> shared_;
-  const int rank_, index_;
+  const int rank_, index_, place_;
   std::thread::id caller_;  // of the last collective; guarded by the cluster's mutex
   FakeStream own_;
 };

@@ -32,6 +32,7 @@ struct FakePlan {
   bool init_hangs = false;     ///< the victim never begins the communicator
   bool abort_hangs = false;    ///< on every rank, until release()
   bool finalize_hangs = false;
+  bool refuses_pinned_memory = false;
   /// The callers' streams are threads, too (FakeCluster::enqueue()); else the caller's host thread.
   bool has_async_callers = false;
   /// Before each job of a stream it sleeps for up to so many microseconds, by chance of the seed.
@@ -69,7 +70,7 @@ class FakeCluster {
   /// Collectives that this rank has called so far, over all communicators.
   int64_t num_collectives(int rank) const;
   /// Calls that a real device or NCCL would punish: with another device current, with a handle that
-  /// is gone, two at a time.
+  /// is gone, two at a time; copies of, or into, memory that was given back meanwhile.
   std::vector<std::string> breaches() const;
 
   struct Shared;

@@ -107,11 +107,27 @@ struct FakeCluster::Shared {
   std::map<std::string, std::shared_ptr<FakeRoom>> room_by_id;
   std::vector<std::unique_ptr<FakeComm>> comms;
   int num_ids = 0;
+  struct Pinned {
+    std::weak_ptr<std::byte> memory;
+    const std::byte* begin = nullptr;
+    int64_t num_bytes = 0;
+  };
+  std::vector<Pinned> pinned;
   /// By rank; empty: the callers' host threads.
   std::vector<std::unique_ptr<FakeStream>> callers_N;
 
   bool hits(int rank, int64_t collective, FakeFault fault) const {
     return plan.fault == fault && plan.victim == rank && plan.at_collective == collective;
+  }
+
+  /// The pinned memory in which these bytes lie; null: none, or not any more.
+  std::shared_ptr<std::byte> pinned_around(const std::byte* begin, int64_t num_bytes) const {
+    const std::lock_guard lock(mutex);
+    for (const Pinned& block : pinned)
+      if (auto memory = block.memory.lock(); memory != nullptr && begin >= block.begin &&
+                                             begin + num_bytes <= block.begin + block.num_bytes)
+        return memory;
+    return nullptr;
   }
 
   FakeComm* make_comm(const std::shared_ptr<FakeRoom>& room, int rank, int owner) {

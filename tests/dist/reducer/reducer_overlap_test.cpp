@@ -9,10 +9,12 @@
 #include "base/bits/bit_mask.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "dist/nccl/gpu_packing.h"
 #include "dist/reducer/gradient_reducer.h"
 #include "tests/dist/reducer/flat_model.h"
 #include "tests/dist/reducer/reducer_contract.h"
 #include "tests/dist/spy_communicator.h"
+#include "tests/support/fake_gpu.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
@@ -263,7 +265,14 @@ TEST(ReducerOverlap, WhatAGpuCannotDoIsRefused) {
     EXPECT_THAT(refusal({.comm_dtype = "bf16", .error_feedback = true}),
                 HasSubstr("sync.error_feedback: true needs"));
     EXPECT_THAT(refusal({.sparse_allreduce = "always"}),
-                HasSubstr("sync.sparse_allreduce: always needs"));
+                HasSubstr("sync.sparse_allreduce: always on GPUs needs"));
+    tests::FakeCluster cluster(1);
+    spy.packing = std::make_shared<nccl::GpuPacking>(cluster.gpu(0));
+    EXPECT_EQ(refusal({.sparse_allreduce = "always"}), "");
+    EXPECT_THAT(refusal({.sparse_allreduce = "always", .shard_optimizer = true}),
+                HasSubstr("sync.sparse_allreduce: always on GPUs needs"));
+    EXPECT_THAT(refusal({.overlap = "true", .sparse_allreduce = "always"}),
+                HasSubstr("sync.sparse_allreduce: always on GPUs needs"));
     EXPECT_EQ(refusal({}), "") << "auto does what can be done";
   });
 }

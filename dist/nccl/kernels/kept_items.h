@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+
+// Compiled by nvcc for the device (kept_kernels.cu) and by the host's compiler for tests: what one
+// thread of a kernel does with one item. It needs nothing but this file.
+#ifdef __CUDACC__
+#define LOCKSTEP_ON_DEVICE __host__ __device__
+#else
+#define LOCKSTEP_ON_DEVICE
+#endif
+
+namespace lockstep::dist::nccl {
+
+constexpr int64_t kItemsPerWord = 64;
+
+/// A mask as the kernels read it: DeviceMask (base/device/device_packing.h).
+struct MaskView {
+  const uint64_t* words_W = nullptr;
+  const int64_t* before_W = nullptr;  ///< kept items before each word
+
+  LOCKSTEP_ON_DEVICE bool is_kept(int64_t item) const {
+    return ((words_W[item / kItemsPerWord] >> (item % kItemsPerWord)) & 1) != 0;
+  }
+  /// Where the item, if it is kept, lies among the kept ones.
+  LOCKSTEP_ON_DEVICE int64_t place_of(int64_t item) const {
+    const int64_t word = item / kItemsPerWord;
+    const uint64_t below = words_W[word] & ((uint64_t{1} << (item % kItemsPerWord)) - 1);
+    return before_W[word] + count(below);
+  }
+
+  LOCKSTEP_ON_DEVICE static int64_t count(uint64_t bits) {
+#ifdef __CUDA_ARCH__
+    return __popcll(bits);
+#else
+    return __builtin_popcountll(bits);
+#endif
+  }
+};
+
+/// What the thread of one item does. T: an unsigned integer as wide as an item, so that its bits
+/// stay whatever they mean.
+template <typename T>
+LOCKSTEP_ON_DEVICE void pack_item(const MaskView& mask, int64_t item, const T* items_E,
+                                  T* packed_K) {
+  if (mask.is_kept(item)) packed_K[mask.place_of(item)] = items_E[item];
+}
+
+template <typename T>
+LOCKSTEP_ON_DEVICE void unpack_item(const MaskView& mask, int64_t item, const T* packed_K,
+                                    T* items_E) {
+  items_E[item] = mask.is_kept(item) ? packed_K[mask.place_of(item)] : T{0};
+}
+
+}  // namespace lockstep::dist::nccl

@@ -1,0 +1,121 @@
+#include "dist/nccl/pinned_stager.h"
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <ATen/ops/from_blob.h>
+
+namespace lockstep::dist::nccl {
+namespace {
+
+constexpr std::chrono::microseconds kLook{200};
+
+/// The host waits for as long as the communicator is healthy, whose watchdog bounds the time that
+/// the device may wait for a peer.
+void wait_for(GpuCalls& gpu, WatchedComm& comm, const Event& event) {
+  const auto on_device = gpu.use_device();
+  while (!event.is_reached()) {
+    comm.require_healthy();
+    std::this_thread::sleep_for(kLook);
+  }
+  comm.require_healthy();  // behind an aborted collective the stream goes on, over garbage
+}
+
+class PinnedCopy final : public StagedCopy {
+ public:
+  PinnedCopy(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm,
+             std::shared_ptr<Event> done, std::vector<at::Tensor> copies)
+      : gpu_(std::move(gpu)),
+        comm_(std::move(comm)),
+        done_(std::move(done)),
+        copies_(std::move(copies)) {}
+
+  const std::vector<at::Tensor>& copies() const override { return copies_; }
+  void hold_caller() override {
+    const auto on_device = gpu_->use_device();
+    done_->hold(gpu_->callers_stream());
+  }
+  void wait_on_host() override { wait_for(*gpu_, *comm_, *done_); }
+
+ private:
+  const std::shared_ptr<GpuCalls> gpu_;
+  const std::shared_ptr<WatchedComm> comm_;
+  const std::shared_ptr<Event> done_;
+  const std::vector<at::Tensor> copies_;
+};
+
+/// As a state's files want it: in row-major order, without marks of lazy operations.
+at::Tensor plain(const at::Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().contiguous();
+}
+
+/// A device that hangs never ends its copies, and to free their memory would wait for that.
+void never_free(std::shared_ptr<std::byte> memory) {
+  static std::mutex mutex;
+  static auto* const lost = new std::vector<std::shared_ptr<std::byte>>;
+  const std::lock_guard lock(mutex);
+  lost->push_back(std::move(memory));
+}
+
+}  // namespace
+
+PinnedStager::PinnedStager(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm)
+    : gpu_(std::move(gpu)), comm_(std::move(comm)) {}
+
+PinnedStager::~PinnedStager() {
+  if (!is_idle()) never_free(std::move(memory_));
+}
+
+bool PinnedStager::is_idle() const {
+  try {
+    const auto on_device = gpu_->use_device();
+    return last_ == nullptr || last_->is_reached();
+  } catch (const std::exception&) {
+    return false;  // the device failed
+  }
+}
+
+void PinnedStager::prepare(int64_t num_bytes) {
+  if (num_bytes <= num_bytes_) return;
+  const auto on_device = gpu_->use_device();
+  if (last_ != nullptr) wait_for(*gpu_, *comm_, *last_);
+  num_bytes_ = 0;
+  memory_.reset();
+  memory_ = gpu_->pin_memory(num_bytes);
+  num_bytes_ = num_bytes;
+}
+
+std::unique_ptr<StagedCopy> PinnedStager::begin(const std::vector<StagedPart>& parts) {
+  comm_->require_healthy();
+  const auto on_device = gpu_->use_device();
+  prepare(bytes_of(parts));
+  std::vector<StagedPart> originals;
+  for (const StagedPart& part : parts) originals.push_back({plain(part.tensor), part.held});
+  Event(gpu_, gpu_->callers_stream()).hold(gpu_->own_stream());
+  std::vector<at::Tensor> copies;
+  std::byte* to = memory_.get();
+  for (const StagedPart& part : originals) {
+    copies.push_back(at::from_blob(
+        to, part.tensor.sizes(), [memory = memory_](void*) {}, part.tensor.scalar_type()));
+    copy(part, to);
+    to += padded_bytes(part.tensor);
+  }
+  last_ = std::make_shared<Event>(gpu_, gpu_->own_stream());
+  return std::make_unique<PinnedCopy>(gpu_, comm_, last_, std::move(copies));
+}
+
+void PinnedStager::copy(const StagedPart& part, std::byte* to) {
+  const at::Tensor& tensor = part.tensor;
+  const auto* from = static_cast<const std::byte*>(tensor.const_data_ptr());
+  const auto item_bytes = static_cast<int64_t>(tensor.element_size());
+  const auto ranges = part.held.value_or(std::vector<ElementRange>{{0, tensor.numel()}});
+  for (const ElementRange& range : ranges)
+    if (range.num_elements() > 0)
+      gpu_->copy_to_host(to + range.begin_E * item_bytes, from + range.begin_E * item_bytes,
+                         range.num_elements() * item_bytes, tensor);
+  gpu_->keep_until_done(tensor);
+}
+
+}  // namespace lockstep::dist::nccl
