@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "counting_observer.h"
 #include "http_client.h"
-#include "metrics/http/http_server.h"
 #include "metrics/access/password_checker.h"
+#include "metrics/http/http_server.h"
 #include "temporary_folder.h"
 
 namespace lockstep::metrics {
