@@ -42,7 +42,9 @@ SyncOptions read_sync_options(ConfigReader in) {
       "where true needs comm_dtype fp32 and a whole optimizer)");
   in.read_choice(
       "sparse_allreduce", &options.sparse_allreduce, {"auto", "always", "never"},
-      "whether only the gradients of kept weights travel; auto: where that is faster, by bucket");
+      "whether only the gradients of kept weights travel; auto: where that is faster, by bucket "
+      "(never "
+      "on GPUs, where always needs a whole optimizer and neither overlap: true nor local steps)");
   in.read_choice(
       "comm_dtype", &options.comm_dtype, {"fp32", "bf16", "fp16"},
       "number format of gradients in messages; bf16, fp16: rounded to it, added in fp32");

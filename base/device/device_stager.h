@@ -30,8 +30,8 @@ class StagedCopy {
   /// they may change. The host runs on.
   virtual void hold_caller() = 0;
   /// Returns once the copies are there; from any thread. Throws Error(kUnavailable) if the device
-  /// failed, and the error of the communicator that the stager is of: never leaves what an aborted
-  /// collective has left.
+  /// failed, and the error of the communicator that the stager is of, so that copies of what an
+  /// aborted collective has left are never taken for good.
   virtual void wait_on_host() = 0;
 };
 

@@ -27,8 +27,8 @@ LinkTraffic direct_between_ranks(int hosts, int ranks_per_host, const TravelWidt
 /// nodes of the tree: such a host sends several sums.
 LinkTraffic direct_between_hosts(int hosts, int ranks_per_host, const TravelWidths& widths);
 
-/// Halving and doubling along the sum tree (dist/mpi/p2p/tree_exchange.h), where a host has so many
-/// neighbouring members of it: its ranks, or one.
+/// Halving and doubling along the sum tree (dist/mpi/p2p/tree_exchange.h). members_per_host:
+/// members of the tree on each host: all its ranks, or its leader alone.
 LinkTraffic along_tree(int hosts, int members_per_host, const TravelWidths& widths);
 
 }  // namespace lockstep::daemon

@@ -23,9 +23,9 @@ namespace {
 constexpr int64_t kOneHostSlotBytes = 256 << 10;
 constexpr int64_t kManyHostsSlotBytes = 1 << 20;
 constexpr int64_t kPieceBytes = 1 << 20;
-// Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before they flow. One
-// to one other host at a time costs nothing; of several, answers wait behind other messages'
-// bytes, and the link rests a fourth of the time.
+// Messages above Open MPI's eager limit (64 KiB over TCP) wait for an answer before they flow. A
+// single such message to a single other host loses nothing by that. Where several are under way,
+// the answers wait behind the bytes of other messages, and the link rests a fourth of the time.
 constexpr int64_t kEagerPieceBytes = 56 << 10;
 
 int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,

@@ -1,4 +1,4 @@
-# Looks for the headers and libraries that the NCCL module needs: in the NVIDIA wheels beside LibTorch and in .venv first
+# Looks for the headers, libraries and compiler (LOCKSTEP_NVCC) that the NCCL module needs: in the NVIDIA wheels beside LibTorch and in .venv first
 # (their NCCL is LibTorch's own, and a process can hold only one), then in a CUDA toolkit.
 #   LOCKSTEP_CUDA_MISSING   what was not found; empty: all is there
 #   LOCKSTEP_CUDA_FOUND_IN  where, for the status line

@@ -36,7 +36,7 @@ std::filesystem::path find_module() {
   throw unavailable(
       fmt::format("GPUs need the module {}, and there is none at {}: build with LOCKSTEP_CUDA=on "
                   "(`LOCKSTEP_CUDA=on "
-                  "tools/setup` fetches the CUDA and NCCL headers), or name its path in {}",
+                  "tools/setup` fetches what that needs), or name its path in {}",
                   nccl::kModuleFile, fmt::join(tried, ", "), kVariable));
 }
 

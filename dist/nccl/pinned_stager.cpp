@@ -80,7 +80,7 @@ bool PinnedStager::is_idle() const {
 void PinnedStager::prepare(int64_t num_bytes) {
   if (num_bytes <= num_bytes_) return;
   const auto on_device = gpu_->use_device();
-  if (last_ != nullptr) wait_for(*gpu_, *comm_, *last_);
+  if (last_ != nullptr && !last_->is_reached()) wait_for(*gpu_, *comm_, *last_);
   num_bytes_ = 0;
   memory_.reset();
   memory_ = gpu_->pin_memory(num_bytes);
@@ -94,16 +94,27 @@ std::unique_ptr<StagedCopy> PinnedStager::begin(const std::vector<StagedPart>& p
   std::vector<StagedPart> originals;
   for (const StagedPart& part : parts) originals.push_back({plain(part.tensor), part.held});
   Event(gpu_, gpu_->callers_stream()).hold(gpu_->own_stream());
+  try {
+    std::vector<at::Tensor> copies = copy_all(originals);
+    last_ = std::make_shared<Event>(gpu_, gpu_->own_stream());
+    return std::make_unique<PinnedCopy>(gpu_, comm_, last_, std::move(copies));
+  } catch (...) {  // the stream may write all the same
+    never_free(std::exchange(memory_, nullptr));
+    num_bytes_ = 0;
+    throw;
+  }
+}
+
+std::vector<at::Tensor> PinnedStager::copy_all(const std::vector<StagedPart>& parts) {
   std::vector<at::Tensor> copies;
   std::byte* to = memory_.get();
-  for (const StagedPart& part : originals) {
+  for (const StagedPart& part : parts) {
     copies.push_back(at::from_blob(
         to, part.tensor.sizes(), [memory = memory_](void*) {}, part.tensor.scalar_type()));
     copy(part, to);
     to += padded_bytes(part.tensor);
   }
-  last_ = std::make_shared<Event>(gpu_, gpu_->own_stream());
-  return std::make_unique<PinnedCopy>(gpu_, comm_, last_, std::move(copies));
+  return copies;
 }
 
 void PinnedStager::copy(const StagedPart& part, std::byte* to) {

@@ -18,7 +18,7 @@ namespace lockstep::dist::nccl {
 ///
 /// The host waits for B where it reads the copies. LibTorch gives the memory of an original to
 /// others only after B, whoever lets go of it. The copies' memory is not given back while the
-/// stream may write to it: at the end it is rather lost.
+/// stream may write to it: if the stream is not done at the end, it is leaked instead.
 class PinnedStager final : public DeviceStager {
  public:
   /// gpu: its own stream is for these copies alone. comm: on a device that this communicator has
@@ -34,6 +34,7 @@ class PinnedStager final : public DeviceStager {
 
  private:
   bool is_idle() const;
+  std::vector<at::Tensor> copy_all(const std::vector<StagedPart>& parts);
   void copy(const StagedPart& part, std::byte* to);
 
   const std::shared_ptr<GpuCalls> gpu_;

@@ -69,7 +69,7 @@ void AllReduceBucket::unpack_from(const at::Tensor& from_K, const at::Tensor& to
 }
 
 at::Tensor AllReduceBucket::find_largest() {
-  if (grads_E_.is_cpu()) zero_dropped();
+  zero_dropped();
   return largest_magnitude(grads_E_);
 }
 
@@ -78,7 +78,7 @@ at::Tensor AllReduceBucket::pack(bool packed, double scale, const at::Tensor& er
   is_packed_ = packed;
   scale_ = scale;
   payload_ = grads_E_;
-  if (wire_ && !packed && grads_E_.is_cpu()) zero_dropped();  // largest() is as when packed
+  if (wire_ && !packed) zero_dropped();  // largest() is as when packed
   if (packed) {
     payload_ = packed_K();
     pack_into(payload_);

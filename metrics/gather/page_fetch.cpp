@@ -41,7 +41,6 @@ class Fetch : public std::enable_shared_from_this<Fetch> {
                              "Connection: close\r\n\r\n",
                              request.target, request.address, request.token)) {
     parser_.body_limit(kPageLimitBytes);
-    parser_.eager(true);
   }
 
   void start(const ListenAddress& address) {
@@ -92,15 +91,28 @@ class Fetch : public std::enable_shared_from_this<Fetch> {
 
   void parse(size_t num_bytes, bool is_all) {
     unread_.append(piece_.data(), num_bytes);
-    error_code fault;
-    unread_.erase(0, parser_.put(asio::buffer(unread_), fault));
-    if (fault == http::error::need_more) fault = {};
+    error_code fault = put();
+    if (!fault && parser_.is_header_done() && !parser_.is_done() && !parser_.eager()) {
+      parser_.eager(true);
+      // Beast asks for the memory of the whole body before it looks at its limit.
+      if (parser_.content_length().value_or(0) > kPageLimitBytes)
+        fault = http::error::body_limit;
+      else
+        fault = put();
+    }
+    if (is_all && !fault && !parser_.got_some()) fault = http::error::end_of_stream;
     if (is_all && !fault && !parser_.is_done()) parser_.put_eof(fault);
     if (!goes_on(fault)) return;
     if (!parser_.is_done()) return read();
     auto& answer = parser_.get();
     if (answer.result() != http::status::ok) return end(std::nullopt);
     end(std::move(answer.body()));
+  }
+
+  error_code put() {
+    error_code fault;
+    unread_.erase(0, parser_.put(asio::buffer(unread_), fault));
+    return fault == http::error::need_more ? error_code() : fault;
   }
 
   tcp::resolver resolver_;

@@ -12,7 +12,8 @@ namespace lockstep::metrics {
 /// Who is at the other end of a connection.
 struct HttpClient {
   std::string name;  ///< for the log and for who tries passwords: an address, "a Unix socket"
-  bool has_opened_a_file = false;  ///< the socket's, which only those can who may write to it
+  bool has_opened_a_file =
+      false;  ///< that of the Unix socket: only who may write to it can connect
 };
 
 /// What all connections of a server share.
@@ -29,8 +30,8 @@ struct HttpShared {
   }
 };
 
-/// Reads requests of one connection, sees who asks, and answers, until the client ends it or must
-/// go. Returns at once; the rest happens on the server's thread. `shared` must outlive the
+/// Reads requests of one connection, sees who asks, and answers, until the client closes it or is
+/// cut off. Returns at once; the rest happens on the server's thread. `shared` must outlive the
 /// connection, which lives as long as an operation of it is under way.
 void serve_connection(ByteStream stream, HttpClient client, HttpShared& shared);
 

@@ -52,7 +52,7 @@ void P2pChannel::receive(std::byte* bytes, int64_t num_bytes, int from, int tag,
 }
 
 void P2pChannel::number(Call call) {
-  finish(&notes_sent_, for_notes());  // where a call has thrown
+  finish(&notes_sent_, for_notes());  // left over only if the call before threw
   call.number = own_->call.number + 1;
   own_->call = call;
 }

@@ -109,7 +109,8 @@ int64_t free_bytes(const std::string& folder) {
 }
 
 int64_t fitting_slot_bytes(RoomLayout layout, int64_t largest, int64_t free_bytes) {
-  for (layout.slot_bytes = largest; layout.slot_bytes >= kSmallestSlotBytes; layout.slot_bytes /= 2)
+  for (layout.slot_bytes = largest; layout.slot_bytes >= kSmallestSlotBytes;
+       layout.slot_bytes = layout.slot_bytes / 2 / kWindowPageBytes * kWindowPageBytes)
     if (2 * layout.total_bytes() <= free_bytes) return layout.slot_bytes;
   return 0;
 }

@@ -72,6 +72,9 @@ TEST(SharedWindow, SlotsShrinkUntilTheyFit) {
   EXPECT_EQ(fitting_slot_bytes(layout, kLarge, 1LL << 40), kLarge);
   EXPECT_EQ(fitting_slot_bytes(layout, kLarge, kTwoRooms), kLarge);
   EXPECT_EQ(fitting_slot_bytes(layout, kLarge, kTwoRooms - 1), kLarge / 2);
+  constexpr int64_t kThreeHosts = 3 * (56 << 10);  // whose half and quarter are no whole pages
+  for (int64_t free = 2 * kTwoRooms; free > 0; free -= 50'000)
+    EXPECT_EQ(fitting_slot_bytes(layout, kThreeHosts, free) % 4096, 0) << free;
   EXPECT_EQ(fitting_slot_bytes(layout, kLarge, 100'000), 0);
   EXPECT_EQ(fitting_slot_bytes(layout, kLarge, -1), 0);
 }
