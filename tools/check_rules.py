@@ -3,7 +3,8 @@
 
 1. Every *_test.cpp and *_test.py is named in the CMakeLists.txt of its folder or of the next one above, so that no test is forgotten.
 2. Every exit code of base/error.h has a row in docs/exit_codes.md, under its name, and no row is left over.
-3. Every modifier of recal/modifiers/modifier_table.cpp has a section in docs/recipe.md.
+3. Every modifier of recal/modifiers/modifier_table.cpp has a section in docs/recipe.md, and an item, by one of its names, in the recipes that tests
+   train with every modifier.
 4. No file names a folder of the machine it was written on.
 5. Relative links in *.md lead to files that exist.
 6. No folder of a module holds more than 25 files, sub-folders not counted.
@@ -16,6 +17,7 @@ import subprocess
 import sys
 
 MOST_FILES = 25
+RECIPES_OF_ALL = ("tests/integration/programs/every_modifier.yaml", "tests/train/recipe_path_test.cpp")
 SKIPPED_FOLDERS = {"build", "runs", "__pycache__"}
 # In pieces, so that this file passes.
 MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:" + "work|ro" + r"ot)(?:/|\b(?![\w-]))")
@@ -75,14 +77,21 @@ def undocumented_exit_codes(root, _):
         yield f"docs/exit_codes.md: row {code} ({name}) is no exit code of base/error.h"
 
 
-def undocumented_modifiers(root, _):
-    tags = re.findall(r'own\.add\(\{"(\w+)"', (root / "recal/modifiers/modifier_table.cpp").read_text())
+def forgotten_modifiers(root, _):
+    table = (root / "recal/modifiers/modifier_table.cpp").read_text()
+    tags = re.findall(r'own\.add\(\{"(\w+)"', table)
     if not tags:
         yield "recal/modifiers/modifier_table.cpp: no rows found; this rule must learn how they are written"
     sections = re.findall(r"^### `!(\w+)`", (root / "docs/recipe.md").read_text(), re.MULTILINE)
     for tag in tags:
         if tag not in sections:
             yield f"docs/recipe.md: no section '### `!{tag}`'"
+    for recipe in RECIPES_OF_ALL:
+        there = set(re.findall(r"^ +- !(\w+)", (root / recipe).read_text(), re.MULTILINE))
+        for tag in tags:
+            names = {tag, *re.findall(rf'AliasRow\{{"(\w+)", "{tag}"', table)}
+            if there.isdisjoint(names):
+                yield f"{recipe}: no item '- !{tag}', though its recipe is there to train with every modifier"
 
 
 def machine_paths(root, files):
@@ -113,7 +122,7 @@ def crowded_folders(root, files):
             yield f"{folder.relative_to(root)}: holds {number} files, more than {MOST_FILES}: divide it by what a reader looks for"
 
 
-RULES = (unregistered_tests, undocumented_exit_codes, undocumented_modifiers, machine_paths, dead_links, crowded_folders)
+RULES = (unregistered_tests, undocumented_exit_codes, forgotten_modifiers, machine_paths, dead_links, crowded_folders)
 
 
 def breaches(root):

@@ -204,19 +204,9 @@ void Recorder::tell_progress(const StepReport& report) {
 }
 
 void Recorder::after_evaluation(int64_t step, const EvalResult& result) {
-  const std::vector<metrics::ValidationValue> numbers = shown_numbers(result.metrics);
-  metrics_.record_validation({result.loss, result.accuracy, numbers});
-  if (options_.is_root) write_evaluation(step, result, numbers);
-}
-
-void Recorder::write_evaluation(int64_t step, const EvalResult& result,
-                                const std::vector<metrics::ValidationValue>& numbers) {
-  std::string said =
-      result.accuracy ? fmt::format(", accuracy {:.4f}", *result.accuracy) : std::string();
-  for (const metrics::ValidationValue& number : numbers)
-    if (!number.class_number) said += fmt::format(", {} {:.4f}", number.name, number.value);
-  log::info("eval", fmt::format("step {}: loss {:.4f}{} over {} samples ({:.3f} s)", step,
-                                result.loss, said, result.num_samples, result.seconds));
+  metrics_.record_validation({result.loss, result.accuracy, shown_numbers(result.metrics)});
+  if (!options_.is_root) return;
+  log::info("eval", fmt::format("step {}: {} ({:.3f} s)", step, text_of(result), result.seconds));
   evals_csv_->append(step, result);
   if (summaries_) summaries_->after_evaluation(step, result);
 }

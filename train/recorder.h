@@ -84,8 +84,6 @@ class Recorder final : public Hook {
  private:
   void write_curves(const StepReport& report);
   void tell_progress(const StepReport& report);
-  void write_evaluation(int64_t step, const EvalResult& result,
-                        const std::vector<metrics::ValidationValue>& numbers);
   void step(const StepReport& report);
   void record_rates(const StepReport& report);
   void record_recipe(const StepReport& report);

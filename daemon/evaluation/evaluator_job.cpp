@@ -193,9 +193,7 @@ std::string EvaluatorJob::write(const std::string& prefix, const std::string& in
   json.update(Json::parse(train::eval_json(result)));
   files::make_folders(results_folder());
   files::write_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  return fmt::format("step {}: loss {:.4f}{} over {} samples ({})", step_, result.loss,
-                     result.accuracy ? fmt::format(", accuracy {:.4f}", *result.accuracy) : "",
-                     result.num_samples, path.string());
+  return fmt::format("step {}: {} ({})", step_, train::text_of(result), path.string());
 }
 
 }  // namespace lockstep::daemon

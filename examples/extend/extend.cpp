@@ -1,5 +1,5 @@
-// lockstepd with a network, a data set, a modifier, a metric and a callback of its own: each is a
-// row of a table, added before lockstepd reads the run file.
+// lockstepd with a network, a data set, a modifier, a metric of steps, one of evaluations and a
+// callback of its own: each is a row of a table, added before lockstepd reads the run file.
 //   launch/mpirun.sh 2 build/default/examples/extend/extend --config examples/extend/run.yaml
 
 #include <cmath>
@@ -7,7 +7,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include "base/log.h"
@@ -24,6 +28,8 @@
 #include "recal/modifiers/modifier_table.h"
 #include "recal/params/param_selector.h"
 #include "recal/timeline/timeline_builder.h"
+#include "train/evaluation/class_outputs.h"
+#include "train/evaluation/eval_metric.h"
 
 namespace {
 
@@ -129,6 +135,28 @@ lockstep::metrics::StepMetric perplexity() {
           }};
 }
 
+// --- A metric of evaluations: how sure the network is, right or wrong.
+
+class Confidence final : public lockstep::train::EvalMetric {
+ public:
+  int64_t num_sums() const override { return 2; }
+  at::Tensor sums(const at::Tensor& outputs_BC, const at::Tensor&) const override {
+    const at::Tensor highest_B = std::get<0>(at::softmax(outputs_BC, 1, at::kDouble).max(1));
+    const at::Tensor sum = highest_B.sum();
+    return at::stack({sum, at::full_like(sum, highest_B.size(0))});
+  }
+  std::vector<lockstep::train::EvalValue> values(const at::Tensor& sums_S) const override {
+    return {{"confidence", sums_S[0] / sums_S[1]}};
+  }
+};
+
+lockstep::train::MakeEvalMetric read_confidence(ConfigReader*) {
+  return [](const lockstep::data::SampleSpec& spec) {
+    lockstep::train::require_classes("confidence", spec);
+    return std::make_unique<Confidence>();
+  };
+}
+
 // --- A callback: tells the lowest loss, from a step on, and shows TensorBoard how long the network
 // takes, over all ranks.
 
@@ -176,6 +204,7 @@ int main(int argc, char** argv) {
   lockstep::data::dataset_types().add({.name = "half_planes", .read = read_half_planes});
   lockstep::recal::modifier_kinds().add({.name = "ScaleModifier", .read = read_scale});
   lockstep::metrics::step_metrics().add(perplexity());
+  lockstep::train::eval_metric_types().add({.name = "confidence", .read = read_confidence});
   lockstep::coord::callback_types().add(
       {.name = "lowest_loss", .read = read_lowest_loss, .modes = {"train"}});
   return lockstep::daemon::lockstepd_main(argc, argv);

@@ -46,6 +46,16 @@ class Extend(LockstepTest):
         self.assertAlmostEqual(metric(pages[0], "extend_train_perplexity"), math.exp(metric(pages[0], "lockstep_train_loss")))
         self.assertNotIn("extend_train_perplexity", pages[1])
 
+    def test_ranks_find_the_metric_of_evaluations_together(self):
+        """Of two classes the more probable one has at least a half; a trained network is surer than one that was hardly trained."""
+        found = {}
+        for ranks, steps in ((1, 128), (2, 128), (2, 1)):
+            run = self.train(ranks, program=EXTEND, config=RUN, run=f"run{ranks}_{steps}", sets=[f"train.max_steps={steps}"])
+            found[ranks, steps] = run.summary()["eval"]["metrics"]["confidence"]
+        self.assertAlmostEqual(found[1, 128], found[2, 128], delta=1e-3)
+        self.assertTrue(0.5 < found[2, 1] < 0.9 < found[2, 128] < 1, found)
+        self.assertIn("confidence", self.train(1, config=RUN, run="lockstepd", expect=78).log)
+
     def test_the_callback_sees_every_step_that_its_section_asks_for(self):
         run = self.train(2, program=EXTEND, config=RUN, sets=["callbacks.lowest_loss.after_step=60"])
         losses = {line["step"]: line["loss"] for line in run.steps() if line["step"] > 60}

@@ -23,7 +23,7 @@ class Models(LockstepTest):
             types[name] = snippet
         choices = re.search(r"`model\.type` \| one of: ([\w, ]+\w)", self.tool("reference"))[1]
         brought = {"python", "torchscript", "plugin"}  # by the user: other tests train them
-        self.assertEqual(sorted(types), sorted(set(choices.split(", ")) - brought))
+        self.assertEqual(sorted(types), sorted(set(choices.split(", ")) - brought), "docs/models.md has one run file, under \"One of each\", of each network")
         for name, snippet in types.items():
             with self.subTest(name):
                 config = self.folder / f"{name}.yaml"

@@ -12,12 +12,15 @@ import check_rules  # noqa: E402
 GOOD = {
     "base/error.h": "enum class ExitCode : int {\n  kDone = 0,\n  kUsage = 64,  ///< wrong command line\n};\n",
     "docs/exit_codes.md": "| 0 | `kDone` | done |\n| 64 | `kUsage` | wrong |\n",
-    "recal/modifiers/modifier_table.cpp": 'own.add({"PruningModifier", read_pruning});\n',
+    "recal/modifiers/modifier_table.cpp": 'AliasRow{"KSModifier", "PruningModifier", ""},\nown.add({"PruningModifier", read_pruning});\n',
     "docs/recipe.md": "### `!PruningModifier`: prune\n\nSee [codes](exit_codes.md#table), [the web](https://example.org).\n",
     "tests/base/CMakeLists.txt": "lockstep_test(base_tests SOURCES text_test.cpp)\n",
     "tests/base/text_test.cpp": "// a test\n",
     "tests/deep/CMakeLists.txt": "lockstep_test(deep_tests SOURCES inner/deep_test.cpp)\n",
     "tests/deep/inner/deep_test.cpp": "// a test\n",
+    "tests/integration/programs/every_modifier.yaml": "modifiers:\n  - !PruningModifier {params: [a]}\n",
+    "tests/train/CMakeLists.txt": "lockstep_test(train_test SOURCES recipe_path_test.cpp)\n",
+    "tests/train/recipe_path_test.cpp": "  - !KSModifier\n    {params: [a]}\n",
     "tests/whole/CMakeLists.txt": 'foreach(name IN ITEMS run other)\n  add_test(NAME x COMMAND python3 "${name}_test.py")\n',
     "tests/whole/run_test.py": "# a test\n",
 }
@@ -57,6 +60,13 @@ class CheckRules(unittest.TestCase):
 
     def test_modifiers(self):
         self.expect({"docs/recipe.md": "### `!OtherModifier`\n"}, "docs/recipe.md: no section '### `!PruningModifier`'")
+
+    def test_recipes_of_every_modifier(self):
+        """One of its names counts; words of a comment do not."""
+        self.expect({"tests/integration/programs/every_modifier.yaml": "# no !PruningModifier\n  - !OtherModifier {}\n",
+                     "tests/train/recipe_path_test.cpp": "  - !OtherKSModifier {}\n"},
+                    *(f"{recipe}: no item '- !PruningModifier', though its recipe is there to train with every modifier"
+                      for recipe in check_rules.RECIPES_OF_ALL))
 
     def test_rules_that_read_nothing_say_so(self):
         self.assertEqual(len(self.breaches({"base/error.h": "", "docs/exit_codes.md": "", "recal/modifiers/modifier_table.cpp": ""})), 2)

@@ -177,6 +177,16 @@ TEST(EvalMetrics, RanksOfAnyNumberFindTheSame) {
   EXPECT_THAT(top_2, ::testing::Each(top_2[0]));
 }
 
+TEST(EvalMetrics, TheLineForPeopleHasTheNumbersOfAllSamples) {
+  EvalResult result{.loss = 0.25, .num_samples = 4};
+  EXPECT_EQ(text_of(result), "loss 0.2500 over 4 samples");
+  result.accuracy = 0.5;
+  result.metrics = {{"top_2", at::full({}, 0.75, at::kDouble)},
+                    {"recall", at::full({3}, 0.1, at::kDouble)},
+                    {"confusion_matrix", at::full({3, 3}, 1, at::kLong)}};
+  EXPECT_EQ(text_of(result), "loss 0.2500, accuracy 0.5000, top_2 0.7500 over 4 samples");
+}
+
 class SamplesSeen : public EvalMetric {
  public:
   int64_t num_sums() const override { return 1; }

@@ -3,10 +3,20 @@
 #include <cmath>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace lockstep::train {
 
 double number_of(const EvalResult& result, const std::string& metric) {
   return metric == "eval.loss" ? result.loss : result.accuracy.value_or(NAN);
+}
+
+std::string text_of(const EvalResult& result) {
+  std::string text = fmt::format("loss {:.4f}", result.loss);
+  if (result.accuracy) text += fmt::format(", accuracy {:.4f}", *result.accuracy);
+  for (const auto& [name, value] : result.metrics)
+    if (value.dim() == 0) text += fmt::format(", {} {:.4f}", name, value.item<double>());
+  return text + fmt::format(" over {} samples", result.num_samples);
 }
 
 std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found) {

@@ -25,6 +25,10 @@ struct EvalResult {
 /// The number of eval.loss or eval.accuracy; NaN where there is none.
 double number_of(const EvalResult& result, const std::string& metric);
 
+/// "loss 0.2157, accuracy 0.9415, top_5 1.0000 over 359 samples", for a line that people read; of
+/// metrics, the numbers of all samples.
+std::string text_of(const EvalResult& result);
+
 /// What metrics have found as single numbers, of all samples or of one class each. Numbers of pairs
 /// of classes are left out.
 std::vector<metrics::ValidationValue> numbers_of(const std::vector<EvalValue>& found);
