@@ -40,13 +40,6 @@ bool are_shared(const std::vector<FlatBuffer>& buffers) {
                      [](const FlatBuffer& buffer) { return !buffer.grads_by_rank.empty(); });
 }
 
-/// `auto` would compare the times in which kernels are enqueued, so it packs nothing on a device.
-std::shared_ptr<const DevicePacking> packing_of(Communicator& comm, const SyncOptions& options) {
-  if (options.sparse_allreduce != "always" || options.shard_optimizer || options.overlap == "true")
-    return nullptr;
-  return comm.make_packing();
-}
-
 double seconds_between(BucketReducer::Clock::time_point from, BucketReducer::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -71,18 +64,12 @@ std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
 BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
                              const SyncOptions& options)
     : comm_(comm),
-      packing_there_(packing_of(comm, options)),
+      packing_there_(device_packing_for(comm, options)),
       params_(params),
       options_(options),
       row_E_by_param_(row_elements(params)),
       packing_(options.sparse_allreduce),
       scale_(wire_type(options.comm_dtype, comm.world_size()) == at::kHalf) {
-  if (options.sparse_allreduce == "always" && !comm.device().is_cpu() && packing_there_ == nullptr)
-    throw Error(
-        ExitCode::kConfig, "dist",
-        "sync.sparse_allreduce: always on GPUs needs gradients that travel whole and behind "
-        "the backward pass, between ranks: with sync.shard_optimizer, sync.overlap: true or "
-        "local steps use auto or never");
   if (options.overlap == "true" && (comm.is_asynchronous() || !comm.device().is_cpu()) &&
       (options.shard_optimizer || options.comm_dtype != "fp32"))
     throw Error(ExitCode::kConfig, "dist",

@@ -134,7 +134,7 @@ class BucketReducer {
   void add_errors(size_t bucket);
 
   Communicator& comm_;
-  const std::shared_ptr<const DevicePacking> packing_there_;  ///< null: packed on CPUs alone
+  const std::shared_ptr<const DevicePacking> packing_there_;  ///< null: on CPUs
   const ParamTable& params_;
   const SyncOptions options_;
   bool shards_ = false, is_shared_ = false;

@@ -18,6 +18,17 @@ std::string text_of(uint64_t fingerprint, const std::vector<bool>& chosen) {
 
 }  // namespace
 
+std::shared_ptr<const DevicePacking> device_packing_for(Communicator& comm,
+                                                        const SyncOptions& options) {
+  if (options.sparse_allreduce != "always" || comm.device().is_cpu()) return nullptr;
+  const bool is_whole_behind = !options.shard_optimizer && options.overlap != "true";
+  if (auto packing = is_whole_behind ? comm.make_packing() : nullptr) return packing;
+  throw Error(ExitCode::kConfig, "dist",
+              "sync.sparse_allreduce: always on GPUs needs gradients that travel whole and behind "
+              "the backward pass, between ranks: with sync.shard_optimizer, sync.overlap: true or "
+              "local steps use auto or never");
+}
+
 PackingChoice::PackingChoice(std::string mode) : mode_(std::move(mode)) {
   check(mode_ == "auto" || mode_ == "always" || mode_ == "never", "packed: auto, always or never");
 }

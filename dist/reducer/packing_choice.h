@@ -1,13 +1,23 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/device/device_packing.h"
 #include "base/tensors/state_list.h"
+#include "dist/communicator.h"
 #include "dist/reducer/autotuner.h"
+#include "dist/sync_options.h"
 
 namespace lockstep::dist {
+
+/// What packs gradients on a device; null where the CPU packs them, or nothing is packed: `auto`
+/// would compare the times in which kernels are enqueued. Throws Error(kConfig) where
+/// sparse_allreduce: always cannot be done.
+std::shared_ptr<const DevicePacking> device_packing_for(Communicator& comm,
+                                                        const SyncOptions& options);
 
 /// Which buckets travel packed (dist/reducer/all_reduce_bucket.h). Equal on all ranks, as all are
 /// told the same and what is measured is agreed.
