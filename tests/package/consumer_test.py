@@ -173,12 +173,12 @@ class Consumer(unittest.TestCase):
 
     def test_another_cuda_is_refused_in_one_line(self):
         root = pathlib.Path(self.scratch.name) / "cuda" / "runtime"
-        for name in ("include/crt/host_defines.h", "include/nccl.h", "lib/libcudart.so", "lib/libnccl.so"):
+        for name in ("include/crt/host_defines.h", "include/nccl.h", "lib/libcudart.so", "lib/libnccl.so", "bin/nvcc", "nvvm/bin/cicc"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).touch()
         (root / "include/cuda_runtime_api.h").write_text("#define CUDART_VERSION  12080\n")
         code, output = run("cmake", "-S", SOURCE, "-B", pathlib.Path(self.scratch.name) / "other_cuda", "-G", "Ninja", "-DLOCKSTEP_TESTS=OFF",
-                           "-DLOCKSTEP_CUDA=on", f"-DLOCKSTEP_CUDA_WHEELS={root.parent}")
+                           "-DLOCKSTEP_CUDA=on", f"-DLOCKSTEP_CUDA_WHEELS={root.parent}", "-DLOCKSTEP_CUDA_TOOLKIT=/nowhere")
         self.assertNotEqual(code, 0)
         self.assertRegex(" ".join(output.split()), r"not found: CUDA \d+, which LibTorch was built with \(\S+ is CUDA 12\)")
 
