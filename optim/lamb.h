@@ -18,6 +18,7 @@ namespace lockstep::optim {
 class Lamb final : public Elementwise<rules::LambDirection> {
  public:
   Lamb(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers, const ParamTable& params);
+  bool is_elementwise() const override { return false; }
 
  private:
   /// Of one parameter.

@@ -18,15 +18,25 @@ void Optimizer::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   slots_.rebuild(buffers_before);
 }
 
-void Optimizer::step(const StepRates& rates) {
+void Optimizer::step(const StepRates& rates, const LateShards& late) {
   const at::NoGradGuard no_grad;
   slots_.take_back();
   ++num_updates_;
-  for (size_t b = 0; b < buffers_.size(); ++b) {
-    const FlatBuffer& buffer = buffers_[b];
-    if (buffer.frozen) continue;
-    for (SlotPart& part : slots_.parts(b))
-      update(buffer, &part, rates[static_cast<size_t>(buffer.group)]);
+  const auto update_part = [&](SlotPart& part) {
+    const FlatBuffer& buffer = buffers_[part.region.buffer];
+    update(buffer, &part, rates[static_cast<size_t>(buffer.group)]);
+  };
+  if (late.regions.empty()) {
+    for (size_t b = 0; b < buffers_.size(); ++b)
+      if (!buffers_[b].frozen)
+        for (SlotPart& part : slots_.parts(b)) update_part(part);
+  } else {
+    CutParts& cut = slots_.cut_at(late.regions);
+    for (SlotPart& part : cut.others) update_part(part);
+    for (SlotPart& part : cut.regions) {
+      late.wait_for_next();
+      update_part(part);
+    }
   }
   end_step(rates);
 }

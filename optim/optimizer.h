@@ -55,7 +55,11 @@ class Optimizer {
   /// this rank does not own, frozen buffers and their slots stay as they are, and so do pruned
   /// weights of packed buffers, whose gradients must be +0. No tensor is allocated, except in the
   /// first step and in one after state() or slots_of().
-  void step(const StepRates& rates);
+  ///
+  /// late: regions of float32 buffers on the CPU that lie inside owned ones, without overlap; none
+  /// unless is_elementwise(). All else is updated first, then each of them once wait_for_next() has
+  /// returned. The same bits.
+  void step(const StepRates& rates, const LateShards& late = {});
 
   /// Slots by parameter in its shape, `optimizer/<name>/<slot>`, and the number of updates: for
   /// saves and restores. Values that this rank owns, zeros where it does not and where packing left
@@ -76,6 +80,9 @@ class Optimizer {
   /// their values. They are dense until the next step() or set_kept(), whole until set_shards().
   /// Where slots are sharded, consolidate sharded_state() before the buffers are flattened.
   void rebuild(const std::vector<FlatBuffer>& buffers_before);
+
+  /// Whether the rule looks at each element by itself, so that a region may end anywhere.
+  virtual bool is_elementwise() const { return true; }
 
   /// Memory that the slots take now.
   int64_t slot_bytes() const { return slots_.num_bytes(); }

@@ -57,6 +57,21 @@ at::Tensor absent(const FlatBuffer& buffer, const SlotPart& part) {
                               buffer.values_E.options());
 }
 
+/// A piece of a part, whose slots are the part's own memory.
+void add_cut(const SlotPart& part, const ParamShard& region, std::vector<SlotPart>* cut) {
+  if (region.num_elements() == 0) return;
+  SlotPart piece{.region = region};
+  const int64_t begin_R = region.begin_E - part.region.begin_E;
+  int64_t begin = begin_R, num_items = region.num_elements();
+  if (part.is_packed()) {
+    piece.kept = part.kept.cut(begin_R, region.num_elements());
+    begin = part.kept.num_kept_before(begin_R);
+    num_items = piece.kept.num_kept();
+  }
+  for (const at::Tensor& slot : part.slots) piece.slots.push_back(slot.narrow(0, begin, num_items));
+  cut->push_back(std::move(piece));
+}
+
 void zero_pruned_anywhere(const at::Tensor& whole_E, std::span<const uint8_t> bits) {
   const at::Tensor there = whole_E.cpu();  // the same tensor if it lives there
   zero_pruned(there.mutable_data_ptr(), bits.data(), there.numel(),
@@ -91,7 +106,13 @@ OptimizerState::OptimizerState(std::vector<FlatBuffer>& buffers, const ParamTabl
   own_all();
 }
 
+void OptimizerState::drop_cut() {
+  cut_regions_.clear();
+  cut_ = {};
+}
+
 void OptimizerState::own_all() {
+  drop_cut();
   is_divided_ = false;
   stores_.clear();
   for (size_t b = 0; b < buffers_.size(); ++b)
@@ -100,6 +121,7 @@ void OptimizerState::own_all() {
 
 void OptimizerState::set_shards(const std::vector<ParamShard>& regions) {
   const at::NoGradGuard no_grad;
+  drop_cut();
   is_divided_ = true;
   for (size_t b = 0; b < buffers_.size(); ++b) {
     if (buffers_[b].frozen) continue;
@@ -132,6 +154,7 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   const at::NoGradGuard no_grad;
   const FlatBuffer& flat = buffers_.at(buffer);
   if (flat.frozen || names_.empty()) return;
+  drop_cut();
   check(bits.empty() || static_cast<int64_t>(bits.size()) == num_mask_bytes(flat.values_E.numel()),
         "a mask has a bit for each element of its buffer");
   BufferStore& store = stores_[buffer];
@@ -174,8 +197,35 @@ void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   }
 }
 
+CutParts& OptimizerState::cut_at(const std::vector<ParamShard>& regions) {
+  if (!cut_regions_.empty() && cut_regions_ == regions) return cut_;
+  drop_cut();
+  std::vector<ParamShard> ascending = regions;
+  std::sort(ascending.begin(), ascending.end(),
+            [](const auto& one, const auto& other) { return one.begin_E < other.begin_E; });
+  for (size_t b = 0; b < stores_.size(); ++b) {
+    if (buffers_[b].frozen) continue;
+    for (const SlotPart& part : stores_[b].parts) {
+      int64_t done_E = part.region.begin_E;
+      for (const ParamShard& region : ascending) {
+        if (region.buffer != b || !part.holds(region)) continue;
+        add_cut(part, {b, done_E, region.begin_E}, &cut_.others);
+        done_E = region.end_E;
+      }
+      add_cut(part, {b, done_E, part.region.end_E}, &cut_.others);
+    }
+  }
+  for (const ParamShard& region : regions)
+    for (const SlotPart& part : stores_.at(region.buffer).parts)
+      if (part.holds(region)) add_cut(part, region, &cut_.regions);
+  check(cut_.regions.size() == regions.size(), "a late region lies inside an owned one");
+  cut_regions_ = regions;
+  return cut_;
+}
+
 const std::vector<at::Tensor>& OptimizerState::expand(size_t buffer) {
   const at::NoGradGuard no_grad;
+  drop_cut();
   return expand(buffers_.at(buffer), &stores_[buffer]);
 }
 

@@ -19,10 +19,19 @@ struct SlotPart {
   std::vector<at::Tensor> slots;  ///< by slot: [R], or [K] in the region's order where packed
 
   bool is_packed() const { return !kept.empty(); }
+  bool holds(const ParamShard& one) const {
+    return one.begin_E >= region.begin_E && one.end_E <= region.end_E;
+  }
   /// [E] to [R], the same memory.
   at::Tensor of(const at::Tensor& flat_E) const {
     return flat_E.narrow(0, region.begin_E, region.num_elements());
   }
+};
+
+/// Parts cut at some regions; slots are the parts' own memory.
+struct CutParts {
+  std::vector<SlotPart> others;   ///< what lies in no region
+  std::vector<SlotPart> regions;  ///< theirs, in their order
 };
 
 /// An optimizer's tensors beside the flat buffers: only of owned regions, and of kept weights alone
@@ -71,6 +80,10 @@ class OptimizerState {
   void take_back();
   /// After take_back(). A frozen buffer is one part.
   std::vector<SlotPart>& parts(size_t buffer) { return stores_[buffer].parts; }
+  /// The parts of all buffers that are not frozen, cut at these regions, each of which lies in one
+  /// part, none over another. After take_back(), until something else is called; the same regions
+  /// again cost nothing.
+  CutParts& cut_at(const std::vector<ParamShard>& regions);
 
   /// Memory that the slots take now.
   int64_t num_bytes() const;
@@ -85,13 +98,16 @@ class OptimizerState {
   };
 
   void own_all();
+  void drop_cut();
   const std::vector<at::Tensor>& expand(const FlatBuffer& buffer, BufferStore* store) const;
   void take_back(size_t buffer);
 
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
   std::vector<std::string> names_;
-  std::vector<BufferStore> stores_;  // by buffer
+  std::vector<BufferStore> stores_;      // by buffer
+  std::vector<ParamShard> cut_regions_;  // which cut_ is of; empty: none
+  CutParts cut_;
   bool is_divided_ = false;
 };
 

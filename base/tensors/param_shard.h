@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 namespace lockstep {
 
@@ -13,6 +15,12 @@ struct ParamShard {
 
   int64_t num_elements() const { return end_E - begin_E; }
   friend bool operator==(const ParamShard&, const ParamShard&) = default;
+};
+
+/// Regions whose mean gradients are still on their way, in the order in which they come.
+struct LateShards {
+  std::vector<ParamShard> regions;
+  std::function<void()> wait_for_next;  ///< once for each region: its gradients are there then
 };
 
 }  // namespace lockstep

@@ -129,6 +129,12 @@ std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits
 
 }  // namespace
 
+size_t num_before_last_to_come(const std::vector<Bucket>& buckets) {
+  size_t first = buckets.size();
+  while (first > 0 && last_to_come(buckets[first - 1]) == last_to_come(buckets.back())) --first;
+  return first;
+}
+
 std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes) {
   return cut_all(buffers, {.bucket_bytes = bucket_bytes});
 }

@@ -42,4 +42,8 @@ std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int
 std::vector<Bucket> cut_into_buckets(const std::vector<FlatBuffer>& buffers, int64_t bucket_bytes,
                                      const std::vector<int64_t>& row_E_by_param, int num_pieces);
 
+/// How many buckets stand before those that backward completes last: the pieces of one parameter,
+/// or one bucket.
+size_t num_before_last_to_come(const std::vector<Bucket>& buckets);
+
 }  // namespace lockstep::dist

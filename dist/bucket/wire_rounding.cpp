@@ -1,6 +1,7 @@
 #include "dist/bucket/wire_rounding.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -44,6 +45,16 @@ int largest_bits(const at::Tensor& wire_K) {
   int largest = 0;
   for (int64_t i = 0; i < wire_K.numel(); ++i) largest = std::max(largest, items[i] & 0x7fff);
   return largest;
+}
+
+/// The same of float32, in one pass that makes no tensor.
+double largest_of_floats(const at::Tensor& values_K) {
+  const auto* items = static_cast<const int32_t*>(values_K.const_data_ptr());
+  int32_t largest = 0;
+  for (int64_t i = 0; i < values_K.numel(); ++i)
+    largest = std::max(largest, items[i] & std::numeric_limits<int32_t>::max());
+  const auto value = std::bit_cast<float>(largest);
+  return std::isfinite(value) ? static_cast<double>(value) : kInfinity;
 }
 
 double value_of_bits(int bits, at::ScalarType dtype) {
@@ -98,6 +109,8 @@ void widen_from_wire(const at::Tensor& wire_K, double scale, const at::Tensor& v
 
 at::Tensor largest_magnitude(const at::Tensor& values_K) {
   if (values_K.numel() == 0) return number_on(values_K.device(), 0);
+  if (values_K.is_cpu() && values_K.scalar_type() == at::kFloat && values_K.is_contiguous())
+    return number_on(at::kCPU, largest_of_floats(values_K));
   return at::nan_to_num(at::amax(at::abs(values_K)).to(at::kDouble), kInfinity, kInfinity);
 }
 

@@ -17,9 +17,10 @@
 #include "dist/agree.h"
 #include "dist/bucket/mean_gradient.h"
 #include "dist/bucket/shard_alignment.h"
+#include "dist/bucket/wire_rounding.h"
 #include "dist/reducer/all_reduce_bucket.h"
 #include "dist/reducer/shared_bucket.h"
-#include "dist/reducer/value_gather.h"
+#include "dist/shard/value_gather.h"
 
 namespace lockstep::dist {
 namespace {
@@ -264,6 +265,23 @@ void BucketReducer::mark_complete(size_t num_buckets) {
   std::fill(marks_.begin() + static_cast<int64_t>(num_marked_),
             marks_.begin() + static_cast<int64_t>(num_buckets), mark);
   num_marked_ = num_buckets;
+}
+
+bool BucketReducer::can_arrive_in_turn() const {
+  return comm_.world_size() > 1 && can_pack_beside() && options_.comm_dtype == "fp32" && !errors_ &&
+         std::all_of(followed_grads_.begin(), followed_grads_.end(), [](const at::Tensor& grads_E) {
+           return !grads_E.defined() || (grads_E.is_cpu() && grads_E.scalar_type() == at::kFloat);
+         });
+}
+
+double BucketReducer::largest_from(size_t bucket) const {
+  double largest = 0;
+  for (; bucket < buckets_.size(); ++bucket) {
+    const at::Tensor& grads_E = followed_grads_[buckets_[bucket].buffer];
+    largest =
+        std::max(largest, largest_magnitude(part_of(grads_E, buckets_[bucket])).item<double>());
+  }
+  return largest;
 }
 
 void BucketReducer::launch(size_t bucket) {

@@ -91,6 +91,12 @@ class BucketReducer {
   /// what is on it now: where calls are asynchronous they are sent behind that, and not behind what
   /// the stream gets later. By the thread that completes them, before launch().
   void mark_complete(size_t num_buckets);
+  /// Whether means may be used one bucket after another: nothing is divided, rounded or kept for
+  /// the next step, and all is float32 on the CPU.
+  bool can_arrive_in_turn() const;
+  /// The largest magnitude among the gradients of this bucket and those behind it, as they stand;
+  /// infinite if one is not finite. Where can_arrive_in_turn().
+  double largest_from(size_t bucket) const;
   /// Packs and rounds one complete bucket, unless another thread has done or does so.
   void pack(size_t bucket);
   /// Starts the reduction of one bucket, prepared if need be, and waits for it unless the
@@ -98,6 +104,8 @@ class BucketReducer {
   void launch(size_t bucket);
   /// Makes means of one bucket's sums, as take_means() does, which leaves it out then.
   void unpack(size_t bucket, int64_t divisor);
+  /// Whether all means that unpack() gave in this step are finite.
+  bool are_finite() const { return all_finite_; }
   /// Waits for what launch() only started.
   void wait();
   /// Sums become means over num_samples (or are divided by what else is given), zero where dropped.

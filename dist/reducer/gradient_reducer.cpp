@@ -1,14 +1,17 @@
 #include "dist/reducer/gradient_reducer.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trace/trace_span.h"
 #include "dist/agree.h"
 #include "dist/bucket/squared_grad_norm.h"
 #include "dist/copy_to_host.h"
@@ -18,6 +21,9 @@ namespace {
 
 /// Below this, in all, waking a thread costs more than it could hide: `auto` does not even try.
 constexpr int64_t kLeastOverlapBytes = 1 << 20;
+
+/// Sums of float32 whose magnitudes add up to less are finite in every order.
+constexpr double kSafeBound = std::numeric_limits<float>::max() / 2;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -32,7 +38,8 @@ GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& bu
       params_(params),
       options_(options),
       buckets_(comm, params_, options_),
-      was_named_(params.size(), false) {}
+      was_named_(params.size(), false),
+      messages_(comm, buckets_) {}
 
 void GradientReducer::follow_buffers() {
   if (!buckets_.rebuild(buffers_)) return;
@@ -79,75 +86,107 @@ bool GradientReducer::overlaps_now() const {
 }
 
 void GradientReducer::prepare_for_backward(const StepRequests& requests) {
-  check(!is_armed_, "prepare_for_backward() twice without finish()");
+  check(!is_armed_ && !late_divisor_, "prepare_for_backward() twice without finish()");
   requests_ = requests;
   follow_buffers();
   buckets_.begin_step(requests.gradient_factor);
   ready_tracker_.begin();
   finds_bound_ = buckets_.lacks_bound();  // then nothing can be sent before all is complete
-  overlaps_ = overlaps_now() && !finds_bound_;
-  if (overlaps_ && thread_ == nullptr)
-    thread_ = std::make_unique<CommunicationThread>([this](size_t i) { buckets_.launch(i); });
+  bounds_late_ = requests.by_bucket && !requests.squared_grad_norm && may_overlap() &&
+                 buckets_.can_arrive_in_turn();
+  num_before_numbers_ =
+      bounds_late_ ? num_before_last_to_come(buckets_.buckets()) : buckets_.buckets().size();
   begin_ = Clock::now();
   bytes_before_ = comm_.bytes_reduced();
-  if (overlaps_) thread_->begin();
+  messages_.begin(overlaps_now() && !finds_bound_, num_before_numbers_);
   is_armed_ = true;
 }
 
 void GradientReducer::on_gradient(int64_t param) {
-  if (!is_armed_ || !ready_tracker_.mark_ready(param) || !overlaps_) return;
+  if (!is_armed_ || !ready_tracker_.mark_ready(param) || !messages_.is_beside()) return;
   const size_t num_complete = ready_tracker_.num_complete();
   buckets_.mark_complete(num_complete);
-  thread_->release(num_complete);
+  messages_.release(num_complete);
 }
 
-void GradientReducer::launch_all(std::optional<int64_t> divisor) {
-  if (overlaps_ && buckets_.can_pack_beside() && ready_tracker_.num_complete() > 0)
-    launch_beside(divisor);
-  for (size_t bucket = overlaps_ ? thread_->end() : 0; bucket < buckets_.buckets().size(); ++bucket)
-    buckets_.launch(bucket);
-  buckets_.wait();
+at::Tensor GradientReducer::numbers_of(const LocalStepStats& share) const {
+  const at::Tensor share_V = to_numbers(share, comm_.device());
+  if (!bounds_late_) return share_V;
+  const double largest = buckets_.largest_from(num_before_numbers_);
+  return at::cat({share_V, at::full({1}, largest, share_V.options())});
 }
 
-/// While the thread sends the rest, this one prepares what it will send and unpacks what it sent.
-void GradientReducer::launch_beside(std::optional<int64_t> divisor) {
-  const size_t num_buckets = buckets_.buckets().size();
-  thread_->release(num_buckets);
-  for (size_t bucket = 0; bucket < num_buckets; ++bucket) buckets_.pack(bucket);
-  for (size_t bucket = 0; bucket < num_buckets; ++bucket) {
-    if (!thread_->wait_for(bucket + 1)) return;  // end() tells why
-    if (divisor) buckets_.unpack(bucket, *divisor);
-  }
+GlobalStepStats GradientReducer::totals_of(const LocalStepStats& share) const {
+  GlobalStepStats totals = from_numbers(messages_.sums_V());
+  totals.own_work_s = share.work_s;
+  totals.is_complete = totals.num_samples >= share.expected_samples.value_or(0);
+  check(totals.num_samples > 0 || !totals.is_complete, "a step without samples on any rank");
+  return totals;
+}
+
+/// Equal on all ranks that ask, and what finish() would find once the late means are there.
+bool GradientReducer::may_update_early(const LocalStepStats& share) const {
+  const GlobalStepStats totals = totals_of(share);
+  return totals.finite() && totals.num_skipped == 0 && buckets_.are_finite() &&
+         messages_.sums_V()[-1].item<double>() < kSafeBound;
 }
 
 GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   check(is_armed_, "finish() without prepare_for_backward()");
   check(share.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
   is_armed_ = false;
-  const auto start = Clock::now();
+  finish_start_ = Clock::now();
   const WireScale scale_before = buckets_.scale();
   if (finds_bound_) find_bound();
-  launch_all(share.gradient_divisor);
-  at::Tensor share_V = to_numbers(share, comm_.device());
-  if (buckets_.scales()) share_V = at::cat({share_V, buckets_.largest()});
-  comm_.all_reduce(share_V, ReduceOp::kSum)->wait_on_host();
-
-  GlobalStepStats totals = from_numbers(share_V);
-  totals.own_work_s = share.work_s;
-  totals.wait_s = seconds_since(start);
-  totals.is_complete = totals.num_samples >= share.expected_samples.value_or(0);
-  check(totals.num_samples > 0 || !totals.is_complete, "a step without samples on any rank");
+  messages_.send(numbers_of(share), share.gradient_divisor, ready_tracker_.num_complete() > 0,
+                 [&] { return may_update_early(share); });
+  GlobalStepStats totals = totals_of(share);
+  totals.wait_s = seconds_since(finish_start_);
+  if (messages_.num_left() > 0) {
+    late_divisor_ = share.gradient_divisor;
+    late_wait_s_ = 0;
+    return totals;
+  }
   take_means(share.gradient_divisor.value_or(std::max<int64_t>(1, totals.num_samples)), &totals);
   if (!totals.is_complete)
     buckets_.set_scale(scale_before);
   else if (buckets_.scales())
-    buckets_.follow_bound(share_V[-1].item<double>());
+    buckets_.follow_bound(messages_.sums_V()[-1].item<double>());
   if (totals.finite()) buckets_.keep_errors();
-  totals.bytes_reduced = comm_.bytes_reduced() - bytes_before_;
-  buckets_.count(start, &totals);
+  conclude(&totals);
+  return totals;
+}
+
+LateShards GradientReducer::late_shards() {
+  LateShards late{.regions = {}, .wait_for_next = [this] { wait_for_late(); }};
+  const std::vector<Bucket>& buckets = buckets_.buckets();
+  for (size_t i = buckets.size() - messages_.num_left(); i < buckets.size(); ++i)
+    late.regions.push_back({buckets[i].buffer, buckets[i].begin_E, buckets[i].end_E});
+  return late;
+}
+
+void GradientReducer::wait_for_late() {
+  const trace::Span span("wait for all-reduce");
+  const auto start = Clock::now();
+  messages_.take_next();
+  late_wait_s_ += seconds_since(start);
+}
+
+void GradientReducer::finish_late(GlobalStepStats* totals) {
+  if (!late_divisor_) return;
+  check(messages_.num_left() == 0, "finish_late() before all gradients were waited for");
+  check(buckets_.take_means(*late_divisor_), "sums within a bound are finite");
+  late_divisor_.reset();
+  totals->late_wait_s = late_wait_s_;
+  totals->wait_s += late_wait_s_;
+  conclude(totals);
+}
+
+void GradientReducer::conclude(GlobalStepStats* totals) {
+  totals->bytes_reduced = comm_.bytes_reduced() - bytes_before_;
+  buckets_.count(finish_start_, totals);
   name_missing();
   learn();
-  return totals;
 }
 
 void GradientReducer::take_means(int64_t divisor, GlobalStepStats* totals) {

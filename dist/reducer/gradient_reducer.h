@@ -11,12 +11,12 @@
 #include "base/tensors/param_shard.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
-#include "dist/communication_thread.h"
 #include "dist/communicator.h"
 #include "dist/reducer/autotuner.h"
 #include "dist/reducer/bucket_reducer.h"
 #include "dist/reducer/gradient_hooks.h"
 #include "dist/reducer/ready_tracker.h"
+#include "dist/reducer/step_messages.h"
 #include "dist/reducer/step_stats.h"
 #include "dist/shard/consolidate_state.h"
 #include "dist/sync_options.h"
@@ -32,6 +32,9 @@ struct StepRequests {
   /// The power of two by which losses, and so gradients, are multiplied until finish() divides
   /// (LocalStepStats::gradient_divisor); equal on all ranks.
   int64_t gradient_factor = 1;
+  /// Updates may begin before all means are there: finish() may return while the last buckets
+  /// travel (GradientReducer::late_shards()). Equal on all ranks.
+  bool by_bucket = false;
 };
 
 /// Turns each rank's summed gradients into the mean over all samples of the step.
@@ -54,6 +57,19 @@ struct StepRequests {
 /// and no bit of a result depends on it. What backward does not reach (an unused parameter; all, on
 /// a rank without samples) holds the zeros, or the earlier micro-batches' gradients, that stood
 /// there before; it is reduced in finish(), and rank 0 names such parameters once.
+///
+/// Asked for by_bucket, where buckets travel beside backward as they are:
+///
+///   totals = reducer.finish(share);
+///   if (totals.finite()) optimizer.step(rates, reducer.late_shards());  // waits for the last ones
+///   reducer.finish_late(&totals);
+///
+/// The step's numbers travel before the buckets that backward completes last, with the largest
+/// magnitude among their gradients: if the sum of it over the ranks is far from the largest float,
+/// the sums of these gradients are finite too, and the verdict is known before they travel. On a
+/// wire that is slower than the computing the update of all others then costs no time. If the
+/// verdict is not that good (not finite, damaged samples, a rank without its share), or this rank
+/// sends nothing beside backward, finish() waits for all, and late_shards() is empty.
 ///
 /// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
 /// they travelled or not. sync.sparse_allreduce and sync.comm_dtype: dist/reducer/packing_choice.h,
@@ -113,12 +129,16 @@ class GradientReducer {
   void prepare_for_backward(const StepRequests& requests = {});
 
   GlobalStepStats finish(const LocalStepStats& share);
+  /// After finish(): what is still on its way, to be waited for on this thread until finish_late().
+  LateShards late_shards();
+  /// After the last wait_for_next(): the totals are complete. Nothing to do where nothing was late.
+  void finish_late(GlobalStepStats* totals);
 
   /// After each rank has updated what it owns, in values_E of the buffers: all values on all ranks,
   /// the bits of their owners. Collective, blocks; between finish() and the next
   /// prepare_for_backward(). Buckets that packing would send packed in the next step have only
   /// their kept values sent; the others become +0 where another rank owns them, which they are
-  /// already where masks are enforced (dist/reducer/value_gather.h). Values are never rounded to
+  /// already where masks are enforced (dist/shard/value_gather.h). Values are never rounded to
   /// sync.comm_dtype. Undivided: nothing is done.
   GatherTotals gather_values();
 
@@ -154,8 +174,11 @@ class GradientReducer {
   bool may_overlap() const;
   bool overlaps_now() const;
   void on_gradient(int64_t param);
-  void launch_all(std::optional<int64_t> divisor);
-  void launch_beside(std::optional<int64_t> divisor);
+  at::Tensor numbers_of(const LocalStepStats& share) const;
+  GlobalStepStats totals_of(const LocalStepStats& share) const;
+  bool may_update_early(const LocalStepStats& share) const;
+  void wait_for_late();
+  void conclude(GlobalStepStats* totals);
   void take_means(int64_t divisor, GlobalStepStats* totals);
   void find_bound();
   void name_missing();
@@ -174,14 +197,17 @@ class GradientReducer {
   bool is_armed_ = false;
   StepRequests requests_;
   bool finds_bound_ = false;
-  bool overlaps_ = false;
-  Clock::time_point begin_;
+  bool bounds_late_ = false;  ///< the numbers travel before the last buckets, with their bound
+  size_t num_before_numbers_ = 0;
+  std::optional<int64_t> late_divisor_;  ///< while buckets are late
+  double late_wait_s_ = 0;
+  Clock::time_point begin_, finish_start_;
   int64_t bytes_before_ = 0;
 
   // Of all that uses the rest, the last: hooks and thread end first.
   ReadyTracker ready_tracker_;
   std::unique_ptr<GradientHooks> hooks_;
-  std::unique_ptr<CommunicationThread> thread_;  ///< made at the first step that overlaps
+  StepMessages messages_;
 };
 
 }  // namespace lockstep::dist

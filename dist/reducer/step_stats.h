@@ -55,8 +55,9 @@ struct GlobalStepStats {
   double overlapped_s = 0;  ///< the part of reduce_s before finish(), hidden behind backward
   std::vector<double> bucket_s = {};  ///< the parts of reduce_s, by bucket in their order; empty
                                       ///< where nothing travels
-  double wait_s = 0;  ///< this rank's time in finish() until all gradients were there; beside
-                      ///< a communication thread also what it did meanwhile
+  double wait_s = 0;       ///< this rank's time in finish() until all gradients were there; beside
+                           ///< a communication thread also what it did meanwhile
+  double late_wait_s = 0;  ///< the part of it that came after finish() (StepRequests::by_bucket)
 
   double work_s = 0;      ///< of all ranks together: the sum of their shares' work_s
   double own_work_s = 0;  ///< of this rank

@@ -10,7 +10,7 @@
 namespace lockstep::dist {
 
 /// Between a bucket's elements [E] and the N slots of a message [N * K]; what both directions need
-/// (dist/reducer/reduce_scatter_bucket.h, dist/reducer/value_gather.h). Slots and packing:
+/// (dist/reducer/reduce_scatter_bucket.h, dist/shard/value_gather.h). Slots and packing:
 /// dist/shard/bucket_shards.h, dist/shard/shard_masks.h. Tensors share memory with what they are
 /// parts of.
 

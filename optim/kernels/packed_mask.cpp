@@ -32,6 +32,11 @@ PackedMask::Chunk PackedMask::chunk(int64_t index) const {
           .bits = bits_.data() + begin_R / 8};
 }
 
+int64_t PackedMask::num_kept_before(int64_t at_R) const {
+  const int64_t index = at_R / kChunkElements, begin_R = index * kChunkElements;
+  return begins_K_[static_cast<size_t>(index)] + cut(begin_R, at_R - begin_R).num_kept();
+}
+
 at::Tensor PackedMask::pack(const at::Tensor& dense_R) const {
   check(dense_R.numel() == num_elements_, "a mask packs its own region");
   at::Tensor packed_K = at::empty({num_kept()}, dense_R.options());

@@ -33,6 +33,12 @@ class PackedMask {
   int64_t num_chunks() const { return static_cast<int64_t>(begins_K_.size()) - 1; }
   Chunk chunk(int64_t index) const;
 
+  /// Of elements begin_R to begin_R + num_elements alone.
+  PackedMask cut(int64_t begin_R, int64_t num_elements) const {
+    return {bits_, begin_R, num_elements};
+  }
+  int64_t num_kept_before(int64_t at_R) const;
+
   /// [R] to [K].
   at::Tensor pack(const at::Tensor& dense_R) const;
   /// [K] into [R], zeros elsewhere.

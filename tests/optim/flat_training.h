@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -91,6 +92,28 @@ struct Training {
   }
 
   void step() {
+    make_gradients();
+    optimizer->step(rates);
+  }
+  /// The same step, with NaN where gradients are late until they are waited for.
+  void step_late(const std::vector<ParamShard>& regions) {
+    make_gradients();
+    std::vector<at::Tensor> come;
+    const auto part = [&](const ParamShard& region) {
+      return flat_params.buffers()[region.buffer].grads_E.slice(0, region.begin_E, region.end_E);
+    };
+    for (const ParamShard& region : regions) {
+      come.push_back(part(region).clone());
+      part(region).fill_(std::numeric_limits<float>::quiet_NaN());
+    }
+    size_t next = 0;
+    optimizer->step(rates, {.regions = regions, .wait_for_next = [&] {
+                              part(regions.at(next)).copy_(come.at(next));
+                              ++next;
+                            }});
+    EXPECT_EQ(next, regions.size());
+  }
+  void make_gradients() {
     for (size_t b = 0; b < flat_params.buffers().size(); ++b) {
       FlatBuffer& buffer = flat_params.buffers()[b];
       if (buffer.frozen) continue;
@@ -99,7 +122,6 @@ struct Training {
       if (b == 0 && !bits.empty()) zero_pruned_of(buffer.grads_E);
     }
     ++num_steps;
-    optimizer->step(rates);
   }
   void steps(int num) {
     for (int i = 0; i < num; ++i) step();

@@ -116,6 +116,25 @@ TEST_P(OwnedRegions, GoesOnWithOtherCuts) {
       EXPECT_TRUE(at::equal(whole.params[i].tensor, rank->params[i].tensor)) << i;
 }
 
+/// Cuts inside of slices, of chunks of a mask, and at a buffer's ends; slots dense and packed.
+TEST_P(OwnedRegions, GradientsThatComeLateChangeNoBit) {
+  Training whole(GetParam()), late(GetParam());
+  const std::vector<std::vector<ParamShard>> cases{
+      {{0, 3000, 4210}}, {{1, 0, 19}, {0, 1003, 2001}, {0, 0, 37}}, {{0, 0, 4210}, {1, 0, 19}}};
+  for (const double kept : {1.0, 0.7, 0.3, 0.0}) {
+    whole.prune(kept, true), late.prune(kept, true);
+    for (const std::vector<ParamShard>& regions : cases) {
+      whole.steps(2);
+      late.step_late(regions);
+      late.step_late(regions);
+      for (size_t i = 0; i < whole.params.size(); ++i)
+        EXPECT_TRUE(at::equal(whole.params[i].tensor, late.params[i].tensor)) << kept << " " << i;
+    }
+    expect_same_state(late.optimizer->state(), whole.optimizer->state());
+  }
+  EXPECT_THROW(late.step_late({{0, 4000, 4211}}), Error);
+}
+
 TEST(Regions, DescentWithoutSlotsUpdatesOnlyThem) {
   Training part({.type = "sgd"}), whole({.type = "sgd"});
   part.optimizer->set_shards({{0, 37, 1000}});

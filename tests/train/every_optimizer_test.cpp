@@ -1,5 +1,6 @@
 // What holds for each update rule, whatever its formula, while a recipe prunes and freezes.
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -66,12 +67,17 @@ void restore(const Saved& saved, SmallRun* run) {
 }
 
 /// Goes on from `saved` until `end` steps are done.
-Saved train(const SmallRunOptions& options, int world_size, const Saved& saved, int64_t end) {
+Saved train(const SmallRunOptions& options, int world_size, const Saved& saved, int64_t end,
+            std::atomic<int>* num_early = nullptr) {
   Saved after{.step = end};
   tests::run_ranks(world_size, [&](dist::Communicator& comm) {
     SmallRun run(comm, options);
     restore(saved, &run);
-    while (run.clock.step < end) EXPECT_FALSE(run.step().skipped);
+    while (run.clock.step < end) {
+      const StepReport report = run.step();
+      EXPECT_FALSE(report.skipped);
+      if (num_early != nullptr && report.totals.late_wait_s > 0) ++*num_early;
+    }
     for (const StateEntry& entry : saved_state(run))
       if (comm.rank() == 0) after.state.emplace_back(entry.key, entry.tensor.clone());
   });
@@ -99,6 +105,21 @@ TEST_P(EveryOptimizer, ElasticWorldsHaveTheSameBits) {
   expect_same_bits(train(divided, 4, {}, kSteps), alone, "four ranks, divided");
   expect_same_bits(train(options, 1, train(divided, 4, {}, kBreak), kSteps), alone,
                    "four ranks and then one");
+}
+
+/// Updates that begin while the last buckets travel, beside those that wait for all.
+TEST_P(EveryOptimizer, UpdatesByBucketHaveTheSameBits) {
+  SmallRunOptions by_bucket = options_of(GetParam());
+  by_bucket.elastic = false;
+  by_bucket.optimizer.clip = {};
+  SmallRunOptions at_once = by_bucket;
+  at_once.sync.overlap = "false";
+  for (const int num_ranks : {2, 4}) {
+    std::atomic<int> num_early = 0;
+    const Saved early = train(by_bucket, num_ranks, {}, kSteps, &num_early);
+    EXPECT_EQ(num_early > 0, GetParam() != "lamb") << "lamb looks at whole parameters";
+    expect_same_bits(early, train(at_once, num_ranks, {}, kSteps, &num_early), "by bucket");
+  }
 }
 
 /// After every step, of weights and of all slots, packed and whole.

@@ -87,7 +87,8 @@ StepReport Trainer::step_asking(const Ask& ask) {
   check_finite(&report);
   update(&report);
   ++parts_.clock.step;
-  phases.optimizer = watch.lap();
+  phases.optimizer = watch.lap() - report.totals.late_wait_s;
+  phases.allreduce += report.totals.late_wait_s;
   if (parts_.local_steps != nullptr) join_local_steps(&report);
   phases.allreduce += watch.lap();
 
@@ -293,7 +294,8 @@ void Trainer::update(StepReport* report) {
     report->gradient_norm =
         optim::clip_gradients(parts_.clip, parts_.flat_params.buffers(),
                               parts_.reducer.local_shards(), report->totals.squared_grad_norm);
-    parts_.optimizer.step(report->rates);
+    parts_.optimizer.step(report->rates, parts_.reducer.late_shards());
+    parts_.reducer.finish_late(&report->totals);
     report->gathered = parts_.reducer.gather_values();
   }
   parts_.recipe.end_step(!report->skipped, parts_.control);

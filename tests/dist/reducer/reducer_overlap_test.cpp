@@ -79,6 +79,74 @@ TEST_P(ReducerWays, OverlapSendsWhileBackwardGoesOn) {
   });
 }
 
+/// The last bucket is held back until finish() has told the verdict and the others' means.
+TEST_P(ReducerWays, ByBucketFinishReturnsBeforeTheLastBucketHasTravelled) {
+  tests::run_ranks(GetParam(), [](Communicator& comm) {
+    FlatModel model, at_once;
+    loss_with_guest(at_once, [] {}).backward();
+    {
+      GradientReducer reducer(comm, at_once.buffers, at_once.params, {.overlap = "false"});
+      reducer.prepare_for_backward();
+      reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 3});
+    }
+    SpyCommunicator spy(comm);
+    std::atomic<bool> may_go = false;
+    spy.before_reduction = [&](int number) {
+      if (number == 4 + 1) comes_true([&] { return may_go.load(); });
+    };
+    GradientReducer reducer(spy, model.buffers, model.params, overlapping(kWidth * kWidth * 4));
+    reducer.prepare_for_backward({.by_bucket = true});
+    loss_with_guest(model, [] {}).backward();
+    if (comm.world_size() == 1) may_go = true;  // alone nothing is late
+    GlobalStepStats totals =
+        reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 3});
+    EXPECT_TRUE(totals.finite());
+    EXPECT_EQ(totals.num_samples, 2 * comm.world_size());
+    const LateShards late = reducer.late_shards();
+    if (comm.world_size() > 1) {
+      // The first layer's weights: the biases, whose first parameter stands behind them, come
+      // before.
+      EXPECT_EQ(spy.num_reductions, 4 + 1);
+      EXPECT_EQ(late.regions,
+                (std::vector<ParamShard>{{0, 3 * kWidth * kWidth, 4 * kWidth * kWidth}}));
+      EXPECT_TRUE(model.buffers[1].grads_E.equal(at_once.buffers[1].grads_E));
+      EXPECT_TRUE(model.weight(3).grad().equal(at_once.weight(3).grad()));
+      EXPECT_THROW(reducer.prepare_for_backward(), Error);
+      may_go = true;
+      late.wait_for_next();
+    } else {
+      EXPECT_TRUE(late.regions.empty());
+    }
+    reducer.finish_late(&totals);
+    EXPECT_TRUE(model.all_grads().equal(at_once.all_grads()));
+    const int64_t num_bytes = 4 * (kWidth * kWidth + kWidth) * 4 + kShareBytes;
+    EXPECT_EQ(totals.bytes_reduced, num_bytes + (comm.world_size() > 1 ? 8 : 0));
+    EXPECT_EQ(spy.num_reductions, 4 + 1 + 1);
+    EXPECT_EQ(totals.bucket_s.size(), 5U);
+  });
+}
+
+/// Whatever a late gradient is: the verdict is that of a step that waits for all.
+TEST_P(ReducerWays, ByBucketWaitsForAllWhereTheVerdictIsOpen) {
+  constexpr float kHuge = 3e38F, kInfinite = std::numeric_limits<float>::infinity();
+  for (const float bad : {kHuge, kInfinite, std::numeric_limits<float>::quiet_NaN()})
+    tests::run_ranks(GetParam(), [=](Communicator& comm) {
+      FlatModel model;
+      GradientReducer reducer(comm, model.buffers, model.params, overlapping(kWidth * kWidth * 4));
+      reducer.prepare_for_backward({.by_bucket = true});
+      loss_with_guest(model, [] {}).backward();
+      if (bad == kHuge || comm.rank() == 0) {
+        const at::NoGradGuard no_grad;
+        model.weight(0).mutable_grad().fill_(bad);  // not sent before finish()
+      }
+      GlobalStepStats totals =
+          reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 3});
+      EXPECT_TRUE(reducer.late_shards().regions.empty()) << bad;
+      EXPECT_EQ(totals.finite(), bad == kHuge && comm.world_size() == 1) << bad;
+      reducer.finish_late(&totals);
+    });
+}
+
 TEST_P(ReducerWays, WithoutOverlapNothingIsSentBeforeFinish) {
   tests::run_ranks(GetParam(), [](Communicator& comm) {
     SpyCommunicator spy(comm);

@@ -1,4 +1,4 @@
-#include "dist/reducer/value_gather.h"
+#include "dist/shard/value_gather.h"
 
 #include "dist/shard/shard_slots.h"
 

@@ -1,0 +1,67 @@
+#include "dist/reducer/step_messages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/cat.h>
+
+#include "base/error.h"
+
+namespace lockstep::dist {
+
+void StepMessages::begin(bool beside, size_t num_before_numbers) {
+  check(num_left_ == 0, "a step begins while buckets of the one before are on their way");
+  is_beside_ = beside;
+  num_before_numbers_ = num_before_numbers;
+  if (!beside) return;
+  if (thread_ == nullptr)
+    thread_ = std::make_unique<CommunicationThread>([this](size_t job) { run(job); });
+  thread_->begin();
+}
+
+void StepMessages::release(size_t num_complete) {
+  if (is_beside_) thread_->release(std::min(num_complete, num_before_numbers_));
+}
+
+void StepMessages::run(size_t job) {
+  if (job != num_before_numbers_) return buckets_.launch(bucket_of(job));
+  buckets_.wait();
+  if (buckets_.scales()) numbers_V_ = at::cat({numbers_V_, buckets_.largest()});
+  comm_.all_reduce(numbers_V_, ReduceOp::kSum)->wait_on_host();
+}
+
+void StepMessages::send(at::Tensor numbers_V, std::optional<int64_t> divisor, bool has_begun,
+                        const std::function<bool()>& may_leave) {
+  numbers_V_ = std::move(numbers_V);
+  divisor_ = divisor;
+  if (is_beside_ && has_begun && buckets_.can_pack_beside() && follow_thread(may_leave)) return;
+  for (size_t job = is_beside_ ? thread_->end() : 0; job <= num_buckets(); ++job) run(job);
+}
+
+/// While the thread sends the rest, this one prepares what it will send and unpacks what it sent.
+/// False if the caller is to end the thread's round: all is sent, or a job has thrown.
+bool StepMessages::follow_thread(const std::function<bool()>& may_leave) {
+  const size_t num_jobs = num_buckets() + 1;
+  thread_->release(num_jobs);
+  for (size_t bucket = 0; bucket < num_buckets(); ++bucket) buckets_.pack(bucket);
+  for (size_t job = 0; job < num_jobs; ++job) {
+    if (!thread_->wait_for(job + 1)) return false;
+    if (job != num_before_numbers_) {
+      if (divisor_) buckets_.unpack(bucket_of(job), *divisor_);
+    } else if (divisor_ && job < num_buckets() && may_leave()) {
+      num_left_ = num_buckets() - job;
+      return true;
+    }
+  }
+  return false;
+}
+
+void StepMessages::take_next() {
+  check(num_left_ > 0, "all buckets are there");
+  const size_t bucket = num_buckets() - num_left_;
+  if (!thread_->wait_for(bucket + 2)) thread_->end();  // throws what stopped it
+  buckets_.unpack(bucket, *divisor_);
+  if (--num_left_ == 0) thread_->end();
+}
+
+}  // namespace lockstep::dist
