@@ -37,6 +37,10 @@ class CheckedCommunicator final : public Communicator {
   void barrier() override;
   SharedMemory share_memory(int64_t num_bytes) override;
   void settle() override { comm_->settle(); }
+  double set_timeout(double timeout_s) override {
+    comparison_->set_timeout(timeout_s);
+    return comm_->set_timeout(timeout_s);
+  }
   std::shared_ptr<DeviceStager> make_stager() override { return comm_->make_stager(); }
   std::shared_ptr<DevicePacking> make_packing() override { return comm_->make_packing(); }
   std::unique_ptr<Communicator> split(int color, int key) override;

@@ -106,6 +106,10 @@ class Communicator {
   /// hangs until the communicator is aborted, and then give garbage.
   virtual void settle() {}
 
+  /// From now on calls wait so long for a peer before they throw. Returns what it was before. Where
+  /// waits have no limit nothing changes. By the thread that makes the calls, between two of them.
+  virtual double set_timeout(double timeout_s) { return timeout_s; }
+
   /// What copies tensors of device() to the host beside the step (base/device/device_stager.h),
   /// and fails with this communicator; null where the host reads them without waiting. No messages.
   virtual std::shared_ptr<DeviceStager> make_stager() { return nullptr; }

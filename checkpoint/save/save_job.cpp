@@ -36,6 +36,20 @@ void stage_index(const std::string& prefix, std::string_view bytes) {
   file.close();
 }
 
+/// Of waits for other ranks, until it goes out of scope.
+class TimeLimit {
+ public:
+  TimeLimit(dist::Communicator& comm, double timeout_s)
+      : comm_(comm), before_s_(comm.set_timeout(timeout_s)) {}
+  ~TimeLimit() { comm_.set_timeout(before_s_); }
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+
+ private:
+  dist::Communicator& comm_;
+  const double before_s_;
+};
+
 bool reads_as(const std::string& path, int64_t num_bytes, uint32_t crc) {
   const std::string bytes = files::read(path);
   return static_cast<int64_t>(bytes.size()) == num_bytes && crc32c(bytes) == crc;
@@ -73,9 +87,6 @@ std::optional<Error> SaveJob::on_every_rank(const Body& body) {
 }
 
 std::optional<Error> SaveJob::run() {
-  pieces_ = save_pieces(state_, number_, options_.sparse);
-  dense_bytes_ = checkpoint::dense_bytes(pieces_);
-  dist::require_equal(comm_, "what is to be saved", summary(pieces_, number_));
   std::optional<Error> fault = stage();
   if (!fault) {
     const trace::Span span("write a save");
@@ -93,6 +104,10 @@ std::optional<Error> SaveJob::run() {
 /// Until the state may change. The ranks are compared while it may not.
 std::optional<Error> SaveJob::stage() {
   const trace::Span span("stage a save");
+  const TimeLimit limit(comm_, options_.stage_timeout_s);
+  pieces_ = save_pieces(state_, number_, options_.sparse);
+  dense_bytes_ = checkpoint::dense_bytes(pieces_);
+  dist::require_equal(comm_, "what is to be saved", summary(pieces_, number_));
   std::optional<Error> fault = on_every_rank([&] {
     const SavePlan plan(pieces_, comm_.world_size(), options_.min_cut_bytes);
     staged_.emplace(pieces_, plan.parts_of(comm_.rank()), comm_.rank(), memory_);

@@ -105,7 +105,8 @@ checkpoint::SaverOptions saver_options(const RunConfig& config) {
           .keep_checkpoint_max = config.checkpoint.keep_checkpoint_max,
           .keep_every = config.checkpoint.keep_every,
           .sparse = config.checkpoint.sparse,
-          .compare_replicas = true};
+          .compare_replicas = true,
+          .stage_timeout_s = config.sync.timeout_s};
 }
 
 std::optional<optim::OuterOptions> outer_options(const dist::SyncOptions& sync) {

@@ -72,6 +72,12 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<P2pCommunicat
     tree_exchange_ = std::make_unique<TreeExchange>(*leader_mail_);
 }
 
+double HierarchicalCommunicator::set_timeout(double timeout_s) {
+  if (is_leader()) leader_mail_->set_timeout(timeout_s * kLeadersPatience);
+  group_.set_timeout(timeout_s);
+  return flat_->set_timeout(timeout_s);
+}
+
 std::byte* HierarchicalCommunicator::result(const Chunk& chunk) const {
   return group_.extra_slot(static_cast<int>(parts_.size()), chunk.slot);
 }

@@ -58,6 +58,7 @@ class HierarchicalCommunicator final : public Communicator {
     return flat_->split(color, key);
   }
   int64_t bytes_reduced() const override { return bytes_reduced_ + flat_->bytes_reduced(); }
+  double set_timeout(double timeout_s) override;
 
   /// What a group needs: slots for chunks in all stages, and rings for this host's partial sums and
   /// the result.

@@ -40,6 +40,7 @@ class SpyCommunicator final : public dist::Communicator {
   }
   std::shared_ptr<DevicePacking> make_packing() override { return packing; }
   int64_t bytes_reduced() const override { return comm_.bytes_reduced(); }
+  double set_timeout(double timeout_s) override { return comm_.set_timeout(timeout_s); }
 
   std::optional<at::Device> pretended_device;  ///< for what only asks where tensors are to live
   std::shared_ptr<DevicePacking> packing;      ///< of that device

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "dist/mpi/p2p/transport.h"
@@ -49,6 +50,8 @@ class P2pChannel {
     timeout_s_ = timeout_s;
     slow_after_s_ = slow_after_s;
   }
+  /// Returns what it was.
+  double set_timeout(double timeout_s) { return std::exchange(timeout_s_, timeout_s); }
   /// Ranks may wait elsewhere before they come here: who does not come may wait in turn for one
   /// that hangs, and errors say so. They do without this where not every rank gets every other's
   /// notes.

@@ -50,6 +50,7 @@ class P2pCommunicator final : public Communicator {
   void barrier() override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   int64_t bytes_reduced() const override { return bytes_reduced_; }
+  double set_timeout(double timeout_s) override { return channel_.set_timeout(timeout_s); }
 
   /// For a communicator that has other ways too, so that every call begins with notes.
   P2pChannel& channel() { return channel_; }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "dist/mpi/peer/collective_signature.h"
@@ -43,6 +44,8 @@ class SharedMemoryGroup {
     timeout_s_ = timeout_s;
     slow_after_s_ = slow_after_s;
   }
+  /// Returns what it was.
+  double set_timeout(double timeout_s) { return std::exchange(timeout_s_, timeout_s); }
   /// Members wait for ranks elsewhere too: one that is behind may wait in turn for one that hangs,
   /// and errors say so.
   void expect_chains() { in_chains_ = true; }

@@ -40,6 +40,7 @@ class ShmCommunicator final : public Communicator {
   SharedMemory share_memory(int64_t num_bytes) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   int64_t bytes_reduced() const override { return bytes_reduced_; }
+  double set_timeout(double timeout_s) override { return group_.set_timeout(timeout_s); }
 
  private:
   struct Chunk;

@@ -88,8 +88,10 @@ void train_without_end(Communicator& comm, const std::string& what, bool is_vict
 int run(const std::vector<std::string>& arguments) {
   dist::mpi::World world;
   try {
+    constexpr double kTooLong_s = 1000;
     const auto comm = world.make_communicator(
-        options_for(arguments[2], std::stod(arguments[3]), world.process_info().world_size));
+        options_for(arguments[2], kTooLong_s, world.process_info().world_size));
+    check(comm->set_timeout(std::stod(arguments[3])) == kTooLong_s, "the limit before");
     for (int i = 0; i < 2; ++i) reduce(*comm, kItems);
     if (comm->rank() == 0) std::ofstream(arguments[4], std::ios::app) << "all well so far\n";
     reduce(*comm, kItems);  // behind it the line stands there, whoever ends whom
