@@ -63,7 +63,8 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
                  "what training waits for at a save: nothing until the next update (the copy runs "
                  "beside forward and backward), the copy, or the commit");
   in.read("timeout_s", &options.timeout_s, more_than(0),
-          "longest wait of a rank for the others inside a save, in seconds");
+          "longest wait of a rank for the others inside a save, in seconds; until the state is "
+          "staged, as training waits meanwhile, sync.timeout_s where that is shorter");
   options.warm_start = read_warm_start_options(&in);
   check_prefix(options.prefix, &in);
   check_include(options.include, &in);

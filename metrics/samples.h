@@ -67,7 +67,7 @@ struct StepSample {
   double allreduce_s = 0;     ///< inside all-reduces, hidden or not
   /// Its parts, by bucket; what they lie in must live while the sample is recorded.
   std::span<const double> allreduce_s_by_bucket = {};
-  double allreduce_overlapped_s = 0;  ///< the part of it hidden behind backward
+  double allreduce_overlapped_s = 0;  ///< the part of it hidden behind backward, or the update
   int64_t bytes_gathered = 0;         ///< values all-gathered, where the optimizer is divided
   double gather_s = 0;                ///< inside these all-gathers
   double allreduce_exposed_s = 0;     ///< waited for all-reduce, not hidden behind backward

@@ -81,8 +81,8 @@ class OptimizerState {
   /// After take_back(). A frozen buffer is one part.
   std::vector<SlotPart>& parts(size_t buffer) { return stores_[buffer].parts; }
   /// The parts of all buffers that are not frozen, cut at these regions, each of which lies in one
-  /// part, none over another. After take_back(), until something else is called; the same regions
-  /// again cost nothing.
+  /// part, and which do not overlap. After take_back(), until something else is called; the same
+  /// regions again cost nothing.
   CutParts& cut_at(const std::vector<ParamShard>& regions);
 
   /// Memory that the slots take now.

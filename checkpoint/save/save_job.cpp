@@ -36,20 +36,6 @@ void stage_index(const std::string& prefix, std::string_view bytes) {
   file.close();
 }
 
-/// Of waits for other ranks, until it goes out of scope.
-class TimeLimit {
- public:
-  TimeLimit(dist::Communicator& comm, double timeout_s)
-      : comm_(comm), before_s_(comm.set_timeout(timeout_s)) {}
-  ~TimeLimit() { comm_.set_timeout(before_s_); }
-  TimeLimit(const TimeLimit&) = delete;
-  TimeLimit& operator=(const TimeLimit&) = delete;
-
- private:
-  dist::Communicator& comm_;
-  const double before_s_;
-};
-
 bool reads_as(const std::string& path, int64_t num_bytes, uint32_t crc) {
   const std::string bytes = files::read(path);
   return static_cast<int64_t>(bytes.size()) == num_bytes && crc32c(bytes) == crc;

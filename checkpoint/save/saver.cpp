@@ -223,6 +223,7 @@ void Saver::find_own_saves(const SaveLock& lock) {
 
 /// On rank 0; all learn how it went, and the number.
 std::optional<Error> Saver::take_lock(Number* number, std::unique_ptr<SaveLock>* lock) {
+  const TimeLimit limit(comm_, options_.stage_timeout_s + options_.lock_patience_s);
   std::optional<Error> fault;
   int64_t found = 0;
   if (comm_.rank() == 0)

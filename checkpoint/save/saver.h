@@ -49,8 +49,9 @@ struct SaverOptions {
   /// Longest wait for another program that saves under the prefix: below the time limit of the
   /// communicator, in which the other ranks wait meanwhile.
   double lock_patience_s = 120;
-  /// Longest wait for another rank until the state is staged: training waits meanwhile, and no file
-  /// of the save is written. Later the communicator's own time limit holds.
+  /// Longest wait for another rank until the state is staged, as training waits meanwhile; the
+  /// lock's patience is added where ranks wait for the one that takes it. Then the communicator's
+  /// own time limit holds, unless that is shorter anyway.
   double stage_timeout_s = 300;
   int64_t min_cut_bytes = int64_t{1} << 20;  ///< smaller tensors are never cut into slices
   SavePhaseHook at_phase = {};

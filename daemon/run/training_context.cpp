@@ -1,5 +1,7 @@
 #include "daemon/run/training_context.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -106,7 +108,7 @@ checkpoint::SaverOptions saver_options(const RunConfig& config) {
           .keep_every = config.checkpoint.keep_every,
           .sparse = config.checkpoint.sparse,
           .compare_replicas = true,
-          .stage_timeout_s = config.sync.timeout_s};
+          .stage_timeout_s = std::min(config.sync.timeout_s, config.checkpoint.timeout_s)};
 }
 
 std::optional<optim::OuterOptions> outer_options(const dist::SyncOptions& sync) {

@@ -50,9 +50,14 @@ int largest_bits(const at::Tensor& wire_K) {
 /// The same of float32, in one pass that makes no tensor.
 double largest_of_floats(const at::Tensor& values_K) {
   const auto* items = static_cast<const int32_t*>(values_K.const_data_ptr());
-  int32_t largest = 0;
-  for (int64_t i = 0; i < values_K.numel(); ++i)
-    largest = std::max(largest, items[i] & std::numeric_limits<int32_t>::max());
+  const int32_t largest = at::parallel_reduce(
+      0, values_K.numel(), int64_t{1} << 18, 0,
+      [items](int64_t begin, int64_t end, int32_t found) {
+        for (int64_t i = begin; i < end; ++i)
+          found = std::max(found, items[i] & std::numeric_limits<int32_t>::max());
+        return found;
+      },
+      [](int32_t one, int32_t other) { return std::max(one, other); });
   const auto value = std::bit_cast<float>(largest);
   return std::isfinite(value) ? static_cast<double>(value) : kInfinity;
 }

@@ -51,7 +51,7 @@ void GradientReducer::follow_buffers() {
 }
 
 void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
-  check(!is_armed_, "new masks while gradients are under way");
+  check(!is_under_way(), "new masks while gradients are under way");
   follow_buffers();
   buckets_.set_kept(buffers_, buffer, bits);
 }
@@ -86,14 +86,16 @@ bool GradientReducer::overlaps_now() const {
 }
 
 void GradientReducer::prepare_for_backward(const StepRequests& requests) {
-  check(!is_armed_ && !late_divisor_, "prepare_for_backward() twice without finish()");
+  check(!is_under_way(), "prepare_for_backward() twice without finish()");
   requests_ = requests;
   follow_buffers();
   buckets_.begin_step(requests.gradient_factor);
   ready_tracker_.begin();
   finds_bound_ = buckets_.lacks_bound();  // then nothing can be sent before all is complete
+  // Whether buckets may go beside backward in these steps, which all ranks have found alike.
+  const bool is_tried = overlap_trial_.is_running() || overlap_is_faster_;
   bounds_late_ = requests.by_bucket && !requests.squared_grad_norm && may_overlap() &&
-                 buckets_.can_arrive_in_turn();
+                 (options_.overlap == "true" || is_tried) && buckets_.can_arrive_in_turn();
   num_before_numbers_ =
       bounds_late_ ? num_before_last_to_come(buckets_.buckets()) : buckets_.buckets().size();
   begin_ = Clock::now();
@@ -144,6 +146,7 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   totals.wait_s = seconds_since(finish_start_);
   if (messages_.num_left() > 0) {
     late_divisor_ = share.gradient_divisor;
+    early_s_ = seconds_since(begin_);
     late_wait_s_ = 0;
     return totals;
   }
@@ -153,7 +156,7 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   else if (buckets_.scales())
     buckets_.follow_bound(messages_.sums_V()[-1].item<double>());
   if (totals.finite()) buckets_.keep_errors();
-  conclude(&totals);
+  conclude(seconds_since(begin_), &totals);
   return totals;
 }
 
@@ -179,14 +182,18 @@ void GradientReducer::finish_late(GlobalStepStats* totals) {
   late_divisor_.reset();
   totals->late_wait_s = late_wait_s_;
   totals->wait_s += late_wait_s_;
-  conclude(totals);
+  conclude(early_s_ + late_wait_s_, totals);
+  double late_s = 0;
+  for (size_t i = num_before_numbers_; i < totals->bucket_s.size(); ++i)
+    late_s += totals->bucket_s[i];
+  totals->overlapped_s += std::max(0.0, late_s - late_wait_s_);
 }
 
-void GradientReducer::conclude(GlobalStepStats* totals) {
+void GradientReducer::conclude(double seconds, GlobalStepStats* totals) {
   totals->bytes_reduced = comm_.bytes_reduced() - bytes_before_;
   buckets_.count(finish_start_, totals);
   name_missing();
-  learn();
+  learn(seconds);
 }
 
 void GradientReducer::take_means(int64_t divisor, GlobalStepStats* totals) {
@@ -207,7 +214,7 @@ void GradientReducer::take_means(int64_t divisor, GlobalStepStats* totals) {
 }
 
 GatherTotals GradientReducer::gather_values() {
-  check(!is_armed_, "gather_values() while gradients are under way");
+  check(!is_under_way(), "gather_values() while gradients are under way");
   const auto start = Clock::now();
   GatherTotals totals;
   buckets_.gather(buffers_, &totals);
@@ -216,7 +223,7 @@ GatherTotals GradientReducer::gather_values() {
 }
 
 void GradientReducer::sum(const at::Tensor& numbers) {
-  check(!is_armed_, "sum() while gradients are under way");
+  check(!is_under_way(), "sum() while gradients are under way");
   const at::Tensor there = numbers.to(comm_.device());
   comm_.all_reduce(there, ReduceOp::kSum)->wait();
   numbers.copy_(copy_to_host(comm_, there));
@@ -229,13 +236,13 @@ void GradientReducer::find_bound() {
   bytes_before_ += comm_.bytes_reduced() - before;
 }
 
-void GradientReducer::learn() {
+void GradientReducer::learn(double seconds) {
   if (finds_bound_) return;  // a step unlike the others
   if (buckets_.is_measuring()) {
     // Other messages, another balance of waiting and computing: overlap is measured anew.
     if (buckets_.learn() && may_overlap() && options_.overlap == "auto") overlap_trial_.start(1);
   } else if (overlap_trial_.is_running()) {
-    const auto verdict = overlap_trial_.add_step({{.alone_s = seconds_since(begin_)}}, comm_);
+    const auto verdict = overlap_trial_.add_step({{.alone_s = seconds}}, comm_);
     if (verdict) overlap_is_faster_ = verdict->front();
   }
 }

@@ -52,11 +52,11 @@ struct StepRequests {
 ///
 /// Buckets (dist/bucket/buckets.h) are reduced one after another, always in the same order, and
 /// then the step's numbers. With overlap a communication thread begins with a bucket as soon as
-/// backward has completed it and those before it; finish() does the rest on its caller's thread.
-/// Without, all is done in finish(). The messages are the same, so ranks need not overlap alike,
-/// and no bit of a result depends on it. What backward does not reach (an unused parameter; all, on
-/// a rank without samples) holds the zeros, or the earlier micro-batches' gradients, that stood
-/// there before; it is reduced in finish(), and rank 0 names such parameters once.
+/// backward has completed it and those before it; in finish() it sends the rest too, if it has
+/// begun. Without, all is done in finish(). The messages are the same, so ranks need not overlap
+/// alike, and no bit of a result depends on it. What backward does not reach (an unused parameter;
+/// all, on a rank without samples) holds the zeros, or the earlier micro-batches' gradients, that
+/// stood there before; it is reduced in finish(), and rank 0 names such parameters once.
 ///
 /// Asked for by_bucket, where buckets travel beside backward as they are:
 ///
@@ -178,11 +178,13 @@ class GradientReducer {
   GlobalStepStats totals_of(const LocalStepStats& share) const;
   bool may_update_early(const LocalStepStats& share) const;
   void wait_for_late();
-  void conclude(GlobalStepStats* totals);
+  /// seconds: of the step so far, without the update.
+  void conclude(double seconds, GlobalStepStats* totals);
   void take_means(int64_t divisor, GlobalStepStats* totals);
   void find_bound();
   void name_missing();
-  void learn();
+  void learn(double seconds);
+  bool is_under_way() const { return is_armed_ || late_divisor_; }
 
   Communicator& comm_;
   std::vector<FlatBuffer>& buffers_;
@@ -200,7 +202,8 @@ class GradientReducer {
   bool bounds_late_ = false;  ///< the numbers travel before the last buckets, with their bound
   size_t num_before_numbers_ = 0;
   std::optional<int64_t> late_divisor_;  ///< while buckets are late
-  double late_wait_s_ = 0;
+  double early_s_ = 0;                   ///< of the step, until finish() left them
+  double late_wait_s_ = 0;               ///< for them
   Clock::time_point begin_, finish_start_;
   int64_t bytes_before_ = 0;
 

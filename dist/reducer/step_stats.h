@@ -52,7 +52,7 @@ struct GlobalStepStats {
   /// is the bus bandwidth.
   int64_t bytes_sent = 0;
   double reduce_s = 0;      ///< this rank's time inside the reductions of gradients
-  double overlapped_s = 0;  ///< the part of reduce_s before finish(), hidden behind backward
+  double overlapped_s = 0;  ///< the part of reduce_s hidden behind backward, or the update
   std::vector<double> bucket_s = {};  ///< the parts of reduce_s, by bucket in their order; empty
                                       ///< where nothing travels
   double wait_s = 0;       ///< this rank's time in finish() until all gradients were there; beside

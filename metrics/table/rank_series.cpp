@@ -66,7 +66,7 @@ constexpr SeriesInfo kRankSeries[] = {
     {"lockstep_allreduce_seconds_total", kCounter, "s", "", kAlways,
      "Inside all-reduces of gradients, hidden behind backward or not."},
     {"lockstep_allreduce_overlapped_seconds_total", kCounter, "s", "", kAlways,
-     "The part of them hidden behind backward."},
+     "The part of them hidden behind backward, or the update."},
     {"lockstep_gather_bytes_total", kCounter, "bytes", "", kAlways,
      "Values all-gathered after updates, of all ranks together (sync.shard_optimizer)."},
     {"lockstep_gather_seconds_total", kCounter, "s", "", kAlways, "Inside these all-gathers."},

@@ -171,15 +171,18 @@ class Faults(unittest.TestCase):
 
     def test_a_rank_that_hangs_in_a_save_ends_the_run_in_time(self):
         """Whichever limit is the shorter one. What unwinds must not wait for the longer one."""
-        hangs = [("sync", "shard_written"), ("checkpoint", "shard_written"), ("sync", "staged")]  # the last: training waits, too
-        for limit, phase in counted("ranks that hang in a save given up in time", hangs):
+        hangs = [("sync", "stop", "shard_written"), ("checkpoint", "stop", "shard_written"), ("sync", "nap_and_stop", "staged"),
+                 ("checkpoint", "nap_and_stop", "staged")]
+        for limit, action, phase in counted("ranks that hang in a save given up in time", hangs):
             job = self.job(f"{limit}_{phase}")
-            start = job.start_faulty("stop", rank=1, phase=phase, when=2, more=[f"{limit}.timeout_s=3"])
+            start = job.start_faulty(action, rank=1, phase=phase, when=2, more=[f"{limit}.timeout_s=3"])
             start.until(lambda: start.seen)
             begin = time.monotonic()
             start.wait(60)
             self.assertIn(start.code, (79, 69), start.log())
             self.assertLess(time.monotonic() - begin, 30)
+            if phase == "staged":  # training waits too, so no other limit can have ended it
+                self.assertRegex(start.log(), r"all_gather of (0 Byte|1 Long), call \d+: waited 3\.\d s for rank 1")
             job.require_nothing_lost(start.seen)
             job.go_on_to_the_end(self.expected)
 

@@ -97,8 +97,8 @@ void throw_missing(const Call& call, std::span<const Missing> missing, double wa
   throw Error(
       ExitCode::kWatchdog, "dist.mpi",
       fmt::format("{}: waited {:.1f} s for {}, which did not arrive: it hangs{}, or its host "
-                  "cannot be reached. Where that is no fault, raise sync.timeout_s, or in a save "
-                  "checkpoint.timeout_s",
+                  "cannot be reached. Where that is no fault, raise sync.timeout_s, and for a save "
+                  "checkpoint.timeout_s too",
                   text_of(call), waited_s, names_of(missing, false),
                   in_chain ? " or waits for one that does" : ""));
 }

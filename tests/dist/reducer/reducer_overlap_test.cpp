@@ -379,6 +379,81 @@ std::vector<bool> ways_taken(Communicator& comm, double when_beside_s, double wh
   return beside;
 }
 
+/// Some ranks have no samples, leave a step, have damaged samples or a gradient that is not finite.
+TEST(ReducerOverlap, ByBucketRanksThatDifferAgreeWithAStepThatWaitsForAll) {
+  tests::run_ranks(3, [](Communicator& comm) {
+    FlatModel early, at_once;
+    GradientReducer by_bucket(comm, early.buffers, early.params, overlapping(576));
+    GradientReducer whole(comm, at_once.buffers, at_once.params, {.overlap = "false"});
+    int num_late = 0, num_not_finite = 0;
+    for (int step = 0; step < 100; ++step) {
+      const bool has_samples =
+          (step + comm.rank()) % 3 != 0 && (step % 10 != 9 || comm.rank() != 1);
+      const at::Tensor inputs_BX = at::cos(some_inputs() + step + comm.rank());
+      const auto backward = [&](FlatModel* model) {
+        model->zero_grads();
+        if (has_samples) model->forward(inputs_BX).square().sum().backward();
+        const at::NoGradGuard no_grad;
+        if (step % 11 == 10 && comm.rank() == 0)
+          model->weight(0).mutable_grad().fill_(std::numeric_limits<float>::quiet_NaN());
+      };
+      const LocalStepStats share{.loss_sum = 1,
+                                 .num_samples = has_samples ? 2 : 0,
+                                 .num_skipped = step % 7 == 6 && comm.rank() == 2 ? 1 : 0,
+                                 .gradient_divisor = 3,
+                                 .expected_samples = 4};
+      by_bucket.prepare_for_backward({.by_bucket = true});
+      backward(&early);
+      GlobalStepStats totals = by_bucket.finish(share);
+      const LateShards late = by_bucket.late_shards();
+      for (size_t i = 0; i < late.regions.size(); ++i) late.wait_for_next();
+      by_bucket.finish_late(&totals);
+      num_late += late.regions.empty() ? 0 : 1;
+      whole.prepare_for_backward();
+      backward(&at_once);
+      const GlobalStepStats expected = whole.finish(share);
+      EXPECT_EQ(totals.finite(), expected.finite()) << step;
+      EXPECT_EQ(totals.is_complete, expected.is_complete) << step;
+      if (expected.finite()) {
+        EXPECT_TRUE(early.all_grads().equal(at_once.all_grads())) << step;
+      }
+      num_not_finite += expected.finite() ? 0 : 1;
+    }
+    EXPECT_GT(num_late, 10);
+    EXPECT_GT(num_not_finite, 10);
+  });
+}
+
+/// Overlap wins by less than the update takes, which a step without overlap has behind it.
+TEST(ReducerOverlap, AutoDoesNotCountAnUpdateBesideTheLastBucket) {
+  const auto sleep_ms = [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
+  tests::run_ranks(2, [&](Communicator& comm) {
+    SpyCommunicator spy(comm);
+    spy.before_reduction = [&](int) { sleep_ms(8); };
+    FlatModel model(4, 300);
+    GradientReducer reducer(spy, model.buffers, model.params, {.bucket_bytes = 300 * 300 * 4});
+    bool is_late = false;
+    for (int step = 0; step < 13; ++step) {
+      model.zero_grads();
+      reducer.prepare_for_backward({.by_bucket = true});
+      at::Tensor x = at::ones({2, 300});
+      for (int64_t layer = 0; layer < 4; ++layer) {
+        x = at::tanh(at::linear(x, model.weight(layer), model.bias(layer)));
+        x.register_hook([&](const at::Tensor& grad) { return sleep_ms(12), grad; });
+      }
+      x.square().sum().backward();
+      GlobalStepStats totals =
+          reducer.finish({.loss_sum = 1, .num_samples = 2, .gradient_divisor = 1});
+      const LateShards late = reducer.late_shards();
+      sleep_ms(60);  // the update
+      is_late = !late.regions.empty();
+      if (is_late) late.wait_for_next();
+      reducer.finish_late(&totals);
+    }
+    EXPECT_TRUE(is_late);
+  });
+}
+
 TEST(ReducerOverlap, AutoTriesBothWaysInTurnAndKeepsTheFasterOne) {
   for (const bool overlap_is_slower : {false, true})
     tests::run_ranks(2, [=](Communicator& comm) {

@@ -9,6 +9,7 @@
 //   usr1_twice         SIGUSR1, and again 10 ms later
 //   every_signal       SIGHUP, SIGINT, SIGTERM, SIGUSR1 once, SIGUSR2 twice
 //   stop               SIGSTOP: hangs until somebody continues or kills it
+//   nap_and_stop       half a second later, when the others wait for it
 //   sleep | nap        stands still for two seconds, for a tenth of one
 //   hang               stands still for good
 //   throw              has an error of its own that nobody foresaw (steps only)
@@ -96,6 +97,12 @@ const std::map<std::string, std::function<void()>> kActions = {
     {"term", [] { (void)std::raise(SIGTERM); }},
     {"every_signal", every_signal},
     {"stop", [] { (void)::kill(::getpid(), SIGSTOP); }},
+    {"nap_and_stop",
+     [] {
+       std::this_thread::sleep_for(milliseconds(500));
+       (void)::kill(::getpid(), SIGSTOP);
+       std::this_thread::sleep_for(milliseconds(500));  // the stop reaches other threads first
+     }},
     {"sleep", [] { std::this_thread::sleep_for(milliseconds(2000)); }},
     {"nap", [] { std::this_thread::sleep_for(milliseconds(100)); }},
     {"hang", [] { std::this_thread::sleep_for(std::chrono::hours(24)); }},
