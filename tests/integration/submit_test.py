@@ -75,6 +75,7 @@ class Submit(ServeTest):
         for pid in processes_of(self.queue):
             os.kill(pid, signal.SIGKILL)
         server.wait()
+        wait_for(lambda: not processes_of(self.queue), "all ranks to be gone")  # a large process takes a while to end
         self.assertTrue((self.queue / "server.json").exists(), "left behind")
         self.assertIn("no server runs on", self.client("wait", job, "--timeout", 0.1, expect=69))
         self.assertRegex(self.client("ps"), r"no server: process \d+ on .* has ended without a word; start one with lockstep serve")
