@@ -1,4 +1,5 @@
-"""PyTorch's DistributedDataParallel over gloo, on the CPU, one rank: the peer of lockstepd.
+"""PyTorch's DistributedDataParallel over gloo, on the CPU, one rank: the peer of lockstepd. LOCKSTEP_BENCH_DEVICE=cuda: over NCCL,
+rank r on GPU r, with batches that lie in page-locked memory before the first step.
 
 Trains on the data, in the order and from the weights that Lockstep has (same_start.py), with SGD and momentum or with AdamW. RANK,
 WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where; LOCKSTEP_TORCH is the folder `torch` of the wheel.
@@ -23,8 +24,12 @@ import time
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
-from cpu_torch import torch
+DEVICE = os.environ.get("LOCKSTEP_BENCH_DEVICE", "cpu")
+if DEVICE == "cuda":
+    import torch
+else:
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
+    from cpu_torch import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -52,6 +57,8 @@ class Request:
     learning_rate: float = 0.01
     momentum: float = 0.9
     optimizer: str = "momentum"  # or adamw, without decay of weights
+    precision: str = "fp32"  # or bf16: autocast
+    warm: int = 0  # steps before the first that counts; a GPU has done them then
     sparsity: float = 0
     bucket_mb: float | None = None  # None: DDP's own, 1 MB for the first bucket and 25 for the others
 
@@ -68,6 +75,7 @@ class Ddp:
 
     def __init__(self, network, masks, options):
         tuned = options.mode != "default"
+        self.autocast = torch.autocast(DEVICE, torch.bfloat16, enabled=options.precision == "bf16")
         self.network = DistributedDataParallel(network, static_graph=tuned, gradient_as_bucket_view=tuned,
                                                broadcast_buffers=not tuned, bucket_cap_mb=options.bucket_mb)
         if options.mode == "fp16":
@@ -77,7 +85,9 @@ class Ddp:
 
     def step(self, inputs, targets):
         self.optimizer.zero_grad()
-        loss = mean_loss(self.network(inputs), targets)
+        with self.autocast:
+            outputs = self.network(inputs)
+        loss = mean_loss(outputs.float(), targets)
         loss.backward()
         self.optimizer.step()
         with torch.no_grad():
@@ -143,7 +153,7 @@ def start(options):
             masks = {name: mask_of(weight, options.sparsity) for name, weight in network.named_parameters() if weight.dim() > 1}
             for name, weight in network.named_parameters():
                 weight.mul_(masks.get(name, 1))
-    return network, masks
+    return network.to(DEVICE), {name: mask.to(DEVICE) for name, mask in masks.items()}
 
 
 @functools.cache
@@ -168,10 +178,18 @@ def train(options):
     torch.set_flush_denormal(options.mode != "default")
     stepper = (Packed if options.mode == "packed" else Ddp)(*start(options), options)
     losses, marks = [], []
+    on_gpu = DEVICE == "cuda"
+    if on_gpu:
+        batches = [(inputs[batch].pin_memory(), targets[batch].pin_memory()) for batch in batches]
     dist.barrier()
-    for batch in batches:
+    for step, batch in enumerate(batches):
+        if on_gpu and step == options.warm:
+            torch.cuda.synchronize()
         marks.append(time.perf_counter())
-        losses.append(stepper.step(inputs[batch], targets[batch]))
+        shares = [share.to(DEVICE, non_blocking=True) for share in batch] if on_gpu else (inputs[batch], targets[batch])
+        losses.append(stepper.step(*shares))
+    if on_gpu:
+        torch.cuda.synchronize()
     marks.append(time.perf_counter())
     losses = torch.stack(losses).double()
     dist.all_reduce(losses)
@@ -179,7 +197,9 @@ def train(options):
 
 
 def main():
-    dist.init_process_group("gloo")
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["RANK"]) % torch.cuda.device_count())
+    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
     for line in sys.stdin:
         seconds, losses = train(Request(**json.loads(line)))
         gc.collect()  # the network before the next one

@@ -23,6 +23,7 @@ class Failed(Exception):
 class Here:
     """Two ranks on this host."""
     name = "one host"
+    settings = ()  # of lockstepd
     world_size = 2
 
     def ranks(self, num_ranks, command, environment):
@@ -37,11 +38,25 @@ class Here:
         """Two processes of the peer."""
         port = free_port()
         return [(command, {**environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
-                           "RANK": rank, "WORLD_SIZE": 2}) for rank in range(2)]
+                           "RANK": rank, "WORLD_SIZE": self.world_size}) for rank in range(self.world_size)]
+
+
+class Gpus(Here):
+    """Ranks of this host with a GPU each; NCCL_MULTI_RANK_GPU_ENABLE=1 lets them share GPUs."""
+    name = "GPUs"
+    settings = ("run.device=cuda",)
+
+    def __init__(self, num_ranks):
+        self.world_size = num_ranks
+
+    def peers(self, command, environment):
+        return super().peers(command, {**environment, "LOCKSTEP_BENCH_DEVICE": "cuda"})
 
 
 class Link:
     """As many ranks on each of two hosts (tools/netns). Use it with `with`; Failed if that is not permitted."""
+
+    settings = ()
 
     def __init__(self, gbit=1, ranks_a_host=1):
         self.name = f"two hosts, {gbit} Gbit/s"

@@ -21,7 +21,7 @@ import time
 from places import ANSWER_S, SOURCE, Failed, Here, Link, finish  # noqa: F401, of which some are for importers of this file
 
 PEERS = SOURCE / "bench/peers"
-PEER_PYTHON = SOURCE / ".venv-test/bin/python"
+PEER_PYTHON = pathlib.Path(os.environ.get("LOCKSTEP_PEER_PYTHON", SOURCE / ".venv-test/bin/python"))
 BUCKETS_MB = (1, 4, 25)  # that DDP's bucket_cap_mb is tried with
 # Python's way to what Lockstep sets itself: large tensors come from the heap, which is never given back.
 MALLOC_SETTINGS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26)}
@@ -44,6 +44,7 @@ class Job:
     samples: int = 512
     learning_rate: float = 0.01
     optimizer: str = "momentum"  # or adamw, without decay of weights
+    precision: str = "fp32"  # or bf16, on both sides
     sparsity: float = 0  # of fixed masks
     steps: int = 100
     warm: int = 30  # steps that do not count: Lockstep's `auto` has made up its mind by then
@@ -53,7 +54,7 @@ class Job:
     def settings(self):
         """For lockstepd, on top of bench/step.yaml."""
         return [f"model={self.model or self.model_in_python()}", f"data.train={self.data()}",
-                f"data.batch_size_per_rank={self.batch}", f"optimizer={self.optimizer_section()}"]
+                f"data.batch_size_per_rank={self.batch}", f"optimizer={self.optimizer_section()}", f"train.precision={self.precision}"]
 
     def optimizer_section(self):
         epsilon = ", opt_epsilon: 1.0e-8" if self.optimizer == "adamw" else ""  # PyTorch's default
@@ -76,7 +77,7 @@ class Job:
         data = ({"tokens": str(self.tokens or token_file(self)), "context": self.context} if self.context
                 else {"shape": self.shape or self.widths[:1], "classes": self.classes()})
         return {**network, **data, "samples": self.samples, "batch": self.batch, "learning_rate": self.learning_rate, "optimizer": self.optimizer,
-                "sparsity": self.sparsity}
+                "sparsity": self.sparsity, "precision": self.precision, "warm": self.peer_warm}
 
     def classes(self):
         return self.widths[-1] if self.widths else self.num_classes
@@ -99,7 +100,7 @@ def lockstep(build, job, place, ranks=None, sets=(), source=SOURCE):
     """lockstepd's steps, whole turns of its loop."""
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
         folder = pathlib.Path(folder)
-        settings = [*job.settings(), f"run.project_dir={folder}/run", f"train.max_steps={job.steps + 1}", *sets]
+        settings = [*job.settings(), f"run.project_dir={folder}/run", f"train.max_steps={job.steps + 1}", *place.settings, *sets]
         if job.sparsity:
             (folder / "recipe.yaml").write_text(job.recipe())
             settings.append(f"recipe={folder}/recipe.yaml")
@@ -261,7 +262,8 @@ def initial_weights(build, job):
     """A file with the weights of the job's step 0, exported from a save that is made for it."""
     folder = pathlib.Path(_kept_folder.name) / f"{len(list(pathlib.Path(_kept_folder.name).iterdir()))}"
     command = [build / "bin/lockstepd", "--config", SOURCE / "bench/step.yaml"]
-    for one in (*job.settings(), f"run.project_dir={folder}", "train.max_steps=0", "checkpoint.save_at_end=true"):
+    for one in (*job.settings(), f"run.project_dir={folder}", "train.max_steps=0", "checkpoint.save_at_end=true",
+                "run.device=cpu"):
         command += ["--set", one]
     finish([(command, {})])
     out = folder / "weights.safetensors"

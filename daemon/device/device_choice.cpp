@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <map>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -37,20 +39,29 @@ std::string place_of(const VisibleGpus& rank) {
 
 }  // namespace
 
+bool ranks_may_share() {
+  const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return text != nullptr && std::string_view(text) == "1";
+}
+
 GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {
   using Sight = std::pair<std::string, std::vector<std::string>>;
   std::map<Sight, int> num_ranks, next_index;
   for (const VisibleGpus& rank : all_N) ++num_ranks[{place_of(rank), rank.ids}];
   std::map<std::pair<std::string, std::string>, const VisibleGpus*> owners;  // by place and GPU
+  const bool may_share = std::all_of(all_N.begin(), all_N.end(),
+                                     [](const VisibleGpus& rank) { return rank.may_share; });
   GpuChoice choice;
   for (const VisibleGpus& rank : all_N) {
     const Sight sight{place_of(rank), rank.ids};
-    const int index = next_index[sight]++;
+    int index = next_index[sight]++;
+    if (may_share && !rank.ids.empty()) index %= static_cast<int>(rank.ids.size());
     if (static_cast<size_t>(index) >= rank.ids.size())
       return {{}, fault_of_few(rank, static_cast<size_t>(num_ranks[sight]))};
     const std::string& id = rank.ids[static_cast<size_t>(index)];
     const auto [owner, is_new] = owners.try_emplace({place_of(rank), id}, &rank);
-    if (!is_new && !id.empty()) return {{}, fault_of_shared(*owner->second, rank, id)};
+    if (!is_new && !id.empty() && !may_share)
+      return {{}, fault_of_shared(*owner->second, rank, id)};
     choice.index_N.push_back(index);
   }
   return choice;

@@ -137,7 +137,7 @@ Finding devices(dist::Communicator& control, const dist::ProcessInfo& process) {
   size_t num_seen = 0;
   for (const std::string& text : dist::gather_texts(control, process.node + joined_ids())) {
     std::istringstream lines(text);
-    VisibleGpus seen{.rank = static_cast<int>(all_N.size())};
+    VisibleGpus seen{.rank = static_cast<int>(all_N.size()), .may_share = ranks_may_share()};
     std::getline(lines, seen.node);
     for (std::string id; std::getline(lines, id);) seen.ids.push_back(id);
     num_seen += seen.ids.size();

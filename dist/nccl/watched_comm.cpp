@@ -74,8 +74,11 @@ void WatchedComm::start(const std::string& unique_id, int num_ranks, int rank) {
 }
 
 void WatchedComm::adopt(CommHandle handle) {
-  const std::lock_guard calls(handle_->calls);
-  handle_->comm = handle;
+  {
+    const std::lock_guard calls(handle_->calls);
+    handle_->comm = handle;
+  }
+  call("ncclCommSplit", [&](CommHandle comm) { return gpu_->state(comm); });
 }
 
 CommHandle WatchedComm::split(int color, int key) {

@@ -56,7 +56,8 @@ class WatchedComm {
 
   /// Makes the handle, together with the other ranks. Once; throws as call().
   void start(const std::string& unique_id, int num_ranks, int rank);
-  /// Instead of start(): takes over a handle, of which it is the owner from now on.
+  /// Instead of start(): takes over a handle, of which it is the owner from now on, and waits until
+  /// NCCL lets it be used, which may be later than the call that made it is done. Throws as call().
   void adopt(CommHandle handle);
   /// A new handle, over the ranks with this color; the caller is its owner. Throws as call().
   CommHandle split(int color, int key);

@@ -12,7 +12,7 @@ namespace lockstep::daemon {
 namespace device_test {
 
 using ::testing::AllOf;
-
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -73,6 +73,17 @@ TEST(DeviceChoice, TwoRanksNeverComputeOnOneGpu) {
               HasSubstr("ranks 0 and 1 on a would both compute on GPU A"));
   EXPECT_THAT(choose_gpus(ranks({{"pod-1", {"A", "B"}}, {"pod-2", {"A", "C"}}})).fault,
               HasSubstr("would both compute on GPU A"));
+}
+
+TEST(DeviceChoice, RanksShareGpusWhereAllMay) {
+  std::vector<VisibleGpus> all_N =
+      ranks({{"a", {"A", "B"}}, {"a", {"A", "B"}}, {"a", {"A", "B"}}, {"b", {}}});
+  for (VisibleGpus& rank : all_N) rank.may_share = true;
+  EXPECT_THAT(choose_gpus(all_N).fault, HasSubstr("rank 3 on b has no usable GPU"));
+  all_N.pop_back();
+  EXPECT_THAT(choose_gpus(all_N).index_N, ElementsAre(0, 1, 0));
+  all_N[1].may_share = false;
+  EXPECT_THAT(choose_gpus(all_N).fault, HasSubstr("so rank 2 has none"));
 }
 
 /// CUBLAS_WORKSPACE_CONFIG for one test.

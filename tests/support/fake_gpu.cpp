@@ -270,6 +270,8 @@ class FakeGpu final : public GpuCalls {
       const std::lock_guard lock(gpu.shared_->mutex);
       if (comm->is_freed || comm->num_callers.fetch_add(1) > 0)
         gpu.shared_->breaches.push_back(fmt::format("{} with a handle in use or gone", call));
+      if (Clock::now() < comm->busy_until)  // NCCL: invalid argument
+        gpu.shared_->breaches.push_back(fmt::format("{} before the call before was taken", call));
     }
     ~Use() { --comm->num_callers; }
     FakeComm* comm;

@@ -136,6 +136,7 @@ struct FakeCluster::Shared {
     comm->room = room;
     comm->rank = rank;
     comm->owner = owner;
+    comm->busy_until = std::chrono::steady_clock::now() + std::chrono::microseconds(300);
     room->comm_N[rank] = comm;
     return comm;
   }

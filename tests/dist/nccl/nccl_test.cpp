@@ -1,5 +1,7 @@
 // The communicator contract over real NCCL, rank r on GPU r of its node. Skips itself where a rank
-// has no GPU.
+// has no GPU, unless NCCL_MULTI_RANK_GPU_ENABLE=1 lets ranks share one (NCCL 2.30 or later).
+#include <cstdlib>
+
 #include <gtest/gtest.h>
 
 #include "dist/agree.h"
@@ -13,9 +15,11 @@ namespace nccl_test {
 TEST(NcclCommunicator, KeepsTheContract) {
   const ProcessInfo& info = tests::mpi_world().process_info();
   const auto control = tests::mpi_world().make_communicator();
-  const bool lacks_gpu = num_nccl_devices() <= info.local_rank;
-  if (any_of(*control, lacks_gpu)) GTEST_SKIP() << "not every rank has a GPU of its own";
-  const auto comm = make_nccl_communicator(*control, info.local_rank, 60);
+  const char* shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  const int num_gpus = num_nccl_devices();
+  const int gpu = shares != nullptr && num_gpus > 0 ? info.local_rank % num_gpus : info.local_rank;
+  if (any_of(*control, gpu >= num_gpus)) GTEST_SKIP() << "not every rank has a GPU of its own";
+  const auto comm = make_nccl_communicator(*control, gpu, 60);
   EXPECT_TRUE(comm->device().is_cuda());
   tests::check_communicator_contract(*comm, false);
 }

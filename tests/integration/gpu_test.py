@@ -1,0 +1,170 @@
+"""Whole runs on a GPU, of one rank or, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set and NCCL is 2.30 or later, of several that share it. Left
+out where no GPU is. The other tests of this folder train there too, since `run.device: auto` takes a GPU where each rank may have one."""
+import os
+import re
+import subprocess
+import unittest
+
+from harness import PRUNE_EARLY, LockstepTest, metric
+from optimizers_test import OPTIMIZERS
+
+GPU = ["run.device=cuda", "eval.every_epochs=0"]
+CPU = ["run.device=cpu", "eval.every_epochs=0"]
+SAVES = ["checkpoint.save_checkpoints_steps=20", "run.deterministic='true'"]
+PRUNED = "{params: __ALL__, init_sparsity: 0.5, final_sparsity: 0.9, start_step: 5, end_step: 40, update_frequency_steps: 10}"
+LOCAL = ["sync.sync_replicas=false", "sync.sync_every=4"]
+RECIPE = f"version: 1.0.0\nmodifiers:\n  - !GradualKSModifier {PRUNED}\n"
+
+
+def has_gpu():
+    try:
+        return subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def ranks_may_share():
+    return os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
+
+
+@unittest.skipUnless(has_gpu(), "no GPU is here")
+class GpuTest(LockstepTest):
+    def losses(self, run):
+        return [line["loss"] for line in run.steps()]
+
+    def assert_near(self, losses, others, limit, what=""):
+        worst = max(abs(a - b) / (1 + abs(b)) for a, b in zip(losses, others, strict=True))
+        print(f"{what or self.id()}: largest difference of {len(losses)} losses {worst:.1e}")
+        self.assertLessEqual(worst, limit, what)
+
+    def assert_same(self, run, other):
+        self.assertEqual(run.steps(), other.steps())
+        self.assertEqual(run.summary()["parameters_sha256"], other.summary()["parameters_sha256"])
+
+
+class OneRank(GpuTest):
+    def test_losses_and_masks_are_nearly_those_of_cpus(self):
+        for name, more in (("plain", []), ("pruned", [self.recipe(RECIPE)])):
+            sets = [*more, "train.max_steps=60"]
+            there = self.train(1, run=f"gpu_{name}", sets=[*GPU, *sets])
+            here = self.train(1, run=f"cpu_{name}", sets=[*CPU, *sets])
+            self.assert_near(self.losses(there), self.losses(here), 2e-2, name)
+            self.assertEqual(there.summary()["sparsity"], here.summary()["sparsity"])
+
+    def test_evaluation_is_nearly_that_of_cpus(self):
+        found = {}
+        for device in ("cuda", "cpu"):
+            run = self.train(1, run=device, sets=[f"run.device={device}", "train.max_steps=46", "eval.every_epochs=1"])
+            found[device] = run.summary()["eval"]
+        self.assertAlmostEqual(found["cuda"]["loss"], found["cpu"]["loss"], delta=0.05)
+        self.assertAlmostEqual(found["cuda"]["accuracy"], found["cpu"]["accuracy"], delta=0.03)
+
+    def test_every_optimizer(self):
+        for optimizer, options in OPTIMIZERS.items():
+            with self.subTest(optimizer):
+                sets = [self.recipe(RECIPE), f"optimizer={{type: {optimizer}, {options}}}", "train.max_steps=24"]
+                there = self.train(1, run=f"gpu_{optimizer}", sets=[*GPU, *sets])
+                here = self.train(1, run=f"cpu_{optimizer}", sets=[*CPU, *sets])
+                self.assert_near(self.losses(there), self.losses(here), 3e-2, optimizer)
+
+    def test_precisions(self):
+        losses = {}
+        for precision in ("fp32", "bf16", "fp16"):
+            losses[precision] = self.losses(self.train(1, run=precision, sets=[*GPU, "train.max_steps=60", f"train.precision={precision}"]))
+        self.assert_near(losses["bf16"][:20], losses["fp32"][:20], 0.05, "bf16")
+        self.assert_near(losses["fp16"][:20], losses["fp32"][:20], 0.02, "fp16")
+        self.assertNotEqual(losses["bf16"], losses["fp32"])
+
+    def test_a_stopped_and_a_killed_run_go_on_bit_for_bit(self):
+        for optimizer in ("momentum", "adam"):
+            sets = [*GPU, *SAVES, PRUNE_EARLY, "train.max_steps=60", f"optimizer={{type: {optimizer}, learning_rate: 0.002}}"]
+            unbroken = self.train(1, run=f"unbroken_{optimizer}", sets=sets)
+            stopped = self.start_faulty("usr1", rank=0, step=31, ranks=1, run=f"stopped_{optimizer}", sets=sets).wait()
+            self.assertEqual(stopped.code, 75, stopped.log)
+            self.assert_same(self.train(1, run=f"stopped_{optimizer}", sets=sets), unbroken)
+            killed = self.start_faulty("kill", rank=0, step=47, ranks=1, run=f"killed_{optimizer}", sets=sets).wait()
+            self.assertEqual(killed.code, 137, killed.log)
+            self.assert_same(self.train(1, run=f"killed_{optimizer}", sets=sets), unbroken)
+
+    def test_a_run_changes_between_gpu_and_cpus(self):
+        sets = ["checkpoint.save_checkpoints_steps=10", PRUNE_EARLY]
+        self.train(1, sets=[*GPU, *sets, "train.max_steps=30"])
+        self.train(1, sets=[*CPU, *sets, "train.max_steps=40"])
+        run = self.train(1, sets=[*GPU, *sets, "train.max_steps=50"])
+        self.assertEqual(run.summary()["resumed_from_step"], 40)
+
+    def test_batch_statistics_averages_and_clipping(self):
+        model = "model={type: cnn, channels: [6, 8], hidden: 16, batch_norm: true}"
+        for more in (["train.batch_norm=sync"], ["optimizer.clip_norm=1.0"], ["train.replicas_to_aggregate=2"], ["optimizer.ema_decay=0.99"]):
+            with self.subTest(more):
+                sets = [model, "train.max_steps=24", *more]
+                there = self.train(1, run=f"gpu_{more[0]}", sets=[*GPU, *sets])
+                here = self.train(1, run=f"cpu_{more[0]}", sets=[*CPU, *sets])
+                self.assert_near(self.losses(there), self.losses(here), 3e-2, str(more))
+
+    def test_quantization(self):
+        recipe = self.recipe("version: 1.0.0\nmodifiers:\n  - !QuantizationModifier {start_epoch: 0.2}\n")
+        there = self.train(1, run="gpu", sets=[*GPU, recipe, "train.max_steps=30"])
+        here = self.train(1, run="cpu", sets=[*CPU, recipe, "train.max_steps=30"])
+        self.assert_near(self.losses(there), self.losses(here), 5e-2)
+
+    def test_memory_and_metrics(self):
+        run = self.train(1, sets=[*GPU, "train.max_steps=20", "gpu={per_process_gpu_memory_fraction: 0.2, memory_policy: all}"])
+        self.assertRegex(run.log, r"memory of GPUs is taken at the start; rank 0: GPU 0 \(GPU-[0-9a-f]+\), at most [0-9.]+ of [0-9.]+ GiB")
+        page = run.last_page(0)
+        print(re.findall(r"^lockstep_gpu.*$", page, re.MULTILINE))
+        self.assertGreater(metric(page, "lockstep_gpu_memory_reserved_bytes"), 1e9)
+
+    def test_a_save_answers_on_the_gpu(self):
+        run = self.train(1, sets=[*GPU, "train.max_steps=30"])
+        said = self.tool("infer", "--checkpoint", run.folder, "--feed", "{type: digits, split: test}")
+        print(said)
+
+
+@unittest.skipUnless(ranks_may_share(), "no two ranks may share a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1)")
+class RanksOnOneGpu(GpuTest):
+    def test_ranks_train_as_one_does(self):
+        sets = [*GPU, "train.max_steps=60", self.recipe(RECIPE), "sync.replica_check_every=1"]
+        alone = self.losses(self.train(1, run="1", sets=sets))
+        for ranks in (2, 3, 4):
+            self.assert_near(self.losses(self.train(ranks, run=str(ranks), sets=sets)), alone, 2e-2, f"{ranks} ranks")
+
+    def test_every_way_of_gradients(self):
+        sets = [*GPU, PRUNE_EARLY, "train.max_steps=60", "run.deterministic='true'", "sync.replica_check_every=1"]
+        plain = self.train(2, run="plain", sets=[*sets, "sync.sparse_allreduce=never", "sync.overlap=false"])
+        for name, more in {
+                "packed": ["sync.sparse_allreduce=always", "sync.bucket_bytes=20000"], "auto": [],
+                "overlapped": ["sync.overlap='true'", "sync.bucket_bytes=20000"],
+                "overlapped_packed": ["sync.overlap='true'", "sync.sparse_allreduce=always", "sync.bucket_bytes=20000"],
+                "divided": ["sync.shard_optimizer=true"],
+                "divided_packed": ["sync.shard_optimizer=true", "sync.sparse_allreduce=always", "sync.bucket_bytes=30000"],
+                "checked": ["sync.check_collectives=true"]}.items():
+            with self.subTest(name):
+                run = self.train(2, run=name, sets=[*sets, *more])
+                self.assertEqual(self.losses(run), self.losses(plain))
+                self.assertEqual(run.summary()["parameters_sha256"], plain.summary()["parameters_sha256"])
+
+    def test_rounded_messages_and_local_steps(self):
+        for number, more in enumerate((["sync.comm_dtype=bf16"], ["sync.comm_dtype=fp16"], ["sync.comm_dtype=bf16", "sync.shard_optimizer=true"],
+                                       LOCAL, [*LOCAL, "sync.outer_optimizer=nesterov", "optimizer.learning_rate=0.01"])):
+            with self.subTest(more):
+                sets = ["train.max_steps=40", "sync.replica_check_every=4", *more]
+                there, here = (self.train(2, run=f"{number}_{device[0]}", sets=[*device, *sets]) for device in (GPU, CPU))
+                self.assert_near(self.losses(there), self.losses(here), 3e-2, str(more))
+
+    def test_a_killed_run_goes_on_bit_for_bit(self):
+        sets = [*GPU, *SAVES, PRUNE_EARLY, "train.max_steps=60", "checkpoint.wait_for=commit"]
+        unbroken = self.train(2, run="unbroken", sets=sets)
+        for rank, step in ((0, 27), (1, 45)):
+            killed = self.start_faulty("kill", rank=rank, step=step, run="killed", sets=sets).wait()
+            self.assertIn(killed.code, (69, 137), killed.log)
+        self.assert_same(self.train(2, run="killed", sets=sets), unbroken)
+
+    def test_a_hanging_rank_is_given_up(self):
+        run = self.start_faulty("hang", rank=1, step=20, sets=[*GPU, "train.max_steps=60", "sync.timeout_s=5"]).wait()
+        self.assertEqual(run.code, 79, run.log)
+        self.assertIn("within 5 s", run.log)
+
+
+if __name__ == "__main__":
+    unittest.main()
