@@ -22,13 +22,16 @@ struct DataOptions {
   int64_t max_skipped = 100;   ///< damaged samples of an epoch
   files::StoreLimits remote;
 
-  /// Of a loader that reads this data set.
-  LoaderOptions loader(const Dataset& dataset) const {
-    const int64_t threads = loader_threads.value_or(dataset.usual_threads());
-    if (!dataset.reads_in_threads()) return {.num_threads = 0};
+  /// Of a loader that reads this data set for that device.
+  LoaderOptions loader(const Dataset& dataset, at::Device device = at::kCPU) const {
+    // A step on a GPU is short: a thread is worth its while also where samples are in memory.
+    const int64_t usual = device.is_cpu() ? dataset.usual_threads() : 1;
+    const int64_t threads = loader_threads.value_or(usual);
+    if (!dataset.reads_in_threads()) return {.num_threads = 0, .device = device};
     // Where a read may take long, a thread does it while the caller waits, who can then leave.
-    if (threads == 0 && dataset.usual_threads() > 0) return {1, /*prefetch_batches=*/0};
-    return {.num_threads = threads, .prefetch_batches = prefetch_batches};
+    if (threads == 0 && dataset.usual_threads() > 0)
+      return {.num_threads = 1, .prefetch_batches = 0, .device = device};
+    return {.num_threads = threads, .prefetch_batches = prefetch_batches, .device = device};
   }
 
   /// Opens `train`, or `eval`, which must be there. Throws as MakeDataset.

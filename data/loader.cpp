@@ -2,17 +2,22 @@
 
 #include <utility>
 
+#include "base/device/to_device.h"
 #include "data/read_ahead.h"
 
 namespace lockstep::data {
 namespace {
 
-Batch load(const Dataset& dataset, const GlobalBatch& global, int rank, int world_size) {
+Batch load(const Dataset& dataset, const GlobalBatch& global, int rank, int world_size,
+           at::Device device) {
   const auto num_samples = static_cast<int64_t>(global.indices.size());
   const Shard mine = shard_of(num_samples, rank, world_size);
   const std::span<const int64_t> indices =
       std::span(global.indices).subspan(mine.begin, mine.size());
-  return {dataset.get(indices, global.epoch), num_samples, mine.begin};
+  Samples samples = dataset.get(indices, global.epoch);
+  samples.inputs_BX = pinned_for(device, samples.inputs_BX);
+  samples.targets_BY = pinned_for(device, samples.targets_BY);
+  return {std::move(samples), num_samples, mine.begin};
 }
 
 }  // namespace
@@ -34,13 +39,14 @@ Loader::Loader(const Dataset& dataset, Sampler& sampler, int rank, int world_siz
 Loader::~Loader() = default;
 
 std::optional<Batch> Loader::next_unless(const std::function<bool()>& leaves) {
-  if (options_.num_threads == 0) return load(*dataset_, sampler_.next(), rank_, world_size_);
+  if (options_.num_threads == 0)
+    return load(*dataset_, sampler_.next(), rank_, world_size_, options_.device);
   const SamplerPosition position = sampler_.position();
   if (read_ahead_ == nullptr || read_ahead_->position() != position) {
     read_ahead_.reset();  // what its threads have read is of no use
-    const auto load_one = [dataset = dataset_, rank = rank_,
-                           world_size = world_size_](const GlobalBatch& global) {
-      return load(*dataset, global, rank, world_size);
+    const auto load_one = [dataset = dataset_, rank = rank_, world_size = world_size_,
+                           device = options_.device](const GlobalBatch& global) {
+      return load(*dataset, global, rank, world_size, device);
     };
     read_ahead_ = std::make_unique<ReadAhead<Batch>>(sampler_, load_one, options_.num_threads,
                                                      options_.prefetch_batches,

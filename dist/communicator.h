@@ -35,6 +35,8 @@ class Work {
 class StreamMark {
  public:
   virtual ~StreamMark() = default;
+  /// Returns once that work is done; throws as Work::wait_on_host().
+  virtual void wait_on_host() = 0;
 };
 
 /// Memory that all ranks of a communicator see, zeros at first, or why there is none.

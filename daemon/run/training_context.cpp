@@ -155,7 +155,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       spec(train_data->spec()),
       sampler(sampler_options(config, *train_data, control.world_size())),
       loader(train_data, sampler, control.rank(), control.world_size(),
-             config.data.loader(*train_data)),
+             config.data.loader(*train_data, data_comm.device())),
       clock{.step = 0,
             .steps_per_epoch = found.steps_per_epoch.value_or(sampler.steps_per_epoch())},
       model(make_network(config, spec)),

@@ -1,11 +1,9 @@
 #include "dist/bucket/mean_gradient.h"
 
 #include <limits>
-#include <map>
 
-#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -15,6 +13,8 @@
 
 namespace lockstep::dist {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Whether all items, computed as A, are finite; only reads.
 template <typename T, typename A>
@@ -74,20 +74,18 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
                           num_samples);
 }
 
-bool all_finite(Communicator& comm, const std::vector<at::Tensor>& tensors) {
-  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
-  for (const at::Tensor& tensor : tensors)
-    if (tensor.numel() > 0) by_type[tensor.scalar_type()].push_back(tensor);
-  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(comm.device());
-  at::Tensor num_bad_1 = at::zeros({1}, options);
-  const at::Tensor one_1 = at::ones({1}, options);
-  for (auto& [type, list] : by_type) {
-    if (type != at::kBFloat16) {
-      at::_amp_foreach_non_finite_check_and_unscale_(list, num_bad_1, one_1);
-      continue;
-    }
-    for (const at::Tensor& tensor : list) num_bad_1.add_(at::isfinite(tensor).all().logical_not());
+at::Tensor count_nonfinite(at::Device device, const std::vector<at::Tensor>& tensors) {
+  at::Tensor num_bad_1 = at::zeros({1}, at::TensorOptions(at::kFloat).device(device));
+  for (const at::Tensor& tensor : tensors) {  // one pass that only reads; a maximum keeps a NaN
+    if (tensor.numel() == 0) continue;
+    const at::Tensor largest = at::linalg_vector_norm(tensor, kInfinity);
+    num_bad_1.add_(largest.isfinite().logical_not());
   }
+  return num_bad_1;
+}
+
+bool all_finite(Communicator& comm, const std::vector<at::Tensor>& tensors) {
+  const at::Tensor num_bad_1 = count_nonfinite(comm.device(), tensors);
   return copy_to_host(comm, num_bad_1).const_data_ptr<float>()[0] == 0;
 }
 

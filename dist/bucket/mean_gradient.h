@@ -18,8 +18,10 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples);
 /// The same of items that stand in memory.
 bool divide_and_check(void* sums_E, int64_t num_items, at::ScalarType dtype, int64_t num_samples);
 
-/// Whether all items of all tensors are finite, with one wait of the host; floats on comm.device(),
-/// any of which may be empty. Not collective.
+/// 0 if all items of all tensors are finite, else more: float32 [1] on `device`, for which the host
+/// does not wait. Floats on that device, any of which may be empty.
+at::Tensor count_nonfinite(at::Device device, const std::vector<at::Tensor>& tensors);
+/// The answer, with one wait of the host; tensors on comm.device(). Not collective.
 bool all_finite(Communicator& comm, const std::vector<at::Tensor>& tensors);
 
 }  // namespace lockstep::dist

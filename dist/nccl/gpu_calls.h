@@ -85,7 +85,8 @@ class GpuCalls {
   virtual std::string make_unique_id() = 0;
   /// Begins a communicator none of whose calls blocks the host. *comm is set when this returns.
   virtual Result init(const std::string& unique_id, int num_ranks, int rank, CommHandle* comm) = 0;
-  /// *part is set, possibly by another thread, before `comm` is no longer in progress.
+  /// *part, a null before, is set by another thread, possibly some time after `comm` is no longer
+  /// in progress. The part may still be in progress then.
   virtual Result split(CommHandle comm, int color, int key, CommHandle* part) = 0;
   virtual int rank(CommHandle comm) = 0;
   virtual int num_ranks(CommHandle comm) = 0;

@@ -24,9 +24,21 @@ std::string text_of(std::string_view name, const at::Tensor& values) {
   return fmt::format("{} of {} {}", name, values.numel(), c10::toString(values.scalar_type()));
 }
 
-struct NcclMark final : StreamMark {
-  NcclMark(std::shared_ptr<GpuCalls> gpu, Stream stream) : event(std::move(gpu), stream) {}
-  const Event event;
+class NcclMark final : public StreamMark {
+ public:
+  NcclMark(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm)
+      : gpu_(std::move(gpu)), comm_(std::move(comm)), event_(gpu_, gpu_->callers_stream()) {}
+
+  void hold(Stream stream) const { event_.hold(stream); }
+  void wait_on_host() override {
+    const auto on_device = gpu_->use_device();
+    comm_->wait_until_done(event_);
+  }
+
+ private:
+  const std::shared_ptr<GpuCalls> gpu_;
+  const std::shared_ptr<WatchedComm> comm_;
+  const Event event_;
 };
 
 class NcclWork final : public Work {
@@ -73,7 +85,7 @@ std::unique_ptr<Work> NcclCommunicator::enqueue_after_caller(
   comm_->require_healthy();
   const auto on_device = gpu_->use_device();
   if (const auto mark = std::exchange(behind_, nullptr))
-    static_cast<const NcclMark&>(*mark).event.hold(gpu_->own_stream());
+    static_cast<const NcclMark&>(*mark).hold(gpu_->own_stream());
   else
     Event(gpu_, gpu_->callers_stream()).hold(gpu_->own_stream());
   enqueue();
@@ -85,7 +97,7 @@ std::unique_ptr<Work> NcclCommunicator::enqueue_after_caller(
 
 std::shared_ptr<StreamMark> NcclCommunicator::mark() {
   const auto on_device = gpu_->use_device();
-  return std::make_shared<NcclMark>(gpu_, gpu_->callers_stream());
+  return std::make_shared<NcclMark>(gpu_, comm_);
 }
 
 void NcclCommunicator::exchange_and_add(const at::Tensor& out_K, const at::Tensor& values_NK,
@@ -121,7 +133,8 @@ std::unique_ptr<Work> NcclCommunicator::all_reduce(at::Tensor values_K, ReduceOp
   check_values(values_K, device_);
   comm_->require_healthy();
   bytes_reduced_ += payload_bytes(values_K);
-  if (values_K.numel() == 0) return behind_.reset(), std::make_unique<DoneWork>();
+  if (values_K.numel() == 0 || num_ranks_ == 1)
+    return behind_.reset(), std::make_unique<DoneWork>();
   return enqueue_after_caller(text_of("all_reduce", values_K), {values_K}, [&] {
     if (op == ReduceOp::kSum && is_16_bit_float(values_K)) return sum_16_bit(values_K.view({-1}));
     comm_->call("ncclAllReduce",
@@ -159,7 +172,7 @@ void NcclCommunicator::broadcast(at::Tensor values_K, int root) {
   check_values(values_K, device_);
   check(root >= 0 && root < num_ranks_, "broadcast from a rank that does not exist");
   comm_->require_healthy();
-  if (values_K.numel() == 0) return;
+  if (values_K.numel() == 0 || num_ranks_ == 1) return;
   enqueue_after_caller(text_of("broadcast", values_K), {values_K}, [&] {
     comm_->call("ncclBroadcast",
                 [&](CommHandle handle) { return gpu_->broadcast(handle, values_K, root); });

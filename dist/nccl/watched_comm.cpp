@@ -1,6 +1,7 @@
 #include "dist/nccl/watched_comm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <utility>
 
@@ -78,12 +79,18 @@ void WatchedComm::adopt(CommHandle handle) {
     const std::lock_guard calls(handle_->calls);
     handle_->comm = handle;
   }
-  call("ncclCommSplit", [&](CommHandle comm) { return gpu_->state(comm); });
+  call("a split communicator's start", [&](CommHandle comm) { return gpu_->state(comm); });
 }
 
 CommHandle WatchedComm::split(int color, int key) {
   call("ncclCommSplit",
        [&](CommHandle comm) { return gpu_->split(comm, color, key, &handle_->part); });
+  const auto start = SteadyClock::now();
+  while (std::atomic_ref(handle_->part).load() == nullptr) {
+    if (seconds_since(start) > limits_.timeout_s) fail(hang("ncclCommSplit"));
+    pause_since(start);
+    require_healthy();
+  }
   return std::exchange(handle_->part, nullptr);
 }
 

@@ -85,7 +85,8 @@ class WatchedComm {
     std::mutex calls;  ///< held by a call with the handle
     CommHandle comm = nullptr;
     std::chrono::steady_clock::time_point abort_not_before{};  ///< set before it is closed
-    CommHandle part = nullptr;  ///< of the last split(), written by NCCL until that is done
+    CommHandle part = nullptr;  ///< of the last split(); NCCL writes it some time after `comm` says
+                                ///< that the call is done
     std::mutex mutex;           ///< of all below
     std::condition_variable changed;
     bool is_closed = false;

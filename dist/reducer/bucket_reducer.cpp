@@ -1,6 +1,7 @@
 #include "dist/reducer/bucket_reducer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "dist/bucket/mean_gradient.h"
 #include "dist/bucket/shard_alignment.h"
 #include "dist/bucket/wire_rounding.h"
+#include "dist/copy_to_host.h"
 #include "dist/reducer/all_reduce_bucket.h"
 #include "dist/reducer/shared_bucket.h"
 #include "dist/shard/value_gather.h"
@@ -353,11 +355,24 @@ void BucketReducer::unpack(size_t bucket, int64_t divisor) {
 }
 
 bool BucketReducer::take_means(int64_t divisor) {
+  if (!comm_.device().is_cpu()) return copy_to_host(comm_, begin_means(divisor)).item<float>() == 0;
   while (num_unpacked_ < bucket_reductions_.size()) unpack(num_unpacked_, divisor);
-  if (comm_.device().is_cpu()) return all_finite_;
+  return all_finite_;
+}
+
+at::Tensor BucketReducer::begin_means(int64_t divisor) {
+  while (num_unpacked_ < bucket_reductions_.size()) unpack(num_unpacked_, divisor);
   std::vector<at::Tensor> means;
-  for (const auto& reduction : bucket_reductions_) means.push_back(reduction->means_E());
-  return all_finite(comm_, means);
+  if (shards_)
+    for (const auto& reduction : bucket_reductions_) means.push_back(reduction->means_E());
+  else  // whole buffers: few passes
+    std::copy_if(followed_grads_.begin(), followed_grads_.end(), std::back_inserter(means),
+                 [](const at::Tensor& grads_E) { return grads_E.defined(); });
+  return count_nonfinite(comm_.device(), means);
+}
+
+bool BucketReducer::travel_whole() const {
+  return !shards_ && options_.comm_dtype == "fp32" && packing_there_ == nullptr;
 }
 
 void BucketReducer::count(Clock::time_point finish_start, GlobalStepStats* totals) const {

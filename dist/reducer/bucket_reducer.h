@@ -111,6 +111,10 @@ class BucketReducer {
   /// Sums become means over num_samples (or are divided by what else is given), zero where dropped.
   /// False if one is not finite, of those that this rank gets.
   bool take_means(int64_t divisor);
+  /// The same on a device, without a wait of the host: how many are not finite (count_nonfinite()).
+  at::Tensor begin_means(int64_t divisor);
+  /// Whether gradients travel as backward leaves them and nothing is divided over the ranks.
+  bool travel_whole() const;
   /// Bytes sent and saved, and seconds of the step; after bytes_reduced. finish_start: from when on
   /// nothing was overlapped.
   void count(Clock::time_point finish_start, GlobalStepStats* totals) const;

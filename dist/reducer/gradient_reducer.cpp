@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include <ATen/ops/cat.h>
@@ -73,8 +74,9 @@ std::vector<ParamShard> GradientReducer::local_shards() {
 
 bool GradientReducer::may_overlap() const {
   if (hooks_ == nullptr || options_.overlap == "false") return false;
-  if (buckets_.is_shared()) return false;                                   // nothing to send
-  if (comm_.is_asynchronous() && options_.overlap != "true") return false;  // no GPU has run it
+  if (buckets_.is_shared()) return false;  // nothing to send
+  if (comm_.is_asynchronous() && options_.overlap != "true" && !buckets_.travel_whole())
+    return false;
   return options_.overlap == "true" || (comm_.world_size() > 1 && buckets_.buckets().size() > 1 &&
                                         buckets_.dense_bytes() >= kLeastOverlapBytes);
 }
@@ -138,19 +140,23 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   check(share.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
   is_armed_ = false;
   finish_start_ = Clock::now();
+  const std::shared_ptr<StreamMark> computed = comm_.mark();
   const WireScale scale_before = buckets_.scale();
   if (finds_bound_) find_bound();
   messages_.send(numbers_of(share), share.gradient_divisor, ready_tracker_.num_complete() > 0,
                  [&] { return may_update_early(share); });
+  const Read read = read_sums(share, computed);
   GlobalStepStats totals = totals_of(share);
-  totals.wait_s = seconds_since(finish_start_);
+  totals.compute_s = read.compute_s;
+  totals.wait_s = seconds_since(finish_start_) - read.compute_s;
   if (messages_.num_left() > 0) {
     late_divisor_ = share.gradient_divisor;
     early_s_ = seconds_since(begin_);
     late_wait_s_ = 0;
     return totals;
   }
-  take_means(share.gradient_divisor.value_or(std::max<int64_t>(1, totals.num_samples)), &totals);
+  take_means(share.gradient_divisor.value_or(std::max<int64_t>(1, totals.num_samples)), read,
+             &totals);
   if (!totals.is_complete)
     buckets_.set_scale(scale_before);
   else if (buckets_.scales())
@@ -196,8 +202,23 @@ void GradientReducer::conclude(double seconds, GlobalStepStats* totals) {
   learn(seconds);
 }
 
-void GradientReducer::take_means(int64_t divisor, GlobalStepStats* totals) {
-  totals->gradients_finite = buckets_.take_means(divisor);
+/// The step's one wait of the host, where a GPU computes: means and their check stand on its stream
+/// by then, if what they are divided by is known before and nothing is divided over the ranks.
+GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
+                                                 const std::shared_ptr<StreamMark>& computed) {
+  Read read;
+  at::Tensor num_bad_1;
+  if (computed != nullptr && share.gradient_divisor && !buckets_.is_sharded())
+    num_bad_1 = buckets_.begin_means(*share.gradient_divisor);
+  if (computed != nullptr) computed->wait_on_host();
+  if (computed != nullptr) read.compute_s = seconds_since(finish_start_);
+  const double num_bad = messages_.read_sums(num_bad_1);
+  if (num_bad_1.defined()) read.are_finite = num_bad == 0;
+  return read;
+}
+
+void GradientReducer::take_means(int64_t divisor, const Read& read, GlobalStepStats* totals) {
+  totals->gradients_finite = read.are_finite ? *read.are_finite : buckets_.take_means(divisor);
   Superaccumulator squares;
   if (requests_.squared_grad_norm)
     add_gradient_squares(comm_, buffers_, buckets_.local_shards(), buckets_.row_E_by_param(),

@@ -180,7 +180,13 @@ class GradientReducer {
   void wait_for_late();
   /// seconds: of the step so far, without the update.
   void conclude(double seconds, GlobalStepStats* totals);
-  void take_means(int64_t divisor, GlobalStepStats* totals);
+  /// What came with the step's numbers.
+  struct Read {
+    double compute_s = 0;                           ///< GlobalStepStats::compute_s
+    std::optional<bool> are_finite = std::nullopt;  ///< the means; nothing: take_means() looks
+  };
+  Read read_sums(const LocalStepStats& share, const std::shared_ptr<StreamMark>& computed);
+  void take_means(int64_t divisor, const Read& read, GlobalStepStats* totals);
   void find_bound();
   void name_missing();
   void learn(double seconds);

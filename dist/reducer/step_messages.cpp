@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 
 #include "base/error.h"
+#include "dist/copy_to_host.h"
 
 namespace lockstep::dist {
 
@@ -27,7 +28,15 @@ void StepMessages::run(size_t job) {
   if (job != num_before_numbers_) return buckets_.launch(bucket_of(job));
   buckets_.wait();
   if (buckets_.scales()) numbers_V_ = at::cat({numbers_V_, buckets_.largest()});
-  comm_.all_reduce(numbers_V_, ReduceOp::kSum)->wait_on_host();
+  comm_.all_reduce(numbers_V_, ReduceOp::kSum)->wait();
+}
+
+double StepMessages::read_sums(const at::Tensor& count_1) {
+  const int64_t num_numbers = numbers_V_.numel();
+  if (count_1.defined()) numbers_V_ = at::cat({numbers_V_, count_1.to(numbers_V_.scalar_type())});
+  const at::Tensor host_V = copy_to_host(comm_, numbers_V_);
+  numbers_V_ = host_V.narrow(0, 0, num_numbers);
+  return count_1.defined() ? host_V[num_numbers].item<double>() : 0;
 }
 
 void StepMessages::send(at::Tensor numbers_V, std::optional<int64_t> divisor, bool has_begun,

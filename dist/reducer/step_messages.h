@@ -43,6 +43,9 @@ class StepMessages {
   /// once and leaves these to take_next().
   void send(at::Tensor numbers_V, std::optional<int64_t> divisor, bool has_begun,
             const std::function<bool()>& may_leave);
+  /// After send(): the sums on the host, which waits for them. `count_1`, where defined (a number
+  /// on the device), comes with them in the same copy, and is returned.
+  double read_sums(const at::Tensor& count_1);
   const at::Tensor& sums_V() const { return numbers_V_; }
 
   /// How many buckets, the last ones, are still on their way.

@@ -3,6 +3,9 @@
 #include <cmath>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+
+#include "base/device/to_device.h"
 
 namespace lockstep::dist {
 namespace {
@@ -29,7 +32,12 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   items[kNonFinite] = share.finite && std::isfinite(share.loss_sum) ? 0 : 1;
   items[kWorkSeconds] = share.work_s;
   for (int i = 0; i < kNumVotes; ++i) items[kFirstVote + i] = (share.votes >> i) & 1U;
-  return share_V.to(device);
+  const at::Tensor there_V = to_device(share_V, device);
+  if (share.loss_sum_there.defined()) {
+    there_V[kLossSum].add_(share.loss_sum_there);
+    there_V[kNonFinite].add_(share.loss_sum_there.isfinite().logical_not());
+  }
+  return there_V;
 }
 
 GlobalStepStats from_numbers(const at::Tensor& sums_V) {

@@ -15,7 +15,10 @@ constexpr int kNumVotes = 8;
 
 /// What one rank brings to a step.
 struct LocalStepStats {
-  double loss_sum = 0;      ///< over this rank's samples
+  double loss_sum = 0;  ///< over this rank's samples
+  /// The same where it is still to be computed on a GPU, 0-dimensional: loss_sum and `finite` say
+  /// nothing of it then, and the totals do.
+  at::Tensor loss_sum_there = {};
   int64_t num_samples = 0;  ///< may be 0, but not on all ranks
   int64_t num_skipped = 0;  ///< damaged samples that others stand for
   bool finite = true;       ///< false: this rank's loss is not finite, and the step must not count
@@ -55,8 +58,10 @@ struct GlobalStepStats {
   double overlapped_s = 0;  ///< the part of reduce_s hidden behind backward, or the update
   std::vector<double> bucket_s = {};  ///< the parts of reduce_s, by bucket in their order; empty
                                       ///< where nothing travels
-  double wait_s = 0;       ///< this rank's time in finish() until all gradients were there; beside
-                           ///< a communication thread also what it did meanwhile
+  double compute_s = 0;    ///< on a GPU: this rank's time in finish() until its own gradients
+                           ///< were computed
+  double wait_s = 0;       ///< from then on, until all gradients were there; beside a communication
+                           ///< thread also what it did meanwhile
   double late_wait_s = 0;  ///< the part of it that came after finish() (StepRequests::by_bucket)
 
   double work_s = 0;      ///< of all ranks together: the sum of their shares' work_s

@@ -1,6 +1,7 @@
 """Whole runs on a GPU, of one rank or, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set and NCCL is 2.30 or later, of several that share it. Left
 out where no GPU is. The other tests of this folder train there too, since `run.device: auto` takes a GPU where each rank may have one."""
 import os
+import pathlib
 import re
 import subprocess
 import unittest
@@ -108,6 +109,16 @@ class OneRank(GpuTest):
         here = self.train(1, run="cpu", sets=[*CPU, recipe, "train.max_steps=30"])
         self.assert_near(self.losses(there), self.losses(here), 5e-2)
 
+    def test_networks_in_python(self):
+        """PyTorch's own modules, whose parameters lie in Lockstep's buffers."""
+        networks = pathlib.Path(__file__).parents[2] / "bench/peers/networks.py"
+        for name, args, data in (("Mlp", '{"widths": [64, 32, 10]}', "shape: [64]"), ("ResNet18", "{}", "shape: [3, 32, 32]"),):
+            with self.subTest(name):
+                sets = [f"model={{type: python, path: '{networks}', name: {name}, args: {args}}}", "recipe=null", "train.max_steps=12",
+                        f"data={{train: {{type: random, {data}, samples: 64, classes: 10}}, global_batch_size: 16}}", "optimizer.learning_rate=0.01"]
+                there, here = (self.train(1, run=f"{name}_{device[0]}", sets=[*device, *sets]) for device in (GPU, CPU))
+                self.assert_near(self.losses(there), self.losses(here), 2e-2, name)
+
     def test_memory_and_metrics(self):
         run = self.train(1, sets=[*GPU, "train.max_steps=20", "gpu={per_process_gpu_memory_fraction: 0.2, memory_policy: all}"])
         self.assertRegex(run.log, r"memory of GPUs is taken at the start; rank 0: GPU 0 \(GPU-[0-9a-f]+\), at most [0-9.]+ of [0-9.]+ GiB")
@@ -135,9 +146,7 @@ class RanksOnOneGpu(GpuTest):
         for name, more in {
                 "packed": ["sync.sparse_allreduce=always", "sync.bucket_bytes=20000"], "auto": [],
                 "overlapped": ["sync.overlap='true'", "sync.bucket_bytes=20000"],
-                "overlapped_packed": ["sync.overlap='true'", "sync.sparse_allreduce=always", "sync.bucket_bytes=20000"],
                 "divided": ["sync.shard_optimizer=true"],
-                "divided_packed": ["sync.shard_optimizer=true", "sync.sparse_allreduce=always", "sync.bucket_bytes=30000"],
                 "checked": ["sync.check_collectives=true"]}.items():
             with self.subTest(name):
                 run = self.train(2, run=name, sets=[*sets, *more])

@@ -147,9 +147,14 @@ void FakeCluster::Shared::complete_split(FakeRoom& room) {
                      [&](int a, int b) { return room.split_N[a]->key < room.split_N[b]->key; });
     const auto part = std::make_shared<FakeRoom>(static_cast<int>(ranks.size()));
     for (size_t i = 0; i < ranks.size(); ++i) {
-      *room.split_N[ranks[i]]->part =
-          make_comm(part, static_cast<int>(i), room.comm_N[ranks[i]]->owner);
+      FakeComm* const parent = room.comm_N[ranks[i]];
+      FakeComm* const made = make_comm(part, static_cast<int>(i), parent->owner);
       part->begun_N[i] = true;
+      late_writer.enqueue([this, parent, made, place = room.split_N[ranks[i]]->part] {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        const std::lock_guard lock(mutex);
+        if (!parent->is_freed) std::atomic_ref(*place).store(made);
+      });
     }
   }
   for (int rank = 0; rank < room.num_ranks(); ++rank) {

@@ -150,8 +150,10 @@ struct FakeCluster::Shared {
   /// On the stream's thread: one rank's part of the collective, from its begin to its end.
   void run(FakeComm* comm, int64_t number, int64_t place, FakeCall call, const at::Tensor& out);
 
-  /// All have begun: each gets its part.
+  /// All have begun: each gets its part, as with NCCL some time after the whole says that it is
+  /// done.
   void complete_split(FakeRoom& room);
+  FakeStream late_writer{/*most_delay_us=*/0, /*seed=*/0};  ///< last: it uses the rest
 };
 
 }  // namespace lockstep::tests

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/full.h>
 
+#include "base/device/to_device.h"
 #include "base/error.h"
 #include "base/trace/trace_span.h"
 #include "train/step/autocast.h"
@@ -74,11 +75,14 @@ StepReport Trainer::step_asking(const Ask& ask) {
 
   report.loss_scale = loss_scale();
   report.rates = parts_.rates.at(parts_.clock.step);
-  const double loss_sum = compute_gradients(batch, &phases);
+  const LossSum loss = compute_gradients(batch, &phases);
   (void)watch.lap();  // of forward and backward, which are in the phases
-  const double work_s = phases.data + phases.forward + phases.backward - statistics_.take_wait_s();
-  report.totals = reduce_gradients(batch, loss_sum, work_s, ask());
-  phases.allreduce += watch.lap();
+  const double wait_s = statistics_.take_wait_s();
+  const auto work_s = [&] { return phases.data + phases.forward + phases.backward - wait_s; };
+  report.totals = reduce_gradients(batch, loss, runs_ahead() ? work_s_ : work_s(), ask());
+  phases.backward += report.totals.compute_s;  // on a GPU also of forward
+  phases.allreduce += watch.lap() - report.totals.compute_s;
+  work_s_ = work_s();
   if (!report.totals.is_complete) {
     leave_out(&report);
     return report;
@@ -131,12 +135,13 @@ bool Trainer::apply_recipe(StepReport* report) {
   return true;
 }
 
-dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, double loss_sum,
+dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss,
                                                 double work_s, const Votes& votes) {
-  dist::LocalStepStats share{.loss_sum = loss_sum,
+  dist::LocalStepStats share{.loss_sum = loss.here,
+                             .loss_sum_there = loss.there,
                              .num_samples = batch.samples.targets_BY.size(0),
                              .num_skipped = batch.samples.num_skipped,
-                             .finite = std::isfinite(loss_sum),
+                             .finite = std::isfinite(loss.here),
                              .votes = bits_of(votes),
                              .work_s = work_s,
                              .gradient_divisor = loss_scale()};
@@ -169,7 +174,8 @@ void Trainer::complete_report(StepReport* report) const {
   report->has_changes = totals.votes[kChangeBit] > 0;
 }
 
-double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases) {
+Trainer::LossSum Trainer::compute_gradients(const data::Batch& batch,
+                                            metrics::PhaseSeconds* phases) {
   // Gradients of the mean loss: summed over the ranks they are complete, with no pass to divide.
   const int64_t num_alike = parts_.local_steps != nullptr ? parts_.local_steps->num_ranks() : 1;
   const double weight =
@@ -180,23 +186,32 @@ double Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecond
   const dist::Communicator& control = parts_.control;
   for (const data::Shard& shard :
        elastic_shards(batch.global_num_samples, control.rank(), control.world_size())) {
-    const double loss_sum =
+    const LossSum loss =
         gradients_of(data_wait_.has_left() ? batch.samples : part_of(batch.samples, shard),
                      batch.first_sample + shard.begin, weight, /*completes=*/false, phases);
-    sums_V = shard_tree_->add(parts_.flat_params.buffers(), statistics_.take_seen_after(loss_sum));
+    sums_V = shard_tree_->add(parts_.flat_params.buffers(), statistics_.take_seen_after(loss.here));
   }
   parts_.reducer.prepare_for_backward(requests());  // the sums are there: no backward pass follows
-  return statistics_.give_seen_after(sums_V);
+  return {.here = statistics_.give_seen_after(sums_V)};
 }
 
-double Trainer::gradients_of(const data::Samples& samples, int64_t first_sample, double weight,
-                             bool completes, metrics::PhaseSeconds* phases) {
+/// waits: the host may wait for the GPU here.
+void Trainer::LossSum::add(const at::Tensor& loss, bool waits) {
+  if (waits)
+    here += loss.item<double>();
+  else
+    there = there.defined() ? there + loss.detach() : loss.detach().to(at::kDouble);
+}
+
+Trainer::LossSum Trainer::gradients_of(const data::Samples& samples, int64_t first_sample,
+                                       double weight, bool completes,
+                                       metrics::PhaseSeconds* phases) {
   parts_.flat_params.zero_grads();
-  const at::Device device = parts_.flat_params.device();  // on the CPU, `to` gives the same tensor
-  const at::Tensor inputs_BX = samples.inputs_BX.to(device);
-  const at::Tensor targets_BY = samples.targets_BY.to(device);
+  const at::Device device = parts_.flat_params.device();
+  const at::Tensor inputs_BX = to_device(samples.inputs_BX, device);
+  const at::Tensor targets_BY = to_device(samples.targets_BY, device);
   const at::Tensor weight_of_loss = at::full({}, weight, at::TensorOptions(device));
-  double loss_sum = 0;
+  LossSum loss_sum;
   const int64_t num_parts = options_.replicas_to_aggregate;
   for (int64_t part = 0; part < num_parts; ++part) {
     if (completes && part + 1 == num_parts)
@@ -211,7 +226,7 @@ double Trainer::gradients_of(const data::Samples& samples, int64_t first_sample,
     parts_.reducer.settle();  // the weights may still be on their way from other ranks
     phases->allreduce += watch.lap();
     backward(loss, weight_of_loss);
-    loss_sum += loss.item<double>();  // on a GPU the host waits here, when all is on the stream
+    loss_sum.add(loss, /*waits=*/!runs_ahead());
     phases->backward += watch.lap();
   }
   parts_.flat_params.zero_unwritten_grads();

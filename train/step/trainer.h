@@ -93,13 +93,20 @@ class Trainer {
  private:
   /// Brings optimizer, buffers and reducer in line with what the recipe changed.
   void apply_changes(const recal::Applied& due);
-  /// Forward and backward of this rank's samples; returns the sum of their losses.
-  double compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
+  /// The sum of the losses of this rank's samples, here or, where a GPU may still compute it,
+  /// there.
+  struct LossSum {
+    double here = 0;
+    at::Tensor there = {};
+    void add(const at::Tensor& loss, bool waits);
+  };
+  /// Forward and backward of this rank's samples.
+  LossSum compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
   /// Gradients of these samples, by micro-batch, and the sum of their losses. `weight`: what each
   /// loss is multiplied by before backward. `completes`: these are all of this rank's.
   /// `first_sample`: place of the first in the global batch.
-  double gradients_of(const data::Samples& samples, int64_t first_sample, double weight,
-                      bool completes, metrics::PhaseSeconds* phases);
+  LossSum gradients_of(const data::Samples& samples, int64_t first_sample, double weight,
+                       bool completes, metrics::PhaseSeconds* phases);
   at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
                            int64_t first_sample);
   void backward(const at::Tensor& loss, const at::Tensor& weight);
@@ -117,8 +124,12 @@ class Trainer {
   /// before it, and the report says so.
   bool apply_recipe(StepReport* report);
   /// Waits for the mean gradients of all ranks, and what came with them.
-  dist::GlobalStepStats reduce_gradients(const data::Batch& batch, double loss_sum, double work_s,
-                                         const Votes& votes);
+  dist::GlobalStepStats reduce_gradients(const data::Batch& batch, const LossSum& loss,
+                                         double work_s, const Votes& votes);
+  /// Whether the host goes on while a GPU computes: there is one, and each step's numbers travel.
+  bool runs_ahead() const {
+    return !parts_.flat_params.device().is_cpu() && parts_.local_steps == nullptr;
+  }
   /// Whether the update counts; throws where too many samples are damaged, or too many updates in a
   /// row did not count.
   void check_finite(StepReport* report);
@@ -142,6 +153,7 @@ class Trainer {
   bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
   StepLimits limits_;
   DataWait data_wait_;
+  double work_s_ = 0;  ///< of the step before: on a GPU this one's is known too late
 };
 
 }  // namespace lockstep::train

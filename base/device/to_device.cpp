@@ -1,0 +1,15 @@
+#include "base/device/to_device.h"
+
+namespace lockstep {
+
+at::Tensor pinned_for(at::Device device, const at::Tensor& values) {
+  return device.is_cuda() && values.is_cpu() ? values.pin_memory() : values;
+}
+
+at::Tensor to_device(const at::Tensor& values, at::Device device) {
+  if (!values.is_cpu() || !device.is_cuda()) return values.to(device);
+  // LibTorch's pinned memory is given to others only once the copies out of it are done.
+  return pinned_for(device, values).to(device, values.scalar_type(), /*non_blocking=*/true);
+}
+
+}  // namespace lockstep
