@@ -1,6 +1,8 @@
 #include "model/batch_norm.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/batch_norm.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
@@ -20,6 +22,34 @@ at::Tensor unbiased(const at::Tensor& variance_C, double num_values) {
 
 double num_values_of(double num_samples, const at::Tensor& inputs_BCHW) {
   return num_samples * static_cast<double>(inputs_BCHW.size(2) * inputs_BCHW.size(3));
+}
+
+/// What one call to ATen normalises by: [C] each.
+struct NormTensors {
+  at::Tensor gamma_C, beta_C, mean_C, variance_C;
+};
+
+/// In training mean_C and variance_C become the batch's own, unbiased: of what ATen moves nothing
+/// is kept. On a GPU these are cuDNN's kernels wherever PyTorch takes them; it never does for a
+/// single value a channel.
+at::Tensor normalise(const at::Tensor& inputs_BCHW, const NormTensors& by, bool training,
+                     bool is_single = false) {
+  const double momentum = training ? 1 : 0;
+  if (inputs_BCHW.is_cuda() && !is_single)
+    return at::batch_norm(inputs_BCHW, by.gamma_C, by.beta_C, by.mean_C, by.variance_C, training,
+                          momentum, BatchNormTable::kEpsilon,
+                          at::globalContext().userEnabledCuDNN());
+  return std::get<0>(at::native_batch_norm(inputs_BCHW, by.gamma_C, by.beta_C, by.mean_C,
+                                           by.variance_C, training, momentum,
+                                           BatchNormTable::kEpsilon));
+}
+
+/// Two zero tensors [C] in one piece of memory, each as aligned as if it had its own.
+std::pair<at::Tensor, at::Tensor> two_zeros(int64_t num_channels, at::Device device) {
+  constexpr int64_t kAligned = 64;
+  const int64_t second = (num_channels + kAligned - 1) / kAligned * kAligned;
+  const at::Tensor both = at::zeros({second + num_channels}, at::TensorOptions(device));
+  return {both.narrow(0, 0, num_channels), both.narrow(0, second, num_channels)};
 }
 
 }  // namespace
@@ -64,23 +94,18 @@ NetworkLayer BatchNorm::description() const {
 at::Tensor BatchNorm::by_moving_statistics(const at::Tensor& inputs_BCHW) const {
   if (inputs_BCHW.numel() == 0)  // ATen's backward would divide by the number of values
     return inputs_BCHW * gamma_C_.view({1, -1, 1, 1}) + beta_C_.view({1, -1, 1, 1});
-  return std::get<0>(at::native_batch_norm(inputs_BCHW, gamma_C_, beta_C_, state_.moving_mean_C,
-                                           state_.moving_variance_C, /*training=*/false,
-                                           /*momentum=*/0, BatchNormTable::kEpsilon));
+  return normalise(inputs_BCHW, {gamma_C_, beta_C_, state_.moving_mean_C, state_.moving_variance_C},
+                   /*training=*/false);
 }
 
 at::Tensor BatchNorm::by_own_samples(const at::Tensor& inputs_BCHW) const {
   const auto num_samples = static_cast<double>(inputs_BCHW.size(0));
   if (num_samples == 0) return by_moving_statistics(inputs_BCHW);
-  // With nothing kept, what ATen moves becomes the batch's own mean and unbiased variance.
-  const at::Tensor mean_C = at::zeros_like(state_.moving_mean_C);
-  const at::Tensor variance_C = at::zeros_like(mean_C);
-  const auto [outputs_BCHW, saved_mean_C, saved_inverse_C] =
-      at::native_batch_norm(inputs_BCHW, gamma_C_, beta_C_, mean_C, variance_C, /*training=*/true,
-                            /*momentum=*/1, BatchNormTable::kEpsilon);
+  const auto [mean_C, variance_C] = two_zeros(gamma_C_.numel(), state_.moving_mean_C.device());
   const bool is_single = num_values_of(num_samples, inputs_BCHW) == 1;  // ATen divides by 0
-  BatchNormTable::note(num_samples, mean_C, is_single ? at::zeros_like(mean_C) : variance_C,
-                       &state_);
+  at::Tensor outputs_BCHW = normalise(inputs_BCHW, {gamma_C_, beta_C_, mean_C, variance_C},
+                                      /*training=*/true, is_single);
+  keep({num_samples, mean_C, is_single ? at::zeros_like(mean_C) : variance_C});
   return outputs_BCHW;
 }
 
@@ -88,8 +113,7 @@ at::Tensor BatchNorm::by_samples_of_all_ranks(const at::Tensor& inputs_BCHW) con
   const GlobalStatistics global = global_statistics(inputs_BCHW, norms_.sum_over_ranks());
   if (global.num_samples == 0) return by_moving_statistics(inputs_BCHW);
   const double num_values = num_values_of(global.num_samples, inputs_BCHW);
-  BatchNormTable::note(global.num_samples, global.mean_C, unbiased(global.variance_C, num_values),
-                       &state_);
+  keep({global.num_samples, global.mean_C, unbiased(global.variance_C, num_values)});
   return normalise_globally(inputs_BCHW, gamma_C_, beta_C_, global, num_values,
                             BatchNormTable::kEpsilon, norms_.sum_over_ranks());
 }

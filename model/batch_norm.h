@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "model/layers.h"
 
@@ -26,6 +27,7 @@ class BatchNorm {
   at::Tensor by_moving_statistics(const at::Tensor& inputs_BCHW) const;
   at::Tensor by_own_samples(const at::Tensor& inputs_BCHW) const;
   at::Tensor by_samples_of_all_ranks(const at::Tensor& inputs_BCHW) const;
+  void keep(SeenBatch batch) const { state_.seen.push_back(std::move(batch)); }
 
   const std::string name_;
   const NormNames names_;

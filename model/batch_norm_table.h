@@ -13,19 +13,35 @@ namespace lockstep::model {
 /// by every rank alike.
 using SumOverRanks = std::function<void(const at::Tensor& values_K)>;
 
+/// What one forward pass saw. Unbiased variance. Any float type, no gradients.
+struct SeenBatch {
+  double num_samples = 0;
+  at::Tensor mean_C, variance_C;
+};
+
 /// What one batch normalisation keeps between steps, and what it saw since the last update of that.
 /// Symbol: C = channels.
 struct BatchNormState {
   at::Tensor moving_mean_C, moving_variance_C;  ///< float32; of evaluation
   at::Tensor num_batches;                       ///< int64 [], updates of the two above
-  at::Tensor seen_K;  ///< float64 [1 + 2C]: samples, sums over samples of means, of variances
+  std::vector<SeenBatch> seen;                  ///< by forward pass
+};
+
+/// What all N batch normalisations of a model saw. Numbers of samples stay on the host, where they
+/// are known: to read them back from a GPU would make the host wait for it.
+struct SeenStatistics {
+  std::vector<double> num_samples_N;
+  /// float64 [K], on the model's device: of each in turn its means, then its variances [C], both
+  /// summed over samples.
+  at::Tensor sums_K;
 };
 
 /// What the batch normalisations of one model share.
 ///
-/// In training they normalise by the batch's own mean and variance. These are only noted in
-/// forward; the moving ones change in update() alone, once a step, so that a skipped step changes
-/// nothing and several micro-batches count as one batch.
+/// In training they normalise by the batch's own mean and variance. Forward only keeps these; the
+/// moving ones change in update() alone, once a step, so that a skipped step changes nothing and
+/// several micro-batches count as one batch. Neighbours that saw equally many samples, as a rule
+/// all, are summed and updated together: a few kernels a step instead of a few for each.
 class BatchNormTable {
  public:
   static constexpr double kEpsilon = 1e-5;  ///< added to a variance
@@ -49,14 +65,11 @@ class BatchNormTable {
   void set_sum_over_ranks(SumOverRanks sum) { sum_ = std::move(sum); }
   const SumOverRanks& sum_over_ranks() const { return sum_; }
 
-  /// Notes the statistics of a batch. Unbiased variance. mean_C, variance_C of any float type.
-  static void note(double num_samples, const at::Tensor& mean_C, const at::Tensor& variance_C,
-                   BatchNormState* state);
-  /// What was noted since the last call, float64 [K]; sums of it over ranks are the same of all.
-  at::Tensor take_seen();
-  /// Moves the moving statistics towards the means of seen_K, (1 - kKept) of the way. Does nothing
-  /// if no samples were seen.
-  void update(const at::Tensor& seen_K);
+  /// What was seen since the last call. Sums of it over ranks are the same of all.
+  SeenStatistics take_seen();
+  /// Moves the moving statistics towards the means of `seen`, (1 - kKept) of the way. Leaves those
+  /// alone that saw no samples.
+  void update(const SeenStatistics& seen);
 
  private:
   std::vector<std::unique_ptr<BatchNormState>> states_;  // layers keep addresses

@@ -4,10 +4,27 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 
 #include "train/step/stopwatch.h"
 
 namespace lockstep::train {
+namespace {
+
+/// float64 [M] on the CPU, M = N + K: the numbers of samples, then the sums.
+at::Tensor message_of(const model::SeenStatistics& seen) {
+  return at::cat({at::tensor(seen.num_samples_N, at::kDouble), seen.sums_K.to(at::kCPU)});
+}
+
+/// The way back. `like`: of the same model.
+model::SeenStatistics seen_of(const at::Tensor& message_M, const model::SeenStatistics& like) {
+  const auto num_norms = static_cast<int64_t>(like.num_samples_N.size());
+  const auto* num_samples = message_M.const_data_ptr<double>();
+  return {.num_samples_N = {num_samples, num_samples + num_norms},
+          .sums_K = message_M.slice(0, num_norms).to(like.sums_K.device())};
+}
+
+}  // namespace
 
 BatchStatistics::BatchStatistics(model::Model& model, dist::Communicator& control,
                                  const std::string& mode)
@@ -36,25 +53,32 @@ void BatchStatistics::follow(const recal::Timeline& timeline, int64_t step) {
 
 at::Tensor BatchStatistics::take_seen_after(double number) {
   const at::Tensor first = at::full({1}, number, at::kDouble);
-  return norms_.empty() ? first : at::cat({first, norms_.take_seen().to(at::kCPU)});
+  return norms_.empty() ? first : at::cat({first, message_of(norms_.take_seen())});
 }
 
 double BatchStatistics::give_seen_after(const at::Tensor& sums_V) {
-  given_K_ = sums_V.slice(0, 1);
+  given_M_ = sums_V.slice(0, 1);
   return sums_V[0].item<double>();
 }
 
 void BatchStatistics::end_step(bool updated) {
   if (norms_.empty()) return;
-  at::Tensor seen_K = norms_.take_seen();
-  if (given_K_.defined()) seen_K = std::exchange(given_K_, {}).to(seen_K.device());
+  const model::SeenStatistics seen = norms_.take_seen();
+  at::Tensor message_M = std::exchange(given_M_, {});
   if (!updated || norms_.is_frozen()) return;
-  const at::Tensor on_host_K = seen_K.to(control_.device());
+  const bool is_of_all_ranks = control_.world_size() == 1 || sums_ != nullptr;
+  if (!is_of_all_ranks)
+    message_M = summed_over_ranks(message_M.defined() ? message_M : message_of(seen));
+  norms_.update(message_M.defined() ? seen_of(message_M, seen) : seen);
+}
+
+at::Tensor BatchStatistics::summed_over_ranks(const at::Tensor& message_M) {
+  const at::Tensor sums_M = message_M.to(control_.device());  // the same tensor on the CPU
   if (from_root_)
-    control_.broadcast(on_host_K, 0);
-  else if (sums_ == nullptr)
-    control_.all_reduce(on_host_K, dist::ReduceOp::kSum)->wait();
-  norms_.update(on_host_K.to(seen_K.device()));
+    control_.broadcast(sums_M, 0);
+  else
+    control_.all_reduce(sums_M, dist::ReduceOp::kSum)->wait();
+  return sums_M.to(at::kCPU);
 }
 
 }  // namespace lockstep::train

@@ -37,21 +37,24 @@ class BatchStatistics {
   void follow(const recal::Timeline& timeline, int64_t step);
 
   /// Statistics of a part of the batch, for sums that are taken elsewhere (train/step/elastic.h):
-  /// float64 [1 + K] on the CPU, `number` first, then what was recorded since the last call.
+  /// float64 [1 + M] on the CPU, `number` first, then what was seen since the last call.
   /// give_seen_after() takes the sums of such tensors and returns the sum of the numbers. Neither
   /// changes the moving statistics.
   at::Tensor take_seen_after(double number);
   double give_seen_after(const at::Tensor& sums_V);
 
-  /// After the verdict on the step. Collective if `updated`: one message, none for sync.
+  /// After the verdict on the step. Collective if `updated`: one message, none for sync. Alone, or
+  /// for sync, the host waits for nothing.
   void end_step(bool updated);
 
  private:
+  at::Tensor summed_over_ranks(const at::Tensor& message_M);
+
   model::BatchNormTable& norms_;
   dist::Communicator& control_;
   const bool from_root_;
   std::unique_ptr<dist::Communicator> sums_;  ///< sync over several ranks
-  at::Tensor given_K_;                        ///< by give_seen_after(), in this step
+  at::Tensor given_M_;                        ///< by give_seen_after(), in this step
   double wait_s_ = 0;
   bool has_followed_ = false;
 };
