@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_zero.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -153,11 +154,12 @@ int64_t FlatParams::num_trainable_elements() const {
 }
 
 void FlatParams::zero_grads() {
+  std::vector<at::Tensor> parts;
   for (const FlatBuffer& buffer : buffers_) {
     if (buffer.frozen) continue;
     int64_t begin_E = 0;  // of what is to be zeroed in one call
     const auto zero_until = [&](int64_t end_E) {
-      if (begin_E < end_E) buffer.grads_E.narrow(0, begin_E, end_E - begin_E).zero_();
+      if (begin_E < end_E) parts.push_back(buffer.grads_E.narrow(0, begin_E, end_E - begin_E));
     };
     for (const FlatSlice& slice : buffer.slices) {
       const Param& param = params_[static_cast<size_t>(slice.param)];
@@ -168,6 +170,7 @@ void FlatParams::zero_grads() {
     }
     zero_until(buffer.grads_E.numel());
   }
+  if (!parts.empty()) at::_foreach_zero_(parts);  // on a GPU a few kernels for all of them
 }
 
 void FlatParams::require_views() const {
