@@ -18,15 +18,21 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// a_KM^T b_KN goes into the parameter's gradient, where there is one; else it is returned.
+/// a_KM^T b_KN goes into the parameter's gradient, where there is one; else it is returned. Of
+/// narrower factors the product is rounded to their type first, as autograd does.
 at::Tensor write_product(const at::Tensor& param_MN, const at::Tensor& a_KM, const at::Tensor& b_KN,
                          bool* is_stale) {
   at::Tensor& grad_MN = param_MN.mutable_grad();
   if (!grad_MN.defined()) return at::mm(a_KM.t(), b_KN);
-  if (std::exchange(*is_stale, false))
+  const bool overwrites = std::exchange(*is_stale, false);
+  if (a_KM.scalar_type() != grad_MN.scalar_type()) {
+    const at::Tensor product_MN = at::mm(a_KM.t(), b_KN);
+    overwrites ? grad_MN.copy_(product_MN) : grad_MN.add_(product_MN);
+  } else if (overwrites) {
     at::mm_out(grad_MN, a_KM.t(), b_KN);
-  else
+  } else {
     at::addmm_out(grad_MN, grad_MN, a_KM.t(), b_KN);
+  }
   return {};
 }
 
@@ -45,9 +51,10 @@ at::Tensor add_column_sums(const at::Tensor& param_N, const at::Tensor& values_K
 }
 
 /// Few samples and a large weight: the time is that of reading the weight, which the usual order of
-/// the product (inputs first) does at half the speed.
+/// the product (inputs first) does at half the speed. 16-bit products keep at::linear's bits.
 bool is_bound_by_weight(const at::Tensor& inputs_BI, const at::Tensor& weight_OI) {
-  return inputs_BI.is_cpu() && inputs_BI.size(0) <= 64 && weight_OI.numel() >= (1 << 20);
+  return inputs_BI.is_cpu() && !at::isReducedFloatingType(inputs_BI.scalar_type()) &&
+         inputs_BI.size(0) <= 64 && weight_OI.numel() >= (1 << 20);
 }
 
 at::Tensor product(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
@@ -79,15 +86,23 @@ struct Product : torch::autograd::Function<Product> {
 /// Elements of a weight from which on its gradient is worth a node of its own.
 constexpr int64_t kLeastNode = 1 << 16;
 
+/// What forward computes with in the place of the parameters: themselves, or under autocast casts
+/// of them. They get no gradient of their own.
+struct Factors {
+  at::Tensor weight_OI;
+  MaybeTensor bias_O;
+};
+
 /// What both ways of backward do with the parameters: saved[0] inputs_BI, [1] weight_OI, [2]
-/// bias_O. What is undefined in the result is written already.
+/// bias_O, [3] what forward used as the weight, if the node needs it. What is undefined in the
+/// result is written already.
 struct ParamGrads {
   at::Tensor weight_OI, bias_O;
 };
 void save_params(AutogradContext* context, const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                 const MaybeTensor& bias_O, bool* is_stale) {
+                 const MaybeTensor& bias_O, bool* is_stale, const at::Tensor& factor_OI = {}) {
   context->saved_data["is_stale"] = reinterpret_cast<int64_t>(is_stale);
-  context->save_for_backward({inputs_BI, weight_OI, bias_O.value_or(at::Tensor())});
+  context->save_for_backward({inputs_BI, weight_OI, bias_O.value_or(at::Tensor()), factor_OI});
 }
 ParamGrads write_params(AutogradContext* context, const variable_list& saved,
                         const at::Tensor& grad_BO, size_t weight_input) {
@@ -124,43 +139,60 @@ struct WritesGradients : torch::autograd::Function<WritesGradients> {
 struct ProductAndGradients : torch::autograd::Function<ProductAndGradients> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
                             const at::Tensor& weight_OI, const MaybeTensor& bias_O,
-                            bool* is_stale) {
-    save_params(context, inputs_BI, weight_OI, bias_O, is_stale);
-    return at::linear(inputs_BI, weight_OI, bias_O);
+                            const Factors& factors, bool* is_stale) {
+    save_params(context, inputs_BI, weight_OI, bias_O, is_stale, factors.weight_OI);
+    return at::linear(inputs_BI, factors.weight_OI, factors.bias_O);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
     const at::NoGradGuard no_grad;
-    if (!outputs[0].defined()) return variable_list(4);
+    if (!outputs[0].defined()) return variable_list(5);
     const variable_list saved = context->get_saved_variables();
     const ParamGrads grads = write_params(context, saved, outputs[0], /*weight_input=*/1);
     at::Tensor inputs;
-    if (context->needs_input_grad(0)) inputs = at::mm(outputs[0], saved[1]);
-    return {inputs, grads.weight_OI, grads.bias_O, {}};
+    if (context->needs_input_grad(0)) inputs = at::mm(outputs[0], saved[3]);
+    return {inputs, grads.weight_OI, grads.bias_O, {}, {}};
   }
 };
 
-bool writes_in_place(const at::Tensor& inputs, const at::Tensor& weight, const at::Tensor& bias) {
+bool can_write_in_place(const at::Tensor& inputs, const at::Tensor& weight,
+                        const at::Tensor& bias) {
   const auto has_grad = [](const at::Tensor& param) {
     return param.is_leaf() && param.grad().defined();
   };
   return at::GradMode::is_enabled() && inputs.dim() == 2 && has_grad(weight) &&
-         (!bias.defined() || has_grad(bias)) && inputs.scalar_type() == weight.scalar_type() &&
-         !at::autocast::is_autocast_enabled(weight.device().type());
+         (!bias.defined() || has_grad(bias));
+}
+
+/// In autocast's type, where that is on. The cast is a node of autograd, so an input gets a
+/// gradient of its own type. A parameter is cast once a forward pass: LibTorch keeps the cast in a
+/// cache by parameter, where others who use the parameter find it and go on to its gradient.
+at::Tensor cast_by_autocast(const at::Tensor& tensor, at::DeviceType device) {
+  if (!tensor.defined() || !at::autocast::is_autocast_enabled(device)) return tensor;
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
+}
+
+at::Tensor linear_in_place(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
+                           const MaybeTensor& bias_O, const Factors& factors, bool* is_stale) {
+  if (weight_OI.numel() < kLeastNode)
+    return ProductAndGradients::apply(inputs_BI, weight_OI, bias_O, factors, is_stale);
+  const MaybeTensor& bias = factors.bias_O;
+  const at::Tensor outputs_BO = Product::apply(inputs_BI, factors.weight_OI.detach(),
+                                               bias ? MaybeTensor(bias->detach()) : bias);
+  return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, is_stale);
 }
 
 }  // namespace
 
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale) {
-  if (writes_in_place(inputs_BI, weight_OI, bias_O)) {
-    const MaybeTensor bias = maybe(bias_O);
-    if (weight_OI.numel() < kLeastNode)
-      return ProductAndGradients::apply(inputs_BI, weight_OI, bias, grad_is_stale.get());
-    const at::Tensor outputs_BO =
-        Product::apply(inputs_BI, weight_OI.detach(), bias ? MaybeTensor(bias->detach()) : bias);
-    return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias,
-                                  grad_is_stale.get());
+  if (can_write_in_place(inputs_BI, weight_OI, bias_O)) {
+    const at::DeviceType device = weight_OI.device().type();
+    const at::Tensor cast_BI = cast_by_autocast(inputs_BI, device);
+    const Factors factors{cast_by_autocast(weight_OI, device),
+                          maybe(cast_by_autocast(bias_O, device))};
+    if (cast_BI.scalar_type() == factors.weight_OI.scalar_type())
+      return linear_in_place(cast_BI, weight_OI, maybe(bias_O), factors, grad_is_stale.get());
   }
   settle_grad(weight_OI, grad_is_stale);
   return at::linear(inputs_BI, weight_OI, bias_O);

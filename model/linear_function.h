@@ -12,9 +12,10 @@ namespace lockstep::model {
 /// backward writes the weight's gradient in place: the product is never written to memory of its
 /// own and read again, which for small batches is a third of the step's memory traffic. It
 /// overwrites what stands there if `grad_is_stale` (base/tensors/params.h; must outlive backward)
-/// says so, and adds to it otherwise. Hooks on gradients run as ever. Elsewhere, and for other
-/// shapes or under autocast, this is at::linear, whose backward only adds: then what is stale is
-/// zeroed here.
+/// says so, and adds to it otherwise. Hooks on gradients run as ever. Under autocast the products
+/// have its type, and backward copies or adds the weight's to the float32 gradient: the bits of
+/// at::linear, as long as a forward pass uses the weight once. Elsewhere, and for other shapes,
+/// this is at::linear, whose backward only adds: then what is stale is zeroed here.
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale);
 

@@ -1,13 +1,15 @@
 // What batch normalisations share: sums over samples and moving statistics of all at once.
 #include "model/batch_norm_table.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/model/counted_calls.h"
 
 namespace lockstep::model {
 namespace batch_norm_table_test {
@@ -122,48 +124,13 @@ TEST(BatchNormTable, OfNoNormsSeesNothing) {
   norms.update(seen);
 }
 
-/// ATen's operations of this thread while it lives: those that nobody calls from within another,
-/// and the reads of single numbers, for each of which the host waits on a GPU.
-class CountedCalls {
- public:
-  CountedCalls() {
-    outer() = reads() = 0;
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}));
-  }
-  ~CountedCalls() { at::removeCallback(handle_); }
-  CountedCalls(const CountedCalls&) = delete;
-  CountedCalls& operator=(const CountedCalls&) = delete;
-
-  static int& outer() { return count<0>(); }
-  static int& reads() { return count<1>(); }
-
- private:
-  template <int which>
-  static int& count() {
-    thread_local int number = 0;
-    return number;
-  }
-  static int& depth() { return count<2>(); }
-  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
-    if (depth()++ == 0) ++outer();
-    if (std::string(call.name()) == "aten::_local_scalar_dense") ++reads();
-    return nullptr;
-  }
-  static void end(const at::RecordFunction& /*call*/, at::ObserverContext* /*context*/) {
-    --depth();
-  }
-
-  at::CallbackHandle handle_ = 0;
-};
-
 /// How many calls a step makes, by the number of normalisations.
 int calls_of_a_step(size_t num_norms, const Passes& passes) {
   Table table(std::vector<Passes>(num_norms, passes), at::kFloat);
-  const CountedCalls calls;
+  const tests::CountedCalls calls;
   table.norms.update(table.norms.take_seen());
-  EXPECT_EQ(CountedCalls::reads(), 0) << num_norms;
-  return CountedCalls::outer();
+  EXPECT_EQ(calls.of("aten::_local_scalar_dense"), 0) << num_norms;  // on a GPU the host waits
+  return calls.outer();
 }
 
 TEST(BatchNormTable, ManyNormsCostAsManyCallsAsOneAndTheHostReadsNothing) {

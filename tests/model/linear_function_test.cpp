@@ -1,9 +1,16 @@
 #include "model/linear_function.h"
 
+#include <optional>
+#include <string>
+
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "tests/model/counted_calls.h"
 
 namespace lockstep::model {
 namespace linear_function_test {
@@ -53,6 +60,148 @@ TEST(LinearFunction, MayHaveNoBias) {
     const at::Tensor ones = at::ones({2, width});
     EXPECT_TRUE(at::allclose(weight.grad(), ones.t().matmul(inputs), 1e-5, 1e-5)) << width;
     EXPECT_TRUE(at::allclose(inputs.grad(), ones.matmul(weight), 1e-4, 1e-4)) << width;
+  }
+}
+
+/// A forward pass in a narrower type.
+class InAutocast {
+ public:
+  explicit InAutocast(at::ScalarType dtype) {
+    at::autocast::set_autocast_dtype(at::kCPU, dtype);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~InAutocast() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  }
+  InAutocast(const InAutocast&) = delete;
+  InAutocast& operator=(const InAutocast&) = delete;
+};
+
+struct AutocastCase {
+  at::ScalarType dtype = at::kBFloat16;
+  int64_t width = 3;
+  bool has_bias = true, is_stale = true, has_narrow_inputs = false;
+
+  std::string name() const {
+    return fmt::format("{}{}{}{}{}", at::toString(dtype), width, has_bias ? "Bias" : "",
+                       is_stale ? "Overwrites" : "Adds", has_narrow_inputs ? "NarrowInputs" : "");
+  }
+};
+
+/// A layer and what a pass through it gives. Its gradients hold the numbers of a pass before.
+struct Layer {
+  at::Tensor inputs, weight, bias, outputs;
+  std::shared_ptr<bool> is_stale;
+
+  explicit Layer(const AutocastCase& each) : is_stale(std::make_shared<bool>(each.is_stale)) {
+    inputs = numbers({5, each.width}, 0.7);
+    if (each.has_narrow_inputs) inputs = inputs.to(each.dtype);
+    inputs.set_requires_grad(true);
+    weight = numbers({each.width, each.width}, 1.3).set_requires_grad(true);
+    weight.mutable_grad() = numbers({each.width, each.width}, 0.3);
+    if (!each.has_bias) return;
+    bias = numbers({each.width}, 1.1).set_requires_grad(true);
+    bias.mutable_grad() = numbers({each.width}, 0.2);
+  }
+
+  static at::Tensor numbers(at::IntArrayRef shape, double step) {
+    int64_t count = 1;
+    for (const int64_t extent : shape) count *= extent;
+    return at::sin(at::arange(count, at::kFloat) * step).view(shape).clone();  // a leaf, no view
+  }
+  void backward() const {
+    (outputs.to(at::kFloat) * numbers(outputs.sizes(), 0.9)).sum().backward();
+  }
+};
+
+void expect_same_bits(const Layer& ours, const Layer& atens) {
+  EXPECT_TRUE(ours.outputs.equal(atens.outputs));
+  EXPECT_TRUE(ours.weight.grad().equal(atens.weight.grad()));
+  EXPECT_TRUE(!ours.bias.defined() || ours.bias.grad().equal(atens.bias.grad()));
+  EXPECT_TRUE(ours.inputs.grad().equal(atens.inputs.grad()));
+}
+
+class LinearUnderAutocast : public ::testing::TestWithParam<AutocastCase> {};
+
+TEST_P(LinearUnderAutocast, HasTheBitsOfATenAndWritesTheGradientInBackward) {
+  Layer ours(GetParam()), atens(GetParam());
+  {
+    const InAutocast autocast(GetParam().dtype);
+    ours.outputs = linear(ours.inputs, ours.weight, ours.bias, ours.is_stale);
+    atens.outputs = at::linear(atens.inputs, atens.weight, atens.bias);
+  }
+  EXPECT_EQ(ours.outputs.scalar_type(), GetParam().dtype);
+  EXPECT_EQ(*ours.is_stale, GetParam().is_stale);  // nothing is zeroed before
+  const void* memory = ours.weight.grad().const_data_ptr();
+  ours.backward();
+  if (GetParam().is_stale) atens.weight.mutable_grad().zero_();
+  atens.backward();
+  expect_same_bits(ours, atens);
+  EXPECT_EQ(ours.inputs.grad().scalar_type(), ours.inputs.scalar_type());
+  EXPECT_FALSE(*ours.is_stale);
+  EXPECT_EQ(ours.weight.grad().const_data_ptr(), memory);
+}
+
+/// All ways through linear(), of both types.
+std::vector<AutocastCase> autocast_cases() {
+  std::vector<AutocastCase> cases;
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    for (const int64_t width : {1, 3, 300})
+      for (const bool has_bias : {true, false})
+        for (const bool is_stale : {true, false})
+          for (const bool has_narrow_inputs : {false, true})
+            cases.push_back({dtype, width, has_bias, is_stale, has_narrow_inputs});
+    cases.push_back({.dtype = dtype, .width = 1100});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, LinearUnderAutocast, ::testing::ValuesIn(autocast_cases()),
+                         [](const auto& each) { return each.param.name(); });
+
+/// The gradients of both uses count, also of the one that finds the other's cast in the cache.
+TEST(LinearFunction, UnderAutocastAWeightIsCastOnceAForwardPassWhoeverUsesIt) {
+  for (const int64_t width : {3, 300})
+    for (const bool is_first : {true, false}) {
+      Layer layer({.width = width, .has_bias = false});
+      const auto ours = [&] { return linear(layer.inputs, layer.weight, {}, layer.is_stale); };
+      const auto atens = [&] { return at::linear(layer.inputs, layer.weight); };
+      {
+        const InAutocast autocast(at::kBFloat16);
+        const tests::CountedCalls calls;
+        const at::Tensor first = is_first ? ours() : atens();
+        layer.outputs = first + (is_first ? atens() : ours());
+        EXPECT_EQ(calls.of("aten::_to_copy"), 2);  // the weight, and the inputs: a leaf too
+      }
+      layer.weight.mutable_grad().zero_();
+      *layer.is_stale = false;
+      layer.backward();
+
+      Layer once({.width = width, .has_bias = false});
+      once.weight.mutable_grad().zero_();
+      once.outputs = at::linear(once.inputs, once.weight) * 2;
+      once.backward();
+      EXPECT_TRUE(at::allclose(layer.weight.grad(), once.weight.grad(), 2e-2, 5e-2)) << width;
+    }
+}
+
+/// The products and one pass over the flat gradient: no zeros, no casts.
+TEST(LinearFunction, UnderAutocastBackwardWritesTheGradientInOnePass) {
+  for (const int64_t width : {3, 300}) {
+    Layer layer({.width = width, .has_bias = false, .has_narrow_inputs = true});
+    {
+      const InAutocast autocast(at::kBFloat16);
+      layer.outputs = linear(layer.inputs, layer.weight, layer.bias, layer.is_stale);
+    }
+    const at::Tensor grads = at::ones_like(layer.outputs);
+    const tests::CountedCalls calls;
+    layer.outputs.backward(grads);
+    EXPECT_EQ(calls.of("aten::mm"), 2) << width;
+    EXPECT_EQ(calls.of("aten::copy_"), 1) << width;
+    for (const char* name : {"aten::_to_copy", "aten::zero_", "aten::add_"})
+      EXPECT_EQ(calls.of(name), 0) << name << width;
   }
 }
 
