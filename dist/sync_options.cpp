@@ -34,12 +34,13 @@ void read_outer_optimizer(ConfigReader& in, SyncOptions* options) {
 
 SyncOptions read_sync_options(ConfigReader in) {
   SyncOptions options;
-  in.read("bucket_bytes", &options.bucket_bytes, at_least(1),
-          "bytes of gradients that travel in one message");
+  options.bucket_bytes_given =
+      in.read("bucket_bytes", &options.bucket_bytes, at_least(1),
+              "bytes of gradients that travel in one message; on GPUs the default is 26214400");
   in.read_choice(
       "overlap", &options.overlap, {"true", "false", "auto"},
-      "whether gradients travel while backward goes on; auto: where that is faster (never on GPUs, "
-      "where true needs comm_dtype fp32 and a whole optimizer)");
+      "whether gradients travel while backward goes on; auto: where that is faster (on GPUs only "
+      "with comm_dtype fp32, a whole optimizer and no packing, of which true needs the first two)");
   in.read_choice(
       "sparse_allreduce", &options.sparse_allreduce, {"auto", "always", "never"},
       "whether only the gradients of kept weights travel; auto: where that is faster, by bucket "

@@ -7,9 +7,13 @@
 
 namespace lockstep::dist {
 
+/// As DDP has it: a message costs a launch there, and a buffer several kernels a step.
+inline constexpr int64_t kGpuBucketBytes = 26214400;
+
 /// Section `sync` of the run file: how ranks exchange gradients.
 struct SyncOptions {
-  int64_t bucket_bytes = 4194304;  ///< of gradients that travel together; > 0
+  int64_t bucket_bytes = 4194304;   ///< of gradients that travel together; > 0
+  bool bucket_bytes_given = false;  ///< false: on GPUs it is kGpuBucketBytes
   /// Whether buckets travel while backward goes on: true, false, auto (what was measured faster).
   std::string overlap = "auto";
   /// Whether only kept gradients travel: always, never, auto (what was measured faster, by bucket).

@@ -10,7 +10,7 @@ struct VisibleGpus {
   int rank = 0;
   std::string node;              ///< host name
   std::vector<std::string> ids;  ///< of its GPUs, by CUDA's index in this rank: "GPU-..." or empty
-  bool may_share = false;        ///< NCCL joins ranks on one GPU where it runs: see ranks_may_share()
+  bool may_share = false;  ///< NCCL joins ranks on one GPU where it runs: see ranks_may_share()
 };
 
 /// Which GPU each rank takes.
@@ -23,10 +23,11 @@ struct GpuChoice {
 /// tests on a machine with fewer GPUs than ranks, as the ranks slow each other down.
 bool ranks_may_share();
 
-/// One GPU for each rank, none for two, unless all may share. Of ranks that see the same GPUs in the same order (a host
-/// whose GPUs all ranks see) the first takes index 0, the next 1, and so on: a rank that sees GPUs
-/// of its own (Slurm's --gpus-per-task, CUDA_VISIBLE_DEVICES for each rank) takes index 0; where all
-/// may share, the one after the last is the first again. Pure; `all_N` by rank, equal on all ranks.
+/// One GPU for each rank, none for two, unless all may share. Of ranks that see the same GPUs in
+/// the same order (a host whose GPUs all ranks see) the first takes index 0, the next 1, and so on:
+/// a rank that sees GPUs of its own (Slurm's --gpus-per-task, CUDA_VISIBLE_DEVICES for each rank)
+/// takes index 0; where all may share, the one after the last is the first again. Pure; `all_N` by
+/// rank, equal on all ranks.
 GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N);
 
 /// What the environment calls the GPU with CUDA's index `index`: with CUDA_VISIBLE_DEVICES=2,3

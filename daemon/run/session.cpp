@@ -322,7 +322,7 @@ void end_save_under_way(const std::exception& error, TrainingContext& context,
 
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
   // First only what reads: a fault leaves no trace.
-  const RunConfig config = dist::on_all_ranks(world.control, [&] { return load_checked(options); });
+  RunConfig config = dist::on_all_ranks(world.control, [&] { return load_checked(options); });
   check_equal_programs(config, world.mpi_version, world.control);
   const flags::Frozen frozen(config.flag_texts);
   check_world_size(config.run, world.process);
@@ -337,6 +337,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
                     actions_of(config, world, requests));
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
+  if (device.is_cuda() && !config.sync.bucket_bytes_given)
+    config.sync.bucket_bytes = dist::kGpuBucketBytes;
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -44,6 +45,11 @@ bool divide(void* sums_E, int64_t num_items, int64_t num_samples) {
   return num_bad == 0;
 }
 
+/// One in which the items of all types are finite where they are in their own.
+at::ScalarType wide_type(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 }  // namespace
 
 bool divide_and_check(void* sums_E, int64_t num_items, at::ScalarType dtype, int64_t num_samples) {
@@ -75,13 +81,13 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
 }
 
 at::Tensor count_nonfinite(at::Device device, const std::vector<at::Tensor>& tensors) {
-  at::Tensor num_bad_1 = at::zeros({1}, at::TensorOptions(at::kFloat).device(device));
-  for (const at::Tensor& tensor : tensors) {  // one pass that only reads; a maximum keeps a NaN
-    if (tensor.numel() == 0) continue;
-    const at::Tensor largest = at::linalg_vector_norm(tensor, kInfinity);
-    num_bad_1.add_(largest.isfinite().logical_not());
-  }
-  return num_bad_1;
+  std::vector<at::Tensor> largest;
+  for (const at::Tensor& tensor : tensors)  // one pass that only reads; a maximum keeps a NaN
+    if (tensor.numel() > 0)
+      largest.push_back(at::linalg_vector_norm(tensor, kInfinity, c10::nullopt, /*keepdim=*/false,
+                                               wide_type(tensor)));
+  if (largest.empty()) return at::zeros({1}, at::TensorOptions(at::kFloat).device(device));
+  return at::stack(largest).isfinite().logical_not().sum().to(at::kFloat).view({1});
 }
 
 bool all_finite(Communicator& comm, const std::vector<at::Tensor>& tensors) {

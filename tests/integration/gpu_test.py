@@ -76,6 +76,13 @@ class OneRank(GpuTest):
         self.assert_near(losses["fp16"][:20], losses["fp32"][:20], 0.02, "fp16")
         self.assertNotEqual(losses["bf16"], losses["fp32"])
 
+    def test_what_is_not_finite_is_skipped(self):
+        sets = ["train.max_steps=20", "train.precision=fp16", "train.loss_scale={initial_exponent: 24}"]
+        there, here = (self.train(1, run=device[0], sets=[*device, *sets]) for device in (GPU, CPU))
+        skipped = [metric(run.last_page(0), "lockstep_nonfinite_steps_total") for run in (there, here)]
+        self.assertGreater(skipped[0], 0)
+        self.assertAlmostEqual(skipped[0], skipped[1], delta=1)
+
     def test_a_stopped_and_a_killed_run_go_on_bit_for_bit(self):
         for optimizer in ("momentum", "adam"):
             sets = [*GPU, *SAVES, PRUNE_EARLY, "train.max_steps=60", f"optimizer={{type: {optimizer}, learning_rate: 0.002}}"]
