@@ -24,8 +24,8 @@ struct Batch {
 struct LoaderOptions {
   int64_t num_threads = 0;       ///< 0: next() reads the samples itself
   int64_t prefetch_batches = 2;  ///< read ahead at most, by all threads together; 0: none
-  /// Where samples will be computed on: for a GPU they are put into page-locked memory. They stay on
-  /// the host.
+  /// Where samples will be computed on: for a GPU they are put into page-locked memory. They stay
+  /// on the host.
   at::Device device = at::kCPU;
 };
 

@@ -1,5 +1,6 @@
 #include "optim/fused.h"
 
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/full.h>
@@ -7,38 +8,38 @@
 namespace lockstep::optim {
 namespace {
 
-void fused_sgd(const at::Tensor& values, const at::Tensor& grads,
-               const std::vector<at::Tensor>& slots, const OptimizerOptions& options,
-               const GroupRates& rates) {
-  const rules::WeightDecay<double> decay(options, rates);
-  if (decay.minus_share != 0) values.mul_(1 + decay.minus_share);
-  at::_fused_sgd_(values, grads, slots, decay.l2, slots.empty() ? 0 : options.momentum,
-                  rates.learning_rate, /*dampening=*/0.0, !slots.empty() && options.nesterov,
+void decay_values(const FusedBatch& batch, const rules::WeightDecay<double>& decay) {
+  if (decay.minus_share != 0) at::_foreach_mul_(batch.values, 1 + decay.minus_share);
+}
+
+void fused_sgd(const FusedBatch& batch, const OptimizerOptions& options) {
+  const rules::WeightDecay<double> decay(options, *batch.rates);
+  decay_values(batch, decay);
+  const bool has_momentum = !batch.slots.empty();
+  at::_fused_sgd_(batch.values, batch.grads,
+                  has_momentum ? at::TensorList(batch.slots[0]) : at::TensorList(), decay.l2,
+                  has_momentum ? options.momentum : 0, batch.rates->learning_rate,
+                  /*dampening=*/0.0, has_momentum && options.nesterov,
                   /*maximize=*/false, /*is_first_step=*/false);
 }
 
 }  // namespace
 
-void FusedSgd::update_tensors(const at::Tensor& values, const at::Tensor& grads,
-                              std::vector<at::Tensor>& slots, const GroupRates& rates) {
-  fused_sgd(values, grads, slots, options(), rates);
-}
+void FusedSgd::update_batch(const FusedBatch& batch) { fused_sgd(batch, options()); }
 
-void FusedMomentum::update_tensors(const at::Tensor& values, const at::Tensor& grads,
-                                   std::vector<at::Tensor>& slots, const GroupRates& rates) {
-  fused_sgd(values, grads, slots, options(), rates);
-}
+void FusedMomentum::update_batch(const FusedBatch& batch) { fused_sgd(batch, options()); }
 
-void FusedAdam::update_tensors(const at::Tensor& values, const at::Tensor& grads,
-                               std::vector<at::Tensor>& slots, const GroupRates& rates) {
-  const rules::WeightDecay<double> decay(options(), rates);
-  const rules::Adam<double> rule(options(), rates, num_updates());
-  if (decay.minus_share != 0) values.mul_(1 + decay.minus_share);
-  const at::Tensor update_number =
-      at::full({}, static_cast<double>(num_updates()), values.options().dtype(at::kFloat));
-  at::_fused_adam_(values, grads, slots[0], slots[1], /*max_exp_avg_sqs=*/at::TensorList(),
-                   update_number, rates.learning_rate, options().adam_beta1, options().adam_beta2,
-                   decay.l2, rule.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+void FusedAdam::update_batch(const FusedBatch& batch) {
+  const rules::WeightDecay<double> decay(options(), *batch.rates);
+  const rules::Adam<double> rule(options(), *batch.rates, num_updates());
+  decay_values(batch, decay);
+  const at::Tensor update_number = at::full({}, static_cast<double>(num_updates()),
+                                            batch.values.front().options().dtype(at::kFloat));
+  const std::vector<at::Tensor> update_numbers(batch.values.size(), update_number);
+  at::_fused_adam_(batch.values, batch.grads, batch.slots[0], batch.slots[1],
+                   /*max_exp_avg_sqs=*/at::TensorList(), update_numbers, batch.rates->learning_rate,
+                   options().adam_beta1, options().adam_beta2, decay.l2, rule.epsilon,
+                   /*amsgrad=*/false, /*maximize=*/false);
 }
 
 }  // namespace lockstep::optim

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "optim/elementwise.h"
@@ -7,23 +8,60 @@
 /// Rules for which ATen has a fused kernel: it is taken where no kernel of ours goes.
 namespace lockstep::optim {
 
-class FusedSgd final : public Elementwise<rules::Sgd> {
-  using Elementwise::Elementwise;
-  void update_tensors(const at::Tensor& values, const at::Tensor& grads,
-                      std::vector<at::Tensor>& slots, const GroupRates& rates) override;
+/// What one fused call updates: tensors of one type and one group. By slot, then as the values are.
+struct FusedBatch {
+  const GroupRates* rates = nullptr;
+  std::vector<at::Tensor> values, grads;
+  std::vector<std::vector<at::Tensor>> slots;
 };
 
-class FusedMomentum final : public Elementwise<rules::Momentum> {
-  using Elementwise::Elementwise;
+/// Collects a step's tensors and updates them together: on a GPU a kernel for each flat buffer
+/// alone would leave most of it idle.
+template <template <typename> class Rule>
+class Fused : public Elementwise<Rule> {
+  using Elementwise<Rule>::Elementwise;
+
+ protected:
   void update_tensors(const at::Tensor& values, const at::Tensor& grads,
-                      std::vector<at::Tensor>& slots, const GroupRates& rates) override;
+                      std::vector<at::Tensor>& slots, const GroupRates& rates) final {
+    FusedBatch& batch = batch_of(rates, values.scalar_type());
+    batch.values.push_back(values);
+    batch.grads.push_back(grads);
+    for (size_t slot = 0; slot < slots.size(); ++slot) batch.slots[slot].push_back(slots[slot]);
+  }
+
+  void end_step(const StepRates& /*rates*/) override {
+    for (const FusedBatch& batch : std::exchange(batches_, {})) update_batch(batch);
+  }
+
+  virtual void update_batch(const FusedBatch& batch) = 0;
+
+ private:
+  FusedBatch& batch_of(const GroupRates& rates, at::ScalarType type) {
+    for (FusedBatch& batch : batches_)
+      if (batch.rates == &rates && batch.values.front().scalar_type() == type) return batch;
+    batches_.push_back({.rates = &rates, .slots = {}});
+    batches_.back().slots.resize(Rule<float>::kSlots.size());
+    return batches_.back();
+  }
+
+  std::vector<FusedBatch> batches_;  ///< of this step so far
+};
+
+class FusedSgd final : public Fused<rules::Sgd> {
+  using Fused::Fused;
+  void update_batch(const FusedBatch& batch) override;
+};
+
+class FusedMomentum final : public Fused<rules::Momentum> {
+  using Fused::Fused;
+  void update_batch(const FusedBatch& batch) override;
 };
 
 /// adam and adamw.
-class FusedAdam final : public Elementwise<rules::Adam> {
-  using Elementwise::Elementwise;
-  void update_tensors(const at::Tensor& values, const at::Tensor& grads,
-                      std::vector<at::Tensor>& slots, const GroupRates& rates) override;
+class FusedAdam final : public Fused<rules::Adam> {
+  using Fused::Fused;
+  void update_batch(const FusedBatch& batch) override;
 };
 
 }  // namespace lockstep::optim
