@@ -23,7 +23,7 @@ DataOptions read_data_options(ConfigReader in, bool needs_train) {
   in.read("drop_last", &options.drop_last, "leave out the partial batch at an epoch's end");
   in.read("loader_threads", &options.loader_threads, between(0, 256),
           "threads of a rank that read batches ahead, to the same bits with any number; default 1, "
-          "and 0 where samples lie ready in memory");
+          "and 0 where samples lie ready in memory and CPUs compute");
   in.read("prefetch_batches", &options.prefetch_batches, between(1, 1e4),
           "batches that wait ready at most");
   std::string on_error = "fail";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "base/files/file_store.h"
@@ -25,7 +26,7 @@ struct DataOptions {
   /// Of a loader that reads this data set for that device.
   LoaderOptions loader(const Dataset& dataset, at::Device device = at::kCPU) const {
     // A step on a GPU is short: a thread is worth its while also where samples are in memory.
-    const int64_t usual = device.is_cpu() ? dataset.usual_threads() : 1;
+    const int64_t usual = std::max<int64_t>(dataset.usual_threads(), device.is_cpu() ? 0 : 1);
     const int64_t threads = loader_threads.value_or(usual);
     if (!dataset.reads_in_threads()) return {.num_threads = 0, .device = device};
     // Where a read may take long, a thread does it while the caller waits, who can then leave.

@@ -21,7 +21,8 @@ class Elementwise : public Optimizer {
   }
 
  protected:
-  /// [R] each. By default the rule in ATen's operations, each of which makes a tensor.
+  /// [R] each. By default the rule in ATen's operations, each of which makes a tensor. An override
+  /// may put the update off to end_step().
   virtual void update_tensors(const at::Tensor& values, const at::Tensor& grads,
                               std::vector<at::Tensor>& slots, const GroupRates& rates) {
     const rules::WeightDecay<double> decay = decay_of<double>(rates);

@@ -20,7 +20,6 @@ namespace lockstep::daemon {
 namespace {
 
 constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";  // cuBLAS, "Results reproducibility"
-constexpr char kSeparator = '\n', kShares = '+', kAlone = '-';
 
 bool has_nvidia_driver() {
   return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
@@ -37,30 +36,14 @@ std::vector<std::string> usable_gpus() {
   }
 }
 
-/// What read_gpus() reads.
-std::string text_of(const std::string& node, const std::vector<std::string>& ids) {
-  std::string text = (ranks_may_share() ? kShares : kAlone) + node;
-  for (const std::string& id : ids) text += kSeparator + id;
-  return text;
-}
-
-VisibleGpus read_gpus(int rank, const std::string& text) {
-  VisibleGpus gpus{.rank = rank, .may_share = text.at(0) == kShares};
-  size_t begin = text.find(kSeparator);
-  gpus.node = text.substr(1, begin - 1);
-  while (begin != std::string::npos) {
-    const size_t end = text.find(kSeparator, begin + 1);
-    gpus.ids.push_back(text.substr(begin + 1, end == std::string::npos ? end : end - begin - 1));
-    begin = end;
-  }
-  return gpus;
-}
-
 GpuChoice agree_on_gpus(const std::vector<std::string>& own_ids, const dist::ProcessInfo& process,
                         dist::Communicator& control) {
+  const VisibleGpus own{.node = process.node,
+                        .ids = own_ids,
+                        .may_share = !own_ids.empty() && ranks_may_share(dist::nccl_version())};
   std::vector<VisibleGpus> all_N;
-  for (const std::string& text : dist::gather_texts(control, text_of(process.node, own_ids)))
-    all_N.push_back(read_gpus(static_cast<int>(all_N.size()), text));
+  for (const std::string& text : dist::gather_texts(control, text_of(own)))
+    all_N.push_back(read_visible_gpus(static_cast<int>(all_N.size()), text));
   return choose_gpus(all_N);
 }
 

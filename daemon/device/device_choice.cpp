@@ -13,6 +13,8 @@
 namespace lockstep::daemon {
 namespace {
 
+constexpr char kSeparator = '\n', kShares = '+', kAlone = '-';
+
 constexpr const char* kCure =
     "give each rank a GPU of its own (Slurm: --gpus-per-task=1), start fewer ranks there, or set "
     "run.device to cpu";
@@ -39,9 +41,31 @@ std::string place_of(const VisibleGpus& rank) {
 
 }  // namespace
 
-bool ranks_may_share() {
+bool ranks_may_share(const std::string& nccl_version) {
   const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  return text != nullptr && std::string_view(text) == "1";
+  if (text == nullptr || std::string_view(text) != "1") return false;
+  int major = 0, minor = 0;
+  char dot = 0;
+  std::istringstream(nccl_version) >> major >> dot >> minor;
+  return std::pair(major, minor) >= std::pair(2, 30);
+}
+
+std::string text_of(const VisibleGpus& gpus) {
+  std::string text = (gpus.may_share ? kShares : kAlone) + gpus.node;
+  for (const std::string& id : gpus.ids) text += kSeparator + id;
+  return text;
+}
+
+VisibleGpus read_visible_gpus(int rank, const std::string& text) {
+  VisibleGpus gpus{.rank = rank, .may_share = text.at(0) == kShares};
+  size_t begin = text.find(kSeparator);
+  gpus.node = text.substr(1, begin - 1);
+  while (begin != std::string::npos) {
+    const size_t end = text.find(kSeparator, begin + 1);
+    gpus.ids.push_back(text.substr(begin + 1, end == std::string::npos ? end : end - begin - 1));
+    begin = end;
+  }
+  return gpus;
 }
 
 GpuChoice choose_gpus(const std::vector<VisibleGpus>& all_N) {

@@ -19,9 +19,14 @@ struct GpuChoice {
   std::string fault;         ///< why there is no GPU for each rank, and what to do; else empty
 };
 
-/// Whether the environment has NCCL_MULTI_RANK_GPU_ENABLE=1, which NCCL knows from 2.30 on: for
-/// tests on a machine with fewer GPUs than ranks, as the ranks slow each other down.
-bool ranks_may_share();
+/// Whether the environment has NCCL_MULTI_RANK_GPU_ENABLE=1, and NCCL, of this version ("2.30.7"),
+/// heeds it: from 2.30 on. For tests on a machine with fewer GPUs than ranks, as ranks that share a
+/// GPU slow each other down.
+bool ranks_may_share(const std::string& nccl_version);
+
+/// What a rank sees, for the others, without its rank; and the way back.
+std::string text_of(const VisibleGpus& gpus);
+VisibleGpus read_visible_gpus(int rank, const std::string& text);
 
 /// One GPU for each rank, none for two, unless all may share. Of ranks that see the same GPUs in
 /// the same order (a host whose GPUs all ranks see) the first takes index 0, the next 1, and so on:

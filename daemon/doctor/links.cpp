@@ -99,13 +99,14 @@ double middle_of(std::vector<double> values) {
   return values.at(values.size() / 2);
 }
 
-std::string joined_ids() {
+VisibleGpus seen_here(const std::string& node) {
   try {
-    std::string ids;
-    for (const std::string& id : dist::nccl_device_ids()) ids += "\n" + id;
-    return ids;
+    const std::vector<std::string> ids = dist::nccl_device_ids();
+    return {.node = node,
+            .ids = ids,
+            .may_share = !ids.empty() && ranks_may_share(dist::nccl_version())};
   } catch (const Error&) {
-    return "";  // no module: no GPU
+    return {.node = node, .ids = {}};  // no module: no GPU
   }
 }
 
@@ -135,17 +136,17 @@ Finding programs(dist::Communicator& control, const std::string& mpi_version) {
 Finding devices(dist::Communicator& control, const dist::ProcessInfo& process) {
   std::vector<VisibleGpus> all_N;
   size_t num_seen = 0;
-  for (const std::string& text : dist::gather_texts(control, process.node + joined_ids())) {
-    std::istringstream lines(text);
-    VisibleGpus seen{.rank = static_cast<int>(all_N.size()), .may_share = ranks_may_share()};
-    std::getline(lines, seen.node);
-    for (std::string id; std::getline(lines, id);) seen.ids.push_back(id);
-    num_seen += seen.ids.size();
-    all_N.push_back(std::move(seen));
+  for (const std::string& text : dist::gather_texts(control, text_of(seen_here(process.node)))) {
+    all_N.push_back(read_visible_gpus(static_cast<int>(all_N.size()), text));
+    num_seen += all_N.back().ids.size();
   }
   if (num_seen == 0) return {Finding::kOk, "devices", "CPUs: no rank sees a GPU", ""};
   const GpuChoice choice = choose_gpus(all_N);
-  if (choice.fault.empty()) return {Finding::kOk, "devices", "a GPU for each rank", ""};
+  if (choice.fault.empty())
+    return {Finding::kOk, "devices",
+            num_seen > 0 && all_N.front().may_share ? "a GPU for each rank, which ranks may share"
+                                                    : "a GPU for each rank",
+            ""};
   return {Finding::kNote, "devices", choice.fault,
           "start as many ranks on a host as it has GPUs; until then all ranks use CPUs"};
 }

@@ -10,7 +10,6 @@
 #include <c10/util/Half.h>
 
 #include "base/error.h"
-#include "dist/copy_to_host.h"
 
 namespace lockstep::dist {
 namespace {
@@ -88,11 +87,6 @@ at::Tensor count_nonfinite(at::Device device, const std::vector<at::Tensor>& ten
                                                wide_type(tensor)));
   if (largest.empty()) return at::zeros({1}, at::TensorOptions(at::kFloat).device(device));
   return at::stack(largest).isfinite().logical_not().sum().to(at::kFloat).view({1});
-}
-
-bool all_finite(Communicator& comm, const std::vector<at::Tensor>& tensors) {
-  const at::Tensor num_bad_1 = count_nonfinite(comm.device(), tensors);
-  return copy_to_host(comm, num_bad_1).const_data_ptr<float>()[0] == 0;
 }
 
 }  // namespace lockstep::dist

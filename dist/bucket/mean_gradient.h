@@ -11,7 +11,7 @@ namespace lockstep::dist {
 
 /// Divides each item of sums_E by num_samples, in place, and tells whether all results are finite.
 /// One pass on the CPU, which only reads where num_samples is 1; on a device it only divides and
-/// returns true, and all_finite() tells for many tensors at once. 16-bit floats are divided in
+/// returns true, and count_nonfinite() tells for many tensors at once. 16-bit floats are divided in
 /// float32. float32, float64, bfloat16, float16; num_samples > 0. The same bits give the same
 /// result on every rank.
 bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples);
@@ -21,7 +21,5 @@ bool divide_and_check(void* sums_E, int64_t num_items, at::ScalarType dtype, int
 /// 0 if all items of all tensors are finite, else more: float32 [1] on `device`, for which the host
 /// does not wait. Floats on that device, any of which may be empty.
 at::Tensor count_nonfinite(at::Device device, const std::vector<at::Tensor>& tensors);
-/// The answer, with one wait of the host; tensors on comm.device(). Not collective.
-bool all_finite(Communicator& comm, const std::vector<at::Tensor>& tensors);
 
 }  // namespace lockstep::dist

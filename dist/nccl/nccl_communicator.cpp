@@ -27,18 +27,20 @@ std::string text_of(std::string_view name, const at::Tensor& values) {
 class NcclMark final : public StreamMark {
  public:
   NcclMark(std::shared_ptr<GpuCalls> gpu, std::shared_ptr<WatchedComm> comm)
-      : gpu_(std::move(gpu)), comm_(std::move(comm)), event_(gpu_, gpu_->callers_stream()) {}
+      : gpu_(std::move(gpu)),
+        comm_(std::move(comm)),
+        event_(std::make_shared<Event>(gpu_, gpu_->callers_stream())) {}
 
-  void hold(Stream stream) const { event_.hold(stream); }
+  const std::shared_ptr<Event>& event() const { return event_; }
   void wait_on_host() override {
     const auto on_device = gpu_->use_device();
-    comm_->wait_until_done(event_);
+    comm_->wait_for_own_work(*event_);
   }
 
  private:
   const std::shared_ptr<GpuCalls> gpu_;
   const std::shared_ptr<WatchedComm> comm_;
-  const Event event_;
+  const std::shared_ptr<Event> event_;
 };
 
 class NcclWork final : public Work {
@@ -84,14 +86,14 @@ std::unique_ptr<Work> NcclCommunicator::enqueue_after_caller(
     const std::function<void()>& enqueue) {
   comm_->require_healthy();
   const auto on_device = gpu_->use_device();
-  if (const auto mark = std::exchange(behind_, nullptr))
-    static_cast<const NcclMark&>(*mark).hold(gpu_->own_stream());
-  else
-    Event(gpu_, gpu_->callers_stream()).hold(gpu_->own_stream());
+  const auto mark = std::exchange(behind_, nullptr);
+  const auto begun = mark != nullptr ? static_cast<const NcclMark&>(*mark).event()
+                                     : std::make_shared<Event>(gpu_, gpu_->callers_stream());
+  begun->hold(gpu_->own_stream());
   enqueue();
   for (const at::Tensor& tensor : touched) gpu_->keep_until_done(tensor);
   last_ = std::make_shared<Event>(gpu_, gpu_->own_stream());
-  comm_->watch(last_, std::move(what));
+  comm_->watch(begun, last_, std::move(what));
   return std::make_unique<NcclWork>(gpu_, comm_, last_);
 }
 

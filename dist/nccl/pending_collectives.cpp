@@ -7,8 +7,9 @@
 
 namespace lockstep::dist::nccl {
 
-void PendingCollectives::add(std::shared_ptr<Event> done, std::string what, Clock::time_point now) {
-  pending_.push_back({std::move(done), std::move(what), ++num_added_, now});
+void PendingCollectives::add(std::shared_ptr<Event> begun, std::shared_ptr<Event> done,
+                             std::string what, Clock::time_point now) {
+  pending_.push_back({std::move(begun), std::move(done), std::move(what), ++num_added_, now});
 }
 
 std::optional<std::string> PendingCollectives::overdue(Clock::time_point now, double timeout_s) {
@@ -18,6 +19,10 @@ std::optional<std::string> PendingCollectives::overdue(Clock::time_point now, do
   }
   if (pending_.empty()) return std::nullopt;
   const Pending& oldest = pending_.front();
+  if (!oldest.begun->is_reached()) {
+    last_progress_ = now;
+    return std::nullopt;
+  }
   const auto since = std::max(oldest.enqueued, last_progress_);
   if (std::chrono::duration<double>(now - since).count() <= timeout_s) return std::nullopt;
   return fmt::format("collective {} ({})", oldest.number, oldest.what);

@@ -16,17 +16,20 @@ class PendingCollectives {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `what` names the collective in messages, e.g. "all_reduce of 10 Float".
-  void add(std::shared_ptr<Event> done, std::string what, Clock::time_point now);
+  /// `begun`: what it is held behind; `what` names the collective in messages, e.g. "all_reduce of
+  /// 10 Float".
+  void add(std::shared_ptr<Event> begun, std::shared_ptr<Event> done, std::string what,
+           Clock::time_point now);
 
   /// Forgets those that are done. If nothing has ended for more than timeout_s while one was
   /// waited for: the oldest, as text, with its number since the start (from 1). A collective's time
-  /// begins when the one before it has ended, so a long queue is no fault.
+  /// begins when what it is held behind is done and the one before it has ended, so neither a long
+  /// backward pass nor a long queue is a fault.
   std::optional<std::string> overdue(Clock::time_point now, double timeout_s);
 
  private:
   struct Pending {
-    std::shared_ptr<Event> done;
+    std::shared_ptr<Event> begun, done;
     std::string what;
     int64_t number;
     Clock::time_point enqueued;

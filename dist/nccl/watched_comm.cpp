@@ -85,13 +85,22 @@ void WatchedComm::adopt(CommHandle handle) {
 CommHandle WatchedComm::split(int color, int key) {
   call("ncclCommSplit",
        [&](CommHandle comm) { return gpu_->split(comm, color, key, &handle_->part); });
+  try {
+    wait_for_part();
+  } catch (...) {  // NCCL may still write there
+    static_cast<void>(new std::shared_ptr<Handle>(handle_));
+    throw;
+  }
+  return std::exchange(handle_->part, nullptr);
+}
+
+void WatchedComm::wait_for_part() {
   const auto start = SteadyClock::now();
   while (std::atomic_ref(handle_->part).load() == nullptr) {
     if (seconds_since(start) > limits_.timeout_s) fail(hang("ncclCommSplit"));
     pause_since(start);
     require_healthy();
   }
-  return std::exchange(handle_->part, nullptr);
 }
 
 void WatchedComm::call(std::string_view what, const std::function<Result(CommHandle)>& part) {
@@ -117,9 +126,16 @@ void WatchedComm::wait_until_taken(Result result, std::string_view what) {
   require_healthy();
 }
 
-void WatchedComm::watch(std::shared_ptr<Event> done, std::string what) {
+void WatchedComm::watch(std::shared_ptr<Event> begun, std::shared_ptr<Event> done,
+                        std::string what) {
   const std::lock_guard lock(mutex_);
-  pending_.add(std::move(done), std::move(what), Clock::now());
+  pending_.add(std::move(begun), std::move(done), std::move(what), Clock::now());
+}
+
+void WatchedComm::wait_for_own_work(const Event& event) {
+  for (const auto start = SteadyClock::now(); !event.is_reached(); pause_since(start))
+    require_healthy();
+  require_healthy();
 }
 
 void WatchedComm::wait_until_done(const Event& done) {

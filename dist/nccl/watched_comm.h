@@ -66,8 +66,13 @@ class WatchedComm {
   /// communicator's error, of which the call's failure or delay may be the cause.
   void call(std::string_view what, const std::function<Result(CommHandle)>& part);
 
-  /// From now on the watchdog waits for this event.
-  void watch(std::shared_ptr<Event> done, std::string what);
+  /// From now on the watchdog waits for `done`, and counts from when `begun` is reached: what the
+  /// collective is held behind, this rank's own computing say, is not a peer's delay.
+  void watch(std::shared_ptr<Event> begun, std::shared_ptr<Event> done, std::string what);
+  /// The host waits for an event of this rank's own work, which may take as long as it likes, while
+  /// the communicator is healthy. Throws its error, also where that was reached behind an aborted
+  /// collective, over garbage.
+  void wait_for_own_work(const Event& event);
   /// The host waits for the event. Returns only if all collectives up to it were completed.
   void wait_until_done(const Event& done);
   /// Throws the communicator's error if there is one.
@@ -93,6 +98,7 @@ class WatchedComm {
   };
 
   void wait_until_taken(Result result, std::string_view what);
+  void wait_for_part();
   void fail(const Error& error);
   Error hang(const std::string& what) const;
   void look_at_state();

@@ -208,10 +208,13 @@ GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
                                                  const std::shared_ptr<StreamMark>& computed) {
   Read read;
   at::Tensor num_bad_1;
-  if (computed != nullptr && share.gradient_divisor && !buckets_.is_sharded())
-    num_bad_1 = buckets_.begin_means(*share.gradient_divisor);
-  if (computed != nullptr) computed->wait_on_host();
-  if (computed != nullptr) read.compute_s = seconds_since(finish_start_);
+  if (computed != nullptr) {
+    if (share.gradient_divisor && !buckets_.is_sharded())
+      num_bad_1 = buckets_.begin_means(*share.gradient_divisor);
+    const trace::Span span("wait for the GPU");
+    computed->wait_on_host();
+    read.compute_s = seconds_since(finish_start_);
+  }
   const double num_bad = messages_.read_sums(num_bad_1);
   if (num_bad_1.defined()) read.are_finite = num_bad == 0;
   return read;

@@ -32,11 +32,15 @@ void StepMessages::run(size_t job) {
 }
 
 double StepMessages::read_sums(const at::Tensor& count_1) {
+  if (!count_1.defined()) {
+    numbers_V_ = copy_to_host(comm_, numbers_V_);
+    return 0;
+  }
   const int64_t num_numbers = numbers_V_.numel();
-  if (count_1.defined()) numbers_V_ = at::cat({numbers_V_, count_1.to(numbers_V_.scalar_type())});
-  const at::Tensor host_V = copy_to_host(comm_, numbers_V_);
+  const at::Tensor both_V = at::cat({numbers_V_, count_1.to(numbers_V_.scalar_type())});
+  const at::Tensor host_V = copy_to_host(comm_, both_V);
   numbers_V_ = host_V.narrow(0, 0, num_numbers);
-  return count_1.defined() ? host_V[num_numbers].item<double>() : 0;
+  return host_V[num_numbers].item<double>();
 }
 
 void StepMessages::send(at::Tensor numbers_V, std::optional<int64_t> divisor, bool has_begun,

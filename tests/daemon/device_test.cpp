@@ -86,6 +86,29 @@ TEST(DeviceChoice, RanksShareGpusWhereAllMay) {
   EXPECT_THAT(choose_gpus(all_N).fault, HasSubstr("so rank 2 has none"));
 }
 
+TEST(DeviceChoice, SharingAsksForTheVariableAndForNccl230) {
+  EXPECT_FALSE(ranks_may_share("2.30.7")) << "the variable is not set";
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  EXPECT_TRUE(ranks_may_share("2.30.7"));
+  EXPECT_TRUE(ranks_may_share("3.0.1"));
+  EXPECT_FALSE(ranks_may_share("2.28.9"));
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0", 1);
+  EXPECT_FALSE(ranks_may_share("2.30.7"));
+  unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+}
+
+TEST(DeviceChoice, WhatARankSeesComesBackFromItsText) {
+  for (const VisibleGpus& one :
+       {VisibleGpus{.rank = 2, .node = "a", .ids = {}},
+        VisibleGpus{.rank = 2, .node = "b-1", .ids = {"GPU-1", "", "GPU-2"}, .may_share = true}}) {
+    const VisibleGpus back = read_visible_gpus(2, text_of(one));
+    EXPECT_EQ(back.rank, one.rank);
+    EXPECT_EQ(back.node, one.node);
+    EXPECT_EQ(back.ids, one.ids);
+    EXPECT_EQ(back.may_share, one.may_share);
+  }
+}
+
 /// CUBLAS_WORKSPACE_CONFIG for one test.
 class WorkspaceVariable {
  public:

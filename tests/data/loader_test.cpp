@@ -11,12 +11,13 @@
 
 #include "base/error.h"
 #include "data/data_options.h"
+#include "data/datasets/memory_dataset.h"
 
 namespace lockstep::data {
 namespace loader_test {
 
 /// Sample i of epoch e is 1000 e + i. Odd batches take longer, so that threads overtake.
-class CountingDataset final : public Dataset {
+class CountingDataset : public Dataset {
  public:
   int64_t num_samples() const override { return 10; }
   SampleSpec spec() const override {
@@ -166,6 +167,23 @@ TEST(Loader, AWaitCanBeLeftThoughNoneIsReadAhead) {
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(loader.next_unless([] { return true; }));
   go.set_value();
   EXPECT_EQ(values_of(loader.next()), batches_of(0, 1)[0]);
+}
+
+TEST(Loader, HasAThreadForAGpuWhereverSamplesLie) {
+  std::promise<void> go;
+  const StandingDataset reads(go.get_future().share());  // usually one thread
+  const MemoryDataset lies_ready(at::zeros({4, 2}), at::zeros({4}, at::kLong), 10);
+  struct : CountingDataset {
+    int64_t usual_threads() const override { return 8; }
+  } const waits_for_workers;
+  const DataOptions usual, none{.loader_threads = 0}, many{.loader_threads = 5};
+  EXPECT_EQ(usual.loader(lies_ready).num_threads, 0);
+  EXPECT_EQ(usual.loader(lies_ready, at::kCUDA).num_threads, 1);
+  EXPECT_EQ(usual.loader(reads, at::kCUDA).num_threads, 1);
+  EXPECT_EQ(usual.loader(waits_for_workers, at::kCUDA).num_threads, 8);
+  EXPECT_EQ(none.loader(lies_ready, at::kCUDA).num_threads, 0);
+  EXPECT_EQ(many.loader(lies_ready, at::kCUDA).num_threads, 5);
+  EXPECT_EQ(many.loader(lies_ready, at::kCUDA).device, at::kCUDA);
 }
 
 TEST(Loader, LeavesThreadsBehindWhoseSourceStandsStillAtItsEnd) {

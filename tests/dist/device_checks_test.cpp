@@ -1,5 +1,6 @@
 // What is asked of gradients on a device with one wait of the host for all of them; the same
 // operations on CPU tensors.
+#include <cmath>
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -7,22 +8,26 @@
 
 #include "dist/bucket/mean_gradient.h"
 #include "dist/bucket/squared_grad_norm.h"
+#include "dist/reducer/step_stats.h"
 #include "dist/self_communicator.h"
 
 namespace lockstep::dist {
 namespace device_checks_test {
 
-TEST(AllFinite, FindsOneBadItemInAnyTensorOfAnyType) {
-  SelfCommunicator comm;
-  EXPECT_TRUE(all_finite(comm, {}));
-  EXPECT_TRUE(all_finite(comm, {at::empty({0})}));
+bool all_finite(const std::vector<at::Tensor>& tensors) {
+  return count_nonfinite(at::kCPU, tensors).item<float>() == 0;
+}
+
+TEST(CountNonfinite, FindsOneBadItemInAnyTensorOfAnyType) {
+  EXPECT_TRUE(all_finite({}));
+  EXPECT_TRUE(all_finite({at::empty({0})}));
   const auto tensors = [] {
     std::vector<at::Tensor> all;
     for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf})
       for (const int64_t size : {1, 0, 1000}) all.push_back(at::full({size}, 3, type));
     return all;
   };
-  EXPECT_TRUE(all_finite(comm, tensors()));
+  EXPECT_TRUE(all_finite(tensors()));
   for (const double bad :
        {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
         std::numeric_limits<double>::quiet_NaN()})
@@ -30,16 +35,15 @@ TEST(AllFinite, FindsOneBadItemInAnyTensorOfAnyType) {
       const std::vector<at::Tensor> all = tensors();
       if (all[i].numel() == 0) continue;
       all[i][all[i].numel() - 1] = bad;
-      EXPECT_FALSE(all_finite(comm, all)) << bad << " in tensor " << i;
+      EXPECT_FALSE(all_finite(all)) << bad << " in tensor " << i;
     }
 }
 
-TEST(AllFinite, LeavesTheValuesAsTheyAre) {
-  SelfCommunicator comm;
+TEST(CountNonfinite, LeavesTheValuesAsTheyAre) {
   const at::Tensor values_4 =
       at::tensor({1e-45, -0.0, 3.4028235e38, 0.1}, at::TensorOptions(at::kDouble)).to(at::kFloat);
   const at::Tensor before_4 = values_4.clone();
-  EXPECT_TRUE(all_finite(comm, {values_4}));
+  EXPECT_TRUE(all_finite({values_4}));
   EXPECT_TRUE(values_4.view(at::kInt).equal(before_4.view(at::kInt)));
 }
 
@@ -50,6 +54,22 @@ TEST(GradientNorms, AreTheLengthsOfTheRegions) {
   const at::Tensor norms_2 = gradient_norms(
       buffers, {{.buffer = 0, .begin_E = 0, .end_E = 2}, {.buffer = 1, .begin_E = 1, .end_E = 4}});
   EXPECT_TRUE(norms_2.equal(at::tensor({5.0, 3.0}, at::kDouble)));
+}
+
+TEST(StepNumbers, TakeALossThatIsStillToBeComputed) {
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (const double loss : {2.5, infinity, nan}) {
+    const LocalStepStats here{.loss_sum = loss, .num_samples = 4, .finite = std::isfinite(loss)};
+    LocalStepStats there{.num_samples = 4};
+    there.loss_sum_there = at::full({}, loss, at::kDouble);
+    const at::Tensor here_V = to_numbers(here, at::kCPU), there_V = to_numbers(there, at::kCPU);
+    EXPECT_TRUE(at::allclose(here_V, there_V, 0, 0, /*equal_nan=*/true)) << here_V << there_V;
+  }
+  const LocalStepStats none{};  // a rank without samples
+  EXPECT_EQ(from_numbers(to_numbers(none, at::kCPU) +
+                         to_numbers({.loss_sum = 3, .num_samples = 2}, at::kCPU))
+                .loss_mean,
+            1.5);
 }
 
 }  // namespace device_checks_test

@@ -1,5 +1,6 @@
 """Whole runs on a GPU, of one rank or, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set and NCCL is 2.30 or later, of several that share it. Left
 out where no GPU is. The other tests of this folder train there too, since `run.device: auto` takes a GPU where each rank may have one."""
+import math
 import os
 import pathlib
 import re
@@ -13,6 +14,7 @@ GPU = ["run.device=cuda", "eval.every_epochs=0"]
 CPU = ["run.device=cpu", "eval.every_epochs=0"]
 SAVES = ["checkpoint.save_checkpoints_steps=20", "run.deterministic='true'"]
 PRUNED = "{params: __ALL__, init_sparsity: 0.5, final_sparsity: 0.9, start_step: 5, end_step: 40, update_frequency_steps: 10}"
+NEAR = 1e-4  # of float32 losses; an H200 gave 5e-6 and less
 LOCAL = ["sync.sync_replicas=false", "sync.sync_every=4"]
 RECIPE = f"version: 1.0.0\nmodifiers:\n  - !GradualKSModifier {PRUNED}\n"
 
@@ -34,6 +36,7 @@ class GpuTest(LockstepTest):
         return [line["loss"] for line in run.steps()]
 
     def assert_near(self, losses, others, limit, what=""):
+        self.assertTrue(all(map(math.isfinite, losses)), losses)
         worst = max(abs(a - b) / (1 + abs(b)) for a, b in zip(losses, others, strict=True))
         print(f"{what or self.id()}: largest difference of {len(losses)} losses {worst:.1e}")
         self.assertLessEqual(worst, limit, what)
@@ -49,7 +52,7 @@ class OneRank(GpuTest):
             sets = [*more, "train.max_steps=60"]
             there = self.train(1, run=f"gpu_{name}", sets=[*GPU, *sets])
             here = self.train(1, run=f"cpu_{name}", sets=[*CPU, *sets])
-            self.assert_near(self.losses(there), self.losses(here), 2e-2, name)
+            self.assert_near(self.losses(there), self.losses(here), NEAR, name)
             self.assertEqual(there.summary()["sparsity"], here.summary()["sparsity"])
 
     def test_evaluation_is_nearly_that_of_cpus(self):
@@ -66,7 +69,7 @@ class OneRank(GpuTest):
                 sets = [self.recipe(RECIPE), f"optimizer={{type: {optimizer}, {options}}}", "train.max_steps=24"]
                 there = self.train(1, run=f"gpu_{optimizer}", sets=[*GPU, *sets])
                 here = self.train(1, run=f"cpu_{optimizer}", sets=[*CPU, *sets])
-                self.assert_near(self.losses(there), self.losses(here), 3e-2, optimizer)
+                self.assert_near(self.losses(there), self.losses(here), NEAR, optimizer)
 
     def test_precisions(self):
         losses = {}
@@ -108,13 +111,13 @@ class OneRank(GpuTest):
                 sets = [model, "train.max_steps=24", *more]
                 there = self.train(1, run=f"gpu_{more[0]}", sets=[*GPU, *sets])
                 here = self.train(1, run=f"cpu_{more[0]}", sets=[*CPU, *sets])
-                self.assert_near(self.losses(there), self.losses(here), 3e-2, str(more))
+                self.assert_near(self.losses(there), self.losses(here), NEAR, str(more))
 
     def test_quantization(self):
         recipe = self.recipe("version: 1.0.0\nmodifiers:\n  - !QuantizationModifier {start_epoch: 0.2}\n")
         there = self.train(1, run="gpu", sets=[*GPU, recipe, "train.max_steps=30"])
         here = self.train(1, run="cpu", sets=[*CPU, recipe, "train.max_steps=30"])
-        self.assert_near(self.losses(there), self.losses(here), 5e-2)
+        self.assert_near(self.losses(there), self.losses(here), 1e-3)
 
     def test_networks_in_python(self):
         """PyTorch's own modules, whose parameters lie in Lockstep's buffers."""
@@ -145,7 +148,7 @@ class RanksOnOneGpu(GpuTest):
         sets = [*GPU, "train.max_steps=60", self.recipe(RECIPE), "sync.replica_check_every=1"]
         alone = self.losses(self.train(1, run="1", sets=sets))
         for ranks in (2, 3, 4):
-            self.assert_near(self.losses(self.train(ranks, run=str(ranks), sets=sets)), alone, 2e-2, f"{ranks} ranks")
+            self.assert_near(self.losses(self.train(ranks, run=str(ranks), sets=sets)), alone, NEAR, f"{ranks} ranks")
 
     def test_every_way_of_gradients(self):
         sets = [*GPU, PRUNE_EARLY, "train.max_steps=60", "run.deterministic='true'", "sync.replica_check_every=1"]
@@ -166,7 +169,7 @@ class RanksOnOneGpu(GpuTest):
             with self.subTest(more):
                 sets = ["train.max_steps=40", "sync.replica_check_every=4", *more]
                 there, here = (self.train(2, run=f"{number}_{device[0]}", sets=[*device, *sets]) for device in (GPU, CPU))
-                self.assert_near(self.losses(there), self.losses(here), 3e-2, str(more))
+                self.assert_near(self.losses(there), self.losses(here), 1e-3, str(more))
 
     def test_a_killed_run_goes_on_bit_for_bit(self):
         sets = [*GPU, *SAVES, PRUNE_EARLY, "train.max_steps=60", "checkpoint.wait_for=commit"]

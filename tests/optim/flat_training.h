@@ -57,11 +57,12 @@ inline void PrintTo(const OptimizerOptions& options, std::ostream* out) { *out <
 
 /// Two weights in one buffer and a bias in another, with gradients that are a function of the step.
 struct Training {
-  explicit Training(const OptimizerOptions& options, at::ScalarType dtype = at::kFloat)
+  explicit Training(const OptimizerOptions& options, at::ScalarType dtype = at::kFloat,
+                    const BufferPlan& plan = {{2, 0}, {1}})
       : params{{"a.weight", leaf(numbers(50 * 33, 1).view({50, 33}), dtype), true, true},
                {"a.bias", leaf(at::ones({19}), dtype), false, false},
                {"b.weight", leaf(numbers(64 * 40, 2).view({64, 40}), dtype), true, true}},
-        flat_params(params, {{2, 0}, {1}}, at::kCPU),
+        flat_params(params, plan, at::kCPU),
         optimizer(make_optimizer(options, flat_params.buffers(), params)),
         rates(initial_rates(options)) {}
 

@@ -36,6 +36,30 @@ TEST_P(Rules, KernelsFollowAtensOperations) {
         << of_floats[i].key;
 }
 
+/// One step with gradients that are a function of step and parameter.
+void step_by_param(Training& training, int64_t step) {
+  for (FlatBuffer& buffer : training.flat_params.buffers())
+    for (const FlatSlice& slice : buffer.slices)
+      buffer.grads_E.narrow(0, slice.offset_E, slice.num_elements)
+          .copy_(numbers(slice.num_elements, 10 * step + slice.param));
+  training.optimizer->step(training.rates);
+}
+
+/// ATen's fused kernels take all buffers of a group at once.
+TEST_P(Rules, DoNotDependOnHowParametersLieInBuffers) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    Training together(GetParam(), dtype), apart(GetParam(), dtype, {{2}, {0}, {1}});
+    for (int step = 0; step < 5; ++step)
+      for (Training* training : {&together, &apart}) step_by_param(*training, step);
+    for (size_t i = 0; i < together.params.size(); ++i)
+      EXPECT_TRUE(at::allclose(together.params[i].tensor.detach(), apart.params[i].tensor.detach(),
+                               1e-6, 1e-6))
+          << together.params[i].name << " " << dtype;
+    const StateList of_both = together.optimizer->state(), of_each = apart.optimizer->state();
+    ASSERT_EQ(of_both.size(), of_each.size());
+  }
+}
+
 TEST_P(Rules, TrainBfloat16) {
   Training narrow(GetParam(), at::kBFloat16), wide(GetParam());
   for (int i = 0; i < 2; ++i) narrow.step(), wide.step();

@@ -15,7 +15,7 @@ for folder in /usr/lib/*-linux-gnu/openmpi /usr/lib/*-linux-gnu/pmix2 /usr/share
 done
 for library in /usr/lib/*-linux-gnu/lib{mpi,open-pal,yaml-cpp,leveldb,isal,hwloc}.so.*; do mount --bind /dev/null "$library"; done
 """
-TRAIN = """. bundle/environment {torch}
+TRAIN = """export LOCKSTEP_TORCH={torch}; . bundle/environment
 mpirun --allow-run-as-root --oversubscribe -n 2 lockstepd --config {source}/configs/digits.yaml --set run.project_dir=run --set train.max_steps=20 \
   --set eval.every_epochs=0 --set metrics.listen=off
 """

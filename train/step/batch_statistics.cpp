@@ -6,6 +6,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 
+#include "base/device/to_device.h"
 #include "train/step/stopwatch.h"
 
 namespace lockstep::train {
@@ -21,7 +22,7 @@ model::SeenStatistics seen_of(const at::Tensor& message_M, const model::SeenStat
   const auto num_norms = static_cast<int64_t>(like.num_samples_N.size());
   const auto* num_samples = message_M.const_data_ptr<double>();
   return {.num_samples_N = {num_samples, num_samples + num_norms},
-          .sums_K = message_M.slice(0, num_norms).to(like.sums_K.device())};
+          .sums_K = to_device(message_M.slice(0, num_norms), like.sums_K.device())};
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace lockstep::train {
 /// left out (GlobalStepStats::is_complete). Before what the recipe does at a step, which would
 /// change the state, they ask each other.
 ///
-/// Where the training thread reads the samples itself (they lie ready in memory, or a data set in
-/// Python without workers makes them) it looks after it has read them.
+/// Where the training thread reads the samples itself (they lie ready in memory and CPUs compute,
+/// or a data set in Python without workers makes them) it looks after it has read them.
 class DataWait {
  public:
   /// All outlive it. `stop` null: the wait is as long as it takes. Within patience_s data are

@@ -128,7 +128,7 @@ class Trainer {
                                          double work_s, const Votes& votes);
   /// Whether the host goes on while a GPU computes: there is one, and each step's numbers travel.
   bool runs_ahead() const {
-    return !parts_.flat_params.device().is_cpu() && parts_.local_steps == nullptr;
+    return !parts_.flat_params.device().is_cpu() && parts_.local_steps == nullptr && !shard_tree_;
   }
   /// Whether the update counts; throws where too many samples are damaged, or too many updates in a
   /// row did not count.

@@ -1,6 +1,7 @@
 // The communicator contract over real NCCL, rank r on GPU r of its node. Skips itself where a rank
 // has no GPU, unless NCCL_MULTI_RANK_GPU_ENABLE=1 lets ranks share one (NCCL 2.30 or later).
 #include <cstdlib>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -15,9 +16,10 @@ namespace nccl_test {
 TEST(NcclCommunicator, KeepsTheContract) {
   const ProcessInfo& info = tests::mpi_world().process_info();
   const auto control = tests::mpi_world().make_communicator();
-  const char* shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  const bool shares = text != nullptr && std::string_view(text) == "1";
   const int num_gpus = num_nccl_devices();
-  const int gpu = shares != nullptr && num_gpus > 0 ? info.local_rank % num_gpus : info.local_rank;
+  const int gpu = shares && num_gpus > 0 ? info.local_rank % num_gpus : info.local_rank;
   if (any_of(*control, gpu >= num_gpus)) GTEST_SKIP() << "not every rank has a GPU of its own";
   const auto comm = make_nccl_communicator(*control, gpu, 60);
   EXPECT_TRUE(comm->device().is_cuda());
