@@ -46,6 +46,8 @@ BeforeMpi look_around() {
   return facts;
 }
 
+constexpr double kLongestEnd_s = 60;  ///< of MPI, once all ranks have said that they leave
+
 bool has_bar(const CommandLine& line, const BeforeMpi& before) {
   return before.is_interactive && !line.is_quiet && !line.logs_json;
 }
@@ -111,15 +113,17 @@ int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook&
       if (!stand_by(*control, signals)) return static_cast<int>(ExitCode::kStopped);
     }
     if (line.is_doctor) return examine(*control, process);
-    if (!line.serve) return static_cast<int>(session(line.session, signals));
     const size_t own_windows = world.num_windows();
-    return static_cast<int>(
-        serve(*line.serve, {.control = *control,
-                            .process = process,
-                            .signals = signals,
-                            .run = session,
-                            .check = check_job,
-                            .tidy = [&] { world.free_windows_from(own_windows); }}));
+    const ExitCode code =
+        line.serve ? serve(*line.serve, {.control = *control,
+                                         .process = process,
+                                         .signals = signals,
+                                         .run = session,
+                                         .check = check_job,
+                                         .tidy = [&] { world.free_windows_from(own_windows); }})
+                   : session(line.session, signals);
+    world.limit_end(kLongestEnd_s);
+    return static_cast<int>(code);
   } catch (const Error& error) {
     return end_with(error, process, world);
   } catch (const std::exception& error) {

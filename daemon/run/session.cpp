@@ -318,6 +318,15 @@ void end_save_under_way(const std::exception& error, TrainingContext& context,
   context.saver.join();
 }
 
+/// No rank ends before all have come so far: MPI waits without end for one that hangs. Ranks may
+/// linger apart. Throws Error(kWatchdog), which names the rank.
+void leave_together(dist::Communicator& control, const RunConfig& config) {
+  const double before_s =
+      control.set_timeout(config.sync.timeout_s + static_cast<double>(config.metrics.linger_s));
+  control.barrier();
+  control.set_timeout(before_s);
+}
+
 }  // namespace
 
 ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
@@ -360,16 +369,16 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
 
   // From here on the run's folder is written to.
   run_directory.open();
+  ExitCode code = ExitCode::kDone;
   try {
     if (resumed && resumed->is_own && control.rank() == 0)
       checkpoint::tidy_interrupted(context->save_prefix(), resumed->step);
     show(*context, telemetry, world.process, requests, resumed);
-    const ExitCode code = train_to_the_end(*context, telemetry, *hooks, world, requests, watchdog,
-                                           replica_check, resumed);
+    code = train_to_the_end(*context, telemetry, *hooks, world, requests, watchdog, replica_check,
+                            resumed);
     context->saver.join();
     control.barrier();  // no rank writes any more when rank 0 gives the folder free
     if (code == ExitCode::kDone) telemetry.linger(config.metrics.linger_s, requests);
-    return code;
   } catch (std::exception& error) {
     const auto limit = limit_the_end(error, config, world);
     telemetry.metrics().set_state(metrics::RunState::kFailed);
@@ -380,6 +389,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     end_save_under_way(error, *context, world);
     throw;
   }
+  leave_together(control, config);
+  return code;
 }
 
 }  // namespace lockstep::daemon

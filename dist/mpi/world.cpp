@@ -102,6 +102,16 @@ class StartWatch {
   std::optional<Deadline> slow_, hang_;
 };
 
+/// All have said that they leave, so nothing is lost.
+[[noreturn]] void give_up_the_end(double limit_s) {
+  log::error("dist.mpi",
+             fmt::format("process {} on {} has waited {} s for MPI to end: another rank hangs, or "
+                         "its host cannot be reached; this one ends without it",
+                         ::getpid(), host_name(), limit_s));
+  static_cast<void>(log::flush(1.0));
+  std::_Exit(static_cast<int>(ExitCode::kWatchdog));
+}
+
 }  // namespace
 
 World::World(const StartLimits& limits) {
@@ -115,6 +125,10 @@ World::World(const StartLimits& limits) {
 }
 
 World::~World() {
+  std::optional<Deadline> limit;
+  if (end_limit_s_)
+    limit.emplace(std::chrono::duration<double>(*end_limit_s_),
+                  [limit_s = *end_limit_s_] { give_up_the_end(limit_s); });
   keeper_.reset();
   try {
     notices_->settle();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,10 @@ class World {
   size_t num_windows() const;
   void free_windows_from(size_t first);
 
+  /// All ranks have said that they leave: from now on this process waits no longer than that for
+  /// MPI to end, and then ends by itself with 79. MPI would wait without end for a rank that hangs.
+  void limit_end(double limit_s) { end_limit_s_ = limit_s; }
+
   /// Ends all ranks at once; the launcher returns `exit_code`. Does not return, and ends this
   /// process within 3 s even if MPI hangs.
   [[noreturn]] void abort(int exit_code);
@@ -72,6 +77,7 @@ class World {
   ProcessInfo info_;
   std::shared_ptr<WindowKeeper> keeper_;
   std::unique_ptr<NoticeBoard> notices_;
+  std::optional<double> end_limit_s_;
 };
 
 }  // namespace lockstep::dist::mpi

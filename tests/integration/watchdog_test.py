@@ -1,11 +1,13 @@
 """Rank 1 is stopped (SIGSTOP) in each phase of a run: that phase's limits end the run, and the newest events of both ranks are there."""
 import json
+import os
 import pathlib
 import re
+import signal
 import time
 import unittest
 
-from harness import ENDLESS, FAULTY_RANK, PRUNE_EARLY, LockstepTest
+from harness import ENDLESS, FAULTY_RANK, PRUNE_EARLY, LockstepTest, metric, wait_for
 
 SETS = pathlib.Path(__file__).parent / "programs/python/sets.py"
 SHARD_WRITTEN = "1"  # of checkpoint::SavePhase
@@ -64,6 +66,17 @@ class StoppedRank(LockstepTest):
         run = self.start(config=ENDLESS, program=FAULTY_RANK, environment=fault,
                          sets=[*limits("save"), "checkpoint.timeout_s=300", "train.max_steps=6"])
         self.require_ended_by("save", run, "in 'wait for a save'")
+
+    def test_the_end_of_the_run(self):
+        """All is done and saved, and a rank hangs before it leaves: MPI would wait for it without end."""
+        run = self.start(2, sets=["train.max_steps=5", "eval.every_epochs=0", "metrics.linger_secs=4", "sync.timeout_s=2"])
+        pids = run.rank_pids()
+        wait_for(lambda: (run.folder / "summary.json").exists() and metric(run.last_page(0), "lockstep_steps_total") == 5, "the last step")
+        os.kill(pids[1], signal.SIGSTOP)
+        run.wait(40)
+        self.assertEqual(run.code, 79, run.log)
+        self.assertRegex(run.log, r"\[lockstepd\] \[dist.mpi\] .* waited 6.0 s for rank 1 ")
+        self.assertEqual(run.summary()["steps"], 5)
 
 
 if __name__ == "__main__":
