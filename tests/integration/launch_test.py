@@ -264,7 +264,7 @@ class Launch(SupervisedTest):
     def test_mpirun_gets_the_names_of_open_mpi_4_and_5_unless_they_are_set(self):
         folder = self.folder / "bin"
         folder.mkdir()
-        (folder / "mpirun").write_text(f'#!/bin/sh\nenv >{self.folder}/environment\nPATH="${{PATH#*:}}" exec mpirun "$@"\n')
+        (folder / "mpirun").write_text(f'#!/bin/sh\nenv >{self.folder}/environment.$$\nmv {self.folder}/environment.$$ {self.folder}/environment\nPATH="${{PATH#*:}}" exec mpirun "$@"\n')
         (folder / "mpirun").chmod(0o755)
         names = {"OMPI_MCA_orte_tmpdir_base": "PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_odls_base_sigkill_timeout": "PRTE_MCA_odls_base_sigkill_timeout"}
 

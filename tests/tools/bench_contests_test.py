@@ -74,6 +74,9 @@ class Waiting(unittest.TestCase):
         self.assertIn("x (1.00 to 1.00) [load 2.50]", text)
 
 
+JOB = runs.Job("job", 8)
+
+
 class FakePeers:
     """DDP that is fastest with buckets of 4 MB, and whose losses are as given."""
 
@@ -98,7 +101,7 @@ class StepContests(unittest.TestCase):
     def hold(self, losses, num_rounds=2):
         peers = FakePeers(losses)
         ours = runs.Steps(0.05, [1.0] * 9)
-        contest = step_contest.StepContest("c", "build", "job", "place", ["default", "tuned"], [contests.over("DDP tuned", 1)],
+        contest = step_contest.StepContest("c", "build", JOB, "place", ["default", "tuned"], [contests.over("DDP tuned", 1)],
                                            keep_25=True)
         with mock.patch("runs.DdpPeers", return_value=peers), mock.patch("runs.lockstep", return_value=ours), \
                 mock.patch("os.getloadavg", return_value=(0.1, 0, 0)):
