@@ -271,6 +271,11 @@ at::Device choose_device(const RunOptions& options, const dist::ProcessInfo& pro
   return device;
 }
 
+/// What nobody has said, as suits the device.
+void fit_to(at::Device device, dist::SyncOptions* sync) {
+  if (device.is_cuda() && !sync->bucket_bytes_given) sync->bucket_bytes = dist::kGpuBucketBytes;
+}
+
 /// The ranks have one and the same network, and one copy of its weights where that can be.
 void check_and_share(TrainingContext& context, dist::Communicator& gradients,
                      const dist::ProcessInfo& process) {
@@ -318,6 +323,14 @@ void end_save_under_way(const std::exception& error, TrainingContext& context,
   context.saver.join();
 }
 
+/// No rank writes any more when rank 0 gives the folder free.
+void finish(ExitCode code, TrainingContext& context, Telemetry& telemetry,
+            const train::StopRequest& requests) {
+  context.saver.join();
+  context.control.barrier();
+  if (code == ExitCode::kDone) telemetry.linger(context.config.metrics.linger_s, requests);
+}
+
 /// No rank ends before all have come so far: MPI waits without end for one that hangs. Ranks may
 /// linger apart. Throws Error(kWatchdog), which names the rank.
 void leave_together(dist::Communicator& control, const RunConfig& config) {
@@ -346,8 +359,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
                     actions_of(config, world, requests));
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
-  if (device.is_cuda() && !config.sync.bucket_bytes_given)
-    config.sync.bucket_bytes = dist::kGpuBucketBytes;
+  fit_to(device, &config.sync);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
@@ -376,9 +388,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     show(*context, telemetry, world.process, requests, resumed);
     code = train_to_the_end(*context, telemetry, *hooks, world, requests, watchdog, replica_check,
                             resumed);
-    context->saver.join();
-    control.barrier();  // no rank writes any more when rank 0 gives the folder free
-    if (code == ExitCode::kDone) telemetry.linger(config.metrics.linger_s, requests);
+    finish(code, *context, telemetry, requests);
   } catch (std::exception& error) {
     const auto limit = limit_the_end(error, config, world);
     telemetry.metrics().set_state(metrics::RunState::kFailed);
