@@ -46,7 +46,8 @@ BeforeMpi look_around() {
   return facts;
 }
 
-constexpr double kLongestEnd_s = 60;  ///< of MPI, once all ranks have said that they leave
+/// Of MPI, once all ranks have said that they leave: they still close what they wrote.
+constexpr double kLongestEnd_s = 300;
 
 bool has_bar(const CommandLine& line, const BeforeMpi& before) {
   return before.is_interactive && !line.is_quiet && !line.logs_json;

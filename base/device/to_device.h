@@ -6,7 +6,8 @@ namespace lockstep {
 
 /// The values on `device`; the same tensor if they are there. From the host to a GPU they go
 /// through page-locked memory, and the copy stands on the calling thread's stream when this
-/// returns: the host waits for nothing, and may change `values` at once.
+/// returns: the host waits for nothing, and may change `values` at once unless they lay there
+/// before.
 at::Tensor to_device(const at::Tensor& values, at::Device device);
 
 /// The values in page-locked memory, from which to_device() takes them without a copy on the host.

@@ -9,6 +9,7 @@
 #include "daemon/config/run_options.h"
 #include "dist/communicator.h"
 #include "dist/process_info.h"
+#include "dist/sync_options.h"
 #include "metrics/gpu_metrics.h"
 
 namespace lockstep::daemon {
@@ -44,5 +45,9 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
 
 /// What the allocator of this process' GPU, which was set up, tells now; from any thread.
 metrics::GpuUse gpu_use(int index);
+
+/// Gives what the run file leaves open the value that suits the device: on GPUs
+/// sync.bucket_bytes.
+void fit_to(at::Device device, dist::SyncOptions* sync);
 
 }  // namespace lockstep::daemon

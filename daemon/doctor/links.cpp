@@ -144,8 +144,8 @@ Finding devices(dist::Communicator& control, const dist::ProcessInfo& process) {
   const GpuChoice choice = choose_gpus(all_N);
   if (choice.fault.empty())
     return {Finding::kOk, "devices",
-            num_seen > 0 && all_N.front().may_share ? "a GPU for each rank, which ranks may share"
-                                                    : "a GPU for each rank",
+            all_N.front().may_share ? "a GPU for each rank, which ranks may share"
+                                    : "a GPU for each rank",
             ""};
   return {Finding::kNote, "devices", choice.fault,
           "start as many ranks on a host as it has GPUs; until then all ranks use CPUs"};

@@ -271,11 +271,6 @@ at::Device choose_device(const RunOptions& options, const dist::ProcessInfo& pro
   return device;
 }
 
-/// What nobody has said, as suits the device.
-void fit_to(at::Device device, dist::SyncOptions* sync) {
-  if (device.is_cuda() && !sync->bucket_bytes_given) sync->bucket_bytes = dist::kGpuBucketBytes;
-}
-
 /// The ranks have one and the same network, and one copy of its weights where that can be.
 void check_and_share(TrainingContext& context, dist::Communicator& gradients,
                      const dist::ProcessInfo& process) {
