@@ -1,10 +1,13 @@
 #include "optim/optimizer.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "optim/flat_params.h"
+#include "optim/kernels/update_region.h"
 
 namespace lockstep::optim {
 
@@ -12,6 +15,13 @@ void Optimizer::set_shards(const std::vector<ParamShard>& regions) { slots_.set_
 
 void Optimizer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   slots_.set_kept(buffer, bits);
+}
+
+bool Optimizer::reads_kept_alone(size_t buffer) {
+  const std::vector<SlotPart>& parts = slots_.parts(buffer);
+  return is_elementwise() && takes_kernels(buffers_.at(buffer)) &&
+         std::all_of(parts.begin(), parts.end(),
+                     [](const SlotPart& part) { return part.is_packed(); });
 }
 
 void Optimizer::rebuild(const std::vector<FlatBuffer>& buffers_before) {

@@ -51,9 +51,14 @@ class Optimizer {
   /// stay kept keep their values, others are 0. Ignored for a frozen buffer.
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
 
+  /// Whether step() reads the gradients of kept elements alone, of a buffer that is not frozen: then
+  /// those of pruned ones may be anything. Else they must be +0. Until the next set_kept(),
+  /// set_shards() or rebuild().
+  bool reads_kept_alone(size_t buffer);
+
   /// One update with the gradients that stand in the buffers, and mean nothing afterwards. What
   /// this rank does not own, frozen buffers and their slots stay as they are, and so do pruned
-  /// weights of packed buffers, whose gradients must be +0. No tensor is allocated, except in the
+  /// weights of packed buffers. No tensor is allocated, except in the
   /// first step and in one after state() or slots_of().
   ///
   /// late: regions of float32 buffers on the CPU that lie inside owned ones, without overlap; none

@@ -1,5 +1,7 @@
 #include "base/bits/bit_mask.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/bits/bit_mask_kernels.h"
@@ -17,6 +19,75 @@ const BitMaskKernels& kernels_of(SimdPath path) {
 
 const BitMaskKernels& fastest(int item_bytes) {
   return bit_mask_kernels(fastest_simd_path(), item_bytes);
+}
+
+/// Items that are walked in one way: many, as their kept ones are counted first.
+constexpr int64_t kBlockItems = 32768;
+
+/// Where the kept items of a block stand in which there are few of them.
+struct KeptPlaces {
+  std::array<uint32_t, kBlockItems / 16 + kPlaceSlack> places;
+  int64_t num = 0;
+};
+
+/// sparse(places, first, num_before) or dense(bits, first, num, num_before) for each block in turn;
+/// both return how many items are kept, as does the whole.
+template <typename Sparse, typename Dense>
+int64_t walk_blocks(const uint8_t* bits, int64_t num_items, const Sparse& sparse,
+                    const Dense& dense) {
+  const BitMaskKernels& kernels = fastest(sizeof(uint32_t));
+  KeptPlaces found;
+  int64_t num_kept = 0;
+  for (int64_t first = 0; first < num_items; first += kBlockItems) {
+    const int64_t num = std::min(kBlockItems, num_items - first);
+    const uint8_t* const here = bits + first / 8;
+    if (is_sparse(kernels.count_kept(here, num), num)) {
+      found.num = kernels.find_kept(here, num, found.places.data());
+      sparse(found, first, num_kept);
+      num_kept += found.num;
+    } else {
+      num_kept += dense(here, first, num, num_kept);
+    }
+  }
+  return num_kept;
+}
+
+template <typename Item>
+int64_t pack_items(const void* items, const uint8_t* bits, int64_t num_items, void* packed) {
+  const auto* const values = static_cast<const Item*>(items);
+  auto* const values_K = static_cast<Item*>(packed);
+  return walk_blocks(
+      bits, num_items,
+      [&](const KeptPlaces& kept, int64_t first, int64_t begin_K) {
+        for (int64_t i = 0; i < kept.num; ++i) values_K[begin_K + i] = values[first + kept.places[i]];
+      },
+      [&](const uint8_t* here, int64_t first, int64_t num, int64_t begin_K) {
+        return fastest(sizeof(Item)).pack_kept(values + first, here, num, values_K + begin_K);
+      });
+}
+
+template <bool kZeroOthers, typename Item>
+int64_t unpack_items(const void* packed, const uint8_t* bits, int64_t num_items, void* items) {
+  const auto* const values_K = static_cast<const Item*>(packed);
+  auto* const values = static_cast<Item*>(items);
+  return walk_blocks(
+      bits, num_items,
+      [&](const KeptPlaces& kept, int64_t first, int64_t begin_K) {
+        if (kZeroOthers)
+          std::fill_n(values + first, std::min(kBlockItems, num_items - first), Item{0});
+        for (int64_t i = 0; i < kept.num; ++i) values[first + kept.places[i]] = values_K[begin_K + i];
+      },
+      [&](const uint8_t* here, int64_t first, int64_t num, int64_t begin_K) {
+        return fastest(sizeof(Item)).unpack_kept(values_K + begin_K, here, num, values + first);
+      });
+}
+
+/// function(Item{}) for the unsigned integer of that width.
+template <typename Function>
+int64_t with_item(int item_bytes, const Function& function) {
+  check(item_bytes == 2 || item_bytes == 4 || item_bytes == 8, "items have 2, 4 or 8 bytes");
+  if (item_bytes == 2) return function(uint16_t{});
+  return item_bytes == 4 ? function(uint32_t{}) : function(uint64_t{});
 }
 
 }  // namespace
@@ -68,12 +139,27 @@ void zero_pruned(void* items, const uint8_t* bits, int64_t num_items, int item_b
 
 int64_t pack_kept(const void* items, const uint8_t* bits, int64_t num_items, int item_bytes,
                   void* packed) {
-  return fastest(item_bytes).pack_kept(items, bits, num_items, packed);
+  return with_item(item_bytes, [&](auto item) {
+    return pack_items<decltype(item)>(items, bits, num_items, packed);
+  });
 }
 
 int64_t unpack_kept(const void* packed, const uint8_t* bits, int64_t num_items, int item_bytes,
                     void* items) {
-  return fastest(item_bytes).unpack_kept(packed, bits, num_items, items);
+  return with_item(item_bytes, [&](auto item) {
+    return unpack_items</*kZeroOthers=*/true, decltype(item)>(packed, bits, num_items, items);
+  });
+}
+
+int64_t put_kept(const void* packed, const uint8_t* bits, int64_t num_items, int item_bytes,
+                 void* items) {
+  return with_item(item_bytes, [&](auto item) {
+    return unpack_items</*kZeroOthers=*/false, decltype(item)>(packed, bits, num_items, items);
+  });
+}
+
+int64_t find_kept(const uint8_t* bits, int64_t num_items, uint32_t* places) {
+  return fastest(sizeof(uint32_t)).find_kept(bits, num_items, places);
 }
 
 }  // namespace lockstep

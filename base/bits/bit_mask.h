@@ -45,4 +45,20 @@ int64_t pack_kept(const void* items, const uint8_t* bits, int64_t num_items, int
 int64_t unpack_kept(const void* packed, const uint8_t* bits, int64_t num_items, int item_bytes,
                     void* items);
 
+/// The same where nobody reads the others: they stay, or become zeros. Where few are kept, memory
+/// without any is not touched.
+int64_t put_kept(const void* packed, const uint8_t* bits, int64_t num_items, int item_bytes,
+                 void* items);
+
+/// Items that find_kept() may write behind the last place.
+inline constexpr int64_t kPlaceSlack = 2;
+
+/// Where the kept items stand, ascending. Returns how many. n < 2^32; `places` has room for
+/// count_kept() and kPlaceSlack.
+int64_t find_kept(const uint8_t* bits, int64_t num_items, uint32_t* places);
+
+/// Whether so few are kept that most cache lines hold none: then a walk over find_kept()'s places
+/// reads less than one over all items.
+inline bool is_sparse(int64_t num_kept, int64_t num_items) { return 16 * num_kept <= num_items; }
+
 }  // namespace lockstep

@@ -105,8 +105,9 @@ LOCKSTEP_AVX512 int64_t unpack_kept(const void* packed, const uint8_t* bits, int
 
 template <typename Item>
 const BitMaskKernels& avx512_bit_mask_kernels() {
-  static const BitMaskKernels kernels{avx2_bit_mask_kernels<Item>().count_kept, keep_nonzero<Item>,
-                                      zero_pruned<Item>, pack_kept<Item>, unpack_kept<Item>};
+  const BitMaskKernels& narrower = avx2_bit_mask_kernels<Item>();
+  static const BitMaskKernels kernels{narrower.count_kept, keep_nonzero<Item>, zero_pruned<Item>,
+                                      pack_kept<Item>,     unpack_kept<Item>,  narrower.find_kept};
   return kernels;
 }
 

@@ -13,6 +13,7 @@ struct BitMaskKernels {
   void (*zero_pruned)(void* items, const uint8_t* bits, int64_t num_items);
   int64_t (*pack_kept)(const void* items, const uint8_t* bits, int64_t num_items, void* packed);
   int64_t (*unpack_kept)(const void* packed, const uint8_t* bits, int64_t num_items, void* items);
+  int64_t (*find_kept)(const uint8_t* bits, int64_t num_items, uint32_t* places);
 };
 
 /// The kernels of a path that simd_paths() lists. item_bytes: 2, 4 or 8; a bug otherwise.

@@ -76,12 +76,20 @@ int64_t unpack_kept(const void* packed, const uint8_t* bits, int64_t num_items, 
   return num_kept;
 }
 
+int64_t find_set(const uint8_t* bits, int64_t num_items, uint32_t* places) {
+  int64_t num_kept = 0;
+  for (int64_t first = 0; first < num_items; first += 8)
+    for (unsigned byte = bits[first / 8]; byte != 0; byte &= byte - 1)
+      places[num_kept++] = static_cast<uint32_t>(first + std::countr_zero(byte));
+  return num_kept;
+}
+
 }  // namespace
 
 template <typename Item>
 const BitMaskKernels& portable_bit_mask_kernels() {
   static constexpr BitMaskKernels kKernels{count_set, keep_nonzero<Item>, zero_pruned<Item>,
-                                           pack_kept<Item>, unpack_kept<Item>};
+                                           pack_kept<Item>, unpack_kept<Item>, find_set};
   return kKernels;
 }
 

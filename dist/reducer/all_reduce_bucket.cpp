@@ -104,12 +104,17 @@ std::unique_ptr<Work> AllReduceBucket::launch(Communicator& comm) {
   return comm.all_reduce(payload_, ReduceOp::kSum);
 }
 
-bool AllReduceBucket::unpack(int64_t num_samples) {
+bool AllReduceBucket::unpack(int64_t num_samples, Dropped dropped) {
   const at::Tensor sums = is_packed_ ? packed_K() : grads_E_;
   if (wire_) widen_from_wire(payload_, scale_, sums);
   if (!is_packed_) zero_dropped();
   const bool finite = divide_and_check(sums, num_samples);
-  if (is_packed_) unpack_from(sums, grads_E_);
+  if (!is_packed_) return finite;
+  if (dropped == Dropped::kAnything && grads_E_.is_cpu())
+    put_kept(sums.const_data_ptr(), kept_bits_.data(), num_elements(),
+             static_cast<int>(sums.itemsize()), grads_E_.mutable_data_ptr());
+  else
+    unpack_from(sums, grads_E_);
   return finite;
 }
 

@@ -38,7 +38,7 @@ class AllReduceBucket final : public BucketReduction {
   at::Tensor find_largest() override;
   bool travels_in_place() const override { return !is_packed_ && !wire_; }
   std::unique_ptr<Work> launch(Communicator& comm) override;
-  bool unpack(int64_t num_samples) override;
+  bool unpack(int64_t num_samples, Dropped dropped) override;
   at::Tensor means_E() const override { return grads_E_; }
 
  private:

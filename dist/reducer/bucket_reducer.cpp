@@ -162,6 +162,7 @@ bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
   for (const Bucket& bucket : buckets_)
     bucket_reductions_.push_back(make_reduction(bucket, buffers[bucket.buffer]));
   if (errors_) errors_->follow(buckets_, buffers);
+  dropped_.assign(buckets_.size(), Dropped::kZero);
   times_.assign(buckets_.size(), {});
   marks_.assign(buckets_.size(), nullptr);
   pack_states_ = std::make_unique<std::atomic<PackState>[]>(buckets_.size());
@@ -171,13 +172,14 @@ bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
 }
 
 void BucketReducer::set_kept(const std::vector<FlatBuffer>& buffers, size_t buffer,
-                             std::span<const uint8_t> bits) {
+                             std::span<const uint8_t> bits, Dropped dropped) {
   const FlatBuffer& whole = buffers.at(buffer);
   if (whole.frozen) return;
   check(bits.empty() || static_cast<int64_t>(bits.size()) == num_mask_bytes(whole.grads_E.numel()),
         "a mask has one bit for each element of its buffer");
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (buckets_[i].buffer != buffer) continue;
+    dropped_[i] = dropped;
     if (bits.empty())
       bucket_reductions_[i]->keep_all();
     else
@@ -349,7 +351,7 @@ void BucketReducer::wait() {
 void BucketReducer::unpack(size_t bucket, int64_t divisor) {
   check(bucket == num_unpacked_, "buckets are unpacked in turn");
   const auto start = Clock::now();
-  all_finite_ = bucket_reductions_[bucket]->unpack(divisor) && all_finite_;
+  all_finite_ = bucket_reductions_[bucket]->unpack(divisor, dropped_[bucket]) && all_finite_;
   times_[bucket].unpack_s = seconds_between(start, Clock::now());
   ++num_unpacked_;
 }

@@ -47,7 +47,7 @@ class BucketReducer {
   bool rebuild(const std::vector<FlatBuffer>& buffers);
   /// GradientReducer::set_kept(), after follow().
   void set_kept(const std::vector<FlatBuffer>& buffers, size_t buffer,
-                std::span<const uint8_t> bits);
+                std::span<const uint8_t> bits, Dropped dropped);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t dense_bytes() const;
@@ -159,6 +159,7 @@ class BucketReducer {
   std::vector<std::unique_ptr<BucketReduction>> bucket_reductions_;
   std::vector<BucketShards> pieces_;                   ///< empty without shards
   std::vector<ReduceScatterBucket*> reduce_scatters_;  ///< the same ones; only where pieces travel
+  std::vector<Dropped> dropped_;  ///< what take_means() leaves where a mask drops
   std::vector<BucketTimes> times_;
   std::unique_ptr<std::atomic<PackState>[]> pack_states_;
   std::vector<std::shared_ptr<StreamMark>> marks_;  ///< null where not marked

@@ -10,13 +10,19 @@
 
 namespace lockstep::dist {
 
+/// What a step may leave where a mask drops an element's gradient.
+enum class Dropped : uint8_t {
+  kZero,     ///< +0
+  kAnything  ///< nobody reads it: +0, or what stood there
+};
+
 /// Carries one bucket's gradients to the reduction and back:
 ///
 ///   reduction.pack(packed, scale);  work = reduction.launch(comm);  work->wait();
-///   finite = reduction.unpack(num_samples);
+///   finite = reduction.unpack(num_samples, Dropped::kZero);
 ///
 /// Symbols: [E] = elements of the bucket. Afterwards the gradients that concern this rank are sum
-/// over ranks / num_samples where kept, and +0 elsewhere; with one wire type all carriers and ways
+/// over ranks / num_samples where kept, and +0 elsewhere unless that may be anything; with one wire type all carriers and ways
 /// give the same bits where the order of a sum depends on ranks alone (CPUs).
 ///
 ///   dense   all gradients travel, as they are
@@ -64,7 +70,7 @@ class BucketReduction {
   /// After the reduction: the means into the gradients. False if a kept one that concerns this rank
   /// is not finite; on a device always true, as the host would wait for the answer:
   /// count_nonfinite() (dist/bucket/mean_gradient.h) of all carriers' means_E() tells.
-  virtual bool unpack(int64_t num_samples) = 0;
+  virtual bool unpack(int64_t num_samples, Dropped dropped) = 0;
   /// The gradients that concern this rank, which unpack() makes means.
   virtual at::Tensor means_E() const = 0;
 };

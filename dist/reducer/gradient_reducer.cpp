@@ -51,10 +51,10 @@ void GradientReducer::follow_buffers() {
   overlap_trial_.start(may_overlap() && options_.overlap == "auto" ? 1 : 0);
 }
 
-void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits) {
+void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits, Dropped dropped) {
   check(!is_under_way(), "new masks while gradients are under way");
   follow_buffers();
-  buckets_.set_kept(buffers_, buffer, bits);
+  buckets_.set_kept(buffers_, buffer, bits, dropped);
 }
 
 bool GradientReducer::is_sharded() {

@@ -72,7 +72,7 @@ struct StepRequests {
 /// sends nothing beside backward, finish() waits for all, and late_shards() is empty.
 ///
 /// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
-/// they travelled or not. sync.sparse_allreduce and sync.comm_dtype: dist/reducer/packing_choice.h,
+/// they travelled or not, or anything, where set_kept() says so. sync.sparse_allreduce and sync.comm_dtype: dist/reducer/packing_choice.h,
 /// dist/reducer/bucket_reduction.h, dist/reducer/wire_scale.h. One rank alone rounds nothing.
 ///
 /// Divided among ranks (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
@@ -114,8 +114,9 @@ class GradientReducer {
   /// Which elements of a buffer are kept (base/bits/bit_mask.h; its elements as items), copied;
   /// empty: all. Between steps, at each change of masks and after the buffers were rebuilt, with
   /// the same bits on all ranks: the next prepare_for_backward() compares them and throws
-  /// Error(kDisagree).everywhere(). Ignored for a frozen buffer.
-  void set_kept(size_t buffer, std::span<const uint8_t> bits);
+  /// Error(kDisagree).everywhere(). Ignored for a frozen buffer. kAnything: nobody reads the
+  /// gradients of dropped elements after finish(), and squared_grad_norm is not asked for.
+  void set_kept(size_t buffer, std::span<const uint8_t> bits, Dropped dropped = Dropped::kZero);
 
   /// Whether each rank updates its own part only: options.shard_optimizer or shared gradients, on
   /// several ranks.

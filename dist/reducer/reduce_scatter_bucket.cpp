@@ -147,7 +147,7 @@ void ReduceScatterBucket::zero_dropped() {
     own_E_.masked_fill_(dropped_there_, 0);
 }
 
-bool ReduceScatterBucket::unpack(int64_t num_samples) {
+bool ReduceScatterBucket::unpack(int64_t num_samples, Dropped /*dropped*/) {
   return divide_and_check(own_E_, num_samples);
 }
 

@@ -45,7 +45,7 @@ class ReduceScatterBucket final : public BucketReduction {
   at::Tensor find_largest() override;
   bool travels_in_place() const override { return !is_packed_ && !wire_ && pieces_.are_equal(); }
   std::unique_ptr<Work> launch(Communicator& comm) override;
-  bool unpack(int64_t num_samples) override;
+  bool unpack(int64_t num_samples, Dropped dropped) override;
   at::Tensor means_E() const override { return own_E_; }
 
   const ShardMasks& kept() const { return kept_; }

@@ -48,7 +48,7 @@ std::unique_ptr<Work> SharedBucket::launch(Communicator& /*comm*/) {
   return std::make_unique<DoneWork>();
 }
 
-bool SharedBucket::unpack(int64_t num_samples) {
+bool SharedBucket::unpack(int64_t num_samples, Dropped /*dropped*/) {
   const auto item_bytes = static_cast<int64_t>(own_E_.itemsize());
   const at::ScalarType dtype = own_E_.scalar_type();
   auto* const own = static_cast<std::byte*>(own_E_.mutable_data_ptr());

@@ -35,7 +35,7 @@ class SharedBucket final : public BucketReduction {
   bool travels_in_place() const override { return true; }
   std::unique_ptr<Work> launch(Communicator& comm) override;
   /// In one pass: sum, mask, division and look for what is not finite.
-  bool unpack(int64_t num_samples) override;
+  bool unpack(int64_t num_samples, Dropped dropped) override;
   at::Tensor means_E() const override { return own_E_; }
 
  private:

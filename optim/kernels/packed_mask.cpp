@@ -26,9 +26,11 @@ PackedMask::PackedMask(std::span<const uint8_t> buffer_bits, int64_t begin_E, in
 
 PackedMask::Chunk PackedMask::chunk(int64_t index) const {
   const int64_t begin_R = index * kChunkElements;
+  const auto chunk = static_cast<size_t>(index);
   return {.begin_R = begin_R,
           .num_elements = std::min(kChunkElements, num_elements_ - begin_R),
-          .begin_K = begins_K_[static_cast<size_t>(index)],
+          .begin_K = begins_K_[chunk],
+          .num_kept = begins_K_[chunk + 1] - begins_K_[chunk],
           .bits = bits_.data() + begin_R / 8};
 }
 

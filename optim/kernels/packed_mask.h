@@ -18,7 +18,7 @@ class PackedMask {
 
   struct Chunk {
     int64_t begin_R = 0, num_elements = 0;
-    int64_t begin_K = 0;
+    int64_t begin_K = 0, num_kept = 0;
     const uint8_t* bits = nullptr;  ///< of its elements (base/bits/bit_mask.h)
   };
 

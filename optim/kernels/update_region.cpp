@@ -1,8 +1,11 @@
 #include "optim/kernels/update_region.h"
 
 #include <algorithm>
+#include <array>
 
 #include <ATen/Parallel.h>
+
+#include "base/bits/bit_mask.h"
 
 namespace lockstep::optim {
 namespace {
@@ -25,6 +28,28 @@ void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grad
     else
       kernels.put_kept(block, block.values, bits, num_elements, values);
     begin_K += block.num_kept;
+  }
+}
+
+/// Of a chunk that keeps few elements: only their own cache lines are read and written.
+void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads,
+                 UpdateBlock update) {
+  std::array<uint32_t, PackedMask::kChunkElements / 16 + kPlaceSlack> places;
+  const int64_t num_kept = find_kept(chunk.bits, chunk.num_elements, places.data());
+  float* const values = data.values_R + chunk.begin_R;
+  float* const grads = data.grads_R + chunk.begin_R;
+  float* const results = into_grads ? grads : values;
+  PackedBlock block;
+  const float* const results_K = into_grads ? block.grads.data() : block.values.data();
+  for (int64_t done = 0; done < num_kept; done += block.num_kept) {
+    block.num_kept = std::min(kBlock, num_kept - done);
+    const uint32_t* const here = places.data() + done;
+    for (int64_t i = 0; i < block.num_kept; ++i) {
+      block.values[i] = values[here[i]];
+      block.grads[i] = grads[here[i]];
+    }
+    update(block.num_kept, block.values.data(), block.grads.data(), chunk.begin_K + done);
+    for (int64_t i = 0; i < block.num_kept; ++i) results[here[i]] = results_K[i];
   }
 }
 
@@ -56,8 +81,13 @@ void update_dense(const RegionData& data, UpdateBlock update) {
 void update_kept(const PackedMask& kept, const RegionData& data, bool into_grads,
                  UpdateBlock update, SimdPath path) {
   at::parallel_for(0, kept.num_chunks(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index)
-      walk(kept.chunk(index), data, into_grads, path, update);
+    for (int64_t index = begin; index < end; ++index) {
+      const PackedMask::Chunk chunk = kept.chunk(index);
+      if (is_sparse(chunk.num_kept, chunk.num_elements))
+        walk_sparse(chunk, data, into_grads, update);
+      else
+        walk(chunk, data, into_grads, path, update);
+    }
   });
 }
 

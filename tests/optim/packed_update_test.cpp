@@ -8,6 +8,8 @@
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/where.h>
 #include <gtest/gtest.h>
 
 #include "optim/mask_samples.h"
@@ -78,7 +80,7 @@ at::Tensor padded(const at::Tensor& dense_R) {
 template <typename Check>
 void for_each_adam_case(const Check& check) {
   for (const int64_t num_elements : kSizes)
-    for (const double kept : {0.0, 0.1, 0.6, 1.0})
+    for (const double kept : {0.0, 0.03, 0.1, 0.6, 1.0})
       for (const double weight_decay : {0.0, 0.01}) {
         SCOPED_TRACE(::testing::Message()
                      << num_elements << " elements, " << kept << " kept, decay " << weight_decay);
@@ -125,7 +127,7 @@ void expect_atens_momentum(int64_t num_elements, double kept, double decay, bool
 TEST(PackedMomentum, IsATensOnKeptElements) {
   for (const SimdPath path : simd_paths())
     for (const int64_t num_elements : kSizes)
-      for (const double kept : {0.0, 0.1, 1.0})
+      for (const double kept : {0.0, 0.03, 0.1, 1.0})
         for (const double decay : {0.0, 0.01})
           for (const bool nesterov : {false, true}) {
             SCOPED_TRACE(::testing::Message() << name_of(path) << ", " << num_elements
@@ -152,15 +154,33 @@ TEST(PackedAdam, PathsAndThreadsAgreeInEveryBit) {
 }
 
 TEST(PackedAdam, LeavesPrunedValuesAsTheyAre) {
-  for (const SimdPath path : simd_paths()) {
-    const Before before(300, 0.3);
-    const at::Tensor values = at::full({300}, -2.5F);
-    const at::Tensor grads = at::full({300}, 7.0F);  // of pruned elements too
-    const at::Tensor m_K = before.mask.pack(before.m), v_K = before.mask.pack(before.v);
-    update_adam({300}, before, values, grads, {m_K, v_K}, path);
-    for (int64_t i = 0; i < 300; ++i)
-      EXPECT_EQ(values[i].item<float>() == -2.5F, !is_kept(before.bits.data(), i)) << i;
-  }
+  for (const SimdPath path : simd_paths())
+    for (const double kept : {0.03, 0.3}) {
+      const Before before(300, kept);
+      const at::Tensor values = at::full({300}, -2.5F);
+      const at::Tensor grads = at::full({300}, 7.0F);  // of pruned elements too
+      const at::Tensor m_K = before.mask.pack(before.m), v_K = before.mask.pack(before.v);
+      update_adam({300}, before, values, grads, {m_K, v_K}, path);
+      for (int64_t i = 0; i < 300; ++i)
+        EXPECT_EQ(values[i].item<float>() == -2.5F, !is_kept(before.bits.data(), i)) << i;
+    }
+}
+
+/// What stands in the gradients of pruned elements, NaN too, changes no bit.
+TEST(PackedAdam, ReadsKeptGradientsAlone) {
+  for (const SimdPath path : simd_paths())
+    for (const double kept : {0.03, 0.3}) {
+      const Before clean(100'000, kept), dirty(100'000, kept);
+      const at::Tensor spoiled = at::full_like(dirty.grads, std::nan(""));
+      const at::Tensor grads = at::where(dirty.grads == 0, spoiled, dirty.grads);
+      ASSERT_GT(grads.isnan().sum().item<int64_t>(), 60'000);
+      for (const Before* one : {&clean, &dirty}) {
+        const at::Tensor m_K = one->mask.pack(one->m), v_K = one->mask.pack(one->v);
+        update_adam({100'000}, *one, one->values, one == &clean ? clean.grads : grads, {m_K, v_K},
+                    path);
+      }
+      EXPECT_TRUE(at::equal(dirty.values, clean.values));
+    }
 }
 
 TEST(PackedMask, IsCutOutAtAnyElement) {

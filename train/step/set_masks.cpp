@@ -23,12 +23,13 @@ std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTab
 }
 
 void set_masks(const recal::MaskTable& masks, const std::vector<FlatBuffer>& buffers,
-               dist::GradientReducer& reducer, optim::Optimizer& optimizer) {
+               bool adds_squares, dist::GradientReducer& reducer, optim::Optimizer& optimizer) {
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].frozen) continue;
     const std::vector<uint8_t> bits = kept_bits_of(buffers[i], masks);
-    reducer.set_kept(i, bits);
     optimizer.set_kept(i, bits);
+    const bool needs_zeros = adds_squares || !optimizer.reads_kept_alone(i);
+    reducer.set_kept(i, bits, needs_zeros ? dist::Dropped::kZero : dist::Dropped::kAnything);
   }
 }
 

@@ -14,9 +14,11 @@ namespace lockstep::train {
 std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTable& masks);
 
 /// Tells reducer and optimizer what the masks keep, buffer by buffer: gradients of the rest become
-/// +0 and need not travel, and moments of the rest are not kept. Before the first step, and before
-/// each step whose masks or buffers are others than the last one's; the same on all ranks.
+/// +0, or anything where nobody reads them, and need not travel, and moments of the rest are not
+/// kept. adds_squares: steps ask for StepRequests::squared_grad_norm, which reads all. Before the
+/// first step, and before each step whose masks or buffers are others than the last one's; the same
+/// on all ranks.
 void set_masks(const recal::MaskTable& masks, const std::vector<FlatBuffer>& buffers,
-               dist::GradientReducer& reducer, optim::Optimizer& optimizer);
+               bool adds_squares, dist::GradientReducer& reducer, optim::Optimizer& optimizer);
 
 }  // namespace lockstep::train

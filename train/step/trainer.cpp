@@ -287,7 +287,8 @@ void Trainer::apply_changes(const recal::Applied& due) {
     parts_.optimizer.set_sum_over_ranks(
         [this](const at::Tensor& numbers) { parts_.reducer.sum(numbers); });
   }
-  set_masks(parts_.recipe.masks(), parts_.flat_params.buffers(), parts_.reducer, parts_.optimizer);
+  set_masks(parts_.recipe.masks(), parts_.flat_params.buffers(), parts_.clip.norm.has_value(),
+            parts_.reducer, parts_.optimizer);
   masks_are_handed_ = true;
 }
 

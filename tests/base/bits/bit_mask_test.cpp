@@ -48,7 +48,7 @@ class BitMaskKernelsTest : public ::testing::Test {
   void for_each_case(const Test& test) {
     for (const SimdPath path : simd_paths())
       for (const int64_t num_items : kSizes)
-        for (const double kept : {0.0, 0.1, 0.5, 1.0}) {
+        for (const double kept : {0.0, 0.02, 0.1, 0.5, 1.0}) {
           SCOPED_TRACE(::testing::Message() << "path " << name_of(path) << ", " << num_items
                                             << " items, " << kept << " kept");
           test(bit_mask_kernels(path, sizeof(Item)), num_items, random_mask(num_items, kept, 3));
@@ -119,6 +119,68 @@ TYPED_TEST(BitMaskKernelsTest, PackThenUnpack) {
         kernels.zero_pruned(masked.data(), bits.data(), num_items);
         EXPECT_EQ(unpacked, masked);
       });
+}
+
+TYPED_TEST(BitMaskKernelsTest, FindKept) {
+  this->for_each_case(
+      [](const BitMaskKernels& kernels, int64_t num_items, const std::vector<uint8_t>& bits) {
+        std::vector<uint32_t> expected;
+        for (int64_t i = 0; i < num_items; ++i)
+          if (is_kept(bits.data(), i)) expected.push_back(static_cast<uint32_t>(i));
+        const size_t num_kept = expected.size();
+        std::vector<uint32_t> places(num_kept + kPlaceSlack + 1, 77);
+        EXPECT_EQ(kernels.find_kept(bits.data(), num_items, places.data()),
+                  static_cast<int64_t>(num_kept));
+        EXPECT_EQ(places.back(), 77);  // behind the slack nothing is written
+        places.resize(num_kept);
+        EXPECT_EQ(places, expected);
+      });
+}
+
+/// Items of several blocks, of which some keep few: whatever walks them, only kept ones move.
+template <typename Item>
+void expect_packed_and_back(const std::vector<double>& kept_by_block) {
+  constexpr int64_t kBlock = 32768;
+  const int64_t num_items = kBlock * static_cast<int64_t>(kept_by_block.size()) - 1003;
+  std::vector<uint8_t> bits;
+  for (size_t block = 0; block < kept_by_block.size(); ++block) {
+    const auto some = random_mask(kBlock, kept_by_block[block], static_cast<int64_t>(block));
+    bits.insert(bits.end(), some.begin(), some.end());
+  }
+  bits.resize(static_cast<size_t>(num_mask_bytes(num_items)));
+  clear_behind_end(bits.data(), num_items);
+  const std::vector<Item> items = random_items<Item>(num_items, 5);
+  std::vector<Item> expected, zeroed = items;
+  for (int64_t i = 0; i < num_items; ++i)
+    if (is_kept(bits.data(), i))
+      expected.push_back(items[static_cast<size_t>(i)]);
+    else
+      zeroed[static_cast<size_t>(i)] = 0;
+  const auto num_kept = static_cast<int64_t>(expected.size());
+  std::vector<Item> packed(expected.size());
+  EXPECT_EQ(pack_kept(items.data(), bits.data(), num_items, sizeof(Item), packed.data()), num_kept);
+  EXPECT_EQ(packed, expected);
+
+  std::vector<Item> unpacked(items.size() + 1, 99), put = unpacked;
+  EXPECT_EQ(unpack_kept(packed.data(), bits.data(), num_items, sizeof(Item), unpacked.data()),
+            num_kept);
+  EXPECT_EQ(put_kept(packed.data(), bits.data(), num_items, sizeof(Item), put.data()), num_kept);
+  EXPECT_EQ(unpacked.back(), 99);
+  EXPECT_EQ(put.back(), 99);
+  unpacked.pop_back();
+  EXPECT_EQ(unpacked, zeroed);
+  for (int64_t i = 0; i < num_items; ++i) {
+    const auto at = static_cast<size_t>(i);
+    ASSERT_TRUE(put[at] == items[at] || (!is_kept(bits.data(), i) && (put[at] == 99 || put[at] == 0)))
+        << i;
+  }
+}
+
+TYPED_TEST(BitMaskKernelsTest, BlocksThatKeepFewAreWalkedByPlace) {
+  for (const std::vector<double>& kept_by_block :
+       {std::vector<double>{0.01, 0.5, 0.0, 0.05, 0.99}, std::vector<double>{0.03, 0.02},
+        std::vector<double>{0.9, 0.0}, std::vector<double>{1 / 16.0, 1 / 16.0, 0.061, 0.064}})
+    expect_packed_and_back<TypeParam>(kept_by_block);
 }
 
 TEST(BitMask, ItemIIsBitIModulo8OfByteIOver8) {

@@ -33,7 +33,7 @@ at::Tensor numbers(at::ScalarType dtype = at::kFloat) {
 bool carry(AllReduceBucket* bucket, bool packed, int64_t num_samples, int num_ranks = 1) {
   const at::Tensor travelling = bucket->pack(packed);
   travelling.copy_(travelling.to(at::kFloat) * num_ranks);
-  return bucket->unpack(num_samples);
+  return bucket->unpack(num_samples, Dropped::kZero);
 }
 
 TEST(AllReduceBucket, DenseGradientsTravelThemselves) {
@@ -127,6 +127,25 @@ TEST(AllReduceBucket, OnlyKeptGradientsHaveToBeFinite) {
   }
 }
 
+/// Where nobody reads the others: kept means have the same bits, in few elements and in many.
+TEST(AllReduceBucket, WhatIsDroppedMayStay) {
+  for (const int64_t every : {3, 40}) {
+    std::vector<uint8_t> bits(static_cast<size_t>(num_mask_bytes(kElements)));
+    for (int64_t i = 0; i < kElements; i += every)
+      bits[static_cast<size_t>(i / 8)] |= static_cast<uint8_t>(1U << (i % 8));
+    at::Tensor zeroed = numbers(), left = numbers();
+    left[1] = kNan;
+    for (at::Tensor* grads : {&zeroed, &left}) {
+      AllReduceBucket bucket(*grads, {});
+      bucket.set_kept(bits.data(), 0);
+      bucket.pack(true);
+      EXPECT_TRUE(bucket.unpack(7, grads == &left ? Dropped::kAnything : Dropped::kZero));
+    }
+    EXPECT_TRUE(left.slice(0, 0, kElements, every).equal(zeroed.slice(0, 0, kElements, every)));
+    EXPECT_EQ(left[1].isnan().item<bool>(), every == 40) << "memory without kept ones stays";
+  }
+}
+
 TEST(AllReduceBucket, MasksComeAndGo) {
   at::Tensor grads = at::ones({16});
   AllReduceBucket bucket(grads, {});
@@ -136,7 +155,7 @@ TEST(AllReduceBucket, MasksComeAndGo) {
   bucket.set_kept(none.data(), 0);
   EXPECT_TRUE(bucket.can_pack());
   EXPECT_EQ(bucket.pack(true).numel(), 0);
-  EXPECT_TRUE(bucket.unpack(1));
+  EXPECT_TRUE(bucket.unpack(1, Dropped::kZero));
   EXPECT_TRUE(grads.equal(at::zeros({16})));
   bucket.keep_all();
   grads.fill_(6);
