@@ -4,6 +4,7 @@
 
 #include <ATen/ops/conv2d.h>
 
+#include "base/bits/bit_mask.h"
 #include "model/linear_function.h"
 
 namespace lockstep::model {
@@ -31,21 +32,40 @@ void LayerParams::may_overwrite_grad() {
   table_->params[weight].grad_is_stale = grad_is_stale_;
 }
 
+void LayerParams::may_follow_mask() {
+  kept_ = std::make_shared<std::shared_ptr<const KeptWeight>>();
+  const auto weight = static_cast<size_t>(table_->layers[static_cast<size_t>(index_)].weight_param);
+  table_->params[weight].follow_mask = [kept = kept_, weight_OI = weight_](const uint8_t* bits) {
+    kept->reset();
+    if (bits == nullptr) return;
+    *kept = KeptWeight::make(bits, weight_OI.size(0), weight_OI.size(1));
+    const at::Tensor& grad_OI = weight_OI.grad();
+    if (*kept != nullptr && grad_OI.defined() && grad_OI.is_cpu())
+      zero_pruned(grad_OI.mutable_data_ptr(), bits, grad_OI.numel(),
+                  static_cast<int>(grad_OI.itemsize()));
+  };
+}
+
 Linear::Linear(const std::string& name, int64_t num_inputs, int64_t num_outputs,
                const LayerParamsOptions& options, int64_t seed, LayerTable* table)
     : params_(name, {num_outputs, num_inputs}, options, seed, table) {
   params_.may_overwrite_grad();
+  params_.may_follow_mask();
 }
 
 at::Tensor Linear::operator()(const at::Tensor& inputs) const {
   const at::Tensor used = params_.input(inputs);
   const at::Tensor weight = params_.weight();
-  if (!weight.is_same(params_.plain_weight()))
-    settle_grad(params_.plain_weight(), params_.grad_is_stale());
-  if (used.dim() == 2) return linear(used, weight, params_.bias(), params_.grad_is_stale());
+  const bool is_plain = weight.is_same(params_.plain_weight());
+  if (!is_plain) settle_grad(params_.plain_weight(), params_.grad_is_stale());
+  const auto product = [&](const at::Tensor& inputs_BI) {
+    return linear(inputs_BI, weight, params_.bias(), params_.grad_is_stale(),
+                  is_plain ? params_.kept() : nullptr);
+  };
+  if (used.dim() == 2) return product(used);
   std::vector<int64_t> shape = used.sizes().vec();
   shape.back() = weight.size(0);
-  return linear(used.flatten(0, -2), weight, params_.bias(), params_.grad_is_stale()).view(shape);
+  return product(used.flatten(0, -2)).view(shape);
 }
 
 NetworkLayer Linear::description() const {

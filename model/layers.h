@@ -12,6 +12,7 @@
 #include "model/batch_norm_table.h"
 #include "model/initial_values.h"
 #include "model/network.h"
+#include "model/sparse/kept_weight.h"
 
 /// Layers as small values: they enter themselves in their model's table and compute with ATen's own
 /// operations. Names: <layer>.weight, <layer>.bias. Initial values: uniform in ±1/sqrt(fan_in)
@@ -77,6 +78,10 @@ class LayerParams {
   const std::shared_ptr<bool>& grad_is_stale() const { return grad_is_stale_; }
   /// The layer's backward can overwrite the weight's gradient: it says so in the table.
   void may_overwrite_grad();
+  /// Of a weight [O, I] of which a mask keeps few elements; else null (follow_mask()).
+  const KeptWeight* kept() const { return kept_->get(); }
+  /// The layer can compute with kept elements alone: it says so in the table.
+  void may_follow_mask();
   /// The weight of the table, whatever the hook makes of it.
   const at::Tensor& plain_weight() const { return weight_; }
 
@@ -86,6 +91,7 @@ class LayerParams {
   at::Tensor weight_;
   at::Tensor bias_O_;
   std::shared_ptr<bool> grad_is_stale_;
+  std::shared_ptr<std::shared_ptr<const KeptWeight>> kept_;  // shared with the table's function
 };
 
 class Linear {

@@ -83,6 +83,30 @@ struct Product : torch::autograd::Function<Product> {
   }
 };
 
+/// The same with kept elements alone.
+struct KeptProduct : torch::autograd::Function<KeptProduct> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
+                            const at::Tensor& weight_OI, const MaybeTensor& bias_O,
+                            const KeptWeight* kept) {
+    const at::Tensor values_K = kept->values_of(weight_OI);
+    context->saved_data["kept"] = reinterpret_cast<int64_t>(kept);
+    context->save_for_backward({values_K});
+    return kept->outputs(values_K, inputs_BI, bias_O.value_or(at::Tensor()));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    variable_list grads(4);
+    if (outputs[0].defined() && context->needs_input_grad(0))
+      grads[0] = kept_of(context)->input_grads(context->get_saved_variables()[0], outputs[0]);
+    return grads;
+  }
+
+  static const KeptWeight* kept_of(AutogradContext* context) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an IValue holds integers, no plain pointers
+    return reinterpret_cast<const KeptWeight*>(context->saved_data["kept"].toInt());
+  }
+};
+
 /// Elements of a weight from which on its gradient is worth a node of its own.
 constexpr int64_t kLeastNode = 1 << 16;
 
@@ -100,7 +124,9 @@ struct ParamGrads {
   at::Tensor weight_OI, bias_O;
 };
 void save_params(AutogradContext* context, const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                 const MaybeTensor& bias_O, bool* is_stale, const at::Tensor& factor_OI = {}) {
+                 const MaybeTensor& bias_O, bool* is_stale, const at::Tensor& factor_OI = {},
+                 const KeptWeight* kept = nullptr) {
+  context->saved_data["kept"] = reinterpret_cast<int64_t>(kept);
   context->saved_data["is_stale"] = reinterpret_cast<int64_t>(is_stale);
   context->save_for_backward({inputs_BI, weight_OI, bias_O.value_or(at::Tensor()), factor_OI});
 }
@@ -109,8 +135,13 @@ ParamGrads write_params(AutogradContext* context, const variable_list& saved,
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an IValue holds integers, no plain pointers
   auto* is_stale = reinterpret_cast<bool*>(context->saved_data["is_stale"].toInt());
   ParamGrads grads;
-  if (context->needs_input_grad(weight_input))
-    grads.weight_OI = write_product(saved[1], grad_BO, saved[0], is_stale);
+  if (context->needs_input_grad(weight_input)) {
+    if (const KeptWeight* kept = KeptProduct::kept_of(context); kept != nullptr)
+      kept->write_grads(grad_BO, saved[0], /*adds=*/!std::exchange(*is_stale, false),
+                        saved[1].grad());
+    else
+      grads.weight_OI = write_product(saved[1], grad_BO, saved[0], is_stale);
+  }
   if (saved[2].defined() && context->needs_input_grad(weight_input + 1))
     grads.bias_O = add_column_sums(saved[2], grad_BO);
   return grads;
@@ -121,17 +152,17 @@ ParamGrads write_params(AutogradContext* context, const variable_list& saved,
 struct WritesGradients : torch::autograd::Function<WritesGradients> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& outputs_BO,
                             const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                            const MaybeTensor& bias_O, bool* is_stale) {
-    save_params(context, inputs_BI, weight_OI, bias_O, is_stale);
+                            const MaybeTensor& bias_O, bool* is_stale, const KeptWeight* kept) {
+    save_params(context, inputs_BI, weight_OI, bias_O, is_stale, {}, kept);
     return outputs_BO.view_as(outputs_BO);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
     const at::NoGradGuard no_grad;
-    if (!outputs[0].defined()) return variable_list(5);
+    if (!outputs[0].defined()) return variable_list(6);
     const ParamGrads grads =
         write_params(context, context->get_saved_variables(), outputs[0], /*weight_input=*/2);
-    return {outputs[0], {}, grads.weight_OI, grads.bias_O, {}};
+    return {outputs[0], {}, grads.weight_OI, grads.bias_O, {}, {}};
   }
 };
 
@@ -179,13 +210,38 @@ at::Tensor linear_in_place(const at::Tensor& inputs_BI, const at::Tensor& weight
   const MaybeTensor& bias = factors.bias_O;
   const at::Tensor outputs_BO = Product::apply(inputs_BI, factors.weight_OI.detach(),
                                                bias ? MaybeTensor(bias->detach()) : bias);
-  return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, is_stale);
+  return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, is_stale,
+                                nullptr);
+}
+
+/// A gradient that backward returned would be of all elements: then the weight takes none.
+bool can_use_kept(const at::Tensor& inputs, const at::Tensor& weight, const at::Tensor& bias) {
+  const auto is_float = [](const at::Tensor& tensor) {
+    return tensor.is_cpu() && tensor.scalar_type() == at::kFloat;
+  };
+  const bool needs_no_grad =
+      !at::GradMode::is_enabled() || (!weight.requires_grad() && !bias.requires_grad());
+  return is_float(inputs) && is_float(weight) && weight.is_contiguous() && inputs.dim() == 2 &&
+         !at::autocast::is_autocast_enabled(at::kCPU) &&
+         (needs_no_grad || can_write_in_place(inputs, weight, bias));
+}
+
+at::Tensor linear_of_kept(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
+                          const MaybeTensor& bias_O, bool* is_stale, const KeptWeight* kept) {
+  const at::Tensor outputs_BO = KeptProduct::apply(
+      inputs_BI, weight_OI.detach(), bias_O ? MaybeTensor(bias_O->detach()) : bias_O, kept);
+  if (!at::GradMode::is_enabled() || !weight_OI.requires_grad()) return outputs_BO;
+  return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, is_stale, kept);
 }
 
 }  // namespace
 
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                  const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale) {
+                  const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale,
+                  const KeptWeight* kept) {
+  if (kept != nullptr && kept->pays(inputs_BI.size(0)) &&
+      can_use_kept(inputs_BI, weight_OI, bias_O))
+    return linear_of_kept(inputs_BI, weight_OI, maybe(bias_O), grad_is_stale.get(), kept);
   if (can_write_in_place(inputs_BI, weight_OI, bias_O)) {
     const at::DeviceType device = weight_OI.device().type();
     const at::Tensor cast_BI = cast_by_autocast(inputs_BI, device);

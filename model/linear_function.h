@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "model/sparse/kept_weight.h"
+
 namespace lockstep::model {
 
 /// inputs_BI [B, I], weight_OI [O, I], bias_O [O] or undefined -> [B, O], as at::linear.
@@ -16,8 +18,13 @@ namespace lockstep::model {
 /// have its type, and backward copies or adds the weight's to the float32 gradient: the bits of
 /// at::linear, as long as a forward pass uses the weight once. Elsewhere, and for other shapes,
 /// this is at::linear, whose backward only adds: then what is stale is zeroed here.
+///
+/// `kept`, null or of this weight, all other elements of which are 0, and alive until after
+/// backward: in float32 on the CPU the products are with its elements alone, and those alone get a
+/// gradient; what stands elsewhere in the gradient stays, so make it 0 beforehand.
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                  const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale);
+                  const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale,
+                  const KeptWeight* kept = nullptr);
 
 /// Zeroes the gradient of a parameter, if it is stale, before a backward that only adds to it.
 void settle_grad(const at::Tensor& param, const std::shared_ptr<bool>& grad_is_stale);

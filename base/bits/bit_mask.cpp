@@ -26,7 +26,7 @@ constexpr int64_t kBlockItems = 32768;
 
 /// Where the kept items of a block stand in which there are few of them.
 struct KeptPlaces {
-  std::array<uint32_t, kBlockItems / 16 + kPlaceSlack> places;
+  std::array<uint32_t, kBlockItems / kItemsOfOneKept + kPlaceSlack> places;
   int64_t num = 0;
 };
 
@@ -59,7 +59,8 @@ int64_t pack_items(const void* items, const uint8_t* bits, int64_t num_items, vo
   return walk_blocks(
       bits, num_items,
       [&](const KeptPlaces& kept, int64_t first, int64_t begin_K) {
-        for (int64_t i = 0; i < kept.num; ++i) values_K[begin_K + i] = values[first + kept.places[i]];
+        for (int64_t i = 0; i < kept.num; ++i)
+          values_K[begin_K + i] = values[first + kept.places[i]];
       },
       [&](const uint8_t* here, int64_t first, int64_t num, int64_t begin_K) {
         return fastest(sizeof(Item)).pack_kept(values + first, here, num, values_K + begin_K);
@@ -75,7 +76,8 @@ int64_t unpack_items(const void* packed, const uint8_t* bits, int64_t num_items,
       [&](const KeptPlaces& kept, int64_t first, int64_t begin_K) {
         if (kZeroOthers)
           std::fill_n(values + first, std::min(kBlockItems, num_items - first), Item{0});
-        for (int64_t i = 0; i < kept.num; ++i) values[first + kept.places[i]] = values_K[begin_K + i];
+        for (int64_t i = 0; i < kept.num; ++i)
+          values[first + kept.places[i]] = values_K[begin_K + i];
       },
       [&](const uint8_t* here, int64_t first, int64_t num, int64_t begin_K) {
         return fastest(sizeof(Item)).unpack_kept(values_K + begin_K, here, num, values + first);

@@ -53,12 +53,17 @@ int64_t put_kept(const void* packed, const uint8_t* bits, int64_t num_items, int
 /// Items that find_kept() may write behind the last place.
 inline constexpr int64_t kPlaceSlack = 2;
 
+/// is_sparse() keeps at most one of so many.
+inline constexpr int64_t kItemsOfOneKept = 64;
+
 /// Where the kept items stand, ascending. Returns how many. n < 2^32; `places` has room for
 /// count_kept() and kPlaceSlack.
 int64_t find_kept(const uint8_t* bits, int64_t num_items, uint32_t* places);
 
-/// Whether so few are kept that most cache lines hold none: then a walk over find_kept()'s places
-/// reads less than one over all items.
-inline bool is_sparse(int64_t num_kept, int64_t num_items) { return 16 * num_kept <= num_items; }
+/// Whether so few are kept that a walk over find_kept()'s places is faster than one over all items,
+/// three quarters of whose cache lines hold none: measured on 20 M floats, 80 MB.
+inline bool is_sparse(int64_t num_kept, int64_t num_items) {
+  return kItemsOfOneKept * num_kept <= num_items;
+}
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,10 @@ struct Param {
   /// Where the layer's backward can overwrite its gradient instead of adding to it: true says that
   /// what stands there does not count, and the layer makes it false. Null: backward only adds.
   std::shared_ptr<bool> grad_is_stale = nullptr;
+  /// Tells the layer which elements a mask keeps (base/bits/bit_mask.h; null: all), between steps:
+  /// it may compute with these alone, and give them alone a gradient. The others must be 0. Empty:
+  /// it computes with all.
+  std::function<void(const uint8_t* bits)> follow_mask = nullptr;
 };
 
 /// A model's parameters in the model's own order, the same on every rank.

@@ -105,11 +105,14 @@ std::unique_ptr<Work> AllReduceBucket::launch(Communicator& comm) {
 }
 
 bool AllReduceBucket::unpack(int64_t num_samples, Dropped dropped) {
-  const at::Tensor sums = is_packed_ ? packed_K() : grads_E_;
-  if (wire_) widen_from_wire(payload_, scale_, sums);
-  if (!is_packed_) zero_dropped();
+  // Few kept ones are divided by themselves, however they travelled.
+  const bool by_kept = is_packed_ || (dropped == Dropped::kAnything && grads_E_.is_cpu() &&
+                                      is_few(num_kept_, num_elements()));
+  const at::Tensor sums = by_kept ? packed_K() : grads_E_;
+  if (wire_) widen_from_wire(payload_, scale_, is_packed_ ? sums : grads_E_);
+  if (!is_packed_) by_kept ? pack_into(sums) : zero_dropped();
   const bool finite = divide_and_check(sums, num_samples);
-  if (!is_packed_) return finite;
+  if (!by_kept) return finite;
   if (dropped == Dropped::kAnything && grads_E_.is_cpu())
     put_kept(sums.const_data_ptr(), kept_bits_.data(), num_elements(),
              static_cast<int>(sums.itemsize()), grads_E_.mutable_data_ptr());

@@ -16,14 +16,19 @@ enum class Dropped : uint8_t {
   kAnything  ///< nobody reads it: +0, or what stood there
 };
 
+/// Whether so few gradients are kept that these are better copied, divided and put back than all
+/// walked.
+inline bool is_few(int64_t num_kept, int64_t num_elements) { return 8 * num_kept <= num_elements; }
+
 /// Carries one bucket's gradients to the reduction and back:
 ///
 ///   reduction.pack(packed, scale);  work = reduction.launch(comm);  work->wait();
 ///   finite = reduction.unpack(num_samples, Dropped::kZero);
 ///
 /// Symbols: [E] = elements of the bucket. Afterwards the gradients that concern this rank are sum
-/// over ranks / num_samples where kept, and +0 elsewhere unless that may be anything; with one wire type all carriers and ways
-/// give the same bits where the order of a sum depends on ranks alone (CPUs).
+/// over ranks / num_samples where kept, and +0 elsewhere unless that may be anything; with one wire
+/// type all carriers and ways give the same bits where the order of a sum depends on ranks alone
+/// (CPUs).
 ///
 ///   dense   all gradients travel, as they are
 ///   packed  only kept ones travel, close together, in order

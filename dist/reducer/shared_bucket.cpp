@@ -48,21 +48,50 @@ std::unique_ptr<Work> SharedBucket::launch(Communicator& /*comm*/) {
   return std::make_unique<DoneWork>();
 }
 
-bool SharedBucket::unpack(int64_t num_samples, Dropped /*dropped*/) {
-  const auto item_bytes = static_cast<int64_t>(own_E_.itemsize());
-  const at::ScalarType dtype = own_E_.scalar_type();
-  auto* const own = static_cast<std::byte*>(own_E_.mutable_data_ptr());
+bool SharedBucket::unpack(int64_t num_samples, Dropped dropped) {
   bool finite = true;
   for (int64_t begin_E = 0; begin_E < own_E_.numel(); begin_E += kBlockElements) {
     const int64_t num_here = std::min(kBlockElements, own_E_.numel() - begin_E);
-    const int64_t begin_bytes = begin_E * item_bytes;
-    for (size_t r = 0; r < inputs_.size(); ++r) inputs_[r] = own_by_rank_[r] + begin_bytes;
-    reduce_in_rank_order(inputs_, own + begin_bytes, num_here, dtype, ReduceOp::kSum);
-    if (!kept_.are_all())
-      zero_pruned(own + begin_bytes, kept_.bits(rank_) + begin_E / 8, num_here,
-                  static_cast<int>(item_bytes));
-    finite = divide_and_check(own + begin_bytes, num_here, dtype, num_samples) && finite;
+    const bool are_few =
+        !kept_.are_all() && is_few(count_kept(kept_.bits(rank_) + begin_E / 8, num_here), num_here);
+    finite = (are_few ? reduce_kept(begin_E, num_here, num_samples, dropped)
+                      : reduce_all(begin_E, num_here, num_samples)) &&
+             finite;
   }
+  return finite;
+}
+
+bool SharedBucket::reduce_all(int64_t begin_E, int64_t num_elements, int64_t num_samples) {
+  const auto item_bytes = static_cast<int64_t>(own_E_.itemsize());
+  const at::ScalarType dtype = own_E_.scalar_type();
+  std::byte* const own = own_bytes() + begin_E * item_bytes;
+  for (size_t r = 0; r < inputs_.size(); ++r) inputs_[r] = own_by_rank_[r] + begin_E * item_bytes;
+  reduce_in_rank_order(inputs_, own, num_elements, dtype, ReduceOp::kSum);
+  if (!kept_.are_all())
+    zero_pruned(own, kept_.bits(rank_) + begin_E / 8, num_elements, static_cast<int>(item_bytes));
+  return divide_and_check(own, num_elements, dtype, num_samples);
+}
+
+bool SharedBucket::reduce_kept(int64_t begin_E, int64_t num_elements, int64_t num_samples,
+                               Dropped dropped) {
+  const auto item_bytes = static_cast<int>(own_E_.itemsize());
+  const at::ScalarType dtype = own_E_.scalar_type();
+  const uint8_t* const bits = kept_.bits(rank_) + begin_E / 8;
+  const int64_t begin_bytes = begin_E * item_bytes;
+  constexpr int64_t kMostKept = kBlockElements / 8;  // is_few()
+  const int64_t room_bytes = kMostKept * item_bytes;
+  packed_.resize(inputs_.size() * static_cast<size_t>(room_bytes));
+  int64_t num_kept = 0;
+  for (size_t r = 0; r < inputs_.size(); ++r) {
+    std::byte* const packed_K = packed_.data() + static_cast<int64_t>(r) * room_bytes;
+    num_kept = pack_kept(own_by_rank_[r] + begin_bytes, bits, num_elements, item_bytes, packed_K);
+    inputs_[r] = packed_K;
+  }
+  std::byte* const sums_K = packed_.data();
+  reduce_in_rank_order(inputs_, sums_K, num_kept, dtype, ReduceOp::kSum);
+  const bool finite = divide_and_check(sums_K, num_kept, dtype, num_samples);
+  (dropped == Dropped::kAnything ? put_kept : unpack_kept)(sums_K, bits, num_elements, item_bytes,
+                                                           own_bytes() + begin_bytes);
   return finite;
 }
 

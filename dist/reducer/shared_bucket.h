@@ -39,13 +39,20 @@ class SharedBucket final : public BucketReduction {
   at::Tensor means_E() const override { return own_E_; }
 
  private:
+  std::byte* own_bytes() const { return static_cast<std::byte*>(own_E_.mutable_data_ptr()); }
+  /// Elements of the own piece; of all, or of the kept ones alone.
+  bool reduce_all(int64_t begin_E, int64_t num_elements, int64_t num_samples);
+  bool reduce_kept(int64_t begin_E, int64_t num_elements, int64_t num_samples, Dropped dropped);
+
   const BucketShards pieces_;
   const int rank_;
   ShardMasks kept_;
   at::Tensor own_E_;                           ///< the own piece of the own gradients
   std::vector<const std::byte*> own_by_rank_;  ///< the own piece of each rank's
-  std::vector<const std::byte*> inputs_;       ///< kept so that a steady step allocates nothing
-  at::Tensor largest_;                         ///< never defined: nothing is rounded
+  // Kept so that a steady step allocates nothing.
+  std::vector<const std::byte*> inputs_;
+  std::vector<std::byte> packed_;  ///< kept ones of a block, by rank
+  at::Tensor largest_;             ///< never defined: nothing is rounded
 };
 
 }  // namespace lockstep::dist

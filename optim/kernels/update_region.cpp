@@ -34,7 +34,7 @@ void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grad
 /// Of a chunk that keeps few elements: only their own cache lines are read and written.
 void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads,
                  UpdateBlock update) {
-  std::array<uint32_t, PackedMask::kChunkElements / 16 + kPlaceSlack> places;
+  std::array<uint32_t, PackedMask::kChunkElements / kItemsOfOneKept + kPlaceSlack> places;
   const int64_t num_kept = find_kept(chunk.bits, chunk.num_elements, places.data());
   float* const values = data.values_R + chunk.begin_R;
   float* const grads = data.grads_R + chunk.begin_R;

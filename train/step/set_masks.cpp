@@ -22,6 +22,16 @@ std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTab
   return bits;
 }
 
+void tell_layers(const recal::MaskTable& masks, const ParamTable& params) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!params[i].follow_mask) continue;
+    const auto param = static_cast<int64_t>(i);
+    const bool is_pruned = masks.covers(param) && masks.of(param).num_pruned > 0;
+    params[i].follow_mask(is_pruned ? masks.of(param).kept_bits.const_data_ptr<uint8_t>()
+                                    : nullptr);
+  }
+}
+
 void set_masks(const recal::MaskTable& masks, const std::vector<FlatBuffer>& buffers,
                bool adds_squares, dist::GradientReducer& reducer, optim::Optimizer& optimizer) {
   for (size_t i = 0; i < buffers.size(); ++i) {

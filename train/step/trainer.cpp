@@ -289,6 +289,7 @@ void Trainer::apply_changes(const recal::Applied& due) {
   }
   set_masks(parts_.recipe.masks(), parts_.flat_params.buffers(), parts_.clip.norm.has_value(),
             parts_.reducer, parts_.optimizer);
+  tell_layers(parts_.recipe.masks(), parts_.flat_params.params());
   masks_are_handed_ = true;
 }
 

@@ -171,15 +171,16 @@ void expect_packed_and_back(const std::vector<double>& kept_by_block) {
   EXPECT_EQ(unpacked, zeroed);
   for (int64_t i = 0; i < num_items; ++i) {
     const auto at = static_cast<size_t>(i);
-    ASSERT_TRUE(put[at] == items[at] || (!is_kept(bits.data(), i) && (put[at] == 99 || put[at] == 0)))
+    ASSERT_TRUE(put[at] == items[at] ||
+                (!is_kept(bits.data(), i) && (put[at] == 99 || put[at] == 0)))
         << i;
   }
 }
 
 TYPED_TEST(BitMaskKernelsTest, BlocksThatKeepFewAreWalkedByPlace) {
   for (const std::vector<double>& kept_by_block :
-       {std::vector<double>{0.01, 0.5, 0.0, 0.05, 0.99}, std::vector<double>{0.03, 0.02},
-        std::vector<double>{0.9, 0.0}, std::vector<double>{1 / 16.0, 1 / 16.0, 0.061, 0.064}})
+       {std::vector<double>{0.01, 0.5, 0.0, 0.05, 0.99}, std::vector<double>{0.01, 0.005},
+        std::vector<double>{0.9, 0.0}, std::vector<double>{1 / 64.0, 1 / 64.0, 0.015, 0.017}})
     expect_packed_and_back<TypeParam>(kept_by_block);
 }
 
