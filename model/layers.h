@@ -12,7 +12,7 @@
 #include "model/batch_norm_table.h"
 #include "model/initial_values.h"
 #include "model/network.h"
-#include "model/sparse/kept_weight.h"
+#include "model/products/kept_weight.h"
 
 /// Layers as small values: they enter themselves in their model's table and compute with ATen's own
 /// operations. Names: <layer>.weight, <layer>.bias. Initial values: uniform in ±1/sqrt(fan_in)

@@ -12,6 +12,8 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/products/few_samples.h"
+
 namespace lockstep::model {
 namespace {
 
@@ -25,7 +27,9 @@ at::Tensor write_product(const at::Tensor& param_MN, const at::Tensor& a_KM, con
   at::Tensor& grad_MN = param_MN.mutable_grad();
   if (!grad_MN.defined()) return at::mm(a_KM.t(), b_KN);
   const bool overwrites = std::exchange(*is_stale, false);
-  if (a_KM.scalar_type() != grad_MN.scalar_type()) {
+  if (has_few_samples(a_KM, grad_MN) && has_few_samples(b_KN, grad_MN)) {
+    write_few_grads(a_KM, b_KN, /*adds=*/!overwrites, grad_MN);
+  } else if (a_KM.scalar_type() != grad_MN.scalar_type()) {
     const at::Tensor product_MN = at::mm(a_KM.t(), b_KN);
     overwrites ? grad_MN.copy_(product_MN) : grad_MN.add_(product_MN);
   } else if (overwrites) {
@@ -50,21 +54,15 @@ at::Tensor add_column_sums(const at::Tensor& param_N, const at::Tensor& values_K
   return {};
 }
 
-/// Few samples and a large weight: the time is that of reading the weight, which the usual order of
-/// the product (inputs first) does at half the speed. 16-bit products keep at::linear's bits.
-bool is_bound_by_weight(const at::Tensor& inputs_BI, const at::Tensor& weight_OI) {
-  return inputs_BI.is_cpu() && !at::isReducedFloatingType(inputs_BI.scalar_type()) &&
-         inputs_BI.size(0) <= 64 && weight_OI.numel() >= (1 << 20);
-}
-
 at::Tensor product(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                    const at::Tensor& bias_O) {
-  if (!is_bound_by_weight(inputs_BI, weight_OI)) return at::linear(inputs_BI, weight_OI, bias_O);
-  const at::Tensor inputs_IB = inputs_BI.t().contiguous();
-  const at::Tensor outputs_OB = bias_O.defined()
-                                    ? at::addmm(bias_O.unsqueeze(1), weight_OI, inputs_IB)
-                                    : at::mm(weight_OI, inputs_IB);
-  return outputs_OB.t().contiguous();
+  if (has_few_samples(inputs_BI, weight_OI)) return few_outputs(inputs_BI, weight_OI, bias_O);
+  return at::linear(inputs_BI, weight_OI, bias_O);
+}
+
+at::Tensor product_with_weight(const at::Tensor& grads_BO, const at::Tensor& weight_OI) {
+  if (has_few_samples(grads_BO, weight_OI)) return few_input_grads(grads_BO, weight_OI);
+  return at::mm(grads_BO, weight_OI);
 }
 
 /// inputs_BI, weight_OI, bias_O -> [B, O]; backward to the inputs alone.
@@ -78,7 +76,7 @@ struct Product : torch::autograd::Function<Product> {
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
     variable_list grads(3);
     if (outputs[0].defined() && context->needs_input_grad(0))
-      grads[0] = at::mm(outputs[0], context->get_saved_variables()[0]);
+      grads[0] = product_with_weight(outputs[0], context->get_saved_variables()[0]);
     return grads;
   }
 };

@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/sparse/kept_weight.h"
+#include "model/products/kept_weight.h"
 
 namespace lockstep::model {
 

@@ -1,4 +1,4 @@
-#include "model/sparse/kept_weight.h"
+#include "model/products/kept_weight.h"
 
 #include <memory>
 #include <vector>

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/bits/simd.h"
-#include "model/sparse/kept_products.h"
+#include "model/products/kept_products.h"
 
 namespace lockstep::model {
 

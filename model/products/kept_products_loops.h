@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "model/sparse/kept_products.h"
+#include "model/products/kept_products.h"
 
 /// Loops that every path compiles with its own instructions (kept_products_*.cpp), without
 /// contraction (model/CMakeLists.txt). kNum: vectors of 8 samples in a tile.

@@ -1,5 +1,5 @@
-#include "model/sparse/kept_products.h"
-#include "model/sparse/kept_products_loops.h"
+#include "model/products/kept_products.h"
+#include "model/products/kept_products_loops.h"
 
 namespace lockstep::model {
 namespace {

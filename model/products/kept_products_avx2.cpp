@@ -1,6 +1,6 @@
 #include "base/bits/avx2.h"
-#include "model/sparse/kept_products.h"
-#include "model/sparse/kept_products_loops.h"
+#include "model/products/kept_products.h"
+#include "model/products/kept_products_loops.h"
 
 namespace lockstep::model {
 

@@ -3,16 +3,9 @@
 #include <cstdint>
 
 #include "base/bits/simd.h"
+#include "model/products/tiles.h"
 
 namespace lockstep::model {
-
-/// Samples that stand side by side in memory, T of them: a matrix [B, N] of samples is walked in
-/// tiles [N, T], the last one with zeros behind the samples. T is 8, 16 or 32.
-struct Tiles {
-  const float* items = nullptr;  ///< [tiles, N, T]
-  int64_t num_tiles = 0;
-  int64_t width_T = 0;
-};
 
 /// The kept elements of some rows of a weight [O, I], or of some columns of these: those of row o
 /// stand at begins[o] to ends[o], ascending, in these columns.
