@@ -4,7 +4,6 @@
 
 #include <ATen/ops/conv2d.h>
 
-#include "base/bits/bit_mask.h"
 #include "model/linear_function.h"
 
 namespace lockstep::model {
@@ -37,12 +36,10 @@ void LayerParams::may_follow_mask() {
   const auto weight = static_cast<size_t>(table_->layers[static_cast<size_t>(index_)].weight_param);
   table_->params[weight].follow_mask = [kept = kept_, weight_OI = weight_](const uint8_t* bits) {
     kept->reset();
-    if (bits == nullptr) return;
+    if (bits == nullptr || !weight_OI.is_cpu() || weight_OI.scalar_type() != at::kFloat) return;
     *kept = KeptWeight::make(bits, weight_OI.size(0), weight_OI.size(1));
     const at::Tensor& grad_OI = weight_OI.grad();
-    if (*kept != nullptr && grad_OI.defined() && grad_OI.is_cpu())
-      zero_pruned(grad_OI.mutable_data_ptr(), bits, grad_OI.numel(),
-                  static_cast<int>(grad_OI.itemsize()));
+    if (*kept != nullptr && grad_OI.defined()) (*kept)->zero_others(grad_OI);
   };
 }
 

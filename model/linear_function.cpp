@@ -56,12 +56,14 @@ at::Tensor add_column_sums(const at::Tensor& param_N, const at::Tensor& values_K
 
 at::Tensor product(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                    const at::Tensor& bias_O) {
-  if (has_few_samples(inputs_BI, weight_OI)) return few_outputs(inputs_BI, weight_OI, bias_O);
+  if (inputs_BI.size(1) == weight_OI.size(1) && has_few_samples(inputs_BI, weight_OI))
+    return few_outputs(inputs_BI, weight_OI, bias_O);
   return at::linear(inputs_BI, weight_OI, bias_O);
 }
 
 at::Tensor product_with_weight(const at::Tensor& grads_BO, const at::Tensor& weight_OI) {
-  if (has_few_samples(grads_BO, weight_OI)) return few_input_grads(grads_BO, weight_OI);
+  if (!at::GradMode::is_enabled() && has_few_samples(grads_BO, weight_OI))
+    return few_input_grads(grads_BO, weight_OI);
   return at::mm(grads_BO, weight_OI);
 }
 
@@ -81,21 +83,23 @@ struct Product : torch::autograd::Function<Product> {
   }
 };
 
-/// The same with kept elements alone.
+/// The same with kept elements alone; a derivative of a derivative takes all.
 struct KeptProduct : torch::autograd::Function<KeptProduct> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
                             const at::Tensor& weight_OI, const MaybeTensor& bias_O,
                             const KeptWeight* kept) {
     const at::Tensor values_K = kept->values_of(weight_OI);
     context->saved_data["kept"] = reinterpret_cast<int64_t>(kept);
-    context->save_for_backward({values_K});
+    context->save_for_backward({values_K, weight_OI});
     return kept->outputs(values_K, inputs_BI, bias_O.value_or(at::Tensor()));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
     variable_list grads(4);
-    if (outputs[0].defined() && context->needs_input_grad(0))
-      grads[0] = kept_of(context)->input_grads(context->get_saved_variables()[0], outputs[0]);
+    if (!outputs[0].defined() || !context->needs_input_grad(0)) return grads;
+    const variable_list saved = context->get_saved_variables();
+    grads[0] = at::GradMode::is_enabled() ? at::mm(outputs[0], saved[1])
+                                          : kept_of(context)->input_grads(saved[0], outputs[0]);
     return grads;
   }
 
@@ -134,11 +138,14 @@ ParamGrads write_params(AutogradContext* context, const variable_list& saved,
   auto* is_stale = reinterpret_cast<bool*>(context->saved_data["is_stale"].toInt());
   ParamGrads grads;
   if (context->needs_input_grad(weight_input)) {
-    if (const KeptWeight* kept = KeptProduct::kept_of(context); kept != nullptr)
+    const KeptWeight* const kept = KeptProduct::kept_of(context);
+    if (kept != nullptr && kept->pays(grad_BO.size(0))) {
       kept->write_grads(grad_BO, saved[0], /*adds=*/!std::exchange(*is_stale, false),
                         saved[1].grad());
-    else
+    } else {
       grads.weight_OI = write_product(saved[1], grad_BO, saved[0], is_stale);
+      if (kept != nullptr) kept->zero_others(saved[1].grad());
+    }
   }
   if (saved[2].defined() && context->needs_input_grad(weight_input + 1))
     grads.bias_O = add_column_sums(saved[2], grad_BO);
@@ -212,23 +219,26 @@ at::Tensor linear_in_place(const at::Tensor& inputs_BI, const at::Tensor& weight
                                 nullptr);
 }
 
-/// A gradient that backward returned would be of all elements: then the weight takes none.
+/// Of training alone: evaluations and exports have LibTorch's bits.
 bool can_use_kept(const at::Tensor& inputs, const at::Tensor& weight, const at::Tensor& bias) {
   const auto is_float = [](const at::Tensor& tensor) {
     return tensor.is_cpu() && tensor.scalar_type() == at::kFloat;
   };
-  const bool needs_no_grad =
-      !at::GradMode::is_enabled() || (!weight.requires_grad() && !bias.requires_grad());
-  return is_float(inputs) && is_float(weight) && weight.is_contiguous() && inputs.dim() == 2 &&
+  const bool is_frozen = !weight.requires_grad() && !bias.requires_grad();
+  return at::GradMode::is_enabled() && is_float(inputs) && is_float(weight) &&
+         weight.is_contiguous() && inputs.dim() == 2 && inputs.size(1) == weight.size(1) &&
          !at::autocast::is_autocast_enabled(at::kCPU) &&
-         (needs_no_grad || can_write_in_place(inputs, weight, bias));
+         (is_frozen || can_write_in_place(inputs, weight, bias));
 }
 
 at::Tensor linear_of_kept(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                           const MaybeTensor& bias_O, bool* is_stale, const KeptWeight* kept) {
-  const at::Tensor outputs_BO = KeptProduct::apply(
-      inputs_BI, weight_OI.detach(), bias_O ? MaybeTensor(bias_O->detach()) : bias_O, kept);
-  if (!at::GradMode::is_enabled() || !weight_OI.requires_grad()) return outputs_BO;
+  const at::Tensor weight = weight_OI.detach();
+  const MaybeTensor bias = bias_O ? MaybeTensor(bias_O->detach()) : bias_O;
+  const at::Tensor outputs_BO = kept->pays(inputs_BI.size(0))
+                                    ? KeptProduct::apply(inputs_BI, weight, bias, kept)
+                                    : Product::apply(inputs_BI, weight, bias);
+  if (!weight_OI.requires_grad()) return outputs_BO;
   return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, is_stale, kept);
 }
 
@@ -237,8 +247,7 @@ at::Tensor linear_of_kept(const at::Tensor& inputs_BI, const at::Tensor& weight_
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale,
                   const KeptWeight* kept) {
-  if (kept != nullptr && kept->pays(inputs_BI.size(0)) &&
-      can_use_kept(inputs_BI, weight_OI, bias_O))
+  if (kept != nullptr && can_use_kept(inputs_BI, weight_OI, bias_O))
     return linear_of_kept(inputs_BI, weight_OI, maybe(bias_O), grad_is_stale.get(), kept);
   if (can_write_in_place(inputs_BI, weight_OI, bias_O)) {
     const at::DeviceType device = weight_OI.device().type();

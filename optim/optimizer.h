@@ -21,7 +21,7 @@ namespace lockstep::optim {
 ///
 /// Of its slots (moments) it keeps only what its own updates need: those of the regions that this
 /// rank owns, and in a buffer of which a mask keeps at most OptimizerState::kPackBelow those of
-/// kept weights alone. A pruned weight is 0 and its gradient is +0, so its slots would stay 0
+/// kept weights alone. A pruned weight is 0 and its gradient counts as 0, so its slots would stay 0
 /// anyway: with every rule slots start at 0 (docs/decisions/0028-slots-start-at-zero.md).
 ///
 /// Float32 on the CPU: no bit of a weight or slot depends on how regions are cut, on what is
@@ -51,8 +51,8 @@ class Optimizer {
   /// stay kept keep their values, others are 0. Ignored for a frozen buffer.
   void set_kept(size_t buffer, std::span<const uint8_t> bits);
 
-  /// Whether step() reads the gradients of kept elements alone, of a buffer that is not frozen: then
-  /// those of pruned ones may be anything. Else they must be +0. Until the next set_kept(),
+  /// Whether step() reads the gradients of kept elements alone, of a buffer that is not frozen:
+  /// then those of pruned ones may be anything. Else they must be +0. Until the next set_kept(),
   /// set_shards() or rebuild().
   bool reads_kept_alone(size_t buffer);
 

@@ -53,15 +53,16 @@ int64_t put_kept(const void* packed, const uint8_t* bits, int64_t num_items, int
 /// Items that find_kept() may write behind the last place.
 inline constexpr int64_t kPlaceSlack = 2;
 
-/// is_sparse() keeps at most one of so many.
+/// is_sparse() is true if at most one item in so many is kept.
 inline constexpr int64_t kItemsOfOneKept = 64;
 
 /// Where the kept items stand, ascending. Returns how many. n < 2^32; `places` has room for
 /// count_kept() and kPlaceSlack.
 int64_t find_kept(const uint8_t* bits, int64_t num_items, uint32_t* places);
 
-/// Whether so few are kept that a walk over find_kept()'s places is faster than one over all items,
-/// three quarters of whose cache lines hold none: measured on 20 M floats, 80 MB.
+/// Whether so few are kept that a walk over find_kept()'s places is faster than one over all items:
+/// measured on 20 M floats, 80 MB. At one in 64 three quarters of the cache lines hold no kept
+/// item.
 inline bool is_sparse(int64_t num_kept, int64_t num_items) {
   return kItemsOfOneKept * num_kept <= num_items;
 }

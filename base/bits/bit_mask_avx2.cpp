@@ -104,8 +104,8 @@ LOCKSTEP_AVX2 int64_t unpack_kept(const void* packed, const uint8_t* bits, int64
                                                        num_items - first, out + first);
 }
 
-/// Two places are written for each word, whether it has them or not: how many it has is not to be
-/// foreseen, and a wrong guess of the processor takes longer than both.
+/// Two places are written for each word, whether it has them or not: how many it has cannot
+/// be predicted, and a wrong guess of the processor takes longer than both.
 LOCKSTEP_AVX2 int64_t find_set(const uint8_t* bits, int64_t num_items, uint32_t* places) {
   uint32_t* out = places;
   int64_t first = 0;
@@ -131,8 +131,8 @@ LOCKSTEP_AVX2 int64_t find_set(const uint8_t* bits, int64_t num_items, uint32_t*
 
 template <typename Item>
 const BitMaskKernels& avx2_bit_mask_kernels() {
-  static const BitMaskKernels kernels{count_set, keep_nonzero<Item>, zero_pruned<Item>,
-                                      pack_kept<Item>, unpack_kept<Item>, find_set};
+  static const BitMaskKernels kernels{count_set,       keep_nonzero<Item>, zero_pruned<Item>,
+                                      pack_kept<Item>, unpack_kept<Item>,  find_set};
   return kernels;
 }
 

@@ -1,4 +1,5 @@
 """Contests of bench/sync between two ranks of one host."""
+import dataclasses
 import re
 
 import contests
@@ -15,6 +16,7 @@ SMALL = runs.Job("small", 16, (64, 64, 64, 10), steps=1030, peer_steps=610)
 DEEP = runs.Job("deep", 32, (64,) * 97 + (10,), steps=230, peer_steps=130)
 NARROW = runs.Job("narrow", 64, (96,) * 41 + (10,), steps=230, peer_steps=130)
 MLP = runs.Job("mlp", 8, (784, 4096, 4096, 10), steps=50, peer_steps=30)
+PRUNED = dataclasses.replace(MLP, name="pruned", sparsity=0.9)
 WIDE = runs.Job("wide", 16, (512, 3072, 3072, 1000), steps=50, peer_steps=30)
 SQUARE = runs.Job("square", 4, (2048,) * 5 + (100,), steps=50, peer_steps=30)
 CNN = runs.Job("cnn", 32, model="{type: cnn}", shape=(3, 32, 32), steps=40, peer_steps=25, warm=16, peer_warm=5)
@@ -39,6 +41,7 @@ def local_contests(build):
         contest("narrow: 41 linear layers of 96, batch 64, one host", NARROW, [1], modes=["tuned"]),
         contest("mlp: 784-4096-4096-10, batch 8, one host", MLP, [2.5, 2.5], ALONE, [FLOOR]),
         contest("wide: mlp 512-3072-3072-1000, batch 16, one host", WIDE, [2.1], ALONE, [FLOOR], ["tuned"]),
+        StepContest("pruned: mlp, 90 % pruned, one host", build, PRUNED, here, ["tuned", "packed"], [over("DDP tuned", 3), over("Python packed", 2)]),
         contest("square: mlp 2048-2048-2048-2048-2048-100, batch 4, one host", SQUARE, [2.0], ALONE, [FLOOR], ["tuned"]),
         contest("cnn: 2.2 M weights, batch 32, one host", CNN, [None, 1.08], {**ALONE, "two alone": alone_at_once(2)},
                 [Row("ours on 1 rank / on 2 (efficiency)", lambda times: times["ours alone"] / times["ours"], 0.97),

@@ -13,7 +13,7 @@ namespace lockstep::dist {
 /// What a step may leave where a mask drops an element's gradient.
 enum class Dropped : uint8_t {
   kZero,     ///< +0
-  kAnything  ///< nobody reads it: +0, or what stood there
+  kAnything  ///< nobody reads it
 };
 
 /// Whether so few gradients are kept that these are better copied, divided and put back than all

@@ -72,8 +72,9 @@ struct StepRequests {
 /// sends nothing beside backward, finish() waits for all, and late_shards() is empty.
 ///
 /// Kept positions: where a mask is set, gradients of dropped elements are +0 in the result, whether
-/// they travelled or not, or anything, where set_kept() says so. sync.sparse_allreduce and sync.comm_dtype: dist/reducer/packing_choice.h,
-/// dist/reducer/bucket_reduction.h, dist/reducer/wire_scale.h. One rank alone rounds nothing.
+/// they travelled or not, or anything, where set_kept() says so. sync.sparse_allreduce and
+/// sync.comm_dtype: dist/reducer/packing_choice.h, dist/reducer/bucket_reduction.h,
+/// dist/reducer/wire_scale.h. One rank alone rounds nothing.
 ///
 /// Divided among ranks (options.shard_optimizer, N > 1; source: ZeRO stage 1, arXiv 1910.02054):
 ///

@@ -34,7 +34,7 @@ class SharedBucket final : public BucketReduction {
   at::Tensor find_largest() override;
   bool travels_in_place() const override { return true; }
   std::unique_ptr<Work> launch(Communicator& comm) override;
-  /// In one pass: sum, mask, division and look for what is not finite.
+  /// In one pass, or one over the kept ones: sum, mask, division and look for what is not finite.
   bool unpack(int64_t num_samples, Dropped dropped) override;
   at::Tensor means_E() const override { return own_E_; }
 

@@ -164,9 +164,10 @@ LOCKSTEP_FMA void write_grads(const Part& part, const float* grads_BO, int64_t n
   const bool is_aligned =
       reinterpret_cast<uintptr_t>(grads_OI) % kVectorBytes == 0 && part.num_columns % kLanes == 0;
   streams = streams && is_aligned;
+  constexpr int kRows = 6;  // all registers
   int64_t o = part.begin_O;
-  for (; o + 4 <= part.end_O; o += 4)
-    write_rows<4>(o, part, grads_BO, num_rows, inputs_BI, num_samples, adds, streams, grads_OI);
+  for (; o + kRows <= part.end_O; o += kRows)
+    write_rows<kRows>(o, part, grads_BO, num_rows, inputs_BI, num_samples, adds, streams, grads_OI);
   for (; o < part.end_O; ++o)
     write_rows<1>(o, part, grads_BO, num_rows, inputs_BI, num_samples, adds, streams, grads_OI);
   if (streams) _mm_sfence();

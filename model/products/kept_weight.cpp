@@ -126,6 +126,22 @@ KeptWeight::Columns KeptWeight::columns(int64_t begin_I, int64_t end_I) const {
   return part;
 }
 
+void KeptWeight::zero_others(const at::Tensor& grad_OI) const {
+  for_rows(1, [&](int64_t begin_O, int64_t end_O) {
+    for (int64_t row = begin_O; row < end_O; ++row) {
+      const auto o = static_cast<size_t>(row);
+      float* const grads = grad_OI.mutable_data_ptr<float>() + row * num_columns_;
+      int64_t next = 0;
+      for (int64_t k = begins_[o]; k < begins_[o + 1]; ++k) {
+        const int64_t column = columns_K_[static_cast<size_t>(k)];
+        std::fill(grads + next, grads + column, 0.0F);
+        next = column + 1;
+      }
+      std::fill(grads + next, grads + num_columns_, 0.0F);
+    }
+  });
+}
+
 void KeptWeight::write_grads(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, bool adds,
                              const at::Tensor& grad_OI, SimdPath path) const {
   const int64_t num_samples = grads_BO.size(0), width_T = tile_width(num_samples);

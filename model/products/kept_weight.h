@@ -33,7 +33,8 @@ class KeptWeight {
   /// The fewest elements of a weight.
   static constexpr int64_t kLeastElements = 1 << 18;
 
-  /// `bits`: base/bits/bit_mask.h. Null where dense products are faster.
+  /// `bits`: base/bits/bit_mask.h. Null where dense products are faster for every number of
+  /// samples; else ask pays().
   static std::shared_ptr<const KeptWeight> make(const uint8_t* bits, int64_t num_rows,
                                                 int64_t num_columns);
   KeptWeight(const uint8_t* bits, int64_t num_rows, int64_t num_columns);
@@ -54,6 +55,8 @@ class KeptWeight {
   /// times input, or get it added; the others stay as they are.
   void write_grads(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, bool adds,
                    const at::Tensor& grad_OI, SimdPath path = fastest_simd_path()) const;
+  /// The other elements of grad_OI become 0.
+  void zero_others(const at::Tensor& grad_OI) const;
 
  private:
   KeptRows rows(int64_t begin_O, int64_t end_O) const {

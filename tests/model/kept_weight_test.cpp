@@ -7,6 +7,8 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include "base/bits/bit_mask.h"
 #include "base/random.h"
 #include "model/linear_function.h"
@@ -163,11 +165,30 @@ TEST_F(LinearOfKept, AFrozenWeightPassesGradientsOn) {
   EXPECT_TRUE(*is_stale);
 }
 
-TEST_F(LinearOfKept, WithoutGradientsThereIsNoGraph) {
+TEST_F(LinearOfKept, EvaluationsHaveLibTorchsBits) {
   const at::NoGradGuard no_grad;
+  EXPECT_TRUE(product().equal(at::linear(one.inputs, one.weight, one.bias)));
+}
+
+/// More kept than pays for one sample: the gradient of the others is 0 all the same.
+TEST_F(LinearOfKept, DenseProductsLeaveNoOtherGradient) {
+  Case dense(1, 13, 29, 0.3);
+  ASSERT_FALSE(dense.kept.pays(1));
+  dense.weight.set_requires_grad(true);
+  dense.weight.mutable_grad() = at::full({29, 13}, 5.0F);
+  linear(dense.inputs, dense.weight, {}, is_stale, &dense.kept).backward(dense.grads);
+  EXPECT_TRUE(at::allclose(dense.weight.grad(), dense.masked(dense.grads.t().mm(dense.inputs))));
+}
+
+/// A derivative of a derivative goes through the inputs' gradient.
+TEST_F(LinearOfKept, CanBeDifferentiatedTwice) {
   const at::Tensor outputs = product();
-  EXPECT_FALSE(outputs.requires_grad());
-  EXPECT_TRUE(at::allclose(outputs, at::linear(one.inputs, one.weight, one.bias), 1e-4, 1e-4));
+  const at::Tensor first =
+      torch::autograd::grad({outputs.square().sum()}, {one.inputs}, {}, true, true)[0];
+  const at::Tensor second = torch::autograd::grad({first.sum()}, {one.inputs})[0];
+  const at::Tensor weight = one.weight.detach();
+  const at::Tensor expected = 2 * weight.t().mm(weight).sum(0).expand({6, 13});
+  EXPECT_TRUE(at::allclose(second, expected, 1e-3, 1e-3));
 }
 
 /// Other types, and a weight whose gradient has no memory: dense products.

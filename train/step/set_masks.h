@@ -13,8 +13,8 @@ namespace lockstep::train {
 /// Bits of one buffer's elements that the masks keep (base/bits/bit_mask.h); empty if that is all.
 std::vector<uint8_t> kept_bits_of(const FlatBuffer& buffer, const recal::MaskTable& masks);
 
-/// Tells layers that can compute with kept elements alone which these are (Param::follow_mask);
-/// when set_masks() comes, too.
+/// Tells layers that can compute with kept elements alone which these are (Param::follow_mask).
+/// Call it whenever set_masks() is called.
 void tell_layers(const recal::MaskTable& masks, const ParamTable& params);
 
 /// Tells reducer and optimizer what the masks keep, buffer by buffer: gradients of the rest become
