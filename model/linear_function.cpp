@@ -54,9 +54,17 @@ at::Tensor add_column_sums(const at::Tensor& param_N, const at::Tensor& values_K
   return {};
 }
 
+/// For products of our own, which look at nothing; LibTorch's tell what is wrong.
+bool are_of_one_layer(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
+                      const at::Tensor& bias_O) {
+  return inputs_BI.dim() == 2 && inputs_BI.size(1) == weight_OI.size(1) &&
+         (!bias_O.defined() || (bias_O.is_cpu() && bias_O.scalar_type() == at::kFloat &&
+                                bias_O.is_contiguous() && bias_O.numel() == weight_OI.size(0)));
+}
+
 at::Tensor product(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                    const at::Tensor& bias_O) {
-  if (inputs_BI.size(1) == weight_OI.size(1) && has_few_samples(inputs_BI, weight_OI))
+  if (has_few_samples(inputs_BI, weight_OI) && are_of_one_layer(inputs_BI, weight_OI, bias_O))
     return few_outputs(inputs_BI, weight_OI, bias_O);
   return at::linear(inputs_BI, weight_OI, bias_O);
 }
@@ -226,7 +234,7 @@ bool can_use_kept(const at::Tensor& inputs, const at::Tensor& weight, const at::
   };
   const bool is_frozen = !weight.requires_grad() && !bias.requires_grad();
   return at::GradMode::is_enabled() && is_float(inputs) && is_float(weight) &&
-         weight.is_contiguous() && inputs.dim() == 2 && inputs.size(1) == weight.size(1) &&
+         weight.is_contiguous() && are_of_one_layer(inputs, weight, bias) &&
          !at::autocast::is_autocast_enabled(at::kCPU) &&
          (is_frozen || can_write_in_place(inputs, weight, bias));
 }

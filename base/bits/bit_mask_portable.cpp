@@ -88,8 +88,8 @@ int64_t find_set(const uint8_t* bits, int64_t num_items, uint32_t* places) {
 
 template <typename Item>
 const BitMaskKernels& portable_bit_mask_kernels() {
-  static constexpr BitMaskKernels kKernels{count_set, keep_nonzero<Item>, zero_pruned<Item>,
-                                           pack_kept<Item>, unpack_kept<Item>, find_set};
+  static constexpr BitMaskKernels kKernels{count_set,       keep_nonzero<Item>, zero_pruned<Item>,
+                                           pack_kept<Item>, unpack_kept<Item>,  find_set};
   return kKernels;
 }
 

@@ -1,5 +1,6 @@
-// Layers that compute with kept elements alone: what a run learns is what it learns with all
-// elements, but for rounding, and no bit depends on how ranks work together.
+// Layers that compute with kept elements alone, and before masks with products of few samples: what
+// a run learns is what it learns with all elements, but for rounding, and no bit depends on how
+// ranks work together.
 #include <functional>
 #include <string>
 #include <utility>
@@ -19,7 +20,7 @@ using tests::SmallRun;
 using tests::SmallRunOptions;
 
 constexpr int kSteps = 8;
-constexpr int64_t kWidth = 520;  // enough elements for KeptWeight
+constexpr int64_t kWidth = 1030;  // enough elements for KeptWeight, and for products of few samples
 
 constexpr const char* kPruned = R"(version: 1.0.0
 modifiers:
@@ -96,7 +97,7 @@ TEST_P(KeptProducts, HowRanksWorkTogetherChangesNoBit) {
   });
   const std::vector<std::pair<std::string, Change>> changes{
       {"packed", [](SmallRunOptions* each) { each->sync.sparse_allreduce = "always"; }},
-      {"small buckets", [](SmallRunOptions* each) { each->sync.bucket_bytes = 30'000; }},
+      {"small buckets", [](SmallRunOptions* each) { each->sync.bucket_bytes = 90'000; }},
       {"clipped far above", [](SmallRunOptions* each) { each->optimizer.clip.norm = 1e9; }},
       {"divided", [](SmallRunOptions* each) { each->sync.shard_optimizer = true; }},
       {"divided and packed",
