@@ -38,8 +38,6 @@ void LayerParams::may_follow_mask() {
     kept->reset();
     if (bits == nullptr || !weight_OI.is_cpu() || weight_OI.scalar_type() != at::kFloat) return;
     *kept = KeptWeight::make(bits, weight_OI.size(0), weight_OI.size(1));
-    const at::Tensor& grad_OI = weight_OI.grad();
-    if (*kept != nullptr && grad_OI.defined()) (*kept)->zero_others(grad_OI);
   };
 }
 

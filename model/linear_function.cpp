@@ -152,7 +152,7 @@ ParamGrads write_params(AutogradContext* context, const variable_list& saved,
                         saved[1].grad());
     } else {
       grads.weight_OI = write_product(saved[1], grad_BO, saved[0], is_stale);
-      if (kept != nullptr) kept->zero_others(saved[1].grad());
+      if (kept != nullptr) kept->note_dense_grad();
     }
   }
   if (saved[2].defined() && context->needs_input_grad(weight_input + 1))

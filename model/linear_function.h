@@ -20,8 +20,8 @@ namespace lockstep::model {
 /// this is at::linear, whose backward only adds: then what is stale is zeroed here.
 ///
 /// `kept`, null or of this weight, all other elements of which are 0, and alive until after
-/// backward: in training, in float32 on the CPU, those alone get a gradient, and the products are
-/// with them alone where that pays. What stands elsewhere in the gradient stays, or becomes 0.
+/// backward: in training, in float32 on the CPU, the products are with its elements alone where
+/// that pays, and then those alone get a gradient; what stands elsewhere in it becomes 0.
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                   const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale,
                   const KeptWeight* kept = nullptr);

@@ -35,10 +35,14 @@ void for_rows_of(const at::Tensor& weight_OI, const Function& function) {
 
 }  // namespace
 
-bool has_few_samples(const at::Tensor& samples_BN, const at::Tensor& weight_OI) {
-  return samples_BN.dim() == 2 && samples_BN.size(0) > 1 && samples_BN.size(0) <= kMostSamples &&
-         weight_OI.numel() >= kLeastElements && is_plain(samples_BN) && is_plain(weight_OI) &&
+bool few_samples_pay(int64_t num_samples, int64_t num_elements) {
+  return num_samples > 1 && num_samples <= kMostSamples && num_elements >= kLeastElements &&
          fastest_simd_path() != SimdPath::kPortable;
+}
+
+bool has_few_samples(const at::Tensor& samples_BN, const at::Tensor& weight_OI) {
+  return samples_BN.dim() == 2 && few_samples_pay(samples_BN.size(0), weight_OI.numel()) &&
+         is_plain(samples_BN) && is_plain(weight_OI);
 }
 
 at::Tensor few_outputs(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,

@@ -16,8 +16,11 @@ namespace lockstep::model {
 /// Symbols: B = samples, I = inputs, O = outputs. Float32 on the CPU. Each sum is added up in the
 /// order of inputs, outputs or samples: no bit depends on ATen's threads, which are used.
 
-/// Whether these functions may be called, and pay: 2 to 16 samples, 2^20 elements or more, all
-/// contiguous, a processor with AVX2.
+/// Whether these functions pay: 2 to 16 samples, 2^20 elements of the weight or more, a processor
+/// with AVX2.
+bool few_samples_pay(int64_t num_samples, int64_t num_elements);
+
+/// Whether they pay and may be called: all is float32 on the CPU, and contiguous.
 bool has_few_samples(const at::Tensor& samples_BN, const at::Tensor& weight_OI);
 
 /// [B, I] -> [B, O]; bias_O may be undefined.

@@ -1,6 +1,7 @@
 #include "model/products/kept_weight.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -8,6 +9,7 @@
 
 #include "base/bits/bit_mask.h"
 #include "base/error.h"
+#include "model/products/few_samples.h"
 #include "model/products/tiles.h"
 
 namespace lockstep::model {
@@ -52,10 +54,10 @@ KeptWeight::KeptWeight(const uint8_t* bits, int64_t num_rows, int64_t num_column
 }
 
 bool KeptWeight::pays(int64_t num_samples) const {
-  const double most = num_samples == 1      ? kMostKeptOfOne
-                      : num_samples < kMany ? kMostKept
-                                            : kMostKeptOfMany;
-  return static_cast<double>(num_kept()) <= most * static_cast<double>(num_rows_ * num_columns_);
+  const int64_t num_elements = num_rows_ * num_columns_;
+  const bool are_few = num_samples == 1 || few_samples_pay(num_samples, num_elements);
+  const double most = are_few ? kMostKeptOfFew : num_samples < kMany ? kMostKept : kMostKeptOfMany;
+  return static_cast<double>(num_kept()) <= most * static_cast<double>(num_elements);
 }
 
 template <typename Function>
@@ -146,6 +148,7 @@ void KeptWeight::write_grads(const at::Tensor& grads_BO, const at::Tensor& input
                              const at::Tensor& grad_OI, SimdPath path) const {
   const int64_t num_samples = grads_BO.size(0), width_T = tile_width(num_samples);
   const at::Tensor grads = tiled(grads_BO, width_T), inputs = tiled(inputs_BI, width_T);
+  if (!std::exchange(others_are_zero_, true)) zero_others(grad_OI);
   float* const grad = grad_OI.mutable_data_ptr<float>();
   for_rows(num_samples, [&](int64_t begin_O, int64_t end_O) {
     kept_products(path).weight_grads(rows(begin_O, end_O), view_of(grads), num_rows_,

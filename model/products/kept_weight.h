@@ -26,9 +26,9 @@ namespace lockstep::model {
 class KeptWeight {
  public:
   /// The largest share of kept elements with which this is faster than dense products
-  /// (docs/results/tried.md): those of few samples are bound by memory, those of many by sums, and
-  /// those of one have a quick way of their own.
-  static constexpr double kMostKept = 1.0 / 3, kMostKeptOfMany = 0.2, kMostKeptOfOne = 0.1;
+  /// (docs/results/tried.md): of many samples these are bound by sums, of one LibTorch has a quick
+  /// way, and of few with a large weight few_samples.h.
+  static constexpr double kMostKept = 1.0 / 3, kMostKeptOfMany = 0.2, kMostKeptOfFew = 0.11;
   static constexpr int64_t kMany = 33;  ///< samples
   /// The fewest elements of a weight.
   static constexpr int64_t kLeastElements = 1 << 18;
@@ -52,13 +52,15 @@ class KeptWeight {
   at::Tensor input_grads(const at::Tensor& values_K, const at::Tensor& grads_BO,
                          SimdPath path = fastest_simd_path()) const;
   /// Kept elements of grad_OI, contiguous, become the sum over the samples of output's gradient
-  /// times input, or get it added; the others stay as they are.
+  /// times input, or get it added. The others become 0 the first time and after note_dense_grad(),
+  /// and stay as they are else. Of one weight's gradient, one call at a time.
   void write_grads(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, bool adds,
                    const at::Tensor& grad_OI, SimdPath path = fastest_simd_path()) const;
-  /// The other elements of grad_OI become 0.
-  void zero_others(const at::Tensor& grad_OI) const;
+  /// Something else has written the gradient, its other elements too.
+  void note_dense_grad() const { others_are_zero_ = false; }
 
  private:
+  void zero_others(const at::Tensor& grad_OI) const;
   KeptRows rows(int64_t begin_O, int64_t end_O) const {
     return {begin_O, end_O, begins_.data(), begins_.data() + 1, columns_K_.data()};
   }
@@ -74,6 +76,7 @@ class KeptWeight {
   const int64_t num_rows_, num_columns_;
   std::vector<int64_t> begins_;  // by row, and the end
   std::vector<uint32_t> columns_K_;
+  mutable bool others_are_zero_ = false;  // of the gradient
 };
 
 }  // namespace lockstep::model
