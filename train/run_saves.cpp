@@ -1,5 +1,6 @@
 #include "train/run_saves.h"
 
+#include <chrono>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -13,6 +14,8 @@
 
 namespace lockstep::train {
 namespace {
+
+constexpr std::chrono::milliseconds kMeetEvery{200};
 
 std::optional<int64_t> free_bytes_beside(const std::filesystem::path& save) {
   std::error_code fault;
@@ -57,9 +60,18 @@ void RunSaves::begin() {
   parts_.recorder.state(metrics::RunState::kTraining);
 }
 
+/// A save may wait long for a slow disk, but a rank that waits here is alive and says so: one that
+/// hangs in its save is missed within the time limit of training, not that of saves.
+void RunSaves::wait_together() {
+  bool is_done_here = false;
+  do is_done_here = parts_.saver.is_done_within(kMeetEvery);
+  while (dist::any_of(parts_.control, !is_done_here));
+}
+
 void RunSaves::settle() {
   if (!parts_.saver.is_under_way()) return;
   const trace::Span span("wait for a save");
+  wait_together();
   const checkpoint::SaveResult result = parts_.saver.wait();
   longest_s_ = std::max(longest_s_, result.seconds);
   last_ok_ = result.ok;

@@ -70,6 +70,7 @@ class RunSaves {
     double value = 0;
   };
 
+  void wait_together();
   void name_best();
 
   RunSavesParts parts_;

@@ -1,6 +1,7 @@
 """Contests of bench/sync between two hosts with a link between them."""
 import dataclasses
 
+import runs
 from contests import Row, over
 from local_contests import ALONE, LARGE_MIB, MLP, WIDE, AllreduceContest
 from step_contest import UNHIDDEN, StepContest, alone_at_once
@@ -76,6 +77,18 @@ def contests_of_wide(build, link):
                            [over("Python packed", goal),
                             Row(f"Python packed / wire of {1e3 * least:.0f} ms: the limit", lambda times: times["Python packed"] / least)])
 
+    def tcp_alone(_build, job, _bucket_mb):
+        return runs.Steps(runs.plain_tcp(link, gradient_bytes(job)), [])
+
+    def limit(times):
+        """No step ends before what nothing travels beside and what TCP alone takes."""
+        return times["TCP alone"] + times[UNHIDDEN]
+
     dense = StepContest(f"link-wide: wide, batch 128, dense, {link.name}; the wire takes {1e3 * wire:.0f} ms", build, DENSE_128,
-                        link, ["default", "tuned"], [over("DDP default", 1), over("DDP tuned", 1)], keep_25=True)
+                        link, ["default", "tuned"],
+                        [over("DDP default", 1), over("DDP tuned", 1.15 if link.gbit == 2.5 else 1.02),
+                         Row("DDP tuned / (TCP alone + unhidden): the limit", lambda times: times["DDP tuned"] / limit(times)),
+                         Row("step / max(compute, wire)", lambda times: times["ours"] / max(times["ours alone"], wire), 1.05, at_most=True),
+                         Row("(TCP alone + unhidden) / max(compute, wire): the limit", lambda times: limit(times) / max(times["ours alone"], wire))],
+                        {**ALONE, "TCP alone": tcp_alone}, keep_25=True)
     return [sparse(0.7), sparse(0.95), dense]

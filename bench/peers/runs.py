@@ -15,6 +15,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -92,7 +93,7 @@ class Job:
 class Steps:
     """Of one run: mean seconds of the steps that count, and the loss of every step."""
     seconds: float
-    losses: list
+    losses: list  # none: no training, but what limits it
     unhidden: float = 0  # seconds of forward, of backward before anything travels, and of the update; 0: not known
 
 
@@ -236,6 +237,14 @@ def gloo_allreduce(place, mib=64, calls=5):
         finish(place.peers(command, peer_environment()))
         seconds = sorted(json.loads(out.read_text())["seconds"])
         return seconds[len(seconds) // 2]
+
+
+def plain_tcp(place, num_bytes, steps=9):
+    """Mean seconds for so many bytes both ways at once, by TCP alone."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
+        out = pathlib.Path(folder) / "out.json"
+        finish(place.peers([sys.executable, PEERS / "plain_tcp.py", f"--bytes={num_bytes}", f"--steps={steps}", f"--out={out}"], {}))
+        return mean(json.loads(out.read_text())["seconds"])
 
 
 def peer_environment():

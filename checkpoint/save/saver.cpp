@@ -195,6 +195,18 @@ bool Saver::is_done() const {
   return !is_under_way() || result_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
+bool Saver::is_done_within(std::chrono::milliseconds longest) {
+  const TimeOf blocked(&blocked_s_);
+  const Clock::time_point end = Clock::now() + longest;
+  while (!is_done()) {
+    const auto left = end - Clock::now();
+    if (left <= Clock::duration::zero()) return false;
+    (void)result_.wait_for(std::min<Clock::duration>(left, kLook));
+    if (while_waiting_ && !is_done()) while_waiting_();
+  }
+  return true;
+}
+
 SaveResult Saver::wait() {
   check(is_under_way(), "no save is under way");
   SaveResult result;

@@ -1,7 +1,10 @@
 #include "dist/mpi/open_mpi_settings.h"
 
 #include <cstdlib>
+#include <string>
 #include <string_view>
+
+#include "dist/mpi/p2p/p2p_channel.h"
 
 namespace lockstep::dist::mpi {
 namespace {
@@ -22,6 +25,12 @@ void prefer_open_mpi_settings() {
   // On one connection the small messages that let large ones flow wait behind these, and the two
   // directions of a link take turns: half of its speed.
   prefer("OMPI_MCA_btl_tcp_links", "2");
+  // A part of a tensor goes at once. Larger messages wait for an answer, and are then cut over the
+  // connections: the wire rests until the slower one is done.
+  constexpr int64_t kHeaderBytes = 4096;
+  const std::string part = std::to_string(P2pChannel::kPartBytes + kHeaderBytes);
+  prefer("OMPI_MCA_btl_tcp_eager_limit", part.c_str());
+  prefer("OMPI_MCA_btl_tcp_max_send_size", part.c_str());
   // A process alone needs no daemon beside it, which only serves to start further ones.
   prefer("OMPI_MCA_ess_singleton_isolated", "1");
   if (!are_on_one_host()) return;

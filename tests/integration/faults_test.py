@@ -172,13 +172,16 @@ class Faults(unittest.TestCase):
     def test_a_rank_that_hangs_in_a_save_ends_the_run_in_time(self):
         """Whichever limit is the shorter one. What unwinds must not wait for the longer one."""
         hangs = [("sync", "stop", "shard_written"), ("checkpoint", "stop", "shard_written"), ("sync", "nap_and_stop", "staged"),
-                 ("checkpoint", "nap_and_stop", "staged")]
+                 ("checkpoint", "nap_and_stop", "staged"), ("sync", "nap_and_stop", "shard_written")]
         for limit, action, phase in counted("ranks that hang in a save given up in time", hangs):
-            job = self.job(f"{limit}_{phase}")
-            start = job.start_faulty(action, rank=1, phase=phase, when=2, more=[f"{limit}.timeout_s=3"])
+            job = self.job(f"{limit}_{action}_{phase}")
+            waits = ["checkpoint.wait_for=commit"] if (action, phase) == ("nap_and_stop", "shard_written") else []
+            start = job.start_faulty(action, rank=1, phase=phase, when=2, more=[f"{limit}.timeout_s=3", *waits])
             start.until(lambda: start.seen)
             begin = time.monotonic()
             start.wait(60)
+            if waits:  # both ranks wait for the save, whose own limit is half an hour
+                self.assertRegex(start.log(), r"all_reduce of 1 Long \(maximum\), call \d+: waited 3\.\d s for rank 1")
             self.assertIn(start.code, (79, 69), start.log())
             self.assertLess(time.monotonic() - begin, 30)
             if phase == "staged":  # training waits too, so no other limit can have ended it

@@ -23,6 +23,17 @@ BackOff for_notes() { return BackOff(microseconds(20)); }
 // Between two questions the buffers of sockets must not run empty: at 10 Gbit/s 50 us are 60 KB.
 BackOff for_values() { return BackOff(microseconds(20), microseconds(50)); }
 
+/// Calls start(begin, length) for each part of a message; of an empty one, too.
+template <typename Start>
+void in_parts(int64_t num_bytes, const Start& start) {
+  int64_t begin = 0;
+  do {
+    const int64_t length = std::min(P2pChannel::kPartBytes, num_bytes - begin);
+    start(begin, length);
+    begin += length;
+  } while (begin < num_bytes);
+}
+
 }  // namespace
 
 P2pChannel::P2pChannel(Transport& transport, int direct_ranks)
@@ -40,15 +51,19 @@ P2pChannel::P2pChannel(Transport& transport, int direct_ranks)
 }
 
 void P2pChannel::send(const std::byte* bytes, int64_t num_bytes, int to, int tag, Batch* batch) {
-  batch->requests_.push_back(transport_.send(bytes, num_bytes, to, tag));
-  batch->ranks_.push_back(to);
-  batch->is_receive_.push_back(false);
+  in_parts(num_bytes, [&](int64_t begin, int64_t length) {
+    batch->requests_.push_back(transport_.send(bytes + begin, length, to, tag));
+    batch->ranks_.push_back(to);
+    batch->is_receive_.push_back(false);
+  });
 }
 
 void P2pChannel::receive(std::byte* bytes, int64_t num_bytes, int from, int tag, Batch* batch) {
-  batch->requests_.push_back(transport_.receive(bytes, num_bytes, from, tag));
-  batch->ranks_.push_back(from);
-  batch->is_receive_.push_back(true);
+  in_parts(num_bytes, [&](int64_t begin, int64_t length) {
+    batch->requests_.push_back(transport_.receive(bytes + begin, length, from, tag));
+    batch->ranks_.push_back(from);
+    batch->is_receive_.push_back(true);
+  });
 }
 
 void P2pChannel::number(Call call) {

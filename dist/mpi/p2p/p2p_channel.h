@@ -27,6 +27,9 @@ class P2pChannel {
  public:
   static constexpr int64_t kNoteBytes = 4096;
   static constexpr int kDirectRanks = 16;
+  /// What is longer travels in parts of so many bytes. Open MPI sends a part at once, on one of its
+  /// connections in turn (dist/mpi/open_mpi_settings.h).
+  static constexpr int64_t kPartBytes = 128 << 10;
 
   /// Messages under way; must live, as the bytes they touch, until wait() has returned.
   class Batch {
@@ -78,6 +81,7 @@ class P2pChannel {
   /// What rank r sent with its note; for r = rank(), what was given to begin(). If is_direct().
   const std::byte* note_values(int r) const;
 
+  /// Of more than kPartBytes both sides pass the same number; else a receive may have more room.
   void send(const std::byte* bytes, int64_t num_bytes, int to, int tag, Batch* batch);
   void receive(std::byte* bytes, int64_t num_bytes, int from, int tag, Batch* batch);
 

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "dist/mpi/p2p/p2p_channel.h"
+
 namespace lockstep::dist::mpi {
 namespace open_mpi_settings_test {
 
@@ -17,7 +19,8 @@ std::string value_of(const char* name) {
 class OpenMpiSettings : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"OMPI_MCA_btl_tcp_links", "OMPI_MCA_ess_singleton_isolated",
+    for (const char* name : {"OMPI_MCA_btl_tcp_links", "OMPI_MCA_btl_tcp_eager_limit",
+                             "OMPI_MCA_btl_tcp_max_send_size", "OMPI_MCA_ess_singleton_isolated",
                              "OMPI_MCA_pml", "HWLOC_COMPONENTS", "OMPI_COMM_WORLD_SIZE",
                              "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK"})
       unsetenv(name);
@@ -34,6 +37,12 @@ TEST_F(OpenMpiSettings, AProcessAloneNeedsNoCardAndNoDaemon) {
   prefer_open_mpi_settings();
   expect_search_for_cards(false);
   EXPECT_EQ(value_of("OMPI_MCA_ess_singleton_isolated"), "1");
+}
+
+TEST_F(OpenMpiSettings, APartOfATensorIsSentAtOnce) {
+  prefer_open_mpi_settings();
+  EXPECT_GT(std::stoll(value_of("OMPI_MCA_btl_tcp_eager_limit")), P2pChannel::kPartBytes);
+  EXPECT_EQ(value_of("OMPI_MCA_btl_tcp_max_send_size"), value_of("OMPI_MCA_btl_tcp_eager_limit"));
 }
 
 TEST_F(OpenMpiSettings, RanksOfOneHostNeedNoCard) {
@@ -63,11 +72,13 @@ TEST_F(OpenMpiSettings, WhereTheLauncherSaysNothingOfHostsTheyLookForCards) {
 TEST_F(OpenMpiSettings, WhatTheUserHasSetStays) {
   setenv("OMPI_MCA_pml", "ucx", 1);
   setenv("OMPI_MCA_btl_tcp_links", "1", 1);
+  setenv("OMPI_MCA_btl_tcp_eager_limit", "65536", 1);
   setenv("HWLOC_COMPONENTS", "", 1);
   setenv("OMPI_MCA_ess_singleton_isolated", "0", 1);
   prefer_open_mpi_settings();
   EXPECT_EQ(value_of("OMPI_MCA_pml"), "ucx");
   EXPECT_EQ(value_of("OMPI_MCA_btl_tcp_links"), "1");
+  EXPECT_EQ(value_of("OMPI_MCA_btl_tcp_eager_limit"), "65536");
   EXPECT_EQ(value_of("HWLOC_COMPONENTS"), "");
   EXPECT_EQ(value_of("OMPI_MCA_ess_singleton_isolated"), "0");
 }

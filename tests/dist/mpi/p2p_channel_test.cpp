@@ -1,6 +1,8 @@
 #include "dist/mpi/p2p/p2p_channel.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -65,6 +67,26 @@ TEST(P2pChannel, OwnNotesHaveLeftWhenAllHaveMet) {
       channel.meet(kCall);
       EXPECT_EQ(transport.looks_left(), num_ranks == 1 ? 5 : 0) << num_ranks << " ranks";
     }
+}
+
+TEST(P2pChannel, LongMessagesLeaveInParts) {
+  constexpr int64_t kPart = P2pChannel::kPartBytes;
+  const std::vector<std::byte> bytes(3 * kPart + 5);
+  const std::vector<std::pair<int64_t, int64_t>> num_parts{
+      {0, 1}, {1, 1}, {kPart, 1}, {kPart + 1, 2}, {3 * kPart, 3}, {3 * kPart + 5, 4}};
+  for (const auto& [num_bytes, expected] : num_parts) {
+    tests::CountedTransport transport(0, 2);
+    P2pChannel channel(transport);
+    channel.begin(kCall);
+    channel.wait_for_notes();
+    const tests::CountedTransport::Counts notes = transport.counts();
+    P2pChannel::Batch batch;
+    channel.send(bytes.data(), num_bytes, 1, 7, &batch);
+    channel.wait(&batch);
+    EXPECT_EQ(transport.counts().num_messages - notes.num_messages, expected) << num_bytes;
+    EXPECT_EQ(transport.counts().num_bytes - notes.num_bytes, num_bytes);
+    EXPECT_LE(transport.counts().largest_bytes, kPart);
+  }
 }
 
 }  // namespace p2p_channel_test
