@@ -61,13 +61,13 @@ struct SaverOptions {
 struct SaveResult {
   bool ok = false;
   int64_t number = 0;
-  std::string prefix;         ///< of the save, with its number
-  int64_t bytes_written = 0;  ///< all files, all ranks
-  int64_t bytes_dense = 0;    ///< what the tensors take with every element
-  double seconds = 0;         ///< from begin() to the commit
-  double compare_s = 0;       ///< the comparison of the ranks, where asked for
-  double blocked_s = 0;       ///< the caller's time in begin() and in the calls that wait
-  std::string error;          ///< why it failed; empty if ok
+  std::string prefix;               ///< of the save, with its number
+  int64_t bytes_written = 0;        ///< all files, all ranks
+  int64_t bytes_dense = 0;          ///< what the tensors take with every element
+  double seconds = 0;               ///< from begin() to the commit
+  double compare_s = 0;             ///< the comparison of the ranks, where asked for
+  double blocked_s = 0;             ///< the caller's time in begin() and in the calls that wait
+  std::string error;                ///< why it failed; empty if ok
   ExitCode code = ExitCode::kDone;  ///< of that fault
 };
 
@@ -117,8 +117,8 @@ class Saver {
   /// before wait() throws it: nobody may ask for a while. While no save is under way.
   void set_on_lost(std::function<void(const Error&)> hook) { on_lost_ = std::move(hook); }
 
-  /// Called some times a second by whoever waits in wait(), is_done_within(), wait_until_staged() or
-  /// join(), which may take as long as a disk hangs: it may throw, or end the process. The save
+  /// Called some times a second by whoever waits in wait(), is_done_within(), wait_until_staged()
+  /// or join(), which may take as long as a disk hangs: it may throw, or end the process. The save
   /// stays under way.
   void set_while_waiting(std::function<void()> look) { while_waiting_ = std::move(look); }
 
