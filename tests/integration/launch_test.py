@@ -321,7 +321,7 @@ class Launch(SupervisedTest):
             self.skipTest("network namespaces are not permitted here")
         run = self.supervise(
             config=ENDLESS, before=[SOURCE / "tools/netns", "exec", "sh", "-c", f'"$0" on a "$@" & pid=$!; sleep 1; until ls '
-                                    f'{self.folder}/run/checkpoints/*.index; do sleep 0.1; done 2>/dev/null; "$0" cut; wait $pid',
+                                    f'{self.folder}/run/checkpoints/*.index; do kill -0 $pid || break; sleep 0.1; done 2>/dev/null; "$0" cut; wait $pid',
                                     SOURCE / "tools/netns"],
             sets=["train.max_steps=800", "checkpoint.save_checkpoints_steps=50", "sync.timeout_s=3", "checkpoint.timeout_s=3"],
             arguments=["--hosts", "lockstep-a:1,lockstep-b:1", "--min-ranks", "1"],
