@@ -57,50 +57,38 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
 StepReport Trainer::step_asking(const Ask& ask) {
   Stopwatch whole, watch;
   StepReport report;
-  metrics::PhaseSeconds& phases = report.phases;
-
   limits_.begin_step(parts_.clock);
   const data::Batch batch = data_wait_.next_batch();
-  phases.data = watch.lap();
+  report.phases.data = watch.lap();
   if (!apply_recipe(&report)) return report;
   if (parts_.local_steps != nullptr) parts_.local_steps->begin_step();
-  phases.modifier = watch.lap();
-  report.global_samples = batch.global_num_samples;
-  report.rank_samples = batch.samples.targets_BY.size(0);
-  report.rank_skipped = batch.samples.num_skipped;
-  report.rank_records = batch.samples.num_records;
-  report.rank_record_bytes = batch.samples.num_record_bytes;
-  report.queued_batches = parts_.loader.num_ready();
-  if (parts_.tensors != nullptr)
-    parts_.tensors->begin(batch.samples.inputs_BX, batch.samples.targets_BY);
+  report.phases.modifier = watch.lap();
+  begin_report(batch, &report);
 
-  report.loss_scale = loss_scale();
-  report.rates = parts_.rates.at(parts_.clock.step);
-  const LossSum loss = compute_gradients(batch, &phases);
-  (void)watch.lap();  // of forward and backward, which are in the phases
-  const double wait_s = statistics_.take_wait_s();
-  const auto work_s = [&] { return phases.data + phases.forward + phases.backward - wait_s; };
-  report.totals = reduce_gradients(batch, loss, runs_ahead() ? work_s_ : work_s(), ask());
-  phases.backward += report.totals.compute_s;  // on a GPU also of forward
-  phases.allreduce += watch.lap() - report.totals.compute_s;
-  work_s_ = work_s();
-  if (!report.totals.is_complete) {
+  const LossSum loss = compute_gradients(batch, &report.phases);
+  reduce_gradients(batch, loss, ask, &report);
+  if (report.totals.is_complete)
+    update_weights(&report);
+  else
     leave_out(&report);
-    return report;
-  }
-
-  check_finite(&report);
-  update(&report);
-  ++parts_.clock.step;
-  phases.optimizer = watch.lap() - report.totals.late_wait_s;
-  phases.allreduce += report.totals.late_wait_s;
-  if (parts_.local_steps != nullptr) join_local_steps(&report);
-  phases.allreduce += watch.lap();
 
   complete_report(&report);
   report.duration_s = whole.lap();
-  phases.other = std::max(0.0, report.duration_s - phases.sum());
+  report.phases.other = std::max(0.0, report.duration_s - report.phases.sum());
   return report;
+}
+
+void Trainer::begin_report(const data::Batch& batch, StepReport* report) const {
+  report->global_samples = batch.global_num_samples;
+  report->rank_samples = batch.samples.targets_BY.size(0);
+  report->rank_skipped = batch.samples.num_skipped;
+  report->rank_records = batch.samples.num_records;
+  report->rank_record_bytes = batch.samples.num_record_bytes;
+  report->queued_batches = parts_.loader.num_ready();
+  report->loss_scale = loss_scale();
+  report->rates = parts_.rates.at(parts_.clock.step);
+  if (parts_.tensors != nullptr)
+    parts_.tensors->begin(batch.samples.inputs_BX, batch.samples.targets_BY);
 }
 
 bool Trainer::stops_before_recipe(StepReport* report) {
@@ -120,7 +108,6 @@ void Trainer::leave_out(StepReport* report) {
   statistics_.end_step(/*updated=*/false);
   moved_buffers_.end_step(/*updated=*/false, /*num_samples=*/0);
   data_wait_.take_back();
-  complete_report(report);
   report->is_left_out = true;
 }
 
@@ -136,24 +123,41 @@ bool Trainer::apply_recipe(StepReport* report) {
   return true;
 }
 
-dist::GlobalStepStats Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss,
-                                                double work_s, const Votes& votes) {
+void Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss, const Ask& ask,
+                               StepReport* report) {
+  metrics::PhaseSeconds& phases = report->phases;
+  const double wait_s = statistics_.take_wait_s();
+  const auto work_s = [&] { return phases.data + phases.forward + phases.backward - wait_s; };
+  Stopwatch watch;
   dist::LocalStepStats share{.loss_sum = loss.here,
                              .loss_sum_there = loss.there,
                              .num_samples = batch.samples.targets_BY.size(0),
                              .num_skipped = batch.samples.num_skipped,
                              .finite = std::isfinite(loss.here),
-                             .votes = bits_of(votes),
-                             .work_s = work_s,
+                             .votes = bits_of(ask()),
+                             .work_s = runs_ahead() ? work_s_ : work_s(),
                              .gradient_divisor = loss_scale()};
   if (data_wait_.can_leave()) share.expected_samples = batch.global_num_samples;
   if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
   const trace::Span span("wait for all-reduce");
-  const dist::GlobalStepStats totals = parts_.reducer.finish(share);
-  check(parts_.local_steps != nullptr || totals.num_samples == batch.global_num_samples ||
-            !totals.is_complete,
+  report->totals = parts_.reducer.finish(share);
+  check(parts_.local_steps != nullptr || report->totals.num_samples == batch.global_num_samples ||
+            !report->totals.is_complete,
         "the ranks' shares make up the global batch");
-  return totals;
+  phases.backward += report->totals.compute_s;  // on a GPU also of forward
+  phases.allreduce += watch.lap() - report->totals.compute_s;
+  work_s_ = work_s();
+}
+
+void Trainer::update_weights(StepReport* report) {
+  Stopwatch watch;
+  check_finite(report);
+  update(report);
+  ++parts_.clock.step;
+  report->phases.optimizer = watch.lap() - report->totals.late_wait_s;
+  report->phases.allreduce += report->totals.late_wait_s;
+  if (parts_.local_steps != nullptr) join_local_steps(report);
+  report->phases.allreduce += watch.lap();
 }
 
 void Trainer::complete_report(StepReport* report) const {

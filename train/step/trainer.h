@@ -123,9 +123,10 @@ class Trainer {
   /// Makes what the recipe changes at this step, before the forward pass; false where a stop comes
   /// before it, and the report says so.
   bool apply_recipe(StepReport* report);
+  void begin_report(const data::Batch& batch, StepReport* report) const;
   /// Waits for the mean gradients of all ranks, and what came with them.
-  dist::GlobalStepStats reduce_gradients(const data::Batch& batch, const LossSum& loss,
-                                         double work_s, const Votes& votes);
+  void reduce_gradients(const data::Batch& batch, const LossSum& loss, const Ask& ask,
+                        StepReport* report);
   /// Whether the host goes on while a GPU computes: there is one, and each step's numbers travel.
   bool runs_ahead() const {
     return !parts_.flat_params.device().is_cpu() && parts_.local_steps == nullptr && !shard_tree_;
@@ -134,6 +135,8 @@ class Trainer {
   /// row did not count.
   void check_finite(StepReport* report);
   void update(StepReport* report);
+  /// Both, and what local steps do behind them; the clock's next step begins.
+  void update_weights(StepReport* report);
   /// After a local step: the mean, where it is due, and what was left to it.
   void join_local_steps(StepReport* report);
   void complete_report(StepReport* report) const;
