@@ -11,6 +11,19 @@ namespace {
 
 void prefer(const char* name, const char* value) { static_cast<void>(setenv(name, value, 0)); }
 
+/// A part of a tensor goes at once. Larger messages wait for an answer, and are then cut over the
+/// connections: the wire rests until the slower one is done. The two limits belong together: who
+/// has set one keeps Open MPI's own value of the other.
+void prefer_parts_sent_at_once() {
+  constexpr const char* kAtOnce = "OMPI_MCA_btl_tcp_eager_limit";
+  constexpr const char* kLongest = "OMPI_MCA_btl_tcp_max_send_size";
+  constexpr int64_t kHeaderBytes = 4096;
+  if (std::getenv(kAtOnce) != nullptr || std::getenv(kLongest) != nullptr) return;
+  const std::string part_bytes = std::to_string(P2pChannel::kPartBytes + kHeaderBytes);
+  prefer(kAtOnce, part_bytes.c_str());
+  prefer(kLongest, part_bytes.c_str());
+}
+
 /// As mpirun says. A process that no launcher started is alone.
 bool are_on_one_host() {
   const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
@@ -25,12 +38,7 @@ void prefer_open_mpi_settings() {
   // On one connection the small messages that let large ones flow wait behind these, and the two
   // directions of a link take turns: half of its speed.
   prefer("OMPI_MCA_btl_tcp_links", "2");
-  // A part of a tensor goes at once. Larger messages wait for an answer, and are then cut over the
-  // connections: the wire rests until the slower one is done.
-  constexpr int64_t kHeaderBytes = 4096;
-  const std::string part = std::to_string(P2pChannel::kPartBytes + kHeaderBytes);
-  prefer("OMPI_MCA_btl_tcp_eager_limit", part.c_str());
-  prefer("OMPI_MCA_btl_tcp_max_send_size", part.c_str());
+  prefer_parts_sent_at_once();
   // A process alone needs no daemon beside it, which only serves to start further ones.
   prefer("OMPI_MCA_ess_singleton_isolated", "1");
   if (!are_on_one_host()) return;

@@ -45,6 +45,13 @@ TEST_F(OpenMpiSettings, APartOfATensorIsSentAtOnce) {
   EXPECT_EQ(value_of("OMPI_MCA_btl_tcp_max_send_size"), value_of("OMPI_MCA_btl_tcp_eager_limit"));
 }
 
+TEST_F(OpenMpiSettings, AUsersLimitOfOneKindKeepsTheOtherAsOpenMpiHasIt) {
+  setenv("OMPI_MCA_btl_tcp_max_send_size", "65536", 1);
+  prefer_open_mpi_settings();
+  EXPECT_EQ(value_of("OMPI_MCA_btl_tcp_max_send_size"), "65536");
+  EXPECT_EQ(value_of("OMPI_MCA_btl_tcp_eager_limit"), "unset");
+}
+
 TEST_F(OpenMpiSettings, RanksOfOneHostNeedNoCard) {
   setenv("PMIX_NAMESPACE", "1", 1);
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
