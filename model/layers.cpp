@@ -25,10 +25,10 @@ LayerParams::LayerParams(const std::string& name, at::IntArrayRef weight_shape,
   table->params.push_back({.name = bias_name, .tensor = bias_O_});
 }
 
-void LayerParams::may_overwrite_grad() {
-  grad_is_stale_ = std::make_shared<bool>(false);
+void LayerParams::writes_grad_in_place() {
+  grad_in_place_ = std::make_shared<GradInPlace>();
   const auto weight = static_cast<size_t>(table_->layers[static_cast<size_t>(index_)].weight_param);
-  table_->params[weight].grad_is_stale = grad_is_stale_;
+  table_->params[weight].grad_in_place = grad_in_place_;
 }
 
 void LayerParams::may_follow_mask() {
@@ -44,7 +44,7 @@ void LayerParams::may_follow_mask() {
 Linear::Linear(const std::string& name, int64_t num_inputs, int64_t num_outputs,
                const LayerParamsOptions& options, int64_t seed, LayerTable* table)
     : params_(name, {num_outputs, num_inputs}, options, seed, table) {
-  params_.may_overwrite_grad();
+  params_.writes_grad_in_place();
   params_.may_follow_mask();
 }
 
@@ -52,9 +52,9 @@ at::Tensor Linear::operator()(const at::Tensor& inputs) const {
   const at::Tensor used = params_.input(inputs);
   const at::Tensor weight = params_.weight();
   const bool is_plain = weight.is_same(params_.plain_weight());
-  if (!is_plain) settle_grad(params_.plain_weight(), params_.grad_is_stale());
+  if (!is_plain) settle_grad(params_.plain_weight(), params_.grad_in_place());
   const auto product = [&](const at::Tensor& inputs_BI) {
-    return linear(inputs_BI, weight, params_.bias(), params_.grad_is_stale(),
+    return linear(inputs_BI, weight, params_.bias(), params_.grad_in_place(),
                   is_plain ? params_.kept() : nullptr);
   };
   if (used.dim() == 2) return product(used);

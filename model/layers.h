@@ -74,10 +74,10 @@ class LayerParams {
   /// Undefined where there is none.
   const at::Tensor& bias() const { return bias_O_; }
   const std::string& name() const { return table_->layers[static_cast<size_t>(index_)].name; }
-  /// Of the weight; null unless the layer writes it (may_overwrite_grad()).
-  const std::shared_ptr<bool>& grad_is_stale() const { return grad_is_stale_; }
-  /// The layer's backward can overwrite the weight's gradient: it says so in the table.
-  void may_overwrite_grad();
+  /// Of the weight; null unless the layer writes it (writes_grad_in_place()).
+  const std::shared_ptr<GradInPlace>& grad_in_place() const { return grad_in_place_; }
+  /// The layer's backward writes the weight's gradient in place: it says so in the table.
+  void writes_grad_in_place();
   /// Of a weight [O, I] of which a mask keeps few elements; else null (follow_mask()).
   const KeptWeight* kept() const { return kept_->get(); }
   /// The layer can compute with kept elements alone: it says so in the table.
@@ -90,7 +90,7 @@ class LayerParams {
   int64_t index_;  // in table_->layers
   at::Tensor weight_;
   at::Tensor bias_O_;
-  std::shared_ptr<bool> grad_is_stale_;
+  std::shared_ptr<GradInPlace> grad_in_place_;
   std::shared_ptr<std::shared_ptr<const KeptWeight>> kept_;  // shared with the table's function
 };
 

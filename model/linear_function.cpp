@@ -5,7 +5,6 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
@@ -13,6 +12,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "model/products/few_samples.h"
+#include "model/products/weight_grad.h"
 
 namespace lockstep::model {
 namespace {
@@ -20,23 +20,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// a_KM^T b_KN goes into the parameter's gradient, where there is one; else it is returned. Of
-/// narrower factors the product is rounded to their type first, as autograd does.
-at::Tensor write_product(const at::Tensor& param_MN, const at::Tensor& a_KM, const at::Tensor& b_KN,
-                         bool* is_stale) {
-  at::Tensor& grad_MN = param_MN.mutable_grad();
-  if (!grad_MN.defined()) return at::mm(a_KM.t(), b_KN);
-  const bool overwrites = std::exchange(*is_stale, false);
-  if (has_few_samples(a_KM, grad_MN) && has_few_samples(b_KN, grad_MN)) {
-    write_few_grads(a_KM, b_KN, /*adds=*/!overwrites, grad_MN);
-  } else if (a_KM.scalar_type() != grad_MN.scalar_type()) {
-    const at::Tensor product_MN = at::mm(a_KM.t(), b_KN);
-    overwrites ? grad_MN.copy_(product_MN) : grad_MN.add_(product_MN);
-  } else if (overwrites) {
-    at::mm_out(grad_MN, a_KM.t(), b_KN);
-  } else {
-    at::addmm_out(grad_MN, grad_MN, a_KM.t(), b_KN);
-  }
+/// grads_KM^T inputs_KN goes into the parameter's gradient, where there is one; else it is
+/// returned.
+at::Tensor write_product(const at::Tensor& param_MN, const at::Tensor& grads_KM,
+                         const at::Tensor& inputs_KN, GradInPlace* in_place) {
+  if (!param_MN.grad().defined()) return at::mm(grads_KM.t(), inputs_KN);
+  const bool adds = !std::exchange(in_place->is_stale, false);
+  write_weight_grad(grads_KM, inputs_KN, adds, in_place->on_written, param_MN.grad());
   return {};
 }
 
@@ -134,24 +124,24 @@ struct ParamGrads {
   at::Tensor weight_OI, bias_O;
 };
 void save_params(AutogradContext* context, const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                 const MaybeTensor& bias_O, bool* is_stale, const at::Tensor& factor_OI = {},
+                 const MaybeTensor& bias_O, GradInPlace* in_place, const at::Tensor& factor_OI = {},
                  const KeptWeight* kept = nullptr) {
   context->saved_data["kept"] = reinterpret_cast<int64_t>(kept);
-  context->saved_data["is_stale"] = reinterpret_cast<int64_t>(is_stale);
+  context->saved_data["in_place"] = reinterpret_cast<int64_t>(in_place);
   context->save_for_backward({inputs_BI, weight_OI, bias_O.value_or(at::Tensor()), factor_OI});
 }
 ParamGrads write_params(AutogradContext* context, const variable_list& saved,
                         const at::Tensor& grad_BO, size_t weight_input) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an IValue holds integers, no plain pointers
-  auto* is_stale = reinterpret_cast<bool*>(context->saved_data["is_stale"].toInt());
+  auto* in_place = reinterpret_cast<GradInPlace*>(context->saved_data["in_place"].toInt());
   ParamGrads grads;
   if (context->needs_input_grad(weight_input)) {
     const KeptWeight* const kept = KeptProduct::kept_of(context);
     if (kept != nullptr && kept->pays(grad_BO.size(0))) {
-      kept->write_grads(grad_BO, saved[0], /*adds=*/!std::exchange(*is_stale, false),
+      kept->write_grads(grad_BO, saved[0], /*adds=*/!std::exchange(in_place->is_stale, false),
                         saved[1].grad());
     } else {
-      grads.weight_OI = write_product(saved[1], grad_BO, saved[0], is_stale);
+      grads.weight_OI = write_product(saved[1], grad_BO, saved[0], in_place);
       if (kept != nullptr) kept->note_dense_grad();
     }
   }
@@ -165,8 +155,9 @@ ParamGrads write_params(AutogradContext* context, const variable_list& saved,
 struct WritesGradients : torch::autograd::Function<WritesGradients> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& outputs_BO,
                             const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                            const MaybeTensor& bias_O, bool* is_stale, const KeptWeight* kept) {
-    save_params(context, inputs_BI, weight_OI, bias_O, is_stale, {}, kept);
+                            const MaybeTensor& bias_O, GradInPlace* in_place,
+                            const KeptWeight* kept) {
+    save_params(context, inputs_BI, weight_OI, bias_O, in_place, {}, kept);
     return outputs_BO.view_as(outputs_BO);
   }
 
@@ -183,8 +174,8 @@ struct WritesGradients : torch::autograd::Function<WritesGradients> {
 struct ProductAndGradients : torch::autograd::Function<ProductAndGradients> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
                             const at::Tensor& weight_OI, const MaybeTensor& bias_O,
-                            const Factors& factors, bool* is_stale) {
-    save_params(context, inputs_BI, weight_OI, bias_O, is_stale, factors.weight_OI);
+                            const Factors& factors, GradInPlace* in_place) {
+    save_params(context, inputs_BI, weight_OI, bias_O, in_place, factors.weight_OI);
     return at::linear(inputs_BI, factors.weight_OI, factors.bias_O);
   }
 
@@ -217,13 +208,14 @@ at::Tensor cast_by_autocast(const at::Tensor& tensor, at::DeviceType device) {
 }
 
 at::Tensor linear_in_place(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                           const MaybeTensor& bias_O, const Factors& factors, bool* is_stale) {
+                           const MaybeTensor& bias_O, const Factors& factors,
+                           GradInPlace* in_place) {
   if (weight_OI.numel() < kLeastNode)
-    return ProductAndGradients::apply(inputs_BI, weight_OI, bias_O, factors, is_stale);
+    return ProductAndGradients::apply(inputs_BI, weight_OI, bias_O, factors, in_place);
   const MaybeTensor& bias = factors.bias_O;
   const at::Tensor outputs_BO = Product::apply(inputs_BI, factors.weight_OI.detach(),
                                                bias ? MaybeTensor(bias->detach()) : bias);
-  return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, is_stale,
+  return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, in_place,
                                 nullptr);
 }
 
@@ -240,38 +232,39 @@ bool can_use_kept(const at::Tensor& inputs, const at::Tensor& weight, const at::
 }
 
 at::Tensor linear_of_kept(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                          const MaybeTensor& bias_O, bool* is_stale, const KeptWeight* kept) {
+                          const MaybeTensor& bias_O, GradInPlace* in_place,
+                          const KeptWeight* kept) {
   const at::Tensor weight = weight_OI.detach();
   const MaybeTensor bias = bias_O ? MaybeTensor(bias_O->detach()) : bias_O;
   const at::Tensor outputs_BO = kept->pays(inputs_BI.size(0))
                                     ? KeptProduct::apply(inputs_BI, weight, bias, kept)
                                     : Product::apply(inputs_BI, weight, bias);
   if (!weight_OI.requires_grad()) return outputs_BO;
-  return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, is_stale, kept);
+  return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, in_place, kept);
 }
 
 }  // namespace
 
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                  const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale,
+                  const at::Tensor& bias_O, const std::shared_ptr<GradInPlace>& grad,
                   const KeptWeight* kept) {
   if (kept != nullptr && can_use_kept(inputs_BI, weight_OI, bias_O))
-    return linear_of_kept(inputs_BI, weight_OI, maybe(bias_O), grad_is_stale.get(), kept);
+    return linear_of_kept(inputs_BI, weight_OI, maybe(bias_O), grad.get(), kept);
   if (can_write_in_place(inputs_BI, weight_OI, bias_O)) {
     const at::DeviceType device = weight_OI.device().type();
     const at::Tensor cast_BI = cast_by_autocast(inputs_BI, device);
     const Factors factors{cast_by_autocast(weight_OI, device),
                           maybe(cast_by_autocast(bias_O, device))};
     if (cast_BI.scalar_type() == factors.weight_OI.scalar_type())
-      return linear_in_place(cast_BI, weight_OI, maybe(bias_O), factors, grad_is_stale.get());
+      return linear_in_place(cast_BI, weight_OI, maybe(bias_O), factors, grad.get());
   }
-  settle_grad(weight_OI, grad_is_stale);
+  settle_grad(weight_OI, grad);
   return at::linear(inputs_BI, weight_OI, bias_O);
 }
 
-void settle_grad(const at::Tensor& param, const std::shared_ptr<bool>& grad_is_stale) {
-  if (!at::GradMode::is_enabled() || !param.is_leaf() || !*grad_is_stale) return;
-  *grad_is_stale = false;
+void settle_grad(const at::Tensor& param, const std::shared_ptr<GradInPlace>& grad) {
+  if (!at::GradMode::is_enabled() || !param.is_leaf() || !grad->is_stale) return;
+  grad->is_stale = false;
   if (param.grad().defined()) param.mutable_grad().zero_();
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/tensors/params.h"
 #include "model/products/kept_weight.h"
 
 namespace lockstep::model {
@@ -13,8 +14,9 @@ namespace lockstep::model {
 /// Where weight and bias are parameters that have a gradient tensor (as in optim::FlatParams),
 /// backward writes the weight's gradient in place: the product is never written to memory of its
 /// own and read again, which for small batches is a third of the step's memory traffic. It
-/// overwrites what stands there if `grad_is_stale` (base/tensors/params.h; must outlive backward)
-/// says so, and adds to it otherwise. Hooks on gradients run as ever. Under autocast the products
+/// overwrites what stands there if `grad` (must outlive backward) says so, and adds to it
+/// otherwise; a large gradient is made in blocks of rows, by its shape alone, and `grad` told of
+/// each. Hooks on gradients run as ever. Under autocast the products
 /// have its type, and backward copies or adds the weight's to the float32 gradient: the bits of
 /// at::linear, as long as a forward pass uses the weight once. Elsewhere, and for other shapes,
 /// this is at::linear, whose backward only adds: then what is stale is zeroed here.
@@ -23,10 +25,10 @@ namespace lockstep::model {
 /// backward: in training, in float32 on the CPU, the products are with its elements alone where
 /// that pays, and then those alone get a gradient; what stands elsewhere in it becomes 0.
 at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
-                  const at::Tensor& bias_O, const std::shared_ptr<bool>& grad_is_stale,
+                  const at::Tensor& bias_O, const std::shared_ptr<GradInPlace>& grad,
                   const KeptWeight* kept = nullptr);
 
 /// Zeroes the gradient of a parameter, if it is stale, before a backward that only adds to it.
-void settle_grad(const at::Tensor& param, const std::shared_ptr<bool>& grad_is_stale);
+void settle_grad(const at::Tensor& param, const std::shared_ptr<GradInPlace>& grad);
 
 }  // namespace lockstep::model

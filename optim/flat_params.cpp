@@ -163,8 +163,8 @@ void FlatParams::zero_grads() {
     };
     for (const FlatSlice& slice : buffer.slices) {
       const Param& param = params_[static_cast<size_t>(slice.param)];
-      if (param.grad_is_stale == nullptr) continue;
-      *param.grad_is_stale = true;
+      if (param.grad_in_place == nullptr) continue;
+      param.grad_in_place->is_stale = true;
       zero_until(slice.offset_E);
       begin_E = slice.offset_E + slice.num_elements;
     }
@@ -197,8 +197,8 @@ void FlatParams::require_views() const {
 
 void FlatParams::zero_unwritten_grads() {
   for (const Param& param : params_) {
-    if (param.grad_is_stale == nullptr || !*param.grad_is_stale) continue;
-    *param.grad_is_stale = false;
+    if (param.grad_in_place == nullptr || !param.grad_in_place->is_stale) continue;
+    param.grad_in_place->is_stale = false;
     if (param.tensor.grad().defined()) param.tensor.mutable_grad().zero_();
   }
 }

@@ -38,7 +38,7 @@ class FlatParams {
   int64_t num_trainable_elements() const;
 
   /// Call before each update's first backward, which adds to the gradients. Those that their layer
-  /// can overwrite are only marked (Param::grad_is_stale): this saves a pass over them.
+  /// can overwrite are only marked (GradInPlace::is_stale): this saves a pass over them.
   void zero_grads();
   /// Call after the last backward, before the gradients are used: what is still marked, because no
   /// layer came to it, becomes zeros.

@@ -12,6 +12,17 @@
 
 namespace lockstep {
 
+/// What a layer whose backward writes the gradient of its weight in place shares with who trains
+/// it.
+struct GradInPlace {
+  /// What stands in the gradient does not count: the layer overwrites it instead of adding to it,
+  /// and makes this false.
+  bool is_stale = false;
+  /// Where not empty: backward calls it, perhaps several times, with how many elements from the
+  /// front it has written, while it computes those behind.
+  std::function<void(int64_t num_elements)> on_written = nullptr;
+};
+
 /// One trainable tensor of a model. `tensor` shares memory with the model: writing into it changes
 /// the model.
 struct Param {
@@ -19,9 +30,8 @@ struct Param {
   at::Tensor tensor;      ///< leaf that requires a gradient
   bool prunable = false;  ///< weight of 2 or more dimensions of a linear or convolution layer
   bool decayed = false;   ///< weight decay applies: weights, not biases or normalisation
-  /// Where the layer's backward can overwrite its gradient instead of adding to it: true says that
-  /// what stands there does not count, and the layer makes it false. Null: backward only adds.
-  std::shared_ptr<bool> grad_is_stale = nullptr;
+  /// Null: backward only adds to the gradient.
+  std::shared_ptr<GradInPlace> grad_in_place = nullptr;
   /// Tells the layer which elements a mask keeps (base/bits/bit_mask.h; null: all), between steps:
   /// it may compute with these alone, and give them alone a gradient. The others must be 0. Empty:
   /// it computes with all.

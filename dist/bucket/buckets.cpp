@@ -1,6 +1,7 @@
 #include "dist/bucket/buckets.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "dist/bucket/shard_alignment.h"
@@ -56,10 +57,12 @@ class BufferCut {
   void close_in_pieces(const FlatSlice& slice) {
     const std::vector<int64_t> params = params_;
     const int64_t first_E = begin_E_;
-    const int64_t num_pieces = (slice.num_elements + limit_E_ - 1) / limit_E_;
-    const int64_t piece_E = (slice.num_elements + num_pieces - 1) / num_pieces;
-    for (int64_t piece = 1; piece <= num_pieces; ++piece) {
-      const int64_t at_E = std::min(piece * piece_E, slice.num_elements);
+    const int64_t early_E = limit_now_E_ < limit_E_ ? limit_now_E_ : 0;  // the step's first bucket
+    const int64_t rest_E = slice.num_elements - early_E;
+    const int64_t num_pieces = (rest_E + limit_E_ - 1) / limit_E_;
+    const int64_t piece_E = (rest_E + num_pieces - 1) / num_pieces;
+    for (int64_t piece = early_E > 0 ? 0 : 1; piece <= num_pieces; ++piece) {
+      const int64_t at_E = std::min(early_E + piece * piece_E, slice.num_elements);
       params_ = params;
       end_E_ = first_E +
                (at_E == slice.num_elements ? at_E : border_near(slice, at_E, limit_E_, limits_));
@@ -81,29 +84,14 @@ int64_t last_to_come(const Bucket& bucket) {
   return bucket.params.empty() ? -1 : *std::min_element(bucket.params.begin(), bucket.params.end());
 }
 
-int64_t first_to_come(const FlatBuffer& buffer) {
-  int64_t param = -1;
-  for (const FlatSlice& slice : buffer.slices) param = std::max(param, slice.param);
-  return param;
-}
-
-/// The buffer whose front backward completes first.
-size_t first_buffer(const std::vector<FlatBuffer>& buffers) {
-  size_t first = buffers.size();
-  for (size_t i = 0; i < buffers.size(); ++i)
-    if (!buffers[i].frozen &&
-        (first == buffers.size() || first_to_come(buffers[i]) > first_to_come(buffers[first])))
-      first = i;
-  return first;
-}
-
-void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool is_first,
+void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool begins_small,
          std::vector<Bucket>* out) {
   const auto as_elements = [&](int64_t bytes) {
     return std::max<int64_t>(1, bytes / static_cast<int64_t>(buffer.grads_E.itemsize()));
   };
   const int64_t bucket_bytes = limits.bucket_bytes;
-  const int64_t first_bytes = is_first ? std::min(bucket_bytes, kFirstBucketBytes) : bucket_bytes;
+  const int64_t first_bytes =
+      begins_small ? std::min(bucket_bytes, kFirstBucketBytes) : bucket_bytes;
   BufferCut pieces(index, as_elements(bucket_bytes), as_elements(first_bytes), limits, out);
   if (buffer.slices.empty()) {
     const size_t begin = out->size();
@@ -115,16 +103,24 @@ void cut(size_t index, const FlatBuffer& buffer, const Limits& limits, bool is_f
   pieces.close();
 }
 
-std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits) {
-  check(limits.bucket_bytes > 0, "bucket_bytes must be positive");
+/// begins_small: whether a buffer's first bucket is to be small.
+std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits,
+                            const std::function<bool(size_t buffer)>& begins_small) {
   std::vector<Bucket> buckets;
-  const size_t first = first_buffer(buffers);
   for (size_t i = 0; i < buffers.size(); ++i)
-    if (!buffers[i].frozen) cut(i, buffers[i], limits, i == first, &buckets);
+    if (!buffers[i].frozen) cut(i, buffers[i], limits, begins_small(i), &buckets);
   std::stable_sort(buckets.begin(), buckets.end(), [](const Bucket& a, const Bucket& b) {
     return last_to_come(a) > last_to_come(b);
   });
   return buckets;
+}
+
+std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits) {
+  check(limits.bucket_bytes > 0, "bucket_bytes must be positive");
+  const std::vector<Bucket> all_small = cut_all(buffers, limits, [](size_t) { return true; });
+  if (all_small.empty()) return {};
+  const size_t first = all_small.front().buffer;
+  return cut_all(buffers, limits, [first](size_t buffer) { return buffer == first; });
 }
 
 }  // namespace

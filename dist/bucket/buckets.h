@@ -8,8 +8,8 @@
 
 namespace lockstep::dist {
 
-/// The first bucket of a step is no larger than this, unless its first parameter alone is, so that
-/// it leaves early: until it does, the wire rests.
+/// The first bucket of a step is no larger than this, unless its first parameter alone is and fits
+/// in a bucket, so that it leaves early: until it does, the wire rests.
 inline constexpr int64_t kFirstBucketBytes = 1 << 20;
 
 /// Elements of one flat buffer whose gradients travel in one message.
@@ -28,7 +28,8 @@ struct Bucket {
 /// Backward makes gradients from the last parameter of the model to the first, and a bucket is
 /// complete with the one of its parameters that stands first in the model; so buckets stand with
 /// the latest such parameter first. A bucket holds whole parameters as long as the next one fits.
-/// A parameter larger than a bucket is cut into near-equal pieces, each a bucket of its own. Where
+/// A parameter larger than a bucket is cut into near-equal pieces, each a bucket of its own; the
+/// step's first bucket is a smaller one. Where
 /// a buffer has no slices, its elements belong to no parameter and come last. Together the buckets
 /// hold each element once.
 ///

@@ -1,5 +1,6 @@
 #include "dist/reducer/gradient_hooks.h"
 
+#include <unordered_map>
 #include <utility>
 
 #include <torch/csrc/autograd/function.h>
@@ -31,6 +32,7 @@ class TellParam final : public torch::autograd::FunctionPostHook {
 /// The node that adds gradients to a parameter, held so that LibTorch does not make another one for
 /// the next graph.
 struct GradientHooks::Hook {
+  int64_t param;
   std::shared_ptr<torch::autograd::Node> accumulator;
   std::uintptr_t key;
 };
@@ -42,8 +44,24 @@ GradientHooks::GradientHooks(const ParamTable& params, Listener on_gradient)
     auto accumulator = torch::autograd::impl::grad_accumulator(params[i].tensor);
     const std::uintptr_t key = accumulator->add_post_hook(
         std::make_unique<TellParam>(on_gradient_, static_cast<int64_t>(i)));
-    hooks_.push_back({std::move(accumulator), key});
+    hooks_.push_back({static_cast<int64_t>(i), std::move(accumulator), key});
   }
+}
+
+std::vector<int64_t> GradientHooks::with_one_source(const at::Tensor& root) const {
+  std::unordered_map<const torch::autograd::Node*, int64_t> num_edges_to;
+  std::vector<const torch::autograd::Node*> open{root.grad_fn().get()};
+  while (!open.empty()) {
+    const torch::autograd::Node* const node = open.back();
+    open.pop_back();
+    if (node == nullptr) continue;
+    for (const torch::autograd::Edge& edge : node->next_edges())
+      if (++num_edges_to[edge.function.get()] == 1) open.push_back(edge.function.get());
+  }
+  std::vector<int64_t> params;
+  for (const Hook& hook : hooks_)
+    if (num_edges_to[hook.accumulator.get()] <= 1) params.push_back(hook.param);
+  return params;
 }
 
 GradientHooks::~GradientHooks() {

@@ -9,7 +9,7 @@
 
 namespace lockstep::dist {
 
-/// Tells when backward has added a parameter's gradient to its `grad`.
+/// Tells when backward has added a parameter's gradient to its `grad`, and where it comes from.
 ///
 /// The listener runs on the thread of backward that added it, once a parameter and backward pass,
 /// several parameters perhaps at the same time; what it throws comes out of backward(). Parameters
@@ -21,6 +21,12 @@ class GradientHooks {
 
   GradientHooks(const ParamTable& params, Listener on_gradient);
   ~GradientHooks();
+
+  /// Parameters (indices, ascending) whose gradient a backward pass from `root` adds to in one
+  /// place at most, so that what a layer has written there is what it will be. A weight that is
+  /// used twice, or of which a loss is made too, is not among them.
+  std::vector<int64_t> with_one_source(const at::Tensor& root) const;
+
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 

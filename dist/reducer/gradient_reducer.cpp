@@ -42,6 +42,8 @@ GradientReducer::GradientReducer(Communicator& comm, std::vector<FlatBuffer>& bu
       was_named_(params.size(), false),
       messages_(comm, buckets_) {}
 
+GradientReducer::~GradientReducer() { listen_to({}); }
+
 void GradientReducer::follow_buffers() {
   if (!buckets_.rebuild(buffers_)) return;
   ready_tracker_.rebuild(buckets_.buckets());
@@ -90,6 +92,7 @@ bool GradientReducer::overlaps_now() const {
 void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   check(!is_under_way(), "prepare_for_backward() twice without finish()");
   requests_ = requests;
+  listen_to({});
   follow_buffers();
   buckets_.begin_step(requests.gradient_factor);
   ready_tracker_.begin();
@@ -106,8 +109,31 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   is_armed_ = true;
 }
 
+void GradientReducer::follow_graph(const at::Tensor& loss) {
+  if (is_armed_ && messages_.is_beside()) listen_to(hooks_->with_one_source(loss));
+}
+
+/// To no others from now on.
+void GradientReducer::listen_to(const std::vector<int64_t>& params) {
+  for (const Param& param : params_)
+    if (param.grad_in_place != nullptr) param.grad_in_place->on_written = nullptr;
+  for (const int64_t i : params) {
+    const auto& in_place = params_[static_cast<size_t>(i)].grad_in_place;
+    if (in_place != nullptr)
+      in_place->on_written = [this, i](int64_t num_elements) { on_written(i, num_elements); };
+  }
+}
+
+void GradientReducer::on_written(int64_t param, int64_t num_elements) {
+  if (is_armed_ && ready_tracker_.mark_written(param, num_elements)) release_complete();
+}
+
 void GradientReducer::on_gradient(int64_t param) {
-  if (!is_armed_ || !ready_tracker_.mark_ready(param) || !messages_.is_beside()) return;
+  if (is_armed_ && ready_tracker_.mark_ready(param)) release_complete();
+}
+
+void GradientReducer::release_complete() {
+  if (!messages_.is_beside()) return;
   const size_t num_complete = ready_tracker_.num_complete();
   buckets_.mark_complete(num_complete);
   messages_.release(num_complete);

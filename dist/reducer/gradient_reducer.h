@@ -40,6 +40,7 @@ struct StepRequests {
 /// Turns each rank's summed gradients into the mean over all samples of the step.
 ///
 ///   reducer.prepare_for_backward();
+///   reducer.follow_graph(loss_sum);         // optional
 ///   loss_sum.backward();                    // of the SUM of this rank's losses, not their mean
 ///   const GlobalStepStats totals = reducer.finish(share);
 ///   if (totals.finite()) optimizer.step();  // grads_E: sum over ranks / totals.num_samples
@@ -109,6 +110,7 @@ class GradientReducer {
   /// masks are gone then. They live on comm.device().
   GradientReducer(Communicator& comm, std::vector<FlatBuffer>& buffers, const ParamTable& params,
                   const SyncOptions& options);
+  ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
@@ -129,6 +131,12 @@ class GradientReducer {
   /// Before the forward or the backward pass whose end completes the gradients: of several
   /// micro-batches, the last one's. The wishes are for this step and equal on all ranks.
   void prepare_for_backward(const StepRequests& requests = {});
+
+  /// Between forward and backward of the same: with overlap, buckets of a large gradient then leave
+  /// while its layer still computes the rest of it (GradInPlace::on_written), unless something else
+  /// in the graph of `loss` adds to it. Not called, or before another backward pass: nothing is
+  /// sent so early.
+  void follow_graph(const at::Tensor& loss);
 
   GlobalStepStats finish(const LocalStepStats& share);
   /// After finish(): what is still on its way, to be waited for on this thread until finish_late().
@@ -176,6 +184,9 @@ class GradientReducer {
   bool may_overlap() const;
   bool overlaps_now() const;
   void on_gradient(int64_t param);
+  void on_written(int64_t param, int64_t num_elements);
+  void release_complete();
+  void listen_to(const std::vector<int64_t>& params);
   at::Tensor numbers_of(const LocalStepStats& share) const;
   GlobalStepStats totals_of(const LocalStepStats& share) const;
   bool may_update_early(const LocalStepStats& share) const;

@@ -1,12 +1,25 @@
 #include "dist/reducer/ready_tracker.h"
 
 #include <algorithm>
-
-#include <fmt/format.h>
+#include <limits>
 
 #include "base/error.h"
 
 namespace lockstep::dist {
+namespace {
+
+/// How many elements from the front of its parameter complete a bucket. Where it shares the bucket
+/// with others, only all of them, as mark_ready() says.
+int64_t end_of_part(const Bucket& bucket, int64_t begin_E) {
+  return bucket.params.size() > 1 ? std::numeric_limits<int64_t>::max()
+                                  : begin_E + bucket.num_elements();
+}
+
+constexpr const char* kSecond =
+    "a second gradient of one parameter in a step: prepare_for_backward() comes before the last "
+    "backward pass";
+
+}  // namespace
 
 void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
   int64_t last_param = -1;
@@ -17,15 +30,22 @@ void ReadyTracker::rebuild(const std::vector<Bucket>& buckets) {
   num_awaited_.clear();
   for (size_t b = 0; b < buckets.size(); ++b) {
     num_awaited_.push_back(static_cast<int32_t>(buckets[b].params.size()));
-    for (const int64_t param : buckets[b].params)
-      params_[static_cast<size_t>(param)].buckets.push_back(b);
+    for (const int64_t param : buckets[b].params) {
+      std::vector<Part>& parts = params_[static_cast<size_t>(param)].parts;
+      check(parts.empty() || buckets[parts.back().bucket].end_E == buckets[b].begin_E,
+            "the pieces of a parameter stand in memory order");
+      parts.push_back({b, end_of_part(buckets[b], parts.empty() ? 0 : parts.back().end_E)});
+    }
   }
   num_missing_ = std::make_unique<std::atomic<int32_t>[]>(buckets.size());
   begin();
 }
 
 void ReadyTracker::begin() {
-  for (size_t i = 0; i < num_params_; ++i) params_[i].is_there = false;
+  for (size_t i = 0; i < num_params_; ++i) {
+    params_[i].num_there = 0;
+    params_[i].is_there = false;
+  }
   for (size_t b = 0; b < num_awaited_.size(); ++b)
     num_missing_[b] = std::max(num_awaited_[b], 1);  // without parameters: never complete
   const std::lock_guard lock(mutex_);
@@ -33,16 +53,32 @@ void ReadyTracker::begin() {
 }
 
 bool ReadyTracker::mark_ready(int64_t param) {
-  if (param < 0 || static_cast<size_t>(param) >= num_params_) return false;
-  Param& arrived = params_[static_cast<size_t>(param)];
-  if (arrived.buckets.empty()) return false;
-  check(
-      !arrived.is_there.exchange(true),
-      "a second gradient of one parameter in a step: prepare_for_backward() comes before the last "
-      "backward pass");
+  Param* const arrived = find(param);
+  if (arrived == nullptr) return false;
+  check(!arrived->is_there.exchange(true), kSecond);
+  return mark_parts(*arrived, std::numeric_limits<int64_t>::max());
+}
+
+bool ReadyTracker::mark_written(int64_t param, int64_t num_elements) {
+  Param* const arriving = find(param);
+  if (arriving == nullptr) return false;
+  check(!arriving->is_there, kSecond);
+  return mark_parts(*arriving, num_elements);
+}
+
+ReadyTracker::Param* ReadyTracker::find(int64_t param) {
+  if (param < 0 || static_cast<size_t>(param) >= num_params_) return nullptr;
+  Param& found = params_[static_cast<size_t>(param)];
+  return found.parts.empty() ? nullptr : &found;
+}
+
+bool ReadyTracker::mark_parts(Param& param, int64_t num_elements) {
   bool completed = false;
-  for (const size_t b : arrived.buckets)
-    completed = num_missing_[b].fetch_sub(1, std::memory_order_acq_rel) == 1 || completed;
+  for (; param.num_there < param.parts.size(); ++param.num_there) {
+    const Part& part = param.parts[param.num_there];
+    if (part.end_E > num_elements) break;
+    completed = num_missing_[part.bucket].fetch_sub(1, std::memory_order_acq_rel) == 1 || completed;
+  }
   if (!completed) return false;
 
   const std::lock_guard lock(mutex_);
@@ -61,7 +97,7 @@ size_t ReadyTracker::num_complete() const {
 std::vector<int64_t> ReadyTracker::missing() const {
   std::vector<int64_t> params;
   for (size_t i = 0; i < num_params_; ++i)
-    if (!params_[i].buckets.empty() && !params_[i].is_there)
+    if (!params_[i].parts.empty() && !params_[i].is_there)
       params.push_back(static_cast<int64_t>(i));
   return params;
 }

@@ -25,9 +25,8 @@ bool is_plain(const at::Tensor& tensor) {
 
 /// Calls function(part), on several threads, for rows of a weight.
 template <typename Function>
-void for_rows_of(const at::Tensor& weight_OI, const Function& function) {
-  const int64_t num_columns = weight_OI.size(1);
-  at::parallel_for(0, weight_OI.size(0), std::max<int64_t>(1, kElementsOfAThread / num_columns),
+void for_rows(const Rows& rows, int64_t num_columns, const Function& function) {
+  at::parallel_for(rows.begin, rows.end, std::max<int64_t>(1, kElementsOfAThread / num_columns),
                    [&](int64_t begin, int64_t end) {
                      function(few_samples::Part{begin, end, 0, num_columns, num_columns});
                    });
@@ -51,7 +50,7 @@ at::Tensor few_outputs(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
   const at::Tensor inputs = tiled(inputs_BI, width_T);
   const at::Tensor outputs = at::empty({1, weight_OI.size(0), width_T}, inputs.options());
   const float* const bias = bias_O.defined() ? bias_O.const_data_ptr<float>() : nullptr;
-  for_rows_of(weight_OI, [&](const few_samples::Part& part) {
+  for_rows({0, weight_OI.size(0)}, weight_OI.size(1), [&](const few_samples::Part& part) {
     few_samples::outputs(part, weight_OI.const_data_ptr<float>(), data_of(inputs, 0), bias, width_T,
                          data_of(outputs, 0));
   });
@@ -73,9 +72,9 @@ at::Tensor few_input_grads(const at::Tensor& grads_BO, const at::Tensor& weight_
 }
 
 void write_few_grads(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, bool adds,
-                     const at::Tensor& grad_OI) {
+                     const Rows& rows, const at::Tensor& grad_OI) {
   const bool streams = !adds && static_cast<int64_t>(grad_OI.nbytes()) >= kStreamedBytes;
-  for_rows_of(grad_OI, [&](const few_samples::Part& part) {
+  for_rows(rows, grad_OI.size(1), [&](const few_samples::Part& part) {
     few_samples::write_grads(part, grads_BO.const_data_ptr<float>(), grad_OI.size(0),
                              inputs_BI.const_data_ptr<float>(), grads_BO.size(0), adds, streams,
                              grad_OI.mutable_data_ptr<float>());

@@ -28,8 +28,12 @@ at::Tensor few_outputs(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                        const at::Tensor& bias_O);
 /// [B, O] -> [B, I]
 at::Tensor few_input_grads(const at::Tensor& grads_BO, const at::Tensor& weight_OI);
-/// grad_OI becomes the sum over the samples of output's gradient times input, or gets it added.
+struct Rows {
+  int64_t begin = 0, end = 0;
+};
+/// These rows of grad_OI become the sum over the samples of output's gradient times input, or get
+/// it added.
 void write_few_grads(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, bool adds,
-                     const at::Tensor& grad_OI);
+                     const Rows& rows, const at::Tensor& grad_OI);
 
 }  // namespace lockstep::model

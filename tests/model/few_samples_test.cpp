@@ -44,9 +44,13 @@ TEST_F(FewSamples, ProductsAreThoseOfLibTorch) {
       EXPECT_TRUE(are_close(few_input_grads(grads, weight), grads.mm(weight)));
       const at::Tensor expected = grads.t().mm(inputs);
       at::Tensor grad = at::full_like(weight, 3);
-      write_few_grads(grads, inputs, /*adds=*/false, grad);
+      write_few_grads(grads, inputs, /*adds=*/false, {0, num_outputs}, grad);
       EXPECT_TRUE(are_close(grad, expected));
-      write_few_grads(grads, inputs, /*adds=*/true, grad);
+      at::Tensor in_parts = at::full_like(weight, 3);
+      for (const Rows& rows : {Rows{0, 1}, Rows{1, num_outputs}})
+        write_few_grads(grads, inputs, /*adds=*/false, rows, in_parts);
+      EXPECT_TRUE(in_parts.equal(grad));
+      write_few_grads(grads, inputs, /*adds=*/true, {0, num_outputs}, grad);
       EXPECT_TRUE(are_close(grad, expected * 2));
     }
 }
@@ -59,7 +63,7 @@ TEST_F(FewSamples, ThreadsAgreeInEveryBit) {
   for (const int threads : {1, 2, 5}) {
     at::set_num_threads(threads);
     at::Tensor grad = at::zeros_like(weight);
-    write_few_grads(grads, inputs, /*adds=*/false, grad);
+    write_few_grads(grads, inputs, /*adds=*/false, {0, 1031}, grad);
     found.push_back({few_outputs(inputs, weight, {}), few_input_grads(grads, weight), grad});
   }
   at::set_num_threads(num_threads);

@@ -135,10 +135,11 @@ class LinearOfKept : public ::testing::Test {
     one.weight.mutable_grad() = at::zeros({29, 13});
     one.bias.mutable_grad() = at::zeros({29});
   }
-  at::Tensor product() { return linear(one.inputs, one.weight, one.bias, is_stale, &one.kept); }
+  at::Tensor product() { return linear(one.inputs, one.weight, one.bias, in_place, &one.kept); }
 
   Case one{6, 13, 29, 0.05};
-  std::shared_ptr<bool> is_stale = std::make_shared<bool>(true);
+  std::shared_ptr<GradInPlace> in_place =
+      std::make_shared<GradInPlace>(GradInPlace{.is_stale = true});
 };
 
 TEST_F(LinearOfKept, GivesGradientsToKeptElementsAlone) {
@@ -151,7 +152,7 @@ TEST_F(LinearOfKept, GivesGradientsToKeptElementsAlone) {
     EXPECT_TRUE(at::allclose(one.bias.grad(), one.grads.sum(0) * times, 1e-4, 1e-4));
     EXPECT_TRUE(
         at::allclose(one.inputs.grad(), one.grads.mm(one.weight.detach()) * times, 1e-4, 1e-4));
-    EXPECT_FALSE(*is_stale);
+    EXPECT_FALSE(in_place->is_stale);
   }
 }
 
@@ -160,7 +161,7 @@ TEST_F(LinearOfKept, AFrozenWeightPassesGradientsOn) {
   one.bias.set_requires_grad(false);
   product().backward(one.grads);
   EXPECT_TRUE(at::allclose(one.inputs.grad(), one.grads.mm(one.weight), 1e-4, 1e-4));
-  EXPECT_TRUE(*is_stale);
+  EXPECT_TRUE(in_place->is_stale);
 }
 
 TEST_F(LinearOfKept, EvaluationsHaveLibTorchsBits) {
@@ -175,11 +176,11 @@ TEST_F(LinearOfKept, WhatDenseProductsLeaveIsZeroedOnce) {
   ASSERT_FALSE(dense.kept.pays(1));
   dense.weight.set_requires_grad(true);
   dense.weight.mutable_grad() = at::full({29, 13}, 5.0F);
-  linear(dense.inputs, dense.weight, {}, is_stale, &dense.kept).backward(dense.grads);
+  linear(dense.inputs, dense.weight, {}, in_place, &dense.kept).backward(dense.grads);
   EXPECT_TRUE(at::allclose(dense.weight.grad(), dense.grads.t().mm(dense.inputs)));
   const Case more(4, 13, 29, 0.3);  // the same mask
-  *is_stale = true;
-  linear(more.inputs, dense.weight, {}, is_stale, &dense.kept).backward(more.grads);
+  in_place->is_stale = true;
+  linear(more.inputs, dense.weight, {}, in_place, &dense.kept).backward(more.grads);
   EXPECT_TRUE(
       at::allclose(dense.weight.grad(), more.masked(more.grads.t().mm(more.inputs)), 1e-4, 1e-4));
 }
@@ -199,9 +200,9 @@ TEST_F(LinearOfKept, CanBeDifferentiatedTwice) {
 TEST_F(LinearOfKept, ElsewhereAllElementsCount) {
   const at::Tensor doubles = one.inputs.detach().to(at::kDouble);
   const at::Tensor weight = one.weight.detach().to(at::kDouble);
-  EXPECT_TRUE(linear(doubles, weight, {}, is_stale, &one.kept).equal(at::linear(doubles, weight)));
+  EXPECT_TRUE(linear(doubles, weight, {}, in_place, &one.kept).equal(at::linear(doubles, weight)));
   one.weight.mutable_grad() = at::Tensor();
-  *is_stale = false;
+  in_place->is_stale = false;
   product().backward(one.grads);
   EXPECT_TRUE(at::allclose(one.weight.grad(), one.grads.t().mm(one.inputs.detach()), 1e-4, 1e-4));
 }

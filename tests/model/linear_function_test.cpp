@@ -39,11 +39,11 @@ TEST(LinearFunction, WithoutAnOutputGradientTheLastStepsGradientIsNotTakenForThi
     const at::Tensor weight = parameter({width, width}), bias = parameter({width});
     at::Tensor(weight).mutable_grad() = at::full({width, width}, 7.0);  // of the step before
     at::Tensor(bias).mutable_grad() = at::zeros({width});
-    const auto is_stale = std::make_shared<bool>(true);
-    GivesNoGradient::apply(linear(at::ones({2, width}), weight, bias, is_stale)).sum().backward();
+    const auto in_place = std::make_shared<GradInPlace>(GradInPlace{.is_stale = true});
+    GivesNoGradient::apply(linear(at::ones({2, width}), weight, bias, in_place)).sum().backward();
     EXPECT_TRUE(weight.grad().equal(at::zeros({width, width}))) << width;
     EXPECT_TRUE(bias.grad().equal(at::zeros({width}))) << width;
-    EXPECT_FALSE(*is_stale) << width;
+    EXPECT_FALSE(in_place->is_stale) << width;
   }
 }
 
@@ -52,9 +52,9 @@ TEST(LinearFunction, MayHaveNoBias) {
   for (const int64_t width : {3, 300, 1100}) {
     const at::Tensor weight = (at::rand({width, width}) - 0.5).set_requires_grad(true);
     at::Tensor(weight).mutable_grad() = at::full({width, width}, 7.0);
-    const auto is_stale = std::make_shared<bool>(true);
+    const auto in_place = std::make_shared<GradInPlace>(GradInPlace{.is_stale = true});
     at::Tensor inputs = at::rand({2, width}).set_requires_grad(true);
-    const at::Tensor outputs = linear(inputs, weight, {}, is_stale);
+    const at::Tensor outputs = linear(inputs, weight, {}, in_place);
     EXPECT_TRUE(at::allclose(outputs, inputs.matmul(weight.t()), 1e-5, 1e-5)) << width;
     outputs.sum().backward();
     const at::Tensor ones = at::ones({2, width});
@@ -93,9 +93,10 @@ struct AutocastCase {
 /// A layer and what a pass through it gives. Its gradients hold the numbers of a pass before.
 struct Layer {
   at::Tensor inputs, weight, bias, outputs;
-  std::shared_ptr<bool> is_stale;
+  std::shared_ptr<GradInPlace> in_place = std::make_shared<GradInPlace>();
 
-  explicit Layer(const AutocastCase& each) : is_stale(std::make_shared<bool>(each.is_stale)) {
+  explicit Layer(const AutocastCase& each) {
+    in_place->is_stale = each.is_stale;
     inputs = numbers({5, each.width}, 0.7);
     if (each.has_narrow_inputs) inputs = inputs.to(each.dtype);
     inputs.set_requires_grad(true);
@@ -129,18 +130,18 @@ TEST_P(LinearUnderAutocast, HasTheBitsOfATenAndWritesTheGradientInBackward) {
   Layer ours(GetParam()), atens(GetParam());
   {
     const InAutocast autocast(GetParam().dtype);
-    ours.outputs = linear(ours.inputs, ours.weight, ours.bias, ours.is_stale);
+    ours.outputs = linear(ours.inputs, ours.weight, ours.bias, ours.in_place);
     atens.outputs = at::linear(atens.inputs, atens.weight, atens.bias);
   }
   EXPECT_EQ(ours.outputs.scalar_type(), GetParam().dtype);
-  EXPECT_EQ(*ours.is_stale, GetParam().is_stale);  // nothing is zeroed before
+  EXPECT_EQ(ours.in_place->is_stale, GetParam().is_stale);  // nothing is zeroed before
   const void* memory = ours.weight.grad().const_data_ptr();
   ours.backward();
   if (GetParam().is_stale) atens.weight.mutable_grad().zero_();
   atens.backward();
   expect_same_bits(ours, atens);
   EXPECT_EQ(ours.inputs.grad().scalar_type(), ours.inputs.scalar_type());
-  EXPECT_FALSE(*ours.is_stale);
+  EXPECT_FALSE(ours.in_place->is_stale);
   EXPECT_EQ(ours.weight.grad().const_data_ptr(), memory);
 }
 
@@ -166,7 +167,7 @@ TEST(LinearFunction, UnderAutocastAWeightIsCastOnceAForwardPassWhoeverUsesIt) {
   for (const int64_t width : {3, 300})
     for (const bool is_first : {true, false}) {
       Layer layer({.width = width, .has_bias = false});
-      const auto ours = [&] { return linear(layer.inputs, layer.weight, {}, layer.is_stale); };
+      const auto ours = [&] { return linear(layer.inputs, layer.weight, {}, layer.in_place); };
       const auto atens = [&] { return at::linear(layer.inputs, layer.weight); };
       {
         const InAutocast autocast(at::kBFloat16);
@@ -176,7 +177,7 @@ TEST(LinearFunction, UnderAutocastAWeightIsCastOnceAForwardPassWhoeverUsesIt) {
         EXPECT_EQ(calls.of("aten::_to_copy"), 2);  // the weight, and the inputs: a leaf too
       }
       layer.weight.mutable_grad().zero_();
-      *layer.is_stale = false;
+      layer.in_place->is_stale = false;
       layer.backward();
 
       Layer once({.width = width, .has_bias = false});
@@ -193,7 +194,7 @@ TEST(LinearFunction, UnderAutocastBackwardWritesTheGradientInOnePass) {
     Layer layer({.width = width, .has_bias = false, .has_narrow_inputs = true});
     {
       const InAutocast autocast(at::kBFloat16);
-      layer.outputs = linear(layer.inputs, layer.weight, layer.bias, layer.is_stale);
+      layer.outputs = linear(layer.inputs, layer.weight, layer.bias, layer.in_place);
     }
     const at::Tensor grads = at::ones_like(layer.outputs);
     const tests::CountedCalls calls;

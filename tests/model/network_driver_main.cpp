@@ -72,9 +72,9 @@ void zero_gradients(const Model& net) {
     at::Tensor& grad = at::Tensor(param.tensor).mutable_grad();
     if (!grad.defined())
       grad = at::zeros_like(param.tensor);
-    else if (param.grad_is_stale == nullptr)
+    else if (param.grad_in_place == nullptr)
       grad.zero_();
-    if (param.grad_is_stale != nullptr) *param.grad_is_stale = true;
+    if (param.grad_in_place != nullptr) param.grad_in_place->is_stale = true;
   }
 }
 

@@ -241,6 +241,7 @@ Trainer::LossSum Trainer::gradients_of(const data::Samples& samples, int64_t fir
 
 void Trainer::backward(const at::Tensor& loss, const at::Tensor& weight) {
   const trace::Span span("backward");
+  parts_.reducer.follow_graph(loss);
   try {
     loss.backward(weight);
   } catch (const std::exception&) {

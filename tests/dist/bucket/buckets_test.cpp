@@ -66,6 +66,29 @@ TEST(Buckets, TheFirstOneIsSmall) {
                           fmt::format("0:{}-{}(1 0)", 4 * quarter, 6 * quarter)));
 }
 
+/// Also where its parameter is larger than a bucket, which is cut.
+TEST(Buckets, TheFirstOneIsASmallPieceOfALargeParameter) {
+  const int64_t small = kFirstBucketBytes / 4;
+  EXPECT_THAT(
+      texts(
+          cut_into_buckets({buffer_of({{1, 10 * small}, {0, 5 * small}})}, 4 * kFirstBucketBytes)),
+      ElementsAre(fmt::format("0:0-{}(1)", small), fmt::format("0:{}-{}(1)", small, 4 * small),
+                  fmt::format("0:{}-{}(1)", 4 * small, 7 * small),
+                  fmt::format("0:{}-{}(1)", 7 * small, 10 * small),
+                  fmt::format("0:{}-{}(0)", 10 * small, 10 * small + (5 * small + 1) / 2),
+                  fmt::format("0:{}-{}(0)", 10 * small + (5 * small + 1) / 2, 15 * small)));
+}
+
+/// The model's last parameter is a bias, but the biases are complete with the first layer's.
+TEST(Buckets, TheFirstOneToBeCompleteIsTheSmallOne) {
+  const int64_t quarter = kFirstBucketBytes / 4 / 4;
+  const FlatBuffer weights = buffer_of({{6, 3 * quarter}, {4, 3 * quarter}, {2, 3 * quarter}});
+  const FlatBuffer biases = buffer_of({{7, 1}, {5, 1}, {3, 1}});
+  EXPECT_THAT(texts(cut_into_buckets({weights, biases}, 8 * kFirstBucketBytes)),
+              ElementsAre(fmt::format("0:0-{}(6)", 3 * quarter), "1:0-3(7 5 3)",
+                          fmt::format("0:{}-{}(4 2)", 3 * quarter, 9 * quarter)));
+}
+
 TEST(Buckets, OnlyTheBufferWithTheLastParameterHasASmallFirstBucket) {
   const int64_t half = kFirstBucketBytes / 4 / 2;
   const FlatBuffer early = buffer_of({{8, half}, {6, half}, {4, half}});
@@ -147,6 +170,14 @@ TEST(BucketsByRows, CutInsideOfRowsLongerThanABucket) {
   EXPECT_THAT(texts_by_rows({{0, 5000}}, 8, {5000}, 2),
               ElementsAre("0:0-1024(0)", "0:1024-2048(0)", "0:2048-3072(0)", "0:3072-4096(0)",
                           "0:4096-5000(0)"));
+}
+
+TEST(BucketsByRows, TheFirstOneIsNoPieceOfARow) {
+  const int64_t small = kFirstBucketBytes / 4, row = 3 * small;
+  EXPECT_THAT(
+      texts_by_rows({{0, 4 * row}}, 4 * kFirstBucketBytes, {row}, 1),
+      ElementsAre(fmt::format("0:0-{}(0)", 2 * row), fmt::format("0:{}-{}(0)", 2 * row, 3 * row),
+                  fmt::format("0:{}-{}(0)", 3 * row, 4 * row)));
 }
 
 TEST(BucketsByRows, ParametersThatFitAreWhole) {

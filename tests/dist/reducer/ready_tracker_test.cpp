@@ -50,6 +50,31 @@ TEST(ReadyTracker, OneParameterMayCompleteSeveralBuckets) {
   EXPECT_EQ(arrivals.num_complete(), 2U);
 }
 
+TEST(ReadyTracker, APieceIsCompleteOnceItsElementsAreWritten) {
+  ReadyTracker arrivals;
+  arrivals.rebuild({{.begin_E = 0, .end_E = 10, .params = {2}},
+                    {.begin_E = 10, .end_E = 25, .params = {2}},
+                    {.begin_E = 25, .end_E = 30, .params = {1, 0}}});
+  EXPECT_FALSE(arrivals.mark_written(2, 9));
+  EXPECT_TRUE(arrivals.mark_written(2, 10));
+  EXPECT_FALSE(arrivals.mark_written(2, 24));
+  EXPECT_EQ(arrivals.num_complete(), 1U);
+  EXPECT_FALSE(arrivals.any()) << "the gradient is not there as a whole";
+  EXPECT_TRUE(arrivals.mark_written(2, 25));
+  EXPECT_FALSE(arrivals.mark_ready(2)) << "all its buckets were complete";
+  EXPECT_FALSE(arrivals.mark_written(1, 5)) << "the other gradient of the bucket is not there";
+  EXPECT_EQ(arrivals.num_complete(), 2U);
+  EXPECT_FALSE(arrivals.mark_ready(1));
+  EXPECT_TRUE(arrivals.mark_ready(0));
+  EXPECT_THROW(arrivals.mark_written(2, 25), Error) << "a second gradient";
+  EXPECT_FALSE(arrivals.mark_written(7, 1)) << "in no bucket";
+
+  arrivals.begin();
+  EXPECT_EQ(arrivals.num_complete(), 0U);
+  EXPECT_TRUE(arrivals.mark_ready(2));
+  EXPECT_EQ(arrivals.num_complete(), 2U);
+}
+
 TEST(ReadyTracker, BucketsWithoutParametersAreNeverComplete) {
   ReadyTracker arrivals;
   arrivals.rebuild(buckets_with({{0}, {}, {1}}));
