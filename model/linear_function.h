@@ -15,8 +15,8 @@ namespace lockstep::model {
 /// backward writes the weight's gradient in place: the product is never written to memory of its
 /// own and read again, which for small batches is a third of the step's memory traffic. It
 /// overwrites what stands there if `grad` (must outlive backward) says so, and adds to it
-/// otherwise; a large gradient is made in blocks of rows, by its shape alone, and `grad` told of
-/// each. Hooks on gradients run as ever. Under autocast the products
+/// otherwise, in the blocks of write_weight_grad() (model/products/weight_grad.h), of which
+/// `grad` is told. Hooks on gradients run as ever. Under autocast the products
 /// have its type, and backward copies or adds the weight's to the float32 gradient: the bits of
 /// at::linear, as long as a forward pass uses the weight once. Elsewhere, and for other shapes,
 /// this is at::linear, whose backward only adds: then what is stale is zeroed here.

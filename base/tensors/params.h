@@ -18,8 +18,9 @@ struct GradInPlace {
   /// What stands in the gradient does not count: the layer overwrites it instead of adding to it,
   /// and makes this false.
   bool is_stale = false;
-  /// Where not empty: backward calls it, perhaps several times, with how many elements from the
-  /// front it has written, while it computes those behind.
+  /// Where not empty: a layer that makes the gradient in parts calls it in backward after each,
+  /// with how many elements from the front, in the order of memory, it has written and will not
+  /// write again in this pass. Not all layers and products do.
   std::function<void(int64_t num_elements)> on_written = nullptr;
 };
 

@@ -117,6 +117,8 @@ std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits
 
 std::vector<Bucket> cut_all(const std::vector<FlatBuffer>& buffers, const Limits& limits) {
   check(limits.bucket_bytes > 0, "bucket_bytes must be positive");
+  const auto none = [](size_t) { return false; };
+  if (limits.bucket_bytes == kUnlimitedBytes) return cut_all(buffers, limits, none);
   const std::vector<Bucket> all_small = cut_all(buffers, limits, [](size_t) { return true; });
   if (all_small.empty()) return {};
   const size_t first = all_small.front().buffer;

@@ -2,15 +2,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/tensors/params.h"
 
 namespace lockstep::dist {
 
-/// The first bucket of a step is no larger than this, unless its first parameter alone is and fits
-/// in a bucket, so that it leaves early: until it does, the wire rests.
+/// The first bucket of a step is no larger than this, so that it leaves early: until it does, the
+/// wire rests. But it holds a whole parameter where that fits in a bucket, and whole rows where
+/// buckets are divided.
 inline constexpr int64_t kFirstBucketBytes = 1 << 20;
+
+inline constexpr int64_t kUnlimitedBytes = std::numeric_limits<int64_t>::max();
 
 /// Elements of one flat buffer whose gradients travel in one message.
 struct Bucket {
@@ -23,7 +27,8 @@ struct Bucket {
 };
 
 /// Cuts the buffers that are not frozen into buckets of at most bucket_bytes (> 0, but an element
-/// at least), in the order in which backward completes them.
+/// at least; kUnlimitedBytes: each buffer is one bucket), in the order in which backward completes
+/// them.
 ///
 /// Backward makes gradients from the last parameter of the model to the first, and a bucket is
 /// complete with the one of its parameters that stands first in the model; so buckets stand with

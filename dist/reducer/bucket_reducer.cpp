@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -116,8 +115,7 @@ bool BucketReducer::is_followed(const std::vector<FlatBuffer>& buffers) const {
 
 std::vector<Bucket> BucketReducer::cut(const std::vector<FlatBuffer>& buffers) const {
   if (is_shared_)  // nothing travels: as few pieces as can be
-    return cut_into_buckets(buffers, std::numeric_limits<int64_t>::max(), row_E_by_param_,
-                            comm_.world_size());
+    return cut_into_buckets(buffers, kUnlimitedBytes, row_E_by_param_, comm_.world_size());
   return shards_
              ? cut_into_buckets(buffers, options_.bucket_bytes, row_E_by_param_, comm_.world_size())
              : cut_into_buckets(buffers, options_.bucket_bytes);

@@ -60,7 +60,7 @@ std::vector<int64_t> GradientHooks::with_one_source(const at::Tensor& root) cons
   }
   std::vector<int64_t> params;
   for (const Hook& hook : hooks_)
-    if (num_edges_to[hook.accumulator.get()] <= 1) params.push_back(hook.param);
+    if (num_edges_to[hook.accumulator.get()] == 1) params.push_back(hook.param);
   return params;
 }
 

@@ -22,9 +22,10 @@ class GradientHooks {
   GradientHooks(const ParamTable& params, Listener on_gradient);
   ~GradientHooks();
 
-  /// Parameters (indices, ascending) whose gradient a backward pass from `root` adds to in one
-  /// place at most, so that what a layer has written there is what it will be. A weight that is
-  /// used twice, or of which a loss is made too, is not among them.
+  /// Parameters (indices, ascending) to whose gradient one edge leads in the graph of `root`, so
+  /// that what its one layer has written there in backward is what it will be. A weight that is
+  /// used twice, or of which a loss is made too, is not among them; nor one whose layer's graph is
+  /// only made during backward.
   std::vector<int64_t> with_one_source(const at::Tensor& root) const;
 
   GradientHooks(const GradientHooks&) = delete;

@@ -110,7 +110,10 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
 }
 
 void GradientReducer::follow_graph(const at::Tensor& loss) {
-  if (is_armed_ && messages_.is_beside()) listen_to(hooks_->with_one_source(loss));
+  const bool may_tell = std::any_of(params_.begin(), params_.end(), [](const Param& param) {
+    return param.grad_in_place != nullptr;
+  });
+  if (is_armed_ && messages_.is_beside() && may_tell) listen_to(hooks_->with_one_source(loss));
 }
 
 /// To no others from now on.

@@ -132,10 +132,10 @@ class GradientReducer {
   /// micro-batches, the last one's. The wishes are for this step and equal on all ranks.
   void prepare_for_backward(const StepRequests& requests = {});
 
-  /// Between forward and backward of the same: with overlap, buckets of a large gradient then leave
-  /// while its layer still computes the rest of it (GradInPlace::on_written), unless something else
-  /// in the graph of `loss` adds to it. Not called, or before another backward pass: nothing is
-  /// sent so early.
+  /// After prepare_for_backward() and the forward pass; the next backward pass must be that of
+  /// `loss`. With overlap, buckets of a large gradient then leave while its layer still computes
+  /// the rest of it (GradInPlace::on_written), unless something else in the graph of `loss` adds to
+  /// it. Without this call none leaves before its gradient is whole.
   void follow_graph(const at::Tensor& loss);
 
   GlobalStepStats finish(const LocalStepStats& share);

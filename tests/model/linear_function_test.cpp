@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -61,6 +62,19 @@ TEST(LinearFunction, MayHaveNoBias) {
     EXPECT_TRUE(at::allclose(weight.grad(), ones.t().matmul(inputs), 1e-5, 1e-5)) << width;
     EXPECT_TRUE(at::allclose(inputs.grad(), ones.matmul(weight), 1e-4, 1e-4)) << width;
   }
+}
+
+TEST(LinearFunction, TellsHowMuchOfALargeGradientIsWritten) {
+  constexpr int64_t kWidth = 1100;
+  const at::Tensor weight = (at::rand({kWidth, kWidth}) - 0.5).set_requires_grad(true);
+  at::Tensor(weight).mutable_grad() = at::zeros({kWidth, kWidth});
+  std::vector<int64_t> told;
+  const auto in_place = std::make_shared<GradInPlace>();
+  in_place->on_written = [&](int64_t num_elements) { told.push_back(num_elements); };
+  linear(at::rand({20, kWidth}), weight, {}, in_place).sum().backward();
+  EXPECT_GT(told.size(), 1U);
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back(), kWidth * kWidth);
 }
 
 /// A forward pass in a narrower type.

@@ -36,6 +36,12 @@ std::vector<std::string> texts(const std::vector<Bucket>& buckets) {
   return all;
 }
 
+TEST(Buckets, MayBeWholeBuffers) {
+  const int64_t small = kFirstBucketBytes / 4;
+  EXPECT_THAT(texts(cut_into_buckets({buffer_of({{1, 3 * small}, {0, small}})}, kUnlimitedBytes)),
+              ElementsAre(fmt::format("0:0-{}(1 0)", 4 * small)));
+}
+
 TEST(Buckets, NoBuffersMakeNone) { EXPECT_THAT(cut_into_buckets({}, 100), IsEmpty()); }
 
 TEST(Buckets, HoldWholeParametersWhileTheyFit) {
@@ -89,7 +95,7 @@ TEST(Buckets, TheFirstOneToBeCompleteIsTheSmallOne) {
                           fmt::format("0:{}-{}(4 2)", 3 * quarter, 9 * quarter)));
 }
 
-TEST(Buckets, OnlyTheBufferWithTheLastParameterHasASmallFirstBucket) {
+TEST(Buckets, OnlyOneBufferHasASmallFirstBucket) {
   const int64_t half = kFirstBucketBytes / 4 / 2;
   const FlatBuffer early = buffer_of({{8, half}, {6, half}, {4, half}});
   const FlatBuffer late = buffer_of({{7, half}, {5, half}, {3, half}});

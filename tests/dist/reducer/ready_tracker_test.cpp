@@ -52,9 +52,9 @@ TEST(ReadyTracker, OneParameterMayCompleteSeveralBuckets) {
 
 TEST(ReadyTracker, APieceIsCompleteOnceItsElementsAreWritten) {
   ReadyTracker arrivals;
-  arrivals.rebuild({{.begin_E = 0, .end_E = 10, .params = {2}},
-                    {.begin_E = 10, .end_E = 25, .params = {2}},
-                    {.begin_E = 25, .end_E = 30, .params = {1, 0}}});
+  arrivals.rebuild({{.begin_E = 5, .end_E = 15, .params = {2}},
+                    {.begin_E = 15, .end_E = 30, .params = {2}},
+                    {.begin_E = 30, .end_E = 35, .params = {1, 0}}});
   EXPECT_FALSE(arrivals.mark_written(2, 9));
   EXPECT_TRUE(arrivals.mark_written(2, 10));
   EXPECT_FALSE(arrivals.mark_written(2, 24));
