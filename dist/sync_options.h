@@ -10,10 +10,15 @@ namespace lockstep::dist {
 /// As DDP has it: a message costs a launch there, and a buffer several kernels a step.
 inline constexpr int64_t kGpuBucketBytes = 26214400;
 
+/// Of a bucket, for each of several hosts. Small buckets leave early, and the wire rests less
+/// between them; but each host sends its share of one in a message of its own, whose latency counts
+/// when it is short (docs/results/tried.md).
+inline constexpr int64_t kBucketBytesAHost = 524288;
+
 /// Section `sync` of the run file: how ranks exchange gradients.
 struct SyncOptions {
   int64_t bucket_bytes = 4194304;   ///< of gradients that travel together; > 0
-  bool bucket_bytes_given = false;  ///< false: on GPUs it is kGpuBucketBytes
+  bool bucket_bytes_given = false;  ///< false: fit_bucket_bytes() may choose another size
   /// Whether buckets travel while backward goes on: true, false, auto (what was measured faster).
   std::string overlap = "auto";
   /// Whether only kept gradients travel: always, never, auto (what was measured faster, by bucket).
@@ -36,6 +41,12 @@ struct SyncOptions {
   bool check_collectives = false;     ///< ranks compare each call before they make it
   int64_t replica_check_every = 500;  ///< steps between comparisons of the ranks' state; 0: never
 };
+
+/// Gives bucket_bytes, where the run file leaves it open, the size that suits: kGpuBucketBytes on
+/// GPUs; on CPUs kBucketBytesAHost for each of several hosts, up to the default, where gradients
+/// travel whole at every step. packs: masks may leave few of them. Equal on all ranks if what it is
+/// given is.
+void fit_bucket_bytes(bool on_gpu, int num_hosts, bool packs, SyncOptions* sync);
 
 /// Reads the section; faults go where `in` sends them.
 SyncOptions read_sync_options(ConfigReader in);

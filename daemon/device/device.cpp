@@ -122,10 +122,6 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
   return gpu;
 }
 
-void fit_to(at::Device device, dist::SyncOptions* sync) {
-  if (device.is_cuda() && !sync->bucket_bytes_given) sync->bucket_bytes = dist::kGpuBucketBytes;
-}
-
 metrics::GpuUse gpu_use(int index) {
   const dist::GpuMemoryUse use = dist::gpu_memory_use(index);
   return {.allocated_bytes = use.allocated,

@@ -46,8 +46,4 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
 /// What the allocator of this process' GPU, which was set up, tells now; from any thread.
 metrics::GpuUse gpu_use(int index);
 
-/// Gives what the run file leaves open the value that suits the device: on GPUs
-/// sync.bucket_bytes.
-void fit_to(at::Device device, dist::SyncOptions* sync);
-
 }  // namespace lockstep::daemon

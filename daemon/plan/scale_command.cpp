@@ -15,6 +15,7 @@
 #include "daemon/config/run_config.h"
 #include "daemon/device/threading.h"
 #include "daemon/plan/measured_job.h"
+#include "dist/sync_options.h"
 #include "recal/recipe/recipe_reader.h"
 
 namespace lockstep::daemon {
@@ -154,7 +155,10 @@ std::string basis(const ScaleOptions& options, const ScaleJob& job, const ScaleH
 
 CommandResult scale_command(const ScaleOptions& options) {
   check_options(options);
-  const RunConfig config = load(options);
+  RunConfig config = load(options);
+  const auto num_hosts = (options.ranks + options.ranks_per_host - 1) / options.ranks_per_host;
+  dist::fit_bucket_bytes(/*on_gpu=*/false, static_cast<int>(num_hosts), config.recipe.prunes(),
+                         &config.sync);
   const auto num_cores = static_cast<int64_t>(allowed_cores().size());
   const ScaleHost host = host_of(options, config);  // before freed memory is kept
   keep_freed_memory();

@@ -27,6 +27,7 @@ class ConstantPruning final : public Modifier {
   void place_in(StageSpan* stage) override { stage->place_open(&options_.window); }
   std::string summary() const override;
   void compile(TimelineBuilder* builder) const override;
+  bool prunes() const override { return true; }
   ParamLogs param_logs() const override { return options_.logs; }
 
  private:

@@ -48,6 +48,7 @@ class GradualMagnitudePruning final : public Modifier {
   void place_in(StageSpan* stage) override { stage->place(&options_.window); }
   std::string summary() const override;
   void compile(TimelineBuilder* builder) const override;
+  bool prunes() const override { return true; }
   ParamLogs param_logs() const override { return options_.logs; }
 
  private:

@@ -39,6 +39,8 @@ class Modifier {
   /// Adds its actions. Diagnostics and warnings that need the model or the steps per epoch go to
   /// the builder as well.
   virtual void compile(TimelineBuilder* builder) const = 0;
+  /// Whether it makes masks, which may leave few weights: gradients may then travel packed.
+  virtual bool prunes() const { return false; }
   /// Where each of its parameters gets summaries of its own (`log_types`).
   virtual ParamLogs param_logs() const { return ParamLogs::kByDefault; }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +25,10 @@ class Recipe {
 
   const std::vector<std::shared_ptr<const Modifier>>& modifiers() const { return modifiers_; }
   bool empty() const { return modifiers_.empty(); }
+  bool prunes() const {
+    return std::any_of(modifiers_.begin(), modifiers_.end(),
+                       [](const auto& modifier) { return modifier->prunes(); });
+  }
   /// Path of the file that holds it.
   const std::string& file() const { return file_; }
   /// What was assumed while reading, for the log: `file:line: ...`.

@@ -109,15 +109,6 @@ TEST(DeviceChoice, WhatARankSeesComesBackFromItsText) {
   }
 }
 
-TEST(FitTo, MessagesAreLargerOnGpusUnlessTheRunFileSaysHowLarge) {
-  dist::SyncOptions open, given{.bucket_bytes = 1000, .bucket_bytes_given = true};
-  fit_to(at::kCPU, &open);
-  EXPECT_EQ(open.bucket_bytes, dist::SyncOptions().bucket_bytes);
-  for (dist::SyncOptions* sync : {&open, &given}) fit_to(at::kCUDA, sync);
-  EXPECT_EQ(open.bucket_bytes, dist::kGpuBucketBytes);
-  EXPECT_EQ(given.bucket_bytes, 1000);
-}
-
 /// CUBLAS_WORKSPACE_CONFIG for one test.
 class WorkspaceVariable {
  public:

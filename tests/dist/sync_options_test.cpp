@@ -24,6 +24,35 @@ Reading read(const std::string& text) {
   return reading;
 }
 
+int64_t fitted(bool on_gpu, int num_hosts, bool packs = false, SyncOptions options = {}) {
+  fit_bucket_bytes(on_gpu, num_hosts, packs, &options);
+  return options.bucket_bytes;
+}
+
+TEST(BucketBytes, SuitWhereGradientsTravel) {
+  constexpr int64_t kMib = 1 << 20;
+  EXPECT_EQ(fitted(true, 1), kGpuBucketBytes);
+  EXPECT_EQ(fitted(true, 4), kGpuBucketBytes);
+  EXPECT_EQ(fitted(false, 1), 4 * kMib);
+  EXPECT_EQ(fitted(false, 2), kMib);
+  EXPECT_EQ(fitted(false, 5), 5 * kMib / 2);
+  EXPECT_EQ(fitted(false, 8), 4 * kMib);
+  EXPECT_EQ(fitted(false, 1000), 4 * kMib);
+}
+
+TEST(BucketBytes, StayLargeWhereFewBytesOfABucketTravel) {
+  EXPECT_EQ(fitted(false, 2, true), 4 << 20);
+  EXPECT_EQ(fitted(false, 2, true, {.sparse_allreduce = "never"}), 1 << 20);
+  EXPECT_EQ(fitted(false, 2, false, {.shard_optimizer = true}), 4 << 20);
+  EXPECT_EQ(fitted(false, 2, false, {.sync_replicas = false}), 4 << 20);
+}
+
+TEST(BucketBytes, AreTheRunFilesWhereItNamesThem) {
+  const SyncOptions named = read("sync: {bucket_bytes: 4194304}").options;
+  EXPECT_EQ(fitted(false, 2, false, named), 4194304);
+  EXPECT_EQ(fitted(true, 1, false, named), 4194304);
+}
+
 TEST(SyncOptions, DefaultsStandWhereNothingIsSaid) {
   const Reading reading = read("sync: {}");
   EXPECT_TRUE(reading.faults.empty());
