@@ -53,6 +53,19 @@ TEST(Recipe, LoadsEveryModifierOfTheGrammarThatThereIs) {
                           "SetLearningRateModifier", "LearningRateModifier"));
 }
 
+TEST(Recipe, KnowsWhetherItPrunes) {
+  EXPECT_FALSE(Recipe().prunes());
+  const std::string end = "!EpochRangeModifier {start_epoch: 0, end_epoch: 3}";
+  EXPECT_FALSE(
+      good_recipe(recipe_of({end, "!SetLearningRateModifier {start_epoch: 1, learning_rate: 0.1}"}))
+          .prunes());
+  EXPECT_TRUE(good_recipe(recipe_of({end, "!ConstantKSModifier {params: __ALL__}"})).prunes());
+  EXPECT_TRUE(good_recipe(recipe_of({end,
+                                     "!GMPruningModifier {params: __ALL__, init_sparsity: 0.1, "
+                                     "final_sparsity: 0.8, start_epoch: 0, end_epoch: 2}"}))
+                  .prunes());
+}
+
 TEST(Recipe, AcceptsWhatYamlCallsTheSame) {
   good_recipe(recipe_of(
       {"!EpochRangeModifier {start_epoch: '0.5', end_epoch: \"25\"}"}));  // quoted numbers
