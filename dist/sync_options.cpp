@@ -32,13 +32,15 @@ void read_outer_optimizer(ConfigReader& in, SyncOptions* options) {
 
 }  // namespace
 
-void fit_bucket_bytes(bool on_gpu, int num_hosts, bool packs, SyncOptions* sync) {
+void fit_bucket_bytes(const BucketPlace& place, SyncOptions* sync) {
   if (sync->bucket_bytes_given) return;
-  packs = packs && sync->sparse_allreduce != "never";
-  if (on_gpu)
+  const bool packs = place.prunes && sync->sparse_allreduce != "never";
+  const int num_members = sync->shared_window ? place.num_hosts : place.num_ranks;
+  if (place.on_gpu)
     sync->bucket_bytes = kGpuBucketBytes;
-  else if (num_hosts > 1 && !packs && !sync->shard_optimizer && sync->sync_replicas)
-    sync->bucket_bytes = std::min(sync->bucket_bytes, num_hosts * kBucketBytesAHost);
+  else if (place.num_hosts > 1 && !packs && !sync->shard_optimizer && sync->sync_replicas &&
+           sync->overlap != "false")
+    sync->bucket_bytes = std::min(sync->bucket_bytes, num_members * kBucketBytesAMember);
 }
 
 SyncOptions read_sync_options(ConfigReader in) {
@@ -46,8 +48,9 @@ SyncOptions read_sync_options(ConfigReader in) {
   options.bucket_bytes_given =
       in.read("bucket_bytes", &options.bucket_bytes, at_least(1),
               "bytes of gradients that travel in one message; on GPUs the default is 26214400, on "
-              "several hosts of CPUs half a MiB for each, up to 4, unless a recipe prunes, the "
-              "optimizer is divided, or steps are local");
+              "several hosts of CPUs half a MiB for each, up to 4, unless gradients may travel "
+              "packed or not "
+              "beside backward, the optimizer is divided, or steps are local");
   in.read_choice(
       "overlap", &options.overlap, {"true", "false", "auto"},
       "whether gradients travel while backward goes on; auto: where that is faster (on GPUs only "

@@ -10,10 +10,10 @@ namespace lockstep::dist {
 /// As DDP has it: a message costs a launch there, and a buffer several kernels a step.
 inline constexpr int64_t kGpuBucketBytes = 26214400;
 
-/// Of a bucket, for each of several hosts. Small buckets leave early, and the wire rests less
-/// between them; but each host sends its share of one in a message of its own, whose latency counts
-/// when it is short (docs/results/tried.md).
-inline constexpr int64_t kBucketBytesAHost = 524288;
+/// Of a bucket, for each that takes part in the exchange between hosts. Small buckets leave early,
+/// and the wire rests less between them; but each member sends its share of one in a message of its
+/// own, whose latency counts when it is short (docs/results/tried.md).
+inline constexpr int64_t kBucketBytesAMember = 524288;
 
 /// Section `sync` of the run file: how ranks exchange gradients.
 struct SyncOptions {
@@ -42,11 +42,18 @@ struct SyncOptions {
   int64_t replica_check_every = 500;  ///< steps between comparisons of the ranks' state; 0: never
 };
 
+/// Where gradients travel. Equal on all ranks.
+struct BucketPlace {
+  bool on_gpu = false;
+  int num_hosts = 1, num_ranks = 1;
+  bool prunes = false;  ///< masks may leave few gradients
+};
+
 /// Gives bucket_bytes, where the run file leaves it open, the size that suits: kGpuBucketBytes on
-/// GPUs; on CPUs kBucketBytesAHost for each of several hosts, up to the default, where gradients
-/// travel whole at every step. packs: masks may leave few of them. Equal on all ranks if what it is
-/// given is.
-void fit_bucket_bytes(bool on_gpu, int num_hosts, bool packs, SyncOptions* sync);
+/// GPUs; on CPUs on several hosts kBucketBytesAMember for each of these (for each rank where ranks
+/// of a host share no window), up to the default, where gradients travel whole at every step and
+/// may do so beside backward.
+void fit_bucket_bytes(const BucketPlace& place, SyncOptions* sync);
 
 /// Reads the section; faults go where `in` sends them.
 SyncOptions read_sync_options(ConfigReader in);

@@ -157,7 +157,9 @@ CommandResult scale_command(const ScaleOptions& options) {
   check_options(options);
   RunConfig config = load(options);
   const auto num_hosts = (options.ranks + options.ranks_per_host - 1) / options.ranks_per_host;
-  dist::fit_bucket_bytes(/*on_gpu=*/false, static_cast<int>(num_hosts), config.recipe.prunes(),
+  dist::fit_bucket_bytes({.num_hosts = static_cast<int>(num_hosts),
+                          .num_ranks = static_cast<int>(options.ranks),
+                          .prunes = config.recipe.prunes()},
                          &config.sync);
   const auto num_cores = static_cast<int64_t>(allowed_cores().size());
   const ScaleHost host = host_of(options, config);  // before freed memory is kept

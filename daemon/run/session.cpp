@@ -354,7 +354,10 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
                     actions_of(config, world, requests));
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
-  dist::fit_bucket_bytes(device.is_cuda(), world.process.num_nodes, config.recipe.prunes(),
+  dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
+                          .num_hosts = world.process.num_nodes,
+                          .num_ranks = world.process.world_size,
+                          .prunes = config.recipe.prunes()},
                          &config.sync);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =

@@ -24,33 +24,42 @@ Reading read(const std::string& text) {
   return reading;
 }
 
-int64_t fitted(bool on_gpu, int num_hosts, bool packs = false, SyncOptions options = {}) {
-  fit_bucket_bytes(on_gpu, num_hosts, packs, &options);
+int64_t fitted(const BucketPlace& place, SyncOptions options = {}) {
+  fit_bucket_bytes(place, &options);
   return options.bucket_bytes;
 }
 
+constexpr int64_t kMib = 1 << 20;
+
 TEST(BucketBytes, SuitWhereGradientsTravel) {
-  constexpr int64_t kMib = 1 << 20;
-  EXPECT_EQ(fitted(true, 1), kGpuBucketBytes);
-  EXPECT_EQ(fitted(true, 4), kGpuBucketBytes);
-  EXPECT_EQ(fitted(false, 1), 4 * kMib);
-  EXPECT_EQ(fitted(false, 2), kMib);
-  EXPECT_EQ(fitted(false, 5), 5 * kMib / 2);
-  EXPECT_EQ(fitted(false, 8), 4 * kMib);
-  EXPECT_EQ(fitted(false, 1000), 4 * kMib);
+  EXPECT_EQ(fitted({.on_gpu = true}), kGpuBucketBytes);
+  EXPECT_EQ(fitted({.on_gpu = true, .num_hosts = 4, .num_ranks = 4}), kGpuBucketBytes);
+  EXPECT_EQ(fitted({.num_ranks = 2}), 4 * kMib);
+  EXPECT_EQ(fitted({.num_hosts = 2, .num_ranks = 2}), kMib);
+  EXPECT_EQ(fitted({.num_hosts = 2, .num_ranks = 8}), kMib);
+  EXPECT_EQ(fitted({.num_hosts = 5, .num_ranks = 5}), 5 * kMib / 2);
+  EXPECT_EQ(fitted({.num_hosts = 8, .num_ranks = 8}), 4 * kMib);
+  EXPECT_EQ(fitted({.num_hosts = 1000, .num_ranks = 8000}), 4 * kMib);
+  EXPECT_EQ(fitted({.num_hosts = 2, .num_ranks = 8}, {.shared_window = false}), 4 * kMib)
+      << "each rank sends its own share";
 }
 
-TEST(BucketBytes, StayLargeWhereFewBytesOfABucketTravel) {
-  EXPECT_EQ(fitted(false, 2, true), 4 << 20);
-  EXPECT_EQ(fitted(false, 2, true, {.sparse_allreduce = "never"}), 1 << 20);
-  EXPECT_EQ(fitted(false, 2, false, {.shard_optimizer = true}), 4 << 20);
-  EXPECT_EQ(fitted(false, 2, false, {.sync_replicas = false}), 4 << 20);
+TEST(BucketBytes, StayLargeWhereSmallOnesGainNothing) {
+  const BucketPlace two_hosts{.num_hosts = 2, .num_ranks = 2};
+  BucketPlace pruned = two_hosts;
+  pruned.prunes = true;
+  EXPECT_EQ(fitted(pruned), 4 * kMib);
+  EXPECT_EQ(fitted(pruned, {.sparse_allreduce = "never"}), kMib);
+  EXPECT_EQ(fitted(two_hosts, {.overlap = "true"}), kMib);
+  EXPECT_EQ(fitted(two_hosts, {.overlap = "false"}), 4 * kMib);
+  EXPECT_EQ(fitted(two_hosts, {.shard_optimizer = true}), 4 * kMib);
+  EXPECT_EQ(fitted(two_hosts, {.sync_replicas = false}), 4 * kMib);
 }
 
 TEST(BucketBytes, AreTheRunFilesWhereItNamesThem) {
   const SyncOptions named = read("sync: {bucket_bytes: 4194304}").options;
-  EXPECT_EQ(fitted(false, 2, false, named), 4194304);
-  EXPECT_EQ(fitted(true, 1, false, named), 4194304);
+  EXPECT_EQ(fitted({.num_hosts = 2, .num_ranks = 2}, named), 4194304);
+  EXPECT_EQ(fitted({.on_gpu = true}, named), 4194304);
 }
 
 TEST(SyncOptions, DefaultsStandWhereNothingIsSaid) {

@@ -60,10 +60,12 @@ TEST(Recipe, KnowsWhetherItPrunes) {
       good_recipe(recipe_of({end, "!SetLearningRateModifier {start_epoch: 1, learning_rate: 0.1}"}))
           .prunes());
   EXPECT_TRUE(good_recipe(recipe_of({end, "!ConstantKSModifier {params: __ALL__}"})).prunes());
-  EXPECT_TRUE(good_recipe(recipe_of({end,
-                                     "!GMPruningModifier {params: __ALL__, init_sparsity: 0.1, "
-                                     "final_sparsity: 0.8, start_epoch: 0, end_epoch: 2}"}))
-                  .prunes());
+  EXPECT_TRUE(
+      good_recipe(
+          recipe_of({end,
+                     "!GMPruningModifier {params: __ALL__, init_sparsity: 0.1, "
+                     "final_sparsity: 0.8, start_epoch: 0, end_epoch: 2, update_frequency: 1}"}))
+          .prunes());
 }
 
 TEST(Recipe, AcceptsWhatYamlCallsTheSame) {
