@@ -47,10 +47,9 @@ SyncOptions read_sync_options(ConfigReader in) {
   SyncOptions options;
   options.bucket_bytes_given =
       in.read("bucket_bytes", &options.bucket_bytes, at_least(1),
-              "bytes of gradients that travel in one message; on GPUs the default is 26214400, on "
-              "several hosts of CPUs half a MiB for each, up to 4, unless gradients may travel "
-              "packed or not "
-              "beside backward, the optimizer is divided, or steps are local");
+              "bytes of gradients that travel in one message; the default is 26214400 on GPUs, and "
+              "on several hosts of CPUs half a MiB for each, up to 4, unless a recipe prunes, "
+              "overlap is false, the optimizer is divided or steps are local");
   in.read_choice(
       "overlap", &options.overlap, {"true", "false", "auto"},
       "whether gradients travel while backward goes on; auto: where that is faster (on GPUs only "

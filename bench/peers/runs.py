@@ -117,7 +117,8 @@ def lockstep(build, job, place, ranks=None, sets=(), source=SOURCE):
 
 
 def unhidden_seconds(page):
-    """What no overlap can hide, from a metrics page: the mean over all steps of the run."""
+    """What no overlap hid, from a metrics page: the mean over all steps of the run. Too much rather than too little, since
+    `sync.overlap: auto` tries steps without overlap first: a limit made of it can be beaten by some per cent."""
     def value(name):
         return float(re.search(rf"^lockstep_{re.escape(name)} (\S+)$", page, re.MULTILINE)[1])
     def phase(name):

@@ -122,6 +122,15 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
   return gpu;
 }
 
+void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes,
+            dist::SyncOptions* sync) {
+  dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
+                          .num_hosts = process.num_nodes,
+                          .num_ranks = process.world_size,
+                          .prunes = prunes},
+                         sync);
+}
+
 metrics::GpuUse gpu_use(int index) {
   const dist::GpuMemoryUse use = dist::gpu_memory_use(index);
   return {.allocated_bytes = use.allocated,

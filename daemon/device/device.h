@@ -43,6 +43,11 @@ void require_device_keeps_promises(const RunOptions& run, at::Device device);
 std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Device device,
                                             dist::Communicator& control);
 
+/// Gives what the run file leaves open in `sync` the value that suits this world
+/// (dist::fit_bucket_bytes). prunes: the recipe does. Equal on all ranks.
+void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes,
+            dist::SyncOptions* sync);
+
 /// What the allocator of this process' GPU, which was set up, tells now; from any thread.
 metrics::GpuUse gpu_use(int index);
 

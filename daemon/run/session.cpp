@@ -83,18 +83,6 @@ std::unique_ptr<TrainingContext> make_context(const RunConfig& config, dist::Com
   });
 }
 
-/// The section `sync`, with what it leaves open as it suits this world.
-dist::SyncOptions fitted(const RunConfig& config, at::Device device,
-                         const dist::ProcessInfo& process) {
-  dist::SyncOptions sync = config.sync;
-  dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
-                          .num_hosts = process.num_nodes,
-                          .num_ranks = process.world_size,
-                          .prunes = config.recipe.prunes()},
-                         &sync);
-  return sync;
-}
-
 void announce(const TrainingContext& context, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
   if (process.rank != 0) return;
@@ -366,7 +354,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
                     actions_of(config, world, requests));
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
-  config.sync = fitted(config, device, world.process);
+  fit_to(device, world.process, config.recipe.prunes(), &config.sync);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
