@@ -43,6 +43,7 @@ class CheckedCommunicator final : public Communicator {
   }
   std::shared_ptr<DeviceStager> make_stager() override { return comm_->make_stager(); }
   std::shared_ptr<DevicePacking> make_packing() override { return comm_->make_packing(); }
+  std::shared_ptr<DeviceGraph> make_graph() override { return comm_->make_graph(); }
   std::unique_ptr<Communicator> split(int color, int key) override;
   int64_t bytes_reduced() const override { return comm_->bytes_reduced(); }
 

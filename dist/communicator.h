@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 namespace lockstep {
+class DeviceGraph;
 class DevicePacking;
 class DeviceStager;
 }  // namespace lockstep
@@ -118,6 +119,9 @@ class Communicator {
   /// What packs tensors of device() there (base/device/device_packing.h); null on CPUs. No
   /// messages.
   virtual std::shared_ptr<DevicePacking> make_packing() { return nullptr; }
+  /// What records work of device() and does it again (base/device/device_graph.h), but for
+  /// collectives; null on CPUs. No messages.
+  virtual std::shared_ptr<DeviceGraph> make_graph() { return nullptr; }
 
   /// Memory that all N ranks map, where they are on one host and have the space; null on all ranks
   /// else. No write into it can fail later. Who reads what another rank wrote makes a collective

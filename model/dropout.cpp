@@ -96,8 +96,9 @@ at::Tensor Dropout::operator()(const at::Tensor& inputs_BX) const {
 at::Tensor Dropout::mask(const at::Tensor& inputs_BX) const {
   const at::NoGradGuard no_grad;
   if (inputs_BX.numel() == 0) return at::ones_like(inputs_BX);
-  const MaskDraw draw{.random = CounterRandom{seed_, name_hash_, table_->pass.step},
-                      .first_sample = table_->pass.first_sample,
+  const ForwardPass& pass = table_->pass();
+  const MaskDraw draw{.random = CounterRandom{seed_, name_hash_, pass.step},
+                      .first_sample = pass.first_sample,
                       .num_kept = num_kept_,
                       .kept_value = static_cast<float>(kOf) / static_cast<float>(num_kept_)};
   const int64_t num_samples = inputs_BX.size(0), num_numbers = inputs_BX.numel() / num_samples;

@@ -47,7 +47,14 @@ struct LayerTable {
   LayerHook* hook = nullptr;      ///< null: layers compute with the plain tensors
   BatchNormTable norms;
   std::vector<Buffer> buffers;
-  ForwardPass pass;
+
+  /// Which pass this is; who asks computes by numbers of the host, which differ from pass to pass.
+  const ForwardPass& pass() const {
+    pass_was_read = true;
+    return current_pass;
+  }
+  ForwardPass current_pass;
+  mutable bool pass_was_read = false;
 };
 
 /// What parameters a layer has and how they begin.

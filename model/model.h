@@ -29,9 +29,13 @@ class Model {
   virtual at::Tensor forward(const at::Tensor& inputs_BX) = 0;
 
   /// Before each forward pass of training.
-  virtual void begin_forward(const ForwardPass& pass) { table_.pass = pass; }
+  virtual void begin_forward(const ForwardPass& pass) { table_.current_pass = pass; }
   /// The network as a TorchScript archive, in evaluation; empty where network() says what it is.
   virtual std::string torchscript_archive() const { return ""; }
+
+  /// Whether a training pass so far went by ForwardPass, so that a device that repeats it as it was
+  /// (base/device/device_graph.h) would repeat what was random in it.
+  bool reads_forward_pass() const { return table_.pass_was_read; }
 
   /// Whether its passes run code that is not Lockstep's, which may do what these do not.
   virtual bool runs_user_code() const { return false; }
@@ -66,6 +70,7 @@ class Model {
   /// From the next forward on, each layer passes its input and its weight through the hook, which
   /// must outlive its use here. Null: none, the default; it costs nothing.
   void set_layer_hook(LayerHook* hook) { table_.hook = hook; }
+  bool has_layer_hook() const { return table_.hook != nullptr; }
 
  protected:
   LayerTable table_;

@@ -9,7 +9,7 @@
 #include "coord/summary_clock.h"
 #include "data/sampler.h"
 #include "train/hooks/metric_update_hook.h"
-#include "train/step/stopwatch.h"
+#include "train/gradients/stopwatch.h"
 
 namespace lockstep::train {
 namespace {

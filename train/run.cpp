@@ -17,7 +17,7 @@
 #include "dist/agree.h"
 #include "train/finite_weights.h"
 #include "train/past_evaluations.h"
-#include "train/step/stopwatch.h"
+#include "train/gradients/stopwatch.h"
 
 namespace lockstep::train {
 namespace {

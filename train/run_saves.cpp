@@ -10,7 +10,7 @@
 #include "checkpoint/save/best_save.h"
 #include "dist/agree.h"
 #include "train/evaluation/patience.h"
-#include "train/step/stopwatch.h"
+#include "train/gradients/stopwatch.h"
 
 namespace lockstep::train {
 namespace {

@@ -12,4 +12,8 @@ at::Tensor to_device(const at::Tensor& values, at::Device device) {
   return pinned_for(device, values).to(device, values.scalar_type(), /*non_blocking=*/true);
 }
 
+void copy_to_device(const at::Tensor& values, const at::Tensor& to) {
+  to.copy_(pinned_for(to.device(), values), /*non_blocking=*/true);
+}
+
 }  // namespace lockstep

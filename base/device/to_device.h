@@ -10,6 +10,9 @@ namespace lockstep {
 /// before.
 at::Tensor to_device(const at::Tensor& values, at::Device device);
 
+/// The same into memory that is there: `to` has the values' shape and type.
+void copy_to_device(const at::Tensor& values, const at::Tensor& to);
+
 /// The values in page-locked memory, from which to_device() takes them without a copy on the host.
 /// Where no GPU is in use, and in it already: the same tensor.
 at::Tensor pinned_for(at::Device device, const at::Tensor& values);

@@ -103,6 +103,12 @@ void refuse_pairs(const RunConfig& config, ConfigReader* in) {
   if (!config.sync.sync_replicas) refuse_with_local_steps(config, in);
   if (config.sync.share_weights == "on") refuse_with_shared_weights(config, in);
   require_saves_and_data(config, in);
+  if (config.train.cuda_graphs == "on" && config.sync.overlap == "true")
+    in->fault(
+        "train",
+        fmt::format("'train.cuda_graphs: on'{} cannot be with {}: in a recorded backward pass "
+                    "nobody sees which gradients are there; set one of them to auto",
+                    origin_of("train.cuda_graphs", *in), with_origin("sync.overlap", *in)));
   if (config.eval.use_ema.value_or(false) && !config.optimizer.ema_decay)
     in->fault(
         "eval",

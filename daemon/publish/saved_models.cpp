@@ -11,7 +11,7 @@
 #include "daemon/exports/torchscript.h"
 #include "daemon/publish/publish_model.h"
 #include "dist/agree.h"
-#include "train/step/stopwatch.h"
+#include "train/gradients/stopwatch.h"
 
 namespace lockstep::daemon {
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "daemon/config/version.h"
 #include "dist/agree.h"
-#include "train/step/elastic.h"
+#include "train/gradients/elastic.h"
 
 namespace lockstep::daemon {
 namespace {

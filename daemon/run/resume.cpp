@@ -13,7 +13,7 @@
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/restore/restore.h"
 #include "dist/agree.h"
-#include "train/step/stopwatch.h"
+#include "train/gradients/stopwatch.h"
 
 namespace lockstep::daemon {
 namespace {

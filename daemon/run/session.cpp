@@ -27,6 +27,7 @@
 #include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
 #include "train/finite_weights.h"
+#include "train/gradients/choose_graph.h"
 #include "train/past_evaluations.h"
 #include "train/run.h"
 #include "train/sync/share_weights.h"
@@ -143,6 +144,19 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                          context.recipe, telemetry.metrics(), telemetry.health());
 }
 
+std::shared_ptr<DeviceGraph> choose_graph(TrainingContext& context,
+                                          const train::StepTensors* tensors) {
+  const RunConfig& config = context.config;
+  return train::choose_graph({.wanted = config.train.cuda_graphs,
+                              .model = *context.model,
+                              .gradients = context.gradients,
+                              .steps_alone = !config.sync.sync_replicas,
+                              .sums_batch_norm = config.train.batch_norm == "sync" &&
+                                                 !context.model->batch_norms().empty(),
+                              .keeps_tensors = tensors != nullptr,
+                              .memory_at_start = config.gpu.memory().at_start});
+}
+
 train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSchedule& rates,
                                   train::RunSaves& saves, train::StepTensors* tensors,
                                   train::StopRequest& stop) {
@@ -166,7 +180,9 @@ train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSch
           &context.ema,
           context.local_steps ? &*context.local_steps : nullptr,
           tensors,
-          &stop};
+          &stop,
+          train::TrainerParts::kDataPatienceS,
+          choose_graph(context, tensors)};
 }
 
 /// What is to happen beside saves: calls of tests, the end of a stop's grace, lost files.
@@ -354,7 +370,8 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
                     actions_of(config, world, requests));
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
-  fit_to(device, world.process, config.recipe.prunes(), &config.sync);
+  fit_to(device, world.process, config.recipe.prunes(), config.train.cuda_graphs == "on",
+         &config.sync);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);

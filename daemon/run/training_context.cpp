@@ -150,6 +150,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
                                  const FoundData& found)
     : config(config_),
       control(control_),
+      gradients(data_comm),
       train_data(config.data.open_train({.seed = config.run.seed, .found = found.train})),
       eval_data(eval_data_like(*train_data, config, found.eval)),
       spec(train_data->spec()),

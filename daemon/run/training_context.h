@@ -60,6 +60,7 @@ class TrainingContext {
 
   const RunConfig& config;
   dist::Communicator& control;
+  dist::Communicator& gradients;
   const std::shared_ptr<data::Dataset> train_data;
   const std::unique_ptr<data::Dataset> eval_data;  ///< null: no evaluation
   const data::SampleSpec spec;                     ///< of both

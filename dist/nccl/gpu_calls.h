@@ -9,12 +9,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/device/device_graph.h"
 #include "base/device/device_packing.h"
 #include "dist/communicator.h"
 
 /// The table of calls between the communicator's logic and CUDA and NCCL. The logic (order of
 /// calls, events, deadlines, abort) includes no header of theirs, so tests run it over a device of
-/// their own (tests/support/fake_gpu.h); cuda_calls.cpp is the real table.
+/// their own (tests/support/fake_gpu.h); cuda/cuda_calls.cpp is the real table.
 namespace lockstep::dist::nccl {
 
 using Stream = void*;       ///< a cudaStream_t
@@ -46,6 +47,9 @@ class GpuCalls {
   virtual void require_usable() = 0;
   /// The device is the calling thread's current one until the result is destroyed.
   virtual std::shared_ptr<void> use_device() = 0;
+
+  /// See Communicator::make_graph().
+  virtual std::shared_ptr<DeviceGraph> make_graph() = 0;
 
   /// The same device with another own_stream().
   virtual std::shared_ptr<GpuCalls> beside() = 0;

@@ -7,8 +7,8 @@
 
 namespace lockstep::dist::nccl {
 
-/// The calls that divide the memory of one GPU of this process; cuda_memory.cpp is the real table,
-/// tests have one of their own. They throw Error(kUnavailable) with CUDA's reason, or what
+/// The calls that divide the memory of one GPU of this process; cuda/cuda_memory.cpp is the real
+/// table, tests have one of their own. They throw Error(kUnavailable) with CUDA's reason, or what
 /// LibTorch's allocator throws (c10::Error).
 class MemoryCalls {
  public:

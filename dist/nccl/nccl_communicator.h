@@ -41,6 +41,7 @@ class NcclCommunicator final : public Communicator {
   void settle() override;
   std::shared_ptr<DeviceStager> make_stager() override;
   std::shared_ptr<DevicePacking> make_packing() override;
+  std::shared_ptr<DeviceGraph> make_graph() override { return gpu_->make_graph(); }
   std::unique_ptr<Communicator> split(int color, int key) override;
   int64_t bytes_reduced() const override { return bytes_reduced_; }
 

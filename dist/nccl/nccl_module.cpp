@@ -1,6 +1,6 @@
 #include "dist/nccl/nccl_module.h"
 
-#include "dist/nccl/cuda_calls.h"
+#include "dist/nccl/cuda/cuda_calls.h"
 #include "dist/nccl/gpu_memory.h"
 #include "dist/nccl/start_communicator.h"
 

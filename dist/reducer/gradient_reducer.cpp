@@ -48,9 +48,21 @@ void GradientReducer::follow_buffers() {
   if (!buckets_.rebuild(buffers_)) return;
   ready_tracker_.rebuild(buckets_.buckets());
   hooks_.reset();
-  hooks_ = std::make_unique<GradientHooks>(params_, [this](int64_t i) { on_gradient(i); });
+  if (follows_backward_) set_hooks();
   overlap_is_faster_ = false;
   overlap_trial_.start(may_overlap() && options_.overlap == "auto" ? 1 : 0);
+}
+
+void GradientReducer::set_hooks() {
+  hooks_ = std::make_unique<GradientHooks>(params_, [this](int64_t i) { on_gradient(i); });
+}
+
+void GradientReducer::follow_backward(bool follows) {
+  if (std::exchange(follows_backward_, follows) == follows) return;
+  check(!is_under_way(), "follow_backward() while gradients are under way");
+  listen_to({});
+  hooks_.reset();
+  if (follows && !buckets_.buckets().empty()) set_hooks();
 }
 
 void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits, Dropped dropped) {
@@ -75,7 +87,7 @@ std::vector<ParamShard> GradientReducer::local_shards() {
 }
 
 bool GradientReducer::may_overlap() const {
-  if (hooks_ == nullptr || options_.overlap == "false") return false;
+  if (options_.overlap == "false") return false;
   if (buckets_.is_shared()) return false;  // nothing to send
   if (comm_.is_asynchronous() && options_.overlap != "true" && !buckets_.travel_whole())
     return false;
@@ -113,7 +125,8 @@ void GradientReducer::follow_graph(const at::Tensor& loss) {
   const bool may_tell = std::any_of(params_.begin(), params_.end(), [](const Param& param) {
     return param.grad_in_place != nullptr;
   });
-  if (is_armed_ && messages_.is_beside() && may_tell) listen_to(hooks_->with_one_source(loss));
+  if (is_armed_ && messages_.is_beside() && hooks_ != nullptr && may_tell)
+    listen_to(hooks_->with_one_source(loss));
 }
 
 /// To no others from now on.

@@ -132,6 +132,12 @@ class GradientReducer {
   /// micro-batches, the last one's. The wishes are for this step and equal on all ranks.
   void prepare_for_backward(const StepRequests& requests = {});
 
+  /// Whether buckets may travel beside backward, in some steps at least; equal on all ranks.
+  bool may_send_in_backward() const { return comm_.world_size() > 1 && may_overlap(); }
+  /// False: this rank is not told in backward any more which gradients are there, and sends all in
+  /// finish(). True, as at first: it is. Between steps, each rank for itself.
+  void follow_backward(bool follows);
+
   /// After prepare_for_backward() and the forward pass; the next backward pass must be that of
   /// `loss`. With overlap, buckets of a large gradient then leave while its layer still computes
   /// the rest of it (GradInPlace::on_written), unless something else in the graph of `loss` adds to
@@ -181,6 +187,7 @@ class GradientReducer {
   using Clock = BucketReducer::Clock;
 
   void follow_buffers();
+  void set_hooks();
   bool may_overlap() const;
   bool overlaps_now() const;
   void on_gradient(int64_t param);
@@ -212,6 +219,7 @@ class GradientReducer {
   BucketReducer buckets_;
   Autotuner overlap_trial_;
   bool overlap_is_faster_ = false;
+  bool follows_backward_ = true;
   std::vector<bool> was_named_;  ///< by parameter
 
   // of the step under way

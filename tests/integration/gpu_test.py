@@ -129,6 +129,23 @@ class OneRank(GpuTest):
                 there, here = (self.train(1, run=f"{name}_{device[0]}", sets=[*device, *sets]) for device in (GPU, CPU))
                 self.assert_near(self.losses(there), self.losses(here), 2e-2, name)
 
+    def test_recorded_passes_have_the_bits_of_others(self):
+        cnn, resnet = "{type: cnn, channels: [6, 8], hidden: 16, batch_norm: true}", "{type: resnet18, stem: cifar}"
+        gpt = ["model={type: gpt, layers: 2, heads: 2, width: 32}", "recipe=null", "optimizer={type: adamw, learning_rate: 0.001}",
+               "data={train: {type: random, tokens: 64, shape: [32], samples: 64}, global_batch_size: 16}"]
+        images = "data={train: {type: random, shape: [3, 32, 32], samples: 64, classes: 10}, global_batch_size: 16}"
+        cases = {"plain": [], "pruned": [self.recipe(RECIPE)], "micro": ["train.replicas_to_aggregate=2"], "bf16": ["train.precision=bf16"],
+                 "fp16": ["train.precision=fp16"], "cnn": [f"model={cnn}"], "clipped": ["optimizer.clip_norm=1.0"],
+                 "resnet": [f"model={resnet}", "recipe=null", images], "gpt": gpt}
+        for name, more in cases.items():
+            with self.subTest(name):
+                sets = [*GPU, "run.deterministic='true'", "train.max_steps=60", *more]
+                plain = self.train(1, run=f"off_{name}", sets=[*sets, "train.cuda_graphs='off'"])
+                recorded = self.train(1, run=f"on_{name}", sets=[*sets, "train.cuda_graphs='on'"])
+                self.assertIn("are recorded (train.cuda_graphs)", recorded.log)
+                self.assertNotIn("recorded (train", plain.log)
+                self.assert_same(recorded, plain)
+
     def test_memory_and_metrics(self):
         run = self.train(1, sets=[*GPU, "train.max_steps=20", "gpu={per_process_gpu_memory_fraction: 0.2, memory_policy: all}"])
         self.assertRegex(run.log, r"memory of GPUs is taken at the start; rank 0: GPU 0 \(GPU-[0-9a-f]+\), at most [0-9.]+ of [0-9.]+ GiB")
@@ -144,6 +161,15 @@ class OneRank(GpuTest):
 
 @unittest.skipUnless(ranks_may_share(), "no two ranks may share a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1)")
 class RanksOnOneGpu(GpuTest):
+    def test_recorded_passes_have_the_bits_of_others(self):
+        for name, more in {"plain": [], "divided": ["sync.shard_optimizer=true"], "pruned": [self.recipe(RECIPE)]}.items():
+            with self.subTest(name):
+                sets = [*GPU, "run.deterministic='true'", "train.max_steps=60", "sync.replica_check_every=1", *more]
+                plain = self.train(2, run=f"off_{name}", sets=[*sets, "train.cuda_graphs='off'"])
+                recorded = self.train(2, run=f"on_{name}", sets=[*sets, "train.cuda_graphs='on'"])
+                self.assertIn("are recorded (train.cuda_graphs)", recorded.log)
+                self.assert_same(recorded, plain)
+
     def test_ranks_train_as_one_does(self):
         sets = [*GPU, "train.max_steps=60", self.recipe(RECIPE), "sync.replica_check_every=1"]
         alone = self.losses(self.train(1, run="1", sets=sets))

@@ -13,7 +13,7 @@ struct Layer {
       : dropout(name, share, seed, &table) {}
 
   at::Tensor mask(int64_t step, int64_t first_sample, int64_t num_samples) {
-    table.pass = {.step = step, .first_sample = first_sample};
+    table.current_pass = {.step = step, .first_sample = first_sample};
     return dropout.mask(at::ones({num_samples, 5, 7}));
   }
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "dist/nccl/gpu_packing.h"
 #include "tests/support/fake_gpu_shared.h"
+#include "tests/support/fake_graph.h"
 
 namespace lockstep::tests {
 
@@ -74,6 +75,8 @@ class FakeGpu final : public GpuCalls {
     const int before = std::exchange(current_device, index_);
     return {nullptr, [before](void*) { current_device = before; }};
   }
+
+  std::shared_ptr<DeviceGraph> make_graph() override { return std::make_shared<FakeGraph>(); }
 
   std::shared_ptr<GpuCalls> beside() override {
     require_current("beside");

@@ -1,4 +1,4 @@
-#include "train/step/batch_statistics.h"
+#include "train/gradients/batch_statistics.h"
 
 #include <chrono>
 #include <cmath>

@@ -12,7 +12,7 @@
 #include "model/networks/model_table.h"
 #include "support/thread_world.h"
 #include "tests/train/small_run.h"
-#include "train/step/autocast.h"
+#include "train/gradients/autocast.h"
 
 namespace lockstep::train {
 namespace precision_test {

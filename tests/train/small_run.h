@@ -23,11 +23,12 @@ struct SmallRunOptions {
   model::ModelOptions model = model::mlp({.layers = {3, 5, 4}, .activation = "tanh"});
   std::vector<int64_t> shape = {3};
   int64_t num_classes = 4, num_samples = 10, global_batch = 4;
-  int64_t tokens = 0;                   ///< vocabulary; 0: inputs are numbers
-  bool keeps_tensors = false;           ///< in `tensors`
-  bool elastic = false;                 ///< run.deterministic: elastic
-  bool shares_weights = false;          ///< sync.share_weights: on
-  const data::Dataset* data = nullptr;  ///< instead of the random numbers; of their kind
+  int64_t tokens = 0;                            ///< vocabulary; 0: inputs are numbers
+  bool keeps_tensors = false;                    ///< in `tensors`
+  bool elastic = false;                          ///< run.deterministic: elastic
+  bool shares_weights = false;                   ///< sync.share_weights: on
+  std::shared_ptr<DeviceGraph> graph = nullptr;  ///< of train.cuda_graphs
+  const data::Dataset* data = nullptr;           ///< instead of the random numbers; of their kind
   data::LoaderOptions loader;
   train::StopRequest* stop = nullptr;  ///< ends waits for data, at once
   train::TrainOptions train;
@@ -108,7 +109,8 @@ class SmallRun {
                  options.sync.sync_replicas ? nullptr : &local_steps,
                  options.keeps_tensors ? &tensors : nullptr,
                  options.stop,
-                 /*data_patience_s=*/0},
+                 /*data_patience_s=*/0,
+                 options.graph},
                 options.train) {
     model->set_layer_hook(recipe.layer_hook());
     ema.begin();

@@ -13,7 +13,7 @@
 #include "model/model.h"
 #include "train/evaluation/eval_result.h"
 #include "train/step/step_report.h"
-#include "train/step/step_tensors.h"
+#include "train/gradients/step_tensors.h"
 
 namespace lockstep::train {
 

@@ -17,6 +17,10 @@ TrainOptions read_train_options(ConfigReader in) {
   in.read_choice("batch_norm", &options.batch_norm, {"broadcast", "average", "sync"},
                  "moving statistics are rank 0's, or the mean of all ranks'; sync: batches are "
                  "normalised over all ranks too");
+  in.read_choice("cuda_graphs", &options.cuda_graphs, {"auto", "on", "off"},
+                 "on a GPU, whether forward and backward are recorded and launched by one call; "
+                 "auto: where gradients are not to travel during backward; on: there too, and they "
+                 "travel after it");
   in.read("replicas_to_aggregate", &options.replicas_to_aggregate, between(1, 1e6),
           "micro-batches of one update on each rank");
   options.trainable_scopes =

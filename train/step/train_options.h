@@ -17,7 +17,8 @@ struct TrainOptions {
   LossOptions loss_options;
   std::string precision = "fp32";      ///< of forward and backward: fp32 | bf16 | fp16
   LossScaleOptions loss_scale;         ///< fp16
-  std::string batch_norm = "average";  ///< train/step/batch_statistics.h
+  std::string batch_norm = "average";  ///< train/gradients/batch_statistics.h
+  std::string cuda_graphs = "auto";    ///< auto | on | off: train/gradients/recorded_pass.h
   int64_t replicas_to_aggregate =
       1;  ///< micro-batches of one update on each rank (gradient accumulation)
   NameScopes trainable_scopes;        ///< variables that are trained; none: all

@@ -8,10 +8,9 @@
 #include "base/device/to_device.h"
 #include "base/error.h"
 #include "base/trace/trace_span.h"
-#include "train/step/autocast.h"
+#include "train/gradients/stopwatch.h"
 #include "train/step/layout.h"
 #include "train/step/set_masks.h"
-#include "train/step/stopwatch.h"
 
 namespace lockstep::train {
 namespace {
@@ -48,10 +47,20 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
       options_(options),
       statistics_(parts.model, parts.peers(), options.batch_norm),
       moved_buffers_(parts.model, parts.peers(), options.batch_norm, parts.elastic),
+      pass_({parts.model, parts.flat_params, parts.reducer, parts.loss, statistics_, parts.clock,
+             parts.tensors, options.precision, options.replicas_to_aggregate}),
       limits_(options.max_nonfinite_steps, parts.max_skipped_samples),
       data_wait_(parts.loader, parts.control, parts.local_steps != nullptr ? nullptr : parts.stop,
                  parts.data_patience_s) {
   if (parts.elastic) shard_tree_.emplace(kElasticShards / parts.control.world_size());
+  if (parts.graph != nullptr)
+    recorded_pass_.emplace(RecordedPass::Parts{.pass = pass_,
+                                               .model = parts.model,
+                                               .reducer = parts.reducer,
+                                               .statistics = statistics_,
+                                               .device = parts.flat_params.device(),
+                                               .tells = parts.control.rank() == 0},
+                           parts.graph);
 }
 
 StepReport Trainer::step_asking(const Ask& ask) {
@@ -179,8 +188,7 @@ void Trainer::complete_report(StepReport* report) const {
   report->has_changes = totals.votes[kChangeBit] > 0;
 }
 
-Trainer::LossSum Trainer::compute_gradients(const data::Batch& batch,
-                                            metrics::PhaseSeconds* phases) {
+LossSum Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases) {
   // Gradients of the mean loss: summed over the ranks they are complete, with no pass to divide.
   const int64_t num_alike = parts_.local_steps != nullptr ? parts_.local_steps->num_ranks() : 1;
   const double weight =
@@ -200,72 +208,21 @@ Trainer::LossSum Trainer::compute_gradients(const data::Batch& batch,
   return {.here = statistics_.give_seen_after(sums_V)};
 }
 
-/// waits: the host may wait for the GPU here.
-void Trainer::LossSum::add(const at::Tensor& loss, bool waits) {
-  if (waits)
-    here += loss.item<double>();
-  else
-    there = there.defined() ? there + loss.detach() : loss.detach().to(at::kDouble);
-}
-
-Trainer::LossSum Trainer::gradients_of(const data::Samples& samples, int64_t first_sample,
-                                       double weight, bool completes,
-                                       metrics::PhaseSeconds* phases) {
-  parts_.flat_params.zero_grads();
-  const at::Device device = parts_.flat_params.device();
-  const at::Tensor inputs_BX = to_device(samples.inputs_BX, device);
-  const at::Tensor targets_BY = to_device(samples.targets_BY, device);
-  const at::Tensor weight_of_loss = at::full({}, weight, at::TensorOptions(device));
-  LossSum loss_sum;
-  const int64_t num_parts = options_.replicas_to_aggregate;
-  for (int64_t part = 0; part < num_parts; ++part) {
-    if (completes && part + 1 == num_parts)
-      parts_.reducer.prepare_for_backward(requests());  // its gradients are the update's last
-    const data::Shard share = data::shard_of(targets_BY.size(0), part, num_parts);
-    if (share.size() == 0 && !statistics_.needs_every_rank()) continue;
+LossSum Trainer::gradients_of(const data::Samples& samples, int64_t first_sample, double weight,
+                              bool completes, metrics::PhaseSeconds* phases) {
+  if (completes && recorded_pass_) {
     Stopwatch watch;
-    const at::Tensor loss =
-        sum_of_losses(inputs_BX.narrow(0, share.begin, share.size()),
-                      targets_BY.narrow(0, share.begin, share.size()), first_sample + share.begin);
-    phases->forward += watch.lap();
-    parts_.reducer.settle();  // the weights may still be on their way from other ranks
-    phases->allreduce += watch.lap();
-    backward(loss, weight_of_loss);
-    loss_sum.add(loss, /*waits=*/!runs_ahead());
+    const std::optional<LossSum> loss = recorded_pass_->run(samples, weight, requests());
     phases->backward += watch.lap();
+    if (loss) return *loss;
   }
-  parts_.flat_params.zero_unwritten_grads();
-  if (parts_.model.runs_user_code()) parts_.flat_params.require_views();
-  return loss_sum;
-}
-
-void Trainer::backward(const at::Tensor& loss, const at::Tensor& weight) {
-  const trace::Span span("backward");
-  parts_.reducer.follow_graph(loss);
-  try {
-    loss.backward(weight);
-  } catch (const std::exception&) {
-    parts_.model.after_backward();  // knows more, if the network's own code raised it
-    throw;
-  }
-  parts_.model.after_backward();
-}
-
-at::Tensor Trainer::sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
-                                  int64_t first_sample) {
-  const trace::Span span("forward");
-  parts_.model.begin_forward({.step = parts_.clock.step, .first_sample = first_sample});
-  at::Tensor outputs_BO, own_loss;
-  {
-    const Autocast autocast(options_.precision, inputs_BX.device());
-    if (parts_.loss.is_own())
-      own_loss = parts_.model.own_loss(inputs_BX, targets_BY);
-    else
-      outputs_BO = parts_.model.forward(inputs_BX);
-  }
-  if (parts_.tensors != nullptr) parts_.tensors->add_outputs(outputs_BO);
-  if (outputs_BO.defined()) return parts_.loss.sum(outputs_BO, targets_BY);
-  return own_loss.to(at::kFloat).mul(static_cast<double>(inputs_BX.size(0)));
+  const at::Device device = parts_.flat_params.device();
+  const PassInputs inputs{.inputs_BX = to_device(samples.inputs_BX, device),
+                          .targets_BY = to_device(samples.targets_BY, device),
+                          .first_sample = first_sample,
+                          .weight = at::full({}, weight, at::TensorOptions(device))};
+  return pass_.run(inputs, completes ? std::optional(requests()) : std::nullopt,
+                   runs_ahead() ? HostWaits::kForPeers : HostWaits::kForLosses, phases);
 }
 
 recal::Applied Trainer::close() {
@@ -280,6 +237,7 @@ void Trainer::apply_changes(const recal::Applied& due) {
   if (due.trainable) parts_.reducer.complete(parts_.optimizer.sharded_state());
   apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.flat_params,
                        parts_.optimizer, parts_.control);
+  if (due.trainable && recorded_pass_) recorded_pass_->forget();
   for (const int64_t param : due.reset_params)
     parts_.reducer.reset_errors(static_cast<size_t>(param));
   if (parts_.ema != nullptr && parts_.ema->is_on())

@@ -11,15 +11,17 @@
 #include "optim/flat_params.h"
 #include "optim/optimizer.h"
 #include "recal/scheduled_modifier_manager.h"
+#include "train/gradients/batch_statistics.h"
+#include "train/gradients/elastic.h"
+#include "train/gradients/recorded_pass.h"
+#include "train/gradients/step_tensors.h"
+#include "train/gradients/training_pass.h"
 #include "train/loss/loss.h"
 #include "train/loss/loss_scale.h"
-#include "train/step/batch_statistics.h"
 #include "train/step/data_wait.h"
-#include "train/step/elastic.h"
 #include "train/step/moved_buffers.h"
 #include "train/step/rate_schedule.h"
 #include "train/step/step_report.h"
-#include "train/step/step_tensors.h"
 #include "train/step/stop_request.h"
 #include "train/step/train_options.h"
 #include "train/sync/local_steps.h"
@@ -45,16 +47,19 @@ struct TrainerParts {
   /// Called before weights, moments or masks change: a save may still be reading them. May be
   /// empty.
   std::function<void()> before_changes = {};
-  bool elastic = false;             ///< the same bits on 1, 2, 4 and 8 ranks (train/step/elastic.h)
-  int64_t max_skipped_samples = 0;  ///< damaged samples of an epoch, over all ranks
-  optim::Ema* ema = nullptr;        ///< null: weights are not averaged over steps
+  bool elastic = false;               ///< the same bits on 1, 2, 4 and 8 ranks (elastic.h)
+  int64_t max_skipped_samples = 0;    ///< damaged samples of an epoch, over all ranks
+  optim::Ema* ema = nullptr;          ///< null: weights are not averaged over steps
   LocalSteps* local_steps = nullptr;  ///< null: ranks reduce at every step; else `reducer` is of
                                       ///< this rank alone
   StepTensors* tensors = nullptr;     ///< where each step leaves what went through the network;
                                       ///< null: nobody reads it
   StopRequest* stop = nullptr;        ///< ends waits for data (train/step/data_wait.h); null, and
                                       ///< with local steps: nothing does
-  double data_patience_s = 1;         ///< such a wait is not ended before
+  static constexpr double kDataPatienceS = 1;
+  double data_patience_s = kDataPatienceS;       ///< such a wait is not ended before
+  std::shared_ptr<DeviceGraph> graph = nullptr;  ///< by which passes are recorded
+                                                 ///< (train/gradients/choose_graph.h); null: not
 
   /// Whom the parts of one step ask about the other ranks: with local steps nobody.
   dist::Communicator& peers() const {
@@ -73,7 +78,7 @@ struct TrainerParts {
 /// whose own update is not finite skips it alone.
 class Trainer {
  public:
-  /// Collective where train.batch_norm is sync (train/step/batch_statistics.h).
+  /// Collective where train.batch_norm is sync (train/gradients/batch_statistics.h).
   Trainer(const TrainerParts& parts, const TrainOptions& options);
 
   /// What this rank asks for. Called once in each step, when its gradients are there.
@@ -93,13 +98,6 @@ class Trainer {
  private:
   /// Brings optimizer, buffers and reducer in line with what the recipe changed.
   void apply_changes(const recal::Applied& due);
-  /// The sum of the losses of this rank's samples, here or, where a GPU may still compute it,
-  /// there.
-  struct LossSum {
-    double here = 0;
-    at::Tensor there = {};
-    void add(const at::Tensor& loss, bool waits);
-  };
   /// Forward and backward of this rank's samples.
   LossSum compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
   /// Gradients of these samples, by micro-batch, and the sum of their losses. `weight`: what each
@@ -107,9 +105,6 @@ class Trainer {
   /// `first_sample`: place of the first in the global batch.
   LossSum gradients_of(const data::Samples& samples, int64_t first_sample, double weight,
                        bool completes, metrics::PhaseSeconds* phases);
-  at::Tensor sum_of_losses(const at::Tensor& inputs_BX, const at::Tensor& targets_BY,
-                           int64_t first_sample);
-  void backward(const at::Tensor& loss, const at::Tensor& weight);
   int64_t loss_scale() const { return parts_.loss_scale ? parts_.loss_scale->value() : 1; }
   dist::StepRequests requests() const {
     return {
@@ -152,6 +147,8 @@ class Trainer {
   TrainOptions options_;
   BatchStatistics statistics_;
   MovedBuffers moved_buffers_;
+  TrainingPass pass_;
+  std::optional<RecordedPass> recorded_pass_;
   std::optional<ShardTree> shard_tree_;  ///< where elastic
   bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
   StepLimits limits_;

@@ -1,4 +1,4 @@
-#include "train/step/batch_statistics.h"
+#include "train/gradients/batch_statistics.h"
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "base/device/to_device.h"
-#include "train/step/stopwatch.h"
+#include "train/gradients/stopwatch.h"
 
 namespace lockstep::train {
 namespace {
@@ -64,7 +64,8 @@ double BatchStatistics::give_seen_after(const at::Tensor& sums_V) {
 
 void BatchStatistics::end_step(bool updated) {
   if (norms_.empty()) return;
-  const model::SeenStatistics seen = norms_.take_seen();
+  const std::optional<model::SeenStatistics> given = std::exchange(given_, std::nullopt);
+  const model::SeenStatistics seen = given ? *given : norms_.take_seen();
   at::Tensor message_M = std::exchange(given_M_, {});
   if (!updated || norms_.is_frozen()) return;
   const bool is_of_all_ranks = control_.world_size() == 1 || sums_ != nullptr;

@@ -1,4 +1,4 @@
-#include "train/step/elastic.h"
+#include "train/gradients/elastic.h"
 
 #include <utility>
 

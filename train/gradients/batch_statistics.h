@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -36,10 +37,15 @@ class BatchStatistics {
   /// Before the forward pass at `step`: statistics stay from where a recipe freezes them on.
   void follow(const recal::Timeline& timeline, int64_t step);
 
-  /// Statistics of a part of the batch, for sums that are taken elsewhere (train/step/elastic.h):
-  /// float64 [1 + M] on the CPU, `number` first, then what was seen since the last call.
-  /// give_seen_after() takes the sums of such tensors and returns the sum of the numbers. Neither
-  /// changes the moving statistics.
+  /// What forward passes saw since the last call, on the model's device. Given back it is what the
+  /// next end_step() takes, as if its forward passes had seen it.
+  model::SeenStatistics take_seen() { return norms_.take_seen(); }
+  void give_seen(model::SeenStatistics seen) { given_ = std::move(seen); }
+
+  /// Statistics of a part of the batch, for sums that are taken elsewhere
+  /// (train/gradients/elastic.h): float64 [1 + M] on the CPU, `number` first, then what was seen
+  /// since the last call. give_seen_after() takes the sums of such tensors and returns the sum of
+  /// the numbers. Neither changes the moving statistics.
   at::Tensor take_seen_after(double number);
   double give_seen_after(const at::Tensor& sums_V);
 
@@ -53,8 +59,9 @@ class BatchStatistics {
   model::BatchNormTable& norms_;
   dist::Communicator& control_;
   const bool from_root_;
-  std::unique_ptr<dist::Communicator> sums_;  ///< sync over several ranks
-  at::Tensor given_M_;                        ///< by give_seen_after(), in this step
+  std::unique_ptr<dist::Communicator> sums_;    ///< sync over several ranks
+  at::Tensor given_M_;                          ///< by give_seen_after(), in this step
+  std::optional<model::SeenStatistics> given_;  ///< by give_seen(), in this step
   double wait_s_ = 0;
   bool has_followed_ = false;
 };

@@ -1,4 +1,4 @@
-#include "train/step/step_tensors.h"
+#include "train/gradients/step_tensors.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>

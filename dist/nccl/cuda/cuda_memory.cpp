@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "dist/nccl/cuda_calls.h"
+#include "dist/nccl/cuda/cuda_calls.h"
 #include "dist/nccl/gpu_memory.h"
 
 namespace lockstep::dist::nccl {

@@ -1,4 +1,4 @@
-#include "dist/nccl/cuda_calls.h"
+#include "dist/nccl/cuda/cuda_calls.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -14,6 +14,8 @@
 #include <nccl.h>
 
 #include "base/error.h"
+#include "dist/nccl/cuda/check_cuda.h"
+#include "dist/nccl/cuda/cuda_graph.h"
 #include "dist/nccl/gpu_packing.h"
 #include "dist/nccl/kernels/kept_kernels.h"
 #include "dist/nccl/nccl_module.h"
@@ -23,12 +25,6 @@ namespace {
 
 Error unavailable(std::string_view call, std::string_view reason) {
   return {ExitCode::kUnavailable, "dist.nccl", fmt::format("{}: {}", call, reason)};
-}
-
-void check_cuda(cudaError_t result, std::string_view call) {
-  if (result == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // else the next unrelated call would report it again
-  throw unavailable(call, cudaGetErrorString(result));
 }
 
 void check_nccl(ncclResult_t result, std::string_view call) {
@@ -107,6 +103,8 @@ class CudaCalls final : public GpuCalls {
   std::shared_ptr<void> use_device() override {
     return std::make_shared<c10::cuda::CUDAGuard>(device_.index());
   }
+
+  std::shared_ptr<DeviceGraph> make_graph() override { return make_cuda_graph(device_.index()); }
 
   std::shared_ptr<GpuCalls> beside() override {
     auto other = std::make_shared<CudaCalls>(device_.index());
@@ -270,6 +268,12 @@ class CudaCalls final : public GpuCalls {
 };
 
 }  // namespace
+
+void check_cuda(cudaError_t result, std::string_view call) {
+  if (result == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // else the next unrelated call would report it again
+  throw unavailable(call, cudaGetErrorString(result));
+}
 
 int library_version() {
   int version = 0;

@@ -1,4 +1,4 @@
-#include "train/step/autocast.h"
+#include "train/gradients/autocast.h"
 
 #include <ATen/autocast_mode.h>
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+
+namespace lockstep {
+
+/// Work of a device that is recorded once and then done again by one call of the host, which takes
+/// microseconds however many kernels it is: a CUDA graph (Communicator::make_graph()). One caller
+/// at a time.
+///
+///   graph->record([&] { loss = forward(inputs);  loss.backward(); });    // nothing is computed
+///   yet graph->replay();    // now it is; loss holds the sum of these inputs inputs.copy_(others);
+///   graph->replay();    // the same over other numbers
+///
+/// Source: CUDA C++ Programming Guide, "CUDA Graphs"; PyTorch's torch.cuda.graph.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+
+  /// Records the kernels that `body` launches on the calling thread's stream and, in backward, on
+  /// autograd's threads; the host's own part of it runs once, here. Numbers of the host are kept as
+  /// they are now, tensors are read and written in each replay() where they lie now. Memory that
+  /// `body` allocates belongs to the graph until the next record() or the end, also where a tensor
+  /// outlives it. `body` may not wait for the device, nor copy from it. Takes the place of what was
+  /// recorded before.
+  ///
+  /// Throws what `body` throws, and Error(kUnavailable) if the device cannot record it; nothing is
+  /// recorded then.
+  virtual void record(const std::function<void()>& body) = 0;
+  /// Puts it on the calling thread's stream; the host runs on. After record() alone.
+  virtual void replay() = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "base/device/device_graph.h"
+
+namespace lockstep::dist::nccl {
+
+/// A CUDA graph of one GPU of this process, with memory of its own in LibTorch's allocator.
+std::shared_ptr<DeviceGraph> make_cuda_graph(int device_index);
+
+}  // namespace lockstep::dist::nccl

@@ -1,0 +1,114 @@
+#include "train/gradients/recorded_pass.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "base/device/to_device.h"
+#include "base/log.h"
+#include "base/trace/trace_span.h"
+
+namespace lockstep::train {
+namespace {
+
+std::string reason_of(const std::exception& error) {
+  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
+  return of_libtorch != nullptr ? of_libtorch->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
+bool RecordedPass::is_recordable() const {
+  return graph_ != nullptr && !parts_.model.reads_forward_pass() &&
+         !parts_.model.has_layer_hook() && !parts_.reducer.may_send_in_backward();
+}
+
+RecordedPass::Shape RecordedPass::shape_of(const data::Samples& samples) const {
+  return {.inputs = samples.inputs_BX.sizes().vec(),
+          .targets = samples.targets_BY.sizes().vec(),
+          .inputs_type = samples.inputs_BX.scalar_type(),
+          .targets_type = samples.targets_BY.scalar_type(),
+          .batch_norm_frozen = parts_.model.batch_norms().is_frozen()};
+}
+
+/// Boyer and Moore's vote: the usual shape loses its place once others have come as often.
+void RecordedPass::count(const Shape& shape) {
+  if (num_more_ == 0) usual_ = shape;
+  num_more_ = shape == usual_ ? std::min(num_more_ + 1, kMost) : num_more_ - 1;
+}
+
+std::optional<LossSum> RecordedPass::run(const data::Samples& samples, double weight,
+                                         const dist::StepRequests& requests) {
+  const Shape shape = shape_of(samples);
+  if (!is_recordable()) {
+    parts_.reducer.follow_backward(true);
+    forget();
+    num_more_ = 0;
+    return std::nullopt;
+  }
+  count(shape);
+  if (recorded_ != nullptr && recorded_->shape == shape) return replay(samples, weight, requests);
+  if (!(shape == usual_) || num_more_ <= kPassesBefore || samples.targets_BY.size(0) == 0)
+    return std::nullopt;
+  if (!record(samples, weight, shape)) return std::nullopt;
+  return replay(samples, weight, requests);
+}
+
+void RecordedPass::copy_in(const data::Samples& samples, double weight) {
+  copy_to_device(samples.inputs_BX, recorded_->inputs.inputs_BX);
+  copy_to_device(samples.targets_BY, recorded_->inputs.targets_BY);
+  recorded_->inputs.weight.fill_(weight);
+}
+
+bool RecordedPass::record(const data::Samples& samples, double weight, const Shape& shape) {
+  // Autograd's nodes that add to a parameter run on the stream on which they were made: those of
+  // the passes before must be gone.
+  parts_.reducer.follow_backward(false);
+  parts_.reducer.settle();
+  recorded_ = std::make_unique<Recorded>();
+  recorded_->shape = shape;
+  const auto room_for = [&](const at::Tensor& values) {
+    return at::empty(values.sizes(), values.options().device(parts_.device));
+  };
+  recorded_->inputs = {.inputs_BX = room_for(samples.inputs_BX),
+                       .targets_BY = room_for(samples.targets_BY),
+                       .weight = at::empty({}, at::TensorOptions(parts_.device))};
+  copy_in(samples, weight);
+  try {
+    graph_->record([this] {
+      metrics::PhaseSeconds unused;
+      recorded_->loss =
+          parts_.pass.run(recorded_->inputs, std::nullopt, HostWaits::kForNothing, &unused);
+      if (!parts_.model.batch_norms().empty()) recorded_->seen = parts_.statistics.take_seen();
+    });
+  } catch (const std::exception& error) {
+    if (!parts_.model.batch_norms().empty()) (void)parts_.statistics.take_seen();
+    graph_.reset();
+    forget();
+    if (parts_.tells)
+      log::warning("train",
+                   fmt::format("the GPU cannot record training passes, so they run without "
+                               "train.cuda_graphs: {}",
+                               reason_of(error)));
+    return false;
+  }
+  if (parts_.tells)
+    log::info("train", "training passes of this shape are recorded (train.cuda_graphs)");
+  return true;
+}
+
+std::optional<LossSum> RecordedPass::replay(const data::Samples& samples, double weight,
+                                            const dist::StepRequests& requests) {
+  const trace::Span span("forward and backward");
+  parts_.reducer.settle();
+  parts_.reducer.prepare_for_backward(requests);
+  copy_in(samples, weight);
+  graph_->replay();
+  if (!parts_.model.batch_norms().empty()) parts_.statistics.give_seen(recorded_->seen);
+  return recorded_->loss;
+}
+
+}  // namespace lockstep::train
