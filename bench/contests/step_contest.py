@@ -46,7 +46,7 @@ class StepContest:
         found = {"ours": lambda: runs.lockstep(self.build, self.job, self.place)}
         for mode in self.modes:
             found[NAMES.get(mode, f"DDP {mode}")] = (
-                lambda mode=mode: peers.train(self.build, self.job, mode, self.buckets_mb.get(mode)))
+                lambda mode=mode: peers.train(self.build, self.job, mode, self.buckets_mb.get("tuned" if mode == "graphed" else mode)))
         if self.keep_25 and self.buckets_mb["tuned"] != 25:
             found["DDP tuned, 25 MB"] = lambda: peers.train(self.build, self.job, "tuned", 25)
         for name, run in self.beside.items():

@@ -10,9 +10,12 @@ keys); the answer is a line with the seconds of each step and the loss of each s
   tuned     static_graph, gradients as views of the buckets, no buffers sent, fused SGD, denormals as 0, and bucket_cap_mb if it
             is given (the starter also sets malloc's thresholds)
   fp16      tuned, and gradients travel as float16 (PyTorch's fp16_compress_hook)
+  graphed   on a GPU: tuned, and from the 12th step on the whole step, update included, is one CUDA graph, made as PyTorch's
+            documentation says it for DistributedDataParallel ("CUDA Graphs")
   packed    no DistributedDataParallel: the gradients of kept weights are gathered into one tensor, reduced, put back
 With a sparsity each layer's smallest weights are pruned at the start (the first of equal ones) and stay zero.
 """
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -96,6 +99,38 @@ class Ddp:
         return loss.detach()
 
 
+class Graphed:
+    """Ddp's step as one CUDA graph, once DDP has done the 11 that PyTorch asks for on a stream beside."""
+    NUM_EAGER = 11
+
+    def __init__(self, network, masks, options):
+        self.num_steps, self.graph = 0, torch.cuda.CUDAGraph()
+        self.beside = torch.cuda.Stream()
+        with self.on_stream():
+            self.ddp = Ddp(network, masks, options)
+
+    @contextlib.contextmanager
+    def on_stream(self):
+        self.beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.beside):
+            yield
+        torch.cuda.current_stream().wait_stream(self.beside)
+
+    def step(self, inputs, targets):
+        self.num_steps += 1
+        if self.num_steps <= self.NUM_EAGER:
+            with self.on_stream():
+                return self.ddp.step(inputs.to(DEVICE), targets.to(DEVICE))
+        if self.num_steps == self.NUM_EAGER + 1:
+            self.inputs, self.targets = inputs.to(DEVICE), targets.to(DEVICE)
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                self.loss = self.ddp.step(self.inputs, self.targets)
+        self.inputs.copy_(inputs, non_blocking=True)
+        self.targets.copy_(targets, non_blocking=True)
+        self.graph.replay()
+        return self.loss.clone()
+
+
 class Packed:
     """What one would write by hand for fixed masks: only kept gradients travel, in one all-reduce after backward.
     Gradients of pruned weights stay zero, so momentum and weights do."""
@@ -134,7 +169,8 @@ def mean_loss(outputs, targets):
 
 def make_optimizer(network, options, fused):
     if options.optimizer == "adamw":
-        return torch.optim.AdamW(network.parameters(), lr=options.learning_rate, weight_decay=0, fused=fused)
+        return torch.optim.AdamW(network.parameters(), lr=options.learning_rate, weight_decay=0, fused=fused,
+                                 capturable=options.mode == "graphed")
     return torch.optim.SGD(network.parameters(), lr=options.learning_rate, momentum=options.momentum,
                            **({"fused": True} if fused else {}))
 
@@ -176,7 +212,7 @@ def train(options):
     batches = same_start.batches_of_rank(options.samples, options.batch, rank, num_ranks, options.seed, options.steps)
     batches = [torch.from_numpy(np.ascontiguousarray(batch)) for batch in batches]
     torch.set_flush_denormal(options.mode != "default")
-    stepper = (Packed if options.mode == "packed" else Ddp)(*start(options), options)
+    stepper = {"packed": Packed, "graphed": Graphed}.get(options.mode, Ddp)(*start(options), options)
     losses, marks = [], []
     on_gpu = DEVICE == "cuda"
     if on_gpu:
@@ -186,7 +222,9 @@ def train(options):
         if on_gpu and step == options.warm:
             torch.cuda.synchronize()
         marks.append(time.perf_counter())
-        shares = [share.to(DEVICE, non_blocking=True) for share in batch] if on_gpu else (inputs[batch], targets[batch])
+        shares = batch if on_gpu else (inputs[batch], targets[batch])
+        if on_gpu and options.mode != "graphed":
+            shares = [share.to(DEVICE, non_blocking=True) for share in batch]
         losses.append(stepper.step(*shares))
     if on_gpu:
         torch.cuda.synchronize()

@@ -197,10 +197,13 @@ class DdpPeers:
 
     def train(self, build, job, mode, bucket_mb=None, steps=None):
         """Steps of the job; mode as in ddp.py."""
-        is_tuned = mode != "default"
-        if is_tuned not in self.started:
-            self.started[is_tuned] = Ddp(self.place, MALLOC_SETTINGS if is_tuned else {})
-        found = self.started[is_tuned].train({**job.request(), "mode": mode, "weights": str(initial_weights(build, job)),
+        environment = {} if mode == "default" else dict(MALLOC_SETTINGS)
+        if mode == "graphed":
+            environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # its watchdog asks for events, which a recording forbids
+        kind = tuple(sorted(environment.items()))
+        if kind not in self.started:
+            self.started[kind] = Ddp(self.place, environment)
+        found = self.started[kind].train({**job.request(), "mode": mode, "weights": str(initial_weights(build, job)),
                                               "steps": steps or job.peer_steps or job.steps, "bucket_mb": bucket_mb})
         return Steps(mean(found["seconds"][job.peer_warm:]), found["losses"])
 

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include <ATen/ops/isfinite.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -79,14 +79,14 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
                           num_samples);
 }
 
-at::Tensor count_nonfinite(at::Device device, const std::vector<at::Tensor>& tensors) {
+at::Tensor largest_magnitude(at::Device device, const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> largest;
   for (const at::Tensor& tensor : tensors)  // one pass that only reads; a maximum keeps a NaN
     if (tensor.numel() > 0)
       largest.push_back(at::linalg_vector_norm(tensor, kInfinity, c10::nullopt, /*keepdim=*/false,
                                                wide_type(tensor)));
   if (largest.empty()) return at::zeros({1}, at::TensorOptions(at::kFloat).device(device));
-  return at::stack(largest).isfinite().logical_not().sum().to(at::kFloat).view({1});
+  return at::stack(largest).amax().view({1});
 }
 
 }  // namespace lockstep::dist

@@ -1,6 +1,7 @@
 #include "dist/reducer/bucket_reducer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -355,7 +356,8 @@ void BucketReducer::unpack(size_t bucket, int64_t divisor) {
 }
 
 bool BucketReducer::take_means(int64_t divisor) {
-  if (!comm_.device().is_cpu()) return copy_to_host(comm_, begin_means(divisor)).item<float>() == 0;
+  if (!comm_.device().is_cpu())
+    return std::isfinite(copy_to_host(comm_, begin_means(divisor)).item<double>());
   while (num_unpacked_ < bucket_reductions_.size()) unpack(num_unpacked_, divisor);
   return all_finite_;
 }
@@ -368,7 +370,7 @@ at::Tensor BucketReducer::begin_means(int64_t divisor) {
   else  // whole buffers: few passes
     std::copy_if(followed_grads_.begin(), followed_grads_.end(), std::back_inserter(means),
                  [](const at::Tensor& grads_E) { return grads_E.defined(); });
-  return count_nonfinite(comm_.device(), means);
+  return largest_magnitude(comm_.device(), means);
 }
 
 bool BucketReducer::travel_whole() const {

@@ -1,6 +1,7 @@
 #include "dist/reducer/gradient_reducer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
@@ -249,16 +250,15 @@ void GradientReducer::conclude(double seconds, GlobalStepStats* totals) {
 GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
                                                  const std::shared_ptr<StreamMark>& computed) {
   Read read;
-  at::Tensor num_bad_1;
   if (computed != nullptr) {
     if (share.gradient_divisor && !buckets_.is_sharded())
-      num_bad_1 = buckets_.begin_means(*share.gradient_divisor);
+      messages_.add_number(buckets_.begin_means(*share.gradient_divisor));
     const trace::Span span("wait for the GPU");
     computed->wait_on_host();
     read.compute_s = seconds_since(finish_start_);
   }
-  const double num_bad = messages_.read_sums(num_bad_1);
-  if (num_bad_1.defined()) read.are_finite = num_bad == 0;
+  const std::optional<double> largest = messages_.read_sums();
+  if (largest) read.are_finite = std::isfinite(*largest);
   return read;
 }
 

@@ -31,16 +31,18 @@ void StepMessages::run(size_t job) {
   comm_.all_reduce(numbers_V_, ReduceOp::kSum)->wait();
 }
 
-double StepMessages::read_sums(const at::Tensor& count_1) {
-  if (!count_1.defined()) {
-    numbers_V_ = copy_to_host(comm_, numbers_V_);
-    return 0;
-  }
-  const int64_t num_numbers = numbers_V_.numel();
-  const at::Tensor both_V = at::cat({numbers_V_, count_1.to(numbers_V_.scalar_type())});
-  const at::Tensor host_V = copy_to_host(comm_, both_V);
-  numbers_V_ = host_V.narrow(0, 0, num_numbers);
-  return host_V[num_numbers].item<double>();
+void StepMessages::add_number(const at::Tensor& number_1) {
+  numbers_V_ = at::cat({numbers_V_, number_1});
+  has_number_ = true;
+}
+
+std::optional<double> StepMessages::read_sums() {
+  numbers_V_ = copy_to_host(comm_, numbers_V_);
+  if (!std::exchange(has_number_, false)) return std::nullopt;
+  const int64_t num_numbers = numbers_V_.numel() - 1;
+  const double number = numbers_V_[num_numbers].item<double>();
+  numbers_V_ = numbers_V_.narrow(0, 0, num_numbers);
+  return number;
 }
 
 void StepMessages::send(at::Tensor numbers_V, std::optional<int64_t> divisor, bool has_begun,

@@ -43,9 +43,11 @@ class StepMessages {
   /// once and leaves these to take_next().
   void send(at::Tensor numbers_V, std::optional<int64_t> divisor, bool has_begun,
             const std::function<bool()>& may_leave);
-  /// After send(): the sums on the host, which waits for them. `count_1`, where defined (a number
-  /// on the device), comes with them in the same copy, and is returned.
-  double read_sums(const at::Tensor& count_1);
+  /// After send(): a number on the device, [1], that read_sums() is to return.
+  void add_number(const at::Tensor& number_1);
+  /// After send(): the sums on the host, which waits for them. What add_number() gave comes in the
+  /// same copy; nothing if it gave nothing.
+  std::optional<double> read_sums();
   const at::Tensor& sums_V() const { return numbers_V_; }
 
   /// How many buckets, the last ones, are still on their way.
@@ -65,6 +67,7 @@ class StepMessages {
   bool is_beside_ = false;
   size_t num_before_numbers_ = 0;
   size_t num_left_ = 0;
+  bool has_number_ = false;  ///< behind the numbers
   at::Tensor numbers_V_;
   std::optional<int64_t> divisor_;
   std::unique_ptr<CommunicationThread> thread_;  ///< made when first needed; last: it uses the rest

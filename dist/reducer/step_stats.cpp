@@ -1,9 +1,9 @@
 #include "dist/reducer/step_stats.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/isfinite.h>
 
 #include "base/device/to_device.h"
 
@@ -35,7 +35,6 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   const at::Tensor there_V = to_device(share_V, device);
   if (share.loss_sum_there.defined()) {
     there_V[kLossSum].add_(share.loss_sum_there);
-    there_V[kNonFinite].add_(share.loss_sum_there.isfinite().logical_not());
   }
   return there_V;
 }
@@ -48,6 +47,8 @@ GlobalStepStats from_numbers(const at::Tensor& sums_V) {
   totals.num_skipped = static_cast<int64_t>(items[kNumSkipped]);
   totals.loss_mean = items[kLossSum] / items[kNumSamples];
   totals.num_nonfinite_ranks = static_cast<int64_t>(items[kNonFinite]);
+  if (!std::isfinite(items[kLossSum]))  // of a rank whose host has not seen its loss
+    totals.num_nonfinite_ranks = std::max<int64_t>(1, totals.num_nonfinite_ranks);
   totals.work_s = items[kWorkSeconds];
   for (int i = 0; i < kNumVotes; ++i) totals.votes[i] = static_cast<int64_t>(items[kFirstVote + i]);
   return totals;

@@ -41,7 +41,8 @@ struct GlobalStepStats {
   int64_t num_samples = 0;
   int64_t num_skipped = 0;
   bool is_complete = true;          ///< false: fewer samples than expected_samples
-  int64_t num_nonfinite_ranks = 0;  ///< ranks whose own loss was not finite
+  int64_t num_nonfinite_ranks = 0;  ///< ranks whose own loss was not finite, or at
+                                    ///< least 1 where losses lie on a device
   bool gradients_finite = true;     ///< all items of the mean gradient
   /// Of the mean gradient over all parameters that are not frozen, if it was asked for; NaN unless
   /// gradients_finite.
