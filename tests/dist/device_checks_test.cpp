@@ -65,7 +65,9 @@ TEST(StepNumbers, TakeALossThatIsStillToBeComputed) {
     const GlobalStepStats told = from_numbers(to_numbers(there, at::kCPU));
     const GlobalStepStats wanted = from_numbers(to_numbers(here, at::kCPU));
     EXPECT_EQ(std::isnan(loss), std::isnan(told.loss_mean));
-    if (!std::isnan(loss)) EXPECT_EQ(told.loss_mean, wanted.loss_mean);
+    if (!std::isnan(loss)) {
+      EXPECT_EQ(told.loss_mean, wanted.loss_mean);
+    }
     EXPECT_EQ(told.num_nonfinite_ranks, wanted.num_nonfinite_ranks);
     EXPECT_EQ(told.num_nonfinite_ranks, std::isfinite(loss) ? 0 : 1);
   }
