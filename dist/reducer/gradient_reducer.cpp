@@ -178,7 +178,7 @@ bool GradientReducer::may_update_early(const LocalStepStats& share) const {
          messages_.sums_V()[-1].item<double>() < kSafeBound;
 }
 
-GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
+GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const EarlyUpdate& update) {
   check(is_armed_, "finish() without prepare_for_backward()");
   check(share.votes < (1U << kNumVotes), "a vote beyond kNumVotes");
   is_armed_ = false;
@@ -188,7 +188,7 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share) {
   if (finds_bound_) find_bound();
   messages_.send(numbers_of(share), share.gradient_divisor, ready_tracker_.num_complete() > 0,
                  [&] { return may_update_early(share); });
-  const Read read = read_sums(share, computed);
+  const Read read = read_sums(share, computed, update);
   GlobalStepStats totals = totals_of(share);
   totals.compute_s = read.compute_s;
   totals.wait_s = seconds_since(finish_start_) - read.compute_s;
@@ -248,11 +248,16 @@ void GradientReducer::conclude(double seconds, GlobalStepStats* totals) {
 /// The step's one wait of the host, where a GPU computes: means and their check stand on its stream
 /// by then, if what they are divided by is known before and nothing is divided over the ranks.
 GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
-                                                 const std::shared_ptr<StreamMark>& computed) {
+                                                 const std::shared_ptr<StreamMark>& computed,
+                                                 const EarlyUpdate& update) {
   Read read;
   if (computed != nullptr) {
-    if (share.gradient_divisor && !buckets_.is_sharded())
-      messages_.add_number(buckets_.begin_means(*share.gradient_divisor));
+    if (share.gradient_divisor && !buckets_.is_sharded()) {
+      const at::Tensor largest_1 = buckets_.begin_means(*share.gradient_divisor);
+      const at::Tensor sums_V = messages_.sums_V();
+      messages_.add_number(largest_1);
+      if (update) update(refused(sums_V, largest_1));
+    }
     const trace::Span span("wait for the GPU");
     computed->wait_on_host();
     read.compute_s = seconds_since(finish_start_);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -144,7 +145,12 @@ class GradientReducer {
   /// it. Without this call none leaves before its gradient is whole.
   void follow_graph(const at::Tensor& loss);
 
-  GlobalStepStats finish(const LocalStepStats& share);
+  /// Puts an update on the caller's stream that the device leaves out where refused_1 is 1
+  /// (Optimizer::step()).
+  using EarlyUpdate = std::function<void(const at::Tensor& refused_1)>;
+  /// `update`, if given, is called where a device will have the means, and the verdict, before the
+  /// host knows them: the host then waits beside it. Not called: update as ever.
+  GlobalStepStats finish(const LocalStepStats& share, const EarlyUpdate& update = {});
   /// After finish(): what is still on its way, to be waited for on this thread until finish_late().
   LateShards late_shards();
   /// After the last wait_for_next(): the totals are complete. Nothing to do where nothing was late.
@@ -205,7 +211,8 @@ class GradientReducer {
     double compute_s = 0;                           ///< GlobalStepStats::compute_s
     std::optional<bool> are_finite = std::nullopt;  ///< the means; nothing: take_means() looks
   };
-  Read read_sums(const LocalStepStats& share, const std::shared_ptr<StreamMark>& computed);
+  Read read_sums(const LocalStepStats& share, const std::shared_ptr<StreamMark>& computed,
+                 const EarlyUpdate& update);
   void take_means(int64_t divisor, const Read& read, GlobalStepStats* totals);
   void find_bound();
   void name_missing();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 
 #include "base/error.h"
 #include "dist/copy_to_host.h"
@@ -32,17 +33,24 @@ void StepMessages::run(size_t job) {
 }
 
 void StepMessages::add_number(const at::Tensor& number_1) {
-  numbers_V_ = at::cat({numbers_V_, number_1});
+  const at::Tensor both_V = at::cat({numbers_V_, number_1});
   has_number_ = true;
+  host_V_ = at::empty(both_V.sizes(),
+                      at::TensorOptions(both_V.scalar_type()).pinned_memory(both_V.is_cuda()));
+  host_V_.copy_(both_V, /*non_blocking=*/true);
+  copied_ = comm_.mark();
 }
 
 std::optional<double> StepMessages::read_sums() {
-  numbers_V_ = copy_to_host(comm_, numbers_V_);
-  if (!std::exchange(has_number_, false)) return std::nullopt;
-  const int64_t num_numbers = numbers_V_.numel() - 1;
-  const double number = numbers_V_[num_numbers].item<double>();
-  numbers_V_ = numbers_V_.narrow(0, 0, num_numbers);
-  return number;
+  if (!std::exchange(has_number_, false)) {
+    numbers_V_ = copy_to_host(comm_, numbers_V_);
+    return std::nullopt;
+  }
+  comm_.settle();
+  std::exchange(copied_, nullptr)->wait_on_host();
+  const int64_t num_numbers = host_V_.numel() - 1;
+  numbers_V_ = host_V_.narrow(0, 0, num_numbers);
+  return host_V_[num_numbers].item<double>();
 }
 
 void StepMessages::send(at::Tensor numbers_V, std::optional<int64_t> divisor, bool has_begun,

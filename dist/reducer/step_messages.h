@@ -43,7 +43,8 @@ class StepMessages {
   /// once and leaves these to take_next().
   void send(at::Tensor numbers_V, std::optional<int64_t> divisor, bool has_begun,
             const std::function<bool()>& may_leave);
-  /// After send(): a number on the device, [1], that read_sums() is to return.
+  /// After send(): a number on the device, [1], that read_sums() is to return. The copy of all
+  /// numbers to the host is enqueued here: what the caller enqueues next does not delay it.
   void add_number(const at::Tensor& number_1);
   /// After send(): the sums on the host, which waits for them. What add_number() gave comes in the
   /// same copy; nothing if it gave nothing.
@@ -68,6 +69,8 @@ class StepMessages {
   size_t num_before_numbers_ = 0;
   size_t num_left_ = 0;
   bool has_number_ = false;  ///< behind the numbers
+  at::Tensor host_V_;        ///< where both are copied to
+  std::shared_ptr<StreamMark> copied_;
   at::Tensor numbers_V_;
   std::optional<int64_t> divisor_;
   std::unique_ptr<CommunicationThread> thread_;  ///< made when first needed; last: it uses the rest

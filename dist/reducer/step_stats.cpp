@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ne.h>
 
 #include "base/device/to_device.h"
 
@@ -26,7 +28,8 @@ enum : int64_t {
 at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   const at::Tensor share_V = at::empty({kNumShareItems}, at::kDouble);
   double* items = share_V.mutable_data_ptr<double>();
-  items[kLossSum] = share.loss_sum;
+  // So that a device sees too that the step does not count.
+  items[kLossSum] = share.has_left ? std::nan("") : share.loss_sum;
   items[kNumSamples] = static_cast<double>(share.num_samples);
   items[kNumSkipped] = static_cast<double>(share.num_skipped);
   items[kNonFinite] = share.finite && std::isfinite(share.loss_sum) ? 0 : 1;
@@ -37,6 +40,12 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
     there_V[kLossSum].add_(share.loss_sum_there);
   }
   return there_V;
+}
+
+at::Tensor refused(const at::Tensor& sums_V, const at::Tensor& largest_1) {
+  const at::Tensor sum_1 = sums_V.narrow(0, kLossSum, 1) + largest_1;  // finite if both are
+  at::Tensor refused_1 = at::empty({1}, sums_V.options().dtype(at::kFloat));
+  return at::ne_out(refused_1, sum_1 - sum_1, 0);
 }
 
 GlobalStepStats from_numbers(const at::Tensor& sums_V) {

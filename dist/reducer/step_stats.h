@@ -30,6 +30,7 @@ struct LocalStepStats {
   /// Samples of all ranks, equal on them, where a rank may leave its own out: the step is not
   /// complete then, nobody may update, and what later steps round by stays as it is.
   std::optional<int64_t> expected_samples = std::nullopt;
+  bool has_left = false;  ///< this rank has left its samples out
 };
 
 /// A rank that works on a step so many times as long as the mean of the others is a straggler.
@@ -86,6 +87,11 @@ struct GatherTotals {
 
 /// The share as numbers whose sums over ranks make the totals: float64 [V] on `device`.
 at::Tensor to_numbers(const LocalStepStats& share, at::Device device);
+
+/// GlobalStepStats::finite() before the host knows the sums: float32 [1] on their device, 0 for yes
+/// and 1 for no. largest_1: largest_magnitude() of the mean gradients. Of ranks whose losses lie on
+/// the device.
+at::Tensor refused(const at::Tensor& sums_V, const at::Tensor& largest_1);
 
 /// The totals that the summed numbers hold; bytes and seconds are left 0.
 GlobalStepStats from_numbers(const at::Tensor& sums_V);

@@ -1,6 +1,7 @@
 // Each rule by itself: kernels and ATen's operations agree, and pruned weights stay +0.
 #include <algorithm>
 #include <bit>
+#include <string>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -37,12 +38,39 @@ TEST_P(Rules, KernelsFollowAtensOperations) {
 }
 
 /// One step with gradients that are a function of step and parameter.
-void step_by_param(Training& training, int64_t step) {
+void step_by_param(Training& training, int64_t step, const at::Tensor& refused = {}) {
   for (FlatBuffer& buffer : training.flat_params.buffers())
     for (const FlatSlice& slice : buffer.slices)
       buffer.grads_E.narrow(0, slice.offset_E, slice.num_elements)
           .copy_(numbers(slice.num_elements, 10 * step + slice.param));
-  training.optimizer->step(training.rates);
+  training.optimizer->step(training.rates, {}, refused);
+}
+
+std::string bits_of(Training& training) {
+  std::string bits;
+  const auto add = [&](const at::Tensor& tensor) {
+    bits.append(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+  };
+  for (const Param& param : training.params) add(param.tensor);
+  for (const StateEntry& entry : training.optimizer->state()) add(entry.tensor);
+  return bits;
+}
+
+/// The device's number decides: 1 leaves weights, slots and count as they are.
+TEST_P(Rules, ARefusedUpdateChangesNothing) {
+  Training plain(GetParam(), at::kDouble), some(GetParam(), at::kDouble);
+  EXPECT_FALSE(Training(GetParam()).optimizer->can_be_refused());  // kernels of ours
+  if (!some.optimizer->can_be_refused()) return;
+  const at::Tensor counts = at::zeros({1}), refused = at::ones({1});
+  for (int64_t step = 0; step < 5; ++step) {
+    step_by_param(plain, step);
+    const std::string before = bits_of(some);
+    step_by_param(some, 100 + step, refused);
+    some.optimizer->take_back();
+    EXPECT_EQ(bits_of(some), before);
+    step_by_param(some, step, counts);
+    EXPECT_EQ(bits_of(some), bits_of(plain));
+  }
 }
 
 /// ATen's fused kernels take all buffers of a group at once.

@@ -111,7 +111,19 @@ bool Trainer::stops_before_recipe(StepReport* report) {
   return true;
 }
 
+/// Before the host knows whether the step counts, where the update takes that from the device.
+dist::GradientReducer::EarlyUpdate Trainer::early_update(const optim::StepRates& rates) {
+  if (!runs_ahead() || parts_.clip.norm || parts_.clip.value || !parts_.optimizer.can_be_refused())
+    return {};
+  return [this, rates](const at::Tensor& refused_1) {
+    if (parts_.before_changes) parts_.before_changes();
+    parts_.optimizer.step(rates, {}, refused_1);
+    is_updated_ = true;
+  };
+}
+
 void Trainer::leave_out(StepReport* report) {
+  if (std::exchange(is_updated_, false)) parts_.optimizer.take_back();
   parts_.reducer.settle();
   parts_.recipe.end_step(/*updated=*/false, parts_.control);
   statistics_.end_step(/*updated=*/false);
@@ -146,10 +158,11 @@ void Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss, co
                              .votes = bits_of(ask()),
                              .work_s = runs_ahead() ? work_s_ : work_s(),
                              .gradient_divisor = loss_scale()};
+  share.has_left = data_wait_.has_left();
   if (data_wait_.can_leave()) share.expected_samples = batch.global_num_samples;
   if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
   const trace::Span span("wait for all-reduce");
-  report->totals = parts_.reducer.finish(share);
+  report->totals = parts_.reducer.finish(share, early_update(report->rates));
   check(parts_.local_steps != nullptr || report->totals.num_samples == batch.global_num_samples ||
             !report->totals.is_complete,
         "the ranks' shares make up the global batch");
@@ -272,13 +285,16 @@ void Trainer::update(StepReport* report) {
   const trace::Span span("optimizer");
   before_changes();
   if (!report->skipped) {
-    report->gradient_norm =
-        optim::clip_gradients(parts_.clip, parts_.flat_params.buffers(),
-                              parts_.reducer.local_shards(), report->totals.squared_grad_norm);
-    parts_.optimizer.step(report->rates, parts_.reducer.late_shards());
+    if (!is_updated_) {
+      report->gradient_norm =
+          optim::clip_gradients(parts_.clip, parts_.flat_params.buffers(),
+                                parts_.reducer.local_shards(), report->totals.squared_grad_norm);
+      parts_.optimizer.step(report->rates, parts_.reducer.late_shards());
+    }
     parts_.reducer.finish_late(&report->totals);
     report->gathered = parts_.reducer.gather_values();
   }
+  if (std::exchange(is_updated_, false) && report->skipped) parts_.optimizer.take_back();
   parts_.recipe.end_step(!report->skipped, parts_.control);
   statistics_.end_step(!report->skipped);
   moved_buffers_.end_step(!report->skipped, report->rank_samples);

@@ -126,6 +126,7 @@ class Trainer {
   bool runs_ahead() const {
     return !parts_.flat_params.device().is_cpu() && parts_.local_steps == nullptr && !shard_tree_;
   }
+  dist::GradientReducer::EarlyUpdate early_update(const optim::StepRates& rates);
   /// Whether the update counts; throws where too many samples are damaged, or too many updates in a
   /// row did not count.
   void check_finite(StepReport* report);
@@ -153,7 +154,8 @@ class Trainer {
   bool masks_are_handed_ = false;        ///< not before the first step: a restore may set masks
   StepLimits limits_;
   DataWait data_wait_;
-  double work_s_ = 0;  ///< of the step before: on a GPU this one's is known too late
+  bool is_updated_ = false;  ///< in this step, by early_update()
+  double work_s_ = 0;        ///< of the step before: on a GPU this one's is known too late
 };
 
 }  // namespace lockstep::train
