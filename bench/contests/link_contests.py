@@ -14,6 +14,11 @@ DENSE_64 = dataclasses.replace(MLP, name="mlp64", batch=64, warm=15, steps=23, *
 DENSE_128 = dataclasses.replace(WIDE, name="wide128", batch=128, warm=15, steps=23, **FEW)
 SPARSE_90 = dataclasses.replace(MLP, sparsity=0.9, warm=30, steps=60, **FEW)
 SPARSE_99 = dataclasses.replace(SPARSE_90, sparsity=0.99)
+RESNET = runs.Job("resnet", 8, network="ResNet18", model="{type: resnet18, stem: cifar}", shape=(3, 32, 32), samples=128, steps=36, warm=16,
+                  peer_steps=23, peer_warm=3)
+GPT = runs.Job("gpt", 8, network="Gpt", arguments='{"vocabulary": 512, "context": 64, "layers": 4, "heads": 4, "width": 256}',
+               model="{type: gpt, layers: 4, heads: 4, width: 256}", context=64, num_classes=512, samples=480, optimizer="adamw",
+               learning_rate=1e-3, steps=46, warm=20, peer_steps=25, peer_warm=5)
 SPARSE_WIDE = dataclasses.replace(WIDE, warm=30, steps=50, peer_steps=20, peer_warm=5)
 
 
@@ -47,6 +52,10 @@ def contests_of_four(build, link):
     return [contest("link-4-dense", dense, 1.3), contest("link-4-90", dataclasses.replace(SPARSE_WIDE, sparsity=0.9), 6)]
 
 
+def against_ddp(name, build, job, link):
+    return StepContest(name, build, job, link, ["tuned"], [over("DDP tuned", 1)])
+
+
 def contests_at_1_gbit(build, link):
     wire = wire_s(gradient_bytes(DENSE_64), link.gbit)
     return [
@@ -59,6 +68,7 @@ def contests_at_1_gbit(build, link):
                     [over("DDP default", 6), over("DDP tuned", 6), over("DDP fp16", 4), over("Python packed", 1.4)]),
         StepContest(f"link-99: mlp, 99 % pruned, {link.name}", build, SPARSE_99, link, ["default", "tuned", "packed"],
                     [over("DDP default", 12), over("DDP tuned", 12), over("Python packed", 1)]),
+        against_ddp(f"link-gpt: 4 layers of 256, batch 8, adamw, {link.name}", build, GPT, link),
         StepContest(f"link-overlap: mlp, batch 64, {link.name}; the wire takes {1e3 * wire:.0f} ms", build, DENSE_64, link,
                     ["tuned"],
                     [Row("step / max(compute, wire)", lambda times: times["ours"] / max(times["ours alone"], wire), 1.08,
@@ -91,4 +101,5 @@ def contests_of_wide(build, link):
                          Row("step / max(compute, wire)", lambda times: times["ours"] / max(times["ours alone"], wire), 1.05, at_most=True),
                          Row("(TCP alone + unhidden) / max(compute, wire): the limit", lambda times: limit(times) / max(times["ours alone"], wire))],
                         {**ALONE, "TCP alone": tcp_alone}, keep_25=True)
-    return [sparse(0.7), sparse(0.95), dense]
+    mixed = [against_ddp(f"link-resnet18: 32 pixels, batch 8, {link.name}", build, RESNET, link)] if link.gbit == 2.5 else []
+    return [sparse(0.7), sparse(0.95), dense, *mixed]
