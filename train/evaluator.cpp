@@ -8,8 +8,8 @@
 #include "base/trace/trace_span.h"
 #include "coord/summary_clock.h"
 #include "data/sampler.h"
-#include "train/hooks/metric_update_hook.h"
 #include "train/gradients/stopwatch.h"
+#include "train/hooks/metric_update_hook.h"
 
 namespace lockstep::train {
 namespace {

@@ -16,8 +16,8 @@
 #include "coord/summary_clock.h"
 #include "dist/agree.h"
 #include "train/finite_weights.h"
-#include "train/past_evaluations.h"
 #include "train/gradients/stopwatch.h"
+#include "train/past_evaluations.h"
 
 namespace lockstep::train {
 namespace {

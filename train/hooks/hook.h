@@ -12,8 +12,8 @@
 #include "metrics/training_metrics.h"
 #include "model/model.h"
 #include "train/evaluation/eval_result.h"
-#include "train/step/step_report.h"
 #include "train/gradients/step_tensors.h"
+#include "train/step/step_report.h"
 
 namespace lockstep::train {
 
