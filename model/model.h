@@ -33,8 +33,8 @@ class Model {
   /// The network as a TorchScript archive, in evaluation; empty where network() says what it is.
   virtual std::string torchscript_archive() const { return ""; }
 
-  /// Whether a training pass so far went by ForwardPass, so that a device that repeats it as it was
-  /// (base/device/device_graph.h) would repeat what was random in it.
+  /// Whether a training pass so far went by ForwardPass, or will (dropout), so that a device that
+  /// repeats it as it was (base/device/device_graph.h) would repeat what was random in it.
   bool reads_forward_pass() const { return table_.pass_was_read; }
 
   /// Whether its passes run code that is not Lockstep's, which may do what these do not.

@@ -63,7 +63,7 @@ class Optimizer {
   ///
   /// refused: a number on the device (float32 [1]) which says, once this update's turn comes there,
   /// whether it counts: where it is 1, not 0, all stays as it is, and the caller, who hears of it
-  /// later, says take_back(). Only where can_be_refused(), and with nothing late.
+  /// later, says uncount(). Only where can_be_refused(), and with nothing late.
   ///
   /// late: regions of float32 buffers on the CPU that lie inside owned ones, without overlap; none
   /// unless is_elementwise(). All else is updated first, then each of them once wait_for_next() has
@@ -72,7 +72,7 @@ class Optimizer {
   /// Whether the rule has kernels that look at such a number, and takes them for these buffers.
   virtual bool can_be_refused() const { return false; }
   /// The update before was refused: it is not counted.
-  void take_back() { --num_updates_; }
+  void uncount() { --num_updates_; }
 
   /// Slots by parameter in its shape, `optimizer/<name>/<slot>`, and the number of updates: for
   /// saves and restores. Values that this rank owns, zeros where it does not and where packing left

@@ -8,9 +8,14 @@ namespace lockstep {
 /// microseconds however many kernels it is: a CUDA graph (Communicator::make_graph()). One caller
 /// at a time.
 ///
-///   graph->record([&] { loss = forward(inputs);  loss.backward(); });    // nothing is computed
-///   yet graph->replay();    // now it is; loss holds the sum of these inputs inputs.copy_(others);
-///   graph->replay();    // the same over other numbers
+///   graph->record([&] {          // computes nothing yet
+///     loss = forward(inputs);
+///     loss.backward();
+///   });
+///   graph->replay();             // now loss is that of these inputs
+///
+///   inputs.copy_(others);
+///   graph->replay();             // and now of the others
 ///
 /// Source: CUDA C++ Programming Guide, "CUDA Graphs"; PyTorch's torch.cuda.graph.
 class DeviceGraph {
@@ -29,6 +34,8 @@ class DeviceGraph {
   virtual void record(const std::function<void()>& body) = 0;
   /// Puts it on the calling thread's stream; the host runs on. After record() alone.
   virtual void replay() = 0;
+  /// Gives back what the recording holds; nothing is recorded then.
+  virtual void forget() = 0;
 };
 
 }  // namespace lockstep

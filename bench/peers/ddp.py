@@ -104,6 +104,8 @@ class Graphed:
     NUM_EAGER = 11
 
     def __init__(self, network, masks, options):
+        if options.warm <= self.NUM_EAGER + 1:
+            raise ValueError(f"'warm' must be more than {self.NUM_EAGER + 1}, or steps before the recording would count, and it")
         self.num_steps, self.graph = 0, torch.cuda.CUDAGraph()
         self.beside = torch.cuda.Stream()
         with self.on_stream():

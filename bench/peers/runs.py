@@ -180,7 +180,7 @@ class Ddp:
 
 
 class DdpPeers:
-    """One pair of ranks with malloc as it comes and one with it tuned, each started when it is needed. Use it with `with`."""
+    """Ranks for each environment that modes ask for (malloc as it comes, or tuned), started when they are needed. Use it with `with`."""
 
     def __init__(self, place):
         self.place, self.started = place, {}

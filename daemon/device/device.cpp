@@ -122,9 +122,8 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
   return gpu;
 }
 
-void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes, bool records,
+void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes,
             dist::SyncOptions* sync) {
-  if (device.is_cuda() && records && sync->overlap == "auto") sync->overlap = "false";
   dist::fit_bucket_bytes({.on_gpu = device.is_cuda(),
                           .num_hosts = process.num_nodes,
                           .num_ranks = process.world_size,

@@ -44,9 +44,8 @@ std::optional<metrics::GpuFacts> set_up_gpu(const GpuOptions& options, at::Devic
                                             dist::Communicator& control);
 
 /// Gives what the run file leaves open in `sync` the value that suits this world
-/// (dist::fit_bucket_bytes). prunes: the recipe does. records: backward is to be recorded on a GPU
-/// (train.cuda_graphs: on), so that nothing may leave beside it. Equal on all ranks.
-void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes, bool records,
+/// (dist::fit_bucket_bytes). prunes: the recipe does. Equal on all ranks.
+void fit_to(at::Device device, const dist::ProcessInfo& process, bool prunes,
             dist::SyncOptions* sync);
 
 /// What the allocator of this process' GPU, which was set up, tells now; from any thread.

@@ -144,17 +144,26 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                          context.recipe, telemetry.metrics(), telemetry.health());
 }
 
+bool repeats_itself(const TrainingContext& context) {
+  const model::ModelType* type = model::model_types().find(context.config.model.type);
+  return type != nullptr && type->repeats_itself && context.loss.repeats_itself();
+}
+
 std::shared_ptr<DeviceGraph> choose_graph(TrainingContext& context,
                                           const train::StepTensors* tensors) {
   const RunConfig& config = context.config;
-  return train::choose_graph({.wanted = config.train.cuda_graphs,
-                              .model = *context.model,
-                              .gradients = context.gradients,
-                              .steps_alone = !config.sync.sync_replicas,
-                              .sums_batch_norm = config.train.batch_norm == "sync" &&
-                                                 !context.model->batch_norms().empty(),
-                              .keeps_tensors = tensors != nullptr,
-                              .memory_at_start = config.gpu.memory().at_start});
+  std::shared_ptr<DeviceGraph> graph =
+      train::choose_graph({.wanted = config.train.cuda_graphs,
+                           .model = *context.model,
+                           .gradients = context.gradients,
+                           .repeats_itself = repeats_itself(context),
+                           .steps_alone = !config.sync.sync_replicas,
+                           .sums_batch_norm = config.train.batch_norm == "sync" &&
+                                              !context.model->batch_norms().empty(),
+                           .keeps_tensors = tensors != nullptr,
+                           .memory_at_start = config.gpu.memory().at_start});
+  if (graph != nullptr && config.train.cuda_graphs == "on") context.reducer.send_after_backward();
+  return graph;
 }
 
 train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSchedule& rates,
@@ -370,8 +379,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
                     actions_of(config, world, requests));
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
-  fit_to(device, world.process, config.recipe.prunes(), config.train.cuda_graphs == "on",
-         &config.sync);
+  fit_to(device, world.process, config.recipe.prunes(), &config.sync);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);

@@ -79,7 +79,7 @@ bool divide_and_check(const at::Tensor& sums_E, int64_t num_samples) {
                           num_samples);
 }
 
-at::Tensor largest_magnitude(at::Device device, const std::vector<at::Tensor>& tensors) {
+at::Tensor largest_of_all(at::Device device, const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> largest;
   for (const at::Tensor& tensor : tensors)  // one pass that only reads; a maximum keeps a NaN
     if (tensor.numel() > 0)

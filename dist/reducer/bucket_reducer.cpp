@@ -370,7 +370,7 @@ at::Tensor BucketReducer::begin_means(int64_t divisor) {
   else  // whole buffers: few passes
     std::copy_if(followed_grads_.begin(), followed_grads_.end(), std::back_inserter(means),
                  [](const at::Tensor& grads_E) { return grads_E.defined(); });
-  return largest_magnitude(comm_.device(), means);
+  return largest_of_all(comm_.device(), means);
 }
 
 bool BucketReducer::travel_whole() const {

@@ -111,7 +111,7 @@ class BucketReducer {
   /// Sums become means over num_samples (or are divided by what else is given), zero where dropped.
   /// False if one is not finite, of those that this rank gets.
   bool take_means(int64_t divisor);
-  /// The same on a device, without a wait of the host: their largest_magnitude().
+  /// The same on a device, without a wait of the host: their largest_of_all().
   at::Tensor begin_means(int64_t divisor);
   /// Whether gradients travel as backward leaves them and nothing is divided over the ranks.
   bool travel_whole() const;

@@ -74,7 +74,7 @@ class BucketReduction {
   virtual std::unique_ptr<Work> launch(Communicator& comm) = 0;
   /// After the reduction: the means into the gradients. False if a kept one that concerns this rank
   /// is not finite; on a device always true, as the host would wait for the answer:
-  /// largest_magnitude() (dist/bucket/mean_gradient.h) of all carriers' means_E() tells.
+  /// largest_of_all() (dist/bucket/mean_gradient.h) of all carriers' means_E() tells.
   virtual bool unpack(int64_t num_samples, Dropped dropped) = 0;
   /// The gradients that concern this rank, which unpack() makes means.
   virtual at::Tensor means_E() const = 0;

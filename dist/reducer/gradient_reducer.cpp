@@ -88,7 +88,7 @@ std::vector<ParamShard> GradientReducer::local_shards() {
 }
 
 bool GradientReducer::may_overlap() const {
-  if (options_.overlap == "false") return false;
+  if (options_.overlap == "false" || is_overlap_off_) return false;
   if (buckets_.is_shared()) return false;  // nothing to send
   if (comm_.is_asynchronous() && options_.overlap != "true" && !buckets_.travel_whole())
     return false;
@@ -191,7 +191,8 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const Early
   const Read read = read_sums(share, computed, update);
   GlobalStepStats totals = totals_of(share);
   totals.compute_s = read.compute_s;
-  totals.wait_s = seconds_since(finish_start_) - read.compute_s;
+  totals.update_s = read.update_s;
+  totals.wait_s = seconds_since(finish_start_) - read.compute_s - read.update_s;
   if (messages_.num_left() > 0) {
     late_divisor_ = share.gradient_divisor;
     early_s_ = seconds_since(begin_);
@@ -256,11 +257,15 @@ GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
       const at::Tensor largest_1 = buckets_.begin_means(*share.gradient_divisor);
       const at::Tensor sums_V = messages_.sums_V();
       messages_.add_number(largest_1);
-      if (update) update(refused(sums_V, largest_1));
+      if (update) {
+        const auto start = Clock::now();
+        update(refused(sums_V, largest_1));
+        read.update_s = seconds_since(start);
+      }
     }
     const trace::Span span("wait for the GPU");
     computed->wait_on_host();
-    read.compute_s = seconds_since(finish_start_);
+    read.compute_s = std::max(0.0, seconds_since(finish_start_) - read.update_s);
   }
   const std::optional<double> largest = messages_.read_sums();
   if (largest) read.are_finite = std::isfinite(*largest);

@@ -135,6 +135,8 @@ class GradientReducer {
 
   /// Whether buckets may travel beside backward, in some steps at least; equal on all ranks.
   bool may_send_in_backward() const { return comm_.world_size() > 1 && may_overlap(); }
+  /// From now on nothing does, whatever sync.overlap says. On all ranks, before the first step.
+  void send_after_backward() { is_overlap_off_ = true; }
   /// False: this rank is not told in backward any more which gradients are there, and sends all in
   /// finish(). True, as at first: it is. Between steps, each rank for itself.
   void follow_backward(bool follows);
@@ -209,6 +211,7 @@ class GradientReducer {
   /// What came with the step's numbers.
   struct Read {
     double compute_s = 0;                           ///< GlobalStepStats::compute_s
+    double update_s = 0;                            ///< GlobalStepStats::update_s
     std::optional<bool> are_finite = std::nullopt;  ///< the means; nothing: take_means() looks
   };
   Read read_sums(const LocalStepStats& share, const std::shared_ptr<StreamMark>& computed,
@@ -227,6 +230,7 @@ class GradientReducer {
   Autotuner overlap_trial_;
   bool overlap_is_faster_ = false;
   bool follows_backward_ = true;
+  bool is_overlap_off_ = false;
   std::vector<bool> was_named_;  ///< by parameter
 
   // of the step under way

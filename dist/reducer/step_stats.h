@@ -41,10 +41,10 @@ struct GlobalStepStats {
   double loss_mean = 0;  ///< sum of losses / num_samples
   int64_t num_samples = 0;
   int64_t num_skipped = 0;
-  bool is_complete = true;          ///< false: fewer samples than expected_samples
-  int64_t num_nonfinite_ranks = 0;  ///< ranks whose own loss was not finite, or at
-                                    ///< least 1 where losses lie on a device
-  bool gradients_finite = true;     ///< all items of the mean gradient
+  bool is_complete = true;  ///< false: fewer samples than expected_samples
+  /// Ranks whose own loss was not finite; where hosts have not seen theirs, 1 for all together.
+  int64_t num_nonfinite_ranks = 0;
+  bool gradients_finite = true;  ///< all items of the mean gradient
   /// Of the mean gradient over all parameters that are not frozen, if it was asked for; NaN unless
   /// gradients_finite.
   std::optional<double> squared_grad_norm;
@@ -60,10 +60,12 @@ struct GlobalStepStats {
   double overlapped_s = 0;  ///< the part of reduce_s hidden behind backward, or the update
   std::vector<double> bucket_s = {};  ///< the parts of reduce_s, by bucket in their order; empty
                                       ///< where nothing travels
-  double compute_s = 0;    ///< on a GPU: this rank's time in finish() until its own gradients
-                           ///< were computed
-  double wait_s = 0;       ///< from then on, until all gradients were there; beside a communication
-                           ///< thread also what it did meanwhile
+  double compute_s = 0;  ///< on a GPU: this rank's time in finish() until its own gradients
+                         ///< were computed
+  double update_s =
+      0;              ///< of the early update (GradientReducer::finish()), in neither of the others
+  double wait_s = 0;  ///< from then on, until all gradients were there; beside a communication
+                      ///< thread also what it did meanwhile
   double late_wait_s = 0;  ///< the part of it that came after finish() (StepRequests::by_bucket)
 
   double work_s = 0;      ///< of all ranks together: the sum of their shares' work_s
@@ -89,7 +91,7 @@ struct GatherTotals {
 at::Tensor to_numbers(const LocalStepStats& share, at::Device device);
 
 /// GlobalStepStats::finite() before the host knows the sums: float32 [1] on their device, 0 for yes
-/// and 1 for no. largest_1: largest_magnitude() of the mean gradients. Of ranks whose losses lie on
+/// and 1 for no. largest_1: largest_of_all() of the mean gradients. Of ranks whose losses lie on
 /// the device.
 at::Tensor refused(const at::Tensor& sums_V, const at::Tensor& largest_1);
 

@@ -1,5 +1,7 @@
 #include "model/networks/model_table.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -30,18 +32,22 @@ int64_t ModelInputs::input_size() const {
 NamedTable<ModelType>& model_types() {
   static NamedTable<ModelType> types = [] {
     NamedTable<ModelType> own("model.type");
-    own.add(digits_net_type());
-    own.add(mlp_type());
-    own.add(cnn_type());
-    own.add(mnist_net_type());
-    own.add(lenet_type());
-    own.add(vgg11_type());
-    own.add(vgg16_type());
-    own.add(resnet18_type());
-    own.add(resnet50_type());
-    own.add(mobilenet_v1_type());
-    own.add(vit_type());
-    own.add(gpt_type());
+    const auto add = [&own](ModelType type) {
+      type.repeats_itself = true;
+      own.add(std::move(type));
+    };
+    add(digits_net_type());
+    add(mlp_type());
+    add(cnn_type());
+    add(mnist_net_type());
+    add(lenet_type());
+    add(vgg11_type());
+    add(vgg16_type());
+    add(resnet18_type());
+    add(resnet50_type());
+    add(mobilenet_v1_type());
+    add(vit_type());
+    add(gpt_type());
     own.add(torchscript_type());
     return own;
   }();

@@ -44,6 +44,10 @@ struct ModelType {
   std::string name;
   /// Reads the keys of the section that are this network's, each `help` beginning with its name.
   std::function<MakeModel(ConfigReader* in)> read;
+  /// Each training pass over samples of one shape does the same work: nothing in it depends on what
+  /// the host counts, draws or reads back, nor is the host to do anything in each. So a GPU may
+  /// repeat it from a recording (train.cuda_graphs). Dropout is known without this.
+  bool repeats_itself = false;
 };
 
 /// The table; Lockstep's own networks are its first rows.

@@ -15,10 +15,10 @@ namespace lockstep::dist {
 namespace device_checks_test {
 
 bool all_finite(const std::vector<at::Tensor>& tensors) {
-  return std::isfinite(largest_magnitude(at::kCPU, tensors).item<double>());
+  return std::isfinite(largest_of_all(at::kCPU, tensors).item<double>());
 }
 
-TEST(CountNonfinite, FindsOneBadItemInAnyTensorOfAnyType) {
+TEST(LargestOfAll, FindsOneBadItemInAnyTensorOfAnyType) {
   EXPECT_TRUE(all_finite({}));
   EXPECT_TRUE(all_finite({at::empty({0})}));
   const auto tensors = [] {
@@ -39,7 +39,7 @@ TEST(CountNonfinite, FindsOneBadItemInAnyTensorOfAnyType) {
     }
 }
 
-TEST(CountNonfinite, LeavesTheValuesAsTheyAre) {
+TEST(LargestOfAll, LeavesTheValuesAsTheyAre) {
   const at::Tensor values_4 =
       at::tensor({1e-45, -0.0, 3.4028235e38, 0.1}, at::TensorOptions(at::kDouble)).to(at::kFloat);
   const at::Tensor before_4 = values_4.clone();
@@ -76,6 +76,26 @@ TEST(StepNumbers, TakeALossThatIsStillToBeComputed) {
                          to_numbers({.loss_sum = 3, .num_samples = 2}, at::kCPU))
                 .loss_mean,
             1.5);
+}
+
+/// What the device says before the host knows is what the host finds then.
+TEST(StepNumbers, TheDeviceRefusesWhatTheHostDoesNotCount) {
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (const double loss : {0.0, 2.5, infinity, -infinity, nan})
+    for (const double largest : {0.0, 3e38, infinity, nan})
+      for (const bool has_left : {false, true}) {
+        const LocalStepStats share{.loss_sum_there = at::full({}, loss, at::kDouble),
+                                   .num_samples = has_left ? 0 : 4,
+                                   .has_left = has_left};
+        const at::Tensor sums_V =
+            to_numbers({.loss_sum = 1, .num_samples = 4}, at::kCPU) + to_numbers(share, at::kCPU);
+        const at::Tensor largest_1 = at::full({1}, largest, at::kFloat);
+        GlobalStepStats totals = from_numbers(sums_V);
+        totals.is_complete = totals.num_samples == 8;
+        totals.gradients_finite = std::isfinite(largest_1.item<double>());
+        EXPECT_EQ(refused(sums_V, largest_1).item<float>(), totals.finite() ? 0 : 1)
+            << loss << " " << largest << " " << has_left;
+      }
 }
 
 }  // namespace device_checks_test

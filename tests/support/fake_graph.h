@@ -26,6 +26,8 @@ class FakeGraph final : public DeviceGraph {
     body_();
   }
 
+  void forget() override { body_ = nullptr; }
+
   int num_records = 0, num_replays = 0;
 
  private:

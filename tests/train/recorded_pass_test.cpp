@@ -133,6 +133,7 @@ TEST(RecordedPass, IsMadeAnewWhereOthersAreTrained) {
   EXPECT_EQ(with.losses, without.losses);
   EXPECT_EQ(with.bits, without.bits);
   EXPECT_EQ(with.num_records, 2);
+  EXPECT_EQ(with.num_replays, 6);  // of each 12 steps the 8th, 10th and 11th
 }
 
 TEST(RecordedPass, IsLeftOutWhereTheHostsNumbersCount) {

@@ -9,7 +9,11 @@ namespace {
 
 /// Why they cannot be recorded; empty: nothing known by now.
 std::string hindrance(const GraphQuestion& question) {
-  if (question.model.runs_user_code()) return "the network's code is the user's";
+  if (!question.repeats_itself)
+    return "nothing says that each pass of this network and loss does the same work "
+           "(ModelType::repeats_itself, LossType::repeats_itself)";
+  if (question.model.reads_forward_pass()) return "the network drops numbers at random";
+  if (question.model.has_layer_hook()) return "the recipe quantizes";
   if (question.steps_alone) return "each rank learns alone (sync.sync_replicas: false)";
   if (question.sums_batch_norm && question.gradients.world_size() > 1)
     return "batches are normalised over all ranks, by messages within a pass (train.batch_norm: "

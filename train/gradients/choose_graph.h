@@ -14,6 +14,7 @@ struct GraphQuestion {
   std::string wanted = "auto";  ///< train.cuda_graphs
   const model::Model& model;
   dist::Communicator& gradients;
+  bool repeats_itself = false;   ///< the rows of network and loss say so
   bool steps_alone = false;      ///< sync.sync_replicas: false
   bool sums_batch_norm = false;  ///< train.batch_norm: sync
   bool keeps_tensors = false;    ///< somebody reads what went through the network

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/device/to_device.h"
 #include "base/log.h"
@@ -34,6 +35,14 @@ RecordedPass::Shape RecordedPass::shape_of(const data::Samples& samples) const {
           .batch_norm_frozen = parts_.model.batch_norms().is_frozen()};
 }
 
+/// The next passes run as ever, as the first ones did: what they do for the first time is done
+/// before it is recorded.
+void RecordedPass::forget() {
+  recorded_.reset();
+  if (graph_ != nullptr) graph_->forget();
+  num_more_ = 0;
+}
+
 /// Boyer and Moore's vote: the usual shape loses its place once others have come as often.
 void RecordedPass::count(const Shape& shape) {
   if (num_more_ == 0) usual_ = shape;
@@ -46,7 +55,6 @@ std::optional<LossSum> RecordedPass::run(const data::Samples& samples, double we
   if (!is_recordable()) {
     parts_.reducer.follow_backward(true);
     forget();
-    num_more_ = 0;
     return std::nullopt;
   }
   count(shape);
@@ -96,7 +104,8 @@ bool RecordedPass::record(const data::Samples& samples, double weight, const Sha
     return false;
   }
   if (parts_.tells)
-    log::info("train", "training passes of this shape are recorded (train.cuda_graphs)");
+    log::info("train", fmt::format("training passes over [{}] are recorded (train.cuda_graphs)",
+                                   fmt::join(shape.inputs, ", ")));
   return true;
 }
 

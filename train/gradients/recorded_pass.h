@@ -48,7 +48,7 @@ class RecordedPass {
                              const dist::StepRequests& requests);
 
   /// Parameters lie elsewhere now, or others are trained.
-  void forget() { recorded_.reset(); }
+  void forget();
 
  private:
   /// What the recording depends on, beside parameters.

@@ -26,6 +26,7 @@ struct LossType {
   std::function<at::Tensor(const at::Tensor& outputs_BO, const at::Tensor& targets_BY,
                            const LossOptions& options)>
       value;
+  bool repeats_itself = false;  ///< as ModelType's (model/networks/model_table.h)
 };
 
 /// The table; a program that embeds Lockstep adds rows of its own before it reads the run file:
@@ -45,6 +46,7 @@ class Loss {
 
   /// Model::own_loss() is to be asked instead of sum().
   bool is_own() const { return type_ == nullptr; }
+  bool repeats_itself() const { return type_ != nullptr && type_->repeats_itself; }
 
   /// Outputs of any float type. Throws Error(kConfig) if their shape does not fit the targets'.
   at::Tensor sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const;

@@ -116,6 +116,7 @@ dist::GradientReducer::EarlyUpdate Trainer::early_update(const optim::StepRates&
   if (!runs_ahead() || parts_.clip.norm || parts_.clip.value || !parts_.optimizer.can_be_refused())
     return {};
   return [this, rates](const at::Tensor& refused_1) {
+    const trace::Span span("optimizer");
     if (parts_.before_changes) parts_.before_changes();
     parts_.optimizer.step(rates, {}, refused_1);
     is_updated_ = true;
@@ -123,7 +124,7 @@ dist::GradientReducer::EarlyUpdate Trainer::early_update(const optim::StepRates&
 }
 
 void Trainer::leave_out(StepReport* report) {
-  if (std::exchange(is_updated_, false)) parts_.optimizer.take_back();
+  if (std::exchange(is_updated_, false)) parts_.optimizer.uncount();
   parts_.reducer.settle();
   parts_.recipe.end_step(/*updated=*/false, parts_.control);
   statistics_.end_step(/*updated=*/false);
@@ -158,7 +159,10 @@ void Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss, co
                              .votes = bits_of(ask()),
                              .work_s = runs_ahead() ? work_s_ : work_s(),
                              .gradient_divisor = loss_scale()};
-  share.has_left = data_wait_.has_left();
+  const dist::Communicator& control = parts_.control;
+  share.has_left =
+      data_wait_.has_left() &&
+      data::shard_of(batch.global_num_samples, control.rank(), control.world_size()).size() > 0;
   if (data_wait_.can_leave()) share.expected_samples = batch.global_num_samples;
   if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
   const trace::Span span("wait for all-reduce");
@@ -167,7 +171,7 @@ void Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss, co
             !report->totals.is_complete,
         "the ranks' shares make up the global batch");
   phases.backward += report->totals.compute_s;  // on a GPU also of forward
-  phases.allreduce += watch.lap() - report->totals.compute_s;
+  phases.allreduce += watch.lap() - report->totals.compute_s - report->totals.update_s;
   work_s_ = work_s();
 }
 
@@ -176,7 +180,7 @@ void Trainer::update_weights(StepReport* report) {
   check_finite(report);
   update(report);
   ++parts_.clock.step;
-  report->phases.optimizer = watch.lap() - report->totals.late_wait_s;
+  report->phases.optimizer = watch.lap() - report->totals.late_wait_s + report->totals.update_s;
   report->phases.allreduce += report->totals.late_wait_s;
   if (parts_.local_steps != nullptr) join_local_steps(report);
   report->phases.allreduce += watch.lap();
@@ -294,7 +298,7 @@ void Trainer::update(StepReport* report) {
     parts_.reducer.finish_late(&report->totals);
     report->gathered = parts_.reducer.gather_values();
   }
-  if (std::exchange(is_updated_, false) && report->skipped) parts_.optimizer.take_back();
+  if (std::exchange(is_updated_, false) && report->skipped) parts_.optimizer.uncount();
   parts_.recipe.end_step(!report->skipped, parts_.control);
   statistics_.end_step(!report->skipped);
   moved_buffers_.end_step(!report->skipped, report->rank_samples);

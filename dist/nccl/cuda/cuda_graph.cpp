@@ -1,6 +1,8 @@
 #include "dist/nccl/cuda/cuda_graph.h"
 
 #include <atomic>
+#include <exception>
+#include <optional>
 #include <utility>
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -61,7 +63,12 @@ Graph captured(cudaStream_t stream, const std::function<void()>& body) {
 class CudaGraph final : public DeviceGraph {
  public:
   explicit CudaGraph(int device_index) : index_(static_cast<c10::DeviceIndex>(device_index)) {}
-  ~CudaGraph() override { forget(); }
+  ~CudaGraph() override {
+    try {
+      forget();
+    } catch (const std::exception&) {  // of a device that has failed, which others tell
+    }
+  }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
@@ -81,8 +88,12 @@ class CudaGraph final : public DeviceGraph {
                                                cudaGraphInstantiateFlagAutoFreeOnLaunch),
                  "cudaGraphInstantiateWithFlags");
     } catch (...) {
-      forget();
-      throw;
+      const std::exception_ptr reason = std::current_exception();
+      try {
+        forget();
+      } catch (const std::exception&) {
+      }
+      std::rethrow_exception(reason);
     }
   }
 
@@ -93,13 +104,13 @@ class CudaGraph final : public DeviceGraph {
                "cudaGraphLaunch");
   }
 
- private:
-  void forget() {
+  void forget() override {
     const c10::cuda::CUDAGuard on_device(index_);
     if (work_ != nullptr) static_cast<void>(cudaGraphExecDestroy(std::exchange(work_, nullptr)));
     if (pool_) allocator::releasePool(index_, *std::exchange(pool_, std::nullopt));
   }
 
+ private:
   const c10::DeviceIndex index_;
   std::optional<c10::cuda::CUDAStream> stream_;
   std::optional<PoolId> pool_;
