@@ -85,6 +85,7 @@ TEST(Processes, EndsOfGrandchildrenAreKnownAtOnce) {
   }
   EXPECT_TRUE(ends.are_all_over());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_TRUE(comes_true([&] { return ::kill(sleepers[0], 0) != 0; }));  // the shell has waited
   ends.add(sleepers[0]);
   EXPECT_TRUE(ends.are_all_over()) << "what has ended is not looked at";
   EXPECT_TRUE(kill_descendants(30));
