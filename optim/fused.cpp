@@ -10,9 +10,9 @@ namespace {
 
 void decay_values(const FusedBatch& batch, const rules::WeightDecay<double>& decay) {
   if (decay.minus_share == 0) return;
-  if (!batch.refused) return at::_foreach_mul_(batch.values, 1 + decay.minus_share);
+  if (!batch.found_inf) return at::_foreach_mul_(batch.values, 1 + decay.minus_share);
   const at::Tensor factor = at::full({}, 1 + decay.minus_share, batch.values.front().options());
-  at::_foreach_mul_(batch.values, factor.masked_fill_(batch.refused->squeeze().ne(0), 1));
+  at::_foreach_mul_(batch.values, factor.masked_fill_(batch.found_inf->squeeze().ne(0), 1));
 }
 
 void fused_sgd(const FusedBatch& batch, const OptimizerOptions& options) {
@@ -23,7 +23,7 @@ void fused_sgd(const FusedBatch& batch, const OptimizerOptions& options) {
                   has_momentum ? at::TensorList(batch.slots[0]) : at::TensorList(), decay.l2,
                   has_momentum ? options.momentum : 0, batch.rates->learning_rate,
                   /*dampening=*/0.0, has_momentum && options.nesterov,
-                  /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, batch.refused);
+                  /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, batch.found_inf);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ void FusedAdam::update_batch(const FusedBatch& batch) {
   at::_fused_adam_(batch.values, batch.grads, batch.slots[0], batch.slots[1],
                    /*max_exp_avg_sqs=*/at::TensorList(), update_numbers, batch.rates->learning_rate,
                    options().adam_beta1, options().adam_beta2, decay.l2, rule.epsilon,
-                   /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, batch.refused);
+                   /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, batch.found_inf);
 }
 
 }  // namespace lockstep::optim

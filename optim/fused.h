@@ -15,7 +15,7 @@ struct FusedBatch {
   const GroupRates* rates = nullptr;
   std::vector<at::Tensor> values, grads;
   std::vector<std::vector<at::Tensor>> slots;
-  std::optional<at::Tensor> refused;  ///< Optimizer::step()
+  std::optional<at::Tensor> found_inf;  ///< Optimizer::step()
 };
 
 /// Collects a step's tensors and updates them together: on a GPU a kernel for each flat buffer
@@ -25,7 +25,7 @@ class Fused : public Elementwise<Rule> {
   using Elementwise<Rule>::Elementwise;
 
  public:
-  bool can_be_refused() const override {
+  bool takes_found_inf() const override {
     const std::vector<FlatBuffer>& buffers = this->buffers();
     return std::none_of(buffers.begin(), buffers.end(), [](const FlatBuffer& buffer) {
       return !buffer.frozen && takes_kernels(buffer);
@@ -51,8 +51,8 @@ class Fused : public Elementwise<Rule> {
   FusedBatch& batch_of(const GroupRates& rates, at::ScalarType type) {
     for (FusedBatch& batch : batches_)
       if (batch.rates == &rates && batch.values.front().scalar_type() == type) return batch;
-    batches_.push_back({.rates = &rates, .slots = {}, .refused = std::nullopt});
-    if (this->refused().defined()) batches_.back().refused = this->refused();
+    batches_.push_back({.rates = &rates, .slots = {}, .found_inf = std::nullopt});
+    if (this->found_inf().defined()) batches_.back().found_inf = this->found_inf();
     batches_.back().slots.resize(Rule<float>::kSlots.size());
     return batches_.back();
   }

@@ -28,13 +28,13 @@ void Optimizer::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   slots_.rebuild(buffers_before);
 }
 
-void Optimizer::step(const StepRates& rates, const LateShards& late, const at::Tensor& refused) {
-  check(!refused.defined() || (can_be_refused() && late.regions.empty()),
+void Optimizer::step(const StepRates& rates, const LateShards& late, const at::Tensor& found_inf) {
+  check(!found_inf.defined() || (takes_found_inf() && late.regions.empty()),
         "a rule that looks at a number of the device, and nothing late");
   const at::NoGradGuard no_grad;
   slots_.take_back();
   ++num_updates_;
-  refused_ = refused;
+  found_inf_ = found_inf;
   const auto update_part = [&](SlotPart& part) {
     const FlatBuffer& buffer = buffers_[part.region.buffer];
     update(buffer, &part, rates[static_cast<size_t>(buffer.group)]);

@@ -61,16 +61,16 @@ class Optimizer {
   /// weights of packed buffers. No tensor is allocated, except in the
   /// first step and in one after state() or slots_of().
   ///
-  /// refused: a number on the device (float32 [1]) which says, once this update's turn comes there,
-  /// whether it counts: where it is 1, not 0, all stays as it is, and the caller, who hears of it
-  /// later, says uncount(). Only where can_be_refused(), and with nothing late.
+  /// found_inf: float32 [1] on the device, as PyTorch's fused optimizers take it: where it is 1,
+  /// not 0, once this update's turn comes there, all stays as it is, and the caller, who hears of
+  /// it later, says uncount(). Only where takes_found_inf(), and with nothing late.
   ///
   /// late: regions of float32 buffers on the CPU that lie inside owned ones, without overlap; none
   /// unless is_elementwise(). All else is updated first, then each of them once wait_for_next() has
   /// returned. The same bits.
-  void step(const StepRates& rates, const LateShards& late = {}, const at::Tensor& refused = {});
+  void step(const StepRates& rates, const LateShards& late = {}, const at::Tensor& found_inf = {});
   /// Whether the rule has kernels that look at such a number, and takes them for these buffers.
-  virtual bool can_be_refused() const { return false; }
+  virtual bool takes_found_inf() const { return false; }
   /// The update before was refused: it is not counted.
   void uncount() { --num_updates_; }
 
@@ -110,7 +110,7 @@ class Optimizer {
   void add_slot(std::string name) { slots_.add(std::move(name)); }
   int64_t num_updates() const { return num_updates_; }
   /// Of the step under way; undefined: it counts.
-  const at::Tensor& refused() const { return refused_; }
+  const at::Tensor& found_inf() const { return found_inf_; }
   const OptimizerOptions& options() const { return options_; }
   const std::vector<FlatBuffer>& buffers() const { return buffers_; }
   const ParamTable& params() const { return params_; }
@@ -129,7 +129,7 @@ class Optimizer {
   OptimizerState slots_;
   SumOverRanks sum_over_ranks_;
   int64_t num_updates_ = 0;
-  at::Tensor refused_;
+  at::Tensor found_inf_;
 };
 
 /// The buffers and the table must outlive the optimizer.

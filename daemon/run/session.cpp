@@ -27,7 +27,6 @@
 #include "dist/checked_communicator.h"
 #include "dist/nccl/load_nccl.h"
 #include "train/finite_weights.h"
-#include "train/gradients/choose_graph.h"
 #include "train/past_evaluations.h"
 #include "train/run.h"
 #include "train/sync/share_weights.h"
@@ -144,28 +143,6 @@ train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemet
                          context.recipe, telemetry.metrics(), telemetry.health());
 }
 
-bool repeats_itself(const TrainingContext& context) {
-  const model::ModelType* type = model::model_types().find(context.config.model.type);
-  return type != nullptr && type->repeats_itself && context.loss.repeats_itself();
-}
-
-std::shared_ptr<DeviceGraph> choose_graph(TrainingContext& context,
-                                          const train::StepTensors* tensors) {
-  const RunConfig& config = context.config;
-  std::shared_ptr<DeviceGraph> graph =
-      train::choose_graph({.wanted = config.train.cuda_graphs,
-                           .model = *context.model,
-                           .gradients = context.gradients,
-                           .repeats_itself = repeats_itself(context),
-                           .steps_alone = !config.sync.sync_replicas,
-                           .sums_batch_norm = config.train.batch_norm == "sync" &&
-                                              !context.model->batch_norms().empty(),
-                           .keeps_tensors = tensors != nullptr,
-                           .memory_at_start = config.gpu.memory().at_start});
-  if (graph != nullptr && config.train.cuda_graphs == "on") context.reducer.send_after_backward();
-  return graph;
-}
-
 train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSchedule& rates,
                                   train::RunSaves& saves, train::StepTensors* tensors,
                                   train::StopRequest& stop) {
@@ -189,9 +166,7 @@ train::TrainerParts trainer_parts(TrainingContext& context, const train::RateSch
           &context.ema,
           context.local_steps ? &*context.local_steps : nullptr,
           tensors,
-          &stop,
-          train::TrainerParts::kDataPatienceS,
-          choose_graph(context, tensors)};
+          &stop};
 }
 
 /// What is to happen beside saves: calls of tests, the end of a stop's grace, lost files.
@@ -250,8 +225,10 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                          .before = [&] { prepare_save(exports, context, saves); }});
   hooks.set_recorder(recorder);
   train::StepTensors tensors(context.spec.num_classes);
-  train::TrainerParts training = trainer_parts(
-      context, rates, saves, hooks.training().read_tensors() ? &tensors : nullptr, requests);
+  const bool keeps_tensors = hooks.training().read_tensors();
+  train::TrainerParts training =
+      trainer_parts(context, rates, saves, keeps_tensors ? &tensors : nullptr, requests);
+  training.graph = context.choose_graph(keeps_tensors);
   train::Trainer trainer(training, config.train);
   const train::PastEvaluations past =
       past_evaluations(context, /*is_own_save=*/resumed && resumed->is_own);

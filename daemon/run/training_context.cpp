@@ -10,6 +10,7 @@
 #include "dist/self_communicator.h"
 #include "model/networks/model_table.h"
 #include "recal/params/decay_exclusions.h"
+#include "train/gradients/choose_graph.h"
 #include "train/step/layout.h"
 
 namespace lockstep::daemon {
@@ -206,6 +207,21 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
 }
 
 std::string TrainingContext::save_prefix() const { return prefix_of(config); }
+
+std::shared_ptr<DeviceGraph> TrainingContext::choose_graph(bool keeps_tensors) {
+  const model::ModelType* type = model::model_types().find(config.model.type);
+  std::shared_ptr<DeviceGraph> graph = train::choose_graph(
+      {.wanted = config.train.cuda_graphs,
+       .model = *model,
+       .gradients = gradients,
+       .repeats_itself = type != nullptr && type->repeats_itself && loss.repeats_itself(),
+       .steps_alone = !config.sync.sync_replicas,
+       .sums_batch_norm = config.train.batch_norm == "sync" && !model->batch_norms().empty(),
+       .keeps_tensors = keeps_tensors,
+       .memory_at_start = config.gpu.memory().at_start});
+  if (graph != nullptr && config.train.cuda_graphs == "on") reducer.send_after_backward();
+  return graph;
+}
 
 StateList TrainingContext::model_state() {
   StateList all;

@@ -55,6 +55,9 @@ class TrainingContext {
   /// Whether evaluations and exports take the moving averages of the weights.
   bool evaluates_ema() const { return ema.is_on() && config.eval.use_ema.value_or(true); }
   int64_t num_prunable_weights() const;
+  /// What records this rank's passes (train.cuda_graphs), or null; before the first step, on all
+  /// ranks. keeps_tensors: somebody reads what goes through the network.
+  std::shared_ptr<DeviceGraph> choose_graph(bool keeps_tensors);
   /// DIR/model.ckpt of the run's own saves.
   std::string save_prefix() const;
 

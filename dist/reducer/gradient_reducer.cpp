@@ -259,7 +259,7 @@ GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
       messages_.add_number(largest_1);
       if (update) {
         const auto start = Clock::now();
-        update(refused(sums_V, largest_1));
+        update(found_inf(sums_V, largest_1));
         read.update_s = seconds_since(start);
       }
     }

@@ -147,9 +147,9 @@ class GradientReducer {
   /// it. Without this call none leaves before its gradient is whole.
   void follow_graph(const at::Tensor& loss);
 
-  /// Puts an update on the caller's stream that the device leaves out where refused_1 is 1
+  /// Puts an update on the caller's stream that the device leaves out where found_inf_1 is 1
   /// (Optimizer::step()).
-  using EarlyUpdate = std::function<void(const at::Tensor& refused_1)>;
+  using EarlyUpdate = std::function<void(const at::Tensor& found_inf_1)>;
   /// `update`, if given, is called where a device will have the means, and the verdict, before the
   /// host knows them: the host then waits beside it. Not called: update as ever.
   GlobalStepStats finish(const LocalStepStats& share, const EarlyUpdate& update = {});

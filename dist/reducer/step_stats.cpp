@@ -42,10 +42,10 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   return there_V;
 }
 
-at::Tensor refused(const at::Tensor& sums_V, const at::Tensor& largest_1) {
+at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1) {
   const at::Tensor sum_1 = sums_V.narrow(0, kLossSum, 1) + largest_1;  // finite if both are
-  at::Tensor refused_1 = at::empty({1}, sums_V.options().dtype(at::kFloat));
-  return at::ne_out(refused_1, sum_1 - sum_1, 0);
+  at::Tensor found_inf_1 = at::empty({1}, sums_V.options().dtype(at::kFloat));
+  return at::ne_out(found_inf_1, sum_1 - sum_1, 0);
 }
 
 GlobalStepStats from_numbers(const at::Tensor& sums_V) {

@@ -93,7 +93,7 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device);
 /// GlobalStepStats::finite() before the host knows the sums: float32 [1] on their device, 0 for yes
 /// and 1 for no. largest_1: largest_of_all() of the mean gradients. Of ranks whose losses lie on
 /// the device.
-at::Tensor refused(const at::Tensor& sums_V, const at::Tensor& largest_1);
+at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1);
 
 /// The totals that the summed numbers hold; bytes and seconds are left 0.
 GlobalStepStats from_numbers(const at::Tensor& sums_V);

@@ -93,7 +93,7 @@ TEST(StepNumbers, TheDeviceRefusesWhatTheHostDoesNotCount) {
         GlobalStepStats totals = from_numbers(sums_V);
         totals.is_complete = totals.num_samples == 8;
         totals.gradients_finite = std::isfinite(largest_1.item<double>());
-        EXPECT_EQ(refused(sums_V, largest_1).item<float>(), totals.finite() ? 0 : 1)
+        EXPECT_EQ(found_inf(sums_V, largest_1).item<float>(), totals.finite() ? 0 : 1)
             << loss << " " << largest << " " << has_left;
       }
 }

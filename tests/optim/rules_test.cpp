@@ -39,12 +39,12 @@ TEST_P(Rules, KernelsFollowAtensOperations) {
 }
 
 /// One step with gradients that are a function of step and parameter.
-void step_by_param(Training& training, int64_t step, const at::Tensor& refused = {}) {
+void step_by_param(Training& training, int64_t step, const at::Tensor& found_inf = {}) {
   for (FlatBuffer& buffer : training.flat_params.buffers())
     for (const FlatSlice& slice : buffer.slices)
       buffer.grads_E.narrow(0, slice.offset_E, slice.num_elements)
           .copy_(numbers(slice.num_elements, 10 * step + slice.param));
-  training.optimizer->step(training.rates, {}, refused);
+  training.optimizer->step(training.rates, {}, found_inf);
 }
 
 std::string bits_of(Training& training) {
@@ -60,15 +60,15 @@ std::string bits_of(Training& training) {
 /// The device's number decides: 1 leaves weights, slots and count as they are.
 TEST_P(Rules, ARefusedUpdateChangesNothing) {
   Training plain(GetParam(), at::kDouble), some(GetParam(), at::kDouble);
-  EXPECT_FALSE(Training(GetParam()).optimizer->can_be_refused());  // kernels of ours
+  EXPECT_FALSE(Training(GetParam()).optimizer->takes_found_inf());  // kernels of ours
   const std::set<std::string> fused{"sgd", "momentum", "adam", "adamw"};
-  EXPECT_EQ(some.optimizer->can_be_refused(), fused.contains(GetParam().type));
-  if (!some.optimizer->can_be_refused()) return;
-  const at::Tensor counts = at::zeros({1}), refused = at::ones({1});
+  EXPECT_EQ(some.optimizer->takes_found_inf(), fused.contains(GetParam().type));
+  if (!some.optimizer->takes_found_inf()) return;
+  const at::Tensor counts = at::zeros({1}), found_inf = at::ones({1});
   for (int64_t step = 0; step < 5; ++step) {
     step_by_param(plain, step);
     const std::string before = bits_of(some);
-    step_by_param(some, 100 + step, refused);
+    step_by_param(some, 100 + step, found_inf);
     some.optimizer->uncount();
     EXPECT_EQ(bits_of(some), before);
     step_by_param(some, step, counts);

@@ -12,7 +12,7 @@ class FakeGraph final : public DeviceGraph {
  public:
   explicit FakeGraph(bool refuses = false) : refuses_(refuses) {}
 
-  void record(const std::function<void()>& body) override {
+  void capture(const std::function<void()>& body) override {
     ++num_records;
     body_ = nullptr;
     body();
@@ -21,7 +21,7 @@ class FakeGraph final : public DeviceGraph {
     body_ = body;
   }
   void replay() override {
-    check(body_ != nullptr, "replay() without record()");
+    check(body_ != nullptr, "replay() without capture()");
     ++num_replays;
     body_();
   }

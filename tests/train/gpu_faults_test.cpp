@@ -63,21 +63,13 @@ std::vector<Setting> settings() {
   return all;
 }
 
-std::string bits_of(const StateList& state) {
-  std::string bits;
-  for (const StateEntry& entry : state)
-    if (entry.tensor.defined())
-      bits.append(static_cast<const char*>(entry.tensor.const_data_ptr()), entry.tensor.nbytes());
-  return bits;
-}
-
 /// Two steps, and the state as a save would see it.
 std::string train(tests::SmallRun& run) {
   for (int step = 0; step < kSteps; ++step) run.step();
   StateList state = run.state();
   run.reducer.settle();
   run.require_equal_ranks();
-  return bits_of(state);
+  return tests::bits_of(state);
 }
 
 /// The same on CPUs: the fake devices add in the same order.

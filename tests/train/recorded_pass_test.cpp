@@ -27,14 +27,6 @@ struct Outcome {
   int num_records = 0, num_replays = 0;
 };
 
-std::string bits_of(const StateList& state) {
-  std::string bits;
-  for (const StateEntry& entry : state)
-    if (entry.tensor.defined())
-      bits.append(static_cast<const char*>(entry.tensor.const_data_ptr()), entry.tensor.nbytes());
-  return bits;
-}
-
 /// Of rank 0.
 Outcome train(int num_ranks, SmallRunOptions options, bool records, bool refuses = false) {
   Outcome outcome;
@@ -46,7 +38,7 @@ Outcome train(int num_ranks, SmallRunOptions options, bool records, bool refuses
     std::vector<double> losses;
     for (int step = 0; step < kSteps; ++step) losses.push_back(run.step().loss);
     run.require_equal_ranks();
-    const std::string bits = bits_of(run.state());
+    const std::string bits = tests::bits_of(run.state());
     if (comm.rank() != 0) return;
     outcome = {bits, losses};
     if (graph != nullptr) {

@@ -38,6 +38,14 @@ struct SmallRunOptions {
   std::string recipe = "version: 1.0.0\nmodifiers: []\n";
 };
 
+inline std::string bits_of(const StateList& state) {
+  std::string bits;
+  for (const StateEntry& entry : state)
+    if (entry.tensor.defined())
+      bits.append(static_cast<const char*>(entry.tensor.const_data_ptr()), entry.tensor.nbytes());
+  return bits;
+}
+
 /// One rank's training of random numbers, put together as the daemon does, with gradients that
 /// travel during backward in small buckets.
 class SmallRun {

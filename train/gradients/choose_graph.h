@@ -9,7 +9,7 @@
 
 namespace lockstep::train {
 
-/// What decides whether a rank's passes may be recorded; equal on all ranks.
+/// The facts that decide whether a rank's passes may be recorded; equal on all ranks.
 struct GraphQuestion {
   std::string wanted = "auto";  ///< train.cuda_graphs
   const model::Model& model;

@@ -86,7 +86,7 @@ bool RecordedPass::record(const data::Samples& samples, double weight, const Sha
                        .weight = at::empty({}, at::TensorOptions(parts_.device))};
   copy_in(samples, weight);
   try {
-    graph_->record([this] {
+    graph_->capture([this] {
       metrics::PhaseSeconds unused;
       recorded_->loss =
           parts_.pass.run(recorded_->inputs, std::nullopt, HostWaits::kForNothing, &unused);

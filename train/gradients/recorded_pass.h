@@ -14,8 +14,9 @@
 
 namespace lockstep::train {
 
-/// A rank's training pass as a device's recording (train.cuda_graphs): the host launches it by one
-/// call instead of some hundred, and where kernels are short a step then takes as long as they do.
+/// A CUDA graph of a rank's forward and backward pass (train.cuda_graphs), which is recorded here
+/// (captured, in CUDA's word): the host launches it by one call instead of some hundred, and where
+/// kernels are short a step then takes as long as they do.
 ///
 /// What changes from step to step is copied to where the recording reads it: samples, targets, and
 /// what losses are weighted with. It is made once most passes so far, and kPassesBefore more

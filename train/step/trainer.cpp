@@ -113,12 +113,12 @@ bool Trainer::stops_before_recipe(StepReport* report) {
 
 /// Before the host knows whether the step counts, where the update takes that from the device.
 dist::GradientReducer::EarlyUpdate Trainer::early_update(const optim::StepRates& rates) {
-  if (!runs_ahead() || parts_.clip.norm || parts_.clip.value || !parts_.optimizer.can_be_refused())
+  if (!runs_ahead() || parts_.clip.norm || parts_.clip.value || !parts_.optimizer.takes_found_inf())
     return {};
-  return [this, rates](const at::Tensor& refused_1) {
+  return [this, rates](const at::Tensor& found_inf_1) {
     const trace::Span span("optimizer");
     if (parts_.before_changes) parts_.before_changes();
-    parts_.optimizer.step(rates, {}, refused_1);
+    parts_.optimizer.step(rates, {}, found_inf_1);
     is_updated_ = true;
   };
 }

@@ -56,8 +56,7 @@ struct TrainerParts {
                                       ///< null: nobody reads it
   StopRequest* stop = nullptr;        ///< ends waits for data (train/step/data_wait.h); null, and
                                       ///< with local steps: nothing does
-  static constexpr double kDataPatienceS = 1;
-  double data_patience_s = kDataPatienceS;       ///< such a wait is not ended before
+  double data_patience_s = 1;         ///< such a wait is not ended before
   std::shared_ptr<DeviceGraph> graph = nullptr;  ///< by which passes are recorded
                                                  ///< (train/gradients/choose_graph.h); null: not
 

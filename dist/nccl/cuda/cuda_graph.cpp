@@ -72,7 +72,7 @@ class CudaGraph final : public DeviceGraph {
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  void record(const std::function<void()>& body) override {
+  void capture(const std::function<void()>& body) override {
     forget();
     const c10::cuda::CUDAGuard on_device(index_);
     if (!stream_) stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_);
@@ -98,7 +98,7 @@ class CudaGraph final : public DeviceGraph {
   }
 
   void replay() override {
-    check(work_ != nullptr, "replay() without record()");
+    check(work_ != nullptr, "replay() without capture()");
     const c10::cuda::CUDAGuard on_device(index_);
     check_cuda(cudaGraphLaunch(work_, c10::cuda::getCurrentCUDAStream(index_).stream()),
                "cudaGraphLaunch");
