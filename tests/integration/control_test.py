@@ -257,7 +257,7 @@ class Control(LockstepTest):
         self.assertIn(f"cannot listen on the Unix socket {socket}: a living process listens there", other.log)
         for pid in run.rank_pids().values():
             os.kill(pid, signal.SIGKILL)
-        self.assertEqual(run.wait().code, 137, run.log)
+        self.assertIn(run.wait().code, (137, 69), run.log)  # the other rank may have noticed before its own end
         self.assertTrue(socket.exists(), "left behind")
         self.assertIn("does not answer", self.tool("ctl", f"unix:{socket}", "status", expect=69))
         again = self.begin_at_a_socket(f"unix:{socket}", run="again")

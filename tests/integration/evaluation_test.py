@@ -91,7 +91,6 @@ class EvaluationOfSaves(LockstepTest):
         os.kill(run.rank_pids()[0], signal.SIGUSR1)
         self.assertEqual(run.wait().code, 75, run.log)
 
-
     def test_an_evaluation_that_was_cut_is_made_up_for(self):
         """Killed, and stopped, in the evaluation of the save of step 20: the run that goes on evaluates it first."""
         slow = "data.eval={type: random, shape: [1, 8, 8], classes: 10, samples: 400000}"

@@ -92,7 +92,8 @@ class Launch(SupervisedTest):
         self.assertEqual(run.code, 0, run.log)
         self.assertEqual(self.restarts_of(run), 1, run.log)
         self.assertIn("[launch] the spare ranks go on", run.log)
-        self.assertIn("[launch] the spare ranks ended with 137 before they were needed", run.log)
+        # 69: mpirun woke late, found both ended, and asked first for the one that lost the other
+        self.assertRegex(run.log, r"\[launch\] the spare ranks ended with (137|69) before they were needed")
         self.assertIn("lockstep_restarts 1", run.last_page(0))
         self.assert_as_unbroken(run)
         self.assert_nothing_runs(run)
