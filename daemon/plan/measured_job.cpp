@@ -17,6 +17,7 @@
 #include "dist/bucket/buckets.h"
 #include "dist/self_communicator.h"
 #include "train/step/trainer.h"
+#include "train/sync/share_weights.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -72,7 +73,7 @@ ComputeCost measure(Alone& alone) {
                                   .max_skipped_samples = alone.config.data.max_skipped,
                                   .ema = &context.ema};
   train::Trainer trainer(parts, alone.config.train);
-  std::vector<double> before, backward, after;
+  std::vector<double> before, backward, update, after;
   const int64_t num_steps = std::min<int64_t>(context.total_steps(), kWarmSteps + kMostSteps);
   const int64_t num_warm = std::min<int64_t>(kWarmSteps, num_steps - 1);
   double timed_s = 0;
@@ -83,9 +84,10 @@ ComputeCost measure(Alone& alone) {
     timed_s += s.sum();
     before.push_back(s.data + s.modifier + s.forward);
     backward.push_back(s.backward);
-    after.push_back(s.allreduce + s.optimizer + s.other);
+    update.push_back(s.optimizer);
+    after.push_back(s.allreduce + s.other);
   }
-  return {median(before), median(backward), median(after)};
+  return {median(before), median(backward), median(update), median(after)};
 }
 
 double bytes_of_save(TrainingContext& context) {
@@ -95,6 +97,15 @@ double bytes_of_save(TrainingContext& context) {
              : entry.text           ? static_cast<double>(entry.text->size())
                                     : 0;
   return bytes;
+}
+
+/// As ranks of one host would, if its shared memory holds them.
+bool share_weights_on_one_host(Alone& alone) {
+  TrainingContext& context = *alone.context;
+  return train::why_own_copies({alone.config.sync, *context.model, context.flat_params,
+                                context.recipe, alone.comm, alone.comm, dist::ProcessInfo{},
+                                /*has_users_hooks=*/!alone.config.hooks.empty()})
+      .empty();
 }
 
 void describe(Alone& alone, MeasuredJob* job) {
@@ -110,7 +121,11 @@ void describe(Alone& alone, MeasuredJob* job) {
   }
   job->dense.overlaps = config.sync.overlap != "false";
   job->dense.is_flat = config.sync.shard_optimizer;
+  job->dense.shares_weights = share_weights_on_one_host(alone);
   job->dense.rank_memory_bytes = resident_bytes();
+  job->dense.slot_bytes = static_cast<double>(context.optimizer->slot_bytes());
+  for (const FlatBuffer& buffer : buffers)
+    job->dense.weight_bytes += static_cast<double>(buffer.values_E.nbytes());
   job->dense.save_bytes = bytes_of_save(context);
   if (config.checkpoint.enabled) {
     job->dense.save_every_steps = config.checkpoint.save_checkpoints_steps;
@@ -151,7 +166,7 @@ MeasuredJob measure_job(const RunConfig& config, int max_ranks) {
   ComputeCost& few = job.dense.small.cost;
   const ComputeCost& many = job.dense.large.cost;
   few = {std::min(few.before_s, many.before_s), std::min(few.backward_s, many.backward_s),
-         std::min(few.after_s, many.after_s)};
+         std::min(few.update_s, many.update_s), std::min(few.after_s, many.after_s)};
   describe(alone, &job);
   return job;
 }

@@ -141,7 +141,8 @@ std::string basis(const ScaleOptions& options, const ScaleJob& job, const ScaleH
       "{:.0f} MB resident\n"
       "gradients: {:.3f} MB in {} bucket(s); saves: {:.3f} MB; link: {}; memory: {:.1f} GB/s read "
       "and written; disk: {:.0f} MB/s ({})\n"
-      "modelled: a window inside a host; between hosts a direct exchange up to {}, a tree above; "
+      "modelled: one copy of the weights or a window inside a host; between hosts a direct "
+      "exchange up to {}, a tree above; "
       "Lockstep has no ring on CPUs. Not modelled: NCCL on GPUs, ranks of a host in each other's "
       "way\n",
       at::get_num_threads(), 1e3 * job.large.cost.all_s(), job.large.samples,

@@ -35,7 +35,22 @@ ComputeCost cost_at(const ScaleJob& job, double samples) {
   const double share = range > 0 ? (samples - job.small.samples) / range : 1;
   const ComputeCost &a = job.small.cost, &b = job.large.cost;
   return {on_line(a.before_s, b.before_s, share), on_line(a.backward_s, b.backward_s, share),
-          on_line(a.after_s, b.after_s, share)};
+          on_line(a.update_s, b.update_s, share), on_line(a.after_s, b.after_s, share)};
+}
+
+bool divides_update(const ScaleJob& job, const Exchange& exchange) {
+  return job.is_flat || exchange.is_one_copy;
+}
+
+/// Of all ranks of a host together, resident.
+double host_memory_bytes(const ScaleJob& job, const Exchange& exchange, int ranks,
+                         int ranks_of_host) {
+  const double weight_copies = exchange.is_one_copy ? 1 : ranks_of_host;
+  const double slot_copies =
+      divides_update(job, exchange) ? static_cast<double>(ranks_of_host) / ranks : ranks_of_host;
+  const double own_bytes = job.rank_memory_bytes - job.weight_bytes - job.slot_bytes;
+  return own_bytes * ranks_of_host + job.weight_bytes * weight_copies +
+         job.slot_bytes * slot_copies;
 }
 
 /// When the last bucket has arrived, from the begin of the step. Each begins when backward has made
@@ -44,10 +59,12 @@ double arrival_s(const ScaleJob& job, const ComputeCost& cost, const ScaleHost& 
                  const Exchange& exchange, double* exchanged_s) {
   double all_bytes = 0, made = 0;
   for (const int64_t bytes : job.bucket_bytes) all_bytes += static_cast<double>(bytes);
-  double now = cost.before_s + (job.overlaps ? 0 : cost.backward_s);
+  // Inside a host it is the cores of backward that add up.
+  const bool overlaps = job.overlaps && exchange.link.turns > 0;
+  double now = cost.before_s + (overlaps ? 0 : cost.backward_s);
   for (const int64_t bytes : job.bucket_bytes) {
     made += static_cast<double>(bytes);
-    if (job.overlaps) now = std::max(now, cost.before_s + cost.backward_s * made / all_bytes);
+    if (overlaps) now = std::max(now, cost.before_s + cost.backward_s * made / all_bytes);
     const double took = exchange_s(static_cast<double>(bytes) * job.kept_share, exchange, host);
     *exchanged_s += took;
     now += took;
@@ -66,7 +83,8 @@ ScaleRow row_of(const ScaleJob& job, const ScaleHost& host, int ranks) {
   row.samples_per_rank =
       job.global_batch ? static_cast<double>(*job.global_batch) / ranks : job.large.samples;
   // The rank with most samples sets the pace.
-  const ComputeCost cost = cost_at(job, std::ceil(row.samples_per_rank));
+  ComputeCost cost = cost_at(job, std::ceil(row.samples_per_rank));
+  if (divides_update(job, exchange)) cost.update_s /= ranks;
   row.compute_s = cost.all_s();
   const double arrived_s = arrival_s(job, cost, host, exchange, &row.exchange_s);
   row.waited_s = std::max(0.0, arrived_s - cost.before_s - cost.backward_s);
@@ -74,7 +92,8 @@ ScaleRow row_of(const ScaleJob& job, const ScaleHost& host, int ranks) {
   row.samples_s = row.samples_per_rank * ranks / row.step_s;
   for (const int64_t bytes : job.bucket_bytes)
     row.sent_bytes += static_cast<double>(bytes) * job.kept_share * exchange.link.sent;
-  row.host_memory_bytes = job.rank_memory_bytes * std::min(ranks, host.ranks_per_host);
+  row.host_memory_bytes =
+      host_memory_bytes(job, exchange, ranks, std::min(ranks, host.ranks_per_host));
   row.save_s = host.disk_bytes_s > 0 ? job.save_bytes / host.disk_bytes_s : 0;
   return row;
 }
@@ -123,6 +142,8 @@ std::vector<int> rank_counts(const ScaleHost& host, int max_ranks) {
 Exchange exchange_of(const ScaleJob& job, int ranks, int ranks_per_host) {
   const int hosts = (ranks + ranks_per_host - 1) / ranks_per_host;
   if (ranks == 1) return {.name = "alone"};
+  if (hosts == 1 && job.shares_weights)
+    return {.name = "one copy", .ranks_in_window = ranks, .is_one_copy = true};
   if (hosts == 1) return {.name = "window", .ranks_in_window = ranks};
   const bool is_flat = job.is_flat || ranks_per_host == 1;
   const bool tree = goes_along_tree(hosts, ranks_per_host, is_flat);
@@ -145,9 +166,10 @@ Exchange exchange_of(const ScaleJob& job, int ranks, int ranks_per_host) {
 }
 
 double exchange_s(double bytes, const Exchange& exchange, const ScaleHost& host) {
-  // Each rank's tensor is read once and written once.
+  // Each rank's tensor is read once. Written is it once too, or of one copy one sum for all.
   const int in_window = exchange.ranks_in_window;
-  const double window_s = in_window > 1 ? 2 * bytes * in_window / host.memory_bytes_s : 0;
+  const int touches = exchange.is_one_copy ? in_window + 1 : 2 * in_window;
+  const double window_s = in_window > 1 ? touches * bytes / host.memory_bytes_s : 0;
   if (exchange.link.turns == 0) return window_s;
   const double wire_s = bytes * exchange.link.awaited / (host.link_bytes_s * kProtocolShare);
   const double chunks =

@@ -9,17 +9,18 @@
 
 /// What a step is expected to cost on more ranks than there are here: numbers in, rows out. Pure.
 ///
-/// It models the sums of gradients that the code makes on CPUs: one shared window inside a host,
-/// and between hosts a direct exchange (up to 16 hosts) or the tree of dist/mpi/p2p. There is no
-/// ring. NCCL's rings and trees on GPUs are not modelled.
+/// It models the sums of gradients that the code makes on CPUs: one copy of the weights or a shared
+/// window inside a host, and between hosts a direct exchange (up to 16 hosts) or the tree of
+/// dist/mpi/p2p. There is no ring. NCCL's rings and trees on GPUs are not modelled.
 namespace lockstep::daemon {
 
 /// Seconds of one rank's step without its peers.
 struct ComputeCost {
   double before_s = 0;    ///< data and forward: no gradient is there yet
   double backward_s = 0;  ///< gradients appear, evenly over it
-  double after_s = 0;     ///< update and what else waits for the sums
-  double all_s() const { return before_s + backward_s + after_s; }
+  double update_s = 0;    ///< of all weights; ranks may divide it
+  double after_s = 0;     ///< what else waits for the sums
+  double all_s() const { return before_s + backward_s + update_s + after_s; }
 };
 
 /// A measurement: this cost at so many samples of a rank.
@@ -32,12 +33,15 @@ struct ScaleJob {
   ComputePoint small, large;            ///< between and beyond them a line is drawn
   std::vector<int64_t> bucket_bytes;    ///< dense, as they travel, in the order of backward
   double kept_share = 1;                ///< of these bytes travels; less where weights are pruned
-  bool overlaps = true;                 ///< buckets travel while backward goes on
+  bool overlaps = true;                 ///< between hosts, while backward goes on
   bool is_flat = false;                 ///< divided optimizer: all ranks of several hosts exchange
+  bool shares_weights = false;          ///< on one host: one copy, of which each updates its part
   double item_bytes = 4;                ///< of a gradient, as it travels
   std::optional<int64_t> global_batch;  ///< divided among ranks; nothing: each has the large batch
-  double rank_memory_bytes = 0;         ///< resident
-  double save_bytes = 0;                ///< of all ranks together
+  double rank_memory_bytes = 0;         ///< resident, with the two below
+  double weight_bytes = 0;
+  double slot_bytes = 0;  ///< of the optimizer's state
+  double save_bytes = 0;  ///< of all ranks together
   std::optional<int64_t> save_every_steps;
   std::optional<double> save_every_s;
 };
@@ -72,8 +76,10 @@ inline constexpr double kProtocolShare = 1448.0 / 1514;
 
 /// How so many ranks exchange, whatever the bytes.
 struct Exchange {
-  std::string name;  ///< alone, window, direct, tree; "window + direct" where hosts hold several
+  /// alone, one copy, window, direct, tree; "window + direct" where hosts hold several
+  std::string name;
   int ranks_in_window = 1;
+  bool is_one_copy = false;  ///< of the weights: each rank adds up and updates its part
   LinkTraffic link;
   double chunk_bytes = 0;    ///< as they travel; after each the turns begin anew. 0: chunks overlap
   int turns_of_numbers = 0;  ///< of the step's numbers, behind all buckets

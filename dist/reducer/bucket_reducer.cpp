@@ -17,7 +17,6 @@
 #include "base/trace/trace_span.h"
 #include "dist/agree.h"
 #include "dist/bucket/mean_gradient.h"
-#include "dist/bucket/shard_alignment.h"
 #include "dist/bucket/wire_rounding.h"
 #include "dist/copy_to_host.h"
 #include "dist/reducer/all_reduce_bucket.h"
@@ -33,33 +32,8 @@ std::optional<at::ScalarType> wire_type(const std::string& name, int world_size)
   return name == "bf16" ? at::kBFloat16 : at::kHalf;
 }
 
-at::Tensor part_of(const at::Tensor& flat_E, const Bucket& bucket) {
-  return flat_E.narrow(0, bucket.begin_E, bucket.num_elements());
-}
-
-/// Of all ranks, in all buffers or in none.
-bool are_shared(const std::vector<FlatBuffer>& buffers) {
-  return std::any_of(buffers.begin(), buffers.end(),
-                     [](const FlatBuffer& buffer) { return !buffer.grads_by_rank.empty(); });
-}
-
 double seconds_between(BucketReducer::Clock::time_point from, BucketReducer::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
-}
-
-/// By buffer and place; regions that touch are one.
-std::vector<ParamShard> joined(std::vector<ParamShard> regions) {
-  std::sort(regions.begin(), regions.end(), [](const ParamShard& a, const ParamShard& b) {
-    return std::pair(a.buffer, a.begin_E) < std::pair(b.buffer, b.begin_E);
-  });
-  std::vector<ParamShard> all;
-  for (const ParamShard& region : regions) {
-    if (!all.empty() && all.back().buffer == region.buffer && all.back().end_E == region.begin_E)
-      all.back().end_E = region.end_E;
-    else
-      all.push_back(region);
-  }
-  return all;
 }
 
 }  // namespace
@@ -68,9 +42,8 @@ BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
                              const SyncOptions& options)
     : comm_(comm),
       packing_there_(device_packing_for(comm, options)),
-      params_(params),
       options_(options),
-      row_E_by_param_(row_elements(params)),
+      assignment_(params, options, comm.rank(), comm.world_size()),
       packing_(options.sparse_allreduce),
       scale_(wire_type(options.comm_dtype, comm.world_size()) == at::kHalf) {
   if (options.overlap == "true" && (comm.is_asynchronous() || !comm.device().is_cpu()) &&
@@ -83,7 +56,7 @@ BucketReducer::BucketReducer(Communicator& comm, const ParamTable& params,
                 "sync.error_feedback: true needs gradients on the CPU: on GPUs nothing of it has "
                 "run; use false");
   if (options.error_feedback && comm.world_size() > 1)
-    errors_.emplace(params_, comm.rank(), comm.world_size());
+    errors_.emplace(params, comm.rank(), comm.world_size());
 }
 
 template <typename Part>
@@ -92,81 +65,50 @@ void BucketReducer::with_bucket(const char* doing, size_t bucket, const Part& pa
   try {
     part();
   } catch (Error& error) {
-    error.append(fmt::format(" (while {} {})", doing, text_of(bucket)));
+    error.append(fmt::format(" (while {} {})", doing, assignment_.text_of(bucket)));
     throw;
   }
 }
 
-std::string BucketReducer::text_of(size_t bucket) const {
-  const Bucket& named = buckets_[bucket];
-  const std::string first =
-      named.params.empty()
-          ? fmt::format("elements {} to {} of buffer {}", named.begin_E, named.end_E, named.buffer)
-          : params_.at(static_cast<size_t>(named.params.front())).name;
-  return fmt::format("bucket {} of {}: {}", bucket + 1, buckets_.size(), first);
-}
-
-bool BucketReducer::is_followed(const std::vector<FlatBuffer>& buffers) const {
-  return follows_any_ &&
-         std::equal(buffers.begin(), buffers.end(), followed_grads_.begin(), followed_grads_.end(),
-                    [](const FlatBuffer& now, const at::Tensor& before) {
-                      return now.grads_E.is_same(before);
-                    });
-}
-
-std::vector<Bucket> BucketReducer::cut(const std::vector<FlatBuffer>& buffers) const {
-  if (is_shared_)  // nothing travels: as few pieces as can be
-    return cut_into_buckets(buffers, kUnlimitedBytes, row_E_by_param_, comm_.world_size());
-  return shards_
-             ? cut_into_buckets(buffers, options_.bucket_bytes, row_E_by_param_, comm_.world_size())
-             : cut_into_buckets(buffers, options_.bucket_bytes);
-}
-
-std::unique_ptr<BucketReduction> BucketReducer::make_reduction(const Bucket& bucket,
+std::unique_ptr<BucketReduction> BucketReducer::make_reduction(size_t bucket,
                                                                const FlatBuffer& buffer) {
-  if (shards_) return make_divided(bucket, buffer);
-  return std::make_unique<AllReduceBucket>(part_of(buffer.grads_E, bucket),
+  if (assignment_.is_sharded()) return make_divided(bucket, buffer);
+  return std::make_unique<AllReduceBucket>(assignment_.grads_E(bucket),
                                            wire_type(options_.comm_dtype, comm_.world_size()),
                                            packing_there_);
 }
 
-std::unique_ptr<BucketReduction> BucketReducer::make_divided(const Bucket& bucket,
+std::unique_ptr<BucketReduction> BucketReducer::make_divided(size_t bucket,
                                                              const FlatBuffer& buffer) {
-  pieces_.push_back(cut_into_pieces(bucket, buffer, row_E_by_param_, comm_.world_size()));
-  if (is_shared_) {
+  const BucketShards& shards = assignment_.shards(bucket);
+  if (assignment_.is_shared()) {
     std::vector<at::Tensor> grads_by_rank;
     for (const at::Tensor& grads_E : buffer.grads_by_rank)
-      grads_by_rank.push_back(part_of(grads_E, bucket));
-    return std::make_unique<SharedBucket>(std::move(grads_by_rank), pieces_.back(), comm_.rank());
+      grads_by_rank.push_back(part_of(grads_E, assignment_.buckets()[bucket]));
+    return std::make_unique<SharedBucket>(std::move(grads_by_rank), shards, comm_.rank());
   }
   auto reduction = std::make_unique<ReduceScatterBucket>(
-      part_of(buffer.grads_E, bucket), pieces_.back(), comm_.rank(),
+      assignment_.grads_E(bucket), shards, comm_.rank(),
       wire_type(options_.comm_dtype, comm_.world_size()), scratch_);
   reduce_scatters_.push_back(reduction.get());
   return reduction;
 }
 
 bool BucketReducer::rebuild(const std::vector<FlatBuffer>& buffers) {
-  if (is_followed(buffers)) return false;
-  follows_any_ = true;
-  followed_grads_.clear();
-  for (const FlatBuffer& buffer : buffers) followed_grads_.push_back(buffer.grads_E);
-  is_shared_ = are_shared(buffers);
-  check(!is_shared_ || options_.comm_dtype == "fp32", "shared gradients are not rounded");
-  shards_ = comm_.world_size() > 1 && (options_.shard_optimizer || is_shared_);
-  buckets_ = cut(buffers);
-  pieces_.clear();
+  if (!assignment_.rebuild(buffers)) return false;
+  check(!assignment_.is_shared() || options_.comm_dtype == "fp32",
+        "shared gradients are not rounded");
   reduce_scatters_.clear();
   bucket_reductions_.clear();
-  for (const Bucket& bucket : buckets_)
-    bucket_reductions_.push_back(make_reduction(bucket, buffers[bucket.buffer]));
-  if (errors_) errors_->follow(buckets_, buffers);
-  dropped_.assign(buckets_.size(), Dropped::kZero);
-  times_.assign(buckets_.size(), {});
-  marks_.assign(buckets_.size(), nullptr);
-  pack_states_ = std::make_unique<std::atomic<PackState>[]>(buckets_.size());
+  for (size_t i = 0; i < assignment_.size(); ++i)
+    bucket_reductions_.push_back(make_reduction(i, buffers[assignment_.buckets()[i].buffer]));
+  if (errors_) errors_->follow(assignment_.buckets(), buffers);
+  dropped_.assign(assignment_.size(), Dropped::kZero);
+  times_.assign(assignment_.size(), {});
+  marks_.assign(assignment_.size(), nullptr);
+  pack_states_ = std::make_unique<std::atomic<PackState>[]>(assignment_.size());
   masks_changed_ = false;
-  packing_.follow(std::vector<bool>(buckets_.size(), false), 0);
+  packing_.follow(std::vector<bool>(assignment_.size(), false), 0);
   return true;
 }
 
@@ -176,14 +118,15 @@ void BucketReducer::set_kept(const std::vector<FlatBuffer>& buffers, size_t buff
   if (whole.frozen) return;
   check(bits.empty() || static_cast<int64_t>(bits.size()) == num_mask_bytes(whole.grads_E.numel()),
         "a mask has one bit for each element of its buffer");
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    if (buckets_[i].buffer != buffer) continue;
+  for (size_t i = 0; i < assignment_.size(); ++i) {
+    const Bucket& bucket = assignment_.buckets()[i];
+    if (bucket.buffer != buffer) continue;
     dropped_[i] = dropped;
     if (bits.empty())
       bucket_reductions_[i]->keep_all();
     else
-      bucket_reductions_[i]->set_kept(bits.data(), buckets_[i].begin_E);
-    if (errors_ && !bits.empty()) errors_->zero_dropped(buckets_[i], i, bits.data());
+      bucket_reductions_[i]->set_kept(bits.data(), bucket.begin_E);
+    if (errors_ && !bits.empty()) errors_->zero_dropped(bucket, i, bits.data());
   }
   masks_changed_ = true;
 }
@@ -194,26 +137,12 @@ int64_t BucketReducer::dense_bytes() const {
   return num_bytes;
 }
 
-std::vector<ParamShard> BucketReducer::local_shards() const {
-  std::vector<ParamShard> regions;
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    const Bucket& bucket = buckets_[i];
-    ParamShard own{bucket.buffer, bucket.begin_E, bucket.end_E};
-    if (shards_) {
-      const BucketShards& pieces = pieces_[i];
-      own.begin_E = bucket.begin_E + pieces.begin(comm_.rank());
-      own.end_E = own.begin_E + pieces.size(comm_.rank());
-    }
-    if (own.begin_E < own.end_E) regions.push_back(own);
-  }
-  return joined(std::move(regions));
-}
-
 uint64_t BucketReducer::fingerprint() const {
   std::string text = fmt::format("{} ranks, wire {}{}", comm_.world_size(), options_.comm_dtype,
-                                 shards_ ? ", sharded" : "");
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    text += fmt::format(";{} {} {} ", buckets_[i].buffer, buckets_[i].begin_E, buckets_[i].end_E);
+                                 assignment_.is_sharded() ? ", sharded" : "");
+  for (size_t i = 0; i < assignment_.size(); ++i) {
+    const Bucket& bucket = assignment_.buckets()[i];
+    text += fmt::format(";{} {} {} ", bucket.buffer, bucket.begin_E, bucket.end_E);
     const std::vector<uint8_t>& bits = bucket_reductions_[i]->kept_bits();
     text.append(bits.begin(), bits.end());
   }
@@ -222,7 +151,7 @@ uint64_t BucketReducer::fingerprint() const {
 
 void BucketReducer::begin_step(int64_t gradient_factor) {
   if (errors_) errors_->begin_step(gradient_factor);
-  for (size_t i = 0; i < buckets_.size(); ++i) pack_states_[i].store(PackState::kNone);
+  for (size_t i = 0; i < assignment_.size(); ++i) pack_states_[i].store(PackState::kNone);
   std::fill(marks_.begin(), marks_.end(), nullptr);
   num_unpacked_ = num_marked_ = 0;
   all_finite_ = true;
@@ -272,18 +201,17 @@ void BucketReducer::mark_complete(size_t num_buckets) {
 
 bool BucketReducer::can_arrive_in_turn() const {
   return comm_.world_size() > 1 && can_pack_beside() && options_.comm_dtype == "fp32" && !errors_ &&
-         std::all_of(followed_grads_.begin(), followed_grads_.end(), [](const at::Tensor& grads_E) {
-           return !grads_E.defined() || (grads_E.is_cpu() && grads_E.scalar_type() == at::kFloat);
-         });
+         std::all_of(assignment_.grads_by_buffer().begin(), assignment_.grads_by_buffer().end(),
+                     [](const at::Tensor& grads_E) {
+                       return !grads_E.defined() ||
+                              (grads_E.is_cpu() && grads_E.scalar_type() == at::kFloat);
+                     });
 }
 
 double BucketReducer::largest_from(size_t bucket) const {
   double largest = 0;
-  for (; bucket < buckets_.size(); ++bucket) {
-    const at::Tensor& grads_E = followed_grads_[buckets_[bucket].buffer];
-    largest =
-        std::max(largest, largest_magnitude(part_of(grads_E, buckets_[bucket])).item<double>());
-  }
+  for (; bucket < assignment_.size(); ++bucket)
+    largest = std::max(largest, largest_magnitude(assignment_.grads_E(bucket)).item<double>());
   return largest;
 }
 
@@ -305,8 +233,7 @@ void BucketReducer::launch(size_t bucket) {
 
 /// When the bucket's gradients are complete.
 void BucketReducer::add_errors(size_t bucket) {
-  if (errors_)
-    errors_->add_to(bucket, part_of(followed_grads_[buckets_[bucket].buffer], buckets_[bucket]));
+  if (errors_) errors_->add_to(bucket, assignment_.grads_E(bucket));
 }
 
 void BucketReducer::keep_errors() {
@@ -318,7 +245,7 @@ void BucketReducer::reset_errors(size_t param) {
 }
 
 void BucketReducer::find_bound() {
-  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) add_errors(bucket);
+  for (size_t bucket = 0; bucket < assignment_.size(); ++bucket) add_errors(bucket);
   at::Tensor bound = at::zeros({1}, at::TensorOptions(at::kDouble).device(comm_.device()));
   for (const auto& reduction : bucket_reductions_)
     bound = at::maximum(bound, reduction->find_largest());
@@ -365,16 +292,17 @@ bool BucketReducer::take_means(int64_t divisor) {
 at::Tensor BucketReducer::begin_means(int64_t divisor) {
   while (num_unpacked_ < bucket_reductions_.size()) unpack(num_unpacked_, divisor);
   std::vector<at::Tensor> means;
-  if (shards_)
+  const std::vector<at::Tensor>& all = assignment_.grads_by_buffer();
+  if (assignment_.is_sharded())
     for (const auto& reduction : bucket_reductions_) means.push_back(reduction->means_E());
   else  // whole buffers: few passes
-    std::copy_if(followed_grads_.begin(), followed_grads_.end(), std::back_inserter(means),
+    std::copy_if(all.begin(), all.end(), std::back_inserter(means),
                  [](const at::Tensor& grads_E) { return grads_E.defined(); });
   return largest_of_all(comm_.device(), means);
 }
 
 bool BucketReducer::travel_whole() const {
-  return !shards_ && options_.comm_dtype == "fp32" && packing_there_ == nullptr;
+  return !assignment_.is_sharded() && options_.comm_dtype == "fp32" && packing_there_ == nullptr;
 }
 
 void BucketReducer::count(Clock::time_point finish_start, GlobalStepStats* totals) const {
@@ -387,25 +315,26 @@ void BucketReducer::count(Clock::time_point finish_start, GlobalStepStats* total
         bucket_reductions_[i]->dense_bytes() - bucket_reductions_[i]->payload_bytes();
     const double reduce_s = seconds_between(times.launched, times.reduced);
     totals->reduce_s += reduce_s;
-    if (!is_shared_) totals->bucket_s.push_back(reduce_s);
+    if (!assignment_.is_shared()) totals->bucket_s.push_back(reduce_s);
     totals->overlapped_s +=
         std::max(0.0, seconds_between(times.launched, std::min(times.reduced, finish_start)));
   }
   // A reduce_scatter is half of an all_reduce.
-  const int64_t twice_sent = 2 * totals->bytes_reduced - (shards_ ? gradient_bytes : 0);
+  const int64_t twice_sent =
+      2 * totals->bytes_reduced - (assignment_.is_sharded() ? gradient_bytes : 0);
   totals->bytes_sent = (comm_.world_size() - 1) * twice_sent / comm_.world_size();
 }
 
 void BucketReducer::gather(const std::vector<FlatBuffer>& buffers, GatherTotals* totals) {
-  if (is_shared_) return comm_.barrier();
+  if (assignment_.is_shared()) return comm_.barrier();
   for (size_t i = 0; i < reduce_scatters_.size(); ++i) {
-    const Bucket& bucket = buckets_[i];
+    const Bucket& bucket = assignment_.buckets()[i];
     const ReduceScatterBucket& reduction = *reduce_scatters_[i];
     const at::Tensor values_E = part_of(buffers[bucket.buffer].values_E, bucket);
     const bool packed = !masks_changed_ && packing_.packs(i);
     with_bucket("gathering the values of", i, [&] {
       const int64_t num_bytes =
-          gather_pieces(comm_, values_E, pieces_[i], reduction.kept(), packed, scratch_);
+          gather_pieces(comm_, values_E, assignment_.shards(i), reduction.kept(), packed, scratch_);
       totals->bytes_gathered += num_bytes;
       totals->bytes_saved += reduction.dense_bytes() - num_bytes;
     });

@@ -10,10 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/tensors/param_shard.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
-#include "dist/bucket/buckets.h"
 #include "dist/bucket/error_feedback.h"
 #include "dist/bucket/scratch_buffer.h"
 #include "dist/communicator.h"
@@ -22,7 +20,7 @@
 #include "dist/reducer/reduce_scatter_bucket.h"
 #include "dist/reducer/step_stats.h"
 #include "dist/reducer/wire_scale.h"
-#include "dist/shard/bucket_shards.h"
+#include "dist/shard/bucket_assignment.h"
 #include "dist/sync_options.h"
 
 namespace lockstep::dist {
@@ -49,18 +47,10 @@ class BucketReducer {
   void set_kept(const std::vector<FlatBuffer>& buffers, size_t buffer,
                 std::span<const uint8_t> bits, Dropped dropped);
 
-  const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// Since the last rebuild(). Where buckets are shared nothing travels, and take_means() comes
+  /// after a collective, by which all gradients are complete.
+  const BucketAssignment& assignment() const { return assignment_; }
   int64_t dense_bytes() const;
-  /// Whether buckets are divided among ranks, since the last rebuild().
-  bool is_sharded() const { return shards_; }
-  /// Whether all ranks see all gradients and values (FlatBuffer::grads_by_rank): then buckets are
-  /// divided, nothing travels, and take_means() comes after a collective, by which all gradients
-  /// are complete.
-  bool is_shared() const { return is_shared_; }
-  /// row_elements() of the table.
-  const std::vector<int64_t>& row_E_by_param() const { return row_E_by_param_; }
-  /// The elements whose means this rank gets, by buffer and place; neighbours are one region.
-  std::vector<ParamShard> local_shards() const;
   /// Whether this step's seconds are used to choose how buckets travel.
   bool is_measuring() const { return packing_.is_measuring(); }
 
@@ -86,7 +76,7 @@ class BucketReducer {
   /// What a parameter's gradients have lost so far is forgotten.
   void reset_errors(size_t param);
   /// Whether pack() may be ahead of launch(): each bucket has memory of its own.
-  bool can_pack_beside() const { return !comm_.is_asynchronous() && !shards_; }
+  bool can_pack_beside() const { return !comm_.is_asynchronous() && !assignment_.is_sharded(); }
   /// Buckets 0 to num_buckets, exclusive, are complete once the calling thread's stream has done
   /// what is on it now: where calls are asynchronous they are sent behind that, and not behind what
   /// the stream gets later. By the thread that completes them, before launch().
@@ -134,12 +124,9 @@ class BucketReducer {
   };
   enum class PackState { kNone, kUnderWay, kDone, kFailed };
 
-  bool is_followed(const std::vector<FlatBuffer>& buffers) const;
-  std::vector<Bucket> cut(const std::vector<FlatBuffer>& buffers) const;
-  std::unique_ptr<BucketReduction> make_reduction(const Bucket& bucket, const FlatBuffer& buffer);
-  std::unique_ptr<BucketReduction> make_divided(const Bucket& bucket, const FlatBuffer& buffer);
+  std::unique_ptr<BucketReduction> make_reduction(size_t bucket, const FlatBuffer& buffer);
+  std::unique_ptr<BucketReduction> make_divided(size_t bucket, const FlatBuffer& buffer);
   uint64_t fingerprint() const;
-  std::string text_of(size_t bucket) const;
   /// Runs a part; an error of it tells what was done with which bucket.
   template <typename Part>
   void with_bucket(const char* doing, size_t bucket, const Part& part) const;
@@ -147,17 +134,11 @@ class BucketReducer {
 
   Communicator& comm_;
   const std::shared_ptr<const DevicePacking> packing_there_;  ///< null: on CPUs
-  const ParamTable& params_;
   const SyncOptions options_;
-  bool shards_ = false, is_shared_ = false;
-  const std::vector<int64_t> row_E_by_param_;
-  ScratchBuffer scratch_;  ///< before the carriers, which use it
-  bool follows_any_ = false;
-  std::vector<at::Tensor> followed_grads_;  ///< by buffer
-  std::vector<Bucket> buckets_;
+  BucketAssignment assignment_;
+  ScratchBuffer scratch_;  ///< before the reductions, which use it
   // by bucket
   std::vector<std::unique_ptr<BucketReduction>> bucket_reductions_;
-  std::vector<BucketShards> pieces_;                   ///< empty without shards
   std::vector<ReduceScatterBucket*> reduce_scatters_;  ///< the same ones; only where pieces travel
   std::vector<Dropped> dropped_;  ///< what take_means() leaves where a mask drops
   std::vector<BucketTimes> times_;

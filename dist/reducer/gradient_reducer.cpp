@@ -47,7 +47,7 @@ GradientReducer::~GradientReducer() { listen_to({}); }
 
 void GradientReducer::follow_buffers() {
   if (!buckets_.rebuild(buffers_)) return;
-  ready_tracker_.rebuild(buckets_.buckets());
+  ready_tracker_.rebuild(buckets_.assignment().buckets());
   hooks_.reset();
   if (follows_backward_) set_hooks();
   overlap_is_faster_ = false;
@@ -63,7 +63,7 @@ void GradientReducer::follow_backward(bool follows) {
   check(!is_under_way(), "follow_backward() while gradients are under way");
   listen_to({});
   hooks_.reset();
-  if (follows && !buckets_.buckets().empty()) set_hooks();
+  if (follows && buckets_.assignment().size() > 0) set_hooks();
 }
 
 void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits, Dropped dropped) {
@@ -74,26 +74,27 @@ void GradientReducer::set_kept(size_t buffer, std::span<const uint8_t> bits, Dro
 
 bool GradientReducer::is_sharded() {
   follow_buffers();
-  return buckets_.is_sharded();
+  return buckets_.assignment().is_sharded();
 }
 
 void GradientReducer::begin_changes() {
-  if (buckets_.is_shared()) comm_.barrier();
+  if (buckets_.assignment().is_shared()) comm_.barrier();
 }
 
 std::vector<ParamShard> GradientReducer::local_shards() {
   check(!is_armed_, "owned() while gradients are under way");
   follow_buffers();
-  return buckets_.local_shards();
+  return buckets_.assignment().local_shards();
 }
 
 bool GradientReducer::may_overlap() const {
   if (options_.overlap == "false" || is_overlap_off_) return false;
-  if (buckets_.is_shared()) return false;  // nothing to send
+  if (buckets_.assignment().is_shared()) return false;  // nothing to send
   if (comm_.is_asynchronous() && options_.overlap != "true" && !buckets_.travel_whole())
     return false;
-  return options_.overlap == "true" || (comm_.world_size() > 1 && buckets_.buckets().size() > 1 &&
-                                        buckets_.dense_bytes() >= kLeastOverlapBytes);
+  return options_.overlap == "true" ||
+         (comm_.world_size() > 1 && buckets_.assignment().size() > 1 &&
+          buckets_.dense_bytes() >= kLeastOverlapBytes);
 }
 
 bool GradientReducer::overlaps_now() const {
@@ -114,8 +115,8 @@ void GradientReducer::prepare_for_backward(const StepRequests& requests) {
   const bool is_tried = overlap_trial_.is_running() || overlap_is_faster_;
   bounds_late_ = requests.by_bucket && !requests.squared_grad_norm && may_overlap() &&
                  (options_.overlap == "true" || is_tried) && buckets_.can_arrive_in_turn();
-  num_before_numbers_ =
-      bounds_late_ ? num_before_last_to_come(buckets_.buckets()) : buckets_.buckets().size();
+  num_before_numbers_ = bounds_late_ ? num_before_last_to_come(buckets_.assignment().buckets())
+                                     : buckets_.assignment().size();
   begin_ = Clock::now();
   bytes_before_ = comm_.bytes_reduced();
   messages_.begin(overlaps_now() && !finds_bound_, num_before_numbers_);
@@ -212,7 +213,7 @@ GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const Early
 
 LateShards GradientReducer::late_shards() {
   LateShards late{.regions = {}, .wait_for_next = [this] { wait_for_late(); }};
-  const std::vector<Bucket>& buckets = buckets_.buckets();
+  const std::vector<Bucket>& buckets = buckets_.assignment().buckets();
   for (size_t i = buckets.size() - messages_.num_left(); i < buckets.size(); ++i)
     late.regions.push_back({buckets[i].buffer, buckets[i].begin_E, buckets[i].end_E});
   return late;
@@ -253,7 +254,7 @@ GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
                                                  const EarlyUpdate& update) {
   Read read;
   if (computed != nullptr) {
-    if (share.gradient_divisor && !buckets_.is_sharded()) {
+    if (share.gradient_divisor && !buckets_.assignment().is_sharded()) {
       const at::Tensor largest_1 = buckets_.begin_means(*share.gradient_divisor);
       const at::Tensor sums_V = messages_.sums_V();
       messages_.add_number(largest_1);
@@ -276,9 +277,9 @@ void GradientReducer::take_means(int64_t divisor, const Read& read, GlobalStepSt
   totals->gradients_finite = read.are_finite ? *read.are_finite : buckets_.take_means(divisor);
   Superaccumulator squares;
   if (requests_.squared_grad_norm)
-    add_gradient_squares(comm_, buffers_, buckets_.local_shards(), buckets_.row_E_by_param(),
-                         &squares);
-  if (buckets_.is_sharded()) {
+    add_gradient_squares(comm_, buffers_, buckets_.assignment().local_shards(),
+                         buckets_.assignment().row_E_by_param(), &squares);
+  if (buckets_.assignment().is_sharded()) {
     int64_t num_bad_ranks = totals->gradients_finite ? 0 : 1;
     if (requests_.squared_grad_norm)
       join_over_ranks(comm_, &squares, {&num_bad_ranks, 1});

@@ -57,7 +57,7 @@ class StepMessages {
   void take_next();
 
  private:
-  size_t num_buckets() const { return buckets_.buckets().size(); }
+  size_t num_buckets() const { return buckets_.assignment().size(); }
   /// Of all jobs but the numbers'.
   size_t bucket_of(size_t job) const { return job < num_before_numbers_ ? job : job - 1; }
   void run(size_t job);

@@ -26,7 +26,6 @@ int64_t weight_bytes(const ParamTable& params) {
   return num_bytes;
 }
 
-/// Why it cannot be; empty: it can, if the memory is there. From what all ranks have alike.
 std::string hindrance(const ShareWeightsParts& parts) {
   const dist::SyncOptions& sync = parts.options;
   if (!sync.sync_replicas) return "each rank learns weights of its own (sync.sync_replicas: false)";
@@ -77,13 +76,20 @@ void tell(const ShareWeightsParts& parts, const std::string& why_not) {
 
 }  // namespace
 
+std::string why_own_copies(const ShareWeightsParts& parts) {
+  const std::string& wanted = parts.options.share_weights;
+  if (wanted == "off") return "sync.share_weights is off";
+  const std::string why = hindrance(parts);
+  const int64_t num_bytes = weight_bytes(parts.model.params());
+  if (why.empty() && wanted == "auto" && num_bytes < kLeastBytes)
+    return fmt::format("{:.1f} MiB stay in the cores' caches", mib(num_bytes));
+  return why;
+}
+
 void share_weights(const ShareWeightsParts& parts) {
   const std::string& wanted = parts.options.share_weights;
   if (wanted == "off" || parts.gradients.world_size() == 1) return;
-  std::string why_not = hindrance(parts);
-  const int64_t num_bytes = weight_bytes(parts.model.params());
-  if (why_not.empty() && wanted == "auto" && num_bytes < kLeastBytes)
-    why_not = fmt::format("{:.1f} MiB stay in the cores' caches", mib(num_bytes));
+  std::string why_not = why_own_copies(parts);
   if (why_not.empty()) {
     require_equal_weights(parts);
     why_not = try_to_share(parts);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "dist/communicator.h"
 #include "dist/process_info.h"
 #include "dist/sync_options.h"
@@ -20,6 +22,10 @@ struct ShareWeightsParts {
   const dist::ProcessInfo& process;
   bool has_users_hooks = false;  ///< code around the steps that an estimator brings
 };
+
+/// Why each rank keeps a copy of its own, whatever memory there is; empty: nothing is in the way.
+/// From what all ranks have alike.
+std::string why_own_copies(const ShareWeightsParts& parts);
 
 /// sync.share_weights: moves weights and gradients into memory that all ranks share, where that is
 /// asked for, or by `auto` where it can be and pays; rank 0 logs what was chosen and why. Before

@@ -15,9 +15,10 @@ ScaleHost host_of(int ranks_per_host) {
           .disk_bytes_s = 100e6};
 }
 
-/// 1 s before gradients, 1 s of backward, 0.5 s of update, at any batch; two buckets.
+/// 1 s before gradients, 1 s of backward, 0.4 s of update, 0.1 s of others, at any batch; two
+/// buckets.
 ScaleJob steady_job(int64_t bucket_bytes) {
-  const ComputeCost cost{1, 1, 0.5};
+  const ComputeCost cost{1, 1, 0.4, 0.1};
   ScaleJob job;
   job.small = {1, cost};
   job.large = {32, cost};
@@ -79,10 +80,46 @@ TEST(ScaleModel, BucketsTravelBehindBackward) {
   EXPECT_NEAR(rows[1].save_s, 5, 1e-9);
 }
 
+TEST(ScaleModel, NothingOfAWindowIsBehindBackward) {
+  const std::vector<ScaleRow> rows = scale_rows(steady_job(1'000'000'000), host_of(2), 2);
+  EXPECT_NEAR(rows[1].exchange_s, 0.8, 1e-9);
+  EXPECT_NEAR(rows[1].waited_s, 0.8, 1e-9);
+}
+
 TEST(ScaleModel, PrunedGradientsSendLess) {
   ScaleJob job = steady_job(724'000'000);
   job.kept_share = 0.1;
   EXPECT_NEAR(scale_rows(job, host_of(1), 2)[1].waited_s, 0.053, 1e-9);
+}
+
+/// Three gradients are read and one sum is written, after backward; each updates a third.
+TEST(ScaleModel, OneCopyOfTheWeightsOnOneHost) {
+  ScaleJob job = steady_job(1'000'000'000);
+  job.shares_weights = true;
+  job.weight_bytes = 2e8;
+  job.slot_bytes = 4e8;
+  const std::vector<ScaleRow> rows = scale_rows(job, host_of(3), 6);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].way, "alone");
+  EXPECT_NEAR(rows[0].host_memory_bytes, 1e9, 1);
+  EXPECT_EQ(rows[1].way, "one copy");
+  EXPECT_NEAR(rows[1].exchange_s, 2 * 3 * 1e9 / 10e9, 1e-9);
+  EXPECT_NEAR(rows[1].waited_s, 0.6, 1e-9);
+  EXPECT_NEAR(rows[1].compute_s, 2.1 + 0.4 / 2, 1e-9);
+  EXPECT_NEAR(rows[1].host_memory_bytes, 2 * 4e8 + 6e8, 1);
+  EXPECT_EQ(rows[2].way, "window + direct") << "hosts have no memory in common";
+  EXPECT_NEAR(rows[2].host_memory_bytes, 3e9, 1);
+  EXPECT_NEAR(rows[2].compute_s, 2.5, 1e-9);
+}
+
+TEST(ScaleModel, ADividedOptimizerKeepsAndUpdatesItsPart) {
+  ScaleJob job = steady_job(1000);
+  job.is_flat = true;
+  job.weight_bytes = 2e8;
+  job.slot_bytes = 4e8;
+  const std::vector<ScaleRow> rows = scale_rows(job, host_of(2), 4);
+  EXPECT_NEAR(rows[2].host_memory_bytes, 2 * (6e8 + 1e8), 1);
+  EXPECT_NEAR(rows[2].compute_s, 2.1 + 0.1, 1e-9);
 }
 
 TEST(ScaleModel, SizesFillHosts) {

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/tensors/param_shard.h"
+#include "base/tensors/params.h"
+#include "dist/bucket/buckets.h"
+#include "dist/shard/bucket_shards.h"
+#include "dist/sync_options.h"
+
+namespace lockstep::dist {
+
+/// Which gradients travel in which bucket, and, where buckets are divided, which rank owns which
+/// part of each. Equal on all ranks but for what is said of this rank.
+class BucketAssignment {
+ public:
+  /// The table must outlive it. Of no buffers until the first rebuild().
+  BucketAssignment(const ParamTable& params, const SyncOptions& options, int rank, int world_size);
+
+  /// Takes these buffers, if they are others than before. True if so.
+  bool rebuild(const std::vector<FlatBuffer>& buffers);
+
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  size_t size() const { return buckets_.size(); }
+  /// Whether buckets are divided among the ranks.
+  bool is_sharded() const { return is_sharded_; }
+  /// Whether all ranks see all gradients and values (FlatBuffer::grads_by_rank); then buckets are
+  /// divided too.
+  bool is_shared() const { return is_shared_; }
+  /// Where is_sharded().
+  const BucketShards& shards(size_t bucket) const { return shards_[bucket]; }
+
+  /// By buffer; undefined where frozen.
+  const std::vector<at::Tensor>& grads_by_buffer() const { return grads_by_buffer_; }
+  /// [E] of one bucket, of this rank.
+  at::Tensor grads_E(size_t bucket) const;
+
+  /// The elements whose means this rank gets, by buffer and place; neighbours are one region.
+  std::vector<ParamShard> local_shards() const;
+  /// row_elements() of the table.
+  const std::vector<int64_t>& row_E_by_param() const { return row_E_by_param_; }
+  /// For messages: its number and first parameter.
+  std::string text_of(size_t bucket) const;
+
+ private:
+  bool has(const std::vector<FlatBuffer>& buffers) const;
+  std::vector<Bucket> cut(const std::vector<FlatBuffer>& buffers) const;
+
+  const ParamTable& params_;
+  const int64_t bucket_bytes_;
+  const bool shards_optimizer_;
+  const int rank_, world_size_;
+  const std::vector<int64_t> row_E_by_param_;
+  bool is_sharded_ = false, is_shared_ = false, has_any_ = false;
+  std::vector<at::Tensor> grads_by_buffer_;
+  std::vector<Bucket> buckets_;
+  std::vector<BucketShards> shards_;  ///< by bucket; empty unless is_sharded_
+};
+
+/// The part of a buffer's elements that a bucket holds.
+at::Tensor part_of(const at::Tensor& flat_E, const Bucket& bucket);
+
+}  // namespace lockstep::dist
