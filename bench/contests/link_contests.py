@@ -40,16 +40,17 @@ def link_contests(build, link):
 def contests_of_four(build, link):
     """Two ranks on each host. A ring of four sends 1.5 times the gradients over the link, sums by host once: so 1.5 without compute. All four compute on
     this machine's cores: the limit is what four that send nothing take, or the wire."""
-    def contest(name, job, goal):
+    def contest(name, job, goal, mode="tuned", peer="DDP tuned"):
         wire = wire_s(gradient_bytes(job) * (1 - job.sparsity), link.gbit)
         least = f"max(four alone, wire of {1e3 * wire:.0f} ms)"
-        return StepContest(f"{name}: wide, batch 16, 4 ranks on {link.name}", build, job, link, ["tuned"],
-                           [over("DDP tuned", goal),
+        return StepContest(f"{name}: wide, batch 16, 4 ranks on {link.name}", build, job, link, [mode],
+                           [over(peer, goal),
                             Row(f"step / {least}", lambda times: times["ours"] / max(times["four alone"], wire)),
-                            Row(f"DDP tuned / {least}: the limit", lambda times: times["DDP tuned"] / max(times["four alone"], wire))],
+                            Row(f"{peer} / {least}: the limit", lambda times: times[peer] / max(times["four alone"], wire))],
                            {"four alone": alone_at_once(4)})
     dense = dataclasses.replace(WIDE, warm=15, steps=23, **FEW)
-    return [contest("link-4-dense", dense, 1.3), contest("link-4-90", dataclasses.replace(SPARSE_WIDE, sparsity=0.9), 6)]
+    return [contest("link-4-dense", dense, 1.3), contest("link-4-90", dataclasses.replace(SPARSE_WIDE, sparsity=0.9), 6),
+            contest("link-4-sharded", dataclasses.replace(dense, shard_optimizer=True), 2, "zero", "DDP with ZeRO")]
 
 
 def against_ddp(name, build, job, link):

@@ -9,9 +9,9 @@ from places import Gpus, Here
 
 NUM_COMPARED = 8
 LOSSES_AGREE, ROUNDED_LOSSES_AGREE = 1e-5, 1e-2
-TUNED_MODES = {"tuned", "fp16"}
+TUNED_MODES = {"tuned", "fp16", "zero"}
 UNHIDDEN = "ours, unhidden"  # what no overlap can hide, for rows
-NAMES = {"packed": "Python packed"}  # of modes of ddp.py; else "DDP mode"
+NAMES = {"packed": "Python packed", "zero": "DDP with ZeRO"}  # of modes of ddp.py; else "DDP mode"
 
 
 class StepContest:

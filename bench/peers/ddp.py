@@ -10,6 +10,7 @@ keys); the answer is a line with the seconds of each step and the loss of each s
   tuned     static_graph, gradients as views of the buckets, no buffers sent, fused SGD, denormals as 0, and bucket_cap_mb if it
             is given (the starter also sets malloc's thresholds)
   fp16      tuned, and gradients travel as float16 (PyTorch's fp16_compress_hook)
+  zero      tuned, with PyTorch's ZeroRedundancyOptimizer: each rank keeps and updates a part of the optimizer's state
   graphed   on a GPU: tuned, and from the 12th step on the whole step, update included, is one CUDA graph, made as PyTorch's
             documentation says it for DistributedDataParallel ("CUDA Graphs")
   packed    no DistributedDataParallel: the gradients of kept weights are gathered into one tensor, reduced, put back
@@ -35,6 +36,7 @@ else:
     from cpu_torch import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import networks
@@ -170,6 +172,9 @@ def mean_loss(outputs, targets):
 
 
 def make_optimizer(network, options, fused):
+    if options.mode == "zero":
+        return ZeroRedundancyOptimizer(network.parameters(), torch.optim.SGD, parameters_as_bucket_view=True,
+                                       lr=options.learning_rate, momentum=options.momentum, fused=True)
     if options.optimizer == "adamw":
         return torch.optim.AdamW(network.parameters(), lr=options.learning_rate, weight_decay=0, fused=fused,
                                  capturable=options.mode == "graphed")

@@ -47,6 +47,7 @@ class Job:
     optimizer: str = "momentum"  # or adamw, without decay of weights
     precision: str = "fp32"  # or bf16, on both sides
     sparsity: float = 0  # of fixed masks
+    shard_optimizer: bool = False
     steps: int = 100
     warm: int = 30  # steps that do not count: Lockstep's `auto` has made up its mind by then
     peer_steps: int = 0  # 0: as many
@@ -55,7 +56,8 @@ class Job:
     def settings(self):
         """For lockstepd, on top of bench/step.yaml."""
         return [f"model={self.model or self.model_in_python()}", f"data.train={self.data()}",
-                f"data.batch_size_per_rank={self.batch}", f"optimizer={self.optimizer_section()}", f"train.precision={self.precision}"]
+                f"data.batch_size_per_rank={self.batch}", f"optimizer={self.optimizer_section()}", f"train.precision={self.precision}",
+                f"sync.shard_optimizer={str(self.shard_optimizer).lower()}"]
 
     def optimizer_section(self):
         epsilon = ", opt_epsilon: 1.0e-8" if self.optimizer == "adamw" else ""  # PyTorch's default

@@ -1,6 +1,8 @@
 /// All-reduce of float32 over all ranks, ours and MPI_Allreduce in turn:
 ///     launch/mpirun.sh 2 build/default/bench/allreduce
 ///
+/// --call halves: a reduce_scatter and an all_gather, as those of a divided optimizer.
+///
 /// Sums are compared first; who is first alternates. Buffers exist and are touched before the clock
 /// starts; a time is that of the slowest rank, from a barrier on. The printed ratio is the median
 /// over the pairs of MPI's time over ours, so that a shared machine's slow moments fall on both.
@@ -31,6 +33,7 @@ struct Options {
   double mib = 64;
   int pairs = 9;
   int calls = 1;  ///< in one timing: more for small tensors
+  std::string call = "all_reduce";
   std::string way = "window";
   std::string peer = "mpi";
   double goal = 0;
@@ -44,6 +47,9 @@ Options read(int argc, char** argv) {
   app.add_option("--mib", options.mib, "size of the tensor")->capture_default_str();
   app.add_option("--pairs", options.pairs, "timings of each")->capture_default_str();
   app.add_option("--calls", options.calls, "all-reduces in one timing")->capture_default_str();
+  app.add_option("--call", options.call)
+      ->check(CLI::IsMember({"all_reduce", "halves"}))
+      ->capture_default_str();
   app.add_option("--way", options.way)
       ->check(CLI::IsMember({"window", "messages"}))
       ->capture_default_str();
@@ -99,6 +105,38 @@ void check_sums(Contest& contest, int rank, int num_ranks) {
   values_K.zero_();
 }
 
+void check_call(int code, const char* name) { check(code == MPI_SUCCESS, name); }
+
+Contest all_reduces(dist::Communicator& comm, const at::Tensor& values_K) {
+  const auto ours = [&comm, values_K] { comm.all_reduce(values_K, dist::ReduceOp::kSum)->wait(); };
+  const auto theirs = [values_K] {
+    check_call(
+        MPI_Allreduce(MPI_IN_PLACE, values_K.mutable_data_ptr(), static_cast<int>(values_K.numel()),
+                      MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
+        "MPI_Allreduce");
+  };
+  return {values_K, ours, theirs};
+}
+
+Contest halves(dist::Communicator& comm, const at::Tensor& values_K) {
+  const int64_t piece = values_K.numel() / comm.world_size();
+  const at::Tensor own_P = values_K.narrow(0, piece * comm.rank(), piece);
+  const auto ours = [&comm, values_K, own_P] {
+    comm.reduce_scatter(own_P, values_K)->wait();
+    comm.all_gather(values_K, own_P)->wait();
+  };
+  const auto theirs = [values_K, sum_P = at::zeros_like(own_P)] {
+    const auto num_items = static_cast<int>(sum_P.numel());
+    check_call(MPI_Reduce_scatter_block(values_K.const_data_ptr(), sum_P.mutable_data_ptr(),
+                                        num_items, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
+               "MPI_Reduce_scatter_block");
+    check_call(MPI_Allgather(sum_P.const_data_ptr(), num_items, MPI_FLOAT,
+                             values_K.mutable_data_ptr(), num_items, MPI_FLOAT, MPI_COMM_WORLD),
+               "MPI_Allgather");
+  };
+  return {values_K, ours, theirs};
+}
+
 /// By pair; ratio: theirs over ours.
 struct Times {
   std::vector<double> ours_ms, theirs_ms, floor_ms, ratio;
@@ -109,18 +147,17 @@ void print(const Options& options, const dist::ProcessInfo& place, const Times& 
   const double bytes = options.mib * (1 << 20), ours_ms = median(times.ours_ms);
   const double moved = bytes * 2 * (num_ranks - 1) / num_ranks;
   fmt::print(
-      "{} MiB float32, {} ranks on {} hosts, {}: median {:.3f} ms (least {:.3f}), bus {:.2f} "
+      "{} of {} MiB float32, {} ranks on {} hosts, {}: median {:.3f} ms (least {:.3f}), bus {:.2f} "
       "GB/s\n",
-      options.mib, num_ranks, place.num_nodes, options.way, ours_ms,
+      options.call, options.mib, num_ranks, place.num_nodes, options.way, ours_ms,
       *std::min_element(times.ours_ms.begin(), times.ours_ms.end()), moved / ours_ms / 1e6);
   fmt::print("floor: {:.3f} ms to read and write each rank's tensor once\n",
              median(times.floor_ms));
   if (options.peer == "mpi") {
     const std::vector<double>& ratios = times.ratio;
     const auto [lowest, highest] = std::minmax_element(ratios.begin(), ratios.end());
-    fmt::print(
-        "MPI_Allreduce: median {:.3f} ms; median ratio of {} pairs {:.2f} ({:.2f} to {:.2f})",
-        median(times.theirs_ms), ratios.size(), median(ratios), *lowest, *highest);
+    fmt::print("MPI's: median {:.3f} ms; median ratio of {} pairs {:.2f} ({:.2f} to {:.2f})",
+               median(times.theirs_ms), ratios.size(), median(ratios), *lowest, *highest);
     if (options.goal > 0)
       fmt::print(", goal {:.2f}: {}", options.goal,
                  median(ratios) >= options.goal ? "met" : "NOT MET");
@@ -138,16 +175,11 @@ void print(const Options& options, const dist::ProcessInfo& place, const Times& 
 void run(const Options& options) {
   dist::mpi::World world;
   const auto comm = world.make_communicator({.shared_window = options.way == "window"});
-  const auto num_items = static_cast<int64_t>(options.mib * (1 << 20) / sizeof(float));
-  Contest contest;
-  contest.values_K = at::zeros({num_items}, at::kFloat);
-  contest.ours = [&] { comm->all_reduce(contest.values_K, dist::ReduceOp::kSum)->wait(); };
-  contest.theirs = [&] {
-    check(MPI_Allreduce(MPI_IN_PLACE, contest.values_K.mutable_data_ptr(),
-                        static_cast<int>(num_items), MPI_FLOAT, MPI_SUM,
-                        MPI_COMM_WORLD) == MPI_SUCCESS,
-          "MPI_Allreduce");
-  };
+  const auto piece =
+      static_cast<int64_t>(options.mib * (1 << 20) / sizeof(float)) / comm->world_size();
+  const at::Tensor values_K = at::zeros({piece * comm->world_size()}, at::kFloat);
+  Contest contest =
+      options.call == "halves" ? halves(*comm, values_K) : all_reduces(*comm, values_K);
   if (options.peer == "none") contest.theirs = contest.ours;
   check_sums(contest, comm->rank(), comm->world_size());
 

@@ -120,7 +120,8 @@ void describe(Alone& alone, MeasuredJob* job) {
     job->dense.item_bytes = static_cast<double>(item);
   }
   job->dense.overlaps = config.sync.overlap != "false";
-  job->dense.is_flat = config.sync.shard_optimizer;
+  job->dense.shards_optimizer = config.sync.shard_optimizer;
+  job->dense.has_window = config.sync.shared_window;
   job->dense.shares_weights = share_weights_on_one_host(alone);
   job->dense.rank_memory_bytes = resident_bytes();
   job->dense.slot_bytes = static_cast<double>(context.optimizer->slot_bytes());

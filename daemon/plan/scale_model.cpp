@@ -25,7 +25,7 @@ TravelWidths widths_of(const ScaleJob& job, bool adds_partial_sums) {
   constexpr double kItemBytes = 4;
   const double wide = std::max(1.0, kItemBytes / job.item_bytes);
   // A divided optimizer gathers its weights, which are never rounded.
-  return {.sums = adds_partial_sums ? wide : 1, .results = job.is_flat ? wide : 1};
+  return {.sums = adds_partial_sums ? wide : 1, .results = job.shards_optimizer ? wide : 1};
 }
 
 double on_line(double a, double b, double share) { return std::max(0.0, a + (b - a) * share); }
@@ -39,7 +39,7 @@ ComputeCost cost_at(const ScaleJob& job, double samples) {
 }
 
 bool divides_update(const ScaleJob& job, const Exchange& exchange) {
-  return job.is_flat || exchange.is_one_copy;
+  return job.shards_optimizer || exchange.is_one_copy;
 }
 
 /// Of all ranks of a host together, resident.
@@ -54,11 +54,14 @@ double host_memory_bytes(const ScaleJob& job, const Exchange& exchange, int rank
 }
 
 /// When the last bucket has arrived, from the begin of the step. Each begins when backward has made
-/// its gradients and the one before has arrived.
+/// its gradients and the one before has arrived. A divided optimizer's second half, the weights,
+/// comes after all gradients.
 double arrival_s(const ScaleJob& job, const ComputeCost& cost, const ScaleHost& host,
                  const Exchange& exchange, double* exchanged_s) {
   double all_bytes = 0, made = 0;
   for (const int64_t bytes : job.bucket_bytes) all_bytes += static_cast<double>(bytes);
+  const double gathered_share = job.shards_optimizer && !exchange.is_one_copy ? 0.5 : 0;
+  double gather_s = 0;
   // Inside a host it is the cores of backward that add up.
   const bool overlaps = job.overlaps && exchange.link.turns > 0;
   double now = cost.before_s + (overlaps ? 0 : cost.backward_s);
@@ -67,11 +70,12 @@ double arrival_s(const ScaleJob& job, const ComputeCost& cost, const ScaleHost& 
     if (overlaps) now = std::max(now, cost.before_s + cost.backward_s * made / all_bytes);
     const double took = exchange_s(static_cast<double>(bytes) * job.kept_share, exchange, host);
     *exchanged_s += took;
-    now += took;
+    now += took * (1 - gathered_share);
+    gather_s += took * gathered_share;
   }
   const double numbers_s = exchange.turns_of_numbers * host.latency_s;
   *exchanged_s += numbers_s;
-  return std::max(now, cost.before_s + cost.backward_s) + numbers_s;
+  return std::max(now, cost.before_s + cost.backward_s) + numbers_s + gather_s;
 }
 
 ScaleRow row_of(const ScaleJob& job, const ScaleHost& host, int ranks) {
@@ -145,7 +149,9 @@ Exchange exchange_of(const ScaleJob& job, int ranks, int ranks_per_host) {
   if (hosts == 1 && job.shares_weights)
     return {.name = "one copy", .ranks_in_window = ranks, .is_one_copy = true};
   if (hosts == 1) return {.name = "window", .ranks_in_window = ranks};
-  const bool is_flat = job.is_flat || ranks_per_host == 1;
+  // Along the tree no pieces are exchanged by leaders.
+  const bool is_flat = ranks_per_host == 1 || !job.has_window ||
+                       (job.shards_optimizer && goes_along_tree(hosts, ranks_per_host, false));
   const bool tree = goes_along_tree(hosts, ranks_per_host, is_flat);
   const TravelWidths widths = widths_of(job, tree || !is_flat);
   // The numbers are few bytes: with the notes of a direct exchange, else there and back.

@@ -34,7 +34,8 @@ struct ScaleJob {
   std::vector<int64_t> bucket_bytes;    ///< dense, as they travel, in the order of backward
   double kept_share = 1;                ///< of these bytes travels; less where weights are pruned
   bool overlaps = true;                 ///< between hosts, while backward goes on
-  bool is_flat = false;                 ///< divided optimizer: all ranks of several hosts exchange
+  bool shards_optimizer = false;        ///< reduce_scatter and, after the update, all_gather
+  bool has_window = true;               ///< else ranks of a host send messages to each other
   bool shares_weights = false;          ///< on one host: one copy, of which each updates its part
   double item_bytes = 4;                ///< of a gradient, as it travels
   std::optional<int64_t> global_batch;  ///< divided among ranks; nothing: each has the large batch

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "dist/mpi/hierarchical_communicator.h"
+#include "dist/mpi/hosts.h"
 #include "dist/mpi/p2p/mpi_transport.h"
 #include "dist/mpi/p2p/p2p_communicator.h"
 #include "dist/mpi/peer/peer.h"
@@ -38,12 +39,6 @@ int64_t slot_bytes(const std::vector<int>& hosts_N, int num_hosts,
                        : kManyHostsSlotBytes;
 }
 
-OwnedComm split(const OwnedComm& comm, int color) {
-  MPI_Comm part = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(comm.get(), color, comm.rank(), &part), "MPI_Comm_split");
-  return OwnedComm(part);
-}
-
 OwnedComm ranks_of_this_host(const OwnedComm& comm, const CommunicatorOptions& options) {
   if (!options.hosts_N.empty()) return split(comm, options.hosts_N.at(comm.rank()));
   MPI_Comm shared = MPI_COMM_NULL;
@@ -51,19 +46,6 @@ OwnedComm ranks_of_this_host(const OwnedComm& comm, const CommunicatorOptions& o
       MPI_Comm_split_type(comm.get(), MPI_COMM_TYPE_SHARED, comm.rank(), MPI_INFO_NULL, &shared),
       "MPI_Comm_split_type");
   return OwnedComm(shared);
-}
-
-Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host) {
-  Hosts hosts;
-  const bool is_leader = host.rank() == 0;
-  OwnedComm group = split(comm, is_leader ? 0 : 1);
-  int number = is_leader ? group.rank() : 0;
-  check_mpi(MPI_Bcast(&number, 1, MPI_INT, 0, host.get()), "MPI_Bcast");
-  hosts.hosts_N.resize(comm.num_ranks());
-  check_mpi(MPI_Allgather(&number, 1, MPI_INT, hosts.hosts_N.data(), 1, MPI_INT, comm.get()),
-            "MPI_Allgather");
-  if (is_leader) hosts.leaders = std::make_unique<OwnedComm>(std::move(group));
-  return hosts;
 }
 
 MessageOptions message_options(const CommunicatorOptions& options, int num_hosts) {
@@ -105,7 +87,7 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
   };
   const OwnedComm host = ranks_of_this_host(comm, options);
   Hosts hosts = find_hosts(comm, host);
-  const int num_hosts = 1 + *std::max_element(hosts.hosts_N.begin(), hosts.hosts_N.end());
+  const int num_hosts = hosts.num_hosts();
   const MessageOptions messages = message_options(options, num_hosts);
   const bool shares = options.shared_window && num_hosts < comm.num_ranks();
   if (shares && num_hosts == 1) {
@@ -115,8 +97,7 @@ std::unique_ptr<Communicator> make_communicator(OwnedComm comm, const Communicat
                                                keeper->reserved_bytes());
     }
   } else if (shares) {
-    const RoomLayout layout =
-        HierarchicalCommunicator::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
+    const RoomLayout layout = HostExchange::layout_for(hosts.hosts_N, hosts.hosts_N[comm.rank()]);
     if (auto made = make_shared_segments(host, comm, layout,
                                          slot_bytes(hosts.hosts_N, num_hosts, options), *keeper)) {
       SharedMemoryGroup group = make_group(std::move(*made), host, comm, options);

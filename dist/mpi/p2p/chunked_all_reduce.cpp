@@ -67,10 +67,17 @@ std::vector<int> TreeParts::parts_of(int member) const {
 ChunkedAllReduce::ChunkedAllReduce(P2pChannel& channel, TreeParts parts)
     : channel_(channel),
       parts_(std::move(parts)),
-      own_parts_(parts_.parts_of(channel.rank())),
-      inputs_(parts_.owners.size()) {}
+      ranks_before_(static_cast<size_t>(channel.num_ranks()) + 1),
+      inputs_(parts_.owners.size()) {
+  for (size_t i = 0; i < parts_.owners.size(); ++i)
+    ranks_before_[static_cast<size_t>(parts_.owners[i]) + 1] +=
+        parts_.first_ranks[i + 1] - parts_.first_ranks[i];
+  std::partial_sum(ranks_before_.begin(), ranks_before_.end(), ranks_before_.begin());
+}
 
 int64_t ChunkedAllReduce::piece_begin(const Lane& lane, int member) const {
+  if (lane.format.by_ranks)
+    return lane.num_items * ranks_before_[static_cast<size_t>(member)] / ranks_before_.back();
   return lane.num_items * member / channel_.num_ranks();
 }
 
@@ -113,6 +120,15 @@ void ChunkedAllReduce::finish_scatter(int lane_index, std::byte* out) {
                      : lane.received.data() + static_cast<int64_t>(i) * num_items * format.in_bytes;
   reduce_parts({inputs_, parts_.first_ranks}, out + begin * format.out_bytes, num_items, format.in,
                format.out, format.op);
+}
+
+void ChunkedAllReduce::start_gather(int lane_index, std::byte* out, int64_t num_items,
+                                    const Format& format) {
+  Lane& lane = lanes_[lane_index];
+  lane.format = format;
+  lane.num_items = num_items;
+  lane.out = out;
+  start_gather(lane_index);
 }
 
 void ChunkedAllReduce::start_gather(int lane_index) {

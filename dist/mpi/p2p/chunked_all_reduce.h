@@ -32,8 +32,9 @@ struct TreeParts {
 /// All-reduce over messages: of each chunk, member g owns piece g; it gets that piece of every
 /// part, adds them as the tree says, and sends the sum to all others.
 ///
-/// A chunk goes start_scatter, finish_scatter, start_gather, finish_gather; up to kLanes chunks may
-/// be under way, each in a lane of its own, so that both directions of a link stay busy.
+/// A chunk goes start_scatter, finish_scatter, start_gather, finish_gather, or through one of these
+/// halves alone; up to kLanes chunks may be under way, each in a lane of its own, so that both
+/// directions of a link stay busy.
 class ChunkedAllReduce {
  public:
   static constexpr int kLanes = 3;
@@ -45,6 +46,7 @@ class ChunkedAllReduce {
     at::ScalarType in, out;
     int64_t in_bytes, out_bytes;  ///< an item's
     ReduceOp op;
+    bool by_ranks = false;  ///< a member's piece is as long as it has ranks; else all are equal
   };
 
   /// sources: this member's parts, num_items of Format::in each.
@@ -52,7 +54,10 @@ class ChunkedAllReduce {
                      const Format& format);
   /// Writes the own piece of the sum to its place in `out`, num_items of Format::out.
   void finish_scatter(int lane, std::byte* out);
+  /// Of what finish_scatter() wrote.
   void start_gather(int lane);
+  /// Without a scatter before: the own piece stands in `out`, num_items of Format::out.
+  void start_gather(int lane, std::byte* out, int64_t num_items, const Format& format);
   void finish_gather(int lane);
 
  private:
@@ -69,7 +74,7 @@ class ChunkedAllReduce {
 
   P2pChannel& channel_;
   TreeParts parts_;
-  std::vector<int> own_parts_;
+  std::vector<int> ranks_before_;  ///< by member: ranks of those before it; and of all
   std::array<Lane, kLanes> lanes_;
   std::vector<const std::byte*> inputs_;  ///< by part
 };

@@ -58,8 +58,9 @@ double sent_by_ranks(int hosts, int ranks_per_host, int direct_ranks, at::Scalar
   return counts.most() / static_cast<double>(kItems * c10::elementSize(dtype));
 }
 
-/// The same of the hosts' leaders, which bring their sums in float32.
-double sent_by_leaders(int hosts, int ranks_per_host) {
+/// The same of the hosts' leaders, which bring their sums in float32. in_halves: a reduce_scatter
+/// and an all_gather.
+double sent_by_leaders(int hosts, int ranks_per_host, bool in_halves = false) {
   std::vector<int> hosts_N;
   for (int rank = 0; rank < hosts * ranks_per_host; ++rank)
     hosts_N.push_back(rank / ranks_per_host);
@@ -73,10 +74,14 @@ double sent_by_leaders(int hosts, int ranks_per_host) {
     std::vector<std::byte> out(kItems * 4);
     const std::vector<const std::byte*> sources(parts.parts_of(host).size(), values.data());
     channel.begin({.kind = dist::mpi::CallKind::kAllReduce});
-    exchange.start_scatter(0, sources, kItems,
-                           {at::kFloat, at::kFloat, 4, 4, dist::ReduceOp::kSum});
+    const ChunkedAllReduce::Format format{at::kFloat, at::kFloat,           4,
+                                          4,          dist::ReduceOp::kSum, in_halves};
+    exchange.start_scatter(0, sources, kItems, format);
     exchange.finish_scatter(0, out.data());
-    exchange.start_gather(0);
+    if (in_halves)
+      exchange.start_gather(0, out.data(), kItems, format);
+    else
+      exchange.start_gather(0);
     exchange.finish_gather(0);
     counts.add(transport);
   }
@@ -100,6 +105,13 @@ TEST(LinkTraffic, HostsThatSendToEachOtherAreCounted) {
   for (const auto& [hosts, per_host] : kShapes)
     EXPECT_NEAR(direct_between_hosts(hosts, per_host, {}).sent, sent_by_leaders(hosts, per_host),
                 0.01)
+        << hosts << " hosts of " << per_host;
+}
+
+TEST(LinkTraffic, HalvesAreTheWhole) {
+  for (const auto& [hosts, per_host] : kShapes)
+    EXPECT_NEAR(direct_between_hosts(hosts, per_host, {}).sent,
+                sent_by_leaders(hosts, per_host, /*in_halves=*/true), 0.01)
         << hosts << " hosts of " << per_host;
 }
 

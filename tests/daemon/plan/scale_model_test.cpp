@@ -28,9 +28,11 @@ ScaleJob steady_job(int64_t bucket_bytes) {
   return job;
 }
 
-Exchange exchange_of(int ranks, int ranks_per_host, bool is_flat = false, double item_bytes = 4) {
+Exchange exchange_of(int ranks, int ranks_per_host, bool shards_optimizer = false,
+                     double item_bytes = 4, bool has_window = true) {
   ScaleJob job;
-  job.is_flat = is_flat;
+  job.shards_optimizer = shards_optimizer;
+  job.has_window = has_window;
   job.item_bytes = item_bytes;
   return daemon::exchange_of(job, ranks, ranks_per_host);
 }
@@ -44,8 +46,11 @@ TEST(ScaleModel, RanksExchangeAsInARun) {
   EXPECT_EQ(exchange_of(64, 4).name, "window + direct");
   EXPECT_EQ(exchange_of(68, 4).name, "window + tree");
   EXPECT_EQ(exchange_of(51, 3).name, "window + direct") << "3 ranks are no node of the tree";
-  EXPECT_EQ(exchange_of(16, 4, true).name, "direct");
-  EXPECT_EQ(exchange_of(20, 4, true).name, "tree");
+  EXPECT_EQ(exchange_of(64, 4, true).name, "window + direct");
+  EXPECT_EQ(exchange_of(68, 4, true).name, "tree") << "leaders exchange no pieces along it";
+  EXPECT_EQ(exchange_of(51, 3, true).name, "window + direct");
+  EXPECT_EQ(exchange_of(16, 4, false, 4, false).name, "direct");
+  EXPECT_EQ(exchange_of(20, 4, false, 4, false).name, "tree");
 }
 
 /// A host adds 16-bit gradients up in float32; a divided optimizer gathers weights in float32.
@@ -114,12 +119,20 @@ TEST(ScaleModel, OneCopyOfTheWeightsOnOneHost) {
 
 TEST(ScaleModel, ADividedOptimizerKeepsAndUpdatesItsPart) {
   ScaleJob job = steady_job(1000);
-  job.is_flat = true;
+  job.shards_optimizer = true;
   job.weight_bytes = 2e8;
   job.slot_bytes = 4e8;
   const std::vector<ScaleRow> rows = scale_rows(job, host_of(2), 4);
   EXPECT_NEAR(rows[2].host_memory_bytes, 2 * (6e8 + 1e8), 1);
   EXPECT_NEAR(rows[2].compute_s, 2.1 + 0.1, 1e-9);
+}
+
+/// As in BucketsTravelBehindBackward, but the second halves of both buckets, 0.251 s each, come
+/// after all gradients: these arrive at 1.751 and 2.251.
+TEST(ScaleModel, ADividedOptimizerGathersWeightsAtTheEnd) {
+  ScaleJob job = steady_job(724'000'000);
+  job.shards_optimizer = true;
+  EXPECT_NEAR(scale_rows(job, host_of(1), 2)[1].waited_s, 0.251 + 0.001 + 0.502, 1e-9);
 }
 
 TEST(ScaleModel, SizesFillHosts) {
