@@ -35,7 +35,7 @@ class StepContest:
             seconds = peers.tune(self.build, self.job, mode)
             self.buckets_mb[mode] = min(seconds, key=seconds.get)
             trials = ", ".join(f"{mb} MB {1e3 * value:.2f} ms" for mb, value in seconds.items())
-            print(f"    DDP {mode}: bucket_cap_mb={self.buckets_mb[mode]} is the best of {trials}", flush=True)
+            print(f"    {NAMES.get(mode, f'DDP {mode}')}: bucket_cap_mb={self.buckets_mb[mode]} is the best of {trials}", flush=True)
 
     def tolerance(self, name):
         """Of losses. A GPU's convolutions compute in TF32 on both sides, and not always by the same kernel."""

@@ -173,6 +173,8 @@ def mean_loss(outputs, targets):
 
 def make_optimizer(network, options, fused):
     if options.mode == "zero":
+        if options.optimizer != "momentum":
+            raise ValueError(f"mode zero trains with momentum, not with {options.optimizer}")
         return ZeroRedundancyOptimizer(network.parameters(), torch.optim.SGD, parameters_as_bucket_view=True,
                                        lr=options.learning_rate, momentum=options.momentum, fused=True)
     if options.optimizer == "adamw":

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What an all-reduce puts on the links between hosts: counts, no seconds. Pure. Every host has as
-/// many ranks as the others.
+/// What an all-reduce, or a reduce-scatter and an all-gather together, puts on the links between
+/// hosts: counts, no seconds. Pure. Every host has as many ranks as the others.
 namespace lockstep::daemon {
 
 /// Sizes on the way, over those of a gradient as it travels. Where hosts or the tree add 16-bit
@@ -23,7 +23,7 @@ struct LinkTraffic {
 LinkTraffic direct_between_ranks(int hosts, int ranks_per_host, const TravelWidths& widths);
 
 /// The ranks of a host add what they hold of the sum tree, then hosts send to each other
-/// (dist/mpi/hierarchical_communicator.h). A number of ranks a host that is no power of two cuts
+/// (dist/mpi/host_exchange.h). A number of ranks a host that is no power of two cuts
 /// nodes of the tree: such a host sends several sums.
 LinkTraffic direct_between_hosts(int hosts, int ranks_per_host, const TravelWidths& widths);
 

@@ -28,6 +28,11 @@ TravelWidths widths_of(const ScaleJob& job, bool adds_partial_sums) {
   return {.sums = adds_partial_sums ? wide : 1, .results = job.shards_optimizer ? wide : 1};
 }
 
+/// A divided optimizer's ranks exchange gradients before their update and weights behind it.
+double gathered_share(const ScaleJob& job, const TravelWidths& widths) {
+  return job.shards_optimizer ? widths.results / (widths.sums + widths.results) : 0;
+}
+
 double on_line(double a, double b, double share) { return std::max(0.0, a + (b - a) * share); }
 
 ComputeCost cost_at(const ScaleJob& job, double samples) {
@@ -60,18 +65,19 @@ double arrival_s(const ScaleJob& job, const ComputeCost& cost, const ScaleHost& 
                  const Exchange& exchange, double* exchanged_s) {
   double all_bytes = 0, made = 0;
   for (const int64_t bytes : job.bucket_bytes) all_bytes += static_cast<double>(bytes);
-  const double gathered_share = job.shards_optimizer && !exchange.is_one_copy ? 0.5 : 0;
   double gather_s = 0;
+  // Of one copy nothing is packed, and cache lines are read for one kept element in them.
+  const double share = exchange.is_one_copy ? 1 : job.kept_share;
   // Inside a host it is the cores of backward that add up.
   const bool overlaps = job.overlaps && exchange.link.turns > 0;
   double now = cost.before_s + (overlaps ? 0 : cost.backward_s);
   for (const int64_t bytes : job.bucket_bytes) {
     made += static_cast<double>(bytes);
     if (overlaps) now = std::max(now, cost.before_s + cost.backward_s * made / all_bytes);
-    const double took = exchange_s(static_cast<double>(bytes) * job.kept_share, exchange, host);
+    const double took = exchange_s(static_cast<double>(bytes) * share, exchange, host);
     *exchanged_s += took;
-    now += took * (1 - gathered_share);
-    gather_s += took * gathered_share;
+    now += took * (1 - exchange.gathered_share);
+    gather_s += took * exchange.gathered_share;
   }
   const double numbers_s = exchange.turns_of_numbers * host.latency_s;
   *exchanged_s += numbers_s;
@@ -148,7 +154,10 @@ Exchange exchange_of(const ScaleJob& job, int ranks, int ranks_per_host) {
   if (ranks == 1) return {.name = "alone"};
   if (hosts == 1 && job.shares_weights)
     return {.name = "one copy", .ranks_in_window = ranks, .is_one_copy = true};
-  if (hosts == 1) return {.name = "window", .ranks_in_window = ranks};
+  if (hosts == 1)
+    return {.name = job.has_window ? "window" : "messages",
+            .ranks_in_window = ranks,
+            .gathered_share = gathered_share(job, {})};
   // Along the tree no pieces are exchanged by leaders.
   const bool is_flat = ranks_per_host == 1 || !job.has_window ||
                        (job.shards_optimizer && goes_along_tree(hosts, ranks_per_host, false));
@@ -157,7 +166,10 @@ Exchange exchange_of(const ScaleJob& job, int ranks, int ranks_per_host) {
   // The numbers are few bytes: with the notes of a direct exchange, else there and back.
   const int turns_of_numbers =
       ranks <= kDirectMembers ? 1 : along_tree(hosts, ranks_per_host, {}).turns;
-  Exchange exchange{.name = tree ? "tree" : "direct", .turns_of_numbers = turns_of_numbers};
+  // A divided optimizer's ranks look at their own means alone and ask the others for theirs.
+  Exchange exchange{.name = tree ? "tree" : "direct",
+                    .turns_of_numbers = turns_of_numbers * (job.shards_optimizer ? 2 : 1),
+                    .gathered_share = gathered_share(job, widths)};
   if (is_flat) {
     exchange.link = tree ? along_tree(hosts, ranks_per_host, widths)
                          : direct_between_ranks(hosts, ranks_per_host, widths);
@@ -172,7 +184,8 @@ Exchange exchange_of(const ScaleJob& job, int ranks, int ranks_per_host) {
 }
 
 double exchange_s(double bytes, const Exchange& exchange, const ScaleHost& host) {
-  // Each rank's tensor is read once. Written is it once too, or of one copy one sum for all.
+  // Each rank's tensor is read once. It is written once too; with one copy of the weights, one sum
+  // is written for all ranks.
   const int in_window = exchange.ranks_in_window;
   const int touches = exchange.is_one_copy ? in_window + 1 : 2 * in_window;
   const double window_s = in_window > 1 ? touches * bytes / host.memory_bytes_s : 0;

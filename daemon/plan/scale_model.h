@@ -77,13 +77,14 @@ inline constexpr double kProtocolShare = 1448.0 / 1514;
 
 /// How so many ranks exchange, whatever the bytes.
 struct Exchange {
-  /// alone, one copy, window, direct, tree; "window + direct" where hosts hold several
+  /// alone, one copy, window, messages, direct, tree; "window + direct" where hosts hold several
   std::string name;
   int ranks_in_window = 1;
   bool is_one_copy = false;  ///< of the weights: each rank adds up and updates its part
   LinkTraffic link;
   double chunk_bytes = 0;    ///< as they travel; after each the turns begin anew. 0: chunks overlap
   int turns_of_numbers = 0;  ///< of the step's numbers, behind all buckets
+  double gathered_share = 0;  ///< of the bytes, behind the update: weights of a divided optimizer
 };
 
 Exchange exchange_of(const ScaleJob& job, int ranks, int ranks_per_host);

@@ -9,9 +9,9 @@ constexpr int64_t kSmallBytes = 16 << 10;  // up to here one message to every ra
 
 }  // namespace
 
-bool HierarchicalCommunicator::are_exchanged(const at::Tensor& piece_K) const {
+bool HierarchicalCommunicator::goes_by_hosts(const at::Tensor& piece_K) const {
   return payload_bytes(piece_K) * world_size() > kSmallBytes &&
-         exchange_.takes_pieces(static_cast<int64_t>(piece_K.itemsize()));
+         exchange_.can_scatter(static_cast<int64_t>(piece_K.itemsize()));
 }
 
 std::unique_ptr<Work> HierarchicalCommunicator::all_reduce(at::Tensor values_K, ReduceOp op) {
@@ -26,7 +26,7 @@ std::unique_ptr<Work> HierarchicalCommunicator::all_reduce(at::Tensor values_K, 
 std::unique_ptr<Work> HierarchicalCommunicator::reduce_scatter(at::Tensor out_K,
                                                                at::Tensor values_NK) {
   check_pieces(out_K, values_NK, world_size(), device());
-  if (!are_exchanged(out_K)) return flat_->reduce_scatter(std::move(out_K), std::move(values_NK));
+  if (!goes_by_hosts(out_K)) return flat_->reduce_scatter(std::move(out_K), std::move(values_NK));
   bytes_reduced_ += payload_bytes(values_NK);
   exchange_.reduce_scatter(call_of(CallKind::kReduceScatter, out_K), bytes_of(values_NK),
                            bytes_of(out_K), out_K.numel(), items_of(out_K, ReduceOp::kSum));
@@ -35,7 +35,7 @@ std::unique_ptr<Work> HierarchicalCommunicator::reduce_scatter(at::Tensor out_K,
 
 std::unique_ptr<Work> HierarchicalCommunicator::all_gather(at::Tensor out_NK, at::Tensor values_K) {
   check_pieces(values_K, out_NK, world_size(), device());
-  if (!are_exchanged(values_K)) return flat_->all_gather(std::move(out_NK), std::move(values_K));
+  if (!goes_by_hosts(values_K)) return flat_->all_gather(std::move(out_NK), std::move(values_K));
   exchange_.all_gather(call_of(CallKind::kAllGather, values_K), bytes_of(values_K),
                        bytes_of(out_NK), values_K.numel(), items_of(values_K, ReduceOp::kSum));
   return std::make_unique<DoneWork>();

@@ -41,8 +41,8 @@ class HierarchicalCommunicator final : public Communicator {
   }
 
  private:
-  /// Whether N pieces like this one go through the exchange. The same on all ranks.
-  bool are_exchanged(const at::Tensor& piece_K) const;
+  /// Whether N pieces like this one go through exchange_. The same on all ranks.
+  bool goes_by_hosts(const at::Tensor& piece_K) const;
 
   std::unique_ptr<P2pCommunicator> flat_;
   HostExchange exchange_;  ///< after the channel that it uses

@@ -87,7 +87,7 @@ void HostExchange::set_timeout(double timeout_s) {
   group_.set_timeout(timeout_s);
 }
 
-bool HostExchange::takes_pieces(int64_t item_bytes) const {
+bool HostExchange::can_scatter(int64_t item_bytes) const {
   const int64_t widest_bytes = std::max<int64_t>(item_bytes, sizeof(float));  // of a partial sum
   return sends_direct_ && group_.layout().slot_bytes >= widest_bytes * num_ranks();
 }
@@ -186,6 +186,7 @@ void HostExchange::finish_gather(Chunk& chunk) {
 }
 
 void HostExchange::copy_out(const Chunk& chunk) {
+  group_.wait_for_all(chunk.added_up);  // in all_gather the first wait of most members
   group_.wait_for(0, chunk.complete, kResultPatience);
   const int64_t b = job_.format.out_bytes;
   const std::byte* from = result(chunk);
@@ -205,7 +206,8 @@ void HostExchange::copy_out(const Chunk& chunk) {
 void HostExchange::run(const Job& job) {
   job_ = job;
   const int64_t num_runs = job_.has_pieces() ? num_ranks() : 1;
-  const int64_t widest_bytes = std::max(job_.format.in_bytes, job_.format.out_bytes);
+  const int64_t widest_bytes =
+      std::max(job_.reduces() ? job_.format.in_bytes : 0, job_.format.out_bytes);
   const int64_t run_items = group_.layout().slot_bytes / widest_bytes / num_runs;
   const int64_t num_chunks = (job_.num_items + run_items - 1) / run_items;
   std::array<Chunk, kStages> under_way;
@@ -245,12 +247,14 @@ void HostExchange::all_reduce(const Call& call, std::byte* values, int64_t num_i
 
 void HostExchange::reduce_scatter(const Call& call, const std::byte* values, std::byte* out,
                                   int64_t num_items, const Items& items) {
+  check(can_scatter(items.item_bytes), "can_scatter()");
   begin(call);
   run({CallKind::kReduceScatter, values, out, num_items, format_of(items, true)});
 }
 
 void HostExchange::all_gather(const Call& call, const std::byte* values, std::byte* out,
                               int64_t num_items, const Items& items) {
+  check(can_scatter(items.item_bytes), "can_scatter()");
   begin(call);
   run({CallKind::kAllGather, values, out, num_items, format_of(items, true)});
 }

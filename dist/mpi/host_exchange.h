@@ -21,13 +21,13 @@ namespace lockstep::dist::mpi {
 /// The ranks of a host add up what they hold of the sum tree
 /// (docs/decisions/0011-sums-as-a-tree.md) in memory that they share, one of them, the leader,
 /// exchanges these partial sums with the other hosts' leaders, and all take what is theirs of the
-/// result. So of S bytes a host with a whole node of the tree sends S (H - 1) / H over H hosts for
-/// a reduce_scatter, as much for an all_gather and twice that for an all_reduce, whatever the
+/// result. So of S bytes each of H like hosts, with a whole node of the tree, sends S (H - 1) / H
+/// for a reduce_scatter, as much for an all_gather and twice that for an all_reduce, whatever the
 /// number of its ranks. Chunks go through six stages, in which neighbours overlap.
 ///
 /// More than MessageOptions::direct_ranks hosts all-reduce along the tree
 /// (dist/mpi/p2p/tree_exchange.h) if each has one part of it: 1, 2, 4, 8, ... ranks each, in order
-/// (the last host may have fewer). Else each leader sends to each other.
+/// (the last host may have fewer), and cannot scatter. Else each leader sends to each other.
 ///
 /// Order and threads as of a Communicator.
 class HostExchange {
@@ -40,13 +40,14 @@ class HostExchange {
   /// the result.
   static RoomLayout layout_for(const std::vector<int>& hosts_N, int host);
 
-  /// Whether reduce_scatter() and all_gather() can be, with N pieces of such items. The same on all
-  /// ranks.
-  bool takes_pieces(int64_t item_bytes) const;
+  /// Whether reduce_scatter() and all_gather() can be called, with N pieces of such items. The same
+  /// on all ranks.
+  bool can_scatter(int64_t item_bytes) const;
 
   /// values: of num_items > 0, replaced by their reduction over all ranks.
   void all_reduce(const Call& call, std::byte* values, int64_t num_items, const Items& items);
-  /// Communicator::reduce_scatter() and all_gather() of num_items > 0 in each of N pieces.
+  /// Communicator::reduce_scatter() and all_gather() of num_items > 0 in each of N pieces, if
+  /// can_scatter().
   void reduce_scatter(const Call& call, const std::byte* values, std::byte* out, int64_t num_items,
                       const Items& items);
   void all_gather(const Call& call, const std::byte* values, std::byte* out, int64_t num_items,

@@ -16,7 +16,7 @@
 namespace lockstep::dist {
 
 /// Which gradients travel in which bucket, and, where buckets are divided, which rank owns which
-/// part of each. Equal on all ranks but for what is said of this rank.
+/// part of each. Equal on all ranks except for what concerns this rank.
 class BucketAssignment {
  public:
   /// The table must outlive it. Of no buffers until the first rebuild().
@@ -29,8 +29,8 @@ class BucketAssignment {
   size_t size() const { return buckets_.size(); }
   /// Whether buckets are divided among the ranks.
   bool is_sharded() const { return is_sharded_; }
-  /// Whether all ranks see all gradients and values (FlatBuffer::grads_by_rank); then buckets are
-  /// divided too.
+  /// Whether all ranks see all gradients and values (FlatBuffer::grads_by_rank); of several ranks
+  /// buckets are divided then.
   bool is_shared() const { return is_shared_; }
   /// Where is_sharded().
   const BucketShards& shards(size_t bucket) const { return shards_[bucket]; }

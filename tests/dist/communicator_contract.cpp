@@ -306,6 +306,7 @@ void check_large_tensors(Communicator& comm) {
   contract.check_rank_order(at::kDouble, kItems);
   contract.check_all_gather(at::kDouble, kItems);
   contract.check_reduce_scatter(at::kDouble, kItems);
+  contract.check_in_place(kItems);
   contract.check_broadcast(at::kDouble, kItems);
 }
 

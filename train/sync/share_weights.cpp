@@ -88,7 +88,7 @@ std::string why_own_copies(const ShareWeightsParts& parts) {
 
 void share_weights(const ShareWeightsParts& parts) {
   const std::string& wanted = parts.options.share_weights;
-  if (wanted == "off" || parts.gradients.world_size() == 1) return;
+  if (wanted == "off" || parts.gradients.world_size() == 1) return;  // nothing to tell
   std::string why_not = why_own_copies(parts);
   if (why_not.empty()) {
     require_equal_weights(parts);

@@ -46,7 +46,8 @@ class ChunkedAllReduce {
     at::ScalarType in, out;
     int64_t in_bytes, out_bytes;  ///< an item's
     ReduceOp op;
-    bool by_ranks = false;  ///< a member's piece is as long as it has ranks; else all are equal
+    bool by_ranks =
+        false;  ///< pieces are in proportion to their members' ranks; else all are equal
   };
 
   /// sources: this member's parts, num_items of Format::in each.

@@ -10,6 +10,8 @@
 /// or all ranks train a small network, and in the midst of a step the victim
 ///     stop-step, kill-step    is stopped, killed
 ///     stop-share, kill-share  the same, where each rank updates its share of the weights
+/// or all ranks gather large tensors, and between two calls the victim
+///     stop-gather, kill-gather, call-gather  is stopped, killed, makes another call
 /// and whoever notices appends the error to the file REPORT, since mpirun loses last lines when it
 /// is aborted, and ends the world with its exit code.
 #include <csignal>
@@ -66,6 +68,18 @@ void have_a_bad_day(Communicator& comm, const std::string& what) {
   reduce_without_end(comm);
 }
 
+void gather_without_end(Communicator& comm, const std::string& what, bool is_victim) {
+  const at::Tensor piece_K = at::ones({kItems}, at::kFloat);
+  const at::Tensor all_NK = at::empty({kItems * comm.world_size()}, at::kFloat);
+  for (int i = 0;; ++i) {
+    if (is_victim && i == 3) {
+      if (what.starts_with("call")) comm.barrier();
+      raise(what.starts_with("stop") ? SIGSTOP : SIGKILL);
+    }
+    comm.all_gather(all_NK, piece_K)->wait();
+  }
+}
+
 void train_without_end(Communicator& comm, const std::string& what, bool is_victim) {
   tests::FlatModel model(4, 100);
   dist::GradientReducer reducer(comm, model.buffers, model.params,
@@ -99,6 +113,7 @@ int run(const std::vector<std::string>& arguments) {
     const bool is_victim = comm->rank() == std::stoi(arguments[1]);
     if (what.ends_with("-step") || what.ends_with("-share"))
       train_without_end(*comm, what, is_victim);
+    if (what.ends_with("-gather")) gather_without_end(*comm, what, is_victim);
     have_a_bad_day(*comm, is_victim ? what : "none");
   } catch (const Error& error) {
     std::ofstream(arguments[4], std::ios::app)

@@ -55,6 +55,15 @@ class Link(unittest.TestCase):
                 return
         self.fail(done.stdout + done.stderr)
 
+    def test_a_divided_optimizer_sends_as_little_as_planned(self):
+        """What leaders of hosts of several ranks exchange: by the bytes, which nothing else here changes. All ranks by themselves send twice as much."""
+        done = subprocess.run([SOURCE / "bench/scale", BUILD, "--hosts", "2", "--ranks-per-host", "2", "--gbit", "0.5", "--widths", "256", "--rounds", "2",
+                               "--call", "reduce_scatter+all_gather", "--limit", "1000"], capture_output=True, text=True, timeout=150)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        expected_mb, sent_mb = map(float, re.search(r"window \+ direct +\S+ +\S+ +\S+ +(\S+) +(\S+)", done.stdout).groups())
+        print(f"sent {sent_mb} MB, expected {expected_mb} MB")
+        self.assertLess(abs(sent_mb / expected_mb - 1), 0.1)
+
     def connections(self, environment=""):
         """TCP connections from host a to host b while two ranks work: the most of 20 looks within 2 s, as each is made when it is first used."""
         with tempfile.TemporaryDirectory() as folder:
@@ -109,8 +118,8 @@ class Link(unittest.TestCase):
                 self.assertIn("all well so far", done.stdout)
                 self.assertIn(f"\n{ranks}\n", done.stdout)
                 self.assertIn("all ended", done.stdout)
-                # Each side names ranks of the other, of which host b has the second half.
-                self.assertRegex(report.read_text(), rf"rank 0 exits with (79|69): .*rank {ranks // 2} \(process \d+ on lockstep-b\)")
+                # Each side names ranks of the other; a note of one of them may have come before the cut.
+                self.assertRegex(report.read_text(), r"rank 0 exits with (79|69): .*rank \d \(process \d+ on lockstep-b\)")
 
     def test_nothing_stays_behind(self):
         before = spaces()
