@@ -7,7 +7,8 @@
 
 namespace lockstep::dist::mpi {
 
-/// Where the ranks of a communicator run, and the messages between the first ranks of all hosts.
+/// Placement of a communicator's ranks on hosts, and the communicator of the first ranks of all
+/// hosts.
 struct Hosts {
   std::vector<int> hosts_N;            ///< host of each rank, numbered by their first ranks
   std::unique_ptr<OwnedComm> leaders;  ///< on the first rank of each host, in order; else empty
@@ -17,10 +18,11 @@ struct Hosts {
   std::vector<int> places_N() const;
 };
 
-/// host: the ranks of `comm` on this host, in the same order. Collective over `comm`.
+/// Finds the placement of the ranks of `comm`. host: those on this host, in the same order.
+/// Collective over `comm`.
 Hosts find_hosts(const OwnedComm& comm, const OwnedComm& host);
 
-/// Those of `comm` that pass the same color, in the same order. Collective.
+/// Communicator of the ranks of `comm` that pass the same color, in the same order. Collective.
 OwnedComm split(const OwnedComm& comm, int color);
 
 }  // namespace lockstep::dist::mpi

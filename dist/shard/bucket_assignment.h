@@ -15,8 +15,8 @@
 
 namespace lockstep::dist {
 
-/// Which gradients travel in which bucket, and, where buckets are divided, which rank owns which
-/// part of each. Equal on all ranks except for what concerns this rank.
+/// Assignment of gradients to buckets and, where these are sharded (ZeRO stage 1), of shards to
+/// ranks. Equal on all ranks except for what concerns this rank.
 class BucketAssignment {
  public:
   /// The table must outlive it. Of no buffers until the first rebuild().
@@ -27,10 +27,10 @@ class BucketAssignment {
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   size_t size() const { return buckets_.size(); }
-  /// Whether buckets are divided among the ranks.
+  /// Whether each rank owns a shard of each bucket.
   bool is_sharded() const { return is_sharded_; }
-  /// Whether all ranks see all gradients and values (FlatBuffer::grads_by_rank); of several ranks
-  /// buckets are divided then.
+  /// Whether all ranks see all gradients and values (FlatBuffer::grads_by_rank); with
+  /// several ranks buckets are sharded then.
   bool is_shared() const { return is_shared_; }
   /// Where is_sharded().
   const BucketShards& shards(size_t bucket) const { return shards_[bucket]; }
