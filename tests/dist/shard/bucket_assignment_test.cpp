@@ -1,6 +1,6 @@
 #include "dist/shard/bucket_assignment.h"
 
-#include <ATen/ops/zeros.h>
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,9 @@ TEST(BucketAssignment, WholeBucketsAreEveryRanks) {
 
 TEST(BucketAssignment, RanksOwnEachElementOnce) {
   tests::FlatModel model(4, 100);
-  int64_t owned = 0;
+  std::vector<at::Tensor> num_owners;  // by buffer, [E]
+  for (const FlatBuffer& buffer : model.buffers)
+    num_owners.push_back(at::zeros_like(buffer.values_E));
   for (int rank = 0; rank < 3; ++rank) {
     BucketAssignment assignment(model.params, {.bucket_bytes = 40'000, .shard_optimizer = true},
                                 rank, 3);
@@ -44,9 +46,10 @@ TEST(BucketAssignment, RanksOwnEachElementOnce) {
     EXPECT_TRUE(assignment.is_sharded());
     for (size_t i = 0; i < assignment.size(); ++i)
       EXPECT_EQ(assignment.shards(i).num_elements(), assignment.grads_E(i).numel());
-    owned += elements_of(assignment.local_shards());
+    for (const ParamShard& own : assignment.local_shards())
+      num_owners[own.buffer].narrow(0, own.begin_E, own.end_E - own.begin_E).add_(1);
   }
-  EXPECT_EQ(owned, elements_of(model.buffers));
+  for (const at::Tensor& owners_E : num_owners) EXPECT_TRUE(owners_E.eq(1).all().item<bool>());
 }
 
 TEST(BucketAssignment, OneRankOwnsAll) {
