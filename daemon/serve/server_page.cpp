@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "daemon/serve/serve_options.h"
 #include "metrics/server/server_metrics.h"
 
 namespace lockstep::daemon {
