@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
 
 #include "base/digest.h"
 #include "base/files/files.h"
