@@ -42,8 +42,10 @@ StepConverter::StepConverter(const std::vector<Window>& windows, int64_t steps_p
     names_run_end = names_run_end || window.end->is_run_end();
     if (!window.end->is_run_end()) run_end_ = std::max(run_end_.value_or(0), step_of(*window.end));
   }
+  // Only a start at or after every named end lengthens the run: a decimal end stays exact.
+  const std::optional<int64_t> named_end = run_end_;
   for (const Window& window : windows)
-    if (run_end_ && window.start && !window.end)
+    if (named_end && window.start && !window.end && step_of(*window.start) >= *named_end)
       run_end_ = std::max(*run_end_, next_epoch(*window.start));
   min_epochs_ = first_epoch_.value_or(0);
   if (!run_end_ && names_run_end) run_end_ = max_steps;

@@ -16,9 +16,10 @@ struct PeriodicUpdate {
   int64_t step = 0;
 };
 
-/// From moments to steps, exactly: ceil(epoch x steps per epoch). The run's end is the largest end
-/// that a modifier of the recipe names, or the epoch in which a modifier without an end starts if
-/// that is later; if none names an end, the end of the run by its other settings.
+/// Converts moments to steps, exactly: ceil(epoch x steps per epoch). The run ends at the largest
+/// end that a modifier of the recipe names. A modifier without an end that starts there or later
+/// lengthens the run to the end of that epoch. If no modifier names an end, the run ends by its
+/// other settings.
 class StepConverter {
  public:
   static constexpr int64_t kMaxStepsPerEpoch = 1'000'000'000;

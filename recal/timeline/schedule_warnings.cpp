@@ -37,6 +37,24 @@ std::string idleness(const Timeline& timeline, size_t modifier, std::optional<in
   return "";
 }
 
+bool names_end(const ModifierEntry& entry) {
+  return entry.end_step && entry.window.end && !entry.window.end->is_run_end();
+}
+
+/// The modifier with the largest end in epochs or steps, of these tags ("": any); nullptr if none.
+const ModifierEntry* last_to_end(const Timeline& timeline, std::string_view tag) {
+  const ModifierEntry* last = nullptr;
+  for (const ModifierEntry& entry : timeline.modifiers())
+    if ((tag.empty() || entry.tag == tag) && names_end(entry) &&
+        (last == nullptr || *entry.end_step > *last->end_step))
+      last = &entry;
+  return last;
+}
+
+bool starts_at_or_after(const ModifierEntry& entry, int64_t step) {
+  return !entry.window.end && entry.start_step && *entry.start_step >= step;
+}
+
 }  // namespace
 
 bool is_reached(const Action& action, int64_t last_step) {
@@ -46,24 +64,21 @@ bool is_reached(const Action& action, int64_t last_step) {
 }
 
 std::vector<std::string> widening_notes(const Timeline& timeline) {
-  const ModifierEntry* range = nullptr;
-  for (const ModifierEntry& entry : timeline.modifiers())
-    if (entry.tag == kEpochRangeTag && entry.end_step &&
-        (!range || *entry.end_step > *range->end_step))
-      range = &entry;
+  const ModifierEntry* range = last_to_end(timeline, kEpochRangeTag);
+  const ModifierEntry* last = last_to_end(timeline, "");
   std::vector<std::string> notes;
-  if (range == nullptr) return notes;
   const auto note = [&](const ModifierEntry& entry, std::string_view what, const TrainTime& own,
-                        const TrainTime& of_range) {
-    notes.push_back(
-        fmt::format("{}: {} lengthens the run: it {} at {}, EpochRangeModifier ends at {}",
-                    entry.place, entry.tag, what, own.sentence_text(), of_range.text()));
+                        const ModifierEntry& bound) {
+    notes.push_back(fmt::format("{}: {} lengthens the run: it {} at {}, {} ends at {}", entry.place,
+                                entry.tag, what, own.sentence_text(), bound.tag,
+                                bound.window.end->text()));
   };
   for (const ModifierEntry& entry : timeline.modifiers()) {
-    if (entry.end_step && *entry.end_step > *range->end_step)
-      note(entry, "ends", *entry.window.end, *range->window.end);
-    if (!entry.window.end && entry.start_step && *entry.start_step > *range->end_step)
-      note(entry, "starts", *entry.window.start, *range->window.end);
+    if (range && names_end(entry) && *entry.end_step > *range->end_step)
+      note(entry, "ends", *entry.window.end, *range);
+    if (last && starts_at_or_after(entry, *last->end_step) &&
+        *timeline.total_steps() > *last->end_step)
+      note(entry, "starts", *entry.window.start, *last);
   }
   return notes;
 }

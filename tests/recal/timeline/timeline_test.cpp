@@ -73,6 +73,37 @@ TEST(Timeline, AStartBehindTheRangeLengthensTheRunToItsEpoch) {
                   "EpochRangeModifier ends at 5"));
 }
 
+TEST(Timeline, AStartBeforeADecimalEndLeavesTheEndExact) {
+  const auto with = [&](const std::string& item) {
+    return compiled(recipe_of({"!EpochRangeModifier {start_epoch: 0, end_epoch: 2.5}", item}), 10);
+  };
+  for (const char* item : {"!SetLearningRateModifier {start_epoch: 2.2, learning_rate: 0.1}",
+                           "!SetWeightDecayModifier {start_step: 22, weight_decay: 0.1}",
+                           "!TrainableParamsModifier {params: __ALL__, trainable: true, "
+                           "start_epoch: 2.4}",
+                           "!ConstantKSModifier {params: __ALL__, start_epoch: 2.1}"}) {
+    EXPECT_EQ(with(item).total_steps(), 25) << item;
+    EXPECT_THAT(with(item).notes(), ElementsAre()) << item;
+  }
+  const Timeline at_the_end = with("!SetWeightDecayModifier {start_step: 25, weight_decay: 0.1}");
+  EXPECT_EQ(at_the_end.total_steps(), 30);
+  EXPECT_THAT(at_the_end.notes(),
+              ElementsAre("r.yaml:4: SetWeightDecayModifier lengthens the run: it starts at step "
+                          "25, EpochRangeModifier ends at 2.5"));
+}
+
+TEST(Timeline, AStartAfterTheEndOfAnyModifierIsNamed) {
+  const Timeline timeline =
+      compiled(recipe_of({pruning("start_epoch: 0, end_epoch: 2.5, update_frequency: 1"),
+                          "!SetLearningRateModifier {start_epoch: 4, learning_rate: 0.1}",
+                          "!SetLearningRateModifier {start_epoch: 2.2, learning_rate: 0.2}"}),
+               10);
+  EXPECT_EQ(timeline.total_steps(), 40);
+  EXPECT_THAT(timeline.notes(),
+              ElementsAre("r.yaml:4: SetLearningRateModifier lengthens the run: it starts at epoch "
+                          "4, GradualKSModifier ends at 2.5"));
+}
+
 TEST(Timeline, TheStartOfTheRangeChangesNothing) {
   const auto of_start = [](const std::string& start) {
     return compiled(recipe_of({"!EpochRangeModifier {start_epoch: " + start + ", end_epoch: 25}",
