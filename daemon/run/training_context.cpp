@@ -99,7 +99,8 @@ std::string prefix_of(const RunConfig& config) {
 
 std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::SampleSpec& spec) {
   auto network = model::make_model(config.model, model_inputs(spec, config.run.seed));
-  recal::exclude_from_decay(config.optimizer.weight_decay_exclude, &network->params());
+  recal::choose_decayed(config.optimizer.weight_decay_groups, config.optimizer.weight_decay_exclude,
+                        &network->params());
   return network;
 }
 

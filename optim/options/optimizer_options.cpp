@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace lockstep::optim {
 namespace {
 
@@ -65,8 +67,13 @@ void read_rule(ConfigReader* in, OptimizerOptions* options) {
 
 void read_weight_decay(ConfigReader* in, OptimizerOptions* options) {
   in->read("weight_decay", &options->weight_decay, at_least(0),
-           "on weights, not on biases and normalisation; L2 unless decoupled; a recipe may change "
-           "it");
+           "on the parameters of weight_decay_groups; L2 unless decoupled; a recipe may change it");
+  in->read("weight_decay_groups", &options->weight_decay_groups,
+           "parameters with decay, of: weights, normalisation, biases; default weights");
+  for (const std::string& group : options->weight_decay_groups)
+    if (!is_one_of(group, {"weights", "normalisation", "biases"}))
+      in->fault("weight_decay_groups",
+                fmt::format("'{}' is not a group: use weights, normalisation or biases", group));
   in->read("weight_decay_exclude", &options->weight_decay_exclude,
            "weights without decay: a list of names, each with all below it, or re: patterns");
   if (!is_one_of(options->type, {"adamw", "lamb", "lion", "ftrl"}))

@@ -76,6 +76,15 @@ class Optimizers(LockstepTest):
             self.assertIn(name, OPTIMIZERS)
             self.assertRegex(page, rf"(?m)^\| `{name}`")
 
+    def test_E30_weight_decay_reaches_the_groups_that_are_named(self):
+        start = ["model={type: cnn, channels: [4], batch_norm: true}", "recipe=null", "train.max_steps=1", "eval.every_epochs=0"]
+        decay = "type: sgd, learning_rate: 0.1, decoupled: true, weight_decay: 0.1"
+        found = {groups: self.train(1, run=f"run{i}", sets=[*start, f"optimizer={{{decay}, weight_decay_groups: [{groups}]}}"]).summary()["parameters_sha256"]
+                 for i, groups in enumerate(("", "weights", "normalisation", "weights, normalisation"))}
+        found["default"] = self.train(1, run="default", sets=[*start, f"optimizer={{{decay}}}"]).summary()["parameters_sha256"]
+        self.assertEqual(found.pop("default"), found["weights"])
+        self.assertEqual(len(set(found.values())), 4)
+
     def test_what_does_not_fit_is_refused(self):
         for optimizer, message in (
                 ("{type: adam, momentum: 0.9}", "unknown key 'momentum' in 'optimizer'"),
@@ -86,7 +95,8 @@ class Optimizers(LockstepTest):
                 ("{type: adm}", "adam"),
                 ("{learning_rate_decay_type: cosine, warmup_steps: 3, warmup_epochs: 1}", "give one of them"),
                 ("{weight_decay_exclude: [conw0]}", "'conw0' names no parameter"),
-                ("{weight_decay_exclude: ['re:(']}", "is no regular expression")):
+                ("{weight_decay_exclude: ['re:(']}", "is no regular expression"),
+                ("{weight_decay_groups: [norms]}", "'norms' is not a group: use weights, normalisation or biases")):
             refused = self.train(1, sets=["recipe=null", "train.max_steps=2", f"optimizer={optimizer}"], expect=78)
             self.assertIn(message, refused.log)
 

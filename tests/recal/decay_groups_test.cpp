@@ -1,0 +1,54 @@
+// optimizer.weight_decay_groups and weight_decay_exclude: which parameters decay.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include "recal/params/decay_exclusions.h"
+
+namespace lockstep::recal {
+namespace decay_groups_test {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+/// A network of Lockstep's own layers, then one as PyTorch names it.
+ParamTable table() {
+  const auto param = [](const char* name, std::vector<int64_t> shape, bool decayed = false) {
+    return Param{.name = name, .tensor = at::zeros(shape), .decayed = decayed};
+  };
+  return {param("conv.weight", {4, 1, 3, 3}, true),
+          param("conv.bias", {4}),
+          param("norm.gamma", {4}),
+          param("norm.beta", {4}),
+          param("fc.weight", {2, 4}, true),
+          param("fc.bias", {2}),
+          param("ln.weight", {4}),
+          param("ln.bias", {4}),
+          param("bias", {1}),
+          param("embedding.weight", {9, 4})};
+}
+
+std::vector<std::string> decayed(const std::vector<std::string>& groups,
+                                 const std::vector<std::string>& exclusions = {}) {
+  ParamTable params = table();
+  choose_decayed(groups, exclusions, &params);
+  std::vector<std::string> names;
+  for (const Param& param : params)
+    if (param.decayed) names.push_back(param.name);
+  return names;
+}
+
+TEST(DecayGroups, E30_EachGroupHoldsItsParameters) {
+  EXPECT_THAT(decayed({"weights"}), ElementsAre("conv.weight", "fc.weight"));
+  EXPECT_THAT(decayed({"normalisation"}),
+              ElementsAre("norm.gamma", "norm.beta", "ln.weight", "ln.bias"));
+  EXPECT_THAT(decayed({"biases"}), ElementsAre("conv.bias", "fc.bias", "bias"));
+  EXPECT_THAT(decayed({}), IsEmpty());
+}
+
+TEST(DecayGroups, AnExclusionWinsOverItsGroup) {
+  EXPECT_THAT(decayed({"weights", "normalisation"}, {"norm", "fc"}),
+              ElementsAre("conv.weight", "ln.weight", "ln.bias"));
+}
+
+}  // namespace decay_groups_test
+}  // namespace lockstep::recal
