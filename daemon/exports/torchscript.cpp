@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/passes/inliner.h>
-#include <torch/csrc/jit/serialization/import.h>
 
 #include "base/error.h"
 #include "recal/quantization/int8_scales.h"
@@ -145,15 +143,6 @@ std::string torchscript_source(const PortableNetwork& network) {
   for (size_t i = 0; i < network.layers.size(); ++i)
     source += fmt::format("    x = {}\n", call_of(network, i));
   return source + "    return x\n";
-}
-
-InferenceGraph inference_graph(const std::string& file) {
-  const torch::jit::Module module = torch::jit::load(file);
-  const torch::jit::Method forward = module.get_method("forward");
-  const std::shared_ptr<torch::jit::Graph> graph = forward.graph()->copy();
-  torch::jit::Inline(*graph);
-  return {graph->toString(/*print_source_locations=*/false),
-          forward.function().getSchema().arguments().at(1).name()};
 }
 
 std::string torchscript_bytes(const PortableNetwork& network) {

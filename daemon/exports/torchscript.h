@@ -14,14 +14,6 @@ namespace lockstep::daemon {
 /// extra files of those names. Throws Error(kUsage) for a layer that has no form there.
 std::string torchscript_bytes(const PortableNetwork& network);
 
-/// A TorchScript file as others may want to know it without running it.
-struct InferenceGraph {
-  std::string text;   ///< TorchScript's graph of forward, calls of modules put in their places
-  std::string input;  ///< name of its argument
-};
-/// Throws std::exception if the file cannot be loaded.
-InferenceGraph inference_graph(const std::string& file);
-
 /// The source of its forward.
 std::string torchscript_source(const PortableNetwork& network);
 

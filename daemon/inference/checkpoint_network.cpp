@@ -79,15 +79,29 @@ void fill(const SavedModel& saved, LoadedNetwork* loaded) {
         fmt::format("it holds {} tensors, the network {}", saved.params.size(), num_filled));
 }
 
+/// Opens the run's newest export, else the graph beside its checkpoints.
+LoadedNetwork open_published(const fs::path& checkpoints) {
+  try {
+    const fs::path models = checkpoints.parent_path() / "saved_models";
+    return infer::open_saved_model(infer::newest_saved_model(models), version_facts().version);
+  } catch (const Error& fault) {
+    if (fault.code() != ExitCode::kInputMissing) throw;
+    return infer::open_inference_graph(checkpoints);
+  }
+}
+
 /// `fault`: why the network's own code cannot be used.
 LoadedNetwork of_published_graph(const SavedModel& saved, const Error& fault) {
-  const fs::path models = fs::path(saved.prefix).parent_path().parent_path() / "saved_models";
   std::optional<LoadedNetwork> loaded;
   try {
-    loaded = infer::open_saved_model(infer::newest_saved_model(models), version_facts().version);
+    loaded = open_published(fs::path(saved.prefix).parent_path());
   } catch (const Error& other) {
-    if (other.code() == ExitCode::kInputMissing) throw Error(fault);
-    throw;
+    if (other.code() != ExitCode::kInputMissing) throw;
+    Error told = fault;
+    told.append(
+        "; a run that exported once needs no code, but this one left neither saved_models "
+        "nor checkpoints/inference_graph");
+    throw told;
   }
   if (!saved.layers.empty())
     throw Error(

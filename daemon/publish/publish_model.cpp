@@ -14,8 +14,8 @@
 #include "base/yaml/config_reader.h"
 #include "daemon/exports/export.h"
 #include "daemon/exports/file_digest.h"
-#include "daemon/exports/torchscript.h"
 #include "infer/network/io_nodes.h"
+#include "infer/network/saved_model.h"
 #include "train/evaluation/patience.h"
 #include "train/summary.h"
 
@@ -89,19 +89,21 @@ void write_published_manifest(const fs::path& folder, const train::Evaluated& ev
   write_json(folder / "manifest.json", json);
 }
 
-/// Written by the first export of a run.
+/// Writes the first export of a run beside its checkpoints, so that they can be restored without
+/// the network's code and without saved_models.
 void write_graph_once(const fs::path& checkpoints, const fs::path& model,
                       const SavedNetwork& network) {
   const fs::path graph_file = checkpoints / "inference_graph",
                  nodes = checkpoints / "io_nodes.json";
   std::error_code ignored;
   if (fs::exists(graph_file, ignored) && fs::exists(nodes, ignored)) return;
-  const InferenceGraph graph = inference_graph(model.string());
-  files::write_atomically(graph_file, graph.text);
+  const std::string archive = files::read(model);
+  const std::string argument = infer::input_name(*infer::load_torchscript(archive, model.string()));
+  files::write_atomically(graph_file, archive);
   std::vector<Json> shape{nullptr};  // any number of samples
   shape.insert(shape.end(), network.input_shape.begin(), network.input_shape.end());
   const Json input{
-      {"name", graph.input}, {"shape", shape}, {"dtype", infer::dtype_name(network.input_dtype)}};
+      {"name", argument}, {"shape", shape}, {"dtype", infer::dtype_name(network.input_dtype)}};
   const Json output{{"name", "logits"},
                     {"shape", Json::array({nullptr, network.num_classes})},
                     {"dtype", "float32"}};

@@ -171,6 +171,18 @@ LoadedNetwork open_saved_model(const fs::path& folder, const std::string& progra
   return network;
 }
 
+LoadedNetwork open_inference_graph(const fs::path& checkpoints) {
+  const fs::path file = checkpoints / "inference_graph";
+  std::error_code ignored;
+  if (!fs::exists(file, ignored))
+    throw Error(ExitCode::kInputMissing, "infer", file.string() + ": there is no such file");
+  LoadedNetwork network{.source = file.string()};
+  network.module = load_torchscript(files::read(file), network.source);
+  network.nodes = read_io_nodes(checkpoints / "io_nodes.json");
+  require_inputs(*network.module, network.nodes.inputs.size(), network.source);
+  return network;
+}
+
 fs::path newest_saved_model(const fs::path& saved_models) {
   int64_t newest = -1;
   std::error_code ignored;

@@ -16,6 +16,11 @@ namespace lockstep::infer {
 LoadedNetwork open_saved_model(const std::filesystem::path& folder,
                                const std::string& program_version);
 
+/// Opens RUN/checkpoints/inference_graph, the first export of the run, with io_nodes.json beside
+/// it. Its weights are those of that export. Throws Error(kInputMissing) if the file is not there;
+/// Error(kBadData) if either file cannot be read.
+LoadedNetwork open_inference_graph(const std::filesystem::path& checkpoints);
+
 /// The export of the highest step in RUN/saved_models. Throws Error(kInputMissing) if there is
 /// none.
 std::filesystem::path newest_saved_model(const std::filesystem::path& saved_models);

@@ -96,6 +96,19 @@ class Infer(InferTest):
         self.assertAlmostEqual(judged["loss"], loss, delta=1e-5)
         self.assertLessEqual(judged["jit_difference"], 1e-5)
 
+    def test_N71_N80_checkpoints_alone_answer_without_code_or_exports(self):
+        require_python()
+        run = self.moons()
+        alone = self.folder / "alone"
+        shutil.copytree(run.folder / "checkpoints", alone / "checkpoints")
+        config, results = self.config(f"engine: plain, batch_size: {BATCH}, {SAVER}", "alone.yaml")
+        log = self.infer("--checkpoint", alone / "checkpoints/model.ckpt-80", "--config", config, "--feed", self.moons_feed())
+        self.assertIn("the network's code is not there; the graph of " + str(alone / "checkpoints/inference_graph"), log)
+        self.assertEqual(self.judged(results, run)["loss"], run.summary()["eval"]["loss"])  # every bit
+        (alone / "checkpoints/inference_graph").unlink()
+        refused = self.infer("--checkpoint", alone / "checkpoints/model.ckpt-80", "--config", config, "--feed", self.moons_feed(), expect=66)
+        self.assertIn("left neither saved_models nor checkpoints/inference_graph", refused)
+
     def test_C26_an_earlier_save_answers_with_its_own_weights(self):
         require_python()
         require_torch()
