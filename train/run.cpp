@@ -142,18 +142,21 @@ void Run::pause() {
 
 Votes Run::votes() {
   saves_voted_for_ = parts_.stop.num_saves_asked();
+  const bool is_rank_0 = parts_.training.control.rank() == 0;
+  const double now_s = checkpoint::SaveSchedule::steady_seconds();
   const bool is_time =
-      parts_.training.control.rank() == 0 &&
-      (!evaluated_at_s_ || checkpoint::SaveSchedule::steady_seconds() - *evaluated_at_s_ >=
-                               parts_.eval.eval_throttle_secs);
+      is_rank_0 && (!evaluated_at_s_ || now_s - *evaluated_at_s_ >= parts_.eval.eval_throttle_secs);
   const bool is_asked = parts_.saves.enabled() && saves_voted_for_ > saves_made_for_;
-  return {.save = is_asked || parts_.saves.due_here(parts_.training.clock.step + 1),
-          .stop = parts_.stop.stop_asked(),
-          .save_done = parts_.saves.done_here(),
-          .end = parts_.stop.end_asked(),
-          .evaluate = is_time,
-          .pause = parts_.stop.pause_asked(),
-          .change = parts_.stop.has_changes()};
+  const bool interval_passed = is_rank_0 && parts_.eval_data != nullptr && parts_.eval.every_secs &&
+                               now_s - trains_since_s_ >= *parts_.eval.every_secs;
+  return {
+      .save = is_asked || interval_passed || parts_.saves.due_here(parts_.training.clock.step + 1),
+      .stop = parts_.stop.stop_asked(),
+      .save_done = parts_.saves.done_here(),
+      .end = parts_.stop.end_asked(),
+      .evaluate = is_time,
+      .pause = parts_.stop.pause_asked(),
+      .change = parts_.stop.has_changes()};
 }
 
 /// Saves, then evaluates what was saved, as far as this step asks for either.
@@ -199,6 +202,7 @@ std::optional<EvalResult> Run::evaluate_now() {
          return !stops_no_more_ && is_told_to_stop();
        }});
   reload();
+  trains_since_s_ = checkpoint::SaveSchedule::steady_seconds();
   parts_.recorder.state(metrics::RunState::kTraining);
   if (result.is_abandoned) {
     if (parts_.training.control.rank() == 0)

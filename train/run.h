@@ -114,6 +114,8 @@ class Run {
   bool save_is_owed_ = false;   ///< asked for at a step that did not count
   bool save_is_due_ = false;    ///< asked for at the last step, where finish() saves
   bool eval_is_owed_ = false;   ///< with the next save
+  /// When training began, or resumed after an evaluation, by this rank's clock.
+  double trains_since_s_ = checkpoint::SaveSchedule::steady_seconds();
   std::optional<double> evaluated_at_s_;  ///< when the last evaluation began, by this rank's clock
   int64_t evaluated_step_ = -1, published_step_ = -1;
   std::optional<EvalResult> last_eval_;

@@ -28,7 +28,7 @@ constexpr Flag kFlags[] = {
     {"eval_freq", kStandard, Flag::kInteger, "eval.eval_freq", "5",
      "batches of one evaluation (how many, not how often)", "", "eval_batches"},
     {"eval_throttle_secs", kStandard, Flag::kInteger, "eval.eval_throttle_secs", "120",
-     "least seconds from one evaluation to the next"},
+     "seconds of training from one evaluation to the next"},
     {"debug", kStandard, Flag::kBool, "run.debug", "false", "samples are not shuffled"},
     {"weight_decay", kOptimizer, Flag::kNumber, "optimizer.weight_decay", "0.00004",
      "decay of the model's weights"},

@@ -69,9 +69,9 @@ bool is_known(const Flag& flag, std::string_view path, const std::vector<FieldDo
                                               flag.preset) != field->choices.end());
 }
 
-bool has_preset(const YAML::Node& root) {
+bool has_preset(const YAML::Node& root, std::string_view name) {
   const YamlPair preset = find_at_path(root, "preset");
-  return preset.value.IsScalar() && preset.value.Scalar() == "estimator";
+  return preset.value.IsScalar() && preset.value.Scalar() == name;
 }
 
 bool has_key(const YAML::Node& root, std::string_view path) {
@@ -86,13 +86,33 @@ std::string without_brackets(std::string text) {
   return text;
 }
 
-/// What the framework does beside its flags: it evaluates saves, in batches of the training's size.
+/// False with `checkpoint: off`.
+bool has_saves(const YAML::Node& root) {
+  return !find_at_path(root, "checkpoint").value.IsScalar();
+}
+
+/// Seconds from one evaluation to the next that the flag, the file or the preset asks for.
+std::string throttle_secs(const YAML::Node& root) {
+  const YamlPair given = find_at_path(root, "eval.eval_throttle_secs");
+  if (given.value.IsScalar()) return given.value.Scalar();
+  return std::string(find_flag("eval_throttle_secs")->preset);
+}
+
+/// Defaults of the framework beside its flags: it evaluates a save every eval_throttle_secs, in
+/// batches of the training's size.
 std::vector<Override> evaluation_defaults(const YAML::Node& root,
                                           const std::vector<FieldDoc>& fields) {
   std::vector<Override> defaults;
-  const bool has_saves = !find_at_path(root, "checkpoint").value.IsScalar();  // no `off`
-  if (has_key(root, "data.eval") && has_saves && find_field(fields, "eval.on_save") != nullptr)
+  if (has_key(root, "data.eval") && has_saves(root) &&
+      find_field(fields, "eval.on_save") != nullptr) {
     defaults.push_back(default_of("eval.on_save", "true", kPresetOrigin));
+    const YamlPair on_save = find_at_path(root, "eval.on_save");
+    const bool is_off =
+        on_save.value.IsScalar() && !parse_bool(on_save.value.Scalar()).value_or(true);
+    const std::string secs = throttle_secs(root);
+    if (!is_off && parse_number(secs).value_or(0) > 0)
+      defaults.push_back(default_of("eval.every_secs", secs, kPresetOrigin));
+  }
   const YamlPair batch = find_at_path(root, "data.batch_size_per_rank");
   if (batch.value.IsScalar())
     defaults.push_back(default_of("eval.batch_size", batch.value.Scalar(), kPresetOrigin));
@@ -100,6 +120,18 @@ std::vector<Override> evaluation_defaults(const YAML::Node& root,
     defaults.push_back(
         default_of("eval.batch_size", std::string(find_flag("batch_size")->preset), kPresetOrigin));
   return defaults;
+}
+
+/// Defaults of the trainer of `preset: trainer`: each epoch ends with a save, its evaluation and
+/// the export of what was evaluated. Without evaluation data the final weights are exported.
+std::vector<Override> trainer_defaults(const YAML::Node& root) {
+  if (!has_saves(root)) return {};
+  const auto set = [](const char* path, const char* value) {
+    return default_of(path, value, "preset: trainer");
+  };
+  if (!has_key(root, "data.eval")) return {set("export.at_end", "true")};
+  return {set("eval.on_save", "true"), set("eval.every_epochs", "1"),
+          set("export.after_evaluation", "true")};
 }
 
 }  // namespace
@@ -181,7 +213,8 @@ std::vector<Override> complete_run_of_flags(const YAML::Node& root) {
 
 std::vector<Override> preset_defaults(const YAML::Node& root, const std::vector<FieldDoc>& fields) {
   std::vector<Override> defaults;
-  if (!has_preset(root)) return defaults;
+  if (has_preset(root, "trainer")) return trainer_defaults(root);
+  if (!has_preset(root, "estimator")) return defaults;
   for (const Flag& flag : flag_table()) {
     const bool steps_aside =
         std::any_of(std::begin(kStepsAside), std::end(kStepsAside), [&](const StepsAside& rule) {
@@ -206,7 +239,7 @@ std::vector<std::string> take_unused(const std::vector<FieldDoc>& fields, YamlDo
       if (!pair.key.IsScalar() || find_field(fields, path) != nullptr) continue;
       const std::string place = document->place_text(pair.key.Mark());
       const bool is_flag = place.starts_with("flag --");
-      if (!is_flag && !has_preset(document->root())) continue;
+      if (!is_flag && !has_preset(document->root(), "estimator")) continue;
       YAML::Node section = find_at_path(document->root(), path.substr(0, path.rfind('.'))).value;
       section.remove(std::string(path.substr(path.rfind('.') + 1)));
       if (place != kPresetOrigin)

@@ -8,7 +8,7 @@
 #include "daemon/config/flag_table.h"
 #include "daemon/config/overrides.h"
 
-/// What flags and `preset: estimator` mean for a run file.
+/// Meaning of flags and of `preset` for a run file.
 namespace lockstep::daemon {
 
 /// What a flag of the table sets, and what it brings where the file says nothing of it: a format

@@ -62,9 +62,9 @@ RunConfig read_sections(ConfigReader* in, bool needs_train_data) {
   RunConfig config;
   read_version(in);
   std::string preset = "none";
-  in->read_choice("preset", &preset, {"none", "estimator"},
-                  "estimator: the defaults of the Estimator framework (docs/flags.md) instead of "
-                  "Lockstep's own");
+  in->read_choice("preset", &preset, {"none", "estimator", "trainer"},
+                  "estimator: the defaults of the Estimator framework (docs/flags.md); trainer: "
+                  "each epoch ends with a save, its evaluation and an export (docs/evaluation.md)");
   std::vector<std::string> opened;  // before anything was read
   in->read("plugins", &opened,
            "shared objects that add rows to the tables of networks, data sets, modifiers, losses, "

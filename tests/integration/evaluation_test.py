@@ -10,25 +10,15 @@ import subprocess
 import unittest
 
 from exported import PYTHON, answers_of, require_torch, skips
-from harness import BUILD, ENDLESS, SOURCE, LockstepTest, metric, wait_for
+from harness import BUILD, ENDLESS, SOURCE, LockstepTest, evaluated_steps, faked_time, metric, saves_of, wait_for
 
 SAVES = ["eval.on_save=true", "checkpoint.save_checkpoints_steps=10", "checkpoint.keep_checkpoint_max=-1"]
 EVAL_DATA = ["data.eval.type=digits", "data.eval.split=test"]
 FAULT_CALLS = BUILD / "tests/integration/libfault_calls.so"
-FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
-
-
-def evaluated_steps(run):
-    with open(run.folder / "train/evals.csv") as file:
-        return [int(row["step"]) for row in csv.DictReader(file) if row["name"] == "loss"]
 
 
 def sizes_told(run):
     return set(map(int, re.findall(r"step \d+: loss .* over (\d+) samples", run.log)))
-
-
-def saves_of(run):
-    return sorted(int(path.stem.rsplit("-", 1)[1]) for path in run.folder.glob("checkpoints/model.ckpt-*.index"))
 
 
 class EvaluationOfSaves(LockstepTest):
@@ -62,6 +52,20 @@ class EvaluationOfSaves(LockstepTest):
         self.assertEqual(strict.summary()["parameters_sha256"], plain.summary()["parameters_sha256"])
         self.assertEqual(strict.summary()["eval"], plain.summary()["eval"])
 
+    def test_the_trainers_preset_saves_evaluates_and_exports(self):
+        """Each epoch, without a key of its own."""
+        config = self.folder / "preset.yaml"
+        config.write_text("version: 1.0.0\npreset: trainer\nrun: {name: preset}\nmodel: {type: digits_net}\n"
+                          "data: {train: {type: digits}, eval: {type: digits, split: test}, global_batch_size: 64}\ntrain: {max_epochs: 2}\n")
+        run = self.train(1, config=config)
+        self.assertEqual((evaluated_steps(run), saves_of(run)), ([23, 46], [23, 46]))
+        self.assertEqual(sorted(os.listdir(run.folder / "saved_models")), ["23", "46"])
+        own = self.train(1, run="own", config=config, sets=["export.after_evaluation=false", "eval.every_epochs=2"])
+        self.assertEqual(evaluated_steps(own), [46])
+        self.assertFalse((own.folder / "saved_models").exists())
+        alone = self.train(1, run="alone", config=config, sets=["data.eval=null"])
+        self.assertEqual(os.listdir(alone.folder / "saved_models"), ["46"])
+
     def test_a_save_that_fails_is_not_evaluated(self):
         environment = {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": "model.ckpt-20",
                        "LOCKSTEP_FAULT_CALL": "any", "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "ENOSPC"}
@@ -75,12 +79,9 @@ class EvaluationOfSaves(LockstepTest):
         self.assertEqual(metric(run.last_page(0), "lockstep_validations_skipped_total"), 18)
 
     def test_time_that_passes_lets_the_next_save_be_evaluated(self):
-        if not FAKETIME.exists():
-            skips.missing_tool(f"no {FAKETIME}; tools/setup test installs it")
         clock = self.folder / "clock"
         clock.write_text("+0\n")
-        fake = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
-        run = self.start(1, config=ENDLESS, environment=fake, sets=[*SAVES, *EVAL_DATA, "eval.eval_throttle_secs=3600", "summary.progress_secs=0"])
+        run = self.start(1, config=ENDLESS, environment=faked_time(clock), sets=[*SAVES, *EVAL_DATA, "eval.eval_throttle_secs=3600", "summary.progress_secs=0"])
         run.wait_for_commit(50)
         self.assertEqual(evaluated_steps(run), [10])
         for hours in (1, 2):
@@ -152,7 +153,7 @@ class Published(LockstepTest):
         with open(run.folder / "train/evals.csv") as file:
             losses = {int(row["step"]): float(row["value"]) for row in csv.DictReader(file) if row["name"] == "loss"}
         self.assertEqual(os.readlink(models / "best"), str(min(losses, key=losses.get)))
-        self.assertIn("graph(", (run.folder / "checkpoints/inference_graph").read_text())
+        self.assertEqual((run.folder / "checkpoints/inference_graph").read_bytes(), (models / "10/model.pt").read_bytes())
         self.assertEqual(json.loads((run.folder / "checkpoints/io_nodes.json").read_text()),
                          {"inputs": [{"name": "inputs", "shape": [None, 1, 8, 8], "dtype": "float32"}],
                           "outputs": [{"name": "logits", "shape": [None, 10], "dtype": "float32"}]})

@@ -1,11 +1,12 @@
 """Runs that flags describe: the command lines of the Estimator framework, and what is refused."""
+import os
 import re
 import shlex
 import signal
 import unittest
 
 from flag_runs import NETWORK, FlagRuns
-from harness import BUILD, LOCKSTEPD, SOURCE
+from harness import BUILD, LOCKSTEPD, SOURCE, evaluated_steps, faked_time, saves_of, wait_for
 
 
 class Flags(FlagRuns):
@@ -27,6 +28,23 @@ class Flags(FlagRuns):
             self.assertEqual(run.code, 75, run.log)
             self.assertRegex(run.log, r"mlp with .* 12 training samples, 1 steps an epoch, 10000 steps in all")
             self.assertAlmostEqual(self.rates(run)[0], 0.00001)
+
+    def test_E28_an_evaluation_comes_every_eval_throttle_secs(self):
+        """By no other key than the flag: saves of their own come every 600 s."""
+        clock = self.folder / "clock"
+        clock.write_text("+0\n")
+        run = self.start(1, config=None, environment=faked_time(clock),
+                         arguments=[*NETWORK, *self.described(train_steps=10**9, eval_throttle_secs=30), "--set", "summary.log_every=1000"])
+        run.wait_for_step(2000)
+        self.assertEqual(evaluated_steps(run), [])
+        for count in (1, 2, 3):
+            clock.write_text(f"+{count * 31}\n")
+            wait_for(lambda: len(evaluated_steps(run)) == count, "an evaluation after 31 s")
+            run.wait_for_step(evaluated_steps(run)[-1] + 2000)  # no other before the next 30 s
+            self.assertEqual(len(evaluated_steps(run)), count)
+        self.assertEqual(saves_of(run), evaluated_steps(run))
+        os.kill(run.rank_pids()[0], signal.SIGUSR1)
+        self.assertEqual(run.wait().code, 75, run.log)
 
     def test_a_run_without_a_network_says_so_in_a_line(self):
         refused = self.train(2, config=None, arguments=["--train_metadata", "x"], expect=64)

@@ -21,6 +21,8 @@ import moved_series
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests/support"))
+from skips import missing_tool  # noqa: E402
+
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 LOCKSTEPD = BUILD / "bin" / "lockstepd"
 LOCKSTEP = BUILD / "bin" / "lockstep"
@@ -123,6 +125,23 @@ def wait_for(condition, what, timeout_s=60):
             return result
         time.sleep(min(max(0.01, 3 * (time.monotonic() - begin)), 0.2))
     raise AssertionError(f"waited {timeout_s} s for {what}")
+
+
+def evaluated_steps(run):
+    with open(run.folder / "train/evals.csv") as file:
+        return [int(row["step"]) for row in csv.DictReader(file) if row["name"] == "loss"]
+
+
+def saves_of(run):
+    return sorted(int(path.stem.rsplit("-", 1)[1]) for path in run.folder.glob("checkpoints/model.ckpt-*.index"))
+
+
+def faked_time(clock_file):
+    """The environment of a process whose clocks are ahead by what the file holds ("+31\n": seconds). Skips the test without libfaketime."""
+    library = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+    if not library.exists():
+        missing_tool(f"no {library}; tools/setup test installs it")
+    return {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock_file), "FAKETIME_NO_CACHE": "1"}
 
 
 def metric(page, name, **labels):

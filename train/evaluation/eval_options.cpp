@@ -111,6 +111,14 @@ EvalOptions read_eval_options(ConfigReader in) {
   in.read("eval_throttle_secs", &options.eval_throttle_secs, at_least(0),
           "with on_save: a save less than this many seconds after the start of the last evaluation "
           "is not evaluated (rank 0's clock)");
+  double every_secs = 0;
+  if (in.read("every_secs", &every_secs, at_least(0.001),
+              "with on_save: seconds of training after which a save and its evaluation are due "
+              "(rank 0's clock); default: only the saves that other keys ask for")) {
+    options.every_secs = every_secs;
+    if (!options.on_save)
+      in.fault("every_secs", "'eval.every_secs' evaluates saves: it needs 'eval.on_save: true'");
+  }
   in.read("patience", &options.patience, count_from(0),
           "end training after this many evaluations without a better one, by checkpoint.keep_best, "
           "else by the loss; 0: never");

@@ -19,6 +19,7 @@ struct EvalOptions {
   std::optional<int64_t> eval_freq;   ///< batches of one evaluation; nothing: the whole data set
   std::string eval_freq_origin = {};  ///< who gave it: "line 4", "flag --eval_freq"; for messages
   double eval_throttle_secs = 0;      ///< a save within so long after the last evaluation has none
+  std::optional<double> every_secs;   ///< training time between two evaluations, by rank 0's clock
   int64_t patience = 0;  ///< evaluations without improvement that end the run; 0: never
   bool strict_restore_on_switch = false;  ///< read the save before and after each evaluation
   std::optional<std::vector<MakeEvalMetric>> metrics;  ///< absent: perplexity of tokens
