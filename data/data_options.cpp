@@ -43,13 +43,15 @@ DataOptions read_data_options(ConfigReader in, bool needs_train) {
   return options;
 }
 
-std::unique_ptr<Dataset> DataOptions::open_train(const DatasetInputs& inputs) const {
+std::unique_ptr<Dataset> DataOptions::open_train(DatasetInputs inputs) const {
+  inputs.skips_damaged = skips_damaged;
   std::unique_ptr<Dataset> set = train.make(inputs);
   if (!skips_damaged) return set;
   return std::make_unique<SkippingDataset>(std::move(set), InsteadOfDamaged::kNextSample);
 }
 
-std::unique_ptr<Dataset> DataOptions::open_eval(const DatasetInputs& inputs) const {
+std::unique_ptr<Dataset> DataOptions::open_eval(DatasetInputs inputs) const {
+  inputs.skips_damaged = skips_damaged;
   std::unique_ptr<Dataset> set = eval->make(inputs);
   if (!skips_damaged) return set;
   return std::make_unique<SkippingDataset>(std::move(set), InsteadOfDamaged::kNothing);

@@ -19,13 +19,14 @@ Value call_data(const char* function, const List& arguments) {
 
 }  // namespace
 
-PythonDataset::PythonDataset(const PythonDatasetOptions& options, int64_t seed,
+PythonDataset::PythonDataset(const PythonDatasetOptions& options, const data::DatasetInputs& inputs,
                              const std::string& what)
     : num_workers_(options.num_workers) {
   const PythonArgs& args = options.args;
   start(args.python);
-  const Value made = call_data("make_dataset", {args.path, args.name, args.args, options.targets,
-                                                options.num_classes, seed, what});
+  const Value made = call_data(
+      "make_dataset", {args.path, args.name, args.args, options.targets, options.num_classes,
+                       inputs.seed, what, inputs.skips_damaged, inputs.own_loss});
   const List& facts = made.as_list();  // object, length, shape, is_tokens, kind, classes
   data_ = facts[0];
   num_samples_ = facts[1].as_int();
@@ -49,6 +50,11 @@ data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epo
       at::tensor(at::ArrayRef<int64_t>(indices_B.data(), indices_B.size()), at::kLong);
   const Value read = pool_.is_none() ? call_data("read_samples", {data_, rows_B, epoch})
                                      : call_data("read_samples_by_worker", {pool_, rows_B, epoch});
+  if (read.is_none())  // as of a rank that was killed: the same run goes on where it is started
+                       // again
+    throw Error(ExitCode::kUnavailable, "python",
+                "a worker of the data set was killed (out of memory?); start the run again: it "
+                "continues from its last save. data.train.num_workers says how many there are");
   return {read.as_list()[0].as_tensor(), read.as_list()[1].as_tensor()};
 }
 
@@ -68,7 +74,7 @@ data::DatasetType python_dataset_type() {
                      "python: processes of a rank that read batches ahead; 0: the rank reads");
             const char* what = use == data::DatasetUse::kTraining ? "data.train" : "data.eval";
             return [options, what](const data::DatasetInputs& inputs) {
-              return std::make_unique<PythonDataset>(options, inputs.seed, what);
+              return std::make_unique<PythonDataset>(options, inputs, what);
             };
           }};
 }

@@ -18,13 +18,15 @@ struct PythonDatasetOptions {
 /// generator are seeded before each sample from (seed, epoch, index).
 class PythonDataset final : public data::Dataset {
  public:
-  /// `what`: data.train or data.eval, for messages. Throws Error(kConfig, kBadData) with file and
-  /// line if Python raises.
-  PythonDataset(const PythonDatasetOptions& options, int64_t seed, const std::string& what);
+  /// `what`: data.train or data.eval, for messages. Throws Error(kBadData) with file and line if
+  /// Python raises, and for a sample that differs when it is read twice.
+  PythonDataset(const PythonDatasetOptions& options, const data::DatasetInputs& inputs,
+                const std::string& what);
   ~PythonDataset() override;
 
   int64_t num_samples() const override { return num_samples_; }
   data::SampleSpec spec() const override { return spec_; }
+  /// Throws Error(kBadData) for a bad sample, Error(kUnavailable) if a worker was killed.
   data::Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override;
   std::string digest() const override;
   /// With workers each thread waits for one of them. Else this process reads, and must not draw

@@ -74,11 +74,19 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
   return manager;
 }
 
+/// has_metrics: something besides the loss reads the targets.
+data::DatasetInputs dataset_inputs(const RunConfig& config, const std::string& found,
+                                   bool has_metrics) {
+  return {.seed = config.run.seed,
+          .found = found,
+          .own_loss = config.train.loss == "own" && !has_metrics};
+}
+
 std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const RunConfig& config,
                                               const std::string& found) {
   if (!config.data.eval) return nullptr;
   std::unique_ptr<data::Dataset> eval =
-      config.data.open_eval({.seed = config.run.seed, .found = found});
+      config.data.open_eval(dataset_inputs(config, found, config.eval.metrics.has_value()));
   if (eval->spec() != train.spec())
     throw Error(ExitCode::kConfig, "data",
                 fmt::format("data.eval has {}, data.train {}: they must be alike",
@@ -133,6 +141,17 @@ void refuse_quantization(const recal::ScheduledModifierManager& recipe) {
         "are agreed on at every step; set it to true");
 }
 
+/// Whether a rank, or one of its micro-batches, gets exactly one of so many samples.
+bool leaves_one_sample(int64_t num_samples, int64_t world_size, int64_t num_micro_batches) {
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    const int64_t share = data::shard_of(num_samples, rank, world_size).size();
+    // Micro-batches differ by one sample at most: the first and the last are the extremes.
+    for (const int64_t part : {int64_t{0}, num_micro_batches - 1})
+      if (data::shard_of(share, part, num_micro_batches).size() == 1) return true;
+  }
+  return false;
+}
+
 void append(const StateList& part, StateList* all) {
   all->insert(all->end(), part.begin(), part.end());
 }
@@ -153,7 +172,8 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
     : config(config_),
       control(control_),
       gradients(data_comm),
-      train_data(config.data.open_train({.seed = config.run.seed, .found = found.train})),
+      train_data(
+          config.data.open_train(dataset_inputs(config, found.train, /*has_metrics=*/false))),
       eval_data(eval_data_like(*train_data, config, found.eval)),
       spec(train_data->spec()),
       sampler(sampler_options(config, *train_data, control.world_size())),
@@ -276,6 +296,22 @@ int64_t TrainingContext::total_steps() const {
                 "nothing says how long to train: the recipe has no end; give it an "
                 "!EpochRangeModifier, or set train.max_steps or train.max_epochs");
   return *steps;
+}
+
+std::string TrainingContext::batch_with_single_sample(int64_t world_size) const {
+  const int64_t num_samples = train_data->num_samples();
+  const bool ends_epoch = !config.data.drop_last && total_steps() >= clock.steps_per_epoch;
+  for (const int64_t batch :
+       {facts.global_batch_size, ends_epoch ? num_samples % facts.global_batch_size : 0})
+    if (leaves_one_sample(batch, world_size, config.train.replicas_to_aggregate))
+      return fmt::format("a global batch of {} of {} samples leaves one sample to a rank of {}",
+                         batch, num_samples, world_size);
+  return "";
+}
+
+data::LoaderOptions TrainingContext::eval_loader() const {
+  if (!eval_data) return {};
+  return config.data.loader(*eval_data, gradients.device());
 }
 
 int64_t TrainingContext::num_parameters() const {

@@ -55,6 +55,11 @@ class TrainingContext {
   /// Whether evaluations and exports take the moving averages of the weights.
   bool evaluates_ema() const { return ema.is_on() && config.eval.use_ema.value_or(true); }
   int64_t num_prunable_weights() const;
+  /// Says which batch, whole or an epoch's last, leaves one sample to a rank of `world_size`, or to
+  /// one of its micro-batches; empty if none does.
+  std::string batch_with_single_sample(int64_t world_size) const;
+  /// Of the threads that read data.eval; the defaults where there is none.
+  data::LoaderOptions eval_loader() const;
   /// What records this rank's passes (train.cuda_graphs), or null; before the first step, on all
   /// ranks. keeps_tensors: somebody reads what goes through the network.
   std::shared_ptr<DeviceGraph> choose_graph(bool keeps_tensors);

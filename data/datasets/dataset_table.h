@@ -18,6 +18,8 @@ struct DatasetInputs {
   int64_t seed = 0;  ///< run.seed: of what is random in its samples
   /// What the plan's `find` gave on rank 0; empty: the data set looks for its files itself.
   std::string found = {};
+  bool skips_damaged = false;  ///< data.on_error: skip, which SkippingDataset does
+  bool own_loss = false;       ///< train.loss: own: the network alone reads the targets
 };
 
 /// Opens a data set with the options that were read for it. Throws Error(kInputMissing or kBadData)

@@ -3,34 +3,78 @@ import ctypes
 import hashlib
 import json
 import math
+import operator
 import pathlib
 import random
 import sys
 
-from .faults import Fault, make, text_of
+from .faults import Fault, make, own_frames, text_of
 from .models import seed_all
 from .torch_import import torch
 
+IGNORED = -100  # a class or token that counts in no loss, as in torch.nn.functional.cross_entropy
+MOST_DAMAGED = 1000  # in a row, as data/datasets/skipping_dataset.cpp
+A_CLASS = "a class is one whole number: an int, or a tensor without dimensions"
+
 
 class DataSet:
-    """A user's data set with what Lockstep needs to know of it."""
+    """A user's data set with what Lockstep needs to know of it.
 
-    def __init__(self, path, name, args, targets, classes, seed, what):
+    skips_damaged: sample 0 may be unreadable (data.on_error: skip). any_class: only the network reads the targets (train.loss: own).
+    """
+
+    def __init__(self, path, name, args, targets, classes, seed, what, skips_damaged, any_class):
         seed_all(seed)
-        self.source = (path, name, args, what)
         self.items = make(path, name, json.loads(args), what)
-        self.path, self.name, self.seed = path, name, seed
+        self.path, self.name, self.args, self.seed = path, name, args, seed
+        self.skips_damaged, self.any_class = skips_damaged, any_class
+        self.length = self.count_samples()
+        self.first, inputs, target = self.first_sample()
+        self.target_kind = self.kind_of(target) if targets == "auto" else targets
+        self.require_shape_of_kind(target)
+        self.input_shape, self.input_dtype = list(inputs.shape), inputs.dtype
+        self.target_shape = list(target.shape)
+        self.num_classes = self.count_classes(classes)
+        self.source = (path, name, args, self.target_kind, self.num_classes, seed, what, skips_damaged, any_class)
+
+    def count_samples(self):
         for method in ("__len__", "__getitem__"):
             if not hasattr(self.items, method):
-                raise Fault(f"{path}: {name} has no {method}: a data set here is read by index")
-        self.length = len(self.items)
-        if self.length < 1:
-            raise Fault(f"{path}: {name} holds {self.length} samples")
-        inputs, target = self.sample(0, 0)
-        self.target_kind = targets if targets != "auto" else kind_of(inputs, target)
-        self.input_shape, self.input_dtype = list(inputs.shape), inputs.dtype
-        self.target_shape = list(self.as_target(target).shape)
-        self.num_classes = self.count_classes(classes)
+                raise Fault(f"{self.path}: {self.name} has no {method}: a data set here is read by index")
+        try:
+            length = len(self.items)
+        except TypeError as fault:
+            if own_frames(fault.__traceback__):
+                raise
+            raise Fault(f"{self.path}: {self.name}.__len__ must return a whole number: {fault}") from fault
+        if length < 1:
+            raise Fault(f"{self.path}: {self.name} holds {length} samples")
+        return length
+
+    def first_sample(self):
+        """Index, inputs and target of the first sample; of the first sound one if damaged ones are skipped."""
+        num_tries = min(MOST_DAMAGED, self.length) if self.skips_damaged else 1
+        for index in range(num_tries):
+            try:
+                return (index, *self.sample(index, 0))
+            except Fault:
+                if index + 1 == num_tries:
+                    raise
+
+    def kind_of(self, target):
+        """class, values or tokens, by the first target."""
+        if target.is_floating_point():
+            return "values"
+        if list(target.shape) == [1]:
+            raise Fault(f"{self.target_of(self.first)} has shape [1]: {A_CLASS}; where it is a sequence of one token, write `targets: tokens`")
+        return "class" if target.dim() == 0 else "tokens"
+
+    def require_shape_of_kind(self, target):
+        if self.target_kind == "class" and target.dim() > 0:
+            raise Fault(f"{self.target_of(self.first)} has shape {list(target.shape)}: {A_CLASS}")
+        if self.target_kind in ("soft", "tokens") and target.dim() == 0:
+            needs = "a probability for each class" if self.target_kind == "soft" else "a token for each token of the input"
+            raise Fault(f"{self.target_of(self.first)} is one number: `targets: {self.target_kind}` needs {needs}")
 
     def count_classes(self, classes):
         if classes > 0:
@@ -40,12 +84,23 @@ class DataSet:
         if self.target_kind == "values":
             return math.prod(self.target_shape)
         for name in ("num_classes", "vocab_size"):
-            if isinstance(getattr(self.items, name, None), int):
-                return getattr(self.items, name)
+            if getattr(self.items, name, None) is not None:
+                return self.whole_number(name)
         if hasattr(self.items, "classes"):
             return len(self.items.classes)
         raise Fault(f"{self.path}: {self.name} does not say how many classes there are: write `num_classes:` beside its "
                     "name, or give it an attribute num_classes")
+
+    def whole_number(self, name):
+        """Also numpy's and torch's, such as labels.max() + 1."""
+        value = getattr(self.items, name)
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = 0
+        if number < 1:
+            raise Fault(f"{self.path}: {name} of {self.name} is {value!r} ({type(value).__name__}); it must be a whole number above 0")
+        return number
 
     def seed_sample(self, epoch, index):
         """Randomness of a sample: of (seed, epoch, index), whoever reads it."""
@@ -55,54 +110,81 @@ class DataSet:
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(mixed % 2**32)
 
+    def target_of(self, index):
+        return f"{self.path}: the target of sample {index} of {self.name}"
+
     def sample(self, index, epoch):
+        """Inputs and target of one sample as tensors. What the user's code raises becomes a Fault that names the sample."""
         self.seed_sample(epoch, index)
-        item = self.items[index]
-        if not isinstance(item, (tuple, list)) or len(item) != 2:
-            raise Fault(f"{self.path}: sample {index} of {self.name} is {type(item).__name__}, not (input, target)")
-        return as_input(item[0]), item[1]
+        try:
+            item = self.items[index]
+            if not isinstance(item, (tuple, list)):
+                raise Fault(f"{self.path}: sample {index} of {self.name} is {type(item).__name__}, not (input, target)")
+            if len(item) != 2:
+                raise Fault(f"{self.path}: sample {index} of {self.name} has {len(item)} parts, (input, target) has 2")
+            return as_input(item[0]), self.as_tensor(index, item[1])
+        except Fault:
+            raise
+        except Exception as fault:
+            raise Fault(text_of(fault, f"sample {index} of {self.name}, whose length is {self.length}: ")) from fault
+
+    def as_tensor(self, index, target):
+        if target is None or isinstance(target, (str, bytes)):
+            raise Fault(f"{self.target_of(index)} is {target!r} ({type(target).__name__}): {A_CLASS}")
+        return torch.as_tensor(target)
 
     def target_dtype(self):
         return torch.int64 if self.target_kind in ("class", "tokens") else torch.float32
 
-    def as_target(self, target):
-        return torch.as_tensor(target).to(self.target_dtype())
-
     def checked(self, index, inputs, target):
         if list(inputs.shape) != self.input_shape or inputs.dtype != self.input_dtype:
             raise Fault(f"{self.path}: sample {index} of {self.name} has inputs {list(inputs.shape)} {inputs.dtype}, "
-                        f"sample 0 has {self.input_shape} {self.input_dtype}")
-        target = self.as_target(target)
+                        f"sample {self.first} has {self.input_shape} {self.input_dtype}")
         if list(target.shape) != self.target_shape:
-            raise Fault(f"{self.path}: the target of sample {index} of {self.name} is {list(target.shape)}, "
-                        f"of sample 0 {self.target_shape}")
-        if self.target_kind in ("class", "tokens") and target.numel() and not (
-                0 <= int(target.min()) and int(target.max()) < self.num_classes):
-            raise Fault(f"{self.path}: the target of sample {index} of {self.name} holds "
-                        f"{int(target.max())}, the classes are 0 to {self.num_classes - 1}")
+            raise Fault(f"{self.target_of(index)} is {list(target.shape)}, of sample {self.first} {self.target_shape}")
+        target = target.to(self.target_dtype())
+        if self.target_kind in ("class", "tokens") and not self.any_class:
+            self.require_classes(index, target)
         return inputs, target
 
+    def require_classes(self, index, target):
+        if target.numel() == 0 or 0 <= int(target.min()) <= int(target.max()) < self.num_classes:
+            return
+        wrong = target[((target < 0) | (target >= self.num_classes)) & (target != IGNORED)]
+        if wrong.numel():
+            raise Fault(f"{self.target_of(index)} holds {int(wrong[0])}, the classes are 0 to {self.num_classes - 1}; "
+                        f"{IGNORED} is left out of the loss")
+
     def read(self, indices, epoch):
-        pairs = []
-        for index in indices:
-            try:
-                pairs.append(self.checked(index, *self.sample(index, epoch)))
-            except Fault:
-                raise
-            except Exception as fault:
-                raise Fault(text_of(fault, f"sample {index} of {self.name}, whose length is {self.length}: ")) from fault
+        pairs = [self.checked(index, *self.sample(index, epoch)) for index in indices]
         if not pairs:
             return (torch.empty([0, *self.input_shape], dtype=self.input_dtype),
                     torch.empty([0, *self.target_shape], dtype=self.target_dtype()))
         return torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs])
 
+    def spread(self, count):
+        """Indices of `count` samples at most, from the first to the last."""
+        return sorted({k * (self.length - 1) // (count - 1) for k in range(count)})
+
+    def require_same_twice(self):
+        """Other ranks, resumed runs and the digest rely on it: a sample depends on (seed, epoch, index) alone."""
+        for index in self.spread(4):
+            try:
+                once, again = self.sample(index, 0), self.sample(index, 0)
+            except Fault:
+                continue  # raised again where the sample is needed
+            if [bytes_of(t) for t in once] != [bytes_of(t) for t in again]:
+                raise Fault(f"{self.path}: sample {index} of {self.name} differs when it is read twice: it draws from a generator of its own, or "
+                            "reading changes it; draw from random, numpy.random or torch's default generator, which are seeded before "
+                            "each sample, or seed a generator in __getitem__ with torch.initial_seed()")
+
     def digest(self):
         """Of class, file, arguments, length, the user's `version`, and 64 spread samples; one that cannot be read counts too."""
-        path, name, args, _ = self.source
-        digest = hashlib.sha256(json.dumps([name, args, self.length, str(getattr(self.items, "version", ""))]).encode())
-        digest.update(pathlib.Path(path).read_bytes())
+        version = str(getattr(self.items, "version", ""))
+        digest = hashlib.sha256(json.dumps([self.name, self.args, self.length, version]).encode())
+        digest.update(pathlib.Path(self.path).read_bytes())
         sound = []
-        for index in sorted({k * (self.length - 1) // 63 for k in range(64)}):
+        for index in self.spread(64):
             try:
                 sound.append(self.read([index], 0))
             except Fault:
@@ -118,14 +200,31 @@ def bytes_of(tensor):
     return ctypes.string_at(tensor.data_ptr(), tensor.nbytes)
 
 
+# PIL's modes whose numbers are no intensities, and what they are converted to.
+CONVERTED = {"1": "L", "P": "RGB", "PA": "RGBA"}
+
+
+def array_of(picture):
+    """The numbers of a PIL image: bytes, or floats; 16 bits of grey are divided by 65535."""
+    import numpy
+    if picture.mode in CONVERTED:
+        picture = picture.convert(CONVERTED[picture.mode])
+    array = numpy.array(picture)  # a copy: tensors want to be writable
+    if picture.mode != "I" and not picture.mode.startswith("I;16"):
+        return array
+    if array.min() < 0 or array.max() > 65535:
+        raise ValueError(f"a picture of mode {picture.mode} holds {array.min()} to {array.max()}, not 16 bits: make a tensor of floats of it")
+    return array.astype("float32") / 65535
+
+
 def as_input(value):
     """Tensors as they are, in float32 or int64; pictures (PIL, uint8 arrays of rows, columns, channels) in 0 to 1, channels
     first."""
-    if type(value).__module__.startswith("PIL"):
-        import numpy
-        value = numpy.asarray(value)
+    is_picture = type(value).__module__.startswith("PIL")
+    if is_picture:
+        value = array_of(value)
     if not isinstance(value, torch.Tensor):
-        is_picture = getattr(value, "dtype", None) == "uint8" and getattr(value, "ndim", 0) in (2, 3)
+        is_picture = is_picture or getattr(value, "dtype", None) == "uint8" and getattr(value, "ndim", 0) in (2, 3)
         value = torch.as_tensor(value)
         if is_picture:
             value = value.unsqueeze(2) if value.dim() == 2 else value
@@ -135,16 +234,9 @@ def as_input(value):
     return value.to(torch.float32) if value.is_floating_point() or value.dtype == torch.bool else value.to(torch.int64)
 
 
-def kind_of(inputs, target):
-    """class, soft, values or tokens, by the look of the first sample."""
-    tensor = torch.as_tensor(target)
-    if tensor.is_floating_point():
-        return "values"
-    return "class" if tensor.dim() == 0 else "tokens"
-
-
-def make_dataset(path, name, args, targets, classes, seed, what):
-    data = DataSet(path, name, args, targets, classes, seed, what)
+def make_dataset(*arguments):
+    data = DataSet(*arguments)
+    data.require_same_twice()
     is_tokens = data.input_dtype == torch.int64
     return [data, data.length, data.input_shape, is_tokens, data.target_kind, data.num_classes]
 

@@ -31,11 +31,48 @@ class Points:
             raise KeyError("no such point")
         if self.fault == "killed" and index == 77:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "terminated" and index == 77:
+            os.kill(os.getpid(), signal.SIGTERM)  # as mpirun does to the whole process group
         if self.fault == "stopped_later" and index == 150:
             self.stop_one_rank()
         shape = 3 if self.fault == "ragged" and index == 77 else 4
         label = 9 if self.fault == "class" and index == 77 else self.labels[index]
         return self.inputs[index, :shape] + self.noise * (torch.randn(shape) + random.random()), label
+
+
+class Odd:
+    """Eight samples of three classes, in which one thing is unusual."""
+
+    num_classes = 3
+
+    def __init__(self, kind=""):
+        self.kind = kind
+        self.own = random.Random(3 if kind == "seeded_once" else None)
+        if kind == "count_of_tensor":
+            self.num_classes = torch.arange(3).max() + 1
+        if kind == "count_of_float":
+            self.num_classes = 3.0
+
+    def __len__(self):
+        return 8.0 if self.kind == "length" else 8
+
+    def __getitem__(self, index):
+        inputs, target = torch.full([4], float(index)), index % 3
+        if self.kind in ("unseeded", "seeded_once"):
+            inputs += self.own.random()
+        if self.kind == "seeded_by_sample":
+            inputs += random.Random(torch.initial_seed()).random() + random.random() + torch.rand(4)
+        if self.kind == "first_damaged" and index == 0:
+            raise ValueError("damaged")
+        if self.kind == "three_parts":
+            return inputs, target, "a.jpg"
+        if self.kind == "minus_one" and index == 3:
+            target = -1
+        if self.kind == "minus_100" and index % 2:
+            target = -100
+        if self.kind == "tensor_of_one":
+            target = torch.tensor([target])
+        return inputs, ["cat", "dog", "cow"][target] if self.kind == "text" else target
 
 
 class Line:
