@@ -1,6 +1,7 @@
 #include "train/evaluator.h"
 
-#include <numeric>
+#include <optional>
+#include <vector>
 
 #include <ATen/ops/zeros.h>
 
@@ -17,6 +18,48 @@ namespace {
 enum SumOf { kLoss, kCorrect, kSamples, kNumSums };
 
 constexpr int64_t kBatchesAVote = 4;  ///< a vote costs a small message
+
+/// A rank's samples of an evaluation, numbered from 0.
+class RankShare final : public data::Dataset {
+ public:
+  RankShare(const data::Dataset& all, data::Shard mine) : all_(all), mine_(mine) {}
+
+  int64_t num_samples() const override { return mine_.size(); }
+  data::SampleSpec spec() const override { return all_.spec(); }
+  std::string digest() const override { return all_.digest(); }
+  /// Threads that read ahead begin a second epoch, which an evaluation does not need: it is empty.
+  data::Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override {
+    if (epoch > 0) return data::no_samples(spec());
+    std::vector<int64_t> places(indices_B.begin(), indices_B.end());
+    for (int64_t& place : places) place += mine_.begin;
+    return all_.get(places, epoch);
+  }
+
+ private:
+  const data::Dataset& all_;
+  const data::Shard mine_;
+};
+
+/// The batches of a rank's share, in their order.
+class ShareReader {
+ public:
+  /// `mine` is not empty.
+  ShareReader(const data::Dataset& all, data::Shard mine, int64_t batch_size,
+              const data::LoaderOptions& options)
+      : share_(all, mine),
+        sampler_({.num_samples = mine.size(), .global_batch_size = batch_size, .shuffle = false}),
+        loader_(share_, sampler_, /*rank=*/0, /*world_size=*/1, options),
+        num_batches_(sampler_.steps_per_epoch()) {}
+
+  int64_t num_batches() const { return num_batches_; }
+  data::Samples next() { return loader_.next().samples; }
+
+ private:
+  const RankShare share_;
+  data::Sampler sampler_;
+  data::Loader loader_;
+  const int64_t num_batches_;
+};
 
 /// One evaluation on this rank.
 class Evaluation {
@@ -130,18 +173,16 @@ EvalResult evaluate(const ModelHandler& handler, const Loss& loss, const data::D
                         make_eval_metrics(options, dataset.spec(), !loss.is_own()), loop);
   const int64_t num_samples = num_eval_samples(options, dataset.num_samples());
   const data::Shard mine = data::shard_of(num_samples, control.rank(), control.world_size());
-  evaluation.begin((mine.size() + options.batch_size - 1) / options.batch_size,
-                   {.model = handler.model()});
+  std::optional<ShareReader> reader;
+  if (mine.size() > 0) reader.emplace(dataset, mine, options.batch_size, loop.loader);
+  const int64_t num_batches = reader ? reader->num_batches() : 0;
   const int64_t least_share = num_samples / control.world_size();
-  for (int64_t begin = mine.begin; begin < mine.end; begin += options.batch_size) {
-    const int64_t done = begin - mine.begin;
-    const bool votes = done < least_share && done / options.batch_size % kBatchesAVote == 0;
+  evaluation.begin(num_batches, {.model = handler.model()});
+  for (int64_t batch = 0; batch < num_batches; ++batch) {
+    const bool votes = batch * options.batch_size < least_share && batch % kBatchesAVote == 0;
     if (votes && evaluation.all_stop(control)) return evaluation.abandoned();
-    std::vector<int64_t> indices(
-        static_cast<size_t>(std::min(options.batch_size, mine.end - begin)));
-    std::iota(indices.begin(), indices.end(), begin);
     evaluation.before_batch();
-    evaluation.add_batch(dataset.get(indices, /*epoch=*/0));
+    evaluation.add_batch(reader->next());
   }
   const bool has_accuracy =
       !loss.is_own() && dataset.spec().target_kind != data::TargetKind::kValues;

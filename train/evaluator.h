@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "data/datasets/dataset.h"
+#include "data/loader.h"
 #include "dist/communicator.h"
 #include "train/evaluation/eval_options.h"
 #include "train/evaluation/eval_result.h"
@@ -20,6 +20,7 @@ struct EvalLoop {
   /// leave out the rest behind the same batch, and the evaluation is void. May be empty, on all
   /// ranks.
   std::function<bool()> must_stop = {};
+  data::LoaderOptions loader = {};  ///< threads that read ahead; by default the caller reads
 };
 
 /// Evaluates the model (ModelHandler::eval_plan(), in float32) on the first num_eval_samples() of a

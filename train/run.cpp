@@ -198,9 +198,10 @@ std::optional<EvalResult> Run::evaluate_now() {
   reload();
   const EvalResult result = evaluate(
       parts_.handler, parts_.training.loss, *parts_.eval_data, parts_.eval, parts_.training.control,
-      {.hooks = &parts_.eval_hooks, .step = step, .must_stop = [this] {
-         return !stops_no_more_ && is_told_to_stop();
-       }});
+      {.hooks = &parts_.eval_hooks,
+       .step = step,
+       .must_stop = [this] { return !stops_no_more_ && is_told_to_stop(); },
+       .loader = parts_.eval_loader});
   reload();
   trains_since_s_ = checkpoint::SaveSchedule::steady_seconds();
   parts_.recorder.state(metrics::RunState::kTraining);

@@ -34,9 +34,10 @@ struct RunParts {
   Trainer& trainer;
   TrainerParts& training;
   RunSaves& saves;
-  ReplicaCheck& replica_check;     ///< of the ranks' state
-  const ModelHandler& handler;     ///< of the same model
-  const data::Dataset* eval_data;  ///< null: no evaluation
+  ReplicaCheck& replica_check;      ///< of the ranks' state
+  const ModelHandler& handler;      ///< of the same model
+  const data::Dataset* eval_data;   ///< null: no evaluation
+  data::LoaderOptions eval_loader;  ///< of eval_data
   EvalOptions eval;
   Patience patience;  ///< knows the evaluations before a resumed run
   Recorder& recorder;

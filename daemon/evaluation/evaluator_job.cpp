@@ -169,9 +169,9 @@ train::EvalResult EvaluatorJob::evaluate_restored(const std::function<void()>& o
   if (callbacks_ != nullptr) hooks.add(*callbacks_);
   hooks.set_summaries({.file = curves_ ? &*curves_ : nullptr,
                        .policy = {.every_n_steps = config_.summary.every_n_steps()}});
-  train::EvalResult result =
-      train::evaluate(context_->handler, context_->loss, *context_->eval_data, config_.eval,
-                      control_, {.hooks = &hooks, .step = step_});
+  train::EvalResult result = train::evaluate(
+      context_->handler, context_->loss, *context_->eval_data, config_.eval, control_,
+      {.hooks = &hooks, .step = step_, .loader = context_->eval_loader()});
   if (curves_) {
     train::add_evaluation(&*curves_, step_, result);
     curves_->flush();

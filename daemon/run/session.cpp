@@ -238,6 +238,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                   .replica_check = replica_check,
                   .handler = context.handler,
                   .eval_data = context.eval_data.get(),
+                  .eval_loader = context.eval_loader(),
                   .eval = config.eval,
                   .patience = past.patience,
                   .recorder = recorder,

@@ -1,5 +1,9 @@
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -129,6 +133,53 @@ TEST(Evaluation, SharesOfDifferentLengthAskForTheSameVotes) {
         evaluate(ModelHandler(*run.model), run.loss, run.dataset, {.batch_size = 1}, comm, loop);
     EXPECT_FALSE(result.is_abandoned);
     EXPECT_EQ(result.num_samples, 13);
+  });
+}
+
+/// Holds each read until so many threads read at once.
+class MeetingDataset final : public data::Dataset {
+ public:
+  MeetingDataset(const data::Dataset& all, int num_readers)
+      : all_(all), num_readers_(num_readers) {}
+
+  int64_t num_samples() const override { return all_.num_samples(); }
+  data::SampleSpec spec() const override { return all_.spec(); }
+  std::string digest() const override { return all_.digest(); }
+  data::Samples get(std::span<const int64_t> indices_B, int64_t epoch) const override {
+    std::unique_lock lock(mutex_);
+    ++num_come_;
+    num_read_ += static_cast<int64_t>(indices_B.size());
+    come_.notify_all();
+    if (!come_.wait_for(lock, std::chrono::minutes(1), [&] { return num_come_ >= num_readers_; }))
+      throw std::runtime_error("one batch is read at a time");
+    return all_.get(indices_B, epoch);
+  }
+  int64_t num_read() const {
+    const std::scoped_lock lock(mutex_);
+    return num_read_;
+  }
+
+ private:
+  const data::Dataset& all_;
+  const int num_readers_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable come_;
+  mutable int num_come_ = 0;
+  mutable int64_t num_read_ = 0;
+};
+
+TEST(Evaluation, ThreadsReadBatchesAheadToTheSameResult) {
+  tests::run_ranks(2, [](dist::Communicator& comm) {
+    tests::SmallRun run(comm, {.num_samples = 25});  // shares of 12 and 13
+    const EvalOptions options{.batch_size = 3};
+    const EvalResult alone =
+        evaluate(ModelHandler(*run.model), run.loss, run.dataset, options, comm);
+    const MeetingDataset meeting(run.dataset, 3);
+    const EvalResult ahead = evaluate(ModelHandler(*run.model), run.loss, meeting, options, comm,
+                                      {.loader = {.num_threads = 3, .prefetch_batches = 3}});
+    EXPECT_EQ(ahead.loss, alone.loss);
+    EXPECT_EQ(ahead.num_samples, 25);
+    EXPECT_EQ(meeting.num_read(), comm.rank() == 0 ? 12 : 13);  // and nothing of a second epoch
   });
 }
 
