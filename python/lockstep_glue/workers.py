@@ -1,32 +1,67 @@
 """Processes that read whole batches, spawned: a process of MPI must not be forked."""
 import concurrent.futures
-import multiprocessing
+import contextlib
+import multiprocessing.context
+import multiprocessing.resource_tracker
 import os
+import signal
 import sys
 import threading
 import time
 
 from .datasets import DataSet, bytes_of
-from .faults import Fault
+from .faults import Fault, describe_fault
 from .torch_import import torch
 
+# What launchers send to a whole process group. The rank decides how a run ends; its workers read until then.
+SIGNALS_OF_THE_RANK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Worker(multiprocessing.context.SpawnProcess):
+    """The executor terminates the others where one was killed: they take no SIGTERM."""
+
+    def terminate(self):
+        self.kill()
+
+
+class WorkerContext(multiprocessing.context.SpawnContext):
+    Process = Worker
+
+
 worker_data = None
+start_fault = None  # what ended begin_worker()
+
+
+@contextlib.contextmanager
+def signals_blocked():
+    """A process that is started meanwhile takes none of these signals."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS_OF_THE_RANK)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start_workers(data, num_workers):
-    path, name, args, what = data.source
-    begin = (os.getpid(), list(sys.path), path, name, args, data.target_kind, data.num_classes, data.seed, what)
-    return concurrent.futures.ProcessPoolExecutor(num_workers, multiprocessing.get_context("spawn"), begin_worker, begin)
+    with signals_blocked():
+        multiprocessing.resource_tracker.ensure_running()  # else the first spawn does it, and opens SIGTERM and SIGINT
+    return concurrent.futures.ProcessPoolExecutor(num_workers, WorkerContext(), begin_worker,
+                                                  (os.getpid(), list(sys.path), data.source))
 
 
-def begin_worker(parent, path_list, path, name, args, targets, classes, seed, what):
-    global worker_data
+def begin_worker(parent, path_list, source):
+    global worker_data, start_fault
+    for one in SIGNALS_OF_THE_RANK:
+        signal.signal(one, signal.SIG_IGN)
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     for folder in path_list:
         if folder not in sys.path:
             sys.path.append(folder)
     torch.set_num_threads(1)
-    worker_data = DataSet(path, name, args, targets, classes, seed, what)
+    try:
+        worker_data = DataSet(*source)
+    except Exception as fault:
+        start_fault = describe_fault(type(fault), fault, fault.__traceback__)
 
 
 def end_with(parent):
@@ -37,7 +72,9 @@ def end_with(parent):
 
 
 def read_in_worker(indices, epoch):
-    """Bytes, not tensors: these would go through shared memory, of which a container may have little."""
+    """Bytes, not tensors: these would go through shared memory, of which a container may have little. A text: what is wrong."""
+    if start_fault is not None:
+        return start_fault
     try:
         return [(bytes_of(t), t.dtype, list(t.shape)) for t in worker_data.read(indices, epoch)]
     except Fault as fault:
@@ -45,11 +82,13 @@ def read_in_worker(indices, epoch):
 
 
 def read_samples_by_worker(pool, indices, epoch):
+    """Inputs and targets; None if a worker was killed."""
     try:
-        parts = pool.submit(read_in_worker, indices.tolist(), epoch).result()
-    except concurrent.futures.process.BrokenProcessPool as fault:
-        raise Fault("a worker of the data set ended (killed, or its start failed: see above); start the run again, it goes "
-                    "on from its last save") from fault
+        with signals_blocked():
+            reading = pool.submit(read_in_worker, indices.tolist(), epoch)
+        parts = reading.result()
+    except concurrent.futures.process.BrokenProcessPool:
+        return None
     if isinstance(parts, str):
         raise Fault(parts)
     return [torch.frombuffer(bytearray(data), dtype=dtype).view(shape) if data else torch.empty(shape, dtype=dtype)
