@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "daemon/dry_run.h"
 #include "daemon/run/find_data.h"
 #include "daemon/run/run_hooks.h"
 #include "daemon/run/training_context.h"
@@ -75,6 +76,7 @@ recal::Timeline timeline_of_bare_recipe(const PlanOptions& options) {
 CommandResult check_command(const std::string& config_file,
                             const std::vector<Override>& overrides) {
   const std::unique_ptr<Checked> checked = check_all(config_file, overrides);
+  dry_run(*checked->context);
   const TrainingContext& context = *checked->context;
   std::string text = fmt::format(
       "{}: ok\n  run {} in {}: {} on {} training samples, {} steps an epoch, {} steps in all\n",
@@ -90,6 +92,10 @@ CommandResult check_command(const std::string& config_file,
     text += "  note: " + note + "\n";
   text += note_on_world(checked->config);
   return {text, 0};
+}
+
+void check_before_queue(const std::string& config_file, const std::vector<Override>& overrides) {
+  (void)check_all(config_file, overrides);
 }
 
 CommandResult plan_command(const PlanOptions& options) {

@@ -11,9 +11,13 @@
 /// changed.
 namespace lockstep::daemon {
 
-/// Reads a run file, builds its model and data and compiles its recipe. The faults found, all of
-/// them, or what would run.
+/// Reads a run file, builds its model and data, compiles its recipe and makes a dry_run(). Throws
+/// Error with the faults found; else says what would run.
 CommandResult check_command(const std::string& config_file, const std::vector<Override>& overrides);
+
+/// The same without the dry run: for a job that waits for others, which may write its warm start
+/// file first.
+void check_before_queue(const std::string& config_file, const std::vector<Override>& overrides);
 
 struct PlanOptions {
   std::string file;  ///< a run file, or a bare recipe

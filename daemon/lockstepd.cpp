@@ -76,7 +76,7 @@ int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
 }
 
 void check_job(JobSpec* job) {
-  (void)check_command(job->file, overrides_of(job->sets, job->estimator, job->flags));
+  check_before_queue(job->file, overrides_of(job->sets, job->estimator, job->flags));
   name_run(job);
 }
 

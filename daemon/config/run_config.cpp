@@ -190,14 +190,15 @@ struct Merged {
   flags::Values flag_texts;
 };
 
-/// Faults of the file itself leave no tree to read: the root is then null.
+/// A text that is not YAML leaves no tree to read: the root is then null. Of a key that is there
+/// twice, which is a fault, the first value is read on, so that the faults of the others are found.
 Merged merge(const std::string& path, const Text& text, const std::vector<Override>& overrides,
              Diagnostics* faults) {
   Merged merged{.document = load_document(path, text, faults), .warnings = {}, .notes = {}};
   YamlDocument& document = merged.document;
   if (faults->empty() && !document.root().IsMap())
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
-  if (!faults->empty()) return {};
+  if (!document.root() || !document.root().IsMap()) return {};
   merged.warnings = rename_keys(&document, faults);
   const std::vector<FieldDoc> fields = run_file_fields();
   std::vector<std::string> names = paths_of(fields);

@@ -1,5 +1,7 @@
 #include "daemon/run/session.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -83,6 +85,21 @@ std::unique_ptr<TrainingContext> make_context(const RunConfig& config, dist::Com
   });
 }
 
+/// PyTorch's batch normalisation, which a network in Python or TorchScript may have, refuses one
+/// value a channel; whether it gets more of one sample, only its forward tells.
+void warn_of_single_samples(const TrainingContext& context, int world_size) {
+  if (!context.model->runs_user_code()) return;
+  const std::vector<model::Buffer>& buffers = context.model->buffers();
+  if (std::none_of(buffers.begin(), buffers.end(),
+                   [](const model::Buffer& one) { return one.name.ends_with("running_mean"); }))
+    return;
+  const std::string batch = context.batch_with_single_sample(world_size);
+  if (!batch.empty())
+    log::warning("data", batch +
+                             ", of which batch normalisation may refuse to take statistics: set "
+                             "data.drop_last: true or another data.global_batch_size");
+}
+
 void announce(const TrainingContext& context, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
   if (process.rank != 0) return;
@@ -103,6 +120,7 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
   for (const std::string& line : settings_by_section(context.config.settings))
     log::info("config", "  " + line);
   for (const std::string& warning : context.config.warnings) log::warning("config", warning);
+  warn_of_single_samples(context, process.world_size);
   for (const std::string& note : context.config.notes) log::info("config", note);
   for (const std::string& warning : context.recipe.timeline().warnings())
     log::warning("recipe", warning);

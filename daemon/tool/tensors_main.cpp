@@ -15,8 +15,8 @@ namespace checkpoint = lockstep::checkpoint;
 namespace daemon = lockstep::daemon;
 
 daemon::CommandResult submit(const daemon::SubmitOptions& options) {
-  (void)daemon::check_command(options.config_file,
-                              daemon::overrides_of(options.sets, options.estimator, options.flags));
+  daemon::check_before_queue(options.config_file,
+                             daemon::overrides_of(options.sets, options.estimator, options.flags));
   return daemon::submit_command(options);
 }
 

@@ -25,10 +25,17 @@ def place_of(frames):
     return f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
 
 
+def hint_at(fault):
+    """What a user can do about an error of PyTorch's that comes of how Lockstep divides batches."""
+    if "Expected more than 1 value per channel when training" not in str(fault):
+        return ""
+    return " (a rank got one sample of a batch: set data.drop_last: true or another data.global_batch_size)"
+
+
 def text_of(fault, what=""):
     """Place, what was done, the error; then its traceback, where there is one."""
     frames = own_frames(fault.__traceback__)
-    head = f"{what}{type(fault).__name__}: {fault}"
+    head = f"{what}{type(fault).__name__}: {fault}{hint_at(fault)}"
     if isinstance(fault, SyntaxError):
         return f"{fault.filename}:{fault.lineno}: {head}"
     text = place_of(frames) + head
@@ -71,6 +78,17 @@ def forget_changed(folder):
     importlib.invalidate_caches()
 
 
+def forget_failed(file, before):
+    """A file that raised while it was loaded leaves a module of half its names, and the modules that it had imported by then. The next load
+    must begin anew: a server's next job, after the user has corrected the file."""
+    for name in {file.stem, *below(file.parent)}:
+        if name in before:
+            sys.modules[name] = before[name]
+        else:
+            sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
 def load_file(path, what):
     """The module of a .py file, whose folder is importable from then on."""
     file = pathlib.Path(path).resolve()
@@ -85,9 +103,14 @@ def load_file(path, what):
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None:
         raise Fault(f"{path}: not a .py file, which '{what}.path' must name")
+    before = dict(sys.modules)
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        forget_failed(file, before)
+        raise
     KNOWN_FILES.update((one, text_bytes(one)) for one in below(file.parent).values() if one not in KNOWN_FILES)
     return module
 

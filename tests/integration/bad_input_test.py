@@ -49,6 +49,8 @@ class BadInput(LockstepTest):
     def test_all_faults_in_one_pass(self):
         text = self.replace("learning_rate: 0.1", "learning_rate: -1").replace("seed: 17", "seed: x").replace("every_epochs: 5", "every_epoch: 5")
         self.check(text, "3 errors; nothing was started")
+        twice = self.check(text + "version: 1.0.0\n", "duplicate key 'version'", "4 errors; nothing was started")
+        self.assertIn("unknown key 'every_epoch'", twice)
 
     def test_recipes(self):
         recipe = self.folder / "recipe.yaml"

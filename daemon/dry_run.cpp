@@ -1,0 +1,115 @@
+#include "daemon/dry_run.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "checkpoint/restore/latest_checkpoint.h"
+#include "daemon/publish/saved_models.h"
+#include "daemon/run/warm_start.h"
+#include "train/gradients/autocast.h"
+#include "train/step/moved_buffers.h"
+
+namespace lockstep::daemon {
+namespace {
+
+constexpr int64_t kTriedSamples = 2;
+
+/// The faults of several checks as one error.
+class Faults {
+ public:
+  template <typename Check>
+  void add_from(const Check& check) {
+    try {
+      check();
+    } catch (const Error& fault) {
+      if (all_)
+        all_->append(fmt::format("\n{}", fault.what()));
+      else
+        all_ = fault;
+    }
+  }
+  void throw_if_any() const {
+    if (all_) throw Error(*all_);
+  }
+
+ private:
+  std::optional<Error> all_;
+};
+
+/// The first samples of a data set; fewer if it has fewer.
+data::Samples first_samples(const data::Dataset& dataset, int64_t count) {
+  std::vector<int64_t> indices(static_cast<size_t>(std::min(count, dataset.num_samples())));
+  std::iota(indices.begin(), indices.end(), 0);
+  return dataset.get(indices, /*epoch=*/0);
+}
+
+/// The loss of some samples, as a training step computes it.
+void try_forward(TrainingContext& context, int64_t num_samples) {
+  const data::Samples samples = first_samples(*context.train_data, num_samples);
+  if (samples.targets_BY.size(0) == 0) return;  // all are damaged, and skipped
+  model::Model& model = *context.model;
+  model.set_training(true);
+  model.begin_forward({});
+  if (context.loss.is_own()) {
+    (void)model.own_loss(samples.inputs_BX, samples.targets_BY);
+    return;
+  }
+  at::Tensor outputs_BO;
+  {
+    const train::Autocast autocast(context.config.train.precision, at::kCPU);
+    outputs_BO = model.forward(samples.inputs_BX);
+  }
+  (void)context.loss.sum(outputs_BO, samples.targets_BY);
+}
+
+/// With what a step asks of tensors that the network's own code moves.
+void try_step(TrainingContext& context) {
+  train::MovedBuffers moved(*context.model, context.control, context.config.train.batch_norm,
+                            context.config.run.is_elastic());
+  moved.begin_step();
+  try_forward(context, kTriedSamples);
+  moved.end_step(/*updated=*/true, kTriedSamples);
+}
+
+void try_single_sample(TrainingContext& context, int64_t world_size) {
+  const std::string batch = context.batch_with_single_sample(world_size);
+  if (batch.empty()) return;
+  try {
+    try_forward(context, 1);
+  } catch (Error& fault) {
+    fault.append(" (" + batch + ")");
+    throw;
+  }
+}
+
+void try_warm_start(TrainingContext& context) {
+  const std::filesystem::path saves = context.config.run.project().checkpoints();
+  const bool is_resumed =
+      context.config.checkpoint.enabled && checkpoint::latest_checkpoint(saves).has_value();
+  warm_start(context, is_resumed);
+}
+
+}  // namespace
+
+void dry_run(TrainingContext& context) {
+  const RunConfig& config = context.config;
+  Faults faults;
+  faults.add_from([&] {
+    if (config.publish.any()) require_publishable(*context.model);
+  });
+  faults.add_from([&] { try_warm_start(context); });
+  faults.add_from([&] {
+    if (context.eval_data) (void)first_samples(*context.eval_data, kTriedSamples);
+  });
+  faults.add_from([&] {
+    try_step(context);
+    try_single_sample(context, config.run.expect_world_size.value_or(1));
+  });
+  faults.throw_if_any();
+}
+
+}  // namespace lockstep::daemon
