@@ -10,10 +10,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A plain scalar by YAML's rules as the run file has them; a quoted one is text.
-Json json_of_scalar(const YAML::Node& node) {
-  const std::string& text = node.Scalar();
-  if (node.Tag() == "!") return text;  // quoted
+/// By YAML's rules as the run file has them.
+Json value_of_plain(const std::string& text) {
   if (text.empty() || text == "~" || text == "null") return nullptr;
   if (const auto flag = parse_bool(text)) return *flag;
   if (const auto number = parse_integer(text)) return *number;
@@ -32,10 +30,13 @@ Json json_of(const YAML::Node& node) {
     for (const auto& item : node) list.push_back(json_of(item));
     return list;
   }
-  return node.IsScalar() ? json_of_scalar(node) : Json(nullptr);
+  if (!node.IsScalar()) return nullptr;
+  return node.Tag() == "!" ? Json(node.Scalar()) : value_of_plain(node.Scalar());  // "!": quoted
 }
 
 }  // namespace
+
+std::string json_of_plain(const std::string& text) { return value_of_plain(text).dump(); }
 
 PythonArgs read_python_args(ConfigReader* in) {
   PythonArgs all;

@@ -17,4 +17,7 @@ struct PythonArgs {
 /// Reads them; faults go where `in` sends them. Each help text begins with "python: ".
 PythonArgs read_python_args(ConfigReader* in);
 
+/// Python's value of a plain YAML scalar, as JSON: null, a flag, a number, else a text.
+std::string json_of_plain(const std::string& text);
+
 }  // namespace lockstep::python

@@ -118,8 +118,23 @@ void take_back_excluded(const std::vector<Override>& overrides, const Override& 
   }
 }
 
+/// Arguments of Python code, which are built anew from these lines (daemon/exports): quotes tell a
+/// text from a number there, and an empty list is not nothing.
+bool is_argument(const std::string& path) {
+  return path.ends_with(".args") || path.find(".args.") != std::string::npos;
+}
+
+std::string argument_text(const YAML::Node& node) {
+  if (node.IsMap()) return "{}";
+  if (node.IsSequence()) return "[]";
+  if (node.IsNull()) return "null";
+  return node.Tag() == "!" ? quoted_text(node.Scalar()) : node.Scalar();
+}
+
 void collect(const YAML::Node& node, const std::string& path, std::vector<std::string>* lines) {
-  if (node.IsMap()) {
+  if (is_argument(path) && node.size() == 0) {  // of a scalar too
+    lines->push_back(path + "=" + argument_text(node));
+  } else if (node.IsMap()) {
     for (const auto& pair : node)
       collect(pair.second, path.empty() ? pair.first.Scalar() : path + "." + pair.first.Scalar(),
               lines);

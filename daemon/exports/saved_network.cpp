@@ -1,15 +1,19 @@
 #include "daemon/exports/saved_network.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/flags.h"
+#include "base/yaml/path_beside.h"
 #include "base/yaml/yaml_document.h"
 #include "daemon/config/preset.h"
 #include "daemon/config/run_sections.h"
@@ -17,6 +21,7 @@
 #include "estimator/open_plugin.h"
 #include "model/networks/model_table.h"
 #include "python/add_types.h"
+#include "python/python_args.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -51,6 +56,30 @@ void place(const std::string& path, const std::string& value, YAML::Node* root) 
   list[item] = value;
 }
 
+constexpr std::string_view kArgs = "model.args";  ///< of a class in Python
+constexpr const char* kArgsHere = "arguments_of_python";
+
+using Json = nlohmann::ordered_json;
+
+/// The place of .channels[3].width in the arguments. Throws std::exception for a path that is none.
+Json* find_argument(const std::string& path, Json* args) {
+  for (size_t begin = 0, end; begin < path.size(); begin = end) {
+    end = std::min(path.find_first_of(".[", begin + 1), path.size());
+    if (path[begin] == '[')
+      args = &(*args)[item_of(path, begin)];
+    else
+      args = &(*args)[path.substr(begin + 1, end - begin - 1)];
+  }
+  return args;
+}
+
+/// What flat_settings() wrote.
+Json argument_of(const std::string& text) {
+  if (text == "{}" || text == "[]") return Json::parse(text);
+  if (text.starts_with('\'')) return YAML::Load(text).Scalar();
+  return Json::parse(python::json_of_plain(text));
+}
+
 bool concerns_network(const std::string& line) {
   return line.starts_with("model.") || line.starts_with("estimator.") ||
          line.starts_with("plugins[") || line.starts_with("plugins=");
@@ -69,24 +98,38 @@ std::string opened_path(const SavedModel& saved, const std::string& named) {
 /// What the run file that made the save says of the network.
 std::string network_sections(const SavedModel& saved) {
   YAML::Node root(YAML::NodeType::Map);
+  Json args = Json::object();
   std::istringstream lines(saved.settings);
   for (std::string line; std::getline(lines, line);) {
     const size_t mark = line.find('=');
     if (mark == std::string::npos || !concerns_network(line)) continue;
+    const std::string path = line.substr(0, mark), value = line.substr(mark + 1);
     try {
-      place(line.substr(0, mark), opened_path(saved, line.substr(mark + 1)), &root);
+      if (path.starts_with(kArgs))
+        *find_argument(path.substr(kArgs.size()), &args) = argument_of(value);
+      else
+        place(path, opened_path(saved, value), &root);
     } catch (const std::exception&) {
       refuse(saved, "its settings make no network: " + line);
     }
   }
-  return YAML::Dump(root);
+  if (args.empty()) return YAML::Dump(root);
+  root["model"]["args"] = kArgsHere;  // YAML::Dump() drops the quotes that tell texts from numbers
+  std::string text = YAML::Dump(root);
+  return text.replace(text.find(kArgsHere), std::string_view(kArgsHere).size(), args.dump());
 }
 
-model::ModelOptions options_of(const SavedModel& saved) {
+/// The settings as a file beside which other files are looked for.
+YamlDocument settings_document(const SavedModel& saved, const std::string& beside,
+                               Diagnostics* faults) {
+  return YamlDocument::parse(beside.empty() ? "settings" : beside, network_sections(saved), faults);
+}
+
+model::ModelOptions options_of(const SavedModel& saved, const std::string& beside) {
   python::add_types();
   estimator::add_types();
   Diagnostics faults;
-  const YamlDocument document = YamlDocument::parse("settings", network_sections(saved), &faults);
+  const YamlDocument document = settings_document(saved, beside, &faults);
   (void)estimator::open_plugins_of(document);
   ConfigReader in(document.root(), "", document, &faults);
   const model::ModelOptions options = estimator::Estimator::read(&in).read_model(&in);
@@ -143,15 +186,31 @@ bool is_python_class(const SavedModel& saved) {
   return ("\n" + saved.settings + "\n").find("\nmodel.type=python\n") != std::string::npos;
 }
 
-void require_facts(const SavedModel& saved) {
-  if (is_python_class(saved))
+bool says_what_is_needed(const SavedModel& saved) {
+  return !saved.settings.empty() && !saved.input_shape.empty() && saved.num_classes > 0;
+}
+
+void require_python_file(const SavedModel& saved, const std::string& beside) {
+  Diagnostics ignored;
+  const YamlDocument document = settings_document(saved, beside, &ignored);
+  const std::string named = document.root()["model"]["path"].as<std::string>("");
+  std::error_code fault;
+  if (std::filesystem::is_regular_file(path_beside(document, named), fault)) return;
+  throw Error(ExitCode::kInputMissing, "infer",
+              fmt::format("{}: the code of its network, {}, is not here: start where the run was "
+                          "started, or name its run file with --config",
+                          saved.prefix, named));
+}
+
+void require_facts(const SavedModel& saved, NetworkUse use) {
+  if (is_python_class(saved) && use == NetworkUse::kExport)
     throw Error(
         ExitCode::kUsage, "export",
         fmt::format("{}: its network is a class in Python: write --format safetensors, load "
                     "it there, and go on with torch.jit or torch.onnx",
                     saved.prefix));
   const char* means = saved.settings.empty() ? "it holds no run's settings"
-                      : names_its_network(saved)
+                      : says_what_is_needed(saved)
                           ? nullptr
                           : "it was made before saves held the shape of their inputs; go on with "
                             "its run, whose next save does";
@@ -190,36 +249,48 @@ class Filling {
   size_t num_left_;
 };
 
+/// Which type of inputs a class in Python takes, it alone knows.
+void require_forward(model::Model& model, const std::vector<int64_t>& input_shape,
+                     at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> shape{1};
+  shape.insert(shape.end(), input_shape.begin(), input_shape.end());
+  model.set_training(false);
+  (void)model.forward(at::zeros(shape, dtype));
+}
+
 /// A save does not say of what type its inputs are. No network takes both numbers and tokens: what
 /// refuses numbers may take tokens.
-void make_into(SavedNetwork* network, const SavedModel& saved) {
-  const model::ModelOptions options = options_of(saved);
+void make_into(SavedNetwork* network, const SavedModel& saved, const std::string& beside) {
+  const model::ModelOptions options = options_of(saved, beside);
   std::optional<flags::Frozen> frozen;  // the network may read flags, of a run that is on or ended
   if (!flags::are_frozen()) frozen.emplace(flags_of(saved));
-  std::string refusal;
+  std::optional<Error> refusal;
   for (const at::ScalarType dtype : {at::kFloat, at::kLong}) try {
       network->model =
           model::make_model(options, {network->input_shape, saved.num_classes, /*seed=*/0, dtype});
+      if (is_python_class(saved)) require_forward(*network->model, network->input_shape, dtype);
       network->input_dtype = dtype;
       return;
     } catch (const Error& fault) {
       if (fault.code() != ExitCode::kConfig) throw;
-      if (refusal.empty()) refusal = fault.what();
+      if (!refusal) refusal = fault;
     }
-  refuse(saved, fmt::format("its settings make no network: {}", refusal));
+  if (is_python_class(saved)) throw Error(*refusal);  // it names the user's file and line
+  refuse(saved, fmt::format("its settings make no network: {}", refusal->what()));
 }
 
 }  // namespace
 
 bool names_its_network(const SavedModel& saved) {
-  return !saved.settings.empty() && !saved.input_shape.empty() && saved.num_classes > 0 &&
-         !is_python_class(saved);
+  return says_what_is_needed(saved) && !is_python_class(saved);
 }
 
-SavedNetwork rebuild_network(const SavedModel& saved) {
-  require_facts(saved);
+SavedNetwork rebuild_network(const SavedModel& saved, NetworkUse use, const std::string& beside) {
+  require_facts(saved, use);
+  if (is_python_class(saved)) require_python_file(saved, beside);
   SavedNetwork network{.input_shape = shape_of(saved), .num_classes = saved.num_classes};
-  make_into(&network, saved);
+  make_into(&network, saved, beside);
   Filling filling(saved);
   for (const Param& param : network.model->params()) filling.fill(param.name, param.tensor);
   for (const model::Buffer& buffer : network.model->buffers())

@@ -38,6 +38,12 @@ infer::IoNodes nodes_of(const SavedNetwork& network, const std::string& input) {
   return {{in}, {{.name = "logits", .shape = {IoNode::kAny, network.num_classes}}}};
 }
 
+void move_to(at::Device device, model::Model& model) {
+  const at::NoGradGuard no_grad;
+  for (const Param& param : model.params()) param.tensor.set_data(param.tensor.to(device));
+  model.move_buffers_to(device);
+}
+
 LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
   LoadedNetwork loaded{.source = saved.prefix, .step = saved.step};
   const std::optional<std::string> archive = torchscript_archive(saved, network);
@@ -48,7 +54,11 @@ LoadedNetwork of_its_own_code(const SavedModel& saved, SavedNetwork network) {
   }
   loaded.nodes = nodes_of(network, "inputs");
   const std::shared_ptr<model::Model> model = std::move(network.model);
-  loaded.forward = [model](const at::Tensor& inputs_BX) { return model->forward(inputs_BX); };
+  loaded.forward = [model](const at::Tensor& inputs_BX) {
+    const at::Device device = inputs_BX.device();
+    if (model->params().at(0).tensor.device() != device) move_to(device, *model);
+    return model->forward(inputs_BX);
+  };
   return loaded;
 }
 
@@ -120,10 +130,10 @@ LoadedNetwork of_published_graph(const SavedModel& saved, const Error& fault) {
 
 }  // namespace
 
-LoadedNetwork open_checkpoint(const std::string& where) {
+LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file) {
   const SavedModel saved = as_evaluated(where);
   try {
-    return of_its_own_code(saved, rebuild_network(saved));
+    return of_its_own_code(saved, rebuild_network(saved, NetworkUse::kInference, run_file));
   } catch (const Error& fault) {
     const bool lacks_code =
         fault.code() == ExitCode::kInputMissing || fault.code() == ExitCode::kUsage;

@@ -56,8 +56,9 @@ at::Device set_up_device(const InferConfig& config) {
 infer::LoadedNetwork open_network(const InferCommandOptions& options, const InferConfig& config) {
   const Project project = config.run.project();
   if (options.saved_model.empty())
-    return open_checkpoint(options.checkpoint == "latest" ? project.checkpoints().string()
-                                                          : options.checkpoint);
+    return open_checkpoint(
+        options.checkpoint == "latest" ? project.checkpoints().string() : options.checkpoint,
+        options.config_file);
   const fs::path folder = options.saved_model == "latest"
                               ? infer::newest_saved_model(project.saved_models())
                               : fs::path(options.saved_model);

@@ -79,10 +79,15 @@ class Python(LockstepTest):
         alone = self.train(1, config=config, run="alone", sets=sets).summary()
         workers = self.train(1, config=config, run="workers", sets=[*sets, "data.train.num_workers=2"]).summary()
         self.assertEqual(workers["parameters_sha256"], alone["parameters_sha256"])
-        killed = self.start(1, config=config, run="killed", sets=[*sets, "data.train.num_workers=1",
+        killed = self.start(1, config=config, run="killed", sets=[*sets, "data.train.num_workers=2",
                                                               "data.train.args={fault: killed}"]).wait()
-        self.assertEqual(killed.code, 65, killed.log)
-        self.assertIn("a worker of the data set ended", killed.log)
+        self.assertEqual(killed.code, 69, killed.log)
+        self.assertIn("a worker of the data set was killed", killed.log)
+
+    def test_workers_leave_signals_to_the_rank(self):
+        sets = [f"data.{use}.{key}" for use in ("train", "eval") for key in ("args={fault: terminated}", "num_workers=2")]
+        run = self.train(1, config=self.config(), sets=[*sets, "train.max_steps=14", "eval.every_epochs=1"])
+        self.assertEqual(run.summary()["eval"]["num_samples"], 200)
 
     def test_a_data_set_of_values_fits_a_line(self):
         sets = ["data.train.name=Line", "data.eval.name=Line", "train.max_steps=300"]
@@ -108,6 +113,71 @@ class Python(LockstepTest):
         opened = (self.folder / "calls").read_text()
         self.assertIn("libtorch_cpu", opened)
         self.assertNotIn("libpython", opened)
+
+    def test_check_refuses_what_the_run_refuses(self):
+        """Each with the run's exit code and message; several at once in one pass."""
+        cases = (
+            (78, r"the network gives \[\d+, 2\] for \d+ samples", ["model.name=Bad", "model.args={fault: shape}"]),
+            (78, r"nets.py:\d+: ValueError: this forward fails", ["model.name=Bad", "model.args={fault: raises}"]),
+            (65, r"sample 0 of Odd differs when it is read twice", ["data.train.name=Odd", "data.train.args={kind: unseeded}", "data.eval=null"]),
+            (66, r"nowhere.pt", ["checkpoint.warm_start_ckpt=nowhere.pt"]),
+            (64, r"section 'export' asks for TorchScript", ["export.at_end=true"]),
+        )
+        for code, said, sets in cases:
+            self.refused_by_both(code, sets, said)
+        text = self.tool("check", self.config(), "--set", "checkpoint.warm_start_ckpt=nowhere.pt", "--set", "export.at_end=true", expect=64)
+        self.assertIn("nowhere.pt", text)
+
+    def refused_by_both(self, code, sets, said):
+        config = self.config()
+        settings = [word for one in sets for word in ("--set", one)]
+        self.assertRegex(self.tool("check", config, *settings, expect=code), said)
+        run = self.start(1, config=config, sets=sets).wait()
+        self.assertEqual(run.code, code, run.log)
+        self.assertRegex(run.log, said)
+
+    def test_check_opens_the_warm_start(self):
+        start = self.train(1, config=self.config(), run="start", sets=["train.max_steps=2"])
+        self.refused_by_both(78, [f"checkpoint.warm_start_ckpt={start.folder}", "model.name=Noisy"], "does not fit the model")
+        self.refused_by_both(78, [f"checkpoint.warm_start_ckpt={start.folder}", "checkpoint.checkpoint_exclude_scopes=haed"], "haed")
+        whole = self.tool("check", self.config(), "--set", f"checkpoint.warm_start_ckpt={start.folder}")
+        self.assertIn("8 of 8 variables loaded", whole)
+
+    def test_a_batch_of_one_sample_is_told_before_it_comes(self):
+        sets = ["model.name=Noisy", "data.train.args={samples: 193}", "train.max_steps=10"]  # the seventh batch has one
+        run = self.start(2, config=self.config(), sets=sets).wait()
+        self.assertEqual(run.code, 78, run.log)
+        self.assertRegex(run.log, "a global batch of 1 of 193 samples leaves one sample to a rank of 2, of which batch normalisation may refuse")
+        self.assertRegex(run.log, "Expected more than 1 value per channel .*set data.drop_last: true")
+        settings = [word for one in sets for word in ("--set", one)]
+        self.assertRegex(self.tool("check", self.config(), *settings, expect=78), "Expected more than 1 value per channel .*drop_last")
+        for way_out in ("data.drop_last=true", "train.max_steps=6", "data.global_batch_size=31"):
+            self.assertIn(": ok", self.tool("check", self.config(), *settings, "--set", way_out))
+
+    def test_infer_answers_as_the_evaluation_of_the_run(self):
+        args = "{width: 8, text: '5', rate: 0.5, numbers: [1, [2, 3]], names: {a: {b: x y}, c: true}, empty: [], nothing: null}"
+        run = self.train(1, config=self.config("Told"), sets=[f"model.args={args}", "train.max_steps=40"])
+        results = self.folder / "answers"
+        config = self.folder / "infer.yaml"
+        config.write_text(f"run: {{name: x, threads: 1, project_dir: {self.folder}}}\n"
+                          f"inferer: {{log_dir: {results}, callbacks: {{prediction_saver: {{keys: [logits, targets]}}}}}}\n")
+        feed = f"{{type: python, path: {FILES}/sets.py, name: Points}}"
+        said = self.tool("infer", "--checkpoint", run.folder, "--config", config, "--feed", feed)
+        self.assertIn("200 sample(s)", said)
+        answers = [json.loads(path.read_text()) for path in results.glob("*.json")]
+        right = sum(max(range(3), key=one["logits"].__getitem__) == one["targets"] for one in answers)
+        self.assertEqual(len(answers), 200)
+        self.assertAlmostEqual(right / 200, run.summary()["eval"]["accuracy"], places=6)
+        refused = self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "onnx", "-o", self.folder / "x.onnx", expect=64)
+        self.assertIn("write --format safetensors", refused)
+
+    def test_infer_says_where_it_looks_for_the_code(self):
+        net = self.folder / "net.py"
+        net.write_text((FILES / "nets.py").read_text())
+        run = self.train(1, config=self.config(), sets=[f"model.path={net}", "train.max_steps=2"])
+        net.unlink()
+        said = self.tool("infer", "--checkpoint", run.folder, "--feed", "{type: digits}", expect=66)
+        self.assertIn("name its run file with --config", said)
 
     def refused(self, code, sets, text):
         run = self.start(config=self.config("Bad"), sets=["checkpoint=off", *sets]).wait()

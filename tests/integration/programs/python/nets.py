@@ -51,6 +51,17 @@ class OwnLoss(Plain):
         return logits if targets is None else (logits, nn.functional.cross_entropy(logits, targets))
 
 
+class Told(Plain):
+    """Arguments of all kinds, which `lockstep infer` must give it again."""
+
+    def __init__(self, width, text, rate, numbers, names, empty, nothing=3):
+        super().__init__(width)
+        given = (text, rate, numbers, names, empty, nothing)
+        wanted = ("5", 0.5, [1, [2, 3]], {"a": {"b": "x y"}, "c": True}, [], None)
+        if given != wanted:
+            raise ValueError(f"{given} is not {wanted}")
+
+
 class Bad(Plain):
     def __init__(self, fault=""):
         super().__init__()
