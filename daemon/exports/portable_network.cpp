@@ -11,9 +11,10 @@ PortableNetwork portable(const model::Model& model, const std::vector<int64_t>& 
   PortableNetwork network{
       .layers = model.network(), .input_shape = input_shape, .num_classes = num_classes};
   if (network.layers.empty())
-    throw Error(ExitCode::kUsage, "export",
-                "this network does not describe its layers (Model::network()), so only its "
-                "tensors can be written: --format safetensors or tensorflow");
+    throw Error(
+        ExitCode::kUsage, "export",
+        "this network has no form as TorchScript or ONNX (docs/models.md names those that "
+        "have one), so only its tensors can be written: --format safetensors or tensorflow");
   std::map<std::string, at::Tensor> all;
   for (const Param& param : model.params()) all[param.name] = param.tensor;
   for (const model::Buffer& buffer : model.buffers()) all[buffer.name] = buffer.tensor;

@@ -3,6 +3,7 @@
 #include <ATen/ops/relu.h>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "model/dropout.h"
 #include "model/layers.h"
 #include "model/networks/images.h"
@@ -28,6 +29,7 @@ class Vgg final : public Model {
  public:
   Vgg(const VggOptions& options, const ImageShape& image, const ModelInputs& data)
       : options_(options),
+        image_(image),
         is_pooled_(image.rows / 32 != kPooledExtent || image.columns / 32 != kPooledExtent),
         dropout1_("classifier.2", options.dropout, data.seed, &table_),
         dropout2_("classifier.5", options.dropout, data.seed, &table_) {
@@ -63,9 +65,16 @@ class Vgg final : public Model {
     return linears_[2](values);
   }
 
-  /// Images of other sizes than 224×224 are pooled in a way that no kind of layer describes.
+  /// Throws Error(kUsage) for images of other sizes than 224×224: they are pooled in a way that no
+  /// kind of layer describes.
   Network network() const override {
-    if (is_pooled_) return {};
+    if (is_pooled_)
+      throw Error(
+          ExitCode::kUsage, "export",
+          fmt::format("{} takes images of {}x{} here: TorchScript and ONNX have a form of it "
+                      "for 224x224 alone, so only its tensors can be written: --format "
+                      "safetensors or tensorflow",
+                      options_.type, image_.rows, image_.columns));
     Network all;
     auto conv = convs_.begin();
     for (const int64_t channels : options_.features) {
@@ -86,6 +95,7 @@ class Vgg final : public Model {
 
  private:
   const VggOptions options_;
+  const ImageShape image_;
   const bool is_pooled_;
   std::vector<Conv2d> convs_;
   std::vector<Linear> linears_;

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "model/model.h"
 #include "model/networks/cnn.h"
 #include "model/networks/digits_net.h"
@@ -133,6 +134,19 @@ TEST(Network, NamesEveryTensorOfTheModelButTheCountOfBatches) {
         EXPECT_EQ(left.erase(name), 1U) << c.title << ": " << name;
     for (const auto& [name, tensor] : left)
       EXPECT_TRUE(name.ends_with(".num_batches")) << c.title << ": " << name;
+  }
+}
+
+TEST(Network, OfVggIsThereForImagesOf224x224Alone) {
+  const ModelOptions vgg = network("{type: vgg11, hidden: 4}");
+  EXPECT_FALSE(make_model(vgg, {{3, 224, 224}, 10, 17})->network().empty());
+  try {
+    (void)make_model(vgg, {{3, 32, 32}, 10, 17})->network();
+    FAIL() << "32x32 is pooled otherwise";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(fault.what()).find("vgg11 takes images of 32x32 here"), std::string::npos)
+        << fault.what();
   }
 }
 
