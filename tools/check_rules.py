@@ -2,7 +2,7 @@
 """Rules of the repository that no compiler checks: tools/check_rules.py [ROOT]. Prints every breach; exit 1 if any.
 
 1. Every *_test.cpp and *_test.py is named in the CMakeLists.txt of its folder or of the next one above, so that no test is forgotten.
-2. Every exit code of base/error.h has a row in docs/exit_codes.md, under its name, and no row is left over.
+2. Every exit code of base/error.h has a row in docs/exit_codes.md, under its name and with its class of base/exit_class.h, and no row is left over.
 3. Every modifier of recal/modifiers/modifier_table.cpp has a section in docs/recipe.md, and an item, by one of its names, in the recipes that tests
    train with every modifier.
 4. No file names a folder of the machine it was written on.
@@ -77,6 +77,18 @@ def undocumented_exit_codes(root, _):
         yield f"docs/exit_codes.md: row {code} ({name}) is no exit code of base/error.h"
 
 
+def undocumented_exit_classes(root, _):
+    facts = dict(re.findall(r"ExitFact\{code_of\(ExitCode::(k\w+)\), ExitClass::k(\w+)", (root / "base/exit_class.h").read_text()))
+    rows = dict(re.findall(r"^\| \d+ \| `(k\w+)` \| (\w+) \|", (root / "docs/exit_codes.md").read_text(), re.MULTILINE))
+    if not facts:
+        yield "base/exit_class.h: no rows found; this rule must learn how they are written"
+    for name in re.findall(r"^\s*(k\w+) = \d+,", (root / "base/error.h").read_text(), re.MULTILINE):
+        if name not in facts:
+            yield f"base/exit_class.h: no row for {name}"
+        elif rows.get(name) != facts[name].lower():
+            yield f"docs/exit_codes.md: the class of {name} is '{rows.get(name)}', in base/exit_class.h it is '{facts[name].lower()}'"
+
+
 def forgotten_modifiers(root, _):
     table = (root / "recal/modifiers/modifier_table.cpp").read_text()
     tags = re.findall(r'own\.add\(\{"(\w+)"', table)
@@ -122,7 +134,7 @@ def crowded_folders(root, files):
             yield f"{folder.relative_to(root)}: holds {number} files, more than {MOST_FILES}: divide it by what a reader looks for"
 
 
-RULES = (unregistered_tests, undocumented_exit_codes, forgotten_modifiers, machine_paths, dead_links, crowded_folders)
+RULES = (unregistered_tests, undocumented_exit_codes, undocumented_exit_classes, forgotten_modifiers, machine_paths, dead_links, crowded_folders)
 
 
 def breaches(root):

@@ -11,7 +11,8 @@ import check_rules  # noqa: E402
 
 GOOD = {
     "base/error.h": "enum class ExitCode : int {\n  kDone = 0,\n  kUsage = 64,  ///< wrong command line\n};\n",
-    "docs/exit_codes.md": "| 0 | `kDone` | done |\n| 64 | `kUsage` | wrong |\n",
+    "base/exit_class.h": "ExitFact{code_of(ExitCode::kDone), ExitClass::kDone},\nExitFact{code_of(ExitCode::kUsage), ExitClass::kJob},\n",
+    "docs/exit_codes.md": "| 0 | `kDone` | done | all done |\n| 64 | `kUsage` | job | wrong |\n",
     "recal/modifiers/modifier_table.cpp": 'AliasRow{"KSModifier", "PruningModifier", ""},\nown.add({"PruningModifier", read_pruning});\n',
     "docs/recipe.md": "### `!PruningModifier`: prune\n\nSee [codes](exit_codes.md#table), [the web](https://example.org).\n",
     "tests/base/CMakeLists.txt": "lockstep_test(base_tests SOURCES text_test.cpp)\n",
@@ -54,9 +55,16 @@ class CheckRules(unittest.TestCase):
                     "tests/base/text_test.cpp: no CMakeLists.txt runs this test")
 
     def test_exit_codes(self):
-        self.expect({"docs/exit_codes.md": "| 0 | `kDone` | done |\n| 65 | `kOld` | gone |\n"},
+        self.expect({"docs/exit_codes.md": "| 0 | `kDone` | done | all done |\n| 65 | `kOld` | job | gone |\n"},
                     "docs/exit_codes.md: no row '| 64 | `kUsage` |'",
-                    "docs/exit_codes.md: row 65 (kOld) is no exit code of base/error.h")
+                    "docs/exit_codes.md: row 65 (kOld) is no exit code of base/error.h",
+                    "docs/exit_codes.md: the class of kUsage is 'None', in base/exit_class.h it is 'job'")
+
+    def test_exit_classes(self):
+        self.expect({"docs/exit_codes.md": "| 0 | `kDone` | done | all done |\n| 64 | `kUsage` | host | wrong |\n"},
+                    "docs/exit_codes.md: the class of kUsage is 'host', in base/exit_class.h it is 'job'")
+        self.expect({"base/exit_class.h": "ExitFact{code_of(ExitCode::kDone), ExitClass::kDone},\n"},
+                    "base/exit_class.h: no row for kUsage")
 
     def test_modifiers(self):
         self.expect({"docs/recipe.md": "### `!OtherModifier`\n"}, "docs/recipe.md: no section '### `!PruningModifier`'")
@@ -69,7 +77,7 @@ class CheckRules(unittest.TestCase):
                       for recipe in check_rules.RECIPES_OF_ALL))
 
     def test_rules_that_read_nothing_say_so(self):
-        self.assertEqual(len(self.breaches({"base/error.h": "", "docs/exit_codes.md": "", "recal/modifiers/modifier_table.cpp": ""})), 2)
+        self.assertEqual(len(self.breaches({"base/error.h": "", "base/exit_class.h": "", "docs/exit_codes.md": "", "recal/modifiers/modifier_table.cpp": ""})), 3)
 
     def test_paths_of_one_machine(self):
         self.expect({"tools/run": f"# first line\ncd {HOME}/main\n", "docs/a.md": "`/ro" + "ot/x` and no/" + "work/x\n"},
