@@ -73,7 +73,7 @@ RunConfig read_sections(ConfigReader* in, bool needs_train_data) {
   in->require("run");
   config.run = read_run_options(in->section("run"));
   config.preemption = read_preemption_options(in->section("preemption"));
-  config.control = read_control_options(in->section("control"), config.run.project());
+  config.control = read_control_options(in->section("control"));
   config.model = estimator.read_model(in);
   in->require("data");
   config.data = data::read_data_options(in->section("data"), needs_train_data);

@@ -8,8 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "metrics/http/unix_socket.h"
-
 namespace lockstep::daemon {
 namespace {
 
@@ -106,28 +104,23 @@ PreemptionOptions read_preemption_options(ConfigReader in) {
 }
 
 std::filesystem::path ControlOptions::socket_path(const Project& project) const {
-  if (listen == kUnix) return project.control_socket();
-  if (!listen.starts_with(kUnixPrefix)) return {};
+  if (is_off()) return {};
+  if (!listen.starts_with(kUnixPrefix)) return project.control_socket();
   return project.folder() / listen.substr(kUnixPrefix.size());
 }
 
-ControlOptions read_control_options(ConfigReader in, const Project& project) {
+ControlOptions read_control_options(ConfigReader in) {
   ControlOptions options;
   in.read("listen", &options.listen,
-          "where rank 0 takes what `lockstep ctl` asks: pages: where metrics.listen is, if that is "
-          "this host alone or has a token; unix: the Unix socket control.sock in the run's folder, "
-          "for this user alone; unix:PATH: another place; off");
-  const std::string path = options.socket_path(project).string();
-  if (options.listen == kUnixPrefix ||
-      (path.empty() && !options.is_on_pages() && !options.is_off()))
-    in.fault("listen", fmt::format("'control.listen' must be pages, unix, unix:PATH or off, not "
+          "where rank 0 takes what `lockstep ctl` asks: unix: the Unix socket control.sock in the "
+          "run's folder, for this user alone; unix:PATH: another place; pages: also where "
+          "metrics.listen is, for whoever has the token of metrics.token_file; off");
+  const bool is_path =
+      options.listen.starts_with(kUnixPrefix) && options.listen.size() > kUnixPrefix.size();
+  if (!is_path && options.listen != kUnix && !options.is_on_pages() && !options.is_off())
+    in.fault("listen", fmt::format("'control.listen' must be unix, unix:PATH, pages or off, not "
                                    "'{}'",
                                    options.listen));
-  if (path.size() > metrics::kMaxSocketPathBytes)
-    in.fault("listen", fmt::format("'control.listen': {} has {} bytes, and the path of a Unix "
-                                   "socket has at most {}; choose a shorter one, as "
-                                   "unix:/tmp/NAME.sock",
-                                   path, path.size(), metrics::kMaxSocketPathBytes));
   in.done();
   return options;
 }

@@ -43,14 +43,16 @@ PreemptionOptions read_preemption_options(ConfigReader in);
 
 /// Section `control` of the run file: where `lockstep ctl` finds the run.
 struct ControlOptions {
-  std::string listen = "pages";  ///< pages | off | unix | unix:PATH
+  std::string listen = "unix";  ///< unix | unix:PATH | pages | off
 
   bool is_on_pages() const { return listen == "pages"; }
   bool is_off() const { return listen == "off"; }
+  /// The run file names the place of the socket.
+  bool names_socket() const { return listen.starts_with("unix:"); }
   /// Of the Unix socket; empty where there is none. Relative paths begin in the run's folder.
   std::filesystem::path socket_path(const Project& project) const;
 };
 
-ControlOptions read_control_options(ConfigReader in, const Project& project);
+ControlOptions read_control_options(ConfigReader in);
 
 }  // namespace lockstep::daemon

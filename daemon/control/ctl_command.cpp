@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/files/lock_holder.h"
 #include "base/files/project.h"
 #include "metrics/http/listen_address.h"
 #include "metrics/http/unix_socket.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int64_t kMaxTargetsBytes = 1 << 20;
 constexpr int64_t kMaxTokenBytes = 4096;
+constexpr int64_t kMaxLockBytes = 1 << 16;
 constexpr size_t kMaxAnswerBytes = 1 << 20;
 constexpr long kAnswerTimeout_s = 10;
 constexpr std::chrono::milliseconds kAskAgain{100};
@@ -40,8 +42,9 @@ size_t take(const char* bytes, size_t size, size_t count, void* body) {
 
 /// Rank 0 of a running job, and what it asks for.
 struct Service {
-  std::string origin;       ///< "http://127.0.0.1:9464"
-  std::string socket_path;  ///< instead; empty: none
+  std::string origin;                                ///< "http://127.0.0.1:9464"
+  std::string socket_path;                           ///< instead; empty: none
+  std::shared_ptr<metrics::SocketName> socket_name;  ///< of that path
   std::string token_file, ca_file;
   std::filesystem::path folder;  ///< of the run that is asked for; empty: whichever listens there
 
@@ -68,7 +71,7 @@ Answer call(const Service& service, const std::string& target, bool is_post) {
   if (!service.ca_file.empty())
     curl_easy_setopt(curl.get(), CURLOPT_CAINFO, service.ca_file.c_str());
   if (!service.socket_path.empty())
-    curl_easy_setopt(curl.get(), CURLOPT_UNIX_SOCKET_PATH, service.socket_path.c_str());
+    curl_easy_setopt(curl.get(), CURLOPT_UNIX_SOCKET_PATH, service.socket_name->text().c_str());
   curl_easy_setopt(curl.get(), CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT, kAnswerTimeout_s);
@@ -90,12 +93,9 @@ std::string address_in(const std::filesystem::path& project_dir) {
   const std::filesystem::path path = Project(project_dir).targets();
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
-    throw Error(
-        ExitCode::kInputMissing, "ctl",
-        fmt::format(
-            "{} is not there: no job runs in this folder, or its control.listen is pages and "
-            "its metrics.listen off",
-            path.string()));
+    throw Error(ExitCode::kInputMissing, "ctl",
+                fmt::format("no job runs in this folder: nobody listens at {}, and {} is not there",
+                            Project(project_dir).control_socket().string(), path.string()));
   try {
     for (const auto& target : nlohmann::json::parse(files::read(path, kMaxTargetsBytes)))
       if (target.at("labels").value("rank", "0") == "0")  // gathered pages name no rank
@@ -110,11 +110,27 @@ std::string address_in(const std::filesystem::path& project_dir) {
 void set_socket(const std::filesystem::path& path, Service* service) {
   service->origin = "http://localhost";
   service->socket_path = path.string();
+  service->socket_name = std::make_shared<metrics::SocketName>(path);
+}
+
+/// Whoever has taken the port of a killed run must not be sent its token.
+void require_no_dead_holder(const std::filesystem::path& folder) {
+  const std::filesystem::path lock = folder / ".lock";
+  std::error_code ignored;
+  if (!std::filesystem::exists(lock, ignored)) return;
+  const auto holder = files::LockHolder::parse(files::read(lock, kMaxLockBytes));
+  if (holder && (!holder->can_be_asked() || holder->is_alive())) return;
+  throw Error(ExitCode::kInputMissing, "ctl",
+              fmt::format("no job runs in {}: {}; run the same command again to continue it",
+                          folder.string(),
+                          holder ? fmt::format("it was killed ({})", holder->shown())
+                                 : "its lock names no process"));
 }
 
 void find_by_targets(const std::filesystem::path& folder, Service* service) {
   service->origin = address_in(folder);
   service->folder = folder;
+  require_no_dead_holder(folder);
 }
 
 /// A socket that nobody listens at is one that a killed run has left.
@@ -127,11 +143,10 @@ void find_in_folder(const std::filesystem::path& folder, Service* service) {
 void find_by_run_file(const std::string& file, ReadControl read_control, Service* service) {
   const ControlOfRun run = read_control(file);
   std::error_code ignored;
-  if (run.socket.empty())
-    find_by_targets(run.folder, service);
-  else if (std::filesystem::exists(run.socket, ignored))
+  if (metrics::is_listened_at(run.socket) ||
+      (!run.is_on_pages && std::filesystem::exists(run.socket, ignored)))
     set_socket(run.socket, service);
-  else  // or the command line of the run says another place
+  else  // it runs on another host, or the command line of the run says another place
     find_in_folder(run.folder, service);
   if (service->token_file.empty()) service->token_file = run.token_file;
 }
@@ -191,6 +206,12 @@ Answer require(const Service& service, const std::string& target, bool is_post) 
     throw Error(ExitCode::kUnavailable, "ctl",
                 fmt::format("{} does not answer: {}; {}", service.shown(), answer.fault,
                             what_to_do(service)));
+  if (answer.status == 404 && !is_post)
+    throw Error(ExitCode::kUsage, "ctl",
+                fmt::format("{} takes no calls: ask at the Unix socket in the run's folder, as the "
+                            "run's user on rank 0's host, or give the run control.listen: pages "
+                            "and metrics.token_file",
+                            service.shown()));
   if (answer.status == 401)
     throw Error(
         ExitCode::kUsage, "ctl",

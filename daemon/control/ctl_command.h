@@ -21,7 +21,8 @@ struct CtlOptions {
 /// What a run file says of where its run can be asked.
 struct ControlOfRun {
   std::filesystem::path folder;  ///< run.project_dir
-  std::filesystem::path socket;  ///< of control.listen; empty: it is on the pages
+  std::filesystem::path socket;  ///< of control.listen
+  bool is_on_pages = false;      ///< at the pages, too
   std::string token_file;        ///< of its pages
 };
 

@@ -13,7 +13,8 @@ ControlOfRun read_control(const std::string& run_file) {
     throw Error(ExitCode::kUsage, "ctl",
                 run_file + ": control.listen is off: nobody can ask this run");
   const Project project = config.run.project();
-  return {project.folder(), config.control.socket_path(project), config.metrics.access.token_file};
+  return {project.folder(), config.control.socket_path(project), config.control.is_on_pages(),
+          config.metrics.access.token_file};
 }
 
 }  // namespace lockstep::daemon

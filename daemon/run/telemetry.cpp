@@ -213,9 +213,7 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
   }
   options.listen = *wanted;
   options.access = config.metrics.access;
-  const bool asks_for_token = !config.metrics.access.token_file.empty();
-  if (config.control.is_on_pages() && process.rank == 0 &&
-      (metrics::is_loopback(wanted->host) || asks_for_token)) {
+  if (config.control.is_on_pages() && process.rank == 0) {  // the run file names a token
     control_.emplace(config, process.world_size, requests, health_);
     options.post = [this](std::string_view target) { return control_->post(target); };
   }
@@ -251,16 +249,26 @@ void Telemetry::open_control_socket(const RunConfig& config, int world_size,
   if (path.empty()) return;
   (void)dist::on_all_ranks(control, [&] {
     if (control.rank() != 0) return true;
-    control_.emplace(config, world_size, requests, health_);
-    control_log_.emplace(nullptr);
-    control_server_.emplace(
-        metrics::HttpOptions{
-            .socket_path = path,
-            .post = [this](std::string_view target) { return control_->post(target); }},
-        [this](std::string_view target) { return control_->get(target); }, &*control_log_);
-    log::info("control", control_server_->origin());
+    if (!control_) control_.emplace(config, world_size, requests, health_);
+    try {
+      listen_at(path);
+    } catch (const Error& fault) {
+      if (config.control.names_socket()) throw;
+      // A mount may have no sockets, or be open to everybody: a run that nobody asks needs none.
+      log::warning("control", fmt::format("lockstep ctl cannot ask this run: {}", fault.what()));
+    }
     return true;
   });
+}
+
+void Telemetry::listen_at(const std::filesystem::path& socket) {
+  socket_log_.emplace(nullptr);
+  control_server_.emplace(
+      metrics::HttpOptions{
+          .socket_path = socket,
+          .post = [this](std::string_view target) { return control_->post(target); }},
+      [this](std::string_view target) { return control_->get(target); }, &*socket_log_);
+  log::info("control", control_server_->origin());
 }
 
 }  // namespace lockstep::daemon

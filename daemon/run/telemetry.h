@@ -41,8 +41,9 @@ class Telemetry {
 
   /// This rank's GPU, and what its allocator tells whenever a page is made.
   void show_gpu(const metrics::GpuFacts& gpu);
-  /// Collective. Where control.listen names a Unix socket, rank 0 listens there from now on; the
-  /// run's folder must be there. Throws Error(kCannotCreate) on every rank if it cannot.
+  /// Collective. Rank 0 listens at the Unix socket of control.listen from now on; the run's folder
+  /// must be there. Throws Error(kCannotCreate) on every rank if it cannot and the run file names
+  /// the socket's place; else that is a warning.
   void open_control_socket(const RunConfig& config, int world_size, dist::Communicator& control,
                            Requests& requests);
 
@@ -71,6 +72,7 @@ class Telemetry {
  private:
   void listen(const RunConfig& config, const dist::ProcessInfo& process, Requests& requests);
   void serve(const metrics::HttpOptions& options);
+  void listen_at(const std::filesystem::path& socket);
   /// Rank 0's targets.json and live page, of those who are scraped.
   void show(const RunConfig& config, const std::vector<metrics::RankSource>& ranks);
   /// The pages of those that this rank shows.
@@ -83,7 +85,8 @@ class Telemetry {
   metrics::Exposition exposition_;
   std::optional<ControlApi> control_;  ///< rank 0, where only this host or user can reach it
   std::optional<metrics::HttpMetrics> http_metrics_;
-  std::optional<ControlLog> control_log_;  ///< where there is a control_
+  std::optional<ControlLog> control_log_;  ///< of control calls at the pages
+  std::optional<ControlLog> socket_log_;
   std::string token_;  ///< with metrics.scope node and run: opens what ranks show each other
   std::optional<metrics::RankPages> others_;  ///< where this rank shows others' pages
   std::optional<metrics::HttpServer> server_;

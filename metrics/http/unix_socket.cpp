@@ -1,8 +1,11 @@
 #include "metrics/http/unix_socket.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -38,16 +41,17 @@ class Descriptor {
               fmt::format("cannot listen on the Unix socket {}: {}", path.string(), why));
 }
 
-sockaddr_un address_of(const std::filesystem::path& path) {
-  const std::string text = path.string();
-  if (text.empty() || text.size() > kMaxSocketPathBytes)
-    refuse(path, fmt::format("its path has {} bytes, and may have 1 to {}; choose a shorter one, "
-                             "as control.listen: unix:/tmp/NAME.sock",
-                             text.size(), kMaxSocketPathBytes));
+/// Nothing for a name of no bytes or too many.
+std::optional<sockaddr_un> address_of(const std::string& name) {
   sockaddr_un address{};
+  if (name.empty() || name.size() >= sizeof(address.sun_path)) return std::nullopt;
   address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, text.data(), text.size());
+  std::memcpy(address.sun_path, name.data(), name.size());
   return address;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
 }
 
 /// 0, or the error of connect().
@@ -59,7 +63,7 @@ int try_to_connect(const sockaddr_un& address) {
 
 /// Who may write into its folder could put a socket of their own in the place of this one.
 Descriptor open_folder(const std::filesystem::path& path) {
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const std::filesystem::path folder = folder_of(path);
   Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.get() < 0)
     refuse(path, fmt::format("its folder {}: {}", folder.string(), std::strerror(errno)));
@@ -86,18 +90,41 @@ void remove_stale(const std::filesystem::path& path, const sockaddr_un& address)
   if (::unlink(path.c_str()) != 0) refuse(path, std::strerror(errno));
 }
 
+/// Against another process that looks at the same stale file. Who else may open the folder can hold
+/// such a lock for ever: after a while it goes without.
+void lock_for_a_while(const Descriptor& folder) {
+  constexpr int kTries = 50;
+  constexpr std::chrono::milliseconds kPause{20};
+  for (int i = 0; i < kTries && ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0; ++i)
+    std::this_thread::sleep_for(kPause);
+}
+
 }  // namespace
 
+SocketName::SocketName(const std::filesystem::path& path) : text_(path.string()) {
+  if (address_of(text_)) return;
+  folder_ = ::open(folder_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (folder_ >= 0) text_ = fmt::format("/proc/self/fd/{}/{}", folder_, path.filename().string());
+}
+
+SocketName::~SocketName() {
+  if (folder_ >= 0) ::close(folder_);
+}
+
 bool is_listened_at(const std::filesystem::path& path) {
-  if (path.string().size() > kMaxSocketPathBytes) return false;
-  const int fault = try_to_connect(address_of(path));
+  const SocketName name(path);
+  const std::optional<sockaddr_un> address = address_of(name.text());
+  const int fault = address ? try_to_connect(*address) : ENAMETOOLONG;
   return fault == 0 || fault == EAGAIN;
 }
 
 UnixSocket::UnixSocket(std::filesystem::path path) : path_(std::move(path)) {
-  const sockaddr_un address = address_of(path_);
   const Descriptor folder = open_folder(path_);
-  (void)::flock(folder.get(), LOCK_EX);  // between two that look at one stale file
+  const SocketName name(path_);
+  const std::optional<sockaddr_un> named = address_of(name.text());
+  if (!named) refuse(path_, "its name is too long; choose a shorter one");
+  const sockaddr_un& address = *named;
+  lock_for_a_while(folder);
   remove_stale(path_, address);
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   // Before bind(), so that the file never has wider permissions.

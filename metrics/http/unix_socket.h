@@ -1,14 +1,27 @@
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
+#include <string>
 
 #include <sys/types.h>
 
 namespace lockstep::metrics {
 
-/// The longest path of a Unix socket: what `sun_path` holds beside its last zero.
-inline constexpr size_t kMaxSocketPathBytes = 107;
+/// Name of a Unix socket for bind() and connect(), which take at most 107 bytes: its path, else one
+/// through an open descriptor of its folder. Valid in this process, while this object lives.
+class SocketName {
+ public:
+  explicit SocketName(const std::filesystem::path& path);
+  ~SocketName();
+  SocketName(const SocketName&) = delete;
+  SocketName& operator=(const SocketName&) = delete;
+
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  int folder_ = -1;
+};
 
 /// Whether a process of this host listens at the path.
 bool is_listened_at(const std::filesystem::path& path);
@@ -17,9 +30,9 @@ bool is_listened_at(const std::filesystem::path& path);
 /// goes with this object.
 class UnixSocket {
  public:
-  /// Replaces the file of a process that has ended. Throws Error(kCannotCreate) where the path is
-  /// too long, its folder is missing or everybody may write into it, something else lies there, or
-  /// a living process listens there.
+  /// Replaces the file of a process that has ended. Throws Error(kCannotCreate) where its folder is
+  /// missing or everybody may write into it, something else lies there, or a living process listens
+  /// there.
   explicit UnixSocket(std::filesystem::path path);
   ~UnixSocket();
   UnixSocket(const UnixSocket&) = delete;

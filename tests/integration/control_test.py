@@ -2,6 +2,7 @@
 import base64
 import contextlib
 import crypt
+import fcntl
 import http.client
 import json
 import os
@@ -9,6 +10,7 @@ import pathlib
 import re
 import signal
 import stat
+import subprocess
 import unittest
 
 from harness import ENDLESS, SOURCE, LockstepTest, metric, wait_for
@@ -39,13 +41,9 @@ class Control(LockstepTest):
         return run
 
     def call(self, run, method, path, headers=(), body=None):
-        """Status and JSON of an answer of rank 0."""
-        [address] = [target["targets"][0] for target in json.loads((run.folder / "targets.json").read_text()) if target["labels"]["rank"] == "0"]
-        with contextlib.closing(http.client.HTTPConnection(address, timeout=10)) as connection:
-            connection.request(method, path, body=body, headers=dict(headers))
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        return answer.status, json.loads(text) if text.startswith("{") else text
+        """Status and JSON of an answer of rank 0, at its socket."""
+        status, text = run.ask(method, path, headers, body)
+        return status, json.loads(text) if text.startswith("{") else text
 
     def test_status_save_and_stop(self):
         run = self.begin()
@@ -154,22 +152,44 @@ class Control(LockstepTest):
         for body in (b'{"a": [[[', b"[" * 60000, b'{"value": "' + b"x" * 60000, b"\xff\xfe", b"{}"):
             for _ in counted("bad bodies refused, with a page answered behind each", range(20)):
                 self.assertIn(self.call(run, "POST", "/control/set", [*HEADER.items(), ("Content-Type", "application/json")], body=body)[0], (400, 422), body[:20])
-                self.assertEqual(self.call(run, "GET", "/livez")[0], 200)
+                self.assertEqual(self.call(run, "GET", "/control/status")[0], 200)
         self.assertLess(resident_bytes(pid) - before, 10 << 20)
         self.assertEqual(run.ctl("status")["state"], "training")
 
-    def test_no_web_page_can_call_it(self):
+    def test_calls_that_are_not_of_the_api_are_refused(self):
         run = self.begin()
-        for headers, status in (((), 403), ([("X-Lockstep-Control", "1"), ("Host", "evil.example:9464")], 403),
-                                ([("X-Lockstep-Control", "1"), ("Host", "localhost:1")], 202)):
-            self.assertEqual(self.call(run, "POST", "/control/pause", headers)[0], status, headers)
-        wait_for(lambda: "W rank 0 [control] refused POST /control/pause from 127.0.0.1: 403" in log_of(run, 0), "the refused call in the log")
-        run.ctl("resume")
+        self.assertEqual(self.call(run, "POST", "/control/pause")[0], 403, "without the header that no web page sends")
+        wait_for(lambda: re.search(r"W rank 0 \[control\] refused POST /control/pause from .*: 403", log_of(run, 0)), "the refused call in the log")
+        self.assertFalse(run.status()["pause_asked"])
         self.assertEqual(self.call(run, "OPTIONS", "/control/pause", HEADER.items())[0], 405)
         self.assertEqual(self.call(run, "POST", "/control/nothing", HEADER.items())[0], 404)
         self.assertEqual(self.call(run, "POST", "/metrics", HEADER.items())[0], 404)
         self.assertEqual(self.call(run, "POST", "/control/save", HEADER.items(), body=b"x" * 70000)[0], 413)
         self.assertEqual(self.call(run, "GET", "/control/save")[0], 404)
+
+    def test_another_user_of_the_host_can_change_nothing(self):
+        """Every socket and port of a run with defaults, as a user who has none of its rights; where the folders are open for reading."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can become another user")
+        run = self.begin()
+        for folder in (self.folder, run.folder):
+            folder.chmod(0o755)
+        address = json.loads((run.folder / "targets.json").read_text())[0]["targets"][0]
+        posts = [f"/control/{call}" for call in ("save", "stop", "pause", "set?checkpoint.keep_checkpoint_max=1", "set?log.level=debug")]
+        header = "X-Lockstep-Control: 1"
+        for path in counted("calls of another user refused", posts):
+            self.assertEqual(self.as_nobody("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", "POST", "-H", header, f"http://{address}{path}"), (0, "405"), path)
+            self.assertEqual(self.as_nobody("curl", "-s", "--unix-socket", run.folder / "control.sock", "-X", "POST", "-H", header, f"http://localhost{path}")[0], 7, path)
+        self.assertEqual(self.as_nobody("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", f"http://{address}/control/status"), (0, "404"))
+        writable = self.as_nobody("find", run.folder, "-not", "-type", "l", "-writable")[1].split()
+        self.assertEqual(writable, [], "files that anybody may write")
+        self.assertEqual(self.call(run, "GET", "/control/status")[1]["stop_asked"], False)
+        self.assertEqual(saves_of(run), [])
+
+    @staticmethod
+    def as_nobody(*words):
+        done = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--", *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout
 
     def port_of(self, run):
         """Of rank 0, which listens on every address."""
@@ -182,7 +202,8 @@ class Control(LockstepTest):
             connection.request("POST", "/control/stop", headers={**HEADER, **headers})
             return connection.getresponse().status
 
-    def test_to_others_it_is_served_with_a_token_alone(self):
+    def test_pages_take_calls_with_a_token_alone(self):
+        self.assertIn("'control.listen: pages' (--set control.listen) needs 'metrics.token_file'", self.tool("check", ENDLESS, "--set", "control.listen=pages", expect=78))
         users = self.folder / "web.yml"
         users.write_text("basic_auth_users: {someone: '%s'}\n" % crypt.crypt("a password", crypt.mksalt(crypt.METHOD_BLOWFISH, rounds=16)))
         run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='0.0.0.0:0'", f"metrics.web_config={users}"])
@@ -192,17 +213,18 @@ class Control(LockstepTest):
     def test_a_thousand_wrong_tokens_do_nothing_and_the_right_one_works_under_any_name(self):
         token = self.folder / "token"
         token.write_text("0123456789abcdef0123456789abcdef\n")
-        run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='0.0.0.0:0'", "metrics.processor_share=1", f"metrics.token_file={token}"])
+        run = self.start(config=ENDLESS, sets=[*RARE, "metrics.listen='0.0.0.0:0'", "metrics.processor_share=1", f"metrics.token_file={token}", "control.listen=pages"])
         port = self.port_of(run)
+        wait_for((run.folder / "control.sock").exists, "the socket")
         wrong = ["", "Bearer ", "Bearer 0123456789abcdef0123456789abcdee", "Bearer 0123456789abcdef0123456789abcdef0", "Basic 0123456789abcdef0123456789abcdef"]
         wrong += [f"Bearer {number:032x}" for number in range(1000 - len(wrong))]
         for text in counted("wrong tokens refused", wrong):
             self.assertEqual(self.posted(port, {"Authorization": text} if text else {}), 401)
         self.assertIsNone(run.process.poll())
-        code, said = run.ctl("status")
-        self.assertEqual(code, 64)
-        self.assertIn("asks for a token", said)
-        self.assertEqual(run.ctl("status", "--token-file", token)["state"], "training")
+        self.assertEqual(run.ctl("status")["state"], "training", "the socket asks for none")
+        page = f"http://127.0.0.1:{port}"
+        self.assertIn("asks for a token", self.tool("ctl", page, "status", expect=64))
+        self.assertIn('"training"', self.tool("ctl", page, "status", "--token-file", token))
         self.assertEqual(self.posted(port, {"Authorization": f"Bearer {token.read_text().strip()}", "Host": "lockstep-0.pods.example:9464"}), 202)
         self.assertEqual(run.wait().code, 75, run.log)
 
@@ -265,16 +287,43 @@ class Control(LockstepTest):
         self.tool("ctl", f"unix:{socket}", "stop")
         self.assertEqual(again.wait().code, 75, again.log)
 
-    def test_a_path_too_long_and_other_words_are_refused_before_anything_starts(self):
-        for listen, text in ((f"unix:{'x' * 120}", "the path of a Unix socket has at most 107"), ("socket", "must be pages, unix, unix:PATH or off"),
-                             ("'unix:'", "must be pages, unix, unix:PATH or off")):
+    def test_a_run_in_a_long_path_is_asked_at_its_socket(self):
+        run = self.begin(run="/".join(["a-long-name-of-a-folder"] * 6))
+        self.assertGreater(len(str(run.folder / "control.sock")), 107)
+        self.assertIn("noted_at_step", run.ctl("drain"))
+        self.assertEqual(run.wait().code, 75, run.log)
+
+    def test_a_folder_without_a_safe_place_for_the_socket_is_a_warning(self):
+        folder = self.folder / "open"
+        folder.mkdir()
+        folder.chmod(0o777)
+        run = self.start(config=ENDLESS, run="open", sets=[*RARE, "train.max_steps=2"]).wait()
+        self.assertEqual(run.code, 0, run.log)
+        self.assertIn("lockstep ctl cannot ask this run: ", run.log)
+        self.assertIn("everybody may write into its folder", run.log)
+
+    def test_a_foreign_lock_on_the_folder_of_the_socket_delays_nothing(self):
+        """Whoever may open the folder may hold a lock on it for ever."""
+        sockets = self.folder / "sockets"
+        sockets.mkdir()
+        holder = os.open(sockets, os.O_RDONLY)
+        self.addCleanup(os.close, holder)
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        run = self.begin_at_a_socket(f"unix:{sockets}/own.sock")
+        self.tool("ctl", f"unix:{sockets}/own.sock", "stop")
+        self.assertEqual(run.wait().code, 75, run.log)
+
+    def test_other_words_are_refused_before_anything_starts(self):
+        for listen, text in (("socket", "must be unix, unix:PATH, pages or off"), ("'unix:'", "must be unix, unix:PATH, pages or off")):
             self.assertIn(text, self.tool("check", ENDLESS, "--set", f"control.listen={listen}", expect=78))
 
     def test_off_serves_no_control(self):
         run = self.start(config=ENDLESS, sets=[*RARE, "control.listen='off'"])
         wait_for((run.folder / "targets.json").exists, "targets.json")
-        self.assertEqual(self.call(run, "GET", "/control/status")[0], 404)
-        self.assertEqual(self.call(run, "POST", "/control/stop", HEADER.items())[0], 405)
+        port = self.port_of(run)
+        self.assertEqual(self.posted(port, {}), 405)
+        self.assertIn("takes no calls", self.tool("ctl", run.folder, "status", expect=64))
+        self.assertFalse((run.folder / "control.sock").exists())
 
     def test_another_run_at_the_port_of_a_killed_one_is_left_alone(self):
         killed = self.begin()
@@ -283,18 +332,18 @@ class Control(LockstepTest):
             os.kill(pid, signal.SIGKILL)
         killed.wait()
         self.assertTrue((killed.folder / "targets.json").exists(), "left behind")
+        self.assertTrue((killed.folder / "control.sock").exists(), "left behind")
         other = self.begin(run="other", sets=[*RARE, f"metrics.listen='127.0.0.1:{port}'"])
         self.assertEqual(self.port_of(other), port)
         for verb in counted("calls for a killed run kept from another one at its port", ("status", "drain")):
-            said = self.tool("ctl", killed.folder, verb, expect=66)
-            self.assertIn(f"no job runs in {killed.folder}: another run ({other.folder}) listens at its port now", said)
+            self.assertIn(f"no job runs in {killed.folder}: it was killed (pid ", self.tool("ctl", killed.folder, verb, expect=66))
         self.assertFalse(other.ctl("status")["stop_asked"])
         alias = self.folder / "alias"
         alias.symlink_to(other.folder)
         self.tool("ctl", alias, "drain")
         self.assertEqual(other.wait().code, 75, other.log)
         again = self.start(config=ENDLESS, run=killed.folder.name, sets=[*RARE, "metrics.listen='off'", "control.listen=unix"])
-        wait_for((again.folder / "control.sock").exists, "the socket")
+        wait_for(again.status, "the socket")
         self.assertFalse((again.folder / "targets.json").exists(), "the dead address")
         self.tool("ctl", again.folder, "drain")
         self.assertEqual(again.wait().code, 75, again.log)

@@ -2,20 +2,21 @@
 
 LOCKSTEP_BUILD names the build folder. Every test gets a folder of its own; ports are free ones (metrics.listen port 0).
 """
+import contextlib
 import copy
 import csv
+import http.client
 import json
 import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
-import urllib.error
-import urllib.request
 
 import moved_series
 
@@ -32,6 +33,22 @@ DIGITS = SOURCE / "configs" / "digits.yaml"
 ENDLESS = pathlib.Path(__file__).parent / "programs/endless.yaml"
 PRUNE_EARLY = f"recipe={pathlib.Path(__file__).parent / 'programs/prune_early.yaml'}"  # a setting: weights are pruned from step 23 on
 ANSWER_S = 100  # no command of these tests takes this long
+
+
+class SocketConnection(http.client.HTTPConnection):
+    """To a Unix socket, whose path may be long."""
+    def __init__(self, path):
+        super().__init__("localhost", timeout=ANSWER_S)
+        self.path = pathlib.Path(path)
+
+    def connect(self):
+        folder = os.open(self.path.parent, os.O_PATH)
+        try:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(f"/proc/self/fd/{folder}/{self.path.name}")
+        finally:
+            os.close(folder)
 
 
 class Run:
@@ -75,15 +92,18 @@ class Run:
         done = subprocess.run([LOCKSTEP, "ctl", self.folder, *map(str, words)], capture_output=True, text=True, timeout=ANSWER_S, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else (done.returncode, done.stderr)
 
+    def ask(self, method, target, headers=(), body=None):
+        """Status and text that rank 0 answers at the socket in the run's folder."""
+        with contextlib.closing(SocketConnection(self.folder / "control.sock")) as connection:
+            connection.request(method, target, body=body, headers=dict(headers))
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
     def status(self):
         """What rank 0 answers to /control/status, without a program's start; None where it does not answer (yet)."""
         try:
-            targets = json.loads((self.folder / "targets.json").read_text())
-            [address] = [one["targets"][0] for one in targets if one["labels"]["rank"] == "0"]
-            request = urllib.request.Request(f"http://{address}/control/status", headers={"X-Lockstep-Control": "1"})
-            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
-                return json.load(answer)
-        except (OSError, ValueError):  # no file yet, half a file, nobody there
+            return json.loads(self.ask("GET", "/control/status")[1])
+        except (OSError, ValueError, http.client.HTTPException):  # no socket yet, nobody there
             return None
 
     def wait_for_status(self, what, **wanted):

@@ -6,12 +6,12 @@ import signal
 import sys
 import unittest
 
-from harness import ENDLESS, SOURCE, Run, wait_for
+from harness import ENDLESS, SOURCE, Run
 from running_page import BLOCK, PAGE, PageTest, blocks
 sys.path.insert(0, str(SOURCE / "tests/support"))
 from skips import missing_tool
 
-KINDS = {"here": 5, "beside a run": 2, "beside a run, last": 1, "beside a run with a socket": 1, "server": 1, "beside the server": 1,
+KINDS = {"here": 5, "beside a run": 2, "beside a run, last": 1, "server": 1, "beside the server": 1,
          "slurm": 1, "slurm, ended": 1, "slurm, running": 1, "kubernetes": 1}
 
 
@@ -35,28 +35,20 @@ class Page(PageTest):
         self.assertEqual(results[0]["parameters_sha256"], results[1]["parameters_sha256"])
 
     def endless(self):
-        """`lockstep run` that goes on in runs/digits, and the address of its pages."""
+        """`lockstep run` that goes on in runs/digits."""
         process = self.begin("lockstep", "run", ENDLESS, "-n", 2, "--set", "metrics.listen='127.0.0.1:0'")
         run = Run(process, self.folder / "runs/digits")
         run.wait_for_step(1)
-        return run, json.loads((run.folder / "targets.json").read_text())[0]["targets"][0]
+        return run
 
     def test_beside_a_run(self):
-        run, address = self.endless()
+        run = self.endless()
         for text in blocks("beside a run"):
-            self.shell(text.replace("127.0.0.1:9464", address))  # which may be another run's here
+            self.shell(text)
         run.wait_for_step(run.status()["step"] + 2)  # a stop before the next step would find the change still to be made
         self.shell(blocks("beside a run, last")[0])
         self.assertEqual(run.wait().code, 75, run.log)
         self.assertIn("log.level=debug from step", run.log)
-
-    def test_beside_a_run_with_a_socket(self):
-        self.environment["LOCKSTEP_CONTROL_LISTEN"] = "unix"
-        process = self.begin("lockstep", "run", ENDLESS, "-n", 2, "--set", "metrics.listen='off'")
-        wait_for((self.folder / "runs/digits/control.sock").exists, "the socket")
-        self.assertIn("noted_at_step", self.shell(blocks("beside a run with a socket")[0]))
-        self.shell("lockstep ctl runs/digits drain")
-        self.assertEqual(Run(process, self.folder).wait().code, 75)
 
     def test_a_queue(self):
         self.environment["LOCKSTEP_TRAIN_MAX_STEPS"] = "60"

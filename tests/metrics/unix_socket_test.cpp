@@ -2,10 +2,13 @@
 
 #include <fstream>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "counting_observer.h"
@@ -102,11 +105,23 @@ TEST_F(UnixSocketTest, AnothersFileOfTheSameNameStays) {
   EXPECT_TRUE(std::filesystem::exists(path));
 }
 
-TEST_F(UnixSocketTest, APathThatIsTooLongIsSaidWithBothNumbers) {
-  const size_t rest = kMaxSocketPathBytes - folder.path().string().size() - 1;
-  EXPECT_EQ(refusal(folder.path() / std::string(rest, 'x')), "");
-  EXPECT_THAT(refusal(folder.path() / std::string(rest + 1, 'x')),
-              HasSubstr("has 108 bytes, and may have 1 to 107; choose a shorter one"));
+TEST_F(UnixSocketTest, APathMayBeLongerThanWhatTheSystemTakes) {
+  const std::filesystem::path deep = folder.path() / std::string(80, 'x') / std::string(80, 'y');
+  std::filesystem::create_directories(deep);
+  {
+    const UnixSocket socket(deep / "s");
+    EXPECT_TRUE(is_listened_at(deep / "s"));
+    EXPECT_THAT(refusal(deep / "s"), HasSubstr("a living process listens there"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(deep / "s"));
+  EXPECT_THAT(refusal(folder.path() / std::string(120, 'x')), HasSubstr("name is too long"));
+}
+
+TEST_F(UnixSocketTest, ALockOnItsFolderThatNobodyGivesBackIsNotWaitedFor) {
+  const int holder = ::open(folder.path().c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(holder, LOCK_EX), 0);
+  EXPECT_EQ(refusal(path), "");
+  ::close(holder);
 }
 
 TEST_F(UnixSocketTest, ItsFolderMustBeThereAndNotOpenToEverybody) {
