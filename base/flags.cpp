@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/nearest_word.h"
+#include "base/process_state.h"
 
 namespace lockstep::flags {
 namespace {
@@ -13,12 +14,22 @@ namespace {
 struct Registry {
   std::optional<Values> values;  ///< of the run that is on
   std::vector<std::pair<std::string, std::string>> given;
+  std::optional<size_t> num_of_program;  ///< of `given`, before the first job of a server
 };
 
 Registry& registry() {
   static Registry one;
   return one;
 }
+
+/// A plug-in of one job gives flags that the next job must not see.
+void keep_those_of_program() {
+  Registry& all = registry();
+  if (!all.num_of_program) all.num_of_program = all.given.size();
+  all.given.resize(*all.num_of_program);
+}
+
+const ProcessState given_flags("flags that code has set", keep_those_of_program);
 
 Error fault(const std::string& message) { return {ExitCode::kUsage, "flags", message}; }
 

@@ -16,6 +16,7 @@
 #include "base/console/background_sink.h"
 #include "base/console/console_sink.h"
 #include "base/error.h"
+#include "base/process_state.h"
 
 namespace lockstep::log {
 namespace {
@@ -171,6 +172,10 @@ int64_t num_lines(Level level) {
 int64_t num_lost() {
   return num_lost_in_background() - g_num_lost_before.load(std::memory_order_relaxed);
 }
+
+namespace {
+const ProcessState counts_of_lines("counts of log lines", [] { count_anew(); });
+}  // namespace
 
 void count_anew() {
   g_num_lost_before.store(num_lost_in_background(), std::memory_order_relaxed);

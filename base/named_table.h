@@ -17,7 +17,8 @@ namespace lockstep {
 ///
 ///   model::model_types().add({.name = "my_net", .read = read_my_net});
 ///
-/// Rows stay for the life of the process. Not thread-safe: add rows before the first run begins.
+/// Rows stay for the life of the process, those of plug-ins and estimators for a run: see
+/// keep_first(). Not thread-safe: add rows before the first run begins.
 /// `Row` has a member `name` and a std::function, called `read` or `value`.
 template <typename Row>
 class NamedTable {
@@ -32,6 +33,36 @@ class NamedTable {
     std::string from = fmt::format("{}:{}", file, line);
     if (fault_.empty()) fault_ = fault_of(row, from);
     entries_.push_back({std::move(row), std::move(from)});
+  }
+
+  /// Adds a row that belongs to `owner`, or puts it in the place of the row of this owner and name.
+  /// Throws Error(kConfig) if another owner has that name.
+  void put(Row row, const std::string& owner) {
+    for (Entry& entry : entries_) {
+      if (entry.row.name != row.name) continue;
+      if (entry.origin != owner) throw Error(ExitCode::kConfig, kind_, clash(entry, owner));
+      entry.row = std::move(row);
+      return;
+    }
+    if (fault_.empty()) fault_ = fault_of(row, owner);
+    entries_.push_back({std::move(row), owner});
+  }
+
+  /// Whether there is a row of this name that put() has added for `owner`.
+  bool belongs_to(std::string_view name, std::string_view owner) const {
+    for (const Entry& entry : entries_)
+      if (entry.row.name == name) return entry.origin == owner;
+    return false;
+  }
+
+  size_t num_rows() const { return entries_.size(); }
+  /// Removes the rows that were added after the first `num_rows`, and a fault that came with them.
+  /// While no run is under way.
+  void keep_first(size_t num_rows) {
+    while (entries_.size() > num_rows) {
+      entries_.pop_back();
+      fault_.clear();
+    }
   }
 
   /// Null where there is none. Like names() and rows(), throws Error(kConfig), which names the
@@ -68,11 +99,13 @@ class NamedTable {
     if (!has_function(row))
       return fmt::format("'{}' of {} has no function: give the row one", row.name, from);
     for (const Entry& other : entries_)
-      if (other.row.name == row.name)
-        return fmt::format(
-            "two are called '{}': one of {}, one of {}; give one of them another name", row.name,
-            other.origin, from);
+      if (other.row.name == row.name) return clash(other, from);
     return "";
+  }
+
+  static std::string clash(const Entry& other, const std::string& from) {
+    return fmt::format("two are called '{}': one of {}, one of {}; give one of them another name",
+                       other.row.name, other.origin, from);
   }
 
   static bool has_function(const Row& row) {

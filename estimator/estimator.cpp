@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/process_state.h"
 #include "base/yaml/path_beside.h"
 #include "estimator/open_plugin.h"
 #include "estimator/user_code.h"
@@ -23,6 +24,46 @@ namespace estimator {
 namespace {
 
 constexpr const char* kSection = "estimator";
+constexpr const char* kOwner = "the estimator";  ///< of its rows
+
+/// Estimators whose rows the tables hold. Code of those rows may refer to them.
+std::vector<std::shared_ptr<EstimatorSpec>>& owners_of_rows() {
+  static std::vector<std::shared_ptr<EstimatorSpec>> all;
+  return all;
+}
+
+/// The tables of rows forget theirs, too (daemon/serve/job_run.cpp).
+const ProcessState estimators_of_run("estimators of the run", [] { owners_of_rows().clear(); });
+
+/// Whether both call the same code: the row of a table, given back as it is.
+template <typename Result, typename... Arguments>
+bool are_same_code(const std::function<Result(Arguments...)>& a,
+                   const std::function<Result(Arguments...)>& b) {
+  if (a.target_type() != b.target_type()) return false;
+  using Pointer = Result (*)(Arguments...);
+  const auto* const pointer = a.template target<Pointer>();
+  return pointer == nullptr || *pointer == *b.template target<Pointer>();
+}
+
+template <typename Row>
+const auto& function_of(const Row& row) {
+  if constexpr (requires { row.value; })
+    return row.value;
+  else
+    return row.read;
+}
+
+/// Adds a row of the estimator, in the place of one that an earlier estimator has left. A row of
+/// the table that it gives back as it is stays the table's. Throws Error(kConfig) for the name of
+/// any other row.
+template <typename Row>
+void put_row(NamedTable<Row>& table, Row row) {
+  const Row* const known = table.find(row.name);
+  if (known != nullptr && !table.belongs_to(row.name, kOwner) &&
+      are_same_code(function_of(*known), function_of(row)))
+    return;
+  table.put(std::move(row), kOwner);
+}
 
 /// The estimators that may be named: those of the plug-in, or all.
 std::vector<std::string> choices_of(const std::string& path, const ConfigReader& in) {
@@ -85,17 +126,16 @@ Estimator Estimator::read(ConfigReader* in) {
 }
 
 void Estimator::add_rows() {
+  owners_of_rows().push_back(spec_);
   run_user_code(where_, [&] {
-    if (const std::optional<train::LossType> loss = spec_->loss()) {
+    if (std::optional<train::LossType> loss = spec_->loss()) {
       loss_ = loss->name;
-      if (train::loss_types().find(loss_) == nullptr) train::loss_types().add(*loss);
+      put_row(train::loss_types(), std::move(*loss));
     }
     for (metrics::StepMetric& metric : spec_->metrics())
-      if (metrics::step_metrics().find(metric.name) == nullptr)
-        metrics::step_metrics().add(std::move(metric));
+      put_row(metrics::step_metrics(), std::move(metric));
     for (train::EvalMetricType& metric : spec_->eval_metrics())
-      if (train::eval_metric_types().find(metric.name) == nullptr)
-        train::eval_metric_types().add(std::move(metric));
+      put_row(train::eval_metric_types(), std::move(metric));
     hooks_ = spec_->hooks();
   });
 }

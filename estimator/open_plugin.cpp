@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/process_state.h"
 #include "estimator/plugin.h"
 #include "estimator/user_code.h"
 
@@ -17,14 +18,29 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 200;
 
+using AddRows = void (*)();
+
+/// A file whose code stays in this process.
+struct Library {
+  std::string file, sha256;
+  AddRows add_rows = nullptr;
+};
+
 struct Opened {
-  std::deque<Plugin> all;  // rows stay where they are
+  std::deque<Library> libraries;
+  std::deque<Plugin> all;  // of this run; they stay where they are
   std::vector<const Plugin*> list;
 };
 Opened& opened() {
   static Opened one;
   return one;
 }
+
+/// The tables of rows forget those of plug-ins, too (daemon/serve/job_run.cpp).
+const ProcessState plugins_of_run("plug-ins of the run", [] {
+  opened().list.clear();
+  opened().all.clear();
+});
 
 Error refusal(const std::string& path, const std::string& why) {
   return {ExitCode::kConfig, "plugin", path + ": " + why};
@@ -56,14 +72,26 @@ void require_fit(const std::string& path, const std::string& stamp) {
 }
 
 /// Its symbols are looked for in the program first (docs/decisions/0027).
-void add_rows_of(const std::string& path) {
-  const std::string file = std::filesystem::absolute(path).string();
+AddRows open_library(const std::string& path, const std::string& file) {
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) throw refusal(path, "cannot be opened: " + dl_error());
-  using AddRows = void (*)();
   const auto add_rows = reinterpret_cast<AddRows>(dlsym(library, "lockstep_plugin_add_rows"));
   if (add_rows == nullptr) throw refusal(path, "has no entry: " + dl_error());
-  run_user_code("plug-in " + path, add_rows);
+  return add_rows;
+}
+
+/// What adds the rows of this file, which an earlier run of this process may have opened. Code
+/// stays, and dlopen() knows it by the file's name: a file that was built again cannot be had here.
+AddRows find_or_open(const std::string& path, const std::string& sha256) {
+  const std::string file = std::filesystem::absolute(path).lexically_normal().string();
+  for (const Library& known : opened().libraries) {
+    if (known.sha256 == sha256) return known.add_rows;
+    if (known.file == file)
+      throw Error(ExitCode::kUnavailable, "plugin",
+                  path + ": was built again after this process opened it; start the server again");
+  }
+  opened().libraries.push_back({file, sha256, open_library(path, file)});
+  return opened().libraries.back().add_rows;
 }
 
 }  // namespace
@@ -80,8 +108,9 @@ const Plugin& open_plugin(const std::string& path) {
   for (const Plugin* known : opened().list)
     if (known->sha256 == sha256) return *known;
   require_fit(path, stamp_in(bytes));
+  const AddRows add_rows = find_or_open(path, sha256);
   const size_t num_before = estimator_types().names().size();
-  add_rows_of(path);
+  run_user_code("plug-in " + path, add_rows);
   const std::vector<std::string> names = estimator_types().names();
   Opened& all = opened();
   all.all.push_back(

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
+#include <utility>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/process_state.h"
 #include "python/find_python.h"
 #include "python/python_module.h"
 
@@ -23,11 +25,20 @@ constexpr const char* kVariable = "LOCKSTEP_PYTHON_MODULE";
 struct Running {
   const ModuleTable* table = nullptr;  ///< null: not started
   std::string program;
+  bool is_of_run = false;  ///< the run that is on has named it
 };
 Running& running() {
   static Running one;
   return one;
 }
+
+/// The interpreter stays. Modules of the user's files are loaded anew by the next job.
+void begin_job() {
+  running().is_of_run = false;
+  if (running().table != nullptr) (void)running().table->call("begin_job", {});
+}
+
+const ProcessState modules_of_users("Python modules of users", begin_job);
 
 Error unavailable(const std::string& message) {
   return {ExitCode::kUnavailable, "python", message};
@@ -95,10 +106,16 @@ std::string module_version() {
 void start(const std::string& wanted) {
   static std::mutex mutex;
   const std::scoped_lock lock(mutex);
-  if (is_running() && (wanted.empty() || wanted == running().program)) return;
+  const bool is_of_run = std::exchange(running().is_of_run, true);
+  if (is_running() && ((wanted.empty() && is_of_run) || wanted == running().program)) return;
   const Interpreter python = find_python(wanted);
   if (is_running()) {
     if (python.program == running().program) return;
+    if (!is_of_run)
+      throw unavailable(
+          fmt::format("an earlier job runs {} in this process, and {} is asked for: start the "
+                      "server again",
+                      running().program, python.program));
     throw Error(ExitCode::kConfig, "python",
                 fmt::format("one process runs one Python: {} runs, {} is asked for too; name the "
                             "same with `python:` everywhere",
@@ -114,7 +131,7 @@ void start(const std::string& wanted) {
   if (!fault.empty())
     throw Error(ExitCode::kConfig, "python",
                 fmt::format("{} cannot be used: {}", python.program, fault));
-  running() = {&table, python.program};
+  running() = {&table, python.program, true};
   log::info("python", fmt::format("Python {}, torch {}, {}", python.version, python.torch_version,
                                   python.program));
 }

@@ -8,6 +8,8 @@
 4. No file names a folder of the machine it was written on.
 5. Relative links in *.md lead to files that exist.
 6. No folder of a module holds more than 25 files, sub-folders not counted.
+7. Every variable of a module that lives as long as the process has a line in tools/process_state.txt, which says why no job of a server sees what
+   another one left in it. A line that says ProcessState is of a file, or names one, that has such an object.
 """
 import collections
 import os
@@ -18,6 +20,11 @@ import sys
 
 MOST_FILES = 25
 RECIPES_OF_ALL = ("tests/integration/programs/every_modifier.yaml", "tests/train/recipe_path_test.cpp")
+# Variables inside a function, and at namespace scope, which clang-format puts at the begin of a line. Constants are no state.
+LOCAL_VARIABLE = re.compile(r"^[ ]+(?:\[\[maybe_unused\]\] )?(?:static thread_local|thread_local static|static|thread_local) (?!const [^*=;({]*[=;({]|constexpr )"
+                            r"[^()=;{]*?\b(\w+)(?: = |;|, (?=\w+;)|\{|\((?=\"|static_cast))")
+WIDE_VARIABLE = re.compile(r"^(?:inline |static |thread_local )*(?!using |namespace|class |struct |enum |template|return|constexpr|const [\w:<>]+ \w|extern|typedef|"
+                           r"friend|union|case |default|inline |else|#|//)(?:const )?[A-Za-z_][\w:]*(?:<.*>)?[ *&]+([a-z_]\w*)(?: = [^;()]*;|;|\{[^}]*\};)")
 SKIPPED_FOLDERS = {"build", "runs", "__pycache__"}
 # In pieces, so that this file passes.
 MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:" + "work|ro" + r"ot)(?:/|\b(?![\w-]))")
@@ -134,7 +141,36 @@ def crowded_folders(root, files):
             yield f"{folder.relative_to(root)}: holds {number} files, more than {MOST_FILES}: divide it by what a reader looks for"
 
 
-RULES = (unregistered_tests, undocumented_exit_codes, undocumented_exit_classes, forgotten_modifiers, machine_paths, dead_links, crowded_folders)
+def stated_variables(path, text):
+    for line in text.splitlines():
+        match = (LOCAL_VARIABLE.match(line) if path.suffix != ".h" else None) or WIDE_VARIABLE.match(line)
+        if match:
+            yield match[1]
+
+
+def unowned_state(root, files):
+    modules = {path.parent for path in files if path.name == "CMakeLists.txt" and "lockstep_module(" in (text_of(path) or "")}
+    list_file = root / "tools/process_state.txt"
+    lines = list_file.read_text().splitlines() if list_file.exists() else []
+    reasons = dict(line.split(": ", 1) for line in lines if ": " in line and not line.startswith("#"))
+    for path in files:
+        if path.suffix not in (".cpp", ".h") or modules.isdisjoint(path.parents):
+            continue
+        text = path.read_text()
+        for name in sorted(set(stated_variables(path, text))):
+            key = f"{path.relative_to(root)} {name}"
+            reason = reasons.pop(key, None)
+            owners = [text, *((root / name).read_text() for name in re.findall(r"[\w/]+\.cpp", reason or "") if (root / name).exists())]
+            if reason is None:
+                yield f"{key}: lives as long as the process: give it a ProcessState (base/process_state.h), and a line in tools/process_state.txt"
+            elif "ProcessState" in reason and not any(re.search(r"ProcessState \w+\(", owner) for owner in owners):
+                yield f"tools/process_state.txt: {key}: there is no ProcessState"
+    for key in reasons:
+        yield f"tools/process_state.txt: {key}: there is no such variable"
+
+
+RULES = (unregistered_tests, undocumented_exit_codes, undocumented_exit_classes, forgotten_modifiers, machine_paths, dead_links, crowded_folders,
+         unowned_state)
 
 
 def breaches(root):

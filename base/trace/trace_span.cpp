@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/process_state.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -93,6 +95,10 @@ std::vector<RecentSpan> recent() {
   const std::scoped_lock lock(mutex);
   return ring().spans();
 }
+
+namespace {
+const ProcessState recent_spans("recent spans", [] { forget_recent(); });
+}  // namespace
 
 void forget_recent() {
   const std::scoped_lock lock(mutex);

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "base/digest.h"
 #include "base/files/files.h"
+#include "base/process_state.h"
 #include "base/yaml/path_beside.h"
+#include "coord/callback_types.h"
 #include "daemon/config/estimator_flags.h"
 #include "daemon/config/key_names.h"
 #include "daemon/config/preset.h"
@@ -16,6 +20,7 @@
 #include "daemon/config/run_sections.h"
 #include "estimator/estimator.h"
 #include "python/add_types.h"
+#include "recal/modifiers/modifier_table.h"
 #include "recal/recipe/recal_options.h"
 #include "remote/add_stores.h"
 
@@ -109,6 +114,38 @@ void add_all_types() {
   remote::add_stores();
   python::add_types();
   estimator::add_types();
+}
+
+namespace {
+
+/// Removes from a table the rows of plug-ins and estimators that a job has named.
+template <typename Row>
+void keep_rows_of_program(NamedTable<Row>& table) {
+  static const size_t num_rows = table.num_rows();  // one table for each kind of row
+  table.keep_first(num_rows);
+}
+
+/// Settings of LibTorch that code of a job may have changed and no run sets.
+void begin_libtorch() {
+  static const caffe2::TypeMeta dtype = c10::get_default_dtype();
+  c10::set_default_dtype(dtype);
+  c10::GradMode::set_enabled(true);
+}
+
+}  // namespace
+
+void begin_job() {
+  add_all_types();
+  keep_rows_of_program(model::model_types());
+  keep_rows_of_program(data::dataset_types());
+  keep_rows_of_program(recal::modifier_kinds());
+  keep_rows_of_program(metrics::step_metrics());
+  keep_rows_of_program(train::loss_types());
+  keep_rows_of_program(train::eval_metric_types());
+  keep_rows_of_program(coord::callback_types());
+  keep_rows_of_program(estimator::estimator_types());
+  begin_libtorch();
+  ProcessState::begin_job();
 }
 
 namespace {

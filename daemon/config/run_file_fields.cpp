@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/process_state.h"
 #include "estimator/open_plugin.h"
 
 namespace lockstep::daemon {
@@ -62,6 +63,14 @@ std::vector<FieldDoc> collect_fields() {
   return docs;
 }
 
+/// By the number of plug-ins that are open: each may add rows with keys.
+std::map<size_t, std::vector<FieldDoc>>& docs_by_plugins() {
+  static std::map<size_t, std::vector<FieldDoc>> docs;
+  return docs;
+}
+
+const ProcessState docs_of_fields("docs of fields", [] { docs_by_plugins().clear(); });
+
 }  // namespace
 
 std::vector<FieldDoc> fields_read_with(const YamlDocument& document) {
@@ -74,8 +83,8 @@ std::vector<FieldDoc> fields_read_with(const YamlDocument& document) {
 
 std::vector<FieldDoc> run_file_meanings() {
   add_all_types();
-  static std::map<size_t, std::vector<FieldDoc>> docs;  // each plug-in may add rows with keys
   const size_t num_plugins = estimator::opened_plugins().size();
+  auto& docs = docs_by_plugins();
   if (!docs.contains(num_plugins)) docs[num_plugins] = collect_fields();
   return docs[num_plugins];
 }

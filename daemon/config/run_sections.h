@@ -14,6 +14,11 @@ RunConfig read_sections(ConfigReader* in, bool needs_train_data = true);
 /// Adds what stands behind the tables: stores, Python, plug-ins. Once a process.
 void add_all_types();
 
+/// For a process that begins another job, or the run that it has read ahead: makes all that lives
+/// as long as the process what it is in a new one. Tables keep the rows that they have at the
+/// first call. Main thread, while no job runs.
+void begin_job();
+
 /// The keys that are read with these settings, each with the default that then holds: those of the
 /// optimizer that is named, not of others.
 std::vector<FieldDoc> fields_read_with(const YamlDocument& document);

@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "daemon/config/run_config.h"
+#include "daemon/config/run_sections.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -27,6 +27,7 @@ Word read_word() {
 }  // namespace
 
 void read_ahead(const std::string& config_file, const std::vector<Override>& overrides) {
+  begin_job();  // so that stand_by() knows the rows that are the program's
   try {
     Diagnostics ignored;
     (void)load_run_config(config_file, overrides, &ignored);
@@ -44,7 +45,9 @@ bool stand_by(dist::Communicator& control, const train::StopRequest& stop) {
                                                            : kNone);
     control.all_reduce(word_1, dist::ReduceOp::kMax)->wait();
     const auto agreed = word_1[0].item<int64_t>();
-    if (agreed != kNone) return agreed == kGo;
+    if (agreed == kNone) continue;
+    begin_job();  // the run reads again what was read ahead, from files that may have changed
+    return agreed == kGo;
   }
 }
 

@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "base/process/cores.h"
-#include "base/trace/trace_span.h"
 #include "daemon/config/estimator_flags.h"
+#include "daemon/config/run_sections.h"
 #include "daemon/serve/in_folder.h"
 #include "daemon/serve/job_requests.h"
 #include "dist/agree.h"
@@ -28,13 +28,13 @@ SessionOptions session_of(const JobSpec& spec) {
   return session;
 }
 
-/// What a process has of its own begins anew, and is as it was when the job has ended.
+/// What lives as long as the process begins anew (ProcessState), and the cores of this thread are
+/// as they were when the job has ended.
 class OwnProcess {
  public:
   OwnProcess(const Job& job, const std::filesystem::path& folder)
       : cpus_(cpus_of(allowed_cores())) {
-    log::count_anew();
-    trace::forget_recent();
+    begin_job();
     (void)::setenv("LOCKSTEP_RESTART_COUNT", std::to_string(job.spec.tries - 1).c_str(), 1);
     if (folder.empty()) return;
     log::copy_to((folder / "log").string());

@@ -7,7 +7,7 @@ import sys
 import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
-KNOWN_FILES = {}  # of the user's modules: what they said when they were loaded
+FOLDERS = {}  # of the user's files, whose modules are the user's; whether load_file() has put the folder into sys.path
 
 
 class Fault(Exception):
@@ -59,22 +59,14 @@ def below(folder):
     return found
 
 
-def text_bytes(file):
-    try:
-        return file.read_bytes()
-    except OSError:
-        return None
-
-
-def forget_changed(folder):
-    """A server runs one job after another in one process: where a file has changed since it was loaded, all modules of its folder are
-    loaded anew."""
-    loaded = below(folder)
-    if all(KNOWN_FILES.get(file, text_bytes(file)) == text_bytes(file) for file in loaded.values()):
-        return
-    for name, file in loaded.items():
-        del sys.modules[name]
-        KNOWN_FILES.pop(file, None)
+def begin_job():
+    """A server runs one job after another in one process. Each loads the user's modules anew: a job must not see their variables as another left them."""
+    for folder, is_added in FOLDERS.items():
+        for name in below(folder):
+            del sys.modules[name]
+        if is_added and str(folder) in sys.path:
+            sys.path.remove(str(folder))
+    FOLDERS.clear()
     importlib.invalidate_caches()
 
 
@@ -94,9 +86,10 @@ def load_file(path, what):
     file = pathlib.Path(path).resolve()
     if not file.is_file():
         raise Fault(f"{path}: no such file, which '{what}.path' names")
-    if str(file.parent) not in sys.path:
+    is_added = str(file.parent) not in sys.path
+    if is_added:
         sys.path.insert(0, str(file.parent))
-    forget_changed(file.parent)
+    FOLDERS.setdefault(file.parent, is_added)
     loaded = sys.modules.get(file.stem)
     if loaded is not None and pathlib.Path(getattr(loaded, "__file__", None) or "/").resolve() == file:
         return loaded
@@ -111,7 +104,6 @@ def load_file(path, what):
     except BaseException:
         forget_failed(file, before)
         raise
-    KNOWN_FILES.update((one, text_bytes(one)) for one in below(file.parent).values() if one not in KNOWN_FILES)
     return module
 
 

@@ -3,18 +3,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/flags.h"
 #include "daemon/config/estimator_flags.h"
-#include "daemon/config/run_config.h"
+#include "daemon/config/run_sections.h"
 #include "daemon/evaluation/evaluator_job.h"
 #include "daemon/run/training_context.h"
 #include "dist/self_communicator.h"
 #include "estimator/open_plugin.h"
 #include "metrics/step_metrics.h"
 #include "support/temporary_folder.h"
+#include "train/loss/loss.h"
 
 namespace lockstep::daemon {
 namespace plugin_test {
@@ -30,6 +32,8 @@ const std::string kRun =
 
 class Plugins : public ::testing::Test {
  protected:
+  Plugins() { begin_job(); }  // the tables without rows of plug-ins
+
   /// A run file of kRun and more.
   std::string file(const std::string& more) {
     const auto path = folder_.path() / "run.yaml";
@@ -158,6 +162,41 @@ TEST_F(Plugins, AnEstimatorBringsWhatItHas) {
   config = load(estimator("name: bare"));
   EXPECT_EQ(config.train.loss, "auto");
   EXPECT_TRUE(config.hooks.empty());
+}
+
+double value_of_loss(const std::string& name) {
+  return train::loss_types().find(name)->value(at::zeros({1, 2}), {}, {}).item<double>();
+}
+
+TEST_F(Plugins, RowsOfAnEstimatorAreThoseOfTheOneThatWasReadLast) {
+  const std::string own = estimator("name: full, loss: mine") + "metrics: {listen: off}\n";
+  EXPECT_EQ(load(own, {"--scale", "6"}).train.loss, "mine");
+  EXPECT_EQ(value_of_loss("mine"), 6);
+  EXPECT_EQ(load(own, {"--scale", "100"}).train.loss, "mine");
+  EXPECT_EQ(value_of_loss("mine"), 100) << "the code of the first one, with its flags";
+  EXPECT_THAT(fault(estimator("name: full, loss: cross_entropy")),
+              AllOf(HasSubstr("78 "), HasSubstr("two are called 'cross_entropy': one of ")));
+}
+
+TEST_F(Plugins, ANewJobSeesNoRowsOfTheJobBefore) {
+  (void)load(estimator("name: full, loss: mine") + "metrics: {listen: off}\n");
+  begin_job();
+  EXPECT_EQ(train::loss_types().find("mine"), nullptr);
+  EXPECT_EQ(metrics::step_metrics().find("plugin_steps"), nullptr);
+  EXPECT_EQ(model::model_types().find("line"), nullptr);
+  EXPECT_NE(model::model_types().find("mlp"), nullptr);
+  EXPECT_TRUE(estimator::opened_plugins().empty());
+  EXPECT_EQ(load("plugins: [" LOCKSTEP_TEST_PLUGIN "]\nmodel: {type: line}\n").model.type, "line");
+}
+
+TEST_F(Plugins, AFileThatWasBuiltAgainNeedsANewProcess) {
+  const auto path = folder_.path() / "own.so";
+  files::write_atomically(path, files::read(LOCKSTEP_TEST_PLUGIN) + "1");
+  (void)load(network("", path.string()));
+  begin_job();
+  files::write_atomically(path, files::read(LOCKSTEP_TEST_PLUGIN) + "2");
+  EXPECT_THAT(fault(network("", path.string())),
+              AllOf(HasSubstr("69 [plugin] "), HasSubstr("start the server again")));
 }
 
 TEST_F(Plugins, AnEstimatorsDataStandWhereTheRunFileAsksForThem) {

@@ -25,6 +25,7 @@ GOOD = {
     "tests/whole/CMakeLists.txt": 'foreach(name IN ITEMS run other)\n  add_test(NAME x COMMAND python3 "${name}_test.py")\n',
     "tests/whole/run_test.py": "# a test\n",
 }
+MODULE = {"deep/CMakeLists.txt": "lockstep_module(deep SOURCES deep.cpp)\n"}
 HOME = "/" + "work"  # in pieces, so that this file passes the rule itself
 
 
@@ -65,6 +66,16 @@ class CheckRules(unittest.TestCase):
                     "docs/exit_codes.md: the class of kUsage is 'host', in base/exit_class.h it is 'job'")
         self.expect({"base/exit_class.h": "ExitFact{code_of(ExitCode::kDone), ExitClass::kDone},\n"},
                     "base/exit_class.h: no row for kUsage")
+
+    def test_variables_that_live_as_long_as_the_process(self):
+        text = ("std::atomic<int> g_calls{0};\nconst int kMost = 3;\nint run(int number);\nint run(int number) {\n  static Table all;\n  static const int once = 1;\n"
+                "  static Table<Row> rows(\"rows\");\n  const int local = 2;\n}\n")
+        said = "lives as long as the process: give it a ProcessState (base/process_state.h), and a line in tools/process_state.txt"
+        self.expect({**MODULE, "deep/deep.cpp": text}, *(f"deep/deep.cpp {name}: {said}" for name in ("all", "g_calls", "rows")))
+        lines = "# a comment: no line\ndeep/deep.cpp all: ProcessState\ndeep/deep.cpp g_calls: numbers\ndeep/deep.cpp rows: written first\n"
+        self.expect({**MODULE, "deep/deep.cpp": text, "tools/process_state.txt": lines + "deep/deep.cpp gone: x\n"},
+                    "tools/process_state.txt: deep/deep.cpp all: there is no ProcessState", "tools/process_state.txt: deep/deep.cpp gone: there is no such variable")
+        self.expect({**MODULE, "deep/deep.cpp": text + "const ProcessState anew(\"all\", [] {});\n", "tools/process_state.txt": lines})
 
     def test_modifiers(self):
         self.expect({"docs/recipe.md": "### `!OtherModifier`\n"}, "docs/recipe.md: no section '### `!PruningModifier`'")

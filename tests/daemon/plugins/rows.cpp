@@ -62,6 +62,9 @@ class Full final : public Bare {
     in->read("samples", &num_samples_, lockstep::count_from(1), "how many");
     in->read("deep", &deep_, "whether it is deep");
     in->read("fails", &fails_, "the method that fails");
+    in->read("loss", &loss_, "name of a loss of its own; else it takes binary");
+    in->read("scale", &scale_, lockstep::at_least(0),
+             "of that loss: its value where outputs are 0");
   }
   std::unique_ptr<lockstep::model::Model> model(const lockstep::model::ModelInputs& data) override {
     if (fails_ == "model") return nullptr;
@@ -77,6 +80,14 @@ class Full final : public Bare {
   }
   std::optional<lockstep::train::LossType> loss() override {
     if (fails_ == "loss") fail("error");
+    if (!loss_.empty())
+      return lockstep::train::LossType{
+          .name = loss_,
+          .takes = {lockstep::data::TargetKind::kValues},
+          .value = [this](const at::Tensor& outputs_BO, const at::Tensor&,
+                          const lockstep::train::LossOptions&) {
+            return outputs_BO.sum().add(outputs_BO.size(0)).mul(scale_);
+          }};
     return *lockstep::train::loss_types().find("binary");
   }
   std::vector<lockstep::metrics::StepMetric> metrics() override {
@@ -96,7 +107,8 @@ class Full final : public Bare {
  private:
   int64_t num_samples_ = 8;
   bool deep_ = false;
-  std::string fails_;
+  std::string fails_, loss_;
+  double scale_ = 1;
 };
 
 void add_rows() {
