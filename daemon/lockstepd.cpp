@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -75,7 +76,9 @@ int examine(dist::Communicator& control, const dist::ProcessInfo& process) {
   return exit_code_of(found);
 }
 
+/// In a child process, which has none of this one's threads.
 void check_job(JobSpec* job) {
+  at::set_num_threads(1);
   check_before_queue(job->file, overrides_of(job->sets, job->estimator, job->flags));
   name_run(job);
 }

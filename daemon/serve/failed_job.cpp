@@ -1,17 +1,19 @@
 #include "daemon/serve/failed_job.h"
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/exit_class.h"
 #include "base/files/lock_holder.h"
 #include "base/files/project.h"
 #include "base/log.h"
 #include "daemon/serve/server_watch.h"
-#include "launch/supervise/restarts.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -42,6 +44,17 @@ std::optional<Failure> told_since(double since_s, const Job& job) {
   return cause && cause->unix_time_s >= since_s ? cause : std::nullopt;
 }
 
+/// Last part of the path in "[area] rank 0: PATH: there is no such file"; empty: none is found.
+std::string missing_file_in(const std::string& message) {
+  std::string_view text = message;
+  if (const size_t area = text.find("] "); area != std::string_view::npos)
+    text.remove_prefix(area + 2);
+  if (text.starts_with("rank ")) text.remove_prefix(std::min(text.size(), text.find(": ") + 2));
+  const size_t end = text.find_first_of(":,");
+  if (end == std::string_view::npos) return "";
+  return std::filesystem::path(text.substr(0, end)).filename().string();
+}
+
 }  // namespace
 
 FailedJob::FailedJob(const JobQueue& queue)
@@ -54,10 +67,17 @@ bool FailedJob::note(int exit_code) {
   const double since_s = std::exchange(since_s_, unix_time_s());
   if (!job || start == last_start || HolderWatch(queue_.root()).lives()) return false;
   const std::optional<Failure> told = told_since(since_s, *job);
-  const int code = told && launch::is_worth_another_try(exit_code) ? told->exit_code : exit_code;
-  if (launch::is_worth_another_try(code)) return false;
+  const bool is_lost = exit_class(exit_code) == ExitClass::kTransient;
+  const int code = told && is_lost ? told->exit_code : exit_code;
   const std::string message =
       told ? told->message : fmt::format("its ranks ended with {}", exit_code);
+  if (is_of_host(static_cast<ExitCode>(code), message, job->spec)) {
+    Job sound = *job;
+    if (code != code_of(ExitCode::kDisagree)) --sound.spec.tries;
+    queue_.put_back(sound);
+    return false;
+  }
+  if (exit_class(code) != ExitClass::kJob) return false;
   log::error("serve", fmt::format("job {} has failed ({}): {}", job->id, code, message));
   queue_.end(*job, {.state = JobState::kFailed,
                     .exit_code = code,
@@ -72,7 +92,16 @@ std::optional<Failure> told_by_last_try(const JobQueue& queue, const Job& job) {
   const std::optional<double> since_s = queue.noted_at_s(job.id);
   if (!since_s || job.spec.tries == 0) return std::nullopt;
   std::optional<Failure> told = told_since(*since_s, job);
-  return told && !launch::is_worth_another_try(told->exit_code) ? told : std::nullopt;
+  return told && exit_class(told->exit_code) != ExitClass::kTransient ? told : std::nullopt;
+}
+
+bool is_of_host(ExitCode code, const std::string& message, const JobSpec& spec) {
+  if (code != ExitCode::kInputMissing) return exit_class(code) == ExitClass::kHost;
+  const std::string name = missing_file_in(message);
+  const auto names = [&](const std::string& text) { return text.find(name) != std::string::npos; };
+  return !(name.empty() || names(spec.text) || names(spec.file) || names(spec.estimator) ||
+           std::any_of(spec.sets.begin(), spec.sets.end(), names) ||
+           std::any_of(spec.flags.begin(), spec.flags.end(), names));
 }
 
 }  // namespace lockstep::daemon

@@ -16,9 +16,9 @@ class FailedJob {
   explicit FailedJob(const JobQueue& queue);
 
   /// After each end of the ranks, with their code: notes that the job which they ran has failed, if
-  /// the code, or what a rank has written where the others only lost it, is worth no other try.
-  /// False where it may be, and where they ran none: the server itself was refused, or another one
-  /// has the queue.
+  /// the code, or what a rank has written where the others only lost it, is the job's fault. A
+  /// fault of the host puts the job back. False where the server is not to be started again for it,
+  /// and where the ranks ran no job: the server itself was refused, or another one has the queue.
   bool note(int exit_code);
 
  private:
@@ -28,7 +28,11 @@ class FailedJob {
 };
 
 /// For a server that takes a job which an earlier one was running when it ended: what one of its
-/// ranks has left since that start, if no other try would do otherwise.
+/// ranks has left since that start, unless that is worth another try.
 std::optional<Failure> told_by_last_try(const JobQueue& queue, const Job& job);
+
+/// Whether a job ended by a fault of the host, so that it must keep its place in the queue. A
+/// missing file is the host's where the job's own text does not name it.
+bool is_of_host(ExitCode code, const std::string& message, const JobSpec& spec);
 
 }  // namespace lockstep::daemon

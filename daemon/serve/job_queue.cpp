@@ -1,9 +1,12 @@
 #include "daemon/serve/job_queue.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -38,6 +41,27 @@ JobSpec read_job(const std::filesystem::path& path) {
   return parse_job(path.string(), files::read(path, JobQueue::kMaxJobBytes));
 }
 
+/// Whoever may write into a folder of the queue can run what they like as the server's user.
+void require_closed(const std::filesystem::path& folder) {
+  struct stat facts {};
+  if (::stat(folder.c_str(), &facts) != 0 || (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
+  throw Error(ExitCode::kCannotCreate, "queue",
+              fmt::format("{}: others may write into it, and so run what they like as the "
+                          "server's user: chmod go-w {}",
+                          folder.string(), folder.string()));
+}
+
+/// For this user alone, if it is new. Job files hold passwords of run files.
+void make_private(const std::filesystem::path& folder) {
+  if (folder.has_parent_path()) files::make_folders(folder.parent_path());
+  if (::mkdir(folder.c_str(), S_IRWXU) == 0) return files::sync_folder(folder.parent_path());
+  if (errno != EEXIST)
+    throw Error(ExitCode::kCannotCreate, "queue",
+                fmt::format("{}: cannot make the folder: {}; name another place", folder.string(),
+                            std::strerror(errno)));
+  require_closed(folder);
+}
+
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
@@ -45,7 +69,10 @@ bool is_there(const std::filesystem::path& path) {
 
 }  // namespace
 
-JobQueue::JobQueue(const std::filesystem::path& root) : root_(std::filesystem::absolute(root)) {}
+JobQueue::JobQueue(const std::filesystem::path& root)
+    : root_(std::filesystem::absolute(root).lexically_normal()) {
+  if (!root_.has_filename()) root_ = root_.parent_path();  // jobs/ is jobs
+}
 
 std::filesystem::path JobQueue::folder(int64_t id) const {
   return root_ / kJobs / std::to_string(id);
@@ -56,15 +83,31 @@ std::filesystem::path JobQueue::file(const char* place, int64_t id) const {
 }
 
 void JobQueue::make() const {
-  for (const char* place : {kQueued, kRunning, kSetAside, kJobs})
-    files::make_folders(root_ / place);
+  make_private(root_);
+  make_private(root_ / kJobs);
+  for (const char* place : {kQueued, kRunning, kSetAside}) make_place(place);
+}
+
+void JobQueue::make_place(const char* name) const {
+  make_private(root_ / name);
+  (void)::chmod((root_ / name).c_str(), S_IRWXU);  // an earlier version has made it with the umask
+}
+
+void JobQueue::require_own(const std::filesystem::path& file) const {
+  struct stat facts {
+  }, of_root{};
+  if (::lstat(file.c_str(), &facts) != 0 || ::stat(root_.c_str(), &of_root) != 0) return;
+  // On a mount that maps root to nobody, the owner of the folder is who this process is there.
+  if (facts.st_uid == ::geteuid() || facts.st_uid == 0 || facts.st_uid == of_root.st_uid) return;
+  throw Error(ExitCode::kBadData, "queue",
+              fmt::format("{} belongs to user {}, who may not submit jobs here", file.string(),
+                          facts.st_uid));
 }
 
 std::vector<int64_t> JobQueue::numbers_in(const char* place) const {
   std::vector<int64_t> numbers;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(root_ / place, ignored))
-    if (const auto number = number_of(entry.path().filename().string())) numbers.push_back(*number);
+  for (const std::string& name : files::list(root_ / place))
+    if (const auto number = number_of(name)) numbers.push_back(*number);
   std::sort(numbers.begin(), numbers.end());
   return numbers;
 }
@@ -84,11 +127,10 @@ std::string JobQueue::server_text() const {
 int64_t JobQueue::make_number() const {
   const std::vector<int64_t> taken = numbers_in(kJobs);
   int64_t number = taken.empty() ? 1 : taken.back() + 1;
-  std::error_code fault;
-  while (!std::filesystem::create_directory(folder(number), fault)) {
-    if (fault)
+  while (::mkdir(folder(number).c_str(), S_IRWXU) != 0) {
+    if (errno != EEXIST)
       throw Error(ExitCode::kCannotCreate, "queue",
-                  fmt::format("{}: {}", folder(number).string(), fault.message()));
+                  fmt::format("{}: {}", folder(number).string(), std::strerror(errno)));
     ++number;
   }
   return number;
@@ -153,6 +195,7 @@ void JobQueue::move(const char* from, int64_t id, const std::filesystem::path& t
 
 std::optional<Job> JobQueue::read_or_set_aside(const char* place, int64_t id) const {
   try {
+    require_own(file(place, id));
     return Job{id, read_job(file(place, id))};
   } catch (const Error& fault) {
     if (fault.code() == ExitCode::kInputMissing) return std::nullopt;  // cancelled meanwhile
@@ -163,7 +206,7 @@ std::optional<Job> JobQueue::read_or_set_aside(const char* place, int64_t id) co
   }
 }
 
-std::optional<Job> JobQueue::take() const {
+std::optional<Job> JobQueue::take(const MayBegin& may_begin) const {
   for (const int64_t id : numbers_in(kRunning)) {
     if (is_there(result_file(id)))  // the server was killed right behind its end
       move(kRunning, id, folder(id) / "job.json");
@@ -171,6 +214,7 @@ std::optional<Job> JobQueue::take() const {
       return job;
   }
   for (const int64_t id : numbers_in(kQueued)) {
+    if (may_begin && !may_begin(id)) continue;
     const std::optional<Job> job = read_or_set_aside(kQueued, id);
     std::error_code fault;  // it may be cancelled at this moment
     if (job) std::filesystem::rename(file(kQueued, id), file(kRunning, id), fault);

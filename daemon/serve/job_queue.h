@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,13 +40,18 @@ class JobQueue {
   /// such job.
   JobState cancel(int64_t id) const;
 
-  /// For the server. Makes the folders.
+  /// For the server, and for whoever submits. Makes the folders, for this user alone. Throws Error:
+  /// kCannotCreate where others may write into one that is there.
   void make() const;
+  /// One more folder in it, for this user alone.
+  void make_place(const char* name) const;
   /// Numbers in queued, running, set_aside, jobs; ascending.
   std::vector<int64_t> numbers_in(const char* place) const;
-  /// Out of running or, where there is none, the next one of queued, which then is in running.
-  /// Those that cannot be read are set aside, and the log says so.
-  std::optional<Job> take() const;
+  using MayBegin = std::function<bool(int64_t id)>;
+  /// Out of running or, where there is none, the next one of queued that may begin, which then is
+  /// in running. Those that cannot be read, or are another user's, are set aside, and the log says
+  /// so.
+  std::optional<Job> take(const MayBegin& may_begin = nullptr) const;
   /// Writes down what the server has noted of a running job.
   void note(const Job& job) const;
   /// When that was, in Unix time; nothing for a job that is not running.
@@ -64,6 +70,8 @@ class JobQueue {
 
   const std::filesystem::path& root() const { return root_; }
   std::filesystem::path folder(int64_t id) const;
+  /// Throws Error(kBadData) for a file of another user than this one, root and the folder's owner.
+  void require_own(const std::filesystem::path& file) const;
   std::filesystem::path log(int64_t id) const { return folder(id) / "log"; }
   std::filesystem::path cancel_file(int64_t id) const { return folder(id) / "cancel"; }
   std::filesystem::path server_file() const { return root_ / "server.json"; }

@@ -1,43 +1,72 @@
 #include "daemon/serve/job_requests.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <mutex>
 #include <utility>
+
+#include "base/threads/signals_blocked.h"
 
 namespace lockstep::daemon {
 namespace {
 
-constexpr int64_t kLookEvery_ns = 20'000'000;
-
-int64_t steady_now_ns() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+constexpr std::chrono::milliseconds kLookEvery{20};
 
 }  // namespace
 
-JobRequests::JobRequests(train::StopRequest& signals, std::filesystem::path cancel_file)
+struct JobRequests::Look {
+  explicit Look(std::filesystem::path file) : cancel_file(std::move(file)) {}
+
+  /// On a thread of its own, as the disk may hang.
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!is_over) {
+      is_looking = true;
+      lock.unlock();
+      std::error_code ignored;
+      const bool is_there = std::filesystem::exists(cancel_file, ignored);
+      lock.lock();
+      is_looking = false;
+      if (is_there) is_cancelled = true;
+      if (is_there) return;
+      wake.wait_for(lock, kLookEvery, [this] { return is_over; });
+    }
+  }
+
+  const std::filesystem::path cancel_file;
+  std::atomic<bool> is_cancelled{false};
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool is_over = false, is_looking = false;  // guarded by mutex
+};
+
+JobRequests::JobRequests(train::StopRequest& signals, const std::filesystem::path& cancel_file)
     : signals_(signals),
-      cancel_file_(std::move(cancel_file)),
+      look_(std::make_shared<Look>(cancel_file)),
       saves_before_(signals.num_saves_asked()) {
+  if (!cancel_file.empty()) {
+    const SignalsBlocked inherited_by_the_thread;
+    thread_ = std::thread([look = look_] { look->run(); });
+  }
   for (size_t i = 0; i < received_before_.size(); ++i)
     received_before_[i] = signals.num_received(train::kCountedSignals[i]);
 }
 
-JobRequests::~JobRequests() { signals_.set_stop_signals({SIGUSR1}); }
-
-bool JobRequests::is_cancelled() const {
-  if (cancel_file_.empty() || is_cancelled_) return is_cancelled_;
-  const int64_t now_ns = steady_now_ns();
-  int64_t look_again_at_ns = look_again_at_ns_;
-  const bool is_time = now_ns >= look_again_at_ns;
-  if (!is_time ||
-      !look_again_at_ns_.compare_exchange_strong(look_again_at_ns, now_ns + kLookEvery_ns))
-    return false;
-  std::error_code ignored;
-  is_cancelled_ = std::filesystem::exists(cancel_file_, ignored);
-  return is_cancelled_;
+JobRequests::~JobRequests() {
+  signals_.set_stop_signals({SIGUSR1});
+  if (!thread_.joinable()) return;
+  std::unique_lock lock(look_->mutex);
+  look_->is_over = true;
+  look_->wake.notify_all();
+  const bool may_hang = look_->is_looking;
+  lock.unlock();
+  may_hang ? thread_.detach() : thread_.join();  // what it uses is its own, too
 }
+
+bool JobRequests::is_cancelled() const { return look_->is_cancelled; }
 
 int64_t JobRequests::num_saves_asked() const {
   return std::max<int64_t>(0, signals_.num_saves_asked() - saves_before_);

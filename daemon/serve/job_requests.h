@@ -1,8 +1,9 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <filesystem>
+#include <memory>
+#include <thread>
 
 #include "train/step/stop_request.h"
 
@@ -12,14 +13,14 @@ namespace lockstep::daemon {
 /// rank has the job's file `cancel`, that file. Any thread.
 class JobRequests final : public train::StopRequest {
  public:
-  /// `signals` must outlive it. An empty `cancel_file`: this rank does not look.
-  JobRequests(train::StopRequest& signals, std::filesystem::path cancel_file);
+  /// `signals` must outlive it. An empty `cancel_file`: this rank does not look. A thread looks
+  /// every 20 ms: whoever asks never waits for the disk.
+  JobRequests(train::StopRequest& signals, const std::filesystem::path& cancel_file);
   /// Signals have their usual meaning again, whatever the job's preemption.signals said.
   ~JobRequests() override;
   JobRequests(const JobRequests&) = delete;
   JobRequests& operator=(const JobRequests&) = delete;
 
-  /// Looks at most every 20 ms.
   bool is_cancelled() const;
 
   void set_stop_signals(const std::vector<int>& signals) override {
@@ -31,12 +32,13 @@ class JobRequests final : public train::StopRequest {
   int64_t num_received(int signal_number) const override;
 
  private:
+  struct Look;
+
   train::StopRequest& signals_;
-  const std::filesystem::path cancel_file_;
+  const std::shared_ptr<Look> look_;
   const int64_t saves_before_;
   std::array<int64_t, train::kCountedSignals.size()> received_before_{};
-  mutable std::atomic<bool> is_cancelled_{false};
-  mutable std::atomic<int64_t> look_again_at_ns_{0};
+  std::thread thread_;
 };
 
 }  // namespace lockstep::daemon

@@ -20,7 +20,8 @@ struct ServerParts {
   train::StopRequest& signals;
   /// run_session() with these options, told to stop by that.
   std::function<ExitCode(const SessionOptions&, train::StopRequest&)> run;
-  /// Throws what is wrong with a job that is submitted, and names its run in it.
+  /// Throws what is wrong with a job that is submitted, and names its run in it. Called in a child
+  /// process of one thread.
   std::function<void(JobSpec*)> check;
   /// Frees what a run that has ended on all ranks leaves in the world. Collective.
   std::function<void()> tidy;

@@ -82,8 +82,12 @@ std::string server_line(const JobQueue& queue) {
     return fmt::format(
         "no server: process {} on {} has ended without a word; start one with lockstep serve\n",
         told("pid"), told("host"));
-  return fmt::format("server: {} rank(s), process {} on {}, since {} UTC\n", told("ranks"),
-                     told("pid"), told("host"), told("since"));
+  const std::string held =
+      server.contains("held")
+          ? fmt::format("it begins no job until its host is mended: {}\n", told("held"))
+          : "";
+  return fmt::format("server: {} rank(s), process {} on {}, since {} UTC\n{}", told("ranks"),
+                     told("pid"), told("host"), told("since"), held);
 }
 
 std::string row_of(const nlohmann::json& facts) {
@@ -149,15 +153,21 @@ CommandResult list_command(const ListOptions& options) {
   nlohmann::json jobs = nlohmann::json::array();
   size_t num_ended = 0, num_left_out = 0;
   std::vector<int64_t> numbers = all_numbers(queue);
+  const std::vector<int64_t> queued = queue.numbers_in("queued"),
+                             running = queue.numbers_in("running");
   for (auto id = numbers.rbegin(); id != numbers.rend(); ++id) {
+    const bool waits_or_runs = std::binary_search(queued.begin(), queued.end(), *id) ||
+                               std::binary_search(running.begin(), running.end(), *id);
+    if (!waits_or_runs && num_ended == kNumShown && !options.all) {
+      ++num_left_out;  // its files are not read: a queue holds all that ever ran
+      continue;
+    }
     nlohmann::json facts = facts_of(queue, *id);
     if (facts.is_null()) continue;  // a folder whose job was never submitted
-    const bool waits_or_runs = facts["state"] == "queued" || facts["state"] == "running";
-    if (!waits_or_runs && ++num_ended > kNumShown && !options.all)
-      ++num_left_out;
-    else
-      jobs.insert(jobs.begin(), std::move(facts));
+    if (!waits_or_runs) ++num_ended;
+    jobs.push_back(std::move(facts));
   }
+  std::reverse(jobs.begin(), jobs.end());
   if (options.json) return {jobs.dump(1) + "\n", 0};
   std::string table = server_line(queue);
   table += row_of({{"id", "ID"},

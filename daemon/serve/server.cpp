@@ -1,15 +1,18 @@
 #include "daemon/serve/server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include "base/exit_class.h"
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
 #include "base/files/lock_holder.h"
@@ -17,14 +20,18 @@
 #include "base/log.h"
 #include "checkpoint/files/save_files.h"
 #include "daemon/serve/failed_job.h"
+#include "daemon/serve/host_faults.h"
 #include "daemon/serve/server_page.h"
 #include "daemon/serve/submit_desk.h"
+#include "daemon/watch/disk_limit.h"
 #include "daemon/watch/failure.h"
 #include "dist/agree.h"
 
 namespace lockstep::daemon {
 namespace {
 
+constexpr int64_t kMaxSummaryBytes = 1 << 20;
+constexpr double kDiskPatience_s = 5;               ///< after a stop
 constexpr std::chrono::milliseconds kIdleTurn{20};  ///< each looks into three folders
 constexpr std::chrono::milliseconds kShortTurn{2};  ///< while a job is checked that may be the next
 
@@ -36,6 +43,18 @@ std::string newest_save(const std::string& project_dir) {
   const auto written =
       std::filesystem::last_write_time(checkpoint::index_path(saves.back().prefix), ignored);
   return fmt::format("{} {}", saves.back().prefix, written.time_since_epoch().count());
+}
+
+/// Why a run that ended without an error has not all that was asked for; the log says more.
+std::string end_told_by_summary(const std::string& project_dir) {
+  try {
+    const auto summary = nlohmann::json::parse(
+        files::read(Project(project_dir).summary(), kMaxSummaryBytes), nullptr, false);
+    return fmt::format("the run ended as '{}': its log says why",
+                       summary.is_object() ? summary.value("exit_reason", "") : "");
+  } catch (const std::exception&) {
+    return "the run left no summary: its log says why";
+  }
 }
 
 class Server {
@@ -61,21 +80,22 @@ class Server {
 
   ExitCode run() {
     while (true) {
-      const bool is_checking = is_root_ && look_at_desk();
-      at::Tensor wishes_3 = at::zeros({3}, at::kLong);
-      wishes_3[0] = is_told_to_stop() ? 1 : 0;
-      wishes_3[1] = is_checking ? 1 : 0;
-      wishes_3[2] = is_root_ && !is_checking && has_jobs() ? 1 : 0;
-      parts_.control.all_reduce(wishes_3, dist::ReduceOp::kMax)->wait();
-      if (wishes_3[0].item<int64_t>() > 0) return stopped();
-      if (wishes_3[1].item<int64_t>() > 0) {
-        std::this_thread::sleep_for(kShortTurn);
-      } else if (wishes_3[2].item<int64_t>() > 0) {
+      const bool has_next = is_root_ && look();
+      at::Tensor wishes_4 = at::zeros({4}, at::kLong);
+      wishes_4[0] = is_told_to_stop() ? 1 : 0;
+      wishes_4[1] = has_next ? 1 : 0;
+      wishes_4[2] = is_root_ && desk_->is_busy() ? 1 : 0;
+      wishes_4[3] = static_cast<int64_t>(fault_of_host_);
+      parts_.control.all_reduce(wishes_4, dist::ReduceOp::kMax)->wait();
+      if (wishes_4[0].item<int64_t>() > 0) return stopped();
+      if (wishes_4[1].item<int64_t>() > 0) {
         const std::optional<Job> job = next_job();
         const std::optional<ExitCode> end = job ? run_job(*job) : std::nullopt;
         if (end) return *end;
+      } else if (wishes_4[2].item<int64_t>() > 0) {
+        std::this_thread::sleep_for(kShortTurn);
       } else if (options_.until_empty) {
-        return ExitCode::kDone;
+        return static_cast<ExitCode>(wishes_4[3].item<int64_t>());
       } else {
         std::this_thread::sleep_for(kIdleTurn);
       }
@@ -86,22 +106,24 @@ class Server {
   void open() {
     queue_.make();
     take_queue();
-    desk_.emplace(queue_, parts_.check);
     page_.emplace(queue_, parts_.process.world_size);
     page_->listen(options_.listen, options_.token_file);
-    const nlohmann::json facts{{"host", parts_.process.node},
-                               {"pid", ::getpid()},
-                               {"ranks", parts_.process.world_size},
-                               {"since", files::utc_now()},
-                               {"page", page_->origin()},
-                               {"max_queued", options_.max_queued}};
-    files::write_atomically(queue_.server_file(), facts.dump(1) + "\n");
+    tell("");
+    desk_.emplace(queue_, parts_.check);  // clients take its folder for a server that is there
   }
 
-  /// Whether a job is being checked: none is run meanwhile.
-  bool look_at_desk() {
-    desk_->look();
-    return desk_->is_busy();
+  /// Writes server.json. `held`: why no job begins; empty where they may.
+  void tell(const std::string& held) const {
+    nlohmann::json facts{{"host", parts_.process.node},
+                         {"pid", ::getpid()},
+                         {"ranks", parts_.process.world_size},
+                         {"since", since_},
+                         {"page", page_->origin()},
+                         {"max_queued", options_.max_queued}};
+    if (!held.empty()) facts["held"] = held;
+    files::write_atomically(
+        queue_.server_file(),
+        facts.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
 
   void take_queue() {
@@ -123,9 +145,26 @@ class Server {
 
   bool is_told_to_stop() const { return parts_.signals.stop_asked() || parts_.signals.end_asked(); }
 
-  bool has_jobs() const {
-    return !queue_.numbers_in("running").empty() || !queue_.numbers_in("queued").empty();
+  /// Rank 0: at the desk, and whether a job may begin.
+  bool look() {
+    const DiskLimit::Use disk(disk_);
+    desk_->look();
+    return has_jobs();
   }
+
+  /// A folder that cannot be listed now may be there again at the next look.
+  bool has_jobs() {
+    try {
+      const std::vector<int64_t> queued = queue_.numbers_in("queued");
+      return !queue_.numbers_in("running").empty() ||
+             std::any_of(queued.begin(), queued.end(), [&](int64_t id) { return may_begin(id); });
+    } catch (const Error& fault) {
+      if (!std::exchange(said_unreadable_, true)) log::warning("serve", fault.what());
+      return false;
+    }
+  }
+
+  bool may_begin(int64_t id) const { return faults_.may_begin(id, HostFaults::Clock::now()); }
 
   ExitCode stopped() const {
     if (is_root_) log::info("serve", "told to stop: what waits, waits for the next server");
@@ -148,13 +187,17 @@ class Server {
 
   /// Rank 0.
   std::optional<Job> take() {
-    std::optional<Job> job = queue_.take();
+    const DiskLimit::Use disk(disk_);
+    std::optional<Job> job = queue_.take([this](int64_t id) { return may_begin(id); });
     if (!job) return std::nullopt;
+    said_unreadable_ = false;
     JobSpec& spec = job->spec;
-    if (const std::optional<Failure> told = told_by_last_try(queue_, *job)) {
+    const std::optional<Failure> told = told_by_last_try(queue_, *job);
+    if (told && exit_class(told->exit_code) == ExitClass::kJob) {
       fail(*job, *told, told->message);
       return std::nullopt;
     }
+    if (told && spec.tries > 0) --spec.tries;  // the host's fault
     if (std::string save = newest_save(spec.project_dir); save != spec.last_save) {
       spec.tries = 0;
       spec.last_save = std::move(save);
@@ -208,6 +251,7 @@ class Server {
 
   /// Rank 0: where the job is from now on.
   void conclude(const Job& job, const JobOutcome& outcome, const std::string& began) {
+    const DiskLimit::Use disk(disk_);
     JobResult result{.exit_code = static_cast<int>(outcome.code),
                      .message = outcome.message,
                      .tries = job.spec.tries,
@@ -220,28 +264,60 @@ class Server {
           result.state = JobState::kCancelled;
           result.message = "cancelled while it ran";
         } else if (outcome.is_signalled) {
-          return put_back(job);
+          put_back(job, /*is_a_try=*/false);
+          return log::info("serve",
+                           fmt::format("job {} has saved and waits for the next server", job.id));
         } else {
           result.state = JobState::kStopped;
           result.message = "stopped as asked (lockstep ctl)";
         }
         return end(job, result);
       case ExitCode::kUnavailable:
+      case ExitCode::kDisagree:
       case ExitCode::kWatchdog:
-        return log::warning("serve", fmt::format("job {} has lost ranks, and the server ends with "
-                                                 "{}: the next one goes on with it",
-                                                 job.id, result.exit_code));
+        return log::warning("serve",
+                            fmt::format("job {} has left its ranks in an unclear state, and the "
+                                        "server ends with {}: the next one continues the job",
+                                        job.id, result.exit_code));
       default:
+        if (result.message.empty()) result.message = end_told_by_summary(job.spec.project_dir);
+        if (is_of_host(outcome.code, result.message, job.spec)) return hold(job, result);
         result.state = JobState::kFailed;
         return end(job, result);
     }
   }
 
-  void put_back(Job job) {
-    --job.spec.tries;
+  /// After a fault of the host the job keeps its place. Where others run well beside it, it has as
+  /// many tries as one that loses ranks.
+  void hold(const Job& job, JobResult result) {
+    const auto now = HostFaults::Clock::now();
+    const bool counts = faults_.note_fault(job.id, now);
+    if (counts && job.spec.tries >= options_.max_tries) {
+      result.state = JobState::kFailed;
+      return end(job, result);
+    }
+    put_back(job, /*is_a_try=*/counts);
+    fault_of_host_ = static_cast<ExitCode>(result.exit_code);
+    log::error("serve", fmt::format("job {} has met a fault of this host ({}) and keeps its place "
+                                    "in the queue; jobs begin again when the host is mended: {}",
+                                    job.id, result.exit_code, result.message));
+    show_hold(result.message);
+  }
+
+  /// The disk that is full may be the queue's.
+  void show_hold(const std::string& why) {
+    page_->set_held(!why.empty());
+    try {
+      tell(why);
+    } catch (const Error& fault) {
+      log::warning("serve", fault.what());
+    }
+  }
+
+  void put_back(Job job, bool is_a_try) {
+    if (!is_a_try) --job.spec.tries;
     queue_.put_back(job);
     page_->end(JobState::kQueued);
-    log::info("serve", fmt::format("job {} has saved and waits for the next server", job.id));
   }
 
   void end(const Job& job, JobResult result) {
@@ -249,6 +325,8 @@ class Server {
     result.ended = files::utc_now();
     queue_.end(job, result);
     page_->end(result.state);
+    faults_.note_end(job.id);
+    if (std::exchange(fault_of_host_, ExitCode::kDone) != ExitCode::kDone) show_hold("");
     log::info("serve", fmt::format("job {} has ended: {} ({})", job.id,
                                    job_state_name(result.state), result.exit_code));
   }
@@ -257,9 +335,14 @@ class Server {
   const ServerParts& parts_;
   const bool is_root_;
   const JobQueue queue_;
+  DiskLimit disk_{parts_.signals, kDiskPatience_s};
   std::optional<files::FolderLock> lock_;  ///< rank 0, as what follows
   std::optional<ServerPage> page_;
   std::optional<SubmitDesk> desk_;
+  const std::string since_ = files::utc_now();
+  HostFaults faults_;
+  ExitCode fault_of_host_ = ExitCode::kDone;  ///< the last one, until a job has ended
+  bool said_unreadable_ = false;
 };
 
 }  // namespace

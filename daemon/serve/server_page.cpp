@@ -44,6 +44,11 @@ void ServerPage::end(JobState state) {
   running_.reset();
 }
 
+void ServerPage::set_held(bool is_held) {
+  const std::lock_guard lock(mutex_);
+  is_held_ = is_held;
+}
+
 metrics::HttpResponse ServerPage::answer(std::string_view target) const {
   const std::string_view route = target.substr(0, target.find('?'));
   if (route == "/livez") return {.body = "ok\n", .route = "/livez"};
@@ -67,6 +72,7 @@ std::string ServerPage::page() const {
     count(ended, num_ended_.at(static_cast<size_t>(ended)));
   count(JobState::kSetAside, static_cast<int64_t>(queue_.numbers_in("set_aside").size()));
   sample.num_starts = num_starts_;
+  sample.is_held = is_held_;
   if (running_) sample.running = {std::to_string(running_->id), running_->spec.run_name};
   return metrics::server_page(sample);
 }

@@ -24,6 +24,8 @@ class ServerPage {
 
   void begin(const Job& job);
   void end(JobState state);
+  /// Whether jobs wait until the host is mended.
+  void set_held(bool is_held);
 
  private:
   metrics::HttpResponse answer(std::string_view target) const;
@@ -34,6 +36,7 @@ class ServerPage {
   mutable std::mutex mutex_;
   std::array<int64_t, kNumJobStates> num_ended_{};  // guarded by mutex_, as what follows
   int64_t num_starts_ = 0;
+  bool is_held_ = false;
   std::optional<Job> running_;
   std::optional<metrics::HttpServer> server_;  // last: its thread reads the others
 };

@@ -1,13 +1,18 @@
 #include "daemon/serve/submit_desk.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include <yaml-cpp/yaml.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -28,7 +33,11 @@ constexpr const char* kFolder = "submitted";
 constexpr std::chrono::milliseconds kAskAgainAfter{2};
 constexpr std::chrono::milliseconds kPatience{150};  ///< until the desk has taken a job
 constexpr std::chrono::seconds kLookAfterServer{1};
+/// Longer than a check may take, with the time to end it.
+constexpr std::chrono::seconds kLongestWait{60};
+constexpr double kKillPatience_s = 1;
 constexpr int64_t kAnswerLimitBytes = 1 << 20;
+constexpr int64_t kCheckedLimitBytes = 2 * JobQueue::kMaxJobBytes;  // text in text
 
 std::filesystem::path folder_of(const JobQueue& queue) { return queue.root() / kFolder; }
 
@@ -50,9 +59,28 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-bool brings_code(const JobSpec& spec) {
-  return !spec.estimator.empty() || !spec.flags.empty() ||
-         spec.text.find("python") != std::string::npos;
+/// In keys and values: `estimator:`, `plugins:`, `type: plugin`, `type: torchscript`, ...
+bool names_code(const std::string& text) {
+  static constexpr std::array kWords{"python", "plugin", "estimator", "torchscript"};
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](const char* word) { return text.find(word) != std::string::npos; });
+}
+
+bool names_code(const YAML::Node& node) {
+  if (node.IsScalar()) return names_code(node.Scalar());
+  if (!node.IsDefined() || node.IsNull()) return false;
+  return std::any_of(node.begin(), node.end(), [&](const auto& item) {
+    return node.IsMap() ? names_code(item.first) || names_code(item.second) : names_code(item);
+  });
+}
+
+/// The parsed text counts: an escape of YAML must not hide a word. What is no YAML loads nothing.
+bool names_code_of_yaml(const std::string& text) {
+  try {
+    return names_code(YAML::Load(text));
+  } catch (const YAML::Exception&) {
+    return false;
+  }
 }
 
 /// The desk looks while the server is there and no job runs.
@@ -62,9 +90,29 @@ bool has_open_desk(const JobQueue& queue) {
          queue.numbers_in("running").empty() && queue.numbers_in("queued").empty();
 }
 
-/// False: it was taken back.
+/// The server that has the queue now; a later one, or none, has another.
+std::string token_of_server(const JobQueue& queue) {
+  const std::optional<files::LockHolder> holder = holder_of(queue.root());
+  return holder ? holder->token : "";
+}
+
+bool is_gone(const std::filesystem::path& request) {
+  std::error_code ignored;
+  return !std::filesystem::exists(request, ignored) &&
+         !std::filesystem::exists(with(request, ".taken"), ignored) &&
+         !std::filesystem::exists(with(request, ".answer"), ignored);
+}
+
+[[noreturn]] void give_up(const std::string& why) {
+  throw Error(ExitCode::kUnavailable, "queue",
+              why + ": look at lockstep ps before it is submitted again");
+}
+
+/// False: it was taken back. Of the server that takes it, a supervisor may start a successor, which
+/// knows nothing of this request.
 bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request) {
-  ServerWatch server(queue);
+  const std::string token = token_of_server(queue);
+  HolderWatch server(queue.root());
   const Clock::time_point begin = Clock::now();
   Clock::time_point next_look = begin + kLookAfterServer;
   const std::filesystem::path answer = with(request, ".answer");
@@ -74,39 +122,82 @@ bool wait_for_answer(const JobQueue& queue, const std::filesystem::path& request
     if (now - begin > kPatience && std::filesystem::remove(request, fault)) return false;
     if (now > next_look) {
       next_look = now + kLookAfterServer;
-      if (!server.has_server())
-        throw Error(ExitCode::kUnavailable, "queue",
-                    "the server ended while it checked the job: look at lockstep ps before it is "
-                    "submitted again");
+      if (!server.lives() || token_of_server(queue) != token || is_gone(request))
+        give_up("the server ended while it checked the job");
+      if (now - begin > kLongestWait)
+        give_up(fmt::format("the server gives no answer within {} s", kLongestWait.count()));
     }
     std::this_thread::sleep_for(kAskAgainAfter);
   }
   return true;
 }
 
-CommandResult told_by(const std::filesystem::path& answer) {
+/// Nothing: it is to be checked here.
+std::optional<CommandResult> told_by(const std::filesystem::path& answer) {
   const auto json = nlohmann::json::parse(files::read(answer, kAnswerLimitBytes));
   files::remove_file(answer);
+  if (json.contains("elsewhere")) return std::nullopt;
   const int exit_code = json.at("exit_code");
-  if (exit_code == 0) return {fmt::format("{}\n", json.at("id").get<int64_t>()), 0};
+  if (exit_code == 0) return CommandResult{fmt::format("{}\n", json.at("id").get<int64_t>()), 0};
   std::fprintf(stderr, "%s\n", json.at("message").get<std::string>().c_str());
-  return {"", exit_code};
+  return CommandResult{"", exit_code};
 }
 
 nlohmann::json refusal(ExitCode code, const char* message) {
   return {{"exit_code", static_cast<int>(code)}, {"message", message}};
 }
 
+std::string text_of(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// In the child: writes what the check says. The job with its run's name, or a refusal.
+void check_and_tell(const std::filesystem::path& taken, const std::filesystem::path& checked,
+                    const std::function<void(JobSpec*)>& check) {
+  nlohmann::json said;
+  try {
+    JobSpec spec = parse_job(taken.string(), files::read(taken, JobQueue::kMaxJobBytes));
+    const InFolder there(spec.folder);
+    check(&spec);
+    said = {{"exit_code", 0}, {"job", text_of(spec)}};
+  } catch (const Error& fault) {
+    said = refusal(fault.code(), fault.what());
+  }
+  write(checked, text_of(said));
+}
+
+/// As after exec(): no stop that was asked of the server, and the child ends with the thread that
+/// looks after it.
+void become_child() {
+  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2})
+    (void)::signal(number, SIG_IGN);
+}
+
+/// What waitpid() says of it; nothing: it has not ended within the limit, or the wait is given up.
+std::optional<int> wait_for_child(pid_t child, double limit_s, const std::atomic<bool>& gives_up) {
+  const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                   std::chrono::duration<double>(limit_s));
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (Clock::now() > end || gives_up) return std::nullopt;
+    std::this_thread::sleep_for(kAskAgainAfter);
+  }
+  return status;
+}
+
 }  // namespace
 
-SubmitDesk::SubmitDesk(const JobQueue& queue, std::function<void(JobSpec*)> check)
-    : queue_(queue), check_(std::move(check)) {
+SubmitDesk::SubmitDesk(const JobQueue& queue, std::function<void(JobSpec*)> check,
+                       double check_limit_s)
+    : queue_(queue), check_(std::move(check)), check_limit_s_(check_limit_s) {
   std::error_code ignored;  // what clients of an earlier server left
   std::filesystem::remove_all(folder_of(queue), ignored);
-  files::make_folders(folder_of(queue));
+  queue.make_place(kFolder);
 }
 
 SubmitDesk::~SubmitDesk() {
+  is_ending_ = true;
   if (thread_.joinable()) thread_.join();
   std::error_code ignored;
   std::filesystem::remove_all(folder_of(queue_), ignored);
@@ -115,11 +206,12 @@ SubmitDesk::~SubmitDesk() {
 void SubmitDesk::look() {
   if (is_busy_) return;
   std::error_code fault;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_of(queue_), fault)) {
-    if (entry.path().extension() != ".json") continue;
-    const std::filesystem::path taken = with(entry.path(), ".taken");
-    std::filesystem::rename(entry.path(), taken, fault);
-    if (fault) continue;  // the client has taken it back
+  std::filesystem::directory_iterator entry(folder_of(queue_), fault), end;
+  for (; !fault && entry != end; entry.increment(fault)) {
+    if (entry->path().extension() != ".json") continue;
+    const std::filesystem::path taken = with(entry->path(), ".taken");
+    std::filesystem::rename(entry->path(), taken, fault);
+    if (fault) return;  // the client has taken it back
     if (thread_.joinable()) thread_.join();
     is_busy_ = true;
     const SignalsBlocked inherited_by_the_thread;
@@ -131,27 +223,62 @@ void SubmitDesk::look() {
   }
 }
 
-void SubmitDesk::serve(const std::filesystem::path& taken) const {
-  nlohmann::json answer;
-  try {
-    JobSpec spec = parse_job(taken.string(), files::read(taken, JobQueue::kMaxJobBytes));
-    {
-      const InFolder there(spec.folder);
-      check_(&spec);
+std::optional<int> SubmitDesk::run_in_child(const std::filesystem::path& taken,
+                                            const std::filesystem::path& checked) {
+  const pid_t child = ::fork();
+  if (child < 0) return std::nullopt;
+  if (child == 0) {
+    become_child();
+    try {
+      check_and_tell(taken, checked, check_);
+    } catch (...) {
+      ::_exit(1);  // the client checks it itself, and says what is wrong
     }
-    answer = {{"exit_code", 0}, {"id", queue_.submit(std::move(spec))}};
+    ::_exit(0);
+  }
+  const std::optional<int> status = wait_for_child(child, check_limit_s_, is_ending_);
+  if (!status) {
+    (void)::kill(child, SIGKILL);
+    // It may hang in the kernel: nobody waits for that.
+    if (!wait_for_child(child, kKillPatience_s, false)) abandoned_.push_back(child);
+    return std::nullopt;
+  }
+  return WIFEXITED(*status) ? std::optional(WEXITSTATUS(*status)) : std::nullopt;
+}
+
+void SubmitDesk::serve(const std::filesystem::path& taken) {
+  std::erase_if(abandoned_, [](pid_t child) { return ::waitpid(child, nullptr, WNOHANG) != 0; });
+  const std::filesystem::path checked = with(taken, ".checked");
+  nlohmann::json answer{{"elsewhere", true}};
+  try {
+    queue_.require_own(taken);
+    const JobSpec asked = parse_job(taken.string(), files::read(taken, JobQueue::kMaxJobBytes));
+    if (!brings_code(asked) && abandoned_.empty() && run_in_child(taken, checked) == 0) {
+      answer = nlohmann::json::parse(files::read(checked, kCheckedLimitBytes));
+      if (answer.at("exit_code") == 0)
+        answer = {{"exit_code", 0},
+                  {"id", queue_.submit(
+                             parse_job(checked.string(), answer.at("job").get<std::string>()))}};
+    }
   } catch (const Error& fault) {
     answer = refusal(fault.code(), fault.what());
   } catch (const std::exception& fault) {
     answer = refusal(ExitCode::kBug, fault.what());
   }
   try {
-    write(with(taken, ".answer"),
-          answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    write(with(taken, ".answer"), text_of(answer));
     files::remove_file(taken);
+    files::remove_file(checked);
   } catch (const std::exception& fault) {
     log::warning("serve", fmt::format("a job that was submitted gets no answer: {}", fault.what()));
   }
+}
+
+bool brings_code(const JobSpec& spec) {
+  return !spec.estimator.empty() || !spec.flags.empty() || names_code_of_yaml(spec.text) ||
+         std::any_of(spec.sets.begin(), spec.sets.end(), [](const std::string& set) {
+           return names_code(set) || names_code_of_yaml(set.substr(set.find('=') + 1));
+         });
 }
 
 JobSpec spec_of(const SubmitOptions& options) {

@@ -19,6 +19,10 @@ std::string server_page(const ServerSample& sample) {
   gauge_family(registry, "lockstep_server_ranks", "Ranks of the world.")
       .Add({})
       .Set(sample.num_ranks);
+  gauge_family(registry, "lockstep_server_held",
+               "1 while jobs wait for this host to be mended, as after a full disk.")
+      .Add({})
+      .Set(sample.is_held ? 1 : 0);
   counter(registry, "lockstep_server_job_starts_total", "Jobs that this process has begun.")
       .Increment(static_cast<double>(sample.num_starts));
   if (!is_idle)

@@ -14,6 +14,7 @@ struct ServerSample {
   /// By state: queued, running, done, ...
   std::vector<std::pair<std::string_view, int64_t>> num_jobs;
   int64_t num_starts = 0;  ///< of jobs, by this process
+  bool is_held = false;    ///< jobs wait until the host is mended
   struct {
     std::string job, run;  ///< number and run.name; empty: it is idle
   } running;

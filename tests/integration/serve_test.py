@@ -10,8 +10,9 @@ import time
 import unittest
 import urllib.request
 
-from harness import ANSWER_S, ENDLESS, FAULTY_RANK, LOCKSTEP, PRUNE_EARLY, SOURCE, metric, wait_for
+from harness import ANSWER_S, BUILD, ENDLESS, FAULTY_RANK, LOCKSTEP, PRUNE_EARLY, SOURCE, metric, wait_for
 import soak
+from counts import counted
 from serve_harness import ONE, OTHER, PLAIN, RARE, TINY, ServeTest
 from supervised import processes_of
 
@@ -39,24 +40,107 @@ class Serve(ServeTest):
     def test_a_failing_job_harms_no_other(self):
         unlike = self.train(run="unlike", sets=ONE)
         self.submit(sets=[*PLAIN, "data.train={type: npy, path: no-such.npy}", "data.eval=null"], expect=66)  # found by the check
-        recipe, data, gone = self.folder / "recipe.yaml", self.folder / "digits.csv", self.folder / "gone"
+        recipe, data = self.folder / "recipe.yaml", self.folder / "digits.csv"
         recipe.write_text("version: 1.0.0\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0.0, end_epoch: 2.0}\n")
         shutil.copy(SOURCE / "data/digits/digits.csv", data)
-        gone.mkdir()
         jobs = [self.submit(sets=[*PLAIN, "run.expect_world_size=3"]), self.submit(sets=[*PLAIN, f"recipe={recipe}"]),
                 self.submit(sets=[*TINY, f"data.train={{type: digits, path: {data}, split: train}}"]),
                 self.submit(sets=[*PLAIN, "optimizer.learning_rate=1e30", "train.max_nonfinite_steps=2", "recipe=null", "train.max_steps=100"]),
-                self.submit(sets=ONE, cwd=gone), self.submit(sets=ONE)]
+                self.submit(sets=ONE)]
         recipe.write_text("version: 1.0.0\nmodifiers: what\n")  # after they were checked
         data.write_bytes(data.read_bytes()[:5000])
-        gone.rmdir()
         self.ended(self.serve("--until-empty"), 0)
-        for job, code, text in zip(jobs, (78, 78, 65, 80, 66), ("run.expect_world_size is 3", "modifiers", "digits.csv:", "were not finite", "where the job was submitted")):
+        for job, code, text in zip(jobs, (78, 78, 65, 80), ("run.expect_world_size is 3", "modifiers", "digits.csv:", "were not finite")):
             self.assertIn(text, self.wait(job, code))
             self.assertIn(text, self.client("logs", job))
             self.assertEqual(self.states()[job], "failed")
         self.wait(jobs[-1])
         self.assertEqual(self.run_of(jobs[-1]).summary()["parameters_sha256"], unlike.summary()["parameters_sha256"])
+
+    def test_a_fault_of_the_host_fails_no_job(self):
+        """A place for runs that cannot be written to, and a folder that is not mounted: the jobs keep their places, and run once the host is mended."""
+        place, mount = self.folder / "place", self.folder / "not_mounted"
+        place.write_text("a file, where a folder should be")
+        mount.mkdir()
+        unmounted = self.submit(sets=TINY, cwd=mount)
+        jobs = [self.submit(sets=[*TINY, f"run.project_dir={place}/{name}"]) for name in ("a", "b", "c")]
+        mount.rmdir()
+        server = self.ended(self.serve("--until-empty"), 73)
+        self.assertEqual(self.states(), {job: "queued" for job in (*jobs, unmounted)})
+        self.assertEqual(re.findall(r"job (\d+) has met a fault of this host \((\d+)\) and keeps its place", server.log), [("1", "66"), ("2", "73")], "the others are not tried")
+        server = self.serve()
+        wait_for(lambda: "it begins no job until its host is mended: " in self.client("ps"), "two faults")
+        page = json.loads((self.queue / "server.json").read_text())["page"]
+        with urllib.request.urlopen(page + "/metrics", timeout=5) as answer:
+            self.assertEqual(metric(answer.read().decode(), "lockstep_server_held"), 1)
+        server.process.send_signal(signal.SIGUSR1)
+        self.ended(server, 75)
+        place.unlink()
+        mount.mkdir()
+        self.ended(self.serve("--until-empty"), 0)
+        self.assertEqual(self.states(), {job: "done" for job in (*jobs, unmounted)})
+        self.assertEqual({self.result(job)["tries"] for job in (*jobs, unmounted)}, {1})
+
+    def test_a_job_that_alone_meets_such_faults_has_so_many_tries(self):
+        """Others run well beside it: so the host is sound."""
+        place = self.folder / "place"
+        place.write_text("a file, where a folder should be")
+        bad, *good = self.submit(sets=[*TINY, f"run.project_dir={place}/a"]), *(self.submit(sets=TINY) for _ in range(3))
+        self.ended(self.serve("--until-empty", "--max-tries", 2), 0)
+        self.assertEqual(self.states(), {bad: "failed", **{job: "done" for job in good}})
+        self.assertEqual(self.result(bad)["exit_code"], 73)
+        self.assertIn("place", self.wait(bad, 73))
+
+    def test_a_fault_of_the_host_on_one_rank_puts_the_job_back(self):
+        fault = {"LOCKSTEP_TEST_ACTION": "fail", "LOCKSTEP_TEST_RANK": "1", "LOCKSTEP_TEST_STEP": "5"}
+        job = self.submit(ENDLESS, RARE)
+        server = self.begin([LOCKSTEP, "serve", "--queue", self.queue, "-n", 2, "--listen", "127.0.0.1:0", "--until-empty", "--program", FAULTY_RANK], fault)
+        self.ended(server, 74)
+        self.assertEqual(self.states(), {job: "queued"})
+
+    def test_each_job_of_an_estimator_has_its_own_flags(self):
+        """Its loss, and all else of it, is code that refers to one object with the job's flags."""
+        config = self.folder / "run.yaml"
+        config.write_text("run: {name: scaled}\nestimator: {name: full, loss: mine}\ndata: {train: {type: estimator}, global_batch_size: 4}\ntrain: {max_steps: 2}\n"
+                          "metrics: {listen: 'off'}\n")
+        words = ["--estimator", BUILD / "tests/daemon/libtest_plugin.so", "--", "--scale"]
+        jobs = [int(self.client("submit", config, *words, scale).split()[0]) for scale in (1, 100, 1)]
+        self.ended(self.serve("--until-empty", ranks=1), 0)
+        first, scaled, again = ([step["loss"] for step in self.run_of(job).steps()] for job in jobs)
+        self.assertAlmostEqual(scaled[0] / first[0], 100, places=3)
+        self.assertEqual(again, first)
+
+    def test_a_stop_ends_a_server_whose_disk_hangs(self):
+        """Where it looks for jobs and where it takes one."""
+        for name in counted("servers with a disk that hangs ended by a signal", ("queued/1.json", "running/1.json")):
+            self.queue = self.folder / name.split("/")[0]
+            self.submit(sets=TINY)
+            report = self.folder / f"{self.queue.name}.report"
+            fault = {"LD_PRELOAD": str(BUILD / "tests/integration/libfault_calls.so"), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": f"/{name}",
+                     "LOCKSTEP_FAULT_CALL": "open", "LOCKSTEP_FAULT_AT": "1", "LOCKSTEP_FAULT_DO": "WAIT", "LOCKSTEP_FAULT_REPORT": str(report)}
+            server = self.serve(environment=fault)
+            wait_for(report.exists, "the disk to hang")
+            server.process.send_signal(signal.SIGUSR1)
+            began = time.monotonic()
+            self.ended(server, 75)
+            self.assertLess(time.monotonic() - began, 30)
+            self.assertIn("the disk of the queue does not answer within 5 s", server.log)
+            self.assertIn(self.states()[1], ("queued", "running"))
+
+    def test_another_user_of_the_host_can_do_nothing_to_a_queue(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become another user")
+        self.folder.chmod(0o755)
+        self.serve()
+        job = self.submit(ENDLESS, RARE)
+        self.run_of(job).wait_for_step(1)
+        page = json.loads((self.queue / "server.json").read_text())["page"]
+        nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
+        for words in (["ls", self.queue], ["cat", self.queue / f"running/{job}.json"], ["touch", self.queue / "queued/9.json"], ["touch", self.queue / f"jobs/{job}/cancel"],
+                      ["curl", "-sf", "-X", "POST", "-H", "X-Lockstep-Control: 1", page + "/control/stop"], [LOCKSTEP, "cancel", "--queue", self.queue, str(job)]):
+            done = subprocess.run([*map(str, nobody), *map(str, words)], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+            self.assertNotEqual(done.returncode, 0, words)
+        self.assertEqual(self.states(), {job: "running"})
 
     def test_lockstep_ctl_stops_one_job_alone(self):
         self.serve()

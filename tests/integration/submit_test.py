@@ -1,12 +1,14 @@
 """`lockstep submit` and its neighbours: what becomes of a job before and after it runs, and what is refused."""
+import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
 import unittest
 
 from counts import counted
-from harness import ANSWER_S, DIGITS, ENDLESS, LOCKSTEP, LOCKSTEPD, Run, wait_for
+from harness import ANSWER_S, BUILD, DIGITS, ENDLESS, LOCKSTEP, LOCKSTEPD, SOURCE, Run, wait_for
 from serve_harness import PLAIN, RARE, TINY, ServeTest
 from supervised import processes_of
 
@@ -38,6 +40,37 @@ class Submit(ServeTest):
         server.process.send_signal(signal.SIGINT)
         server.wait()
         self.assertFalse((self.queue / "submitted").exists())
+
+    def test_a_check_that_hangs_holds_up_nobody(self):
+        """Neither other jobs nor the end of the server: the check's data lie on a disk that does not answer."""
+        slow = self.folder / "slow/digits.csv"
+        slow.parent.mkdir()
+        shutil.copy(SOURCE / "data/digits/digits.csv", slow)
+        report = self.folder / "report"
+        server = self.serve(environment={"LD_PRELOAD": str(BUILD / "tests/integration/libfault_calls.so"), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": "/slow/digits.csv",
+                                         "LOCKSTEP_FAULT_CALL": "open", "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "WAIT", "LOCKSTEP_FAULT_REPORT": str(report)})
+        wait_for((self.queue / "submitted").exists, "the server")
+        words = [LOCKSTEP, "submit", "--queue", self.queue, DIGITS, *(word for one in [*TINY, f"data.train={{type: digits, path: {slow}, split: train}}"] for word in ("--set", one))]
+        hanging = subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.started.append(hanging)
+        wait_for(report.exists, "the check to hang")
+        self.wait(self.submit(sets=TINY))
+        server.process.send_signal(signal.SIGUSR1)
+        self.ended(server, 75)
+        self.assertIn("the server ended while it checked the job", hanging.communicate(timeout=ANSWER_S)[0])
+        self.assertEqual(hanging.returncode, 69)
+        wait_for(lambda: not processes_of(self.queue), "the child that hangs to be gone")
+
+    def test_a_job_that_brings_code_is_never_checked_by_the_server(self):
+        self.serve()
+        wait_for((self.queue / "server.json").exists, "the server")
+        library = BUILD / "tests/daemon/libtest_plugin.so"
+        for name, text in counted("jobs with code of their own refused by their client", (("a", f"plugins: [{library}]\n"), ("b", f"estimator: {{path: {library}, widht: 32}}\n"))):
+            config = self.folder / f"{name}.yaml"
+            config.write_text(text + "run: {nmae: x}\n")
+            self.submit(config, expect=78)
+        pid = json.loads((self.queue / "server.json").read_text())["pid"]
+        self.assertNotIn(library.name, pathlib.Path(f"/proc/{pid}/maps").read_text())
 
     def test_cancel(self):
         server = self.serve()

@@ -72,6 +72,32 @@ TEST_F(OneJob, IsNotTriedAgainByTheNextServerWhereARankHasToldWhy) {
   EXPECT_FALSE(told_by_last_try(queue, job)) << "of an earlier start";
 }
 
+TEST_F(OneJob, KeepsItsPlaceAfterAFaultOfTheHost) {
+  FailedJob failed(queue);
+  const Job job = begin();
+  tell(job, static_cast<int>(ExitCode::kIo), 0);
+  EXPECT_FALSE(failed.note(kLost)) << "a person must look at the disk first";
+  EXPECT_EQ(queue.state(job.id), JobState::kQueued);
+  EXPECT_EQ(queue.take()->spec.tries, 0) << "no try of the job";
+}
+
+TEST(IsOfHost, AMissingFileThatTheJobDoesNotName) {
+  const JobSpec job{.file = "/data/run.yaml",
+                    .text = "data: {train: {type: digits, path: own/digits.csv}}",
+                    .folder = "/gone",
+                    .sets = {"recipe=prune.yaml"}};
+  const auto is_missing = [&](const std::string& what) {
+    return is_of_host(ExitCode::kInputMissing, what, job);
+  };
+  EXPECT_FALSE(is_missing("[data] rank 0: /data/own/digits.csv: there is no such file; mend it"));
+  EXPECT_FALSE(is_missing("[files] prune.yaml: there is no such file in /data"));
+  EXPECT_TRUE(is_missing("[serve] /gone, where the job was submitted: No such file or directory"));
+  EXPECT_TRUE(is_missing("[data] rank 1: /mnt/cache/blocks.bin: there is no such file"));
+  EXPECT_TRUE(is_of_host(ExitCode::kIo, "", job));
+  EXPECT_TRUE(is_of_host(ExitCode::kCannotCreate, "", job));
+  EXPECT_FALSE(is_of_host(ExitCode::kConfig, "", job));
+}
+
 TEST_F(OneJob, GoesOnAfterLostRanks) {
   FailedJob failed(queue);
   const Job job = begin();

@@ -8,6 +8,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
@@ -190,6 +192,36 @@ TEST_F(Queue, ManyAtOnceLoseNothingAndDoNothingTwice) {
   EXPECT_EQ(static_cast<int>(ran.size()) + num_cancelled, kNumJobs);
   for (int64_t id = 1; id <= kNumJobs; ++id)
     EXPECT_EQ(queue.state(id), ran.contains(id) ? JobState::kDone : JobState::kCancelled);
+}
+
+TEST_F(Queue, IsMadeForItsUserAlone) {
+  const mode_t before = ::umask(0);
+  const int64_t id = queue.submit(spec_of("one"));
+  ::umask(before);
+  for (const auto& path : {queue.root(), queue.root() / "queued", queue.root() / "running",
+                           queue.root() / "set_aside", queue.root() / "jobs", queue.folder(id)}) {
+    struct stat facts {};
+    ASSERT_EQ(::stat(path.c_str(), &facts), 0) << path;
+    EXPECT_EQ(facts.st_mode & 0777, 0700U) << path;
+  }
+}
+
+TEST_F(Queue, IsRefusedWhereOthersMayWrite) {
+  queue.make();
+  for (const char* place : {"", "jobs"}) {
+    ASSERT_EQ(::chmod((queue.root() / place).c_str(), 0770), 0);
+    EXPECT_THAT(refusal(ExitCode::kCannotCreate, [&] { queue.make(); }),
+                HasSubstr("others may write into it"));
+    ASSERT_EQ(::chmod((queue.root() / place).c_str(), 0700), 0);
+  }
+}
+
+TEST_F(Queue, FilesOfOthersAreSetAside) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  const int64_t id = queue.submit(spec_of("one"));
+  ASSERT_EQ(::chown(file("queued", id).c_str(), 65534, 65534), 0);
+  EXPECT_FALSE(queue.take());
+  EXPECT_EQ(queue.state(id), JobState::kSetAside);
 }
 
 TEST(JobQueue, AFolderWithAVastNumberIsNoJob) {

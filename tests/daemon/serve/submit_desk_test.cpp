@@ -1,12 +1,16 @@
 #include "daemon/serve/submit_desk.h"
 
+#include <cstdlib>
 #include <future>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/files/folder_lock.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::daemon {
@@ -16,8 +20,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+/// In a child of this process.
 void check(JobSpec* job) {
-  EXPECT_EQ(std::filesystem::current_path(), job->folder);
+  if (std::filesystem::current_path() != job->folder)
+    throw Error(ExitCode::kBug, "test", "the check has another working folder");
+  if (job->text.find("hang") != std::string::npos) ::pause();
+  if (job->text.find("crash") != std::string::npos) std::abort();
   if (job->text.find("wrong") != std::string::npos)
     throw Error(ExitCode::kConfig, "config", "line 1 is wrong");
   job->run_name = "checked";
@@ -48,7 +56,7 @@ class SubmitDeskTest : public ::testing::Test {
   SubmitOptions options_{.queue = queue_.root().string(),
                          .config_file = (folder_.path() / "run.yaml").string(),
                          .sets = {"a=b"}};
-  std::optional<SubmitDesk> desk_{std::in_place, queue_, check};
+  std::optional<SubmitDesk> desk_{std::in_place, queue_, check, /*check_limit_s=*/0.3};
 };
 
 TEST_F(SubmitDeskTest, WhatPassesIsInTheQueueAndNothingElseIsLeft) {
@@ -87,17 +95,69 @@ TEST_F(SubmitDeskTest, WhereNobodyLooksTheJobIsTakenBack) {
 
 TEST_F(SubmitDeskTest, OthersAreNotTakenThere) {
   const auto is_taken = [this] { return submit().has_value(); };
-  write_run_file("data: {python: mine.py}\n");
-  EXPECT_FALSE(is_taken()) << "it brings code";
+  for (const char* text :
+       {"data: {python: mine.py}\n", "plugins: [mine.so]\n", "estimator: {path: mine.so}\n",
+        "model: {type: plugin, path: mine.so}\n", "model: {type: torchscript, path: mine.pt}\n",
+        "\"pl\\x75gins\": [mine.so]\n"}) {
+    write_run_file(text);
+    EXPECT_FALSE(is_taken()) << text;
+  }
   write_run_file("run: {name: x}\n");
   options_.estimator = "lib.so";
   EXPECT_FALSE(is_taken()) << "it brings code";
   options_.estimator = "";
+  options_.sets = {"model.type=plugin"};
+  EXPECT_FALSE(is_taken()) << "it brings code";
+  options_.sets = {};
   files::write_atomically(queue_.root() / "running/1.json", "{}");
   EXPECT_FALSE(is_taken()) << "the server is at work";
   files::remove_file(queue_.root() / "running/1.json");
   EXPECT_TRUE(is_taken());
   EXPECT_FALSE(is_taken()) << "one waits already";
+}
+
+TEST_F(SubmitDeskTest, TheDeskItselfChecksNoCode) {
+  const std::filesystem::path request = queue_.root() / "submitted/n1-1.json";
+  files::write_atomically(request,
+                          text_of(JobSpec{.text = "plugins: [wrong.so]\n", .folder = "/"}));
+  desk_->look();
+  while (desk_->is_busy()) std::this_thread::yield();
+  EXPECT_EQ(files::read(queue_.root() / "submitted/n1-1.answer"), "{\"elsewhere\":true}");
+}
+
+TEST_F(SubmitDeskTest, AfterACheckThatHangsOrCrashesTheClientChecksItself) {
+  for (const char* text : {"crash\n", "hang\n"}) {
+    write_run_file(text);
+    EXPECT_FALSE(submit()) << text;
+    EXPECT_THAT(left(), IsEmpty());
+    EXPECT_THAT(queue_.numbers_in("queued"), IsEmpty());
+  }
+  write_run_file("run: {name: x}\n");
+  EXPECT_TRUE(submit()) << "the desk is open again";
+}
+
+TEST_F(SubmitDeskTest, ACheckThatHangsDoesNotKeepTheServerFromEnding) {
+  desk_.reset();
+  desk_.emplace(queue_, check, /*check_limit_s=*/1000);
+  files::write_atomically(queue_.root() / "submitted/n1-1.json",
+                          text_of(JobSpec{.text = "hang", .folder = "/"}));
+  desk_->look();
+  EXPECT_TRUE(desk_->is_busy());
+  desk_.reset();  // hangs otherwise
+  EXPECT_FALSE(std::filesystem::exists(queue_.root() / "submitted"));
+}
+
+TEST_F(SubmitDeskTest, ASuccessorOfTheServerThatTookARequestIsNotWaitedFor) {
+  desk_.reset();
+  const std::filesystem::path folder = queue_.root() / "submitted";
+  files::make_folders(folder);
+  std::optional<files::FolderLock> server(std::in_place, queue_.root());
+  auto told = std::async(std::launch::async, [this] { return submit_at_desk(options_); });
+  while (left().empty() || !left()[0].ends_with(".json")) std::this_thread::yield();
+  std::filesystem::remove_all(folder);  // as the next server does
+  server.reset();
+  server.emplace(queue_.root());
+  EXPECT_THROW((void)told.get(), Error);
 }
 
 TEST_F(SubmitDeskTest, AServerThatEndsMeanwhileIsSaid) {

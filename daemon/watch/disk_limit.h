@@ -1,0 +1,46 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "train/step/stop_request.h"
+
+namespace lockstep::daemon {
+
+/// Ends this process with 75 where a stop is asked for and the main thread does not come back from
+/// a disk that hangs. For work that a stop cannot interrupt and that leaves nothing half done.
+class DiskLimit {
+ public:
+  /// Within `limit_s` after a stop the disk must answer. `stop` must outlive it.
+  DiskLimit(const train::StopRequest& stop, double limit_s);
+  ~DiskLimit();
+  DiskLimit(const DiskLimit&) = delete;
+  DiskLimit& operator=(const DiskLimit&) = delete;
+
+  /// While one lives, its thread uses the disk.
+  class Use {
+   public:
+    explicit Use(DiskLimit& limit) : limit_(limit) { limit_.is_used_ = true; }
+    ~Use() { limit_.is_used_ = false; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    DiskLimit& limit_;
+  };
+
+ private:
+  void watch();
+
+  const train::StopRequest& stop_;
+  const double limit_s_;
+  std::atomic<bool> is_used_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool is_over_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace lockstep::daemon
