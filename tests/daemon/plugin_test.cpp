@@ -1,9 +1,9 @@
 // Plug-ins as run files name them; plugins/rows.cpp is the one that is opened.
 #include <cstdlib>
 
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <ATen/ops/zeros.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
