@@ -11,6 +11,7 @@ namespace lockstep::daemon {
 ///
 ///   kStopped  a signal: the running job has saved and waits as the first one of the queue
 ///   kDone     no job waits any more (until_empty)
+///   kIo, ...  jobs wait, and all of them for the host to be mended (until_empty)
 ///   others    the running job left the ranks in an unclear state (kUnavailable, kDisagree,
 ///             kWatchdog): start the server again. That job goes on then, unless it has had its
 ///             tries.
