@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 from harness import LOCKSTEPD, MPIRUN, PRUNE_EARLY, SOURCE, LockstepTest
-from skips import require_tool, skip
+from mounts import own_mounts
 from soak import rounds
 
 SETS = [PRUNE_EARLY, "train.max_steps=60", "eval.every_epochs=0", "checkpoint.save_checkpoints_steps=20", "sync.replica_check_every=25"]
@@ -63,14 +63,7 @@ class SmallShm(LockstepTest):
     """/dev/shm of a container, in a mount namespace of its own."""
 
     def unshare(self, script):
-        return subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=100, cwd=SOURCE)
-
-    def setUp(self):
-        super().setUp()
-        require_tool("unshare", "the package util-linux")
-        refusal = self.unshare("mount -t tmpfs -o size=1m tmpfs /dev/shm")
-        if refusal.returncode != 0:
-            skip(f"a mount in a namespace of its own is not permitted here: {refusal.stderr.strip()}")
+        return subprocess.run([*own_mounts(), "sh", "-c", script], capture_output=True, text=True, timeout=100, cwd=SOURCE)
 
     def train_in(self, size, mode):
         settings = [f"run.project_dir={self.folder}/{mode}", "train.max_steps=3", "run.threads=1", f"sync.share_weights={mode}",

@@ -7,7 +7,7 @@ import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(SOURCE / "tests/support"))
-from skips import require_tool, skip
+from mounts import own_mounts
 from soak import rounds
 
 PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "tests/dist/dist_rank_test"
@@ -15,7 +15,7 @@ NO_SPACE = "too few for a window"
 
 
 def unshare(script):
-    return subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=200)
+    return subprocess.run([*own_mounts(), "sh", "-c", script], capture_output=True, text=True, timeout=200)
 
 
 def keep_the_contract(size, ranks):
@@ -24,12 +24,6 @@ def keep_the_contract(size, ranks):
 
 
 class SmallShm(unittest.TestCase):
-    def setUp(self):
-        require_tool("unshare", "the package util-linux")
-        refusal = unshare("mount -t tmpfs -o size=1m tmpfs /dev/shm")
-        if refusal.returncode != 0:
-            skip(f"a mount in a namespace of its own is not permitted here: {refusal.stderr.strip()}")
-
     def test_what_does_not_fit_goes_by_message(self):
         for size, ranks in rounds([("16m", 4)], [("1m", 2)]):
             with self.subTest(size=size, ranks=ranks):
