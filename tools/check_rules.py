@@ -10,6 +10,9 @@
 6. No folder of a module holds more than 25 files, sub-folders not counted.
 7. Every variable of a module that lives as long as the process has a line in tools/process_state.txt, which says why no job of a server sees what
    another one left in it. A line that says ProcessState is of a file, or names one, that has such an object.
+8. Tests outside tests/support neither sleep nor read a clock: tests/support/patience.{py,h} waits and judges times, so that a busy machine fails
+   nothing. tests/slow_on_purpose.txt lists what simulates slowness or measures, with the reason.
+9. A case of tests/integration that is named after what happens meanwhile counts it (counts.py there), as it may not have happened.
 """
 import collections
 import os
@@ -19,6 +22,10 @@ import subprocess
 import sys
 
 MOST_FILES = 25
+SLOW_ON_PURPOSE = "tests/slow_on_purpose.txt"
+RAW_WAIT = {".py": re.compile(r"\btime\.(?:sleep|monotonic|perf_counter|time)\("),
+            ".cpp": re.compile(r"\b(?:sleep_for|sleep_until|usleep|(?:steady|system)_clock::now)\b")}
+RAW_WAIT[".h"] = RAW_WAIT[".cpp"]
 RECIPES_OF_ALL = ("tests/integration/programs/every_modifier.yaml", "tests/train/recipe_path_test.cpp")
 # Variables inside a function, and at namespace scope, which clang-format puts at the begin of a line. Constants are no state.
 LOCAL_VARIABLE = re.compile(r"^[ ]+(?:\[\[maybe_unused\]\] )?(?:static thread_local|thread_local static|static|thread_local) (?!const [^*=;({]*[=;({]|constexpr )"
@@ -169,8 +176,34 @@ def unowned_state(root, files):
         yield f"tools/process_state.txt: {key}: there is no such variable"
 
 
+def raw_waits(root, files):
+    table = root / SLOW_ON_PURPOSE
+    lines = table.read_text().splitlines() if table.exists() else []
+    excuses = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    for path in files:
+        name = path.relative_to(root).as_posix()
+        if path.suffix not in RAW_WAIT or not name.startswith("tests/") or name.startswith("tests/support/"):
+            continue
+        text = text_of(path) or ""
+        found = RAW_WAIT[path.suffix].search(text)
+        if found and excuses.pop(name, None) is None:
+            yield f"{name}:{line_of(text, found.start())}: sleeps or reads a clock: use tests/support/patience, or say in {SLOW_ON_PURPOSE} what it simulates"
+    for name in excuses:
+        yield f"{SLOW_ON_PURPOSE}: {name} neither sleeps nor reads a clock"
+
+
+def uncounted_events(root, files):
+    for path in files:
+        if not path.relative_to(root).as_posix().startswith("tests/integration/") or path.suffix != ".py":
+            continue
+        text = text_of(path) or ""
+        for match in re.finditer(r"^    def (test_\w*meanwhile\w*)\(.*\n((?:        .*\n|\n)*)", text, re.MULTILINE):
+            if not re.search(r"\b(?:happened|counted)\(", match[2]):
+                yield f"{path.relative_to(root)}:{line_of(text, match.start())}: {match[1]} does not count what happens meanwhile: happened(what, number)"
+
+
 RULES = (unregistered_tests, undocumented_exit_codes, undocumented_exit_classes, forgotten_modifiers, machine_paths, dead_links, crowded_folders,
-         unowned_state)
+         unowned_state, raw_waits, uncounted_events)
 
 
 def breaches(root):

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "data/data_options.h"
 #include "data/datasets/memory_dataset.h"
+#include "tests/support/patience.h"
 
 namespace lockstep::data {
 namespace loader_test {
@@ -97,8 +98,8 @@ TEST(Loader, ReadsNoFurtherAheadThanAllowed) {
   Sampler sampler(kSampler);
   Loader loader(dataset, sampler, 0, 1, {.num_threads = 1, .prefetch_batches = 2});
   (void)loader.next();
-  std::this_thread::sleep_for(std::chrono::milliseconds(60));
-  EXPECT_LE(dataset.num_reads(), 1 + 2);
+  EXPECT_TRUE(tests::comes_true([&] { return dataset.num_reads() == 1 + 2; }));
+  EXPECT_TRUE(tests::stays_true([&] { return dataset.num_reads() == 1 + 2; }, 0.06));
 }
 
 TEST(Loader, ReadsABatchOnlyWhenItIsAskedForWhereNoneIsReadAhead) {
@@ -108,8 +109,7 @@ TEST(Loader, ReadsABatchOnlyWhenItIsAskedForWhereNoneIsReadAhead) {
   const std::vector<std::vector<float>> expected = batches_of(0, 7);
   for (int i = 0; i < 7; ++i) {
     EXPECT_EQ(values_of(loader.next()), expected[static_cast<size_t>(i)]);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_EQ(dataset.num_reads(), i + 1);
+    EXPECT_TRUE(tests::stays_true([&] { return dataset.num_reads() == i + 1; }, 0.01));
   }
   EXPECT_EQ(loader.num_ready(), std::nullopt);
 }
@@ -197,7 +197,7 @@ TEST(Loader, LeavesThreadsBehindWhoseSourceStandsStillAtItsEnd) {
   }
   EXPECT_FALSE(kept.expired());
   go.set_value();
-  while (!kept.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(tests::comes_true([&] { return kept.expired(); }));
 }
 
 TEST(Loader, TellsHowManyBatchesAreReady) {
@@ -208,8 +208,7 @@ TEST(Loader, TellsHowManyBatchesAreReady) {
   EXPECT_EQ(alone.num_ready(), std::nullopt);  // nobody reads ahead
   Loader loader(dataset, sampler, 0, 1, {.num_threads = 1, .prefetch_batches = 3});
   (void)loader.next();
-  for (int i = 0; i < 1000 && loader.num_ready() < 3; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(tests::comes_true([&] { return loader.num_ready() == 3; }));
   (void)loader.next();
   const int64_t left = loader.num_ready().value();
   EXPECT_TRUE(left == 2 || left == 3) << left;  // the thread may be quick

@@ -6,17 +6,25 @@ _begun, _passed = collections.Counter(), collections.Counter()
 
 
 def counted(what, items):
-    """Each of the items; one has passed once the loop's body has ended for it."""
-    for item in items:
+    """Each of the items; one has passed once the loop's body has ended for it. There must be one."""
+    at = -1
+    for at, item in enumerate(items):
         _begun[what] += 1
         yield item
         _passed[what] += 1
+    assert at >= 0, f"0 {what}: the case shows nothing"
 
 
 def count(what, number=1):
     """So many that have passed, where no loop shows it."""
     _begun[what] += number
     _passed[what] += number
+
+
+def happened(what, number):
+    """So many, and at least one: a case that is named after an event fails if that did not come."""
+    assert number > 0, f"0 {what}: the case shows nothing"
+    count(what, number)
 
 
 def lines():

@@ -15,13 +15,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import moved_series
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests/support"))
+from patience import Patience, communicate, stays, wait_for, within  # noqa: E402,F401  (tests import them from here)
 from skips import missing_tool  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
@@ -59,7 +59,7 @@ class Run:
         self.code, self.log = None, ""
 
     def wait(self, timeout_s=ANSWER_S):
-        self.log = self.process.communicate(timeout=timeout_s)[0]
+        self.log = communicate(self.process, timeout_s)
         self.code = self.process.returncode
         for page in self.folder.glob("logs/rank*.prom"):
             moved_series.record(BUILD, page.read_text())
@@ -135,16 +135,6 @@ class Run:
 
 def alive(pids):
     return all(os.path.exists(f"/proc/{pid}") for pid in pids)
-
-
-def wait_for(condition, what, timeout_s=60):
-    """Asks again 10 ms later; later where a look takes long (all processes, an answer of a busy run), so that it takes a quarter of a core at most."""
-    deadline = time.monotonic() + timeout_s
-    while (begin := time.monotonic()) < deadline:
-        if result := condition():
-            return result
-        time.sleep(min(max(0.01, 3 * (time.monotonic() - begin)), 0.2))
-    raise AssertionError(f"waited {timeout_s} s for {what}")
 
 
 def evaluated_steps(run):

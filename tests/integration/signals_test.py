@@ -2,10 +2,9 @@
 import json
 import os
 import signal
-import time
 import unittest
 
-from harness import BUILD, ENDLESS, FAULTY_RANK, LockstepTest, metric, wait_for
+from harness import BUILD, ENDLESS, FAULTY_RANK, LockstepTest, metric, stays, wait_for, within
 
 FAULT_CALLS = BUILD / "tests/integration/libfault_calls.so"
 RARE = ["checkpoint.save_checkpoints_steps=1000000", "eval.every_epochs=0"]
@@ -60,26 +59,24 @@ class Signals(LockstepTest):
         self.assertIn("'run.grace_s' is now 'preemption.grace_seconds'", run.log)
 
     def test_a_second_int_ends_at_once(self):
-        run = self.start(1, config=ENDLESS, sets=[*RARE, "preemption.grace_seconds=60"])
+        """The first leads to a save on a disk that hangs, so the rank is there when the second comes."""
+        hangs = self.folder / "hangs"
+        run = self.start(1, config=ENDLESS, environment=hanging_disk(hangs, 0, "/checkpoints/model.ckpt-"),
+                         sets=[*RARE, "preemption.grace_seconds=60", "checkpoint.timeout_s=300"])
+        run.wait_for_step(1)
         pid = run.rank_pids()[0]
-        os.kill(pid, signal.SIGSTOP)  # so that both come within one step
         os.kill(pid, signal.SIGINT)
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(0.3)
-        try:
-            os.kill(pid, signal.SIGINT)
-        except ProcessLookupError:
-            pass  # the first was enough
-        run.wait()
-        self.assertIn(run.code, (130, 75), run.log)
+        wait_for(hangs.exists, "the save of the first one to hang")
+        stays(lambda: run.process.poll() is None, "the wait for the disk, longer than the 0.2 s in which two count as one", 0.5)
+        os.kill(pid, signal.SIGINT)
+        self.assertEqual(run.wait().code, 130, run.log)
 
     def test_a_hanging_rank_ends_at_the_second_int(self):
         run = self.start_faulty("hang", 0, step=3, ranks=1, config=ENDLESS, sets=RARE)
         run.wait_for_step(3)
         pid = run.rank_pids()[0]
         os.kill(pid, signal.SIGINT)
-        time.sleep(0.5)
-        self.assertIsNone(run.process.poll(), "the first waits for the step")
+        stays(lambda: run.process.poll() is None, "the first waits for the step", 0.5)
         os.kill(pid, signal.SIGINT)
         self.assertEqual(run.wait().code, 130, run.log)
 
@@ -92,16 +89,14 @@ class Signals(LockstepTest):
         run.wait_for_status("the wait for the save", step=lambda now: now >= 5)
         pids = run.rank_pids()
         os.kill(pids[1], signal.SIGUSR1)
-        time.sleep(0.5)
-        self.assertIsNone(run.process.poll(), "it waits for the save")
-        began = time.monotonic()
-        os.kill(pids[0], signal.SIGTERM)
-        run.wait()
-        took_s = time.monotonic() - began
+        stays(lambda: run.process.poll() is None, "it waits for the save", 0.5)
+        with within(20, "the end after SIGTERM") as took:
+            os.kill(pids[0], signal.SIGTERM)
+            run.wait()
+            took_s = took.passed_s()
         self.assertEqual(run.code, 75, run.log)
         self.assertRegex(run.log, r"E rank 0 \[lockstepd\] \[train\] told to end, and the save of step 5 is not on disk 5 s later")
         self.assertGreater(took_s, 4.5)
-        self.assertLess(took_s, 20)
         self.assertEqual(saves_of(run), [])
         print(f"{took_s:.1f} s from SIGTERM to the end")
 
@@ -112,16 +107,15 @@ class Signals(LockstepTest):
         for whom, name in ((0, "one"), (None, "all")):
             run = self.start(sets=slow, run=name)
             run.wait_for_status("the evaluation", state="validating", step=23)
-            began = time.monotonic()
-            pids = run.rank_pids()
-            if whom is None:
-                run.process.send_signal(signal.SIGUSR1)
-            else:
-                for pid in pids.values():
-                    os.kill(pid, signal.SIGTERM if pid == pids[whom] else signal.SIGUSR1)
-            run.wait()
+            with within(20, "the end of an evaluation of minutes"):
+                pids = run.rank_pids()
+                if whom is None:
+                    run.process.send_signal(signal.SIGUSR1)
+                else:
+                    for pid in pids.values():
+                        os.kill(pid, signal.SIGTERM if pid == pids[whom] else signal.SIGUSR1)
+                run.wait()
             self.assertEqual(run.code, 75, run.log)
-            self.assertLess(time.monotonic() - began, 20)
             self.assertIn("the evaluation of step 23 was broken off: told to stop", run.log)
             self.assertEqual(run.summary()["steps"], 23, run.log)
 
@@ -153,7 +147,7 @@ class Failures(LockstepTest):
     def test_a_rank_that_hangs_is_named_first_as_slow_then_as_hanging(self):
         run = self.start_faulty("hang", 1, step=5, config=ENDLESS, sets=[*RARE, "watchdog.slow_seconds=1", "sync.timeout_s=4"]).wait()
         self.assertEqual(run.code, 79, run.log)
-        self.assertRegex(run.log, r"W rank 0 \[dist.mpi\] .*has waited 1\.\d s for rank 1 \(process \d+ on \S+\): slow, or it hangs")
+        self.assertRegex(run.log, r"W rank 0 \[dist.mpi\] .*has waited [1-9]\.\d s for rank 1 \(process \d+ on \S+\): slow, or it hangs")
         self.assertRegex(run.log, r"W rank 1 \[watchdog\] .* without a turn of the loop: 5 step\(s\) done here, state training")
         self.assertRegex(run.log, r"W rank 0 \[watchdog\] .*it stands in 'reducing' 0")
         self.assertEqual(failures_of(run)[0]["exit_code"], 79)
@@ -163,11 +157,10 @@ class Failures(LockstepTest):
         self.assertGreater(waited, 3e9)
 
     def test_a_rank_alone_that_hangs_ends_itself(self):
-        began = time.monotonic()
-        run = self.start_faulty("hang", 0, step=5, ranks=1, config=ENDLESS, sets=[*RARE, "watchdog.hang_seconds=2"]).wait()
+        with within(30, "the start and the end of a rank that hangs"):
+            run = self.start_faulty("hang", 0, step=5, ranks=1, config=ENDLESS, sets=[*RARE, "watchdog.hang_seconds=2"]).wait()
         self.assertEqual(run.code, 79, run.log)
-        self.assertRegex(run.log, r"rank 0 hangs: 2\.\d s without a turn of the loop \(watchdog.hang_seconds\)")
-        self.assertLess(time.monotonic() - began, 30)
+        self.assertRegex(run.log, r"rank 0 hangs: [2-9]\d?\.\d s without a turn of the loop \(watchdog.hang_seconds\)")
         self.assertTrue((run.folder / "logs" / "lockstep-events-0.json").exists())
         self.assertEqual(failures_of(run)[0]["exit_code"], 79)
 
@@ -176,7 +169,7 @@ class Failures(LockstepTest):
         pid = run.rank_pids()[0]
         run.wait_for_step(5)
         os.kill(pid, signal.SIGSTOP)
-        time.sleep(3)
+        stays(lambda: run.process.poll() is None, "a stopped process", 3)
         os.kill(pid, signal.SIGCONT)
         run.wait_for_step(run.ctl("status")["step"] + 5)
         run.process.send_signal(signal.SIGUSR1)
@@ -188,14 +181,12 @@ class Failures(LockstepTest):
         fault = {"LOCKSTEP_TEST_ACTION": "throw", "LOCKSTEP_TEST_RANK": "1", "LOCKSTEP_TEST_STEP": "5"}
         run = self.start(program=FAULTY_RANK, environment={**fault, **hanging_disk(hangs, 1, "lockstep-error-1")}, sets=RARE)
         wait_for(hangs.exists, "the disk to hang")
-        began = time.monotonic()
-        run.wait(60)
-        took_s = time.monotonic() - began
+        with within(20, "the end of a run whose disk hangs") as took:
+            run.wait()
         self.assertEqual(run.code, 70, run.log)
         self.assertIn("the end of the run takes more than 5 s: a disk may hang", run.log)
         self.assertIn("[bug] made to fail", run.log)
-        self.assertLess(took_s, 20)
-        print(f"{took_s:.1f} s from the failure to the end")
+        print(f"{took} from the failure to the end")
 
     def test_a_later_start_removes_what_was_noted(self):
         self.start_faulty("throw", 0, step=2, sets=RARE).wait()

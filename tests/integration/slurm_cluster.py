@@ -2,6 +2,7 @@
 
 Needs root and the packages slurm-wlm and munge (which Slurm pulls in; no key of it is used).
 """
+import contextlib
 import os
 import pathlib
 import random
@@ -9,9 +10,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 
 from exported import skips
+import patience
 
 NODES = 4
 CONFIGURATION = """ClusterName=lockstep
@@ -88,12 +89,10 @@ class Cluster:
         return done.stdout.strip()
 
     def wait_for(self, condition, what, timeout_s=120):
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if result := condition():
-                return result
-            time.sleep(0.1)
-        raise AssertionError(f"waited {timeout_s} s for {what}: " + (self.base / "log" / "slurmctld.log").read_text()[-3000:])
+        try:
+            return patience.wait_for(condition, what, timeout_s)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: " + (self.base / "log" / "slurmctld.log").read_text()[-3000:]) from late
 
     def submit(self, script):
         return self.command("sbatch", "--parsable", f"--chdir={self.base}", script)
@@ -118,7 +117,6 @@ class Cluster:
                 os.kill(int(file.read_text()), signal.SIGTERM)
             except (OSError, ValueError):
                 pass
-        deadline = time.monotonic() + 10
-        while any(self.base.glob("*.pid")) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        with contextlib.suppress(AssertionError):
+            patience.wait_for(lambda: not any(self.base.glob("*.pid")), "Slurm to end", 10)
         shutil.rmtree(self.base, ignore_errors=True)

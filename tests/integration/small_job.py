@@ -12,6 +12,7 @@ import threading
 import time
 
 from harness import BUILD, FAULTY_RANK, LOCKSTEP, LOCKSTEPD, MPIRUN, SOURCE
+from patience import Patience, stalled_s
 
 FAULT_CALLS = BUILD / "tests" / "integration" / "libfault_calls.so"
 STEPS, EVERY, KEEP = 72, 6, 3
@@ -67,7 +68,7 @@ class Start:
         self.folder, self.log_file = folder, log
         self.saves_folder = folder / "checkpoints"
         self.seen, self.code = set(saves_in(self.saves_folder)), None
-        self.pids, self.first_gone_at = set(), None
+        self.pids, self.first_gone_at, self.stalled_before_s = set(), None, 0
         with open(log, "wb") as out:
             self.process = subprocess.Popen([*map(str, command)], stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                             cwd=SOURCE, env={**os.environ, **environment})
@@ -84,7 +85,7 @@ class Start:
             # Not of self.pids: while the job starts there are others for a moment, which look for cores and exec mpirun.
             members = [self.process.pid, *self.rank_pids()]
             if self.first_gone_at is None and not all(is_running(pid, self.folder) for pid in members):
-                self.first_gone_at = time.monotonic()
+                self.first_gone_at, self.stalled_before_s = time.monotonic(), stalled_s()
 
     def log(self):
         return self.log_file.read_text(errors="replace")
@@ -102,12 +103,12 @@ class Start:
 
     def until(self, condition, timeout_s=ANSWER_S):
         """True once it holds; False if the job ends before."""
-        deadline = time.monotonic() + timeout_s
+        patience = Patience(timeout_s)
         while not condition():
             if self.process.poll() is not None:
                 return bool(condition())
-            if time.monotonic() > deadline:
-                raise AssertionError(f"the job did not come that far in {timeout_s} s: {self.log()}")
+            if patience.is_over():
+                raise AssertionError(f"the job did not come that far: {patience}: {self.log()}")
             time.sleep(0.005)
         return True
 
@@ -115,14 +116,15 @@ class Start:
         """Until all of its processes are gone. self.survived_s is how long the last outlived the first."""
         try:
             self.code = self.process.wait(timeout_s)
+            patience = Patience(GONE_S)
             gone_at = time.monotonic()
-            while self.survivors() and time.monotonic() < gone_at + GONE_S:
+            while self.survivors() and not patience.is_over():
                 time.sleep(0.005)
             self.survived_s = time.monotonic() - (self.first_gone_at or gone_at)
             left = self.survivors()
         finally:
             self.end()
-        if left or self.survived_s > GONE_S:
+        if left or self.survived_s > GONE_S + stalled_s() - self.stalled_before_s:
             raise AssertionError(f"processes {left} outlived the first by {self.survived_s:.1f} s: {self.log()}")
         self.told = set(map(int, re.findall(r"saved step (\d+):", self.log())))
         return self

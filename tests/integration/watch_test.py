@@ -7,13 +7,14 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
+from counts import happened
 from exported import PYTHON, require_python
-from harness import ENDLESS, LOCKSTEP, MPIRUN, SOURCE, LockstepTest, wait_for
+from harness import BUILD, ENDLESS, LOCKSTEP, MPIRUN, SOURCE, LockstepTest, wait_for
 
 DATA = ["data.eval.type=digits", "data.eval.split=test", "run.threads=1"]
+FAULT_CALLS = BUILD / "tests/integration/libfault_calls.so"
 
 
 def results_in(folder):
@@ -37,11 +38,21 @@ class EvalCommand(LockstepTest):
         with open(path) as file:
             return json.load(file)
 
-    def watch(self, *sets):
+    def watch(self, *sets, environment=None):
         process = subprocess.Popen([*map(str, [LOCKSTEP, "eval", *self.arguments(ENDLESS, *DATA, *sets), "--watch"])], cwd=SOURCE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+                                   env={**os.environ, **(environment or {})})
         self.started.append(process)
         return process
+
+    def at_opens_of(self, path, what):
+        """For the environment: `what` (WAIT, NOTE) happens at each open() of a file whose path holds this text; self.folder/opens gets a line each."""
+        return {"LD_PRELOAD": str(FAULT_CALLS), "LOCKSTEP_FAULT_RANK": "", "LOCKSTEP_FAULT_PATH": path, "LOCKSTEP_FAULT_CALL": "open",
+                "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": what, "LOCKSTEP_FAULT_REPORT": str(self.folder / "opens")}
+
+    def num_opens(self):
+        path = self.folder / "opens"
+        return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 class OneSave(EvalCommand):
@@ -193,7 +204,7 @@ class Watch(EvalCommand):
         self.assertIn(f"{len(steps)} save(s) evaluated", otherwise.communicate(timeout=100)[0])
         print(f"{len(steps)} saves, {len(told)} told")
 
-    def test_saves_that_are_removed_meanwhile_are_passed_over(self):
+    def test_saves_that_the_run_replaces_meanwhile_have_its_results(self):
         sets = [*DATA, "checkpoint.save_checkpoints_steps=4", "checkpoint.keep_checkpoint_max=1", "eval.on_save=true"]
         watcher = self.watch(*sets)
         run = self.train(1, config=ENDLESS, sets=[*sets, "train.max_steps=400"])
@@ -204,7 +215,20 @@ class Watch(EvalCommand):
         found = {step: result["loss"] for step, result in results_in(run.folder).items()}
         self.assertIn(400, found)
         self.assertEqual(found, {step: losses[step] for step in found})
-        print(f"{len(found)} of {len(losses)} saves evaluated, {text.count('passed over')} passed over")
+        happened("saves that a run replaced were evaluated", len(found))
+
+    def test_a_save_that_is_removed_while_it_is_opened_is_passed_over(self):
+        sets = [*DATA, "checkpoint.save_checkpoints_steps=20", "train.max_steps=40"]
+        run = self.train(1, config=ENDLESS, sets=sets)
+        watcher = self.watch(*sets, environment=self.at_opens_of("/model.ckpt-20.data-", "WAIT"))
+        wait_for((self.folder / "opens").exists, "the save to be opened")
+        for file in run.folder.glob("checkpoints/model.ckpt-20.*"):
+            file.unlink()
+        (self.folder / "opens.go").touch()
+        text = watcher.communicate(timeout=60)[0]
+        self.assertEqual(watcher.returncode, 0, text)
+        self.assertEqual(sorted(results_in(run.folder)), [40])
+        happened("saves passed over", text.count("passed over"))
 
     def test_a_signal_ends_it_and_a_second_watcher_is_refused(self):
         sets = [*DATA, *self.SAVES]
@@ -252,13 +276,14 @@ class Watch(EvalCommand):
         summary.unlink()
         result.parent.mkdir(exist_ok=True)
         result.write_text('{"index_sha256": 7}')
-        watcher = self.watch(*sets)
+        watcher = self.watch(*sets, environment=self.at_opens_of("/summary.json", "NOTE"))
         wait_for(lambda: json.loads(result.read_text())["index_sha256"] != 7, "the evaluation")
         for text in ('[]', '{"exit_reason": 3}', '{"exit_reason": {}, "exit_code": "x"}', '{"exit_reason": "stopped"}', '{', '[' * 300000,
                      '{"exit_reason": "finished", "x": "' + " " * (1 << 24) + '"}',
                      '{"exit_reason": "failed", "exit_code": 69}', '{"exit_reason": "failed", "exit_code": 79}'):
             summary.write_text(text)
-            time.sleep(0.5)  # two looks
+            looks = self.num_opens()
+            wait_for(lambda: watcher.poll() is not None or self.num_opens() >= looks + 2, "two looks")
             self.assertIsNone(watcher.poll(), text[:100])
         summary.write_text('{"exit_reason": "failed", "exit_code": 65}')
         text = watcher.communicate(timeout=60)[0]

@@ -4,10 +4,9 @@ import os
 import pathlib
 import re
 import signal
-import time
 import unittest
 
-from harness import ENDLESS, FAULTY_RANK, PRUNE_EARLY, LockstepTest, wait_for
+from harness import ENDLESS, FAULTY_RANK, PRUNE_EARLY, LockstepTest, stays, wait_for, within
 
 SETS = pathlib.Path(__file__).parent / "programs/python/sets.py"
 SHARD_WRITTEN = "1"  # of checkpoint::SavePhase
@@ -21,13 +20,12 @@ def limits(phase, slow_s=0.6, hang_s=1.5):
 
 class StoppedRank(LockstepTest):
     def require_ended_by(self, phase, run, stands_in):
-        began = time.monotonic()
-        run.wait()
+        with within(60, "the end of the run, in place of five minutes"):
+            run.wait()
         self.assertEqual(run.code, 79, run.log)
         self.assertRegex(run.log, rf"W rank 0 \[watchdog\] \d\.\d s without a turn of the loop.*\n(?:.*\n)*?.*rank 0 \[watchdog\] others stand: rank 1 {stands_in}")
         self.assertRegex(run.log, rf"rank 0 hangs: \d+\.\d s without a turn of the loop \(watchdog\.{phase}\.hang_seconds\)")
         self.assertRegex(run.log, rf"others stand: rank 1 {stands_in}")
-        self.assertLess(time.monotonic() - began, 60)
         events = {rank: json.loads((run.folder / f"logs/lockstep-events-{rank}.json").read_text()) for rank in (0, 1)}
         for rank, spans in events.items():
             self.assertLessEqual(len(spans), 1000)
@@ -73,7 +71,7 @@ class StoppedRank(LockstepTest):
         pids = run.rank_pids()
         pages = [run.folder / f"logs/rank{rank}.prom" for rank in (0, 1)]
         wait_for(lambda: all(page.exists() for page in pages), "the ranks' last pages, written once their work is done")
-        time.sleep(1)  # both wait for a last scrape by now
+        stays(lambda: run.process.poll() is None, "both wait for a last scrape", 1)
         os.kill(pids[1], signal.SIGSTOP)
         run.wait(40)
         self.assertEqual(run.code, 79, run.log)

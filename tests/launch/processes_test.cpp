@@ -1,7 +1,6 @@
 #include <csignal>
-
-#include <chrono>
-#include <thread>
+#include <cstdlib>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,30 +12,24 @@
 #include "launch/processes/process_ends.h"
 #include "launch/processes/process_tree.h"
 #include "launch/processes/signal_queue.h"
+#include "tests/support/patience.h"
 
 namespace lockstep::launch {
 namespace processes_test {
 
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
+using tests::comes_true;
 
 int code_of(Child& child) {
-  while (!child.poll()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  return *child.poll();
+  EXPECT_TRUE(comes_true([&] { return child.poll().has_value(); }));
+  return child.poll().value_or(-1);
 }
 
 std::string all_errors(Child& child) {
   std::string text;
   while (child.errors() >= 0) text += child.read_errors();
   return text;
-}
-
-template <typename Condition>
-bool comes_true(const Condition& condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!condition() && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  return condition();
 }
 
 TEST(Processes, AChildTellsItsErrorsItsVariablesAndItsCode) {
@@ -47,6 +40,8 @@ TEST(Processes, AChildTellsItsErrorsItsVariablesAndItsCode) {
 }
 
 TEST(Processes, AProgramThatIsNotThereIsAnError) {
+  const std::string before = std::getenv("PATH");
+  ::setenv("PATH", "/usr/bin", 1);  // a folder that the user may not search is another error
   try {
     const Child child({"no-such-program-here"}, {});
     FAIL() << "it started";
@@ -54,6 +49,7 @@ TEST(Processes, AProgramThatIsNotThereIsAnError) {
     EXPECT_EQ(fault.code(), ExitCode::kUnavailable);
     EXPECT_THAT(fault.what(), ::testing::HasSubstr("no-such-program-here: No such file"));
   }
+  ::setenv("PATH", before.c_str(), 1);
 }
 
 TEST(Processes, ASignalIsItsCode) {
@@ -77,14 +73,14 @@ TEST(Processes, EndsOfGrandchildrenAreKnownAtOnce) {
   EXPECT_FALSE(ends.are_all_over()) << "none is known";
   for (const pid_t pid : sleepers) ends.add(pid);
   ends.add(sleepers[0]);
-  const auto begin = std::chrono::steady_clock::now();
+  const tests::Patience patience(20);
   for (const pid_t pid : sleepers) {
     EXPECT_FALSE(ends.are_all_over());
     ::kill(pid, SIGKILL);
     ends.wait({}, 30'000);
   }
   EXPECT_TRUE(ends.are_all_over());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_TRUE(patience.is_kept());
   EXPECT_TRUE(comes_true([&] { return ::kill(sleepers[0], 0) != 0; }));  // the shell has waited
   ends.add(sleepers[0]);
   EXPECT_TRUE(ends.are_all_over()) << "what has ended is not looked at";

@@ -1,12 +1,11 @@
 #include "launch/supervise/spare.h"
 
-#include <chrono>
 #include <csignal>
-#include <thread>
 
 #include <gtest/gtest.h>
 
 #include "launch/processes/process_tree.h"
+#include "tests/support/patience.h"
 
 namespace lockstep::launch {
 namespace spare_test {
@@ -18,8 +17,7 @@ const Command kWaits{"sh", "-c", "read word && exit 7"};
 
 int code_of(Child* child) {
   std::optional<int> code;
-  for (int i = 0; i < 3000 && !(code = child->poll()); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(tests::comes_true([&] { return (code = child->poll()).has_value(); }));
   return code.value_or(-1);
 }
 
@@ -46,9 +44,7 @@ TEST(Spare, OfAnotherCommandIsGivenUp) {
   spare.begin(kWaits, {});
   EXPECT_EQ(spare.take({"sh", "-c", "other hosts"}), nullptr);
   EXPECT_FALSE(spare.waits());
-  for (int i = 0; i < 3000 && !descendants().empty(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_TRUE(descendants().empty()) << "it ends by itself";
+  EXPECT_TRUE(tests::comes_true([] { return descendants().empty(); })) << "it ends by itself";
 }
 
 TEST(Spare, ThatEndsUnaskedIsBegunThreeTimes) {
@@ -57,8 +53,7 @@ TEST(Spare, ThatEndsUnaskedIsBegunThreeTimes) {
   for (int i = 0; i < 5; ++i) {
     spare.begin({"false"}, {});
     num_begun += spare.pid() > 0 ? 1 : 0;
-    for (int turn = 0; turn < 3000 && spare.waits(); ++turn)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(tests::comes_true([&] { return !spare.waits(); }));
   }
   EXPECT_EQ(num_begun, 3);
 }

@@ -2,13 +2,12 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "metrics/http/http_server.h"
+#include "tests/support/patience.h"
 
 namespace lockstep::tests {
 
@@ -30,12 +29,10 @@ class CountingObserver final : public metrics::HttpObserver {
   int rejections(metrics::Rejection reason) const {
     return rejections_[static_cast<size_t>(reason)];
   }
-  /// Waits a little for `count` of them: a client may see its connection end before the server has
-  /// counted that.
+  /// Waits for `count` of them: a client may see its connection end before the server has counted
+  /// that.
   bool sees(metrics::Rejection reason, int count) const {
-    for (int i = 0; i < 100 && rejections(reason) < count; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return rejections(reason) == count;
+    return comes_true([&] { return rejections(reason) >= count; }) && rejections(reason) == count;
   }
 
  private:

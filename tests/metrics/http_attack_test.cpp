@@ -20,6 +20,7 @@
 #include "counting_observer.h"
 #include "http_client.h"
 #include "metrics/http/http_server.h"
+#include "tests/support/patience.h"
 
 namespace lockstep::metrics {
 namespace http_attack_test {
@@ -330,7 +331,8 @@ TEST(HttpAttackByWaiting, NewConnectionsDoNotWaitWhereOthersDo) {
     ASSERT_THAT(one.read_answer(), HasSubstr("200 OK"));
     waited_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  EXPECT_LT(best_slowest_of_five_s(server.address().port), 1.5);
+  const uint16_t port = server.address().port;
+  EXPECT_TRUE(tests::comes_true([&] { return slowest_of_five_s(port) < 1.5; }));
 }
 
 TEST_F(HttpAttack, AFloodThatIsRefusedDelaysNobody) {
@@ -346,7 +348,8 @@ TEST_F(HttpAttack, AFloodThatIsRefusedDelaysNobody) {
       }
     });
   while (num_refused < 300) std::this_thread::sleep_for(kLook);  // they wait for their answers now
-  EXPECT_LT(best_slowest_of_five_s(port), 1) << "it takes them longer";
+  EXPECT_TRUE(tests::comes_true([&] { return slowest_of_five_s(port) < 1; }))
+      << "it takes them longer, every time";
   stop = true;
 }
 

@@ -15,6 +15,7 @@
 #include "metrics/http/http_server.h"
 #include "metrics/http_metrics.h"
 #include "metrics/training_metrics.h"
+#include "tests/support/require_oracle.h"
 
 namespace lockstep::metrics {
 namespace scrape_test {
@@ -53,7 +54,7 @@ class Scrape : public ::testing::Test {
 TEST_F(Scrape, PromtoolHasNoRemark) {
   const std::string promtool = LOCKSTEP_SOURCE_DIR "/.venv-test/bin/promtool";
   if (!std::filesystem::exists(promtool))
-    GTEST_SKIP() << "no " << promtool << "; run tools/setup test";
+    LOCKSTEP_MISSING_ORACLE("no " + promtool + "; run tools/setup test");
   for (const bool is_fed : {false, true}) {
     if (is_fed) tests::record_everything(&all);
     const auto [code, output] = run("bash -o pipefail -c 'curl -fsS " + url("/metrics") + " | " +

@@ -51,6 +51,22 @@ class CheckRules(unittest.TestCase):
                     "tests/nowhere/a_test.py: no CMakeLists.txt runs this test",
                     "tests/whole/lost_test.py: no CMakeLists.txt runs this test")
 
+    def test_waits_and_clocks_of_tests(self):
+        message = "sleeps or reads a clock: use tests/support/patience, or say in tests/slow_on_purpose.txt what it simulates"
+        self.expect({"tests/whole/run_test.py": "import time\ntime." + "sleep(1)\n", "tests/base/text_test.cpp": "std::this_thread::" + "sleep_for(1s);\n",
+                     "tests/support/waits.py": "time." + "sleep(1)\n"},
+                    f"tests/base/text_test.cpp:1: {message}", f"tests/whole/run_test.py:2: {message}")
+        self.expect({"tests/base/text_test.cpp": "steady_clock" + "::now()\n",
+                     "tests/slow_on_purpose.txt": "# files\n\ntests/base/text_test.cpp a slow disk\ntests/whole/run_test.py a slow rank\n"},
+                    "tests/slow_on_purpose.txt: tests/whole/run_test.py neither sleeps nor reads a clock")
+
+    def test_events_that_a_case_is_named_after(self):
+        case = "class A:\n    def test_what_goes_meanwhile(self):\n        {}\n"
+        cmake = {"tests/integration/CMakeLists.txt": "x one_test.py\n"}
+        self.expect({**cmake, "tests/integration/one_test.py": case.format("happened('events', 3)")})
+        self.expect({**cmake, "tests/integration/one_test.py": case.format("print(3)")},
+                    "tests/integration/one_test.py:2: test_what_goes_meanwhile does not count what happens meanwhile: happened(what, number)")
+
     def test_a_test_named_only_as_part_of_another(self):
         self.expect({"tests/base/CMakeLists.txt": "lockstep_test(base_tests SOURCES long_text_test.cpp)\n"},
                     "tests/base/text_test.cpp: no CMakeLists.txt runs this test")

@@ -1,9 +1,7 @@
 #include "train/run_saves.h"
 
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -113,11 +111,9 @@ TEST(RunSaves, AnEvaluationIsComparedWithTheBestThoughItsSaveIsStillBeingWritten
   run.evaluated(1, 0.5);
   run.saves.settle();
   run.door.set(false);
-  run.evaluated(2, 0.9);  // its save is held up
-  std::jthread opens([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the save goes on meanwhile
-    run.door.set(true);
-  });
+  run.evaluated(2, 0.9);  // its save is held up until somebody waits for it
+  run.saver.set_while_waiting([&] { run.door.set(true); });
+  ASSERT_TRUE(run.saver.is_under_way());
   run.evaluated(3, 0.7);  // better than 1, not than 2
   run.saves.settle();
   const auto best = checkpoint::read_best(run.prefix);

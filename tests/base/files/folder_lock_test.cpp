@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "tests/support/patience.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep::files {
@@ -76,12 +77,6 @@ std::string refusal_of(const std::filesystem::path& folder, const FolderLockTime
   return "";
 }
 
-double seconds_of(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 /// As a holder does: the file is never empty meanwhile.
 void write_holder(const std::filesystem::path& folder, const LockHolder& holder) {
   const std::string text = holder.file_text();
@@ -116,14 +111,17 @@ TEST_P(FolderLocks, ASecondRunIsRefusedByNameAndAKilledOneFollowedAtOnce) {
               AllOf(HasSubstr("in use by another run (pid " + std::to_string(first.pid()) + " on "),
                     HasSubstr(" since 2"), HasSubstr("last heartbeat 2")));
   first.kill_9();
-  EXPECT_LT(seconds_of([&] { EXPECT_EQ(refusal_of(folder_.path(), patient_times()), ""); }),
-            kAtOnce_s);
+  const tests::Patience at_once(kAtOnce_s);
+  EXPECT_EQ(refusal_of(folder_.path(), patient_times()), "");
+  EXPECT_TRUE(at_once.is_kept());
 }
 
 TEST_P(FolderLocks, WhatIsGivenBackIsTakenAtOnce) {
-  for (int i = 0; i < 3; ++i)
-    EXPECT_LT(seconds_of([&] { EXPECT_EQ(refusal_of(folder_.path(), patient_times()), ""); }),
-              kAtOnce_s);
+  for (int i = 0; i < 3; ++i) {
+    const tests::Patience at_once(kAtOnce_s);
+    EXPECT_EQ(refusal_of(folder_.path(), patient_times()), "");
+    EXPECT_TRUE(at_once.is_kept());
+  }
   EXPECT_EQ(read(folder_.path() / ".lock"), "");
 }
 
@@ -145,11 +143,10 @@ TEST_P(FolderLocks, AHeartbeatThatMovesElsewhereIsRefused) {
 
 TEST_P(FolderLocks, AHeartbeatThatStandsStillElsewhereIsTakenAfterAWhile) {
   write_holder(folder_.path(), holder_elsewhere());
-  const double seconds = seconds_of([&] {
-    const FolderLock lock(folder_.path(), times());
-    EXPECT_EQ(LockHolder::parse(read(folder_.path() / ".lock"))->pid, ::getpid());
-  });
-  EXPECT_GE(seconds, 0.6);
+  const tests::Patience patience(60);
+  const FolderLock lock(folder_.path(), times());
+  EXPECT_GE(patience.passed_s(), 0.6);
+  EXPECT_EQ(LockHolder::parse(read(folder_.path() / ".lock"))->pid, ::getpid());
 }
 
 INSTANTIATE_TEST_SUITE_P(WithAndWithoutFlock, FolderLocks, ::testing::Bool());
@@ -178,9 +175,11 @@ TEST(FolderLock, TheHeartbeatMovesAndItsLengthDoesNot) {
   const TemporaryFolder folder;
   const FolderLock lock(folder.path(), kQuick);
   const std::string first = read(folder.path() / ".lock");
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  const std::string later = read(folder.path() / ".lock");
-  EXPECT_GT(LockHolder::parse(later)->num_beats, LockHolder::parse(first)->num_beats);
+  std::string later;
+  EXPECT_TRUE(tests::comes_true([&] {
+    later = read(folder.path() / ".lock");
+    return LockHolder::parse(later)->num_beats > LockHolder::parse(first)->num_beats;
+  }));
   EXPECT_EQ(later.size(), first.size());
 }
 

@@ -4,11 +4,14 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
-import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from patience import within  # noqa: E402
+
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 PROGRAM = BUILD / "tests/dist/bad_day"
 TIMEOUT_S = 2
@@ -16,14 +19,14 @@ WAYS = {"window": 3, "messages": 3, "hosts": 4, "tree": 4}
 
 
 def start(what, victim, way, ranks):
-    """Exit code, what mpirun printed and ranks reported, and seconds until it ended."""
+    """Exit code, and what mpirun printed and ranks reported."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder, "report")
         command = [SOURCE / "launch/mpirun.sh", ranks, PROGRAM, what, victim, way, TIMEOUT_S, report]
-        begin = time.monotonic()
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+        with within(30, "the end of all ranks"):
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         reported = report.read_text() if report.exists() else ""
-        return done.returncode, done.stdout + done.stderr + reported, time.monotonic() - begin
+        return done.returncode, done.stdout + done.stderr + reported
 
 
 def unexplained(output, victim):
@@ -48,14 +51,13 @@ def last_rank_of_each(*whats):
 
 class BadDays(unittest.TestCase):
     def check(self, case, outcome, code, *expected):
-        ended, output, seconds = outcome
+        ended, output = outcome
         with self.subTest(case=case):
             if code is not None:  # mpirun --enable-recovery returns 0 whatever happens
                 self.assertEqual(ended, code, output)
             self.assertIn("all well so far", output)
             for text in expected:
                 self.assertRegex(output, text)
-            self.assertLess(seconds, 30)
 
     def check_all(self, cases, code, *expected):
         """`expected` may hold {victim}, the rank that fails."""
@@ -88,9 +90,8 @@ class BadDays(unittest.TestCase):
 
     def test_a_rank_that_is_killed(self):
         """mpirun itself ends the others."""
-        for ended, output, seconds in start_all(last_rank_of_each("kill")):
+        for ended, output in start_all(last_rank_of_each("kill")):
             self.assertNotEqual(ended, 0, output)
-            self.assertLess(seconds, 20)
 
     def test_a_rank_that_is_killed_where_nobody_tells_the_others(self):
         self.with_recovery()

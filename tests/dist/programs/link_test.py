@@ -5,11 +5,11 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(SOURCE / "tests/support"))
+from patience import wait_for
 from skips import require_tool, skip
 from soak import rounds
 
@@ -126,7 +126,7 @@ class Link(unittest.TestCase):
         done = on_two_hosts("exit 3")
         self.assertEqual(done.returncode, 3)
         killed = subprocess.Popen([NETNS, "exec", "sleep", "60"])
-        time.sleep(1)
+        wait_for(lambda: spaces() != before, "the hosts")
         killed.terminate()
         killed.wait(20)
         self.assertEqual(spaces(), before)

@@ -12,6 +12,7 @@
 #include "dist/reducer/gradient_reducer.h"
 #include "tests/dist/reducer/flat_model.h"
 #include "tests/dist/spy_communicator.h"
+#include "tests/support/patience.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
@@ -98,11 +99,6 @@ at::Tensor grads_without_overlap(Communicator& comm, Also also) {
   return step.model.all_grads();
 }
 
-void wait_until(const std::function<bool()>& fact) {
-  for (int i = 0; i < 5000 && !fact(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
 TEST(EarlyRows, LeaveWhileTheirLayerComputesOthers) {
   tests::run_ranks(2, [](Communicator& comm) {
     const at::Tensor expected = grads_without_overlap(comm, Also::kNothing);
@@ -112,8 +108,7 @@ TEST(EarlyRows, LeaveWhileTheirLayerComputesOthers) {
     reducer.prepare_for_backward();
     const AfterRow after_row = [&](int64_t row) {
       const auto num_pieces = static_cast<int>((row + 1) / kRowsAPiece);
-      wait_until([&] { return spy.num_reductions == num_pieces; });
-      EXPECT_EQ(spy.num_reductions, num_pieces) << row;
+      EXPECT_TRUE(tests::comes_true([&] { return spy.num_reductions == num_pieces; })) << row;
     };
     const at::Tensor loss = loss_of(step.model, comm.rank(), Also::kNothing, after_row);
     reducer.follow_graph(loss);

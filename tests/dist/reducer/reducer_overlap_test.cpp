@@ -14,6 +14,7 @@
 #include "tests/dist/reducer/reducer_contract.h"
 #include "tests/dist/spy_communicator.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/patience.h"
 #include "tests/support/thread_world.h"
 
 namespace lockstep::dist {
@@ -47,13 +48,6 @@ at::Tensor loss_with_guest(const FlatModel& model, const std::function<void()>& 
   return x.square().sum();
 }
 
-/// Waits until it is so, a generous time.
-bool comes_true(const std::function<bool()>& fact) {
-  for (int i = 0; i < 5000 && !fact(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return fact();
-}
-
 class ReducerWays : public ::testing::TestWithParam<int> {};
 
 TEST_P(ReducerWays, AllGiveTheSameBits) { tests::run_ranks(GetParam(), tests::check_reducer_ways); }
@@ -66,7 +60,7 @@ TEST_P(ReducerWays, OverlapSendsWhileBackwardGoesOn) {
     reducer.prepare_for_backward();
     // Backward stands still here: only another thread can have sent the last layers' weights.
     loss_with_guest(model, [&] {
-      EXPECT_TRUE(comes_true([&] { return spy.num_reductions == 2; })) << spy.num_reductions;
+      EXPECT_TRUE(tests::comes_true([&] { return spy.num_reductions == 2; })) << spy.num_reductions;
     }).backward();
     const GlobalStepStats totals = reducer.finish({.loss_sum = 1, .num_samples = 2});
     EXPECT_EQ(spy.num_reductions, 4 + 1 + 1);  // weights by layer, biases, the step's numbers
@@ -204,7 +198,7 @@ TEST(ReducerOverlap, AFaultOnTheCommunicationThreadComesOutOfFinish) {
     GradientReducer reducer(spy, model.buffers, model.params, overlapping(kWidth * kWidth * 4));
     reducer.prepare_for_backward();
     loss_with_guest(model, [&] {
-      EXPECT_TRUE(comes_true([&] { return spy.num_reductions == 1; }));
+      EXPECT_TRUE(tests::comes_true([&] { return spy.num_reductions == 1; }));
     }).backward();
     try {
       reducer.finish({.loss_sum = 1, .num_samples = 2});
