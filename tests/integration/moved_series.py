@@ -41,7 +41,10 @@ def record(build, page):
     folder = pathlib.Path(build) / "moved_series"
     folder.mkdir(exist_ok=True)
     remove_what_is_old(build)
-    (folder / f"{pathlib.Path(sys.argv[0]).stem}.txt").write_text("".join(f"{name}\n" for name in sorted(_seen)))
+    path = folder / f"{pathlib.Path(sys.argv[0]).stem}.txt"
+    if path.exists():
+        _seen.update(path.read_text().split())  # of a case in a process of its own, or of a start before
+    path.write_text("".join(f"{name}\n" for name in sorted(_seen)))
 
 
 def remove_what_is_old(build):

@@ -1,9 +1,9 @@
-"""What is missing fails where oracles are required; what is forbidden is skipped, and CTest can tell it from what passed."""
+"""What is missing fails where oracles are required; what is forbidden is skipped, case by case (tests/support/run_cases.py)."""
 import os
 import pathlib
-import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -15,44 +15,53 @@ from skips import missing_tool, require_tool, skip
 class Case(unittest.TestCase):
     def test_one(self):
         {body}
-unittest.main()
+    {more}
+if __name__ == "__main__":
+    unittest.main()
 """
+ALL_SKIPPED = 77
 
 
-def run(body, required):
-    """Exit code and what is printed of a test file with this one case."""
+def run(body, required, more=""):
+    """Exit code and what is printed of a test file with this one case, and perhaps more."""
     environment = {**os.environ, "LOCKSTEP_REQUIRE_ORACLES": "ON" if required else ""}
-    done = subprocess.run([sys.executable, "-c", CASE.format(support=str(TESTS / "support"), body=body)],
-                          capture_output=True, text=True, env=environment)
-    return done.returncode, done.stderr
-
-
-def ctest_skips(printed):
-    regex = re.search(r'LOCKSTEP_PYTHON_SKIPPED "(.*)"', (TESTS / "CMakeLists.txt").read_text())[1]
-    return re.search(regex, printed) is not None
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "small_test.py")
+        file.write_text(CASE.format(support=str(TESTS / "support"), body=body, more=more))
+        done = subprocess.run([sys.executable, TESTS / "support/run_cases.py", file, "-v"], capture_output=True, text=True, env=environment)
+    return done.returncode, done.stdout + done.stderr
 
 
 class Skips(unittest.TestCase):
     def test_what_is_forbidden_is_skipped_always(self):
         for required in (False, True):
             code, printed = run("skip('no mounts here')", required)
-            self.assertEqual(code, 0, printed)
-            self.assertTrue(ctest_skips(printed), printed)
+            self.assertEqual(code, ALL_SKIPPED, printed)
+            self.assertIn("SKIPPED small_test.Case.test_one: no mounts here\n", printed)
+
+    def test_a_file_of_which_one_case_is_skipped_has_passed_and_names_that_case(self):
+        code, printed = run("skip('no mounts here')", False, "def test_two(self): pass")
+        self.assertEqual(code, 0, printed)
+        self.assertIn("SKIPPED small_test.Case.test_one: no mounts here\n", printed)
+        self.assertRegex(printed, r"CASE small_test.Case.test_two \d+\.\d s\n")
+
+    def test_a_file_of_which_one_case_fails_fails_though_the_others_are_skipped(self):
+        code, printed = run("skip('no mounts here')", False, "def test_two(self): self.fail('broken')")
+        self.assertEqual(code, 1, printed)
 
     def test_what_is_missing_fails_where_it_is_required(self):
         for body in ("missing_tool('no PyTorch')", "require_tool('no-such-program-of-ours')"):
             code, printed = run(body, required=False)
-            self.assertEqual(code, 0, printed)
-            self.assertTrue(ctest_skips(printed), printed)
+            self.assertEqual(code, ALL_SKIPPED, printed)
             code, printed = run(body, required=True)
             self.assertEqual(code, 1, printed)
-            self.assertFalse(ctest_skips(printed), printed)
+            self.assertNotIn("\nSKIPPED", printed)
             self.assertIn("LOCKSTEP_REQUIRE_ORACLES is ON", printed)
 
     def test_what_is_there_is_found_and_counts_as_passed(self):
         code, printed = run("self.assertTrue(require_tool('sh').endswith('/sh'))", required=True)
         self.assertEqual(code, 0, printed)
-        self.assertFalse(ctest_skips(printed), printed)
+        self.assertNotIn("\nSKIPPED", printed)
 
 
 if __name__ == "__main__":
