@@ -200,14 +200,17 @@ class Quantized(Exported, unittest.TestCase):
 
     def test_what_a_runtime_fuses_stays_near(self):
         """onnxruntime's own choice of int8 kernels; they may saturate or round a step otherwise."""
+        looked_at = set()
         def check(folder, answers):
             for name in ("model.onnx", "int8.onnx"):
                 if (folder / name).exists():
+                    looked_at.add(name)
                     logits = self.onnx_logits(folder / name, answers, optimized=True)
                     error = np.abs(logits - answers["logits"]).max() / np.abs(answers["logits"]).max()
                     print(folder.name, name, "optimized", error)
                     self.assertLess(error, 0.1)
         self.for_each(check)
+        self.assertEqual(looked_at, {"model.onnx", "int8.onnx"})
 
     def test_torchscript_rounds_by_pytorch_s_operators(self):
         def check(folder, answers):

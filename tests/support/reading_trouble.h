@@ -53,6 +53,7 @@ std::string reading_trouble(const Read& read, int64_t* num_read) {
 inline int fuzz_verdict(const std::string& what, uint64_t num_tried, int64_t num_read,
                         int64_t num_failed) {
   fmt::print("{}: {} cases, {} are read, {} fail\n", what, num_tried, num_read, num_failed);
+  if (num_tried == 0) return fmt::print("FAILED: no case was tried\n"), 1;
   const bool goes_deep = num_tried < 1000 || num_read > static_cast<int64_t>(num_tried / 100);
   if (!goes_deep) fmt::print("FAILED: too few cases are read\n");
   return num_failed == 0 && goes_deep ? 0 : 1;

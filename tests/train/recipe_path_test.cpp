@@ -1,5 +1,7 @@
 // One recipe with every modifier: equal weights give equal decisions at every world size, and a run
 // stopped at any step and resumed takes the same path.
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -72,7 +74,8 @@ std::string digest_of(const at::Tensor& tensor) {
 
 /// One rank. Gradients and layer inputs are numbers of (step, parameter), the same in every world.
 struct Rank {
-  explicit Rank(dist::Communicator& comm_, const std::string& optimizer_type = "momentum")
+  explicit Rank(dist::Communicator& comm_, const std::string& optimizer_type = "momentum",
+                const std::string& recipe_text = kEveryModifier)
       : comm(comm_),
         options{.type = optimizer_type, .learning_rate = 0.05},
         model(model::make_model(model::mlp({.layers = {8, 8, 4, 4}, .activation = "tanh"}),
@@ -81,7 +84,7 @@ struct Rank {
         flat_params(model->params(), plan_layout(model->params(), all_trainable, kBucketBytes),
                     at::kCPU),
         optimizer(optim::make_optimizer(options, flat_params.buffers(), model->params())),
-        recipe(read_recipe()) {
+        recipe(read_recipe(recipe_text)) {
     Diagnostics faults;
     recipe.attach(model->params(),
                   {.steps_per_epoch = kStepsPerEpoch,
@@ -91,9 +94,9 @@ struct Rank {
     faults.throw_if_any("test");
   }
 
-  static recal::ScheduledModifierManager read_recipe() {
+  static recal::ScheduledModifierManager read_recipe(const std::string& text) {
     Diagnostics faults;
-    recal::Recipe recipe = recal::parse_recipe("all.yaml", kEveryModifier, &faults);
+    recal::Recipe recipe = recal::parse_recipe("all.yaml", text, &faults);
     faults.throw_if_any("test");
     return recal::ScheduledModifierManager(std::move(recipe));
   }
@@ -119,6 +122,7 @@ struct Rank {
 
   /// Each rank sees its share of a global batch.
   void show_inputs() {
+    if (recipe.layer_hook() == nullptr) return;  // a recipe that does not quantize
     const int64_t share = kBatch / comm.world_size();
     for (size_t i = 0; i < model->layers().size(); ++i) {
       const at::Tensor global = numbers(7000 + 10 * now + static_cast<int64_t>(i), {kBatch, 3});
@@ -184,10 +188,11 @@ std::vector<at::Tensor> copies(const StateList& state) {
   return all;
 }
 
-Path whole_run(int world_size, const std::string& optimizer_type = "momentum") {
+Path whole_run(int world_size, const std::string& optimizer_type = "momentum",
+               const std::string& recipe_text = kEveryModifier) {
   Path path;
   tests::run_ranks(world_size, [&](dist::Communicator& comm) {
-    Rank rank(comm, optimizer_type);
+    Rank rank(comm, optimizer_type, recipe_text);
     for (int64_t step = 0; step < kSteps; ++step) {
       const std::vector<at::Tensor> before = copies(rank.state());
       const std::string decisions = rank.step();
@@ -208,6 +213,43 @@ TEST(RecipePath, EveryWorldTakesTheSameDecisions) {
     const Path path = whole_run(world_size);
     for (size_t step = 0; step < path.decisions.size(); ++step)
       ASSERT_EQ(path.decisions[step], alone.decisions[step]) << world_size << " ranks";
+  }
+}
+
+/// The items of kEveryModifier, each from its "- !" on.
+std::vector<std::string> items() {
+  std::vector<std::string> found;
+  const std::string text = kEveryModifier, mark = "  - !";
+  for (size_t at = text.find(mark), next; at != std::string::npos; at = next) {
+    next = text.find(mark, at + 1);
+    found.push_back(text.substr(at, next == std::string::npos ? next : next - at));
+  }
+  return found;
+}
+
+std::string without(std::string text, const std::string& item) {
+  return text.replace(text.find(item), item.size(), "");
+}
+
+bool are_equal(const Path& one, const Path& other) {
+  if (one.decisions != other.decisions || one.states.size() != other.states.size()) return false;
+  const std::vector<at::Tensor>&end = one.states.back(), &other_end = other.states.back();
+  return end.size() == other_end.size() &&
+         std::equal(end.begin(), end.end(), other_end.begin(),
+                    [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); });
+}
+
+TEST(RecipePath, WithoutAnyOfItsItemsARecipeTakesAnotherPath) {
+  const Path whole = whole_run(1);
+  ASSERT_TRUE(are_equal(whole, whole_run(1)));
+  ASSERT_EQ(items().size(), 15u);
+  for (const std::string& item : items()) {
+    // How long a run is, which is kSteps here, and a mask that nothing else would change.
+    const bool shows_nothing = item.find("!EpochRange") != std::string::npos ||
+                               item.find("!ConstantKS") != std::string::npos;
+    EXPECT_EQ(are_equal(whole, whole_run(1, "momentum", without(kEveryModifier, item))),
+              shows_nothing)
+        << item;
   }
 }
 

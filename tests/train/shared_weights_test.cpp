@@ -160,9 +160,10 @@ TEST(SharedWeights, AreInOneMemory) {
   });
 }
 
-/// What `on` says where ranks cannot share, with two ranks that could; "" if they do.
-std::string refusal(
-    const std::function<void(ShareWeightsParts*, tests::SpyCommunicator*)>& change) {
+/// What `on` says where ranks cannot share, with two ranks that could; "" if they do. `network`: in
+/// the place of the run's own.
+std::string refusal(const std::function<void(ShareWeightsParts*, tests::SpyCommunicator*)>& change,
+                    model::Model* network = nullptr) {
   std::string text;
   tests::run_ranks(2, [&](dist::Communicator& comm) {
     SmallRunOptions options = options_of("adam", "plain");
@@ -170,8 +171,9 @@ std::string refusal(
     SmallRun run(comm, options);
     tests::SpyCommunicator gradients(*run.gradients);
     dist::ProcessInfo process{.rank = comm.rank(), .world_size = 2, .local_world_size = 2};
-    ShareWeightsParts parts{options.sync, *run.model, run.flat_params, run.recipe,
-                            comm,         gradients,  process};
+    model::Model& model = network == nullptr ? *run.model : *network;
+    ShareWeightsParts parts{options.sync, model,     run.flat_params, run.recipe,
+                            comm,         gradients, process};
     change(&parts, &gradients);
     try {
       share_weights(parts);
@@ -196,6 +198,12 @@ TEST(SharedWeights, AreRefusedWithTheReason) {
               HasSubstr("the weights are on GPUs"));
   EXPECT_THAT(refusal([](ShareWeightsParts* parts, Spy*) { parts->has_users_hooks = true; }),
               HasSubstr("the estimator's hooks are the user's code, who may write weights"));
+  class UsersNetwork final : public model::Model {
+    bool runs_user_code() const override { return true; }
+    at::Tensor forward(const at::Tensor& inputs_BX) override { return inputs_BX; }
+  } network;
+  EXPECT_THAT(refusal([](ShareWeightsParts*, Spy*) {}, &network),
+              HasSubstr("the network's code is the user's, who may write weights on each rank"));
 }
 
 }  // namespace shared_weights_test

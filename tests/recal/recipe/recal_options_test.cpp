@@ -44,10 +44,25 @@ TEST_F(RecalOptions, AFileBesideTheRunFile) {
   EXPECT_TRUE(faults_.empty()) << faults_.text();
 }
 
-TEST_F(RecalOptions, AFileAsGivenComesFirst) {
+TEST_F(RecalOptions, AnAbsoluteFile) {
   EXPECT_EQ(read("recipe: " + (folder_ / "recipes/good.yaml").string() + "\n").file(),
             (folder_ / "recipes/good.yaml").string());
   EXPECT_TRUE(faults_.empty()) << faults_.text();
+}
+
+/// The name is relative: in the working folder it is one file, beside the run file another.
+TEST_F(RecalOptions, AFileOfTheWorkingFolderComesBeforeOneBesideTheRunFile) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::filesystem::path working = folder_ / "working";
+  std::filesystem::create_directories(working / "recipes");
+  files::write_atomically(working / "recipes/good.yaml",
+                          "modifiers: [!EpochRangeModifier {start_epoch: 0, end_epoch: 7}]\n");
+  std::filesystem::current_path(working);
+  const Recipe recipe = read("recipe: recipes/good.yaml\n");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(recipe.file(), "recipes/good.yaml");
+  EXPECT_TRUE(faults_.empty()) << faults_.text();
+  EXPECT_EQ(recipe.modifiers().at(0)->window().end->text(), "7");
 }
 
 TEST_F(RecalOptions, OneStageOfAFile) {
