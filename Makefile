@@ -9,7 +9,7 @@
 #   make package  a Debian package and an archive, with LibTorch's libraries, in build/default/package/
 #   make wheel    a Python wheel for an environment that has the linked torch, in build/default/package/
 #   make soak     kills a small job 200 times and starves it of its disk; nothing may be lost (SOAK="--kills 20" for less);
-#                 then every round of the tests, and ten minutes of each fuzzer (SOAK="--parts fuzz --fuzz-minutes 1")
+#                 then every round of the tests, tools/mutants, and ten minutes of each fuzzer (SOAK="--parts fuzz --fuzz-minutes 1")
 #   make format   clang-format            make style    is it formatted, shellcheck, rules of the repository
 #   make lint     the same, include arrows, clang-tidy (a quarter of an hour at first; files that passed are remembered)
 #   make clean    remove build/ (runs/ and the virtual environments stay)
