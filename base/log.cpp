@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
 #include <spdlog/spdlog.h>
 
 #include "base/console.h"
@@ -41,6 +42,13 @@ spdlog::level::level_enum spd_level(Level level) {
 using Sink = std::shared_ptr<spdlog::sinks::sink>;
 
 constexpr double kErrorPatience_s = 1;
+constexpr size_t kMostEarlyLines = 1000;
+
+using EarlyLines = spdlog::sinks::ringbuffer_sink_mt;
+
+std::shared_ptr<EarlyLines> no_early_lines() {
+  return std::make_shared<EarlyLines>(kMostEarlyLines);
+}
 
 Sink open_file(const std::string& path) {
   try {
@@ -76,7 +84,7 @@ std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const Con
 /// thread changes it.
 class Current {
  public:
-  Current() : logger_(make_logger({}, {}, "", console_)) {}
+  Current() { replace(); }
 
   std::shared_ptr<spdlog::logger> get() {
     const std::lock_guard lock(mutex_);
@@ -96,6 +104,10 @@ class Current {
     copy_ = file;
     replace();
   }
+  void forget_early_lines() {
+    early_ = no_early_lines();
+    if (options_.file.empty()) replace();
+  }
   void status(std::string_view text) {
     on_console([console = console_, text = std::string(text)] { console->set_status(text); });
   }
@@ -112,12 +124,22 @@ class Current {
   }
   void replace() {
     auto made = make_logger(options_, shown_, copy_, background_ ? Sink(background_) : console_);
+    if (options_.file.empty())
+      made->sinks().push_back(early_);
+    else
+      hand_over_early_lines(made->sinks()[1].get());
     const std::lock_guard lock(mutex_);
     logger_.swap(made);  // the old one ends with the last line that is written to it
   }
 
+  void hand_over_early_lines(spdlog::sinks::sink* file) {
+    for (const auto& line : early_->last_raw()) file->log(line);
+    early_ = no_early_lines();
+  }
+
   ConsoleOptions shown_;
   LogOptions options_;
+  std::shared_ptr<EarlyLines> early_ = no_early_lines();  ///< of before the file is open
   std::string copy_;
   const std::shared_ptr<ConsoleSink> console_ = std::make_shared<ConsoleSink>();
   std::shared_ptr<BackgroundSink> background_;  // writes on console_; null: no thread does
@@ -180,6 +202,7 @@ const ProcessState counts_of_lines("counts of log lines", [] { count_anew(); });
 void count_anew() {
   g_num_lost_before.store(num_lost_in_background(), std::memory_order_relaxed);
   for (std::atomic<int64_t>& number : g_num_lines) number.store(0, std::memory_order_relaxed);
+  current().forget_early_lines();
 }
 
 bool flush(double timeout_s) {

@@ -18,7 +18,8 @@ struct LogOptions {
 };
 
 /// May be called again when rank and folder are known, also while other threads log: each line
-/// goes to the old places or to the new ones.
+/// goes to the old places or to the new ones. A file begins with the lines of before it was open,
+/// the last 1000 of them.
 /// Throws Error(kCannotCreate) if the file cannot be opened.
 void configure(const LogOptions& options);
 
@@ -40,7 +41,7 @@ std::optional<Level> level_named(std::string_view name);
 int64_t num_lines(Level level);
 /// Lines that were lost since then because stderr was not read, or a disk was full or hung.
 int64_t num_lost();
-/// For a process that runs one job after another.
+/// For a process that runs one job after another: the next file begins with lines from here on.
 void count_anew();
 
 /// Waits until every line so far is written, `timeout_s` at most for each place; false if one is
