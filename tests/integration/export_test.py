@@ -1,12 +1,24 @@
 """Saves of real runs in the hands of others: exported, compared, cleared."""
 import json
 import os
+import random
+import re
 import signal
+import struct
+import subprocess
 import unittest
 
-from exported import answers_of, require_torch
-from harness import ENDLESS, LockstepTest
+from exported import PYTHON, answers_of, require_python, require_torch
+from harness import ENDLESS, SOURCE, LockstepTest
+from data_files import npy
 
+# Around the block of docs/export.md: PyTorch of LibTorch's wheel, and what the file answers for the run's evaluation data.
+BEFORE, AFTER = f"import sys\nsys.path.insert(0, '{SOURCE}/tests/support')\nimport cpu_torch\n", """
+import numpy, onnxruntime
+logits = onnxruntime.InferenceSession("resnet18.onnx").run(["logits"], {"inputs": numpy.load("x.npy")})[0]
+labels = torch.from_numpy(numpy.load("y.npy").astype("int64"))
+print(torch.nn.functional.cross_entropy(torch.from_numpy(logits), labels).item())
+"""
 NORMALISED = ["model.type=cnn", "model.channels=[6, 12]", "model.hidden=24", "model.batch_norm=true", "train.max_steps=60",
               "optimizer.learning_rate=0.1", "data.eval.type=digits", "data.eval.split=test"]
 
@@ -92,6 +104,21 @@ class Export(LockstepTest):
         self.assertIn("sound", self.tool("ckpt", "verify", folder))
         again = self.train(2, config=ENDLESS, sets=[*saves, f"train.max_steps={left[-1] + 5}"])
         self.assertIn(f"resuming from step {left[-1]}", again.log)
+
+    def test_pytorch_writes_the_onnx_of_a_residual_network_as_the_page_says(self):
+        require_python()
+        require_torch()
+        [block] = [block for block in re.findall(r"(?ms)^```python\n(.*?)^```", (SOURCE / "docs/export.md").read_text()) if "torchvision" in block]
+        numbers = random.Random(1)
+        (self.folder / "x.npy").write_bytes(npy("<f4", (40, 3, 32, 32), struct.pack(f"<{40 * 3072}f", *(numbers.random() for _ in range(40 * 3072)))))
+        (self.folder / "y.npy").write_bytes(npy("|u1", (40,), bytes(i % 10 for i in range(40))))
+        data = f"{{type: npy, path: {self.folder}/x.npy, targets: {self.folder}/y.npy, layout: chw}}"
+        run = self.train(1, sets=["recipe=null", "model={type: resnet18, stem: cifar}", f"data.train={data}", f"data.eval={data}", "data.global_batch_size=8",
+                                  "train.max_steps=3", "optimizer.learning_rate=0.01"])
+        self.tool("ckpt", "export", run.folder / "checkpoints", "-o", self.folder / "resnet18.safetensors")
+        done = subprocess.run([PYTHON, "-c", BEFORE + block + AFTER], cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertAlmostEqual(float(done.stdout.split()[-1]), run.summary()["eval"]["loss"], delta=1e-4)
 
 
 if __name__ == "__main__":
