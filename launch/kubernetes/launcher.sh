@@ -5,7 +5,7 @@
 # -host, else of the host file that OMPI_MCA_orte_default_hostfile or PRTE_MCA_prte_default_hostfile names. Then it starts mpirun, passes signals
 # on to it, and ends with its exit code. Where the pod was not told to end:
 #   75                        the ranks have saved and stopped, as where a worker's pod goes: started again
-#   1, 69, 79, 134, ..., 255  ranks are lost: started again, N times at most (--tries, 0)
+#   1, 69, 79, 129, ..., 255  ranks are lost: started again, N times at most (--tries, 0); the transient ones of base/exit_class.h
 #   any other                 no other try mends it (docs/exit_codes.md). It is noted in FOLDER/ID, and each further launcher of this job ends
 #                             with the same code and starts nothing: a Job of Kubernetes cannot be told to try some codes again only.
 # shellcheck disable=SC2317 # functions are called by their names, as commands of `run`
@@ -97,7 +97,7 @@ while [ -z "$told" ]; do
   [ -z "$told" ] || break
   case $code in
     75) say "the ranks have saved and stopped (75): started again" ;;
-    1 | 69 | 79 | 134 | 135 | 137 | 139 | 255)
+    1 | 69 | 79 | 129 | 130 | 134 | 135 | 137 | 138 | 139 | 140 | 143 | 253 | 255)
       [ "$tries" -gt 0 ] || { say "the ranks are lost ($code)"; exit "$code"; }
       tries=$((tries - 1))
       say "the ranks are lost ($code): started again, $tries more times at most" ;;
@@ -109,5 +109,7 @@ while [ -z "$told" ]; do
   run sleep "$pause_s"
   code=75  # told to end in that time: there is nothing more to save
 done
-[ "$code" != 1 ] || code=75  # mpirun's, where SIGTERM ended it, although its ranks have stopped as asked
+case $code in
+  1 | 69 | 129 | 130 | 137 | 138 | 140 | 143 | 255) code=75 ;;  # what mpirun and its ranks also end with when they are told to
+esac
 exit "$code"

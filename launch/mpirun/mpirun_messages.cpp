@@ -38,9 +38,8 @@ void MpirunMessages::read_line(std::string_view line) {
   if (line.starts_with("mpirun noticed that process rank ") &&
       line.find("exited on signal") != std::string_view::npos)
     note(&killed_on_, word_behind(line, " on node "));
-  //   Remote daemon: [[64028,0],1] on node n2
-  if (line.find("Remote daemon:") != std::string_view::npos)
-    note(&lost_, word_behind(line, " on node "));
+  //   Remote daemon: [[64028,0],1] on node n2: ranks that print such words write more before them
+  if (line.starts_with("  Remote daemon: [[")) note(&lost_, word_behind(line, " on node "));
   constexpr std::array<std::string_view, 2> kOfSsh{"ssh: connect to host ",
                                                    "ssh: Could not resolve hostname "};
   for (const std::string_view mark : kOfSsh)

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/exit_class.h"
 #include "base/process/shell.h"
 #include "launch/slurm/time_limit.h"
 
@@ -61,11 +62,16 @@ void require_sound(const SlurmJob& job) {
           fmt::format("--mpi '{}' is no kind of MPI that srun knows: `srun --mpi=list` shows them, "
                       "as pmix",
                       job.mpi));
-  for (const std::string& directive : job.directives)
+  for (const std::string& directive : job.directives) {
     require(directive.starts_with('-'),
             fmt::format("--sbatch '{}' is no option of sbatch: write it with its dashes, as "
                         "--sbatch --partition=long",
                         directive));
+    require(!directive.starts_with("--array") && !directive.starts_with("-a"),
+            fmt::format("--sbatch '{}': the tasks of an array would all train in one folder, and "
+                        "none could be queued again alone: write a job for each run",
+                        directive));
+  }
   require_time(job);
 }
 
@@ -111,7 +117,7 @@ wait "$step"
 code=$?
 
 case $code in
-  75 | 69 | 79 | 134 | 135 | 137 | 138 | 139)  # stopped as asked, or ranks are lost: the newest save is what to go on from
+  75 | {lost})  # stopped as asked, or ranks are lost: the newest save is what to go on from
     is_wanted || exit "$code"
     if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {max_requeues} ]; then
       echo "$(date -Is) the ranks ended with $code: queued again" >&2
@@ -135,6 +141,7 @@ std::string sbatch_script(const SlurmJob& job) {
   for (const std::string& word : job.program) srun += " " + shell_quoted(word);
   return "#!/bin/bash\n# Made by `lockstep launch slurm`. Give it to sbatch.\n" + head_of(job) +
          fmt::format(kTail, fmt::arg("srun", srun), fmt::arg("max_requeues", job.max_requeues),
+                     fmt::arg("lost", codes_for_case(ExitClass::kTransient)),
                      fmt::arg("kill_wait", job.tells_kill_wait ? kKillWait : ""));
 }
 

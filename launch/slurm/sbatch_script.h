@@ -23,10 +23,10 @@ struct SlurmJob {
 };
 
 /// The script for sbatch. Before the time limit the ranks are told to save and stop (SIGUSR1);
-/// where they end with 75, or are lost (69, 79, 137), the job queues itself again, max_requeues
-/// times at most, and goes on from the newest save. Any other code is the job's. Throws
-/// Error(kUsage) for what is no job: numbers below 1, no time limit or one that is not longer than
-/// the grace, a name or directive with a line break.
+/// where they end with 75, or are lost (ExitClass::kTransient), the job queues itself again,
+/// max_requeues times at most, and goes on from the newest save. Any other code is the job's.
+/// Throws Error(kUsage) for what is no job: numbers below 1, no time limit or one that is not
+/// longer than the grace, a name or directive with a line break.
 std::string sbatch_script(const SlurmJob& job);
 
 }  // namespace lockstep::launch

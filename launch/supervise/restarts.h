@@ -8,15 +8,6 @@ namespace lockstep::launch {
 /// it, 255 for one that ssh does not reach.
 bool is_launcher_fault(int exit_code);
 
-/// Whether ranks that were told to stop end with this code because of that: mpirun ended or killed,
-/// and peers lost by it; not what the ranks say of a failed save, their data or a bug.
-bool is_end_by_a_stop(int exit_code);
-
-/// Whether a run that ended with this code may be begun again without a person: lost peers, hangs
-/// and killed processes; not faults of the run file, the data or the hosts' disks, and not what was
-/// asked for (docs/exit_codes.md).
-bool is_worth_another_try(int exit_code);
-
 /// How often a run is begun again, and after what pause. A run that gets on may fail as often as it
 /// likes: only restarts in a row that brought no new save are counted.
 class Restarts {

@@ -54,13 +54,26 @@ class Launcher(LockstepTest):
         self.assertFalse((self.folder / "b").exists())
 
     def test_lost_ranks_are_started_again_so_often(self):
-        for code in counted("codes of lost ranks are tried again, so often", (1, 69, 79, 134, 135, 137, 139, 255)):
+        for code in counted("codes of lost ranks are tried again, so often", (1, 69, 79, 129, 130, 134, 135, 137, 138, 139, 140, 143, 253, 255)):
             starts = self.starts()
             self.ended(self.start(self.program(f"exit {code}"), "--tries", "2"), code)
             self.assertEqual(self.starts(), starts + 3, code)
         starts = self.starts()
         self.ended(self.start(self.program("exit 137")), 137)
         self.assertEqual(self.starts(), starts + 1)
+
+    def test_ranks_that_a_signal_ends_while_they_are_loaded_are_no_failure(self):
+        """As by a worker's preStop; and by a launcher that is told to stop, where there is nothing to save yet."""
+        noted = ("--tries", "1", "--job", "uid", "--notes", self.folder / "notes")
+        self.ended(self.start(self.program(f'[ "$(wc -l <{self.folder}/starts)" -gt 1 ] || kill -USR1 $$'), *noted), 0)
+        self.assertEqual(self.starts(), 2)
+        self.assertFalse((self.folder / "notes").exists())
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            (self.folder / "ready").unlink(missing_ok=True)
+            process = self.start(self.program("touch ready; while :; do sleep 0.1; done"), *noted)
+            wait_for((self.folder / "ready").exists, "the program to start")
+            process.send_signal(number)
+            self.ended(process, 75)
 
     def test_a_stop_that_it_was_not_told_of_is_no_failure(self):
         self.assertIn("started again", self.ended(self.start(self.program(f'[ "$(wc -l <{self.folder}/starts)" -gt 5 ] || exit 75')), 0))

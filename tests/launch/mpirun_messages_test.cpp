@@ -55,6 +55,7 @@ TEST(MpirunMessages, WhatRanksPrintIsNotTakenForThem) {
       "signal\n");
   messages.read("mpirun noticed that process rank 0 exited on signal 9\n");
   messages.read(std::string(100000, 'x') + " Remote daemon: on node n8\n");
+  messages.read("W rank 3 [net]   Remote daemon: [[46092,0],1] on node n7\n");
   EXPECT_THAT(messages.killed_on(), IsEmpty());
   EXPECT_THAT(messages.lost(), IsEmpty());
 }

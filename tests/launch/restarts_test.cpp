@@ -1,28 +1,9 @@
 #include "launch/supervise/restarts.h"
 
-#include <csignal>
-
 #include <gtest/gtest.h>
-
-#include "base/error.h"
 
 namespace lockstep::launch {
 namespace restarts_test {
-
-TEST(Restarts, OnlyLostAndHangingRanksAreWorthAnotherTry) {
-  for (const int code : {1, 255, 69, 79, 128 + SIGKILL, 128 + SIGSEGV, 128 + SIGBUS, 128 + SIGABRT})
-    EXPECT_TRUE(is_worth_another_try(code)) << code;
-  for (const int code : {0, 64, 65, 66, 70, 73, 74, 75, 76, 78, 80, 127, 132, 128 + SIGTERM,
-                         128 + SIGINT, 128 + SIGUSR1})
-    EXPECT_FALSE(is_worth_another_try(code)) << code;
-}
-
-TEST(Restarts, OnlyWhatAStopDoesIsAnEndByIt) {
-  for (const int code : {1, 255, 69, 128 + SIGKILL, 128 + SIGTERM, 128 + SIGINT})
-    EXPECT_TRUE(is_end_by_a_stop(code)) << code;
-  for (const int code : {64, 65, 66, 70, 73, 74, 76, 78, 79, 80, 132, 128 + SIGSEGV, 128 + SIGABRT})
-    EXPECT_FALSE(is_end_by_a_stop(code)) << code;
-}
 
 TEST(Restarts, TheFirstIsAtOnceThenPausesDouble) {
   Restarts restarts(8);

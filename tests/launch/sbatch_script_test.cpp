@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/exit_class.h"
 #include "base/files/files.h"
 #include "base/process/shell.h"
 #include "tests/support/temporary_folder.h"
@@ -42,6 +43,33 @@ TEST(SbatchScript, IsAScriptThatBashReads) {
   EXPECT_EQ(run_in_shell("bash -n '" + path + "' 2>&1").text, "");
 }
 
+TEST(SbatchScript, QueuesAgainAfterAStopAndWhatIsTransient) {
+  const std::string codes = "75 | " + codes_for_case(ExitClass::kTransient) + ")";
+  EXPECT_THAT(sbatch_script(kJob), HasSubstr("case $code in\n  " + codes));
+}
+
+/// What follows `case $code in` in launch/kubernetes/launcher.sh.
+std::string launcher_part(const std::string& from, const std::string& to) {
+  const std::string text = files::read(LOCKSTEP_SOURCE_DIR "/launch/kubernetes/launcher.sh");
+  const size_t begin = text.find(from);
+  const size_t end = text.find(to, begin);
+  return begin == text.npos || end == text.npos ? "" : text.substr(begin, end - begin);
+}
+
+TEST(KubernetesLauncher, StartsAgainWhatIsTransient) {
+  EXPECT_THAT(launcher_part("(75): started again", "the ranks are lost"),
+              HasSubstr("\n    " + codes_for_case(ExitClass::kTransient) + ")\n"));
+}
+
+TEST(KubernetesLauncher, EndsWith75AfterAStopAsTheSupervisorDoes) {
+  std::string codes;
+  for (const ExitFact& fact : kExitFacts)
+    if (fact.is_usual_after_a_stop && fact.exit_class != ExitClass::kStopped)
+      codes += (codes.empty() ? "" : " | ") + std::to_string(fact.code);
+  EXPECT_THAT(launcher_part("there is nothing more to save", "exit \"$code\""),
+              HasSubstr("\n  " + codes + ") code=75 ;;"));
+}
+
 TEST(SbatchScript, WhatIsNoJobIsRefused) {
   SlurmJob job = kJob;
   job.num_nodes = 0;
@@ -58,8 +86,11 @@ TEST(SbatchScript, WhatIsNoJobIsRefused) {
     EXPECT_THROW((void)sbatch_script(job), Error) << mpi;
   }
   job = kJob;
-  job.directives = {"partition=long"};
-  EXPECT_THROW((void)sbatch_script(job), Error);
+  for (const char* directive : {"partition=long", "--array=1-4", "-a 1-4"}) {
+    job = kJob;
+    job.directives = {directive};
+    EXPECT_THROW((void)sbatch_script(job), Error) << directive;
+  }
 }
 
 TEST(SbatchScript, TheGraceFitsIntoTheTimeLimit) {
