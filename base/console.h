@@ -26,7 +26,8 @@ void configure_console(const ConsoleOptions& options);
 /// thread.
 void status(std::string_view text);
 
-/// Writes this text on stderr as it is, after all lines so far.
+/// Writes this text on stderr as it is, after all lines so far. With ConsoleOptions::in_background
+/// it is lost where the queue is full, and its lines are counted.
 void print(std::string_view text);
 
 }  // namespace lockstep::log

@@ -109,18 +109,20 @@ class Current {
     if (options_.file.empty()) replace();
   }
   void status(std::string_view text) {
-    on_console([console = console_, text = std::string(text)] { console->set_status(text); });
+    on_console([console = console_, text = std::string(text)] { console->set_status(text); }, "");
   }
   void print(std::string_view text) {
-    on_console([console = console_, text = std::string(text)] { console->print(text); });
+    on_console([console = console_, text = std::string(text)] { console->print(text); }, text);
   }
 
  private:
-  void on_console(std::function<void()> write) {
+  /// `text` is what is lost where the queue is full.
+  void on_console(std::function<void()> write, std::string_view text) {
     if (background_ == nullptr)
       write();
     else
-      (void)background_->do_later(std::move(write));
+      (void)background_->do_later(std::move(write), static_cast<int64_t>(text.size()),
+                                  std::count(text.begin(), text.end(), '\n'));
   }
   void replace() {
     auto made = make_logger(options_, shown_, copy_, background_ ? Sink(background_) : console_);
@@ -222,8 +224,9 @@ std::string without_passwords(std::string text) {
     const size_t end = std::min(text.find_first_of("/?# \"\n", at), text.size());
     const size_t host = text.rfind('@', end);
     const size_t colon = text.find(':', at);
-    if (host == std::string::npos || host >= end || colon >= host) continue;
-    text.replace(colon + 1, host - colon - 1, "***");
+    if (host == std::string::npos || host >= end || host < at) continue;
+    const size_t secret = colon < host ? colon + 1 : at;  // a name alone may be a token
+    text.replace(secret, host - secret, "***");
   }
   return text;
 }

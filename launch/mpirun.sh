@@ -9,6 +9,9 @@ set -euo pipefail
 session_folder() {
   local all each ended=()
   all=${TMPDIR:-/tmp}/lockstep-mpi.$EUID
+  mkdir -m 700 "$all" 2>/dev/null || true
+  # The name can be guessed: where another user has made it, or may write into it, one that cannot be.
+  [ -O "$all" ] && [ ! -L "$all" ] && [ -z "$(find "$all" -maxdepth 0 -perm /022)" ] || all=$(mktemp -d "${TMPDIR:-/tmp}/lockstep-mpi.XXXXXX")
   for each in "$all"/*; do
     [ -d "/proc/${each##*/}" ] || ended+=("$each")
   done

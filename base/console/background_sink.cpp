@@ -42,9 +42,12 @@ void BackgroundSink::log(const spdlog::details::log_msg& message) {
                                           spdlog::level::warn, text);
     if (!push(notice)) num_lost_ += num_lost;
   }
-  if (push(message)) return;
-  ++num_lost_;
-  ++g_num_lost;
+  if (!push(message)) note_lost(1);
+}
+
+void BackgroundSink::note_lost(int64_t num_lines) {
+  num_lost_ += num_lines;
+  g_num_lost += num_lines;
 }
 
 void BackgroundSink::set_pattern(const std::string& pattern) {
@@ -56,8 +59,11 @@ void BackgroundSink::set_formatter(std::unique_ptr<spdlog::formatter> formatter)
   do_later([inner = inner_, shared] { inner->set_formatter(shared->clone()); });
 }
 
-bool BackgroundSink::do_later(TaskQueue::Task task) {
-  return queue_.push(std::move(task), sizeof(TaskQueue::Task));
+bool BackgroundSink::do_later(TaskQueue::Task task, int64_t num_bytes, int64_t num_lines) {
+  const bool is_taken =
+      queue_.push(std::move(task), static_cast<int64_t>(sizeof(TaskQueue::Task)) + num_bytes);
+  if (!is_taken) note_lost(num_lines);
+  return is_taken;
 }
 
 int64_t num_lost_in_background() { return g_num_lost.load(std::memory_order_relaxed); }

@@ -24,13 +24,15 @@ class BackgroundSink final : public spdlog::sinks::sink {
   void set_pattern(const std::string& pattern) override;
   void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override;
 
-  /// Done by the thread after all lines before it. False where the queue is full.
-  bool do_later(TaskQueue::Task task);
+  /// Done by the thread after all lines before it. False where the queue is full: then `num_lines`
+  /// count as lost. `num_bytes` is what the task keeps in memory.
+  bool do_later(TaskQueue::Task task, int64_t num_bytes = 0, int64_t num_lines = 0);
   /// Waits for all lines so far; false after `timeout`.
   bool drain(TaskQueue::Milliseconds timeout) { return queue_.drain(timeout); }
 
  private:
   bool push(const spdlog::details::log_msg& message);
+  void note_lost(int64_t num_lines);
 
   const std::shared_ptr<spdlog::sinks::sink> inner_;
   std::atomic<int64_t> num_lost_{0};  // since the last line that was taken

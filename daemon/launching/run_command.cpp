@@ -18,9 +18,8 @@ std::vector<std::string> rank_command(const RunCommandOptions& options, const st
   return words;
 }
 
-launch::SaveFound newest_save(const RunConfig& config) {
-  const auto saves =
-      checkpoint::find_saves(config.run.project().checkpoints(), config.checkpoint.prefix);
+launch::SaveFound newest_save(const std::filesystem::path& folder, const std::string& prefix) {
+  const auto saves = checkpoint::find_saves(folder, prefix);
   if (saves.empty()) return {};
   std::error_code ignored;
   const auto written =
@@ -36,7 +35,9 @@ CommandResult run_command(const RunCommandOptions& options) {
   return {"", supervise_ranks(
                   options, config.run.project().folder(),
                   [&](bool is_restart) { return rank_command(options, program, is_restart); },
-                  [&] { return newest_save(config); })};
+                  [folder = config.run.project().checkpoints(), prefix = config.checkpoint.prefix] {
+                    return newest_save(folder, prefix);
+                  })};
 }
 
 }  // namespace lockstep::daemon

@@ -61,9 +61,10 @@ CommandResult serve_command(const ServeCommandOptions& options) {
   const JobQueue queue(server.queue);
   server.queue = queue.root().string();
   FailedJob failed(queue);
-  return {"", supervise_ranks(
-                  options, queue.root(), [&](bool) { return rank_command(server, program); },
-                  [&] { return progress_of(queue); }, [&](int code) { return failed.note(code); })};
+  return {"",
+          supervise_ranks(
+              options, queue.root(), [&](bool) { return rank_command(server, program); },
+              [queue] { return progress_of(queue); }, [&](int code) { return failed.note(code); })};
 }
 
 }  // namespace lockstep::daemon

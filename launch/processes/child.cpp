@@ -28,6 +28,7 @@ namespace {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);  // ignored here, it would be so there too
   ::execvpe(words[0], words, environment);
   const int fault = errno;
   (void)!::write(status, &fault, sizeof fault);

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <string_view>
 
+#include <poll.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -21,7 +22,9 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 extern "C" void on_early_signal(int signal_number) {
   if (signal_number == SIGUSR2 || g_heard.load(std::memory_order_relaxed)) return;
-  (void)!::write(STDERR_FILENO, kText.data(), kText.size());
+  pollfd stderr_ready{STDERR_FILENO, POLLOUT, 0};  // a full pipe must not keep it from ending
+  if (::poll(&stderr_ready, 1, /*timeout=*/0) > 0)
+    (void)!::write(STDERR_FILENO, kText.data(), kText.size());
   ::_exit(static_cast<int>(ExitCode::kStopped));
 }
 
@@ -45,6 +48,7 @@ void hold_stop_signals() {
 }
 
 void end_at_stop_signals() {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of the log that goes is no reason to end
   const sigset_t all = wanted();
   struct sigaction action {};
   action.sa_handler = on_early_signal;

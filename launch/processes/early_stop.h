@@ -7,8 +7,9 @@ namespace lockstep::launch {
 ///
 /// hold_stop_signals() keeps such signals waiting, also over exec. end_at_stop_signals() ends the
 /// process at those that wait and at each that follows, until stop_signals_are_heard(). SIGUSR2
-/// (save and go on) has nothing to save then and does nothing.
-/// For main() of a program that goes on to supervise(), before it starts threads.
+/// (save and go on) has nothing to save then and does nothing. From end_at_stop_signals() on
+/// SIGPIPE is ignored. For main() of a program that goes on to supervise(), before it starts
+/// threads.
 void hold_stop_signals();
 void end_at_stop_signals();
 

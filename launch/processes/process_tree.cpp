@@ -1,7 +1,9 @@
 #include "launch/processes/process_tree.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -43,6 +45,15 @@ std::map<pid_t, pid_t> parents() {
 
 void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
+void reap_orphans(const std::vector<pid_t>& others) {
+  siginfo_t ended{};
+  while (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0) {
+    if (std::find(others.begin(), others.end(), ended.si_pid) != others.end()) return;
+    ::waitpid(ended.si_pid, nullptr, WNOHANG);
+    ended = {};
+  }
+}
+
 std::vector<pid_t> descendants(pid_t spared) {
   const std::map<pid_t, pid_t> all = parents();
   const pid_t self = ::getpid();
@@ -70,6 +81,15 @@ std::vector<pid_t> descendants_with(const char* variable, pid_t spared) {
     return true;
   });
   return all;
+}
+
+bool hears_signal(pid_t pid, int signal_number) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  uint64_t masks = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("SigBlk:") || line.starts_with("SigIgn:") || line.starts_with("SigCgt:"))
+      masks |= std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 16);
+  return (masks >> (signal_number - 1) & 1) != 0;
 }
 
 bool kill_descendants(double patience_s, pid_t spared) {

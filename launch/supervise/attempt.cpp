@@ -1,13 +1,13 @@
 #include "launch/supervise/attempt.h"
 
-#include <array>
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <unistd.h>
 
+#include "base/console.h"
 #include "base/log.h"
 #include "launch/processes/process_tree.h"
 
@@ -22,15 +22,10 @@ constexpr std::chrono::milliseconds kShortTurn{10};  ///< while mpirun ends behi
 /// mpirun waits without end for a host behind a cut link: it gets so long after its last rank here.
 constexpr seconds kMpirunPatience{10};
 
-constexpr const char* kOfRanks = "OMPI_COMM_WORLD_RANK";  ///< a variable that each of them has
+/// Ranks that are all on other hosts take signals after this time.
+constexpr seconds kRanksBegin{15};
 
-void write_all(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t num_bytes = ::write(STDERR_FILENO, text.data(), text.size());
-    if (num_bytes <= 0) return;  // nobody reads it
-    text.remove_prefix(static_cast<size_t>(num_bytes));
-  }
-}
+constexpr const char* kOfRanks = "OMPI_COMM_WORLD_RANK";  ///< a variable that each of them has
 
 }  // namespace
 
@@ -75,7 +70,7 @@ void Attempt::wait_a_turn() {
 
 void Attempt::obey() {
   for (const int signal_number : signals_.take()) {
-    if (signal_number == SIGUSR2) mpirun_->signal(SIGUSR2);
+    if (signal_number == SIGUSR2) ask_to_save();
     if (signal_number == SIGUSR1) {
       wish_.to_stop = true;
       tell_ranks_to_stop();
@@ -104,22 +99,40 @@ void Attempt::tell_ranks_to_stop() {
   are_told_ = had_ranks_ || !descendants_with(kOfRanks, spare_.pid()).empty();
 }
 
+void Attempt::ask_to_save() {
+  is_save_asked_ = true;
+  look_again_at_ = Clock::now();
+}
+
+/// Before its handlers are there, a rank dies of SIGUSR2, and so does mpirun. Ranks of other hosts
+/// cannot be asked: they begin with those of this host, or, where it has none, soon.
+void Attempt::pass_on_save(const std::vector<pid_t>& ranks) {
+  const auto hears = [](pid_t pid) { return hears_signal(pid, SIGUSR2); };
+  const bool are_begun = had_ranks_ || Clock::now() - began_at_ > kRanksBegin;
+  if (!is_save_asked_ || !are_begun || !hears(mpirun_->pid())) return;
+  if (!std::all_of(ranks.begin(), ranks.end(), hears)) return;
+  is_save_asked_ = false;
+  mpirun_->signal(SIGUSR2);
+}
+
 void Attempt::pass_on_errors() {
   if (mpirun_->errors() < 0) return;
   const std::string text = mpirun_->read_errors();
-  write_all(text);
+  if (!text.empty()) log::print(text);
   messages_.read(text);
 }
 
 void Attempt::look_after_mpirun() {
   const Clock::time_point now = Clock::now();
   if (now < look_again_at_) return;
-  look_again_at_ = now + (had_ranks_ ? kEachSecond : kTurn);
+  look_again_at_ = now + (had_ranks_ && !is_save_asked_ ? kEachSecond : kTurn);
   each_second_();
+  reap_orphans({mpirun_->pid(), spare_.pid()});
   const std::vector<pid_t> ranks = descendants_with(kOfRanks, spare_.pid());
   for (const pid_t rank : ranks) ranks_here_.add(rank);
   const bool has_ranks = !ranks.empty();
   had_ranks_ = had_ranks_ || has_ranks;
+  pass_on_save(ranks);
   if (has_ranks && wish_.to_stop && !are_told_) tell_ranks_to_stop();
   if (has_ranks || !had_ranks_) {
     ranks_gone_at_.reset();

@@ -24,8 +24,9 @@ struct Wish {
 /// One start of mpirun and its ranks, from the first process to the last.
 ///
 /// Signals to this process are passed on: SIGUSR1 (save and stop) and SIGUSR2 (save and go on) as
-/// they are; SIGTERM, SIGHUP and SIGINT as SIGUSR1, as mpirun gives ranks a second or so when it
-/// gets those itself, and all is killed `grace_s` later; a second SIGINT kills at once.
+/// they are, SIGUSR2 once all ranks of this host hear it; SIGTERM, SIGHUP and SIGINT as SIGUSR1, as
+/// mpirun gives ranks a second or so when it gets those itself, and all is killed `grace_s` later;
+/// a second SIGINT kills at once.
 class Attempt {
  public:
   /// `spare` is left alone; `each_second` is called while the ranks run.
@@ -33,7 +34,8 @@ class Attempt {
           const Spare& spare, std::function<void()> each_second);
 
   /// Returns once mpirun has ended and nothing that it started runs on this host: its exit code,
-  /// 128 + n where signal n ended it. What it writes to stderr has gone to ours.
+  /// 128 + n where signal n ended it. What it writes to stderr goes to ours as log lines do: where
+  /// nobody reads it, it is lost, and nothing here waits.
   int run();
   const MpirunMessages& messages() const { return messages_; }
   /// mpirun did not end after its ranks, as behind a cut link, and was killed.
@@ -44,7 +46,9 @@ class Attempt {
   void wait_a_turn();
   void obey();
   void ask_to_stop(double within_s);
+  void ask_to_save();
   void tell_ranks_to_stop();
+  void pass_on_save(const std::vector<pid_t>& ranks);
   void pass_on_errors();
   void look_after_mpirun();
 
@@ -59,7 +63,9 @@ class Attempt {
   std::optional<Clock::time_point> kill_at_;  ///< the grace ends
   std::optional<Clock::time_point>
       ranks_gone_at_;  ///< those of this host, and mpirun is still there
-  Clock::time_point look_again_at_ = Clock::now();
+  const Clock::time_point began_at_ = Clock::now();
+  Clock::time_point look_again_at_ = began_at_;
+  bool is_save_asked_ = false;  ///< by SIGUSR2, which has not gone on yet
   bool had_ranks_ = false, are_told_ = false, was_stuck_ = false;
 };
 

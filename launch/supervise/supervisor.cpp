@@ -1,8 +1,10 @@
 #include "launch/supervise/supervisor.h"
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,11 +13,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/console.h"
+#include "base/exit_class.h"
 #include "base/files/files.h"
 #include "base/files/folder_lock.h"
 #include "base/log.h"
+#include "base/threads/background_value.h"
+#include "base/threads/deadline.h"
 #include "launch/mpirun/mpirun_command.h"
 #include "launch/processes/early_stop.h"
 #include "launch/processes/process_tree.h"
@@ -28,17 +35,38 @@
 namespace lockstep::launch {
 namespace {
 
+constexpr std::chrono::seconds kSaveLook{5}, kEnd{10};
 constexpr double kProbe_s = 20;   ///< for a host to show that mpirun reaches it
 constexpr int kNotStarted = 132;  ///< of mpirun; also 128 + SIGILL
 constexpr int kStopped = static_cast<int>(ExitCode::kStopped);
+
+/// Whether a folder is this user's, and no other can write into it.
+bool is_own_folder(const std::filesystem::path& path) {
+  struct stat facts {};
+  return ::lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) &&
+         facts.st_uid == ::geteuid() && (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+/// Folder of this user's starts. Its name can be guessed, so that another user may have made it:
+/// then one that cannot be.
+std::filesystem::path folder_of_starts() {
+  const std::filesystem::path all = std::filesystem::temp_directory_path();
+  const std::filesystem::path known = all / fmt::format("lockstep-mpi.{}", ::geteuid());
+  (void)::mkdir(known.c_str(), S_IRWXU);
+  if (is_own_folder(known)) return known;
+  std::string made = (all / "lockstep-mpi.XXXXXX").string();
+  if (::mkdtemp(made.data()) == nullptr)
+    throw Error(ExitCode::kCannotCreate, "launch",
+                fmt::format("{}: {}; set TMPDIR to a folder that this user may write", made,
+                            std::strerror(errno)));
+  return made;
+}
 
 /// Open MPI's folder for files of its own: one that nobody else has, or two jobs that begin and end
 /// at one moment would fail.
 class SessionFolder {
  public:
-  SessionFolder()
-      : path_(std::filesystem::temp_directory_path() / fmt::format("lockstep-mpi.{}", ::getuid()) /
-              std::to_string(::getpid())) {}
+  SessionFolder() : path_(folder_of_starts() / std::to_string(::getpid())) {}
   ~SessionFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
@@ -62,9 +90,8 @@ class Claim {
   }
   ~Claim() {
     lock_.reset();
+    if (!is_alone()) return;
     std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(run_, ignored))
-      if (entry.path() != own_) return;
     std::filesystem::remove_all(own_, ignored);
     std::filesystem::remove(run_, ignored);
   }
@@ -72,6 +99,14 @@ class Claim {
   Claim& operator=(const Claim&) = delete;
 
  private:
+  bool is_alone() const {
+    try {
+      return files::list(run_) == std::vector<std::string>{own_.filename().string()};
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
   std::filesystem::path run_, own_;
   std::optional<files::FolderLock> lock_;
 };
@@ -93,9 +128,9 @@ class Supervisor {
       : options_(options),
         pool_(options.hosts, options.num_ranks, options.min_ranks),
         restarts_(options.max_restarts),
-        claim_(options.folder),
-        first_save_(options.newest_save()),
-        newest_save_(first_save_) {
+        saves_("saves", options.newest_save) {
+    // A terminal, a pipe or a mount that stands still must keep no signal waiting.
+    log::configure_console({.in_background = true});
     stop_signals_are_heard();
     adopt_orphans();
   }
@@ -113,8 +148,7 @@ class Supervisor {
       const int code = start();
       if (code == 0 || code == kStopped) return code;
       if (wish_.to_stop) return stopped(code);
-      const bool is_settled = options_.settle && options_.settle(code);
-      if (!is_settled && !is_worth_another_try(code)) return ended(code);
+      if (!is_settled(code) && exit_class(code) != ExitClass::kTransient) return ended(code);
       if (!pause_before_another_try(code)) return wish_.to_stop ? kStopped : code;
     }
   }
@@ -187,11 +221,32 @@ class Supervisor {
   /// Once there is a save of these ranks to go on from.
   void begin_spare() {
     if (options_.num_spares == 0 || wish_.to_stop || spare_.waits()) return;
+    const std::optional<SaveFound> save = saves_.get(std::chrono::milliseconds(0)).value;
+    if (!save || *save == first_save_) return;
     try {
-      if (options_.newest_save() != first_save_)
-        spare_.begin(spare_command(), variables(restarts_.count() + 1));
+      spare_.begin(spare_command(), variables(restarts_.count() + 1));
     } catch (const Error& fault) {  // no reason to end the ranks that train
       log::debug("launch", fmt::format("no spare ranks for now: {}", fault.what()));
+    }
+  }
+
+  /// The newest save that can be seen: what keeps the ranks from their disk may keep this from it.
+  SaveFound look_for_save() {
+    const auto answer = saves_.get(kSaveLook);
+    if (!answer.fault.empty())
+      log::warning("launch", fmt::format("the newest save cannot be looked for ({}): taken as it "
+                                         "was before",
+                                         answer.fault));
+    return answer.value.value_or(newest_save_);
+  }
+
+  /// Whether the caller's part says that the ranks begin again, whatever their code.
+  bool is_settled(int code) const {
+    try {
+      return options_.settle && options_.settle(code);
+    } catch (const Error& fault) {
+      log::warning("launch", fault.what());
+      return false;
     }
   }
 
@@ -206,14 +261,14 @@ class Supervisor {
     return code;
   }
 
-  int stopped(int code) const {
-    if (!is_end_by_a_stop(code)) {
+  int stopped(int code) {
+    if (!exit_fact(code).is_usual_after_a_stop) {
       log::error(
           "launch",
           fmt::format("told to stop, but the ranks ended with {}: look at the log above", code));
       return code;
     }
-    const bool has_save = options_.newest_save() != SaveFound{};
+    const bool has_save = look_for_save() != SaveFound{};
     log::info("launch", fmt::format("ended as asked (mpirun: {}); {}: run the same command again "
                                     "to {}",
                                     code, has_save ? "the last commit stands" : "there is no save",
@@ -223,7 +278,7 @@ class Supervisor {
 
   /// False if there is to be none.
   bool pause_before_another_try(int code) {
-    const SaveFound save = options_.newest_save();
+    const SaveFound save = look_for_save();
     const bool made_progress = save != newest_save_;
     newest_save_ = save;
     const std::optional<double> pause_s = restarts_.next_pause_s(made_progress);
@@ -256,18 +311,28 @@ class Supervisor {
   }
 
   const SupervisorOptions& options_;
-  SignalQueue signals_{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
   HostPool pool_;
   Restarts restarts_;
-  Claim claim_;
+  Claim claim_{options_.folder};
+  // What waits for a mount that hangs stands before this: until then a signal ends the process.
+  SaveFound first_save_ = options_.newest_save(), newest_save_ = first_save_;
+  SignalQueue signals_{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+  BackgroundValue<SaveFound> saves_;
   SessionFolder session_;
   Spare spare_;
   Wish wish_;
-  SaveFound first_save_, newest_save_;
 };
 
 }  // namespace
 
-int supervise(const SupervisorOptions& options) { return Supervisor(options).run(); }
+int supervise(const SupervisorOptions& options) {
+  std::optional<Deadline> limit;
+  auto supervisor = std::make_unique<Supervisor>(options);
+  const int code = supervisor->run();
+  // The lock of the run's folder is given back behind a mount that may hang.
+  limit.emplace(kEnd, [code] { ::_exit(code); });
+  supervisor.reset();
+  return code;
+}
 
 }  // namespace lockstep::launch

@@ -30,7 +30,9 @@ struct SupervisorOptions {
   /// Each rank's command line; `is_restart`: saves of this supervisor's ranks are there to go on
   /// from.
   std::function<std::vector<std::string>(bool is_restart)> program;
-  std::function<SaveFound()> newest_save;  ///< another one than before means progress
+  /// Another one than before means progress. Called on a thread of its own, which may outlive
+  /// supervise() where a mount hangs: it owns what it uses.
+  std::function<SaveFound()> newest_save;
   /// Called with what ranks have ended with: takes the cause out of their way. True: they begin
   /// again, whatever the code. Empty: nobody can.
   std::function<bool(int exit_code)> settle;
@@ -43,7 +45,8 @@ struct SupervisorOptions {
 /// other thread.
 ///
 /// Throws Error: kCannotCreate if another supervisor has this run, kUsage for numbers that do not
-/// fit, kUnavailable if there is no mpirun.
+/// fit, kUnavailable if there is no mpirun. The log is written in the background from here on
+/// (base/console.h).
 int supervise(const SupervisorOptions& options);
 
 }  // namespace lockstep::launch

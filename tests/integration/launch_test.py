@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import socket
@@ -9,7 +10,8 @@ import subprocess
 import unittest
 
 from counts import counted
-from harness import DIGITS, ENDLESS, FAULTY_RANK, LOCKSTEPD, PRUNE_EARLY, SOURCE, wait_for, within
+from harness import DIGITS, ENDLESS, FAULTY_RANK, LOCKSTEP, LOCKSTEPD, PRUNE_EARLY, SOURCE, Run, wait_for, within
+from soak import rounds
 from supervised import SupervisedTest, processes_of
 from supervised_kills import ranks_in
 
@@ -261,6 +263,55 @@ class Launch(SupervisedTest):
             self.assertEqual(run.code, 75, run.log)
             self.assertIn("ended as asked (mpirun: 137)", run.log)
             self.assert_nothing_runs(run)
+
+    def supervise_into(self, writer, *sets):
+        """A run of two ranks whose log goes to this end of a pipe."""
+        folder = self.folder / "run"
+        words = [LOCKSTEP, "run", ENDLESS, "-n", 2, "--set", f"run.project_dir={folder}", "--set", "metrics.listen='127.0.0.1:0'", "--set", "run.threads=1",
+                 "--set", "summary.progress_secs=0.000001", *(word for one in sets for word in ("--set", one))]
+        process = subprocess.Popen([*map(str, words)], stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, cwd=SOURCE)
+        self.started.append(process)
+        self.addCleanup(self._end_processes_of, folder)
+        os.close(writer)
+        return Run(process, folder)
+
+    def test_a_log_that_nobody_reads_keeps_no_signal_waiting(self):
+        """As behind Ctrl-S, or a collector that stalls: the ranks save and stop all the same."""
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        full = os.dup(writer)
+        run = self.supervise_into(writer)
+        full_poll = select.poll()
+        full_poll.register(full, select.POLLOUT)
+        wait_for(lambda: not full_poll.poll(0), "the pipe to be full")
+        os.close(full)
+        run.wait_for_step(20)
+        run.process.send_signal(signal.SIGTERM)
+        self.assertEqual(run.process.wait(25), 75)
+        self.assertEqual(run.summary()["exit_reason"], "stopped")
+        self.assert_nothing_runs(run)
+
+    def test_a_reader_of_the_log_that_goes_ends_nothing(self):
+        """As `| head`, or a log shipper that starts again."""
+        reader, writer = os.pipe()
+        run = self.supervise_into(writer)
+        os.read(reader, 10)
+        os.close(reader)
+        run.wait_for_step(50)
+        run.process.send_signal(signal.SIGUSR1)
+        self.assertEqual(run.process.wait(60), 75)
+        self.assertEqual(run.summary()["exit_reason"], "stopped")
+
+    def test_a_wish_to_save_waits_until_ranks_can_take_it(self):
+        """SIGUSR2 while the ranks are loaded: mpirun and they would die of it."""
+        moments = rounds((0.3, 0.9), (0.1, 0.5, 0.7, 1.2, 1.6))
+        for after_s in counted("early SIGUSR2 ended no run", moments):
+            run = self.supervise(run=f"after_{after_s}", config=ENDLESS, sets=["train.max_steps=20", "eval.every_epochs=0"])
+            self.wait_for_main(run.process.pid)
+            time.sleep(after_s)
+            run.process.send_signal(signal.SIGUSR2)
+            self.assertEqual(run.wait().code, 0, run.log)
+            self.assertEqual(self.restarts_of(run), 0, run.log)
 
     def test_a_killed_supervisor_leaves_nothing_running(self):
         run = self.supervise(config=ENDLESS)
