@@ -1,5 +1,4 @@
 #include "base/process/cores.h"
-#include "base/process/proc.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +10,9 @@
 #include <sched.h>
 
 #include <fmt/format.h>
+
+#include "base/process/cgroup.h"
+#include "base/process/proc.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +55,12 @@ std::vector<Core> allowed_cores(const std::filesystem::path& sys_folder) {
   std::vector<Core> in_order;
   for (auto& [place, core] : cores) in_order.push_back(std::move(core));
   return in_order;
+}
+
+int num_usable_cores() {
+  const auto allowed = static_cast<double>(allowed_cores().size());
+  const double usable = std::min(allowed, cgroup_limits().cores.value_or(allowed));
+  return std::max(1, static_cast<int>(usable));
 }
 
 std::vector<int> parse_cpu_list(const std::string& text) {

@@ -16,6 +16,10 @@ struct Core {
 /// NUMA node and number. Linux; `sys_folder` is where the kernel describes the processor.
 std::vector<Core> allowed_cores(const std::filesystem::path& sys_folder = "/sys/devices/system");
 
+/// Cores that this process can keep busy, 1 at least: allowed_cores(), or fewer where its container
+/// has a CPU quota (base/process/cgroup.h).
+int num_usable_cores();
+
 /// Numbers in the kernel's list form: "0-3,8" -> 0, 1, 2, 3, 8. What is no such list gives none.
 std::vector<int> parse_cpu_list(const std::string& text);
 /// The reverse, shortest form.

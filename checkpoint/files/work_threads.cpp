@@ -35,8 +35,8 @@ class LowestFault {
 }  // namespace
 
 int default_num_threads() {
-  constexpr size_t kMaxThreads = 8;
-  return static_cast<int>(std::clamp<size_t>(allowed_cores().size(), 1, kMaxThreads));
+  constexpr int kMaxThreads = 8;
+  return std::min(num_usable_cores(), kMaxThreads);
 }
 
 void for_each_on_threads(size_t num_items, int num_threads,

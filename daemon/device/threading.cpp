@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include <ATen/Context.h>
@@ -11,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/process/cgroup.h"
 #include "base/process/cores.h"
 #include "dist/agree.h"
 
@@ -38,10 +40,26 @@ bool binds(const RunOptions& options, const std::vector<Core>& cores, const Shar
   return has_numa && sharers.count > 1 && static_cast<size_t>(sharers.count) <= cores.size();
 }
 
-int64_t num_threads(const RunOptions& options, const std::vector<Core>& share) {
-  if (options.threads > 0) return options.threads;
-  if (options.is_elastic()) return 1;  // the share differs between world sizes; bits must not
-  return std::max<int64_t>(1, static_cast<int64_t>(share.size()));
+/// Threads that a CPU quota of the container feeds all the time: one more, and all of them stand
+/// still for the rest of each period, in the middle of their barriers.
+int64_t threads_in_quota(double cores, const dist::ProcessInfo& process) {
+  return static_cast<int64_t>(cores / std::max(1, process.local_world_size));
+}
+
+struct Threads {
+  int64_t count = 1;
+  std::string bound;  ///< what held the number down, for the log
+};
+
+Threads choose_threads(const RunOptions& options, const std::vector<Core>& share,
+                       const dist::ProcessInfo& process) {
+  if (options.threads > 0) return {options.threads, ""};
+  if (options.is_elastic()) return {};  // the share differs between world sizes; bits must not
+  const auto num_cores = std::max<int64_t>(1, static_cast<int64_t>(share.size()));
+  const std::optional<double> quota = cgroup_limits().cores;
+  const int64_t fed = quota ? std::max<int64_t>(1, threads_in_quota(*quota, process)) : num_cores;
+  if (fed >= num_cores) return {num_cores, ""};
+  return {fed, fmt::format(", by the container's CPU quota of {:g}", *quota)};
 }
 
 }  // namespace
@@ -62,14 +80,14 @@ void set_up_compute(const RunOptions& options, const dist::ProcessInfo& process,
   const Sharers sharers = find_sharers(cores, process, control);
   const std::vector<Core> share = share_of_cores(cores, sharers.place, sharers.count);
   const bool is_bound = binds(options, cores, sharers) && bind_this_thread(cpus_of(share));
-  const int64_t threads = num_threads(options, share);
-  at::set_num_threads(static_cast<int>(threads));
+  const Threads threads = choose_threads(options, share, process);
+  at::set_num_threads(static_cast<int>(threads.count));
   at::globalContext().setFlushDenormal(true);  // threads made from here on do the same
   at::globalContext().setDeterministicAlgorithms(options.deterministic != "false", false);
   if (process.rank == 0)
     log::info("start",
-              fmt::format("{} compute thread(s) a rank; {} of {} core(s), which {} rank(s) share",
-                          threads,
+              fmt::format("{} compute thread(s) a rank{}; {} of {} core(s), which {} rank(s) share",
+                          threads.count, threads.bound,
                           is_bound ? fmt::format("bound to cpus {}", cpu_list(cpus_of(share)))
                                    : std::string("not bound to any"),
                           cores.size(), sharers.count));

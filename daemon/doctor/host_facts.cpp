@@ -1,10 +1,10 @@
 #include "daemon/doctor/host_facts.h"
 
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/process/cgroup.h"
 #include "base/process/cores.h"
 #include "base/process/shell.h"
 #include "daemon/config/version.h"
@@ -41,17 +42,24 @@ Finding version() {
           fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch), ""};
 }
 
+/// Of a container, whose limits hold for its ranks together.
+std::string quota_text() {
+  const std::optional<double> quota = cgroup_limits().cores;
+  return quota ? fmt::format(", CPU quota of the container: {:g}", *quota) : "";
+}
+
 Finding cores() {
   const std::vector<Core> all = allowed_cores();
   return {all.empty() ? Finding::kNote : Finding::kOk, "cores",
-          fmt::format("{} that this process may use", all.size()),
+          fmt::format("{} that this process may use{}", all.size(), quota_text()),
           all.empty() ? "look at the affinity that the launcher gives" : ""};
 }
 
 Finding memory() {
-  const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
-                       static_cast<double>(::sysconf(_SC_PAGE_SIZE));
-  return {Finding::kOk, "memory", fmt::format("{:.1f} GiB", bytes / kGib), ""};
+  const std::string text =
+      fmt::format("{:.1f} GiB", static_cast<double>(usable_memory_bytes()) / kGib);
+  return {Finding::kOk, "memory",
+          text + (cgroup_limits().memory_bytes ? ", the limit of the container" : ""), ""};
 }
 
 Finding shared_memory() {

@@ -6,11 +6,11 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/process/cgroup.h"
 #include "base/process/cores.h"
 #include "daemon/config/run_config.h"
 #include "daemon/device/threading.h"
@@ -76,8 +76,7 @@ ScaleHost host_of(const ScaleOptions& options, const RunConfig& config) {
   host.link_bytes_s = options.link_gbit.value_or(1) * 1e9 / 8;
   host.latency_s = options.latency_us.value_or(0) * 1e-6;
   host.memory_bytes_s = measure_memory_bytes_s();
-  host.memory_bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
-                      static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  host.memory_bytes = static_cast<double>(usable_memory_bytes());
   host.disk_bytes_s = options.disk_mbyte_s ? *options.disk_mbyte_s * 1e6
                                            : measure_disk_bytes_s(config.run.project().folder());
   return host;
@@ -162,7 +161,7 @@ CommandResult scale_command(const ScaleOptions& options) {
                           .num_ranks = static_cast<int>(options.ranks),
                           .prunes = config.recipe.prunes()},
                          &config.sync);
-  const auto num_cores = static_cast<int64_t>(allowed_cores().size());
+  const auto num_cores = int64_t{num_usable_cores()};
   const ScaleHost host = host_of(options, config);  // before freed memory is kept
   keep_freed_memory();
   at::globalContext().setFlushDenormal(true);
