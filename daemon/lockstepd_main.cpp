@@ -2,7 +2,21 @@
 
 #include "base/process/end_process.h"
 #include "daemon/lockstepd.h"
+#include "launch/processes/early_stop.h"
 #include "python/host.h"
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+namespace {
+
+void hold_signals(int, char**, char**) { lockstep::launch::hold_stop_signals(); }
+
+/// Called before the initialisers of LibTorch, which take longest: a launcher's signal that comes
+/// meanwhile waits for daemon::Signals.
+__attribute__((section(".preinit_array"),
+               used)) void (*const kBeforeLibraries)(int, char**, char**) = hold_signals;
+
+}  // namespace
+#endif
 
 int main(int argc, char** argv) {
   const int exit_code = lockstep::daemon::lockstepd_main(argc, argv);

@@ -73,11 +73,16 @@ Signals::Signals() {
     install(signal_number, on_signal);
   if (!is_ignored(SIGHUP)) install(SIGHUP, on_signal);  // nohup: a lost terminal is no reason
   install(SIGPIPE, SIG_IGN);
+  sigset_t held;  // from the first instruction on (lockstepd_main.cpp)
+  ::sigemptyset(&held);
+  for (const int signal_number : train::kCountedSignals) ::sigaddset(&held, signal_number);
+  ::pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
 Signals::~Signals() {
   for (const int signal_number : train::kCountedSignals)
-    if (!is_ignored(signal_number)) install(signal_number, SIG_DFL);
+    install(signal_number,
+            SIG_IGN);  // the exit code is known: a launcher's SIGTERM must not replace it
 }
 
 void Signals::set_stop_signals(const std::vector<int>& signals) {

@@ -13,11 +13,12 @@ namespace lockstep::daemon {
 ///                            and so does any second SIGINT.
 ///
 /// set_stop_signals() gives any of them the meaning of SIGUSR1.
-/// Make it before anything else starts, so that no signal meets the default action.
+/// Make it before anything else starts, so that no signal meets the default action. Signals that
+/// were blocked until then (hold_stop_signals()) come now.
 class Signals final : public train::StopRequest {
  public:
   Signals();
-  ~Signals() override;  // restores the default actions
+  ~Signals() override;  // ignores them from now on: the process is about to end
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
