@@ -1,7 +1,8 @@
 #include "train/csv_record.h"
 
-#include <optional>
-#include <sstream>
+#include <algorithm>
+#include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,32 +15,79 @@ namespace {
 
 constexpr size_t kFlushBytes = 8192;
 constexpr size_t kMaxPendingBytes = size_t{4} << 20;
+constexpr int64_t kBlockBytes = int64_t{64} << 10;
 
-/// Whole lines of earlier steps, with the header.
-std::string lines_until(const std::filesystem::path& path, std::string_view header,
-                        int64_t last_step) {
-  std::string kept = fmt::format("{}\n", header);
-  if (last_step == 0 || !std::filesystem::exists(path)) return kept;
-  std::istringstream in(files::read(path));
-  std::string line;
-  while (std::getline(in, line) &&
-         !in.eof()) {  // a last line without its line break was cut by a crash
-    const std::optional<int64_t> step =
-        parse_integer(std::string_view(line).substr(0, line.find(',')));
-    if (step && *step <= last_step) kept += line + "\n";
-  }
-  return kept;
+std::optional<int64_t> step_of(std::string_view line) {
+  return parse_integer(line.substr(0, line.find(',')));
+}
+
+/// Whether the file is there and begins with this line.
+bool begins_with(const std::filesystem::path& path, std::string_view header) {
+  if (!std::filesystem::exists(path)) return false;
+  const std::string wanted = fmt::format("{}\n", header);
+  const files::Reader file(path);
+  if (file.num_bytes() < static_cast<int64_t>(wanted.size())) return false;
+  std::string found(wanted.size(), '\0');
+  file.read_at(0, found);
+  return found == wanted;
+}
+
+/// Drops the lines of later steps. Steps rise, so that these, and what a crash cut, are at the end:
+/// a record of days is not read to find them.
+void cut(const std::filesystem::path& path, std::string_view header, int64_t last_step) {
+  const auto header_bytes = static_cast<int64_t>(header.size()) + 1;
+  const std::optional<FoundLine> last = last_line(path, header_bytes, [&](std::string_view line) {
+    const std::optional<int64_t> step = step_of(line);
+    return step && *step <= last_step;
+  });
+  std::error_code fault;
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(last ? last->end : header_bytes),
+                               fault);
+  if (fault)
+    throw Error(
+        ExitCode::kIo, "train",
+        fmt::format("{}: cannot be cut at step {}: {}", path.string(), last_step, fault.message()));
 }
 
 /// Cuts the file (makes it if need be) and opens it for what follows.
 files::Writer cut_and_open(const std::filesystem::path& path, std::string_view header,
                            int64_t last_step) {
   files::make_folders(path.parent_path());
-  files::write_atomically(path, lines_until(path, header, last_step));
+  if (last_step == 0 || !begins_with(path, header)) {
+    files::write_atomically(path, fmt::format("{}\n", header));
+  } else {
+    cut(path, header, last_step);
+  }
   return files::Writer(path, files::Writer::Start::kAtEnd);
 }
 
 }  // namespace
+
+std::optional<FoundLine> last_line(const std::filesystem::path& path, int64_t begin,
+                                   const std::function<bool(std::string_view)>& is_wanted) {
+  const files::Reader file(path);
+  std::string text;  // of the file from `start` to `end`
+  int64_t end = file.num_bytes(), start = end;
+  while (end > begin) {
+    const size_t before = text.size() < 2 ? text.npos : text.rfind('\n', text.size() - 2);
+    if (before == text.npos && start > begin) {
+      std::string block(static_cast<size_t>(std::min(kBlockBytes, start - begin)), '\0');
+      start -= static_cast<int64_t>(block.size());
+      file.read_at(start, block);
+      text.insert(0, block);
+      continue;
+    }
+    const size_t line_begin = before == text.npos ? 0 : before + 1;
+    std::string line = text.substr(line_begin);
+    if (line.ends_with('\n')) {
+      line.pop_back();
+      if (is_wanted(line)) return FoundLine{std::move(line), end};
+    }
+    text.resize(line_begin);
+    end = start + static_cast<int64_t>(line_begin);
+  }
+  return std::nullopt;
+}
 
 CsvRecord::CsvRecord(const std::filesystem::path& path, std::string_view header,
                      int64_t restored_step)

@@ -2,12 +2,25 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/files/files.h"
 
 namespace lockstep::train {
+
+/// A line of a file, without its line break, and the offset behind that.
+struct FoundLine {
+  std::string text;
+  int64_t end = 0;
+};
+
+/// The last wanted one of a file's whole lines from the offset `begin` on. Reads from the end, no
+/// more than it must: the file may be larger than memory. Throws as files::Reader does.
+std::optional<FoundLine> last_line(const std::filesystem::path& path, int64_t begin,
+                                   const std::function<bool(std::string_view)>& is_wanted);
 
 /// A file of lines that begin with the step they belong to, steps rising. A resumed run cuts it at
 /// the restored step, so that the file reads as that of an unbroken run.

@@ -46,9 +46,8 @@ std::string found(const PastOptions& options) {
 /// Nothing where there is no such record, or not of this step.
 std::optional<double> recorded_loss(const std::filesystem::path& steps, int64_t step) {
   try {
-    const std::vector<StepLine> lines = read_steps(steps);
-    if (!lines.empty() && lines.back().step == step && lines.back().has_loss)
-      return lines.back().loss;
+    const std::optional<StepLine> line = last_step(steps);
+    if (line && line->step == step && line->has_loss) return line->loss;
   } catch (const Error&) {  // nobody's run fails for it
   }
   return std::nullopt;

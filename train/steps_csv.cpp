@@ -78,4 +78,9 @@ std::vector<StepLine> read_steps(const std::filesystem::path& path) {
   return lines;
 }
 
+std::optional<StepLine> last_step(const std::filesystem::path& path) {
+  const std::optional<FoundLine> found = last_line(path, 0, [](std::string_view) { return true; });
+  return found ? parse_line(found->text) : std::nullopt;
+}
+
 }  // namespace lockstep::train

@@ -38,4 +38,8 @@ class StepsCsv {
 /// is none.
 std::vector<StepLine> read_steps(const std::filesystem::path& path);
 
+/// The last whole line of a steps.csv; nothing if it is no line of numbers. Throws as files::Reader
+/// does.
+std::optional<StepLine> last_step(const std::filesystem::path& path);
+
 }  // namespace lockstep::train

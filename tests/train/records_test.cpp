@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <nlohmann/json.hpp>
 
 #include "base/files/files.h"
@@ -75,6 +76,36 @@ TEST(StepsCsv, AResumedRunCutsWhatItWillWriteAgain) {
   csv.append({3, 0, 2.5, 0, 0});
   csv.flush();
   EXPECT_EQ(files::read(path), std::string(kHeader) + "1,0,5,0,0\n2,0,4,0,0\n3,0,2.5,0,0\n");
+}
+
+TEST(StepsCsv, ALargeRecordIsCutFromItsEnd) {
+  const tests::TemporaryFolder folder;
+  const auto path = folder.path() / "steps.csv";
+  std::string kept = kHeader, later;
+  for (int step = 1; step <= 30000; ++step)
+    (step <= 12345 ? kept : later) += fmt::format("{},0,0.5,0,0\n", step);
+  files::write_atomically(path, kept + later);
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::stat(path.c_str(), &before), 0);
+  StepsCsv csv(path, 12345);
+  ASSERT_EQ(::stat(path.c_str(), &after), 0);
+  EXPECT_EQ(after.st_ino, before.st_ino) << "a copy would need the room a second time";
+  EXPECT_EQ(files::read(path), kept);
+  EXPECT_EQ(last_step(path)->step, 12345);
+}
+
+TEST(StepsCsv, ARecordWithoutItsHeaderOrAnEarlierLineBeginsAnew) {
+  const tests::TemporaryFolder folder;
+  const auto path = folder.path() / "steps.csv";
+  for (const char* text : {"", "1,0,5,0,0\n", "step,epoch,loss,learning_rate,spars",
+                           "step,epoch,loss,learning_rate,sparsity\n9,0,5,0,0\n",
+                           "step,epoch,loss,learning_rate,sparsity\n9,0"}) {
+    files::write_atomically(path, text);
+    StepsCsv csv(path, 2);
+    EXPECT_EQ(files::read(path), kHeader) << text;
+    EXPECT_FALSE(last_step(path)) << text;
+  }
 }
 
 TEST(StepsCsv, AFreshRunStartsAnew) {
