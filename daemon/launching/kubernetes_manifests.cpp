@@ -196,7 +196,7 @@ void fill_kind(YAML::Node document, const KubernetesJob& job) {
     spec["network"]["subdomain"] = text_of(job.name);
     spec["replicatedJobs"][0]["template"]["spec"]["completions"] = nodes;
     spec["replicatedJobs"][0]["template"]["spec"]["parallelism"] = number(job.num_nodes);
-  } else if (kind == "ClusterTrainingRuntime") {
+  } else if (kind == "TrainingRuntime") {
     spec["mlPolicy"]["numNodes"] = nodes;
     spec["mlPolicy"]["mpi"]["numProcPerNode"] = ranks;
   } else if (kind == "TrainJob") {

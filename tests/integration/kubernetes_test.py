@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import BUILD, DIGITS, LOCKSTEPD, SOURCE, LockstepTest
+from harness import BUILD, DIGITS, LOCKSTEP, LOCKSTEPD, SOURCE, LockstepTest
 sys.path.insert(0, str(SOURCE / "tests/support"))
 from skips import missing_tool
 
@@ -39,6 +39,16 @@ def commands(node):
     return own + [one for item in node.values() for one in commands(item)]
 
 
+def pod_templates(node):
+    """What pods are made from, at any depth: a map with containers in its `spec`."""
+    if isinstance(node, list):
+        return [one for item in node for one in pod_templates(item)]
+    if not isinstance(node, dict):
+        return []
+    own = [node] if isinstance(node.get("spec"), dict) and "containers" in node["spec"] else []
+    return own + [one for item in node.values() for one in pod_templates(item)]
+
+
 class ManifestsTest(LockstepTest):
     def checked(self, *paths):
         """The exit code, and what the check says."""
@@ -54,7 +64,7 @@ class Manifests(ManifestsTest):
         code, said = self.checked(*documents())
         self.assertEqual(code, 0, said)
         self.assertEqual(sorted(line.split()[0] for line in said.splitlines()),
-                         ["ClusterTrainingRuntime", "JobSet", "MPIJob", "NetworkPolicy", "PersistentVolumeClaim", "PodMonitor", "TrainJob"])
+                         ["JobSet", "MPIJob", "NetworkPolicy", "PersistentVolumeClaim", "PodMonitor", "TrainJob", "TrainingRuntime"])
 
     def test_an_unknown_field_at_any_depth_is_found(self):
         for name, field in (("mpijob/job.yaml", "slotsPerWorker"), ("mpijob/job.yaml", "restartPolicy"), ("mpijob/job.yaml", "terminationGracePeriodSeconds"),
@@ -83,6 +93,32 @@ class Manifests(ManifestsTest):
             self.assertIn("ConfigMap lockstep-run", said)
         print(f"\n{len(JOBS)} of {len(JOBS)} folders are built by kustomize and fit their schemas")
 
+    def test_each_pod_has_what_the_policies_of_a_cluster_ask_for(self):
+        """Labels that the network policy lets through, rights of `restricted` namespaces, a volume that the user may write, and resources."""
+        python = SOURCE / ".venv-test/bin/python"
+        if not python.exists():
+            missing_tool("no .venv-test; tools/setup test makes it")
+        number = 0
+        for kind in Rendered.KINDS:
+            text = self.tool("launch", "kubernetes", DIGITS, "--kind", kind, "--name", "try-1", "--image", "a/b:1")
+            done = subprocess.run([python, "-c", "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.stdin))))"], input=text, capture_output=True, text=True, check=True)
+            found = {document["kind"]: document for document in json.loads(done.stdout)}
+            policy = found["NetworkPolicy"]["spec"]
+            wanted = policy["podSelector"]["matchLabels"]
+            self.assertEqual(policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"], wanted)
+            self.assertEqual(found["PodMonitor"]["spec"]["selector"]["matchLabels"], wanted)
+            for pod in pod_templates(list(found.values())):
+                number += 1
+                labels = pod.get("metadata", {}).get("labels", {})
+                self.assertEqual({name: labels.get(name) for name in wanted}, wanted, f"{kind}: {pod}")
+                self.assertEqual(pod["spec"]["securityContext"], {"fsGroup": 1000, "seccompProfile": {"type": "RuntimeDefault"}}, kind)
+                self.assertIs(pod["spec"]["automountServiceAccountToken"], False)
+                for container in pod["spec"]["containers"]:
+                    self.assertEqual(container["securityContext"], {"runAsNonRoot": True, "runAsUser": 1000, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}})
+                    self.assertIn("memory", container["resources"]["requests"])
+        self.assertEqual(number, 6)
+        print(f"\n{number} pod templates have the labels, rights and resources")
+
     def test_variables_of_open_mpi_have_the_names_of_4_and_5(self):
         """Where an operator sets those of Open MPI 4, those of 5 stand alone."""
         for name in ("mpijob/job.yaml", "jobset/job.yaml", "trainjob/job.yaml"):
@@ -108,7 +144,7 @@ class Manifests(ManifestsTest):
 
 class Rendered(ManifestsTest):
     """`lockstep launch kubernetes`: the same manifests, filled in."""
-    KINDS = {"mpijob": ["MPIJob"], "jobset": ["JobSet"], "trainjob": ["ClusterTrainingRuntime", "TrainJob"]}
+    KINDS = {"mpijob": ["MPIJob"], "jobset": ["JobSet"], "trainjob": ["TrainingRuntime", "TrainJob"]}
     BASE = ["ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "PodMonitor"]
 
     def render(self, *arguments, expect=0, name="try-1", config=DIGITS):
@@ -210,6 +246,19 @@ class Rendered(ManifestsTest):
             self.assertEqual(command[-7:], ["--set", "train.max_steps=4", "--estimator", str(moons), "--", "--width", "3"])
         said = self.render("--estimator", moons, "--", "--widht", "3", config=config, expect=64)
         self.assertIn("unknown flag --widht (did you mean '--width'?)", said)
+
+    def test_files_in_python_go_with_the_run_file_and_others_are_listed(self):
+        project = self.folder / "project"
+        self.tool("new", "project", project, "--python")
+        done = subprocess.run([LOCKSTEP, "launch", "kubernetes", project / "run.yaml", "--name", "own", "--image", "a"], capture_output=True, text=True, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = self.documents_of(done.stdout)
+        self.assertEqual(found["ConfigMap"]["data"]["net.py"], (project / "net.py").read_text())
+        self.assertEqual(found["ConfigMap"]["data"]["data.py"], (project / "data.py").read_text())
+        [command] = [words for words in commands(found) if "lockstepd" in words]
+        for setting in ("model.path=/config/net.py", "data.train.path=/config/data.py", "data.eval.path=/config/data.py"):
+            self.assertIn(setting, command)
+        self.assertIn("the image needs Python with torch", done.stderr)
 
     def test_odd_names_are_quoted_or_refused(self):
         config = self.folder / "odd.yaml"

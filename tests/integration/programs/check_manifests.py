@@ -53,7 +53,7 @@ JOB_SET_SPEC = closed(
         action=one_of("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"), targetReplicatedJobs=listed(TEXT),
         onJobFailureReasons=listed(one_of("BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"))))))
 JOB_SET = kind("jobset.x-k8s.io/v1alpha2", "JobSet", JOB_SET_SPEC)
-TRAINING_RUNTIME = kind("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime", closed(
+TRAINING_RUNTIME = kind("trainer.kubeflow.org/v1alpha1", "TrainingRuntime", closed(
     "template", template=closed("spec", metadata=ANY_MAP, spec=JOB_SET_SPEC), podGroupPolicy=ANY_MAP,
     mlPolicy=closed(numNodes=COUNT, torch=ANY_MAP, mpi=closed(numProcPerNode=COUNT, mpiImplementation=one_of("OpenMPI", "Intel", "MPICH"),
                                                              sshAuthMountPath=TEXT, runLauncherAsNode=FLAG))))
@@ -67,7 +67,7 @@ POD_MONITOR = kind("monitoring.coreos.com/v1", "PodMonitor", closed(
     podTargetLabels=listed(TEXT), podMetricsEndpoints=listed(closed(
         port=TEXT, path=TEXT, interval=TEXT, scrapeTimeout=TEXT, scheme=one_of("http", "https"), honorLabels=FLAG, tlsConfig=ANY_MAP,
         authorization=closed(type=TEXT, credentials=SECRET_KEY), relabelings=listed(ANY_MAP)), 1)))
-SCHEMAS = {"MPIJob": MPI_JOB, "JobSet": JOB_SET, "ClusterTrainingRuntime": TRAINING_RUNTIME, "TrainJob": TRAIN_JOB, "PodMonitor": POD_MONITOR}
+SCHEMAS = {"MPIJob": MPI_JOB, "JobSet": JOB_SET, "TrainingRuntime": TRAINING_RUNTIME, "TrainJob": TRAIN_JOB, "PodMonitor": POD_MONITOR}
 
 
 def pods_and_jobs(document):
@@ -77,7 +77,7 @@ def pods_and_jobs(document):
         for role, replica in spec["mpiReplicaSpecs"].items():
             yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role.lower(), **replica["template"].get("metadata", {})},
                    "spec": replica["template"]["spec"]}
-    if document["kind"] in ("JobSet", "ClusterTrainingRuntime"):
+    if document["kind"] in ("JobSet", "TrainingRuntime"):
         for job in (spec if document["kind"] == "JobSet" else spec["template"]["spec"])["replicatedJobs"]:
             yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]}, "spec": job["template"]["spec"]}
 
