@@ -21,6 +21,17 @@ bool wants_details(std::string_view query) {
 
 }  // namespace
 
+bool means_process(std::string_view target, std::string_view id) {
+  constexpr std::string_view kKey = "process=";
+  size_t at = target.find('?');
+  while (at != std::string_view::npos) {
+    const std::string_view pair = target.substr(at + 1, target.find('&', at + 1) - at - 1);
+    if (pair.starts_with(kKey)) return pair.substr(kKey.size()) == id;
+    at = target.find('&', at + 1);
+  }
+  return true;
+}
+
 struct Exposition::Check {
   const char* name;
   bool holds;
@@ -56,6 +67,9 @@ HttpResponse Exposition::handle(std::string_view target, Health::Clock::time_poi
   const size_t mark = target.find('?');
   const std::string_view path = target.substr(0, mark);
   const std::string_view query = mark == std::string_view::npos ? "" : target.substr(mark + 1);
+  if (path == kMetricsRoute && !means_process(target, options_.process))
+    return {404, kPlain, "another process had this address: its run has ended\n",
+            std::string(path)};
   if (path == kMetricsRoute) {
     ++num_scrapes_;
     return {200, kPrometheus, pages_.metrics(), std::string(path)};
@@ -109,8 +123,10 @@ Exposition::Check Exposition::turns(Health::Clock::time_point now) const {
 Exposition::Check Exposition::steps(Health::Clock::time_point now) const {
   const double age_s = health_.seconds_since_step(now);
   const RunState state = health_.state();
-  const bool needs_no_step =
-      state == RunState::kFinished || state == RunState::kRestoring || state == RunState::kPaused;
+  // Evaluations and saves may take longer than any limit of steps; their loop turns all the same.
+  const bool needs_no_step = state == RunState::kFinished || state == RunState::kRestoring ||
+                             state == RunState::kPaused || state == RunState::kValidating ||
+                             state == RunState::kSaving;
   return {"step", needs_no_step || age_s <= options_.step_limit_s,
           fmt::format("{} done, last {:.1f} s ago, limit {} s", health_.num_steps(), age_s,
                       options_.step_limit_s)};

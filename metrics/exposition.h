@@ -21,9 +21,14 @@ inline constexpr std::string_view kLiveDataRoute = "/live.json";
 inline constexpr std::string_view kTargetsRoute = "/targets.json";
 inline constexpr std::string_view kOtherRoute = "other";
 
+/// Whether a request for /metrics means this process: it names its id as `process`, or none. A list
+/// of targets that a killed run left would else show the next run on that port under its name.
+bool means_process(std::string_view target, std::string_view id);
+
 struct ExpositionOptions {
   double turn_limit_s = 600;  ///< /livez fails once the loop has not turned for so long
   double step_limit_s = 600;  ///< /healthz fails once no step has ended for so long
+  std::string process = {};   ///< id of this process; /metrics?process=OTHER is a 404
 };
 
 /// What makes the pages.

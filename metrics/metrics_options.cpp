@@ -20,7 +20,7 @@ void check_listen(const MetricsOptions& options, ConfigReader* in) {
       !options.access.web_config.empty() || !options.access.token_file.empty();
   if (is_reachable_by_others(address->host) && !is_protected)
     in->fault("listen", fmt::format("'{0}.listen': others can reach {1}: name '{0}.token_file', or "
-                                    "'{0}.web_config' with users or TLS, or listen on 127.0.0.1",
+                                    "'{0}.web_config' with users, or listen on 127.0.0.1",
                                     in->path(), address->text()));
 }
 
@@ -92,9 +92,12 @@ MetricsOptions read_metrics_options(ConfigReader in) {
           "which /livez fails");
   in.read("max_step_secs", &options.step_limit_s, more_than(0),
           "seconds without a training step after which /healthz fails");
-  in.read(
-      "linger_secs", &options.linger_s, between(0, 3600),
-      "how long the pages of a finished run stay, at most: until each rank was scraped once more");
+  in.read("linger_secs", &options.linger_s, between(0, 3600),
+          "seconds that the pages of a finished run stay at most, until each rank was scraped once "
+          "more; by default only those of ranks that were scraped before");
+  options.lingers_unseen = in.has("linger_secs");
+  in.read("targets_dir", &options.targets_dir,
+          "folder of lists of targets for Prometheus' file_sd, one file a run");
   in.read("textfile_dir", &options.textfile_dir,
           "folder of node exporter's textfile collector, for the series of a run that has ended");
   read_pushgateway(&in, &options.pushgateway);

@@ -20,7 +20,9 @@ struct MetricsOptions {
   double processor_share = 0.007;         ///< of a core, for requests that may wait
   double turn_limit_s = 600;              ///< key max_turn_secs
   double step_limit_s = 600;              ///< key max_step_secs
-  double linger_s = 0;                    ///< key linger_secs
+  double linger_s = 20;                   ///< key linger_secs
+  bool lingers_unseen = false;            ///< linger_secs is given: also if nobody has scraped yet
+  std::string targets_dir;                ///< empty: none
   std::string textfile_dir;               ///< empty: none
   std::string pushgateway;                ///< URL; empty: none
 

@@ -8,6 +8,7 @@
 #include "metrics/samples.h"
 #include "metrics/series.h"
 #include "metrics/table/capped_gauges.h"
+#include "metrics/unix_time.h"
 
 /// The series behind TrainingMetrics, which alone includes this.
 namespace lockstep::metrics {
@@ -113,6 +114,7 @@ struct RunSeries {
           {"model", facts.model},
           {"launcher", facts.launcher},
           {"config_sha", facts.config_sha}});
+    gauge(r, "lockstep_run_start_timestamp_seconds").Set(unix_time_s());
     gauge(r, "lockstep_world_ranks").Set(facts.world_size);
     if (facts.restarts) gauge(r, "lockstep_restarts").Set(static_cast<double>(*facts.restarts));
     add_states(gauge_family(r, "lockstep_run_state"));

@@ -339,12 +339,22 @@ void end_save_under_way(const std::exception& error, TrainingContext& context,
   context.saver.join();
 }
 
+/// The pages say that the run has failed until that is scraped, where all ranks end alike: a rank
+/// with an error of its own ends the others at once.
+void linger_failed(const std::exception& error, Telemetry& telemetry, const RunConfig& config,
+                   const train::StopRequest& requests) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  if (known == nullptr || !known->on_every_rank()) return;
+  telemetry.note_final();
+  telemetry.linger(config.metrics, requests);
+}
+
 /// No rank writes any more when rank 0 gives the folder free.
 void finish(ExitCode code, TrainingContext& context, Telemetry& telemetry,
             const train::StopRequest& requests) {
   context.saver.join();
   context.control.barrier();
-  if (code == ExitCode::kDone) telemetry.linger(context.config.metrics.linger_s, requests);
+  if (code == ExitCode::kDone) telemetry.linger(context.config.metrics, requests);
 }
 
 /// No rank ends before all have come so far: MPI waits without end for one that hangs. Ranks may
@@ -413,6 +423,7 @@ ExitCode run_session(const SessionOptions& options, const SessionWorld& world) {
     conclude_failed(error, *context);
     if (control.rank() == 0) telemetry.leave_result(config);
     end_save_under_way(error, *context, world);
+    linger_failed(error, telemetry, config, requests);
     throw;
   }
   leave_together(control, config);

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
+#include <sstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -55,16 +56,20 @@ metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& pr
           .restarts = restarts_from_environment()};
 }
 
-/// Of "address\nnode\n1" by rank, 1 where Prometheus scrapes it; no text: no page.
+/// Of "address\nnode\nprocess\n1" by rank, 1 where Prometheus scrapes it; no text: no page.
 std::vector<metrics::RankSource> served_ranks(const std::vector<std::string>& texts) {
   std::vector<metrics::RankSource> ranks;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    const size_t address = texts[rank].find('\n'), node = texts[rank].rfind('\n');
-    if (address == std::string::npos) continue;
+    std::istringstream lines(texts[rank]);
+    std::string address, node, process, is_scraped;
+    for (std::string* const line : {&address, &node, &process, &is_scraped})
+      std::getline(lines, *line);
+    if (address.empty()) continue;
     ranks.push_back({.rank = static_cast<int>(rank),
-                     .node = texts[rank].substr(address + 1, node - address - 1),
-                     .address = texts[rank].substr(0, address),
-                     .is_scraped = texts[rank].ends_with('1')});
+                     .node = node,
+                     .address = address,
+                     .is_scraped = is_scraped == "1",
+                     .process = process});
   }
   return ranks;
 }
@@ -93,7 +98,8 @@ Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
     : metrics_(run_facts(config, process, libraries, modifiers)),
       health_(health),
       exposition_({.turn_limit_s = config.metrics.turn_limit_s,
-                   .step_limit_s = config.metrics.step_limit_s},
+                   .step_limit_s = config.metrics.step_limit_s,
+                   .process = process_},
                   health_,
                   {.metrics = [this] { return metrics_.page(); },
                    .live = [this] { return metrics_.live(); }}) {
@@ -126,8 +132,9 @@ void Telemetry::publish_targets(const RunConfig& config, const dist::ProcessInfo
       server_ ? metrics::reachable_address(server_->address(), process.node) : "";
   const bool is_scraped = listen_for(config, process).has_value();
   std::vector<metrics::RankSource> ranks = served_ranks(dist::gather_texts(
-      control,
-      address.empty() ? "" : fmt::format("{}\n{}\n{}", address, process.node, is_scraped ? 1 : 0)));
+      control, address.empty() ? ""
+                               : fmt::format("{}\n{}\n{}\n{}", address, process.node, process_,
+                                             is_scraped ? 1 : 0)));
   if (ranks.empty()) {  // a list that a killed run left would be asked on
     if (process.rank == 0) files::remove_file(config.run.project().targets());
     return;
@@ -151,12 +158,31 @@ void Telemetry::show(const RunConfig& config, const std::vector<metrics::RankSou
     std::map<std::string, std::string>& labels = targets.back().labels;
     if (!others_)
       labels.insert({{"rank", rank}, {"node", source.node}});  // else each series has them
+    labels["__param_process"] = source.process;                // asked for as /metrics?process=...
     if (scheme() == "https") labels["__scheme__"] = scheme();  // as Prometheus says it
   }
   targets_.emplace(config.run.project().targets(), targets);
+  share_targets(config, targets);
   exposition_.set_targets(metrics::targets_json(targets));
   metrics_.set_ranks(std::move(shown));
   if (others_) gather(0, ranks);
+}
+
+/// Named by the run and, as other folders may hold a run of that name, its folder.
+void Telemetry::share_targets(const RunConfig& config,
+                              const std::vector<metrics::Target>& targets) {
+  if (config.metrics.targets_dir.empty()) return;
+  constexpr size_t kDigits = 8;
+  const std::string folder = std::filesystem::absolute(config.run.project().folder()).string();
+  const auto path = std::filesystem::path(config.metrics.targets_dir) /
+                    fmt::format("{}-{}.json", name_for_file(config.run.name),
+                                sha256_hex(folder).substr(0, kDigits));
+  try {
+    files::make_folders(path.parent_path());
+    shared_targets_.emplace(path, targets);
+  } catch (const Error& fault) {  // nobody's run fails for it
+    log::warning("metrics", fmt::format("metrics.targets_dir: {}", fault.what()));
+  }
 }
 
 void Telemetry::gather(int own_rank, const std::vector<metrics::RankSource>& ranks) {
@@ -171,8 +197,11 @@ void Telemetry::gather(int own_rank, const std::vector<metrics::RankSource>& ran
   others_->gather_from(own, others, token_);
 }
 
-void Telemetry::linger(double limit_s, const train::StopRequest& stop) const {
+void Telemetry::linger(const metrics::MetricsOptions& options,
+                       const train::StopRequest& stop) const {
+  const double limit_s = options.linger_s;
   if (!server_ || limit_s == 0) return;
+  if (!options.lingers_unseen && scrapes_before_end_ == 0) return;  // nobody looks at this run
   log::debug("metrics", fmt::format("waiting at most {} s for a last scrape", limit_s));
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
   while (exposition_.num_scrapes() == scrapes_before_end_ &&

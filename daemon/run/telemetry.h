@@ -49,9 +49,10 @@ class Telemetry {
 
   /// No series will change any more.
   void note_final() { scrapes_before_end_ = exposition_.num_scrapes(); }
-  /// Waits until this rank's series have been scraped since note_final(), `limit_s` seconds have
-  /// passed or somebody asks the run to stop. Nothing where no pages are served.
-  void linger(double limit_s, const train::StopRequest& stop) const;
+  /// Waits until this rank's series have been scraped since note_final(), metrics.linger_secs have
+  /// passed or somebody asks the run to stop. Nothing where no pages are served, or where nobody
+  /// has scraped them and the run file does not ask for it.
+  void linger(const metrics::MetricsOptions& options, const train::StopRequest& stop) const;
 
   /// The run's series as a file in metrics.textfile_dir and with metrics.pushgateway, where these
   /// are set. Never throws.
@@ -75,11 +76,14 @@ class Telemetry {
   void listen_at(const std::filesystem::path& socket);
   /// Rank 0's targets.json and live page, of those who are scraped.
   void show(const RunConfig& config, const std::vector<metrics::RankSource>& ranks);
+  /// The list in metrics.targets_dir too, if the run file names it.
+  void share_targets(const RunConfig& config, const std::vector<metrics::Target>& targets);
   /// The pages of those that this rank shows.
   void gather(int own_rank, const std::vector<metrics::RankSource>& ranks);
   std::string scheme() const { return server_ && server_->is_tls() ? "https" : "http"; }
   void write_textfile(const RunConfig& config) const;
 
+  const std::string process_ = metrics::random_token().substr(0, 16);  ///< id of this process
   metrics::TrainingMetrics metrics_;
   metrics::Health& health_;
   metrics::Exposition exposition_;
@@ -92,6 +96,7 @@ class Telemetry {
   std::optional<metrics::HttpServer> server_;
   std::optional<metrics::HttpServer> control_server_;  ///< of a Unix socket
   std::optional<metrics::TargetsFile> targets_;
+  std::optional<metrics::TargetsFile> shared_targets_;  ///< in metrics.targets_dir
   int64_t scrapes_before_end_ = 0;
 };
 

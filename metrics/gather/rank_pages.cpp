@@ -79,6 +79,7 @@ class RankPages::Impl {
   }
 
   void gather_from(RankSource own, std::vector<RankSource> others, std::string token) {
+    process_ = own.process;  // seen by who sees knows_others_
     boost::asio::post(*io_, [this, own = std::move(own), others = std::move(others),
                              token = std::move(token)]() mutable {
       self_ = std::move(own);
@@ -94,7 +95,8 @@ class RankPages::Impl {
       boost::asio::post(*io_, [this, rank = *rank, reply] { forward(rank, reply); });
       return true;
     }
-    if (target.substr(0, target.find('?')) != kMetricsRoute) return false;
+    if (target.substr(0, target.find('?')) != kMetricsRoute || !means_process(target, process_))
+      return false;
     boost::asio::post(*io_, [this, reply] { gather(reply); });
     return true;
   }
@@ -174,6 +176,7 @@ class RankPages::Impl {
   std::vector<std::optional<std::string>> texts_;
   size_t next_ = 0, num_open_ = 0;
 
+  std::string process_;
   std::atomic<bool> knows_others_ = false;
   std::unique_ptr<boost::asio::io_context> io_ = std::make_unique<boost::asio::io_context>(1);
   std::optional<WorkGuard> stays_{io_->get_executor()};

@@ -15,6 +15,7 @@ struct RankSource {
   std::string node;
   std::string address;      ///< "n1:9465"; empty: it has none
   bool is_scraped = false;  ///< by Prometheus; the others' pages are shown by one that is
+  std::string process;      ///< id that its targets.json names (ExpositionOptions)
 };
 
 /// The rank that shows the page of `source`: itself where it is scraped; else one of its node, the

@@ -14,6 +14,8 @@ constexpr SeriesInfo kRunSeries[] = {
      "1 for one of initializing, restoring, training, validating, saving, draining, paused, "
      "finished, "
      "failed."},
+    {"lockstep_run_start_timestamp_seconds", kGauge, "s since 1970", "", kAlways,
+     "When this process began the run; a server of jobs itself began earlier."},
     {"lockstep_world_ranks", kGauge, "ranks", "", kAlways, "Ranks of the world."},
     {"lockstep_restarts", kGauge, "starts", "", kAlways,
      "Times the run was started before; absent if the launcher does not tell."},

@@ -41,6 +41,20 @@ class Linger(LockstepTest):
         run.process.send_signal(10)
         self.assertEqual(run.wait().code, 0, run.log)
 
+    def test_a_run_that_is_watched_waits_for_the_watcher_and_no_other_does(self):
+        """By default: where Prometheus has scraped a rank, it shall see how the run ends."""
+        start = time.monotonic()
+        run = self.start(1, sets=SHORT).wait()  # nobody has asked
+        self.assertEqual(run.code, 0, run.log)
+        self.assertLess(time.monotonic() - start, 19)
+        run = self.start(1, sets=["train.max_steps=3000", "eval.every_epochs=0", "recipe=null"], run="watched")
+        wait_for((run.folder / "targets.json").exists, "targets.json")
+        [address] = [one["targets"][0] for one in json.loads((run.folder / "targets.json").read_text())]
+        self.assertIn("lockstep_steps_total", curl(address))
+        wait_for((run.folder / "summary.json").exists, "the end of training")
+        wait_for(lambda: 'lockstep_run_state{state="finished"} 1' in curl(address), "the page to say so")
+        self.assertEqual(run.wait().code, 0, run.log)
+
     def test_nobody_waits_longer_than_said(self):
         run, _ = self.start_lingering("metrics.linger_secs=0.5")
         with within(5, "the end after half a second"):

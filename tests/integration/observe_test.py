@@ -24,20 +24,28 @@ def curl(address, path="/metrics"):
 
 
 class Observe(LockstepTest):
-    def start_long_run(self, ranks=2):
-        run = self.start(ranks, config=ENDLESS)
+    def start_long_run(self, ranks=2, sets=()):
+        run = self.start(ranks, config=ENDLESS, sets=sets)
         run.rank_pids()
         path = run.folder / "targets.json"
         wait_for(lambda: path.exists() and run.folder.joinpath("train/steps.csv").exists(), "targets.json")
         return run, json.loads(path.read_text())
 
     def test_metrics_during_a_run(self):
-        run, targets = self.start_long_run()
+        run, targets = self.start_long_run(sets=[f"metrics.targets_dir={self.folder / 'all runs'}"])
         self.assertEqual([t["labels"]["rank"] for t in targets], ["0", "1"])
+        [shared] = (self.folder / "all runs").iterdir()
+        self.assertRegex(shared.name, r"^digits-[0-9a-f]{8}\.json$")
+        self.assertEqual(json.loads(shared.read_text()), targets)
         self.assertTrue(all(t["labels"]["run"] == "digits" for t in targets))
         addresses = [t["targets"][0] for t in targets]
         wait_for(lambda: curl(addresses[0], "/readyz").startswith("ok"), "readiness")
         self.assertTrue(curl(addresses[1], "/livez").startswith("ok"))
+
+        for target in targets:  # another run that takes the port of a killed one does not answer for it
+            id_of_process = target["labels"]["__param_process"]
+            self.assertIn("lockstep_steps_total", curl(target["targets"][0], f"/metrics?process={id_of_process}"))
+            self.assertIn("another process had this address", curl(target["targets"][0], "/metrics?process=0123456789abcdef"))
 
         for address in addresses:
             first = curl(address)
@@ -56,6 +64,7 @@ class Observe(LockstepTest):
         run.wait()
         self.assertEqual(run.code, 75)
         self.assertFalse((run.folder / "targets.json").exists())
+        self.assertEqual(list((self.folder / "all runs").iterdir()), [])
 
     def test_N48_the_event_file_of_a_run_holds_its_curves(self):
         """Read by TensorFlow, compared with steps.csv and the summary; the resumed part takes its place."""

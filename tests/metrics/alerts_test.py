@@ -26,13 +26,13 @@ class Alerts(unittest.TestCase):
 
     def test_every_case_holds(self):
         files = sorted(CASES.glob("*.yml"))
-        self.assertEqual(len(files), 3)
+        self.assertEqual(len(files), 4)
         done = promtool("test", "rules", *files)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_every_alert_has_a_case_that_fires_and_one_that_does_not(self):
         cases = "".join(path.read_text() for path in CASES.glob("*.yml"))
-        self.assertEqual(len(alert_names()), 12)
+        self.assertEqual(len(alert_names()), 14)
         for name in alert_names():
             self.assertRegex(cases, rf"- \{{alertname: {name}, eval_time: \w+, exp_alerts: \[\]\}}", name)
             self.assertRegex(cases, rf"- alertname: {name}\n +eval_time: \w+\n +exp_alerts:\n +- exp_labels:", name)
@@ -52,6 +52,34 @@ class Alerts(unittest.TestCase):
                 done = promtool("test", "rules", *folder.glob("*_test.yml"))
                 self.assertIn("FAILED", done.stdout + done.stderr)
                 self.assertIn(name, done.stdout + done.stderr)
+
+    def test_a_pod_monitor_gives_the_labels_that_the_rules_ask_for(self):
+        """The operator's own job would be `namespace/name`, which job=~"lockstep.*" does not take, and there would be no `run`."""
+        text = (SOURCE / "launch/kubernetes/base/pod_monitor.yaml").read_text()
+        self.assertIn("  jobLabel: app.kubernetes.io/name ", text)
+        self.assertIn("- {sourceLabels: [__meta_kubernetes_pod_label_app_kubernetes_io_instance], targetLabel: run}", text)
+        for kind in ("mpijob/job.yaml", "jobset/job.yaml", "trainjob/runtime.yaml"):
+            labels = re.findall(r"labels: \{(app[^}]*)\}", (SOURCE / "launch/kubernetes" / kind).read_text())
+            self.assertEqual(labels, ["app.kubernetes.io/name: lockstep, app.kubernetes.io/instance: lockstep"] * 2, kind)
+
+    def test_configurations_in_the_docs_are_those_of_prometheus(self):
+        """Each YAML block with scrape_configs or job_name, by promtool: one that Prometheus refuses keeps it from starting."""
+        number = 0
+        for page in sorted((SOURCE / "docs").rglob("*.md")):
+            for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+                if "scrape_configs" not in block and "job_name" not in block:
+                    continue
+                number += 1
+                with tempfile.TemporaryDirectory() as temporary:
+                    folder = pathlib.Path(temporary)
+                    for name in ("password", "token", "server.crt"):
+                        (folder / name).write_text("0123456789abcdef\n")
+                    config = folder / "prometheus.yml"
+                    config.write_text(block if "scrape_configs" in block else "scrape_configs:\n" + block)
+                    done = promtool("check", "config", "--syntax-only", config)
+                    self.assertEqual(done.returncode, 0, f"{page.name}: {done.stdout}{done.stderr}\n{block}")
+        self.assertGreaterEqual(number, 2)
+        print(f"\n{number} configurations of Prometheus in the docs pass promtool")
 
     def test_every_series_exists(self):
         types = exported_types()

@@ -23,7 +23,7 @@ class ExpositionTest : public ::testing::Test {
 
   const Health::Clock::time_point start{seconds(5000)};
   Health health{start};
-  Exposition pages{{.turn_limit_s = 10, .step_limit_s = 20},
+  Exposition pages{{.turn_limit_s = 10, .step_limit_s = 20, .process = "a1b2"},
                    health,
                    {.metrics = [] { return std::string("lockstep_step 1\n"); },
                     .live = [] { return std::string("{}\n"); }}};
@@ -35,6 +35,16 @@ TEST_F(ExpositionTest, MetricsHaveTheTypeThatPrometheusWants) {
   EXPECT_EQ(response.content_type, "text/plain; version=0.0.4; charset=utf-8");
   EXPECT_EQ(response.body, "lockstep_step 1\n");
   EXPECT_EQ(get("/metrics?x=1").status, 200);
+}
+
+TEST_F(ExpositionTest, MetricsForAnotherProcessAreNotThisOnes) {
+  EXPECT_EQ(get("/metrics?process=a1b2").status, 200);
+  EXPECT_EQ(get("/metrics?x=1&process=a1b2&y=2").status, 200);
+  for (const char* target : {"/metrics?process=c3d4", "/metrics?process=", "/metrics?process=a1b22",
+                             "/metrics?x=1&process=c3d4"})
+    EXPECT_EQ(get(target).status, 404) << target;
+  EXPECT_EQ(get("/metrics?preprocess=c3d4").status, 200);
+  EXPECT_EQ(pages.num_scrapes(), 3) << "what was meant for another process is no scrape";
 }
 
 TEST_F(ExpositionTest, ReadyOnceTheWorldHasFormedAndAStepIsDone) {
@@ -81,6 +91,16 @@ TEST_F(ExpositionTest, APauseNeedsNoSteps) {
   health.note_turn(start + seconds(3600));
   EXPECT_EQ(get("/healthz", 3600).status, 200);
   EXPECT_EQ(get("/healthz", 3611).status, 503) << "the loop stands still";
+}
+
+TEST_F(ExpositionTest, AnEvaluationAndASaveNeedNoSteps) {
+  health.note_step(start);
+  for (const RunState state : {RunState::kValidating, RunState::kSaving}) {
+    health.note_state(state);
+    health.note_turn(start + seconds(3600));
+    EXPECT_EQ(get("/healthz", 3600).status, 200) << state_name(state);
+    EXPECT_EQ(get("/healthz", 4201).status, 503) << "the loop stands still";
+  }
 }
 
 TEST_F(ExpositionTest, ARestoreMayTakeLongerThanTheLimits) {

@@ -32,6 +32,8 @@ TEST(MetricsOptions, AbsentSectionsKeepDefaults) {
   const Reading reading = read("other: 1\n");
   EXPECT_EQ(reading.metrics.listen, "127.0.0.1:9464");
   EXPECT_EQ(reading.metrics.scope, "auto");
+  EXPECT_EQ(reading.metrics.linger_s, 20);
+  EXPECT_FALSE(reading.metrics.lingers_unseen);
   EXPECT_EQ(reading.summary.save_summary_steps, 100);
   EXPECT_EQ(reading.summary.log_every, 1);
   EXPECT_TRUE(reading.summary.tensorboard);
@@ -42,7 +44,7 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   const Reading reading = read(
       "metrics: {listen: \"[::1]:9000\", scope: root, max_turn_secs: 5, max_step_secs: 7,\n"
       "  linger_secs: 30, textfile_dir: /var/lib/node, web_config: w.yml, token_file: t,\n"
-      "  pushgateway: \"http://n0:9091\"}\n"
+      "  pushgateway: \"http://n0:9091\", targets_dir: /srv/targets}\n"
       "summary: {save_summary_steps: 5, log_every: 2, tensorboard: false, progress_secs: 0, "
       "per_layer: true,\n  flush_secs: 3, histogram_steps: 50, x_axis: samples}\n");
   EXPECT_EQ(reading.faults, "");
@@ -53,6 +55,8 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_EQ(reading.summary.progress_s, 0);
   EXPECT_TRUE(reading.summary.per_layer);
   EXPECT_EQ(reading.metrics.linger_s, 30);
+  EXPECT_TRUE(reading.metrics.lingers_unseen);
+  EXPECT_EQ(reading.metrics.targets_dir, "/srv/targets");
   EXPECT_EQ(reading.metrics.textfile_dir, "/var/lib/node");
   EXPECT_EQ(reading.metrics.access.web_config, "w.yml");
   EXPECT_EQ(reading.metrics.access.token_file, "t");

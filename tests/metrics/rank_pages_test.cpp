@@ -77,6 +77,13 @@ TEST_F(RankPagesTest, OnePageHoldsTheSeriesOfAll) {
   EXPECT_THAT(tests::get(one.port(), "/metrics"), StartsWith("HTTP/1.1 401"));
 }
 
+TEST_F(RankPagesTest, APageForAnotherProcessIsLeftToTheServer) {
+  const OtherRank one(1);
+  pages_.gather_from({.rank = 0, .node = "n0", .process = "a1b2"}, {one.source()}, kToken);
+  EXPECT_THAT(get("/metrics?process=a1b2"), HasSubstr("rank=\"1\""));
+  EXPECT_THAT(get("/metrics?process=c3d4"), Not(HasSubstr("rank=\"1\"")));
+}
+
 TEST_F(RankPagesTest, ARankThatDoesNotAnswerIsLeftOutInTime) {
   const OtherRank one(1);
   const OtherRank slow(2, 3);
@@ -124,7 +131,7 @@ TEST_F(RankPagesTest, EndsWhileAReaderWaits) {
       [](std::string_view target) { return page_of(0, target); }, nullptr);
   pages->gather_from({.rank = 0, .node = "n0"}, {slow.source()}, kToken);
   tests::Connection reader(server->address().port);
-  EXPECT_TRUE(reader.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_TRUE(reader.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   server.reset();
   EXPECT_TRUE(reader.is_closed());
