@@ -45,8 +45,11 @@ class Access {
 
   const WebConfig& config() const { return config_; }
   bool asks() const { return !token_.empty() || passwords_ != nullptr; }
-  /// Whether it may listen where other hosts reach it.
-  bool protects() const { return asks() || config_.tls.has_value(); }
+  /// Whether it may listen where other hosts reach it: TLS without a client's certificate hides the
+  /// pages from those who listen on the wire, not from those who ask.
+  bool protects() const {
+    return asks() || (config_.tls && config_.tls->client_auth_type == "RequireAndVerifyClientCert");
+  }
   /// Value of WWW-Authenticate: what to come with.
   std::string wanted() const;
 

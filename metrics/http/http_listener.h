@@ -54,7 +54,8 @@ class HttpListener {
   }
 
   void admit(Socket socket) {
-    if (shared_.num_connections < shared_.options.max_connections) return serve_(std::move(socket));
+    if (shared_.num_connections < shared_.options.max_connections || shared_.silent.cut_one())
+      return serve_(std::move(socket));
     error_code ignored;
     shared_.rejected(Rejection::kLimit);
     socket.non_blocking(true, ignored);

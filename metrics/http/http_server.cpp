@@ -69,7 +69,7 @@ void require_protection(const tcp::endpoint& endpoint, const ListenAddress& list
   if (endpoint.address().is_loopback() || access.protects()) return;
   throw Error(ExitCode::kConfig, "metrics",
               fmt::format("others can reach {}: name a token_file, or a web_config with users or "
-                          "TLS, or listen on 127.0.0.1",
+                          "client_auth_type RequireAndVerifyClientCert, or listen on 127.0.0.1",
                           listen.text()));
 }
 

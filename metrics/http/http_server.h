@@ -81,9 +81,10 @@ struct HttpOptions {
 /// A small HTTP/1.1 server for probes, scrapes and calls: GET, HEAD, POST, keep-alive, TLS, gzip
 /// where it is asked for, on one thread of its own that takes no signals; passwords are compared on
 /// a second one. Hostile clients are cut, not served: 401 without credentials, 429 while others'
-/// are looked at, 431 or 413 above a limit, 405 for other methods, 503 and a closed connection when
-/// all places are taken, silence after the time limit. Memory per connection is bounded by the
-/// limits.
+/// are looked at, 431 or 413 above a limit, 405 for other methods, 421 under a name that
+/// is not this host's where no credentials are asked for, 503 and a closed connection when all
+/// places are taken by requests (one that waits for its request makes room), silence after the time
+/// limit. Memory per connection is bounded by the limits.
 class HttpServer {
  public:
   /// Listens when it returns. `observer` may be null; it and what `handler` refers to must outlive

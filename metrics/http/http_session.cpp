@@ -34,12 +34,16 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
         shared_(shared) {
     ++shared_.num_connections;
   }
-  ~HttpSession() { --shared_.num_connections; }
+  ~HttpSession() {
+    note_request();
+    --shared_.num_connections;
+  }
   HttpSession(const HttpSession&) = delete;
   HttpSession& operator=(const HttpSession&) = delete;
 
   void start() {
     if (stream_.is_tls()) {
+      note_silence();
       timed_socket().expires_after(time_limit());
       stream_.async_handshake([self = shared_from_this()](error_code fault) {
         if (fault) return self->on_handshake_fault(fault);
@@ -65,6 +69,20 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     return {status, "text/plain; charset=utf-8", std::move(text), "other"};
   }
 
+  /// From now on until note_request() this connection may have to make room.
+  void note_silence() {
+    if (silence_) return;
+    silence_ = shared_.silent.add(num_answers_ > 0, [this] {
+      note_request();
+      timed_socket().close();
+      shared_.rejected(Rejection::kLimit);
+    });
+  }
+  void note_request() {
+    if (silence_) shared_.silent.remove(*silence_);
+    silence_.reset();
+  }
+
   void on_handshake_fault(error_code fault) {
     shared_.rejected(fault == boost::beast::error::timeout ? Rejection::kTimeout : Rejection::kTls);
   }
@@ -75,6 +93,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     parser_.emplace();
     parser_->header_limit(shared_.options.header_limit_bytes);
     parser_->body_limit(shared_.options.body_limit_bytes);
+    note_silence();
     ends_at_ = Clock::now() + time_limit();
     timed_socket().expires_at(ends_at_);
     boost::beast::http::async_read_header(
@@ -85,6 +104,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void on_header(error_code fault) {
     namespace http = boost::beast::http;
     start_ = Clock::now();
+    note_request();
     if (fault) return on_read_fault(fault);
     const auto given = parser_->get()[http::field::authorization];
     timed_socket().expires_never();  // until a verdict, which no client delays
@@ -103,6 +123,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
                         ? plain(401, "this page asks for a password or a token\n")
                         : plain(429, "too many passwords are tried: try again later\n"));
     }
+    if (!may_ask())
+      return refuse(plain(421,
+                          "this page answers to localhost, to this host's number and to the name "
+                          "that it listens at; to any name where a token or a password is asked "
+                          "for\n"));
     const http::verb method = parser_->get().method();
     const bool is_post = method == http::verb::post && shared_.options.post;
     if (!is_post && method != http::verb::get && method != http::verb::head)
@@ -119,6 +144,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
                        if (body_fault) return self->on_read_fault(body_fault);
                        self->answer_in_turn();
                      });
+  }
+
+  /// A browser sends the name in its address bar: one that somebody made to mean this host must not
+  /// open its pages to a page from elsewhere. Programs may send none.
+  bool may_ask() {
+    const std::string_view host = text_of("Host");
+    return client_.has_opened_a_file || shared_.access->asks() || host.empty() ||
+           is_own_name(host, shared_.options.listen.host);
   }
 
   /// Who had to name a password or a token, or opened a file, comes from no page of another's.
@@ -296,6 +329,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::optional<boost::beast::http::request_parser<DiscardedBody>> parser_;
   std::optional<boost::beast::http::response<boost::beast::http::string_body>> message_;
   std::string route_;
+  std::optional<SilentConnections::Place> silence_;
   Clock::time_point start_;
   int64_t num_answers_ = 0;
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <list>
 #include <string>
 
 #include "metrics/access/access.h"
@@ -16,6 +18,35 @@ struct HttpClient {
       false;  ///< that of the Unix socket: only who may write to it can connect
 };
 
+/// Connections that wait for a request. Where all places are taken, the one that waits longest
+/// makes room, of those that never sent one first: who connects and says nothing shuts nobody out.
+class SilentConnections {
+ public:
+  using Cut = std::function<void()>;
+  struct Place {
+    bool has_asked = false;
+    std::list<Cut>::iterator at;
+  };
+
+  /// `cut` ends the connection, and removes it here first.
+  Place add(bool has_asked, Cut cut) {
+    std::list<Cut>& all = has_asked ? idle_ : new_;
+    return {has_asked, all.insert(all.end(), std::move(cut))};
+  }
+  void remove(const Place& place) { (place.has_asked ? idle_ : new_).erase(place.at); }
+  /// False: there is none.
+  bool cut_one() {
+    const std::list<Cut>& all = new_.empty() ? idle_ : new_;
+    if (all.empty()) return false;
+    const Cut cut = all.front();
+    cut();
+    return true;
+  }
+
+ private:
+  std::list<Cut> new_, idle_;
+};
+
 /// What all connections of a server share.
 struct HttpShared {
   const HttpOptions options;
@@ -24,6 +55,7 @@ struct HttpShared {
   Access* const access;
   WaitingLine* const line;
   int num_connections = 0;
+  SilentConnections silent = {};
 
   void rejected(Rejection reason) const {
     if (observer != nullptr) observer->on_rejected(reason);

@@ -61,7 +61,7 @@ class HttpAccessTest : public ::testing::Test {
 
 std::string ask(const HttpServer& server, const std::string& authorization) {
   Connection connection(server.address().port);
-  connection.send("GET /x HTTP/1.1\r\nHost: t\r\nConnection: close\r\n" +
+  connection.send("GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" +
                   (authorization.empty() ? "" : "Authorization: " + authorization + "\r\n") +
                   "\r\n");
   return connection.read_to_end();
@@ -106,10 +106,10 @@ TEST_F(HttpAccessTest, APasswordOpensAndNothingElse) {
 TEST_F(HttpAccessTest, EachRequestOfAConnectionIsJudged) {
   const HttpServer server(any_port(with_token()), secret, &observer);
   Connection connection(server.address().port);
-  connection.send("GET /x HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer " + std::string(kToken) +
-                  "\r\n\r\n");
+  connection.send("GET /x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " +
+                  std::string(kToken) + "\r\n\r\n");
   EXPECT_THAT(connection.read_answer(), HasSubstr("a secret"));
-  connection.send("GET /x HTTP/1.1\r\nHost: t\r\n\r\n");
+  connection.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_THAT(connection.read_answer(), StartsWith("HTTP/1.1 401 "));
 }
 
@@ -219,6 +219,14 @@ TEST_F(HttpAccessTest, WhatOthersReachNeedsProtection) {
   std::ofstream(folder.path() / "web.yml") << "http_server_config: {http2: false}\n";
   EXPECT_EQ(code_of({.listen = {"0.0.0.0", 0}, .access = with_users()}), ExitCode::kConfig)
       << "a web config that protects nothing";
+  const auto protects = [&](const std::string& client_auth_type) {
+    std::ofstream(folder.path() / "web.yml")
+        << "tls_server_config: {cert_file: a, key_file: b, client_ca_file: c, client_auth_type: "
+        << client_auth_type << "}\n";
+    return Access(with_users()).protects();
+  };
+  EXPECT_FALSE(protects("NoClientCert")) << "TLS hides nothing from who asks";
+  EXPECT_TRUE(protects("RequireAndVerifyClientCert"));
 }
 
 TEST_F(HttpAccessTest, TokensThatCanBeGuessedAreRefused) {

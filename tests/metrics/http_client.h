@@ -78,6 +78,12 @@ class Connection {
     return answer;
   }
 
+  /// Waits for the first byte, which stays unread.
+  bool has_something() {
+    char byte = 0;
+    return ::recv(socket_, &byte, 1, MSG_PEEK) == 1;
+  }
+
   /// Whether the server has closed it (waits at most the time limit).
   bool is_closed() {
     char byte = 0;
@@ -100,7 +106,7 @@ class Connection {
 inline std::string get(uint16_t port, std::string_view target) {
   Connection connection(port);
   connection.send("GET " + std::string(target) +
-                  " HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+                  " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
   return connection.read_to_end();
 }
 

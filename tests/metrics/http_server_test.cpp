@@ -15,6 +15,7 @@
 #include "counting_observer.h"
 #include "http_client.h"
 #include "metrics/http/gzip.h"
+#include "metrics/http/no_browser.h"
 #include "temporary_folder.h"
 #include "tests/support/patience.h"
 
@@ -62,7 +63,7 @@ TEST_F(HttpServerTest, AnswersAGet) {
 /// The body of an answer to a GET with these header lines.
 std::string body_of(uint16_t port, const std::string& target, const std::string& headers) {
   Connection connection(port);
-  connection.send("GET " + target + " HTTP/1.1\r\nHost: t\r\n" + headers + "\r\n");
+  connection.send("GET " + target + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");
   const std::string answer = connection.read_answer();
   return answer.substr(answer.find("\r\n\r\n") + 4);
 }
@@ -103,34 +104,36 @@ TEST(Gzip, IsTakenByWhoSaysSo) {
 TEST_F(HttpServerTest, KeepsAConnectionForManyRequests) {
   Connection connection(port);
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(connection.send("GET /x HTTP/1.1\r\nHost: t\r\n\r\n"));
+    ASSERT_TRUE(connection.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     EXPECT_THAT(connection.read_answer(), HasSubstr("you asked for /x"));
   }
 }
 
 TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
   Connection connection(port);
-  connection.send("GET /1 HTTP/1.1\r\nHost: t\r\n\r\nGET /2 HTTP/1.1\r\nHost: t\r\n\r\n");
+  connection.send(
+      "GET /1 HTTP/1.1\r\nHost: localhost\r\n\r\nGET /2 HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_THAT(connection.read_answer(), HasSubstr("you asked for /1"));
   EXPECT_THAT(connection.read_answer(), HasSubstr("you asked for /2"));
 }
 
 TEST_F(HttpServerTest, HeadHasTheLengthAndNoBody) {
   Connection connection(port);
-  connection.send("HEAD /x HTTP/1.1\r\nHost: t\r\n\r\n");
+  connection.send("HEAD /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string answer = connection.read_answer(false);
   EXPECT_THAT(answer, HasSubstr("Content-Length: 17\r\n"));
-  connection.send("GET /y HTTP/1.1\r\nHost: t\r\n\r\n");
+  connection.send("GET /y HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_THAT(connection.read_answer(), StartsWith("HTTP/1.1 200 OK\r\n"))
       << "the body of HEAD would stand here";
 }
 
 TEST_F(HttpServerTest, ABodyOfAGetIsReadAndThrownAway) {
   Connection connection(port);
-  connection.send("GET /x HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello");
+  connection.send("GET /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
   EXPECT_THAT(connection.read_answer(), HasSubstr("200 OK"));
   connection.send(
-      "GET /y HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+      "GET /y HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
   EXPECT_THAT(connection.read_answer(), HasSubstr("you asked for /y"));
 }
 
@@ -138,7 +141,7 @@ TEST_F(HttpServerTest, OtherMethodsAreRefused) {
   for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "BREW"}) {
     Connection connection(port);
     connection.send(std::string(method) +
-                    " /x HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nabc");
+                    " /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc");
     const std::string answer = connection.read_to_end();
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 405 ")) << method;
     EXPECT_THAT(answer, HasSubstr("Allow: GET, HEAD\r\n"));
@@ -203,18 +206,26 @@ TEST(HttpServer, EndsAtOnceWithSlowConnectionsOpen) {
   EXPECT_TRUE(half.is_closed());
 }
 
+/// An answer that stays in the server while its client does not read.
+HttpResponse huge(std::string_view) {
+  return {200, "text/plain", std::string(64 << 20, 'x'), "/x"};
+}
+
 TEST(HttpServer, ConnectionsBeyondTheLimitAreTurnedAwayAndPlacesComeBack) {
   CountingObserver observer;
   HttpOptions options = any_port();
   options.max_connections = 2;
-  const HttpServer server(options, echo, &observer);
+  const HttpServer server(
+      options,
+      [](std::string_view target) { return target == "/huge" ? huge(target) : echo(target); },
+      &observer);
   const uint16_t port = server.address().port;
   {
     Connection first(port), second(port);
-    first.send("GET /x HTTP/1.1\r\nHost: t\r\n\r\n");
-    first.read_answer();
-    second.send("GET /x HTTP/1.1\r\nHost: t\r\n\r\n");
-    second.read_answer();
+    for (Connection* const one : {&first, &second}) {
+      one->send("GET /huge HTTP/1.1\r\nHost: localhost\r\n\r\n");
+      EXPECT_TRUE(one->has_something()) << "its answer has begun";
+    }
     EXPECT_THAT(Connection(port).read_to_end(), StartsWith("HTTP/1.1 503 "));
     EXPECT_TRUE(observer.sees(Rejection::kLimit, 1));
   }
@@ -231,9 +242,64 @@ TEST(HttpServer, HalfOfTheDescriptorsStayWithTraining) {
   const HttpServer server(any_port(), echo, &observer);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);  // what the clients open is not the server's
   std::vector<std::unique_ptr<Connection>> idle;
-  for (int i = 0; i < 20; ++i) idle.push_back(std::make_unique<Connection>(server.address().port));
-  EXPECT_THAT(Connection(server.address().port).read_to_end(), StartsWith("HTTP/1.1 503 "));
-  EXPECT_TRUE(observer.sees(Rejection::kLimit, 1));
+  for (int i = 0; i < 25; ++i) idle.push_back(std::make_unique<Connection>(server.address().port));
+  EXPECT_TRUE(observer.sees(Rejection::kLimit, 5));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(idle[static_cast<size_t>(i)]->is_closed()) << i;
+}
+
+TEST(HttpServer, SilentConnectionsShutNobodyOut) {
+  CountingObserver observer;
+  HttpOptions options = any_port();
+  options.max_connections = 8;
+  options.timeout_s = 3600;
+  const HttpServer server(options, echo, &observer);
+  const uint16_t port = server.address().port;
+  std::vector<std::unique_ptr<Connection>> silent;
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 8; ++i) {
+      silent.push_back(std::make_unique<Connection>(port));
+      if (i % 2 == 0) silent.back()->send("GET / HTTP/1.1\r\nHo");  // half a request is none
+    }
+    EXPECT_THAT(get(port, "/x"), HasSubstr("200 OK"));
+  }
+  EXPECT_TRUE(silent.front()->is_closed()) << "the one that was silent longest";
+}
+
+TEST(HttpServer, AConnectionThatHasAskedStaysLongerThanSilentOnes) {
+  CountingObserver observer;
+  HttpOptions options = any_port();
+  options.max_connections = 4;
+  options.timeout_s = 3600;
+  const HttpServer server(options, echo, &observer);
+  const uint16_t port = server.address().port;
+  Connection kept(port);
+  std::vector<std::unique_ptr<Connection>> silent;
+  for (int round = 0; round < 10; ++round) {
+    kept.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_THAT(kept.read_answer(), HasSubstr("200 OK")) << round;
+    for (int i = 0; i < 4; ++i) silent.push_back(std::make_unique<Connection>(port));
+    EXPECT_TRUE(observer.sees(Rejection::kLimit, 4 * round + 1));
+  }
+}
+
+TEST_F(HttpServerTest, AnswersUnderItsOwnNamesAlone) {
+  const auto ask = [&](const std::string& host) {
+    Connection connection(port);
+    connection.send("GET /x HTTP/1.1\r\n" + host + "Connection: close\r\n\r\n");
+    return connection.read_to_end();
+  };
+  for (const char* host : {"localhost", "LocalHost:9464", "127.0.0.1", "127.0.0.1:9464",
+                           "[::1]:9464", "10.0.0.7:9464"})
+    EXPECT_THAT(ask(std::string("Host: ") + host + "\r\n"), HasSubstr("200 OK")) << host;
+  EXPECT_THAT(ask(""), HasSubstr("200 OK")) << "no browser";
+  for (const char* host : {"evil.example", "evil.example:9464", "localhost.evil.example",
+                           "127.0.0.1.evil.example", "a b", "@"})
+    EXPECT_THAT(ask(std::string("Host: ") + host + "\r\n"), HasSubstr("421 ")) << host;
+}
+
+TEST(HttpServer, AnswersUnderTheNameThatItListensAt) {
+  EXPECT_TRUE(is_own_name("n7.cluster:9464", "n7.cluster"));
+  EXPECT_FALSE(is_own_name("n8.cluster:9464", "n7.cluster"));
 }
 
 }  // namespace http_server_test
