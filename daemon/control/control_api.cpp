@@ -1,6 +1,7 @@
 #include "daemon/control/control_api.h"
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 
@@ -8,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "checkpoint/files/save_files.h"
 #include "daemon/control/settable.h"
 
 extern "C" {
@@ -19,6 +19,9 @@ namespace lockstep::daemon {
 namespace {
 
 using metrics::HttpResponse;
+
+/// For a listing of the saves; a status without it tells the one before.
+constexpr std::chrono::milliseconds kListing{200};
 
 constexpr const char* kJsonType = "application/json";
 
@@ -42,7 +45,11 @@ ControlApi::ControlApi(const RunConfig& config, int world_size, Requests& reques
       folder_(std::filesystem::absolute(config.run.project_dir).string()),
       world_size_(world_size),
       requests_(requests),
-      health_(health) {}
+      health_(health),
+      saves_("saves",
+             [folder = config.run.project().checkpoints(), prefix = config.checkpoint.prefix] {
+               return checkpoint::find_saves(folder, prefix);
+             }) {}
 
 HttpResponse ControlApi::get(std::string_view target) const {
   const std::string_view route = target.substr(0, target.find('?'));
@@ -109,10 +116,9 @@ std::string ControlApi::status() const {
       {"seconds_since_step", health_.seconds_since_step(metrics::Health::Clock::now())},
       {"pause_asked", requests_.pause_asked()},
       {"stop_asked", requests_.stop_asked() || requests_.end_asked()}};
-  const auto saves =
-      checkpoint::find_saves(config_.run.project().checkpoints(), config_.checkpoint.prefix);
-  if (!saves.empty())
-    json["last_save"] = {{"step", saves.back().number}, {"prefix", saves.back().prefix}};
+  const auto saves = saves_.get(kListing).value;
+  if (saves && !saves->empty())
+    json["last_save"] = {{"step", saves->back().number}, {"prefix", saves->back().prefix}};
   return json.dump() + "\n";
 }
 

@@ -2,7 +2,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/threads/background_value.h"
+#include "checkpoint/files/save_files.h"
 #include "daemon/config/run_config.h"
 #include "daemon/control/requests.h"
 #include "metrics/health.h"
@@ -44,6 +47,8 @@ class ControlApi {
   const int world_size_;
   Requests& requests_;
   const metrics::Health& health_;
+  /// Listed on a thread of its own: a disk that hangs must not take the pages with it.
+  mutable BackgroundValue<std::vector<checkpoint::SaveName>> saves_;
 };
 
 }  // namespace lockstep::daemon

@@ -1,5 +1,7 @@
 #include "daemon/serve/server_page.h"
 
+#include <chrono>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -8,9 +10,20 @@
 #include "metrics/server/server_metrics.h"
 
 namespace lockstep::daemon {
+namespace {
+
+/// For a look at the queue's folders; a page without it has the numbers of the one before.
+constexpr std::chrono::milliseconds kListing{200};
+
+}  // namespace
 
 ServerPage::ServerPage(const JobQueue& queue, int num_ranks)
-    : queue_(queue), num_ranks_(num_ranks) {
+    : num_ranks_(num_ranks), waiting_("queue", [queue] {
+        const auto count = [&](const char* place) {
+          return static_cast<int64_t>(queue.numbers_in(place).size());
+        };
+        return Waiting{.queued = count("queued"), .set_aside = count("set_aside")};
+      }) {
   for (const int64_t id : queue.numbers_in("jobs")) {
     try {
       if (const std::optional<JobResult> result = queue.result(id))
@@ -64,13 +77,14 @@ std::string ServerPage::page() const {
   const auto count = [&](JobState state, int64_t number) {
     sample.num_jobs.emplace_back(job_state_name(state), number);
   };
+  const Waiting waiting = waiting_.get(kListing).value.value_or(Waiting{});
   const std::lock_guard lock(mutex_);
-  count(JobState::kQueued, static_cast<int64_t>(queue_.numbers_in("queued").size()));
+  count(JobState::kQueued, waiting.queued);
   count(JobState::kRunning, running_ ? 1 : 0);
   for (const JobState ended :
        {JobState::kDone, JobState::kStopped, JobState::kCancelled, JobState::kFailed})
     count(ended, num_ended_.at(static_cast<size_t>(ended)));
-  count(JobState::kSetAside, static_cast<int64_t>(queue_.numbers_in("set_aside").size()));
+  count(JobState::kSetAside, waiting.set_aside);
   sample.num_starts = num_starts_;
   sample.is_held = is_held_;
   if (running_) sample.running = {std::to_string(running_->id), running_->spec.run_name};

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/threads/background_value.h"
 #include "daemon/serve/job_queue.h"
 #include "metrics/http/http_server.h"
 
@@ -14,7 +15,7 @@ namespace lockstep::daemon {
 /// has pages of its own besides (metrics.listen of its run file). Calls from any thread.
 class ServerPage {
  public:
-  /// Counts what has ended in the queue. `queue` must outlive it.
+  /// Counts what has ended in the queue.
   ServerPage(const JobQueue& queue, int num_ranks);
 
   /// Throws Error as metrics::HttpServer does. "off": no pages.
@@ -31,13 +32,17 @@ class ServerPage {
   metrics::HttpResponse answer(std::string_view target) const;
   std::string page() const;
 
-  const JobQueue& queue_;
   const int num_ranks_;
   mutable std::mutex mutex_;
   std::array<int64_t, kNumJobStates> num_ended_{};  // guarded by mutex_, as what follows
   int64_t num_starts_ = 0;
   bool is_held_ = false;
   std::optional<Job> running_;
+  struct Waiting {
+    int64_t queued = 0, set_aside = 0;
+  };
+  /// Listed on a thread of its own: a disk that hangs must not take the page with it.
+  mutable BackgroundValue<Waiting> waiting_;
   std::optional<metrics::HttpServer> server_;  // last: its thread reads the others
 };
 
