@@ -121,13 +121,10 @@ bool holds(const fs::path& published, const std::string& parameters_sha256) {
 /// Steps of the exports, ascending. What is named otherwise than they are (+5, 05) is none.
 std::vector<int64_t> published_steps(const fs::path& folder) {
   std::vector<int64_t> steps;
-  std::error_code fault;
-  for (const auto& entry : fs::directory_iterator(folder, fault)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : files::list(folder)) {
     const std::optional<int64_t> step = parse_integer(name);
     if (step && *step >= 0 && name == std::to_string(*step)) steps.push_back(*step);
   }
-  if (fault) refuse(folder, "cannot be read", fault);
   std::sort(steps.begin(), steps.end());
   return steps;
 }
@@ -135,10 +132,8 @@ std::vector<int64_t> published_steps(const fs::path& folder) {
 /// What an interrupted export left.
 void tidy(const fs::path& folder) {
   std::vector<fs::path> left;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(".") && name.ends_with(kUnfinished)) left.push_back(entry.path());
-  }
+  for (const std::string& name : files::list(folder))
+    if (name.starts_with(".") && name.ends_with(kUnfinished)) left.push_back(folder / name);
   for (const fs::path& path : left) remove_folder(path);
 }
 

@@ -81,6 +81,7 @@ void EventFile::Writer::flush() {
   try {
     if (!file_) open();
     file_->append(pending_);
+    num_failed_writes_ = 0;
   } catch (const Error& fault) {
     file_.reset();
     ++num_failed_writes_;
