@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -29,19 +30,24 @@ std::map<pid_t, pid_t> parents() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
     const auto pid = static_cast<pid_t>(std::atoi(entry.path().filename().c_str()));
-    if (pid <= 0) continue;
-    const std::string line = first_line(entry.path() / "stat");
-    const size_t end_of_name = line.rfind(')');  // a name may hold anything
-    if (end_of_name == std::string::npos) continue;
-    std::istringstream fields(line.substr(end_of_name + 1));
-    char state = 'X';
-    pid_t parent = 0;
-    if (fields >> state >> parent && state != 'Z' && state != 'X') all[pid] = parent;
+    const std::optional<pid_t> parent = pid > 0 ? parent_of(pid) : std::nullopt;
+    if (parent) all[pid] = *parent;
   }
   return all;
 }
 
 }  // namespace
+
+std::optional<pid_t> parent_of(pid_t pid) {
+  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
+  const size_t end_of_name = line.rfind(')');  // a name may hold anything
+  if (end_of_name == std::string::npos) return std::nullopt;
+  std::istringstream fields(line.substr(end_of_name + 1));
+  char state = 'X';
+  pid_t parent = 0;
+  if (!(fields >> state >> parent) || state == 'Z' || state == 'X') return std::nullopt;
+  return parent;
+}
 
 void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <sys/types.h>
@@ -22,6 +23,9 @@ std::vector<pid_t> descendants(pid_t spared = -1);
 
 /// Those of them that have this variable in the environment that they were started with.
 std::vector<pid_t> descendants_with(const char* variable, pid_t spared = -1);
+
+/// Nothing for a process that has ended, zombies too.
+std::optional<pid_t> parent_of(pid_t pid);
 
 /// Whether the process catches this signal, holds or ignores it: false while it would die of it,
 /// and for one that has ended.

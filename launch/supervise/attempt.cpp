@@ -107,7 +107,13 @@ void Attempt::ask_to_save() {
 /// Before its handlers are there, a rank dies of SIGUSR2, and so does mpirun. Ranks of other hosts
 /// cannot be asked: they begin with those of this host, or, where it has none, soon.
 void Attempt::pass_on_save(const std::vector<pid_t>& ranks) {
-  const auto hears = [](pid_t pid) { return hears_signal(pid, SIGUSR2); };
+  const auto is_rank = [&](pid_t pid) {
+    return std::find(ranks.begin(), ranks.end(), pid) != ranks.end();
+  };
+  const auto hears = [&](pid_t pid) {
+    return is_rank(parent_of(pid).value_or(0)) ||
+           hears_signal(pid, SIGUSR2);  // a rank's own helper
+  };
   const bool are_begun = had_ranks_ || Clock::now() - began_at_ > kRanksBegin;
   if (!is_save_asked_ || !are_begun || !hears(mpirun_->pid())) return;
   if (!std::all_of(ranks.begin(), ranks.end(), hears)) return;

@@ -139,8 +139,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     if (parser_->is_done()) return answer_in_turn();
     constexpr std::chrono::seconds kAfterVerdict{1};  // which may have taken all of the time
     timed_socket().expires_at(std::max(ends_at_, Clock::now() + kAfterVerdict));
+    note_silence();  // a body that does not come is no request
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](error_code body_fault, size_t) {
+                       self->note_request();
                        if (body_fault) return self->on_read_fault(body_fault);
                        self->answer_in_turn();
                      });

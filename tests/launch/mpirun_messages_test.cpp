@@ -43,7 +43,8 @@ TEST(MpirunMessages, SshNamesWhatItCannotReach) {
 
 TEST(MpirunMessages, ComeInPiecesOfAnySize) {
   MpirunMessages messages;
-  for (const char c : std::string(kKilled) + kLost) messages.read({&c, 1});
+  for (const char* const text : {kKilled, kLost})
+    for (const char* c = text; *c != 0; ++c) messages.read({c, 1});
   EXPECT_THAT(messages.killed_on(), ElementsAre("n2"));
   EXPECT_THAT(messages.lost(), ElementsAre("n3"));
 }
@@ -54,7 +55,9 @@ TEST(MpirunMessages, WhatRanksPrintIsNotTakenForThem) {
       "2026-01-01 E rank 0 [train] mpirun noticed that process rank 1 on node n9 exited on "
       "signal\n");
   messages.read("mpirun noticed that process rank 0 exited on signal 9\n");
-  messages.read(std::string(100000, 'x') + " Remote daemon: on node n8\n");
+  std::string long_line(100000, 'x');
+  long_line += " Remote daemon: on node n8\n";
+  messages.read(long_line);
   messages.read("W rank 3 [net]   Remote daemon: [[46092,0],1] on node n7\n");
   EXPECT_THAT(messages.killed_on(), IsEmpty());
   EXPECT_THAT(messages.lost(), IsEmpty());
