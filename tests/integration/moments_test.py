@@ -1,4 +1,5 @@
 """A signal at any moment between exec and exit: it ends in a code that is documented, and that every launcher takes for what it is."""
+import fcntl
 import os
 import signal
 import subprocess
@@ -74,6 +75,7 @@ class Moments(SupervisedTest):
     def test_after_the_end_is_written_a_signal_changes_nothing(self):
         """A rank whose log is not read flushes it for a while after its summary: a launcher that ends the others meanwhile must not change its code."""
         reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
         words = [LOCKSTEPD, "--config", ENDLESS, "--set", f"run.project_dir={self.folder / 'run'}", "--set", "summary.progress_secs=0.000001",
                  *(word for one in SHORT[1:] for word in ("--set", one))]
         process = subprocess.Popen([*map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=writer, cwd=SOURCE,
