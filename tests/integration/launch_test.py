@@ -12,7 +12,6 @@ import unittest
 
 from counts import counted
 from harness import DIGITS, ENDLESS, FAULTY_RANK, LOCKSTEP, LOCKSTEPD, PRUNE_EARLY, SOURCE, Run, wait_for, within
-from soak import rounds
 from supervised import SupervisedTest, processes_of
 from supervised_kills import ranks_in
 

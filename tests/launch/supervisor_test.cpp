@@ -3,10 +3,8 @@
 #include <csignal>
 #include <cstdlib>
 
-#include <chrono>
 #include <fstream>
 #include <string>
-#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -16,6 +14,7 @@
 #include "base/files/files.h"
 #include "base/process/shell.h"
 #include "support/temporary_folder.h"
+#include "tests/support/patience.h"
 
 namespace lockstep::launch {
 namespace supervisor_test {
@@ -48,9 +47,7 @@ class SupervisorTest : public ::testing::Test {
     return fs::exists(starts) ? static_cast<int64_t>(files::read(starts).size()) / 2 : 0;
   }
   void wait_for_starts(int64_t number) const {
-    for (int turn = 0; turn < 3000 && num_starts() < number; ++turn)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    ASSERT_GE(num_starts(), number);
+    ASSERT_TRUE(tests::comes_true([&] { return num_starts() >= number; }));
   }
   static int code_of(pid_t pid) {
     int status = 0;
@@ -79,8 +76,7 @@ TEST_F(SupervisorTest, IsStoppedWhileAMountHangs) {
     std::ofstream(hangs) << "now";
     while (true) ::pause();
   });
-  for (int turn = 0; turn < 3000 && !fs::exists(hangs); ++turn)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(tests::comes_true([&] { return fs::exists(hangs); }));
   ::kill(pid, SIGTERM);
   EXPECT_EQ(code_of(pid), kStopped);
 }
@@ -100,13 +96,13 @@ TEST_F(SupervisorTest, KeepsAWishToSaveUntilMpirunCanTakeIt) {
 
 TEST_F(SupervisorTest, TakesTheExitCodesOfOrphans) {
   const pid_t pid = start(
-      "for i in 1 2 3 4 5; do (sh -c 'sleep 0.1' &) ; done; "
-      "export OMPI_COMM_WORLD_RANK=0; sh -c 'sleep 3; :'",
+      "for i in 1 2 3 4 5; do (sh -c 'sleep 0.1' &) ; done; sleep 1; echo >" +
+          mark("orphans_ended").string() + "; export OMPI_COMM_WORLD_RANK=0; sh -c 'sleep 4; :'",
       [] { return SaveFound{}; });
   wait_for_starts(1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   const std::string zombies = "ps -o stat= --ppid " + std::to_string(pid) + " | grep -c ^Z";
-  EXPECT_EQ(run_in_shell(zombies).text, "0\n");
+  EXPECT_TRUE(tests::comes_true([&] { return fs::exists(mark("orphans_ended")); }));
+  EXPECT_TRUE(tests::comes_true([&] { return run_in_shell(zombies).text == "0\n"; }, 2));
   EXPECT_EQ(code_of(pid), 0);
 }
 
