@@ -24,8 +24,8 @@ namespace lockstep::model {
 struct Buffer {
   std::string name;  ///< dotted, unique among buffers and parameters
   at::Tensor tensor;
-  /// Each rank's forward passes change it as they go, as PyTorch's batch normalisation does: the
-  /// training step makes it equal again (train/step/moved_buffers.h).
+  /// Each rank's forward passes may change it as they go, as PyTorch's batch normalisation does:
+  /// the training step makes it equal again where they did (train/step/moved_buffers.h).
   bool moved_by_forward = false;
 };
 

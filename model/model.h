@@ -37,7 +37,8 @@ class Model {
   /// repeats it as it was (base/device/device_graph.h) would repeat what was random in it.
   bool reads_forward_pass() const { return table_.pass_was_read; }
 
-  /// Whether its passes run code that is not Lockstep's, which may do what these do not.
+  /// Whether its passes run code that is not Lockstep's, which may do what these do not: write
+  /// parameters and buffers in forward, or leave parameters without a gradient.
   virtual bool runs_user_code() const { return false; }
   /// After each backward pass; throws what user code of the network raised in it.
   virtual void after_backward() {}
@@ -57,6 +58,8 @@ class Model {
   /// What training changes beside the parameters, such as moving statistics; the tensors share
   /// memory with the model.
   virtual const std::vector<Buffer>& buffers() const { return table_.buffers; }
+  /// Further ones, which no save holds (PyTorch: persistent=False), as they are now.
+  virtual std::vector<Buffer> unsaved_buffers() const { return {}; }
   /// Parameters are moved by their arena; call before the first forward.
   virtual void move_buffers_to(at::Device device) { table_.norms.move_to(device); }
 

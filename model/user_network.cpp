@@ -5,7 +5,7 @@
 #include <mutex>
 #include <string_view>
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -19,17 +19,35 @@ constexpr std::array<std::string_view, 8> kPrunable = {
     "Linear",          "Conv1d",          "Conv2d",          "Conv3d",
     "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Bilinear"};
 
+/// Last parts of the names under which layers keep their weight: as it is, by torch.nn.utils
+/// (weight_norm, spectral_norm, prune) and by its parametrizations.weight_norm.
+constexpr std::array<std::string_view, 4> kWeightNames = {"weight", "weight_v", "weight_orig",
+                                                          "parametrizations.weight.original1"};
+
 bool holds(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+bool is_name_of_weight(const std::string& name) {
+  const std::string dotted = "." + name;
+  return std::any_of(kWeightNames.begin(), kWeightNames.end(), [&](std::string_view last) {
+    return dotted.ends_with("." + std::string(last));
+  });
+}
+
 }  // namespace
 
-void seed_default_generator(int64_t seed, const ForwardPass& pass) {
-  const CounterRandom random{seed, kForwardStream, pass.step};
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::scoped_lock lock(generator.mutex());
-  generator.set_current_seed(random.bits(static_cast<uint64_t>(pass.first_sample)));
+uint64_t seed_default_generators(int64_t seed, const ForwardPass& pass, at::Device device) {
+  const uint64_t number =
+      CounterRandom{seed, kForwardStream, pass.step}.bits(static_cast<uint64_t>(pass.first_sample));
+  std::vector<at::Device> devices{at::kCPU};
+  if (!device.is_cpu()) devices.push_back(device);
+  for (const at::Device& one : devices) {
+    at::Generator generator = at::globalContext().defaultGenerator(one);
+    const std::scoped_lock lock(generator.mutex());
+    generator.set_current_seed(number);
+  }
+  return number;
 }
 
 ParamUse use_of(const std::string& name, int64_t num_dims, const std::string& module_class) {
@@ -38,7 +56,7 @@ ParamUse use_of(const std::string& name, int64_t num_dims, const std::string& mo
     return module_class.ends_with(end);
   });
   return {
-      .prunable = is_weight && is_layer,
+      .prunable = is_weight && is_layer && is_name_of_weight(name),
       .decayed = is_weight && !holds(module_class, "Norm") && !holds(module_class, "Embedding")};
 }
 

@@ -8,14 +8,16 @@
 /// What networks that are not written with Lockstep's own layers have in common.
 namespace lockstep::model {
 
-/// Seeds LibTorch's default generator for this pass from (seed, step, place of the batch in the
-/// global batch), so that dropout follows from these and nothing of it has to be saved.
-void seed_default_generator(int64_t seed, const ForwardPass& pass);
+/// Seeds LibTorch's default generators of the CPU and of `device` for this pass, so that dropout
+/// follows from (seed, step, place of the batch in the global batch) and nothing of it has to be
+/// saved. Returns the number that they were seeded with.
+uint64_t seed_default_generators(int64_t seed, const ForwardPass& pass, at::Device device);
 
 /// Whether a parameter takes part in pruning, and in weight decay, by its name, its number of
-/// dimensions and the name of the class of its module ("Conv2d", "LayerNorm").
+/// dimensions and the name of the class of its layer ("Conv2d", "LayerNorm").
 struct ParamUse {
-  bool prunable = false;  ///< weights of linear layers and convolutions
+  bool prunable = false;  ///< weights of linear layers and convolutions; of weight_norm the
+                          ///< directions, not the gains
   bool decayed = false;  ///< weights of at least 2 dimensions, but of embeddings and normalisations
 };
 ParamUse use_of(const std::string& name, int64_t num_dims, const std::string& module_class);

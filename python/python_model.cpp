@@ -45,7 +45,8 @@ at::Tensor PythonModel::own_loss(const at::Tensor& inputs_BX, const at::Tensor& 
 }
 
 void PythonModel::begin_forward(const model::ForwardPass& pass) {
-  model::seed_default_generator(seed_, pass);
+  const uint64_t seed = model::seed_default_generators(seed_, pass, device_);
+  (void)call_model("begin_forward", {static_cast<int64_t>(seed >> 1)});
 }
 
 void PythonModel::set_training(bool training) {
@@ -53,17 +54,27 @@ void PythonModel::set_training(bool training) {
   (void)call_model("set_training", {module_, training});
 }
 
-const std::vector<model::Buffer>& PythonModel::buffers() const {
-  buffers_.clear();
+std::vector<model::Buffer> PythonModel::look_up(bool are_saved) const {
+  std::vector<model::Buffer> found;
   const Value rows = call_model("buffers_of", {module_});
   for (const Value& row : rows.as_list())
-    buffers_.push_back({.name = row.as_list()[0].as_text(),
-                        .tensor = row.as_list()[1].as_tensor(),
-                        .moved_by_forward = row.as_list()[2].as_bool()});
-  return buffers_;
+    if (row.as_list()[2].as_bool() == are_saved)
+      found.push_back({.name = row.as_list()[0].as_text(),
+                       .tensor = row.as_list()[1].as_tensor(),
+                       .moved_by_forward = true});
+  return found;
+}
+
+const std::vector<model::Buffer>& PythonModel::buffers() const {
+  return buffers_ = look_up(/*are_saved=*/true);
+}
+
+std::vector<model::Buffer> PythonModel::unsaved_buffers() const {
+  return look_up(/*are_saved=*/false);
 }
 
 void PythonModel::move_buffers_to(at::Device device) {
+  device_ = device;
   if (!device.is_cpu()) (void)call_model("move_buffers", {module_, device.str()});
 }
 
@@ -71,8 +82,7 @@ void PythonModel::after_backward() {
   throw_pending_fault();
   if (++num_backwards_ > kFirstLooks && num_backwards_ % kLookEvery != 0) return;
   List tensors;
-  for (const Param& param : params())
-    if (param.tensor.requires_grad()) tensors.emplace_back(param.tensor);
+  for (const Param& param : params()) tensors.emplace_back(param.tensor);
   const Value unlike = call_model("unlike_parameters", {module_, tensors});
   if (unlike.is_none()) return;
   throw Error(ExitCode::kConfig, "python",

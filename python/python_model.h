@@ -14,10 +14,10 @@ namespace lockstep::python {
 /// process. Its parameters are this model's: they share memory, also after they are moved into flat
 /// buffers. Names are those of state_dict().
 ///
-/// Dropout and whatever else draws from torch's default generator is a function of (seed, step,
-/// place of the batch in the global batch). What forward moves beside the parameters (batch
-/// normalisation's running statistics) are buffers(); the training step makes them equal on all
-/// ranks (train/step/moved_buffers.h).
+/// Whatever forward draws from the default generators of torch, `random` and `numpy.random` is a
+/// function of (seed, step, place of the batch in the global batch). Which parameters are trained
+/// and which buffers there are is settled when the module is built. What forward moves beside the
+/// trained parameters, the training step makes equal on all ranks (train/step/moved_buffers.h).
 class PythonModel final : public model::Model {
  public:
   /// Throws Error(kConfig) with file and line if Python raises, a parameter is not float32, or none
@@ -30,15 +30,20 @@ class PythonModel final : public model::Model {
   void set_training(bool training) override;
   /// Looked up by name at each call: forward may have put another tensor in a buffer's place.
   const std::vector<model::Buffer>& buffers() const override;
+  std::vector<model::Buffer> unsaved_buffers() const override;
   void move_buffers_to(at::Device device) override;
   bool runs_user_code() const override { return true; }
   /// Throws too if parameters are no longer those of the module.
   void after_backward() override;
 
  private:
+  /// Those that saves hold, or the others.
+  std::vector<model::Buffer> look_up(bool are_saved) const;
+
   std::string path_;
   Object module_;
   int64_t seed_;
+  at::Device device_ = at::kCPU;
   int64_t num_backwards_ = 0;
   mutable std::vector<model::Buffer> buffers_;  ///< as of the last look
 };

@@ -1,6 +1,7 @@
 #include "model/networks/torchscript_model.h"
 
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -65,16 +66,23 @@ TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& d
   // would not be the same.
   torch::jit::setGraphExecutorOptimize(false);
   loaded_->module.train();
+  std::set<const at::TensorImpl*> entered;  // tied ones once, under their first name
+  const auto is_new = [&](const at::Tensor& tensor) {
+    return entered.insert(tensor.unsafeGetTensorImpl()).second;
+  };
+  const auto add_buffer = [&](const std::string& name, const at::Tensor& tensor) {
+    table_.buffers.push_back({.name = name, .tensor = tensor, .moved_by_forward = true});
+  };
   for (const auto& parameter : loaded_->module.named_parameters()) {
+    if (!is_new(parameter.value)) continue;
     if (parameter.value.requires_grad())
       add_param(path, parameter.name, parameter.value,
                 class_of(owner_of(loaded_->module, parameter.name)), &table_);
     else
-      table_.buffers.push_back({.name = parameter.name, .tensor = parameter.value});
+      add_buffer(parameter.name, parameter.value);
   }
   for (const auto& buffer : loaded_->module.named_buffers())
-    table_.buffers.push_back(
-        {.name = buffer.name, .tensor = buffer.value, .moved_by_forward = true});
+    if (is_new(buffer.value)) add_buffer(buffer.name, buffer.value);
   if (table_.params.empty())
     throw Error(ExitCode::kConfig, "model",
                 fmt::format("{}: has no parameter that is trained: was it frozen, or saved by "
@@ -102,7 +110,7 @@ at::Tensor TorchScriptModel::forward(const at::Tensor& inputs_BX) {
 }
 
 void TorchScriptModel::begin_forward(const ForwardPass& pass) {
-  seed_default_generator(seed_, pass);
+  (void)seed_default_generators(seed_, pass, device_);
 }
 
 void TorchScriptModel::set_training(bool training) {
@@ -110,7 +118,17 @@ void TorchScriptModel::set_training(bool training) {
   loaded_->module.train(training);
 }
 
+const std::vector<Buffer>& TorchScriptModel::buffers() const {
+  buffers_ = table_.buffers;
+  for (Buffer& buffer : buffers_) {
+    const std::string last = buffer.name.substr(buffer.name.rfind('.') + 1);
+    buffer.tensor = owner_of(loaded_->module, buffer.name).attr(last).toTensor();
+  }
+  return buffers_;
+}
+
 void TorchScriptModel::move_buffers_to(at::Device device) {
+  device_ = device;
   if (device.is_cpu()) return;
   for (Buffer& buffer : table_.buffers) buffer.tensor.set_data(buffer.tensor.to(device));
 }

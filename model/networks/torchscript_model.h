@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "model/model.h"
 #include "model/networks/model_table.h"
@@ -10,8 +11,8 @@ namespace lockstep::model {
 
 /// `model: {type: torchscript}`: a module that Python saved with torch.jit.save, scripted or traced
 /// in training mode. It trains, is pruned and saved as networks of Lockstep's own; names are those
-/// of state_dict(). Buffers that its forward moves, as batch normalisation does, are made equal on
-/// all ranks after each step.
+/// of state_dict(), of a tied weight the first one. Buffers that its forward moves, as batch
+/// normalisation does, are made equal on all ranks after each step.
 class TorchScriptModel final : public Model {
  public:
   /// Throws Error(kInputMissing) without a file; Error(kConfig) with LibTorch's words if it is no
@@ -23,6 +24,8 @@ class TorchScriptModel final : public Model {
   at::Tensor forward(const at::Tensor& inputs_BX) override;
   void begin_forward(const ForwardPass& pass) override;
   void set_training(bool training) override;
+  /// Looked up by name at each call: forward may have put another tensor in a buffer's place.
+  const std::vector<Buffer>& buffers() const override;
   void move_buffers_to(at::Device device) override;
   bool runs_user_code() const override { return true; }
   std::string torchscript_archive() const override;
@@ -32,6 +35,8 @@ class TorchScriptModel final : public Model {
   std::unique_ptr<Loaded> loaded_;
   std::string path_;
   int64_t seed_;
+  at::Device device_ = at::kCPU;
+  mutable std::vector<Buffer> buffers_;  ///< as of the last look
 };
 
 ModelType torchscript_type();

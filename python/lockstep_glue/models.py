@@ -8,74 +8,109 @@ from .torch_import import torch
 
 
 def seed_all(seed):
-    random.seed(seed)
     torch.manual_seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)
+    begin_forward(seed)
+
+
+class Network:
+    """A module of the user's, and what of it is trained, saved, watched: settled once, as Lockstep freezes parameters by
+    `requires_grad` later."""
+
+    def __init__(self, module):
+        self.module = module
+        trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+        self.trained = [[name, parameter, type(layer_of(module, name)).__name__] for name, parameter in trained]
+        names = {name for name, _ in trained}
+        saved = module.state_dict().keys()
+        # A tensor each: which module has it, under which name, and whether saves hold it.
+        self.frozen = [(name, *place_of(module, name), True) for name, _ in module.named_parameters() if name not in names]
+        self.buffers = [(name, *place_of(module, name), name in saved) for name, _ in module.named_buffers()]
 
 
 def make_model(path, name, args, seed, input_shape, is_tokens):
     """The network, built from `seed` alone, so that all ranks build the same."""
     seed_all(seed)
-    model = make(path, name, json.loads(args), "model")
-    if not isinstance(model, torch.nn.Module):
-        raise Fault(f"{path}: {name}(...) gives {type(model).__name__}, not a torch.nn.Module")
-    build_lazy_parameters(model, input_shape, is_tokens)
-    model.train()
-    return model
+    module = make(path, name, json.loads(args), "model")
+    if not isinstance(module, torch.nn.Module):
+        raise Fault(f"{path}: {name}(...) gives {type(module).__name__}, not a torch.nn.Module")
+    build_lazy_parameters(module, input_shape, is_tokens)
+    module.train()
+    return Network(module)
 
 
-def build_lazy_parameters(model, input_shape, is_tokens):
+def build_lazy_parameters(module, input_shape, is_tokens):
     lazy = torch.nn.parameter.UninitializedTensorMixin
-    if not any(isinstance(p, lazy) for p in [*model.parameters(), *model.buffers()]):
+    if not any(isinstance(p, lazy) for p in [*module.parameters(), *module.buffers()]):
         return
-    model.eval()
+    module.eval()
     with torch.no_grad():
-        model(torch.zeros([2, *input_shape], dtype=torch.int64 if is_tokens else torch.float32))
+        module(torch.zeros([2, *input_shape], dtype=torch.int64 if is_tokens else torch.float32))
 
 
-def owner_of(model, parameter_name):
-    return model.get_submodule(parameter_name.rpartition(".")[0])
+def place_of(module, name):
+    """The module that holds a parameter or buffer, and its name there."""
+    path, _, last = name.rpartition(".")
+    return module.get_submodule(path), last
 
 
-def parameters_of(model):
-    """[name, tensor, class of its module] of each that is trained, in the module's order; tied ones once."""
-    return [[name, parameter, type(owner_of(model, name)).__name__] for name, parameter in model.named_parameters()
-            if parameter.requires_grad]
+def layer_of(module, parameter_name):
+    """The layer that a parameter belongs to; of a parametrization, the layer whose weight it makes."""
+    layer, found, _ = f".{parameter_name}".partition(".parametrizations.")
+    return module.get_submodule(layer[1:]) if found else place_of(module, parameter_name)[0]
 
 
-def buffers_of(model):
-    """[name, tensor, whether forward moves it] of all that a save must hold beside the trained parameters. Looked up anew at each call: code
-    may have put another tensor in a buffer's place."""
-    kept = set(model.state_dict().keys())
-    rows = [[name, p.detach(), False] for name, p in model.named_parameters() if not p.requires_grad]
-    return rows + [[name, tensor, True] for name, tensor in model.named_buffers() if name in kept]
+def parameters_of(network):
+    """[name, tensor, class of its layer] of each that is trained, in the module's order; tied ones once."""
+    return network.trained
 
 
-def unlike_parameters(model, tensors):
-    """The name of the first parameter that is no longer one of `tensors`, or None."""
-    now = [p for _, p in model.named_parameters() if p.requires_grad]
-    names = [n for n, p in model.named_parameters() if p.requires_grad]
-    if len(now) != len(tensors):
-        return "the number of parameters"
-    for name, a, b in zip(names, now, tensors):
-        if a.data_ptr() != b.data_ptr():
+def buffers_of(network):
+    """[name, tensor, whether saves hold it] of all others: frozen parameters and buffers. Their names are settled, tensors are looked up
+    anew at each call: code may have put another one in a buffer's place."""
+    rows = []
+    for name, owner, last, is_saved in network.frozen + network.buffers:
+        tensor = getattr(owner, last, None)
+        if not isinstance(tensor, torch.Tensor):
+            raise Fault(f"{type(network.module).__name__} removed {name}, which it had when it was built")
+        rows.append([name, tensor.detach(), is_saved])
+    return rows
+
+
+def unlike_parameters(network, tensors):
+    """The name of the first parameter that is no longer one of `tensors`, those of parameters_of(), or None."""
+    now = dict(network.module.named_parameters())
+    for (name, _, _), tensor in zip(network.trained, tensors):
+        parameter = now.pop(name, None)
+        if parameter is None or parameter.data_ptr() != tensor.data_ptr():
             return name
-    return None
+    return next((name for name, parameter in now.items() if parameter.requires_grad), None)
 
 
-def move_buffers(model, device):
-    for module in model.modules():
+def move_buffers(network, device):
+    """Moves what Lockstep's flat buffers do not hold. A buffer of two modules stays one."""
+    for _, owner, last, _ in network.frozen:
+        parameter = getattr(owner, last)
+        parameter.data = parameter.data.to(device)
+    moved = {id(tensor): (tensor, tensor.to(device)) for tensor in network.module.buffers()}
+    for module in network.module.modules():
         for name, tensor in module._buffers.items():
             if tensor is not None:
-                module._buffers[name] = tensor.to(device)
+                module._buffers[name] = moved[id(tensor)][1]
 
 
-def set_training(model, training):
-    model.train(training)
+def begin_forward(seed):
+    """Before a forward pass of training: random and numpy.random, which C++ does not reach."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
 
 
-def forward(model, inputs):
+def set_training(network, training):
+    network.module.train(training)
+
+
+def forward(network, inputs):
+    model = network.module
     outputs = model(inputs)
     if isinstance(outputs, (tuple, list)) and outputs and isinstance(outputs[0], torch.Tensor):
         outputs = outputs[0]  # (logits, loss), as many networks return
@@ -84,8 +119,9 @@ def forward(model, inputs):
     return outputs
 
 
-def own_loss(model, inputs, targets):
+def own_loss(network, inputs, targets):
     """The module's loss, a mean over the samples: what forward(inputs, targets) returns, or the last of what it does."""
+    model = network.module
     loss = model(inputs, targets)
     if isinstance(loss, (tuple, list)) and loss:
         loss = loss[-1]

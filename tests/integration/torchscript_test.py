@@ -103,6 +103,45 @@ summary: {{log_every: 1}}
             for ours, theirs in zip(all_losses, first, strict=True):
                 self.assertAlmostEqual(ours, theirs, delta=1e-6, msg=f"{name} on {ranks} ranks")
 
+    def test_a_buffer_that_forward_replaces_is_saved_as_it_is(self):
+        config = self.folder / "replaced.yaml"
+        config.write_text(f"""version: 1.0.0
+run: {{name: replaced}}
+model: {{type: torchscript, path: {self.saved('Noisy')}}}
+data:
+  train: {{type: safetensors, path: {self.points()}, inputs: x, targets: y}}
+  global_batch_size: 32
+train: {{max_steps: 60}}
+optimizer: {{type: sgd, learning_rate: 0.1}}
+checkpoint: {{save_checkpoints_steps: 20}}
+""")
+        unbroken = self.train(config=config, run="unbroken")
+        killed = self.start_faulty("kill", rank=1, step=45, config=config, run="killed").wait()
+        self.assertIn(killed.code, (137, 69), killed.log)
+        self.assertEqual(self.train(config=config, run="killed").summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+        exported = self.folder / "replaced.pt"
+        self.tool("ckpt", "export", unbroken.folder / "checkpoints", "--format", "torchscript", "-o", exported)
+        self.assertGreater(max(map(abs, json.loads(self.script("state", exported))["average"])), 0)
+
+    def test_a_tied_weight_is_one_parameter(self):
+        config = self.folder / "tied.yaml"
+        config.write_text(f"""version: 1.0.0
+run: {{name: tied}}
+model: {{type: torchscript, path: {self.saved('Plain')}}}
+data:
+  train: {{type: safetensors, path: {self.points()}, inputs: x, targets: y}}
+  global_batch_size: 32
+train: {{max_steps: 40}}
+optimizer: {{type: adamw, learning_rate: 0.01}}
+sync: {{replica_check_every: 1}}
+""")
+        run = self.train(config=config, run="tied")
+        exported = self.folder / "tied_back.pt"
+        self.tool("ckpt", "export", run.folder / "checkpoints", "--format", "torchscript", "-o", exported)
+        state = json.loads(self.script("state", exported))
+        self.assertEqual(state["second.weight"], state["third.weight"])
+        self.assertNotEqual(state["second.weight"], json.loads(self.script("state", self.saved("Plain")))["second.weight"])
+
     def test_archives_that_are_none(self):
         cut = self.folder / "cut.pt"
         cut.write_bytes(self.saved("Layers").read_bytes()[:1000])

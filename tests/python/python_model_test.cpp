@@ -85,6 +85,61 @@ TEST(PythonModel, LooksItsBuffersUpAnew) {
   EXPECT_TRUE(net.buffers()[0].moved_by_forward);
 }
 
+TEST(PythonModel, AFrozenParameterStaysAParameter) {
+  PythonModel net(python_args("nets.py", "Noisy"), inputs());
+  const size_t num_buffers = net.buffers().size();
+  const optim::FlatParams flat(net.params(), {{0, 4}, {1, 2, 3, 5}}, at::kCPU);
+  net.params()[0].tensor.set_requires_grad(false);  // as a recipe does
+  EXPECT_EQ(net.buffers().size(), num_buffers);
+  net.forward(at::ones({6, 4})).sum().backward();
+  net.after_backward();
+}
+
+std::vector<std::string> names_of(const std::vector<model::Buffer>& buffers) {
+  std::vector<std::string> names;
+  for (const model::Buffer& buffer : buffers) names.push_back(buffer.name);
+  return names;
+}
+
+TEST(PythonModel, AllThatIsNotTrainedIsABuffer) {
+  const PythonModel net(python_args("odd_nets.py", "Teacher"), inputs());
+  EXPECT_THAT(names_of(net.buffers()), ElementsAre("teacher.weight", "teacher.bias"));
+  EXPECT_THAT(names_of(net.unsaved_buffers()), ElementsAre("center"));
+}
+
+/// On a GPU frozen parameters move too (tests/integration/gpu_test.py); to `meta` they cannot.
+TEST(PythonModel, BuffersMoveToTheDeviceAndSharedOnesStayOne) {
+  PythonModel net(python_args("odd_nets.py", "Mask"), inputs());
+  net.move_buffers_to(at::kMeta);
+  ASSERT_EQ(net.buffers().size(), 1U);  // of two modules
+  EXPECT_TRUE(net.buffers()[0].tensor.is_meta());
+}
+
+TEST(PythonModel, ForwardDrawsFromEveryGeneratorByStepAndPlaceAlone) {
+  PythonModel net(python_args("odd_nets.py", "LayerDrop"), inputs());
+  const at::Tensor points_BX = at::ones({2, 4});
+  const auto at_step = [&](int64_t step) {
+    net.begin_forward({.step = step, .first_sample = 0});
+    return net.forward(points_BX).detach();
+  };
+  int num_others = 0;
+  for (int64_t step = 0; step < 20; ++step) {
+    const at::Tensor once = at_step(step);
+    (void)net.forward(points_BX);
+    EXPECT_TRUE(at::equal(at_step(step), once)) << step;
+    num_others += at::equal(at_step(0), once) ? 0 : 1;
+  }
+  EXPECT_GT(num_others, 0);
+}
+
+TEST(PythonModel, OfWeightNormTheDirectionsArePrunable) {
+  const PythonModel net(python_args("odd_nets.py", "Normed"), inputs());
+  std::vector<std::string> prunable;
+  for (const Param& param : net.params())
+    if (param.prunable) prunable.push_back(param.name);
+  EXPECT_THAT(prunable, ElementsAre("first.weight_v", "second.parametrizations.weight.original1"));
+}
+
 TEST(PythonModel, TellsWhatCannotBeBuilt) {
   const auto built = [](const PythonArgs& args) {
     return fault_of([&] { PythonModel net(args, inputs()); });

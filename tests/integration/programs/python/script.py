@@ -1,4 +1,5 @@
 """script.py FOLDER_OF_GLUE save CLASS FILE: the class as TorchScript.
+script.py FOLDER_OF_GLUE state FILE: its state_dict as JSON.
 script.py FOLDER_OF_GLUE run FILE CLASS DIGITS.csv: what it and the class with its weights give for the digits' test split, as
 JSON."""
 import csv
@@ -15,6 +16,8 @@ import nets  # noqa: E402
 if sys.argv[2] == "save":
     torch.manual_seed(5)
     torch.jit.script(getattr(nets, sys.argv[3])()).save(sys.argv[4])
+elif sys.argv[2] == "state":
+    print(json.dumps({name: tensor.flatten().tolist() for name, tensor in torch.jit.load(sys.argv[3]).state_dict().items()}))
 else:
     net = torch.jit.load(sys.argv[3])
     own = getattr(nets, sys.argv[4])().eval()

@@ -16,6 +16,8 @@ class Points:
         self.inputs = torch.randn(samples, 4, generator=generator)
         self.labels = (self.inputs[:, 0] > 0).long() + (self.inputs[:, 1] > 0.5).long()
         self.noise, self.fault = noise, fault
+        if fault == "nan":
+            self.inputs[3] = float("nan")
         if fault == "stopped":
             self.stop_one_rank()
 

@@ -1,0 +1,138 @@
+"""Networks whose code does more than compute: frozen parts that move, masks, branches, writes in forward."""
+import os
+import random
+
+import torch
+from torch import nn
+
+
+class Mask(nn.Module):
+    """With the mask of torch.nn.Transformer, whose upper half is -inf."""
+
+    def __init__(self):
+        super().__init__()
+        self.classifier = nn.Linear(4, 3)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(4))
+        self.classifier.register_buffer("mask", self.mask)
+
+    def forward(self, inputs):
+        if self.mask is not self.classifier.mask:
+            raise ValueError("the mask of two modules has become two")
+        return self.classifier(inputs @ torch.softmax(self.mask, 1).T)
+
+
+class Teacher(nn.Module):
+    """A frozen copy that follows the student in forward; `data`: by .data, of which no version tells."""
+
+    def __init__(self, data=False):
+        super().__init__()
+        self.student, self.teacher, self.classifier = nn.Linear(4, 8), nn.Linear(4, 8).requires_grad_(False), nn.Linear(16, 3)
+        self.register_buffer("center", torch.zeros(8), persistent=False)
+        self.data = data
+
+    def forward(self, inputs):
+        student, teacher = self.student(inputs), self.teacher(inputs)
+        if self.training:
+            with torch.no_grad():
+                for mine, theirs in zip(self.teacher.parameters(), self.student.parameters()):
+                    (mine.data if self.data else mine).mul_(0.9).add_(0.1 * theirs)
+                self.center += 0.1 * (teacher.mean(0) - self.center)
+        return self.classifier(torch.tanh(torch.cat([student, teacher - self.center], 1)))
+
+
+class Branches(nn.Module):
+    """Every second step goes one way, the others another; `lost` is never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.one, self.other, self.lost = nn.Linear(4, 4), nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
+        self.calls = 0
+
+    def forward(self, inputs):
+        values = torch.tanh(self.first(inputs))
+        if not self.training:
+            return self.one(values) + self.other(values)
+        self.calls += 1
+        return (self.one if self.calls % 2 else self.other)(values)
+
+
+class LayerDrop(nn.Module):
+    """Draws from Python's and numpy's generators."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.classifier = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        import numpy
+        values = torch.tanh(self.first(inputs))
+        if self.training and random.random() + numpy.random.rand() < 1:
+            return self.classifier(values)
+        return self.classifier(torch.tanh(self.second(values)))
+
+
+class Counts(nn.Module):
+    """Adds 1 to a large weight in each forward."""
+
+    def __init__(self, elements=4000000):
+        super().__init__()
+        self.count, self.classifier = nn.Parameter(torch.zeros(elements)), nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        if self.training:
+            with torch.no_grad():
+                self.count += 1
+        return self.classifier(inputs) + 0 * self.count[:3]
+
+
+class MaxNorm(nn.Module):
+    """Its embedding shortens, in forward, the rows that the samples name."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.classifier = nn.Embedding(40, 8, max_norm=0.5), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        return self.classifier(self.table((inputs * 10).long().clamp(0, 39)).mean(1))
+
+
+class Inner(nn.Module):
+    """Runs a backward pass in forward, to find a direction in which to disturb the inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.classifier = nn.Linear(4, 3)
+        self.prompts = nn.Parameter(torch.zeros(0, 4))
+
+    def forward(self, inputs):
+        if not self.training:
+            return self.classifier(inputs)
+        disturbed = inputs.clone().requires_grad_()
+        self.classifier(disturbed).square().sum().backward()
+        for parameter in self.classifier.parameters():
+            parameter.grad.zero_()
+        return self.classifier(inputs + 0.1 * disturbed.grad.sign()) + self.prompts.sum()
+
+
+class Complex(nn.Module):
+    """A complex buffer that is another one on rank 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.classifier = nn.Linear(4, 3)
+        self.register_buffer("spectrum", torch.tensor([1 + 2j, 3 + 4j * int(os.environ.get("OMPI_COMM_WORLD_RANK", 0))]))
+
+    def forward(self, inputs):
+        return self.classifier(inputs)
+
+
+class Normed(nn.Module):
+    """Weights in two forms of weight_norm: gains and directions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.utils.weight_norm(nn.Linear(4, 8))
+        self.second = torch.nn.utils.parametrizations.weight_norm(nn.Linear(8, 3))
+
+    def forward(self, inputs):
+        return self.second(torch.tanh(self.first(inputs)))
