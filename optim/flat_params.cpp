@@ -175,7 +175,7 @@ void FlatParams::zero_grads() {
 
 void FlatParams::require_views() const {
   const auto is_at = [](const at::Tensor& part, const at::Tensor& flat_E, int64_t offset_E) {
-    return !part.defined() ||
+    return !part.defined() || part.numel() == 0 ||  // without elements it has no address
            part.const_data_ptr() ==
                static_cast<const char*>(flat_E.const_data_ptr()) + offset_E * flat_E.element_size();
   };

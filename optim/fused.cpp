@@ -34,9 +34,9 @@ void FusedMomentum::update_batch(const FusedBatch& batch) { fused_sgd(batch, opt
 
 void FusedAdam::update_batch(const FusedBatch& batch) {
   const rules::WeightDecay<double> decay(options(), *batch.rates);
-  const rules::Adam<double> rule(options(), *batch.rates, num_updates());
+  const rules::Adam<double> rule(options(), *batch.rates, batch.num_updates);
   decay_values(batch, decay);
-  const at::Tensor update_number = at::full({}, static_cast<double>(num_updates()),
+  const at::Tensor update_number = at::full({}, static_cast<double>(batch.num_updates),
                                             batch.values.front().options().dtype(at::kFloat));
   const std::vector<at::Tensor> update_numbers(batch.values.size(), update_number);
   at::_fused_adam_(batch.values, batch.grads, batch.slots[0], batch.slots[1],

@@ -13,6 +13,7 @@ namespace lockstep::optim {
 /// What one fused call updates: tensors of one type and one group. By slot, then as the values are.
 struct FusedBatch {
   const GroupRates* rates = nullptr;
+  int64_t num_updates = 0;  ///< of these, this one included
   std::vector<at::Tensor> values, grads;
   std::vector<std::vector<at::Tensor>> slots;
   std::optional<at::Tensor> found_inf;  ///< Optimizer::step()
@@ -50,8 +51,13 @@ class Fused : public Elementwise<Rule> {
  private:
   FusedBatch& batch_of(const GroupRates& rates, at::ScalarType type) {
     for (FusedBatch& batch : batches_)
-      if (batch.rates == &rates && batch.values.front().scalar_type() == type) return batch;
-    batches_.push_back({.rates = &rates, .slots = {}, .found_inf = std::nullopt});
+      if (batch.rates == &rates && batch.num_updates == this->num_updates() &&
+          batch.values.front().scalar_type() == type)
+        return batch;
+    batches_.push_back({.rates = &rates,
+                        .num_updates = this->num_updates(),
+                        .slots = {},
+                        .found_inf = std::nullopt});
     if (this->found_inf().defined()) batches_.back().found_inf = this->found_inf();
     batches_.back().slots.resize(Rule<float>::kSlots.size());
     return batches_.back();

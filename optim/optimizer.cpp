@@ -28,30 +28,118 @@ void Optimizer::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   slots_.rebuild(buffers_before);
 }
 
+/// PyTorch counts updates by parameter, and TensorFlow's RMSProp has its first value by variable;
+/// its Adam has one count for all.
+bool Optimizer::counts_own_updates() const {
+  return options_.type == "adamw" || options_.type == "rmsprop";
+}
+
+bool Optimizer::is_left_out(int64_t param) const {
+  return std::binary_search(left_out_.begin(), left_out_.end(), param);
+}
+
+int64_t Optimizer::updates_of(int64_t param) const {
+  return counts_own_updates() ? own_updates_[static_cast<size_t>(param)] : num_updates_;
+}
+
+void Optimizer::count_updates() {
+  ++num_updates_;
+  counted_.clear();
+  if (!counts_own_updates()) return;
+  for (const FlatBuffer& buffer : buffers_)
+    for (const FlatSlice& slice : buffer.slices) {
+      if (buffer.frozen || is_left_out(slice.param)) continue;
+      int64_t& own = own_updates_[static_cast<size_t>(slice.param)];
+      own = own < 0 ? num_updates_ : own + 1;
+      counted_.push_back(slice.param);
+    }
+}
+
+void Optimizer::uncount() {
+  --num_updates_;
+  for (const int64_t param : counted_) --own_updates_[static_cast<size_t>(param)];
+  counted_.clear();
+}
+
+/// Of most parameters, mostly.
+int64_t Optimizer::usual_updates() const {
+  return counted_.empty() ? num_updates_ : updates_of(counted_.front());
+}
+
+std::vector<Optimizer::Apart> Optimizer::regions_apart() {
+  std::vector<Apart> apart;
+  if (!is_elementwise() || (left_out_.empty() && !counts_own_updates())) return apart;
+  const int64_t usual = usual_updates();
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    if (buffers_[b].frozen) continue;
+    for (const SlotPart& part : slots_.parts(b)) {
+      bool joins = false;  // what goes before it, in this part
+      for (const FlatSlice& slice : buffers_[b].slices) {
+        const ParamShard common{b, std::max(part.region.begin_E, slice.offset_E),
+                                std::min(part.region.end_E, slice.offset_E + slice.num_elements)};
+        if (common.num_elements() <= 0) continue;
+        const int64_t num_updates = is_left_out(slice.param) ? 0 : updates_of(slice.param);
+        joins = joins && num_updates != usual && apart.back().num_updates == num_updates;
+        if (joins)
+          apart.back().region.end_E = common.end_E;
+        else if (num_updates != usual)
+          apart.push_back({common, num_updates});
+        joins = num_updates != usual;
+      }
+    }
+  }
+  return apart;
+}
+
+void Optimizer::update_part(SlotPart& part, const StepRates& rates) {
+  const FlatBuffer& buffer = buffers_[part.region.buffer];
+  update(buffer, &part, rates[static_cast<size_t>(buffer.group)]);
+}
+
+void Optimizer::update_all_but(const std::vector<Apart>& apart, const StepRates& rates) {
+  std::vector<ParamShard> regions;
+  for (const Apart& one : apart) regions.push_back(one.region);
+  CutParts& cut = slots_.cut_at(regions);
+  for (SlotPart& part : cut.others) update_part(part, rates);
+  for (size_t i = 0; i < apart.size(); ++i) {
+    updates_of_part_ = apart[i].num_updates;
+    if (updates_of_part_ > 0) update_part(cut.regions[i], rates);
+  }
+}
+
+/// What is late behind all else.
+void Optimizer::update_in_turn(const LateShards& late, const StepRates& rates) {
+  if (late.regions.empty()) {
+    for (size_t b = 0; b < buffers_.size(); ++b)
+      if (!buffers_[b].frozen)
+        for (SlotPart& part : slots_.parts(b)) update_part(part, rates);
+    return;
+  }
+  CutParts& cut = slots_.cut_at(late.regions);
+  for (SlotPart& part : cut.others) update_part(part, rates);
+  for (SlotPart& part : cut.regions) {
+    late.wait_for_next();
+    update_part(part, rates);
+  }
+}
+
 void Optimizer::step(const StepRates& rates, const LateShards& late, const at::Tensor& found_inf) {
   check(!found_inf.defined() || (takes_found_inf() && late.regions.empty()),
         "a rule that looks at a number of the device, and nothing late");
   const at::NoGradGuard no_grad;
   slots_.take_back();
-  ++num_updates_;
+  count_updates();
   found_inf_ = found_inf;
-  const auto update_part = [&](SlotPart& part) {
-    const FlatBuffer& buffer = buffers_[part.region.buffer];
-    update(buffer, &part, rates[static_cast<size_t>(buffer.group)]);
-  };
-  if (late.regions.empty()) {
-    for (size_t b = 0; b < buffers_.size(); ++b)
-      if (!buffers_[b].frozen)
-        for (SlotPart& part : slots_.parts(b)) update_part(part);
+  updates_of_part_ = usual_updates();
+  const std::vector<Apart> apart = regions_apart();
+  if (apart.empty()) {
+    update_in_turn(late, rates);
   } else {
-    CutParts& cut = slots_.cut_at(late.regions);
-    for (SlotPart& part : cut.others) update_part(part);
-    for (SlotPart& part : cut.regions) {
-      late.wait_for_next();
-      update_part(part);
-    }
+    for (size_t i = 0; i < late.regions.size(); ++i) late.wait_for_next();
+    update_all_but(apart, rates);
   }
   end_step(rates);
+  left_out_.clear();
 }
 
 void Optimizer::sum_over_ranks(const at::Tensor& numbers) const {
@@ -75,6 +163,10 @@ void Optimizer::list_slots(size_t buffer, StateList* list) {
 
 StateList Optimizer::state() {
   StateList list{{"optimizer/iterations", view_of(&num_updates_), nullptr}};
+  for (size_t i = 0; i < params_.size() && counts_own_updates(); ++i)
+    list.push_back({.key = fmt::format("optimizer/{}/updates", slashed(params_[i].name)),
+                    .tensor = view_of(&own_updates_[i]),
+                    .value_if_missing = -1});
   for (size_t b = 0; b < buffers_.size(); ++b) list_slots(b, &list);
   return list;
 }
@@ -84,6 +176,12 @@ StateList Optimizer::sharded_state() {
   for (size_t b = 0; b < buffers_.size(); ++b)
     if (slots_.is_divided(b)) list_slots(b, &list);
   return list;
+}
+
+void Optimizer::reset_momentum(int64_t param) {
+  const std::vector<at::Tensor> slots = slots_of(param);
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (slots_.names()[i] == "momentum" || slots_.names()[i] == "m") slots[i].zero_();
 }
 
 std::vector<at::Tensor> Optimizer::slots_of(int64_t param) {

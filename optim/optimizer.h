@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/tensors/param_shard.h"
@@ -32,7 +33,11 @@ class Optimizer {
   /// The buffers and the table must outlive the optimizer. Owns all; nothing is pruned.
   Optimizer(const OptimizerOptions& options, std::vector<FlatBuffer>& buffers,
             const ParamTable& params)
-      : options_(options), buffers_(buffers), params_(params), slots_(buffers, params) {}
+      : options_(options),
+        buffers_(buffers),
+        params_(params),
+        slots_(buffers, params),
+        own_updates_(params.size(), 0) {}
   virtual ~Optimizer() = default;
 
   /// Which parts of the buffers this rank updates, disjoint, in any order; of a buffer without a
@@ -72,12 +77,16 @@ class Optimizer {
   /// Whether the rule has kernels that look at such a number, and takes them for these buffers.
   virtual bool takes_found_inf() const { return false; }
   /// The update before was refused: it is not counted.
-  void uncount() { --num_updates_; }
+  void uncount();
+  /// The next step() leaves these parameters and their slots as they are, and does not count an
+  /// update of them, as PyTorch where `grad` is None. Ascending; ignored unless is_elementwise().
+  void leave_out(std::vector<int64_t> params) { left_out_ = std::move(params); }
 
-  /// Slots by parameter in its shape, `optimizer/<name>/<slot>`, and the number of updates: for
-  /// saves and restores. Values that this rank owns, zeros where it does not and where packing left
-  /// none. Live memory until step(), set_shards(), set_kept() or rebuild(), which take back what
-  /// then stands there; calling again gives the same memory, with those zeros restored.
+  /// Slots by parameter in its shape, `optimizer/<name>/<slot>`, and the number of updates, for
+  /// some rules of each parameter (`optimizer/<name>/updates`): for saves and restores. Values that
+  /// this rank owns, zeros where it does not and where packing left none. Live memory until step(),
+  /// set_shards(), set_kept() or rebuild(), which take back what then stands there; calling again
+  /// gives the same memory, with those zeros restored.
   ///
   /// Until then the slots take as much memory as dense slots of all parameters, on each rank, and
   /// one packed tensor more at the peak. Time: about three packed updates to expand, one to pack
@@ -88,6 +97,9 @@ class Optimizer {
   StateList sharded_state();
   /// Slots of one parameter in its shape, on the terms of state() but for the zeros.
   std::vector<at::Tensor> slots_of(int64_t param);
+  /// The parameter's momentum (slots `momentum` and `m`) becomes 0. Sums and means of squares stay:
+  /// without them an update would be many times too large.
+  void reset_momentum(int64_t param);
 
   /// Call after the buffers were flattened anew: slots then have the buffers' new order and keep
   /// their values. They are dense until the next step() or set_kept(), whole until set_shards().
@@ -108,7 +120,8 @@ class Optimizer {
 
   /// A zero tensor beside each buffer's values.
   void add_slot(std::string name) { slots_.add(std::move(name)); }
-  int64_t num_updates() const { return num_updates_; }
+  /// Updates made of what update() is called for, this one included.
+  int64_t num_updates() const { return updates_of_part_; }
   /// Of the step under way; undefined: it counts.
   const at::Tensor& found_inf() const { return found_inf_; }
   const OptimizerOptions& options() const { return options_; }
@@ -121,7 +134,22 @@ class Optimizer {
   void sum_over_ranks(const at::Tensor& numbers) const;
 
  private:
+  /// What the next update treats unlike the rest: left out (0), or with another number of updates.
+  struct Apart {
+    ParamShard region;
+    int64_t num_updates = 0;
+  };
+
   void list_slots(size_t buffer, StateList* list);
+  bool counts_own_updates() const;
+  bool is_left_out(int64_t param) const;
+  void count_updates();
+  int64_t updates_of(int64_t param) const;
+  int64_t usual_updates() const;
+  std::vector<Apart> regions_apart();
+  void update_all_but(const std::vector<Apart>& apart, const StepRates& rates);
+  void update_in_turn(const LateShards& late, const StepRates& rates);
+  void update_part(SlotPart& part, const StepRates& rates);
 
   const OptimizerOptions options_;
   std::vector<FlatBuffer>& buffers_;
@@ -129,6 +157,10 @@ class Optimizer {
   OptimizerState slots_;
   SumOverRanks sum_over_ranks_;
   int64_t num_updates_ = 0;
+  std::vector<int64_t> own_updates_;  ///< by parameter; below 0: as many as num_updates_
+  std::vector<int64_t> left_out_;     ///< of the next step
+  std::vector<int64_t> counted_;      ///< whose own updates the last step counted
+  int64_t updates_of_part_ = 0;       ///< of what is being updated
   at::Tensor found_inf_;
 };
 

@@ -45,7 +45,7 @@ struct AttachOptions {
 struct Applied {
   bool masks_changed = false;
   std::vector<int64_t> changed_params;  ///< whose masks changed: indexes, ascending
-  std::vector<int64_t> reset_params;    ///< whose optimizer moments are to be zeroed, ascending
+  std::vector<int64_t> reset_params;    ///< whose momentum is to be zeroed, ascending
   int64_t num_mask_updates = 0;         ///< masks computed, changed or not
   /// By parameter, where it is not what the last call left: the optimizer and the gradient buckets
   /// must follow.

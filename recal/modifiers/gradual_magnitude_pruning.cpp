@@ -30,7 +30,7 @@ struct GradualMagnitudePruningOptions {
   bool leave_enabled = true;         ///< masks are kept after the end
   MaskRule mask_rule;
   std::string score_type = "magnitude";  ///< the only one
-  bool momentum_buffer_reset = false;    ///< moments become 0 with each new mask
+  bool momentum_buffer_reset = false;    ///< momentum becomes 0 with each new mask
   bool params_strict = true;
   ParamLogs logs = ParamLogs::kByDefault;
 };
@@ -257,7 +257,7 @@ Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location) {
                                             "global_sparsity has one threshold for all",
                                             in->path()));
   in->read("momentum_buffer_reset", &options.momentum_buffer_reset,
-           "whether the optimizer's moments become 0 with each new mask");
+           "whether the optimizer's momentum becomes 0 with each new mask");
   read_params_strict(in, &options.params_strict);
   read_log_types(in, &options.logs);
   in->done();

@@ -224,5 +224,92 @@ TEST(Optimizer, RestoredStateGoesOnBitForBit) {
   }
 }
 
+/// A parameter that stands alone, and has the updates of these steps only.
+double alone_after(const OptimizerOptions& options, int num_steps) {
+  Fixture f(options);
+  for (int i = 0; i < num_steps; ++i) f.step(0.1, 0.5);
+  return f.first_of(2);
+}
+
+TEST(Optimizer, WhatThawsLateIsUpdatedAsWhatJustBegan) {
+  for (const std::string type : {"adamw", "rmsprop"}) {
+    OptimizerOptions options = default_options(type);
+    options.weight_decay = 0;
+    Fixture f(options);
+    f.freeze({true, true, false}, {{0}, {1}, {2}});
+    for (int i = 0; i < 20; ++i) f.step(0.1, 0.5);
+    EXPECT_EQ(f.first_of(2), 2) << type;
+    f.freeze({true, true, true}, {{2, 0}, {1}});
+    for (int i = 0; i < 3; ++i) f.step(0.1, 0.5);
+    EXPECT_EQ(f.first_of(2), alone_after(options, 3)) << type;
+  }
+}
+
+TEST(Optimizer, WhatIsLeftOutKeepsValueSlotsAndCount) {
+  for (const std::string type : {"momentum", "adam", "adamw", "rmsprop", "adagrad", "lion"}) {
+    OptimizerOptions options = default_options(type);
+    options.weight_decay = 0.1;
+    Fixture f(options);
+    f.step(0.1, 0.5);
+    const double before = f.first_of(2);
+    const at::Tensor slot = f.optimizer->slots_of(2)[0].clone();
+    f.optimizer->leave_out({2});
+    f.step(0.1, 0.5);
+    EXPECT_EQ(f.first_of(2), before) << type;
+    EXPECT_TRUE(at::equal(f.optimizer->slots_of(2)[0], slot)) << type;
+    f.step(0.1, 0.5);
+    EXPECT_NE(f.first_of(2), before) << type;
+    Fixture other(options);
+    for (int i = 0; i < 3; ++i) other.step(0.1, 0.5);
+    EXPECT_EQ(f.first_of(0), other.first_of(0)) << type;  // of the same buffer
+    if (type != "adamw") continue;
+    Fixture twice(options);
+    for (int i = 0; i < 2; ++i) twice.step(0.1, 0.5);
+    EXPECT_EQ(f.first_of(2), twice.first_of(2));
+  }
+}
+
+TEST(Optimizer, ARefusedUpdateIsNotCountedOfAnyParameter) {
+  Fixture f(default_options("adamw"));
+  f.step(0.1, 0.5);
+  const auto counts = [&f] {
+    std::string text;
+    for (const StateEntry& entry : f.optimizer->state())
+      if (entry.key.ends_with("/updates") || entry.key.ends_with("/iterations"))
+        text += std::to_string(entry.tensor.item<int64_t>()) + " ";
+    return text;
+  };
+  EXPECT_EQ(counts(), "1 1 1 1 ");
+  f.optimizer->leave_out({0});
+  f.step(0.1, 0.5);
+  EXPECT_EQ(counts(), "2 1 2 2 ");
+  f.optimizer->uncount();
+  EXPECT_EQ(counts(), "1 1 1 1 ");
+}
+
+TEST(Optimizer, ASaveWithoutCountsOfParametersGoesOnWithTheCommonOne) {
+  Fixture f(default_options("adamw")), old(default_options("adamw"));
+  for (int i = 0; i < 3; ++i) f.step(0.1, 0.5), old.step(0.1, 0.5);
+  for (const StateEntry& entry : old.optimizer->state())
+    if (entry.key.ends_with("/updates")) entry.tensor.fill_(*entry.value_if_missing);
+  f.step(0.1, 0.5);
+  old.step(0.1, 0.5);
+  EXPECT_EQ(old.first_of(0), f.first_of(0));
+}
+
+TEST(Optimizer, AResetOfMomentumKeepsSumsOfSquares) {
+  for (const std::string type : {"momentum", "adam", "adagrad", "ftrl", "rmsprop"}) {
+    Fixture f(default_options(type));
+    f.step(0.1, 0.5);
+    f.optimizer->reset_momentum(0);
+    for (const StateEntry& entry : f.optimizer->state()) {
+      if (!entry.key.starts_with("optimizer/a/weight/") || entry.key.ends_with("/updates"))
+        continue;
+      const bool is_momentum = entry.key.ends_with("/m") || entry.key.ends_with("/momentum");
+      EXPECT_EQ(entry.tensor.abs().sum().item<double>() == 0, is_momentum) << type << entry.key;
+    }
+  }
+}
+
 }  // namespace optimizer_test
 }  // namespace lockstep::optim

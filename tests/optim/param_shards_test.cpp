@@ -72,9 +72,12 @@ TEST_P(OwnedRegions, NoBitDependsOnHowRegionsAreCut) {
         EXPECT_TRUE(at::equal(whole.params[i].tensor, rank->params[i].tensor)) << kept << " " << i;
   }
   const StateList of_whole = whole.optimizer->state();
+  const auto num_slots = static_cast<size_t>(
+      std::count_if(of_whole.begin(), of_whole.end(),
+                    [](const StateEntry& entry) { return entry.tensor.is_floating_point(); }));
   divided.complete();
   for (const auto& rank : divided.ranks)
-    EXPECT_EQ(rank->optimizer->sharded_state().size(), of_whole.size() - 1);
+    EXPECT_EQ(rank->optimizer->sharded_state().size(), num_slots);
 }
 
 TEST_P(OwnedRegions, OwnedPartsMakeUpTheWhole) {

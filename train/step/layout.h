@@ -23,7 +23,7 @@ void flatten_for(const std::vector<bool>& trainable, int64_t bucket_bytes,
                  dist::Communicator& control);
 
 /// Brings optimizer and buffers in line with what the recipe changed: pruned weights have no
-/// moments (else these would move them), moments that are to start anew are zeroed, frozen
+/// moments (else these would move them), momentum that is to start anew is zeroed, frozen
 /// parameters leave the buffers. Collective.
 void apply_recipe_changes(const recal::Applied& due, const recal::ScheduledModifierManager& recipe,
                           int64_t bucket_bytes, optim::FlatParams& flat_params,
