@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "support/thread_world.h"
 
@@ -99,9 +101,107 @@ TEST(MovedBuffers, ComplexOnesAreMeansOfBothParts) {
 
 TEST(MovedBuffers, RefuseWhatWouldMoveThemOtherwise) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
-    Counting net;
-    EXPECT_THROW(MovedBuffers(net, comm, "sync", /*elastic=*/false), Error);
-    EXPECT_THROW(MovedBuffers(net, comm, "average", /*elastic=*/true), Error);
+    for (const bool elastic : {false, true}) {
+      Counting net;
+      MovedBuffers moved(net, comm, elastic ? "average" : "sync", elastic);
+      moved.begin_step();
+      moved.end_step(true, 1);  // nothing has moved
+      moved.begin_step();
+      EXPECT_THROW(moved.end_step(true, step(&net, comm.rank())), Error);
+    }
+  });
+}
+
+/// A network with the tensors that a test gives it; forward is the test's.
+class Holding final : public model::Model {
+ public:
+  explicit Holding(std::vector<model::Buffer> saved, std::vector<model::Buffer> unsaved = {})
+      : unsaved_(std::move(unsaved)) {
+    table_.buffers = std::move(saved);
+  }
+  at::Tensor forward(const at::Tensor& inputs_BX) override { return inputs_BX; }
+  std::vector<model::Buffer> unsaved_buffers() const override { return unsaved_; }
+
+ private:
+  std::vector<model::Buffer> unsaved_;
+};
+
+const double kInf = std::numeric_limits<double>::infinity();
+
+TEST(MovedBuffers, ConstantOnesDoNotTravel) {
+  tests::run_ranks(2, [](dist::Communicator& comm) {
+    const at::Tensor mask = at::full({1000}, -kInf, at::kFloat);
+    Holding net({{"mask", mask, /*moved_by_forward=*/true}});
+    MovedBuffers moved(net, comm, "average", /*elastic=*/false);
+    const int64_t bytes_before = comm.bytes_reduced();
+    for (int i = 0; i < 5; ++i) {
+      moved.begin_step();
+      moved.end_step(true, /*num_samples=*/comm.rank());
+    }
+    EXPECT_TRUE(at::equal(mask, at::full({1000}, -kInf, at::kFloat)));
+    EXPECT_LE(comm.bytes_reduced() - bytes_before, 5 * 8);  // whether it has moved
+  });
+}
+
+TEST(MovedBuffers, InfinityStaysWhereARankHasNoSample) {
+  tests::run_ranks(2, [](dist::Communicator& comm) {
+    const at::Tensor values = at::full({2}, -kInf);
+    Holding net({{"least", values, /*moved_by_forward=*/true}});
+    MovedBuffers moved(net, comm, "average", /*elastic=*/false);
+    moved.begin_step();
+    if (comm.rank() == 0) values[1] = 3;
+    moved.end_step(true, /*num_samples=*/comm.rank() == 0 ? 2 : 0);
+    EXPECT_TRUE(at::equal(values, at::tensor({-kInf, 3.0})));
+  });
+}
+
+TEST(MovedBuffers, ThoseThatNoSaveHoldsAreEqualToo) {
+  tests::run_ranks(2, [](dist::Communicator& comm) {
+    const at::Tensor center = at::zeros({2});
+    Holding net({}, {{"center", center, /*moved_by_forward=*/true}});
+    MovedBuffers moved(net, comm, "average", /*elastic=*/false);
+    moved.begin_step();
+    center.add_(comm.rank() == 0 ? 2 : 6);
+    moved.end_step(true, 1);
+    EXPECT_TRUE(at::equal(center, at::full({2}, 4.0)));
+  });
+}
+
+/// As `.data.add_()` of Python: no version tells of it.
+void add_unseen(const at::Tensor& values, float step) {
+  for (int64_t i = 0; i < values.numel(); ++i) values.mutable_data_ptr<float>()[i] += step;
+}
+
+TEST(MovedBuffers, WritesThatNoVersionTellsOfAreFoundByTheBytes) {
+  tests::run_ranks(2, [](dist::Communicator& comm) {
+    const at::Tensor codes = at::zeros({2});
+    Holding net({{"codes", codes, /*moved_by_forward=*/true}});
+    MovedBuffers moved(net, comm, "average", /*elastic=*/false);
+    for (int i = 1; i <= 10; ++i) {
+      moved.begin_step();
+      add_unseen(codes, comm.rank() == 0 ? 1 : 3);
+      moved.end_step(true, 1);
+      EXPECT_TRUE(at::equal(codes, at::full({2}, 2.0F * static_cast<float>(i)))) << i;
+    }
+    moved.begin_step();
+    add_unseen(codes, 5);
+    moved.end_step(false, 1);
+    EXPECT_TRUE(at::equal(codes, at::full({2}, 20.0F)));
+  });
+}
+
+TEST(MovedBuffers, ASkippedStepUndoesMovesOfLaterStepsToo) {
+  tests::run_ranks(1, [](dist::Communicator& comm) {
+    const at::Tensor steady = at::zeros({2}), late = at::zeros({2});
+    Holding net({{"steady", steady, true}, {"late", late, true}});
+    MovedBuffers moved(net, comm, "average", /*elastic=*/false);
+    for (int i = 1; i <= 8; ++i) {
+      moved.begin_step();
+      if (i >= 6) late.add_(1);
+      moved.end_step(/*updated=*/i != 8, 1);
+    }
+    EXPECT_TRUE(at::equal(late, at::full({2}, 2.0)));
+    EXPECT_TRUE(at::equal(steady, at::zeros({2})));
   });
 }
 

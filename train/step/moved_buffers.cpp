@@ -6,6 +6,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -14,86 +16,177 @@
 namespace lockstep::train {
 namespace {
 
-std::vector<at::Tensor> only(const std::vector<at::Tensor>& all, bool floats) {
-  std::vector<at::Tensor> some;
-  for (const at::Tensor& tensor : all)
-    if (tensor.is_floating_point() == floats) some.push_back(tensor);
-  return some;
+/// Steps that look at all bytes, and of which all tensors are copied: what moves at all mostly does
+/// so in one of the first.
+constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
+
+uint32_t version_of(const at::Tensor& tensor) {
+  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
+  return version.enabled() ? version.current_version() : 0;  // tensors of inference_mode have none
+}
+
+/// Of the tensor's bytes as whole numbers, so that any change but an exchange is seen.
+int64_t sum_of_bits(const at::Tensor& tensor) {
+  const at::Tensor values = dist::real_view(tensor.detach());
+  if (values.numel() == 0) return 0;
+  const at::ScalarType type = values.element_size() == 8   ? at::kLong
+                              : values.element_size() == 4 ? at::kInt
+                              : values.element_size() == 2 ? at::kShort
+                                                           : at::kChar;
+  return values.view(type).sum(at::kLong).item<int64_t>();
+}
+
+/// Ranks agree on which rows moved on any of them.
+std::vector<bool> on_any(dist::Communicator& control, const std::vector<bool>& here) {
+  if (control.world_size() == 1) return here;
+  const at::Tensor moved_R = at::zeros({static_cast<int64_t>(here.size())}, at::kLong);
+  for (size_t i = 0; i < here.size(); ++i) moved_R.mutable_data_ptr<int64_t>()[i] = here[i] ? 1 : 0;
+  control.all_reduce(moved_R, dist::ReduceOp::kMax)->wait();
+  std::vector<bool> anywhere;
+  for (size_t i = 0; i < here.size(); ++i)
+    anywhere.push_back(moved_R.const_data_ptr<int64_t>()[i] != 0);
+  return anywhere;
 }
 
 }  // namespace
 
 MovedBuffers::MovedBuffers(model::Model& model, dist::Communicator& control,
                            const std::string& mode, bool elastic)
-    : model_(model), control_(control), from_root_(mode == "broadcast") {
-  const std::vector<model::Buffer>& buffers = model.buffers();
-  const auto first = std::find_if(buffers.begin(), buffers.end(),
-                                  [](const model::Buffer& one) { return one.moved_by_forward; });
-  has_any_ = first != buffers.end();
-  if (!has_any_) return;
-  const std::string whose =
-      fmt::format("the network's {}, which its forward pass moves", first->name);
-  if (elastic)
-    throw Error(ExitCode::kConfig, "train",
-                fmt::format("run.deterministic: elastic cannot be with {}: it depends on how often "
-                            "forward runs; take deterministic: true",
-                            whose));
-  if (mode == "sync" && control.world_size() > 1)
-    throw Error(ExitCode::kConfig, "train",
-                fmt::format("train.batch_norm: sync cannot be with {}: it takes layers of "
-                            "Lockstep's own; take average",
-                            whose));
+    : model_(model), control_(control), mode_(mode), elastic_(elastic) {
+  seen_.resize(rows().size());
 }
 
-std::vector<at::Tensor> MovedBuffers::tensors() const {
-  std::vector<at::Tensor> all;
-  for (const model::Buffer& buffer : model_.buffers())
-    if (buffer.moved_by_forward && buffer.tensor.numel() > 0)
-      all.push_back(dist::real_view(buffer.tensor));
-  return all;
+std::vector<model::Buffer> MovedBuffers::rows() const {
+  std::vector<model::Buffer> rows = model_.buffers();
+  for (model::Buffer& buffer : model_.unsaved_buffers()) rows.push_back(std::move(buffer));
+  std::erase_if(rows, [](const model::Buffer& row) {
+    return !row.moved_by_forward || !row.tensor.has_storage();
+  });
+  return rows;
+}
+
+bool MovedBuffers::looks() const {
+  return num_steps_ <= kFirstLooks || num_steps_ % kLookEvery == 0;
+}
+
+bool MovedBuffers::differs(const at::Tensor& tensor, const Seen& seen) const {
+  return tensor.const_data_ptr() != seen.place || version_of(tensor) != seen.version;
+}
+
+void MovedBuffers::note(const at::Tensor& tensor, Seen* seen) const {
+  seen->memory = tensor.storage();
+  seen->place = tensor.const_data_ptr();
+  seen->version = version_of(tensor);
+}
+
+/// Of all in the first steps, then of those alone that have moved.
+void MovedBuffers::keep_copy(const at::Tensor& tensor, Seen* seen) const {
+  if (!seen->has_moved && num_steps_ > kFirstLooks) {
+    seen->copy = at::Tensor();
+  } else if (!seen->copy.defined() || !seen->copy.sizes().equals(tensor.sizes())) {
+    seen->copy = tensor.detach().clone();
+  } else if (seen->is_copy_old) {
+    seen->copy.copy_(tensor);
+  }
+  seen->is_copy_old = false;
 }
 
 void MovedBuffers::begin_step() {
-  if (!has_any_) return;
+  if (seen_.empty()) return;
   const at::NoGradGuard no_grad;
-  before_.clear();
-  for (const at::Tensor& tensor : tensors()) before_.push_back(tensor.clone());
-}
-
-void MovedBuffers::end_step(bool updated, int64_t num_samples) {
-  if (!has_any_) return;
-  const at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> all = tensors();
-  if (!updated) {
-    for (size_t i = 0; i < all.size() && i < before_.size(); ++i) all[i].copy_(before_[i]);
-  } else if (control_.world_size() > 1) {
-    take_mean(all, num_samples);
-    take_largest(all);
+  ++num_steps_;
+  const std::vector<model::Buffer> rows = this->rows();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const at::Tensor& tensor = rows[i].tensor;
+    Seen& seen = seen_.at(i);
+    // What was changed since the last step, by an evaluation perhaps, travels in this one.
+    const bool is_new = seen.place == nullptr;
+    seen.is_copy_old = seen.is_copy_old || seen.moves_unseen || is_new || differs(tensor, seen);
+    if (is_new) note(tensor, &seen);
+    keep_copy(tensor, &seen);
+    if (looks() && !seen.moves_unseen) seen.sum_of_bits = sum_of_bits(tensor);
   }
 }
 
-void MovedBuffers::take_mean(const std::vector<at::Tensor>& all, int64_t num_samples) {
-  const std::vector<at::Tensor> floats = only(all, true);
+std::vector<bool> MovedBuffers::moved_here(const std::vector<model::Buffer>& rows) {
+  std::vector<bool> moved;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Seen& seen = seen_.at(i);
+    const bool is_seen = differs(rows[i].tensor, seen);
+    if (!is_seen && looks() && !seen.moves_unseen)
+      seen.moves_unseen = sum_of_bits(rows[i].tensor) != seen.sum_of_bits;
+    moved.push_back(is_seen || seen.moves_unseen);
+  }
+  return moved;
+}
+
+void MovedBuffers::restore(const std::vector<model::Buffer>& rows, const std::vector<bool>& moved) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!moved[i] || !seen_[i].copy.defined()) continue;  // else it travels in the next step
+    rows[i].tensor.copy_(seen_[i].copy);
+    note(rows[i].tensor, &seen_[i]);
+  }
+}
+
+void MovedBuffers::require_may_move(const std::string& name) const {
+  const auto refuse = [&](const char* key, const char* why) {
+    throw Error(ExitCode::kConfig, "train",
+                fmt::format("{} cannot be with the network's {}, which its forward pass moves: {}",
+                            key, name, why))
+        .everywhere();
+  };
+  if (elastic_)
+    refuse("run.deterministic: elastic",
+           "it depends on how often forward runs; take deterministic: true");
+  if (mode_ == "sync" && control_.world_size() > 1)
+    refuse("train.batch_norm: sync", "it takes layers of Lockstep's own; take average");
+}
+
+void MovedBuffers::end_step(bool updated, int64_t num_samples) {
+  if (seen_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const std::vector<model::Buffer> rows = this->rows();
+  const std::vector<bool> here = moved_here(rows);
+  if (!updated) return restore(rows, here);
+  const std::vector<bool> moved = on_any(control_, here);
+  std::vector<at::Tensor> floats, numbers;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!moved[i]) continue;
+    require_may_move(rows[i].name);
+    seen_[i].has_moved = seen_[i].is_copy_old = true;
+    const at::Tensor values = dist::real_view(rows[i].tensor);
+    if (values.numel() > 0) (values.is_floating_point() ? floats : numbers).push_back(values);
+  }
+  if (control_.world_size() > 1) {
+    take_mean(floats, num_samples);
+    take_largest(numbers);
+  }
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (moved[i]) note(rows[i].tensor, &seen_[i]);
+}
+
+void MovedBuffers::take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples) {
   if (floats.empty()) return;
   const at::TensorOptions options(control_.device());
   at::Tensor values_K = dist::joined(floats, options.dtype(at::kDouble));
-  if (from_root_) {
+  if (mode_ == "broadcast") {
     control_.broadcast(values_K, 0);
   } else {
     const at::Tensor weight = at::full({1}, num_samples, values_K.options());
-    at::Tensor sums_V = at::cat({weight, values_K * weight});
+    // No product where there is no sample: 0 times infinity would be no number.
+    const at::Tensor share_K = num_samples == 0 ? at::zeros_like(values_K) : values_K * weight;
+    at::Tensor sums_V = at::cat({weight, share_K});
     control_.all_reduce(sums_V, dist::ReduceOp::kSum)->wait();
     values_K = sums_V.slice(0, 1) / sums_V[0];
   }
   dist::take_apart(values_K, floats);
 }
 
-void MovedBuffers::take_largest(const std::vector<at::Tensor>& all) {
-  const std::vector<at::Tensor> numbers = only(all, false);
+void MovedBuffers::take_largest(const std::vector<at::Tensor>& numbers) {
   if (numbers.empty()) return;
   const at::TensorOptions options(control_.device());
   const at::Tensor values_K = dist::joined(numbers, options.dtype(at::kLong));
-  if (from_root_)
+  if (mode_ == "broadcast")
     control_.broadcast(values_K, 0);
   else
     control_.all_reduce(values_K, dist::ReduceOp::kMax)->wait();

@@ -1,44 +1,71 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
+
+#include <c10/core/Storage.h>
 
 #include "dist/communicator.h"
 #include "model/model.h"
 
 namespace lockstep::train {
 
-/// Buffers that a network's own code changes in forward (model::Buffer::moved_by_forward), such as
-/// the running statistics of PyTorch's batch normalisation: equal on all ranks at the end of every
-/// step, bit for bit. train.batch_norm says how:
+/// Tensors that a network's own code may change in forward (model::Buffer::moved_by_forward): the
+/// running statistics of PyTorch's batch normalisation, a teacher's frozen parameters, buffers that
+/// no save holds. Those that a step moved on any rank are equal on all ranks at its end, bit for
+/// bit; the others do not travel. train.batch_norm says how:
 ///   broadcast  rank 0's
-///   average    floats, complex ones too: the ranks' mean, weighted by their samples; whole
-///              numbers: the largest
-/// sync is refused where there are such buffers: it takes layers of Lockstep's own. A skipped step
-/// changes nothing. Without such buffers no call does anything.
+///   average    floats, complex ones too: the mean over the ranks that have samples, weighted by
+///              their number; whole numbers: the largest
+/// A skipped step changes nothing. Without such tensors no call does anything.
+///
+/// A tensor has moved if its memory or its version is another one. Code that writes by `.data`
+/// leaves both as they are, so the first steps, and then some, compare sums over the bytes too;
+/// what was found so counts as moved in every step from then on.
 class MovedBuffers {
  public:
-  /// Both outlive it. Throws Error(kConfig) for sync, and where `elastic`: shard by shard they
-  /// would be moved as often as there are shards.
+  /// Both outlive it.
   MovedBuffers(model::Model& model, dist::Communicator& control, const std::string& mode,
                bool elastic);
 
   /// Before the step's first forward pass.
   void begin_step();
   /// After the verdict on the step, on every rank. num_samples: this rank's. Collective if
-  /// `updated`.
+  /// `updated`. Throws Error(kConfig).everywhere() where something moved and train.batch_norm is
+  /// sync, or `elastic`: shard by shard it would move as often as there are shards.
   void end_step(bool updated, int64_t num_samples);
 
  private:
-  std::vector<at::Tensor> tensors() const;  // complex ones as pairs of floats
-  void take_mean(const std::vector<at::Tensor>& all, int64_t num_samples);
-  void take_largest(const std::vector<at::Tensor>& all);
+  /// One tensor as it was when it was last looked at.
+  struct Seen {
+    c10::Storage memory = {};  ///< kept, so that no other tensor gets its address
+    const void* place = nullptr;
+    uint32_t version = 0;
+    int64_t sum_of_bits = 0;    ///< only in steps that look
+    at::Tensor copy = {};       ///< values that a skipped step restores; undefined: none is kept
+    bool is_copy_old = false;   ///< the values have moved since
+    bool has_moved = false;     ///< in some step
+    bool moves_unseen = false;  ///< by `.data`
+  };
+
+  std::vector<model::Buffer> rows() const;
+  bool looks() const;
+  bool differs(const at::Tensor& tensor, const Seen& seen) const;
+  void note(const at::Tensor& tensor, Seen* seen) const;
+  void keep_copy(const at::Tensor& tensor, Seen* seen) const;
+  std::vector<bool> moved_here(const std::vector<model::Buffer>& rows);
+  void restore(const std::vector<model::Buffer>& rows, const std::vector<bool>& moved);
+  void require_may_move(const std::string& name) const;
+  void take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples);
+  void take_largest(const std::vector<at::Tensor>& numbers);
 
   model::Model& model_;
   dist::Communicator& control_;
-  const bool from_root_;
-  bool has_any_ = false;
-  std::vector<at::Tensor> before_;  ///< copies, of begin_step()
+  const std::string mode_;
+  const bool elastic_;
+  int64_t num_steps_ = 0;   ///< of this process
+  std::vector<Seen> seen_;  ///< by row
 };
 
 }  // namespace lockstep::train

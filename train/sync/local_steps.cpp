@@ -126,7 +126,9 @@ LocalSteps::State LocalSteps::state() {
     if (!buffer.frozen) state.means.push_back(buffer.values_E);
   sort_into(moving_slots(), &state.means, &state.counts);
   if (parts_.ema != nullptr) sort_into(parts_.ema->state(), &state.means, &state.counts);
-  for (const model::Buffer& buffer : parts_.model.buffers())
+  std::vector<model::Buffer> buffers = parts_.model.buffers();
+  for (model::Buffer& buffer : parts_.model.unsaved_buffers()) buffers.push_back(std::move(buffer));
+  for (const model::Buffer& buffer : buffers)
     if (buffer.tensor.numel() > 0) {
       const at::Tensor values = dist::real_view(buffer.tensor);
       (values.is_floating_point() ? state.statistics : state.counts).push_back(values);
@@ -134,7 +136,7 @@ LocalSteps::State LocalSteps::state() {
   return state;
 }
 
-/// In float64, which leaves what is equal as it is.
+/// In float64, which leaves what is equal as it is, but for float64 itself: its last bits may move.
 void LocalSteps::average_statistics(const std::vector<at::Tensor>& statistics) {
   const at::TensorOptions wide = at::TensorOptions(parts_.comm.device()).dtype(at::kDouble);
   std::vector<at::Tensor> values;

@@ -80,8 +80,7 @@ class LocalSteps {
  private:
   struct State {
     std::vector<at::Tensor> means;       // float32, of which the mean is taken
-    std::vector<at::Tensor> statistics;  // floats, whose mean leaves equal ones as they are;
-                                         // complex ones as pairs
+    std::vector<at::Tensor> statistics;  // floats, complex ones as pairs
     std::vector<at::Tensor> counts;      // int64, of which the largest is taken
   };
 
