@@ -1,5 +1,6 @@
 """sync.share_weights: ranks of a host compute with one copy of the weights, and nothing else is different."""
 import os
+import pathlib
 import signal
 import subprocess
 import unittest
@@ -34,6 +35,16 @@ class ShareWeights(LockstepTest):
                                         sets=[*sets, f"sync.share_weights={mode}"]).wait()
             self.assertEqual(stopped.code, 75, stopped.log)
         self.assert_same(self.train(4, run="resized", sets=[*sets, SHARED]), alone)
+
+    def test_the_file_of_a_rank_that_was_killed_as_it_made_it_is_removed(self):
+        left, young = pathlib.Path("/dev/shm/lockstep-4194999-0"), pathlib.Path("/dev/shm/lockstep-4194998-0")  # beyond all process numbers
+        for path in (left, young):
+            path.write_bytes(b"")
+            self.addCleanup(path.unlink, missing_ok=True)
+        os.utime(left, (1, 1))
+        self.train(2, sets=[SHARED, "train.max_steps=1", "eval.every_epochs=0"])
+        self.assertFalse(left.exists())
+        self.assertTrue(young.exists(), "another container's, perhaps")
 
     def test_killed_and_gone_on(self):
         """A save is of one step, whatever was half updated when a rank died."""

@@ -35,7 +35,7 @@ std::string hindrance(const ShareWeightsParts& parts) {
   if (!sync.shared_window) return "sync.shared_window is false";
   if (sync.comm_dtype != "fp32")
     return fmt::format("sync.comm_dtype: {} rounds what travels", sync.comm_dtype);
-  if (parts.model.runs_user_code())
+  if (parts.model.runs_user_code() || parts.may_write_weights)
     return "the network's code is the user's, who may write weights on each rank";
   // With copies the comparison of replicas finds such a write; in one copy there is nothing to see.
   if (parts.has_users_hooks)

@@ -20,7 +20,9 @@ struct ShareWeightsParts {
   dist::Communicator& control;
   dist::Communicator& gradients;  ///< in whose shared memory they will be
   const dist::ProcessInfo& process;
-  bool has_users_hooks = false;  ///< code around the steps that an estimator brings
+  bool has_users_hooks = false;    ///< code around the steps that an estimator brings
+  bool may_write_weights = false;  ///< a plug-in's network that does not say that its passes repeat
+                                   ///< themselves (ModelType::repeats_itself)
 };
 
 /// Why each rank keeps a copy of its own, whatever memory there is; empty: nothing is in the way.

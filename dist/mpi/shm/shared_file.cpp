@@ -2,7 +2,11 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 
 #include <fcntl.h>
@@ -52,10 +56,28 @@ class File {
   int descriptor_;
 };
 
+/// Removes files of processes that were killed before they could. One of the last minute stays: its
+/// process may belong to another container that shares the folder.
+void remove_left_behind() {
+  constexpr std::chrono::minutes kLeastAge{1};
+  const std::string begin = "lockstep-";
+  std::error_code fault;
+  for (const auto& entry : std::filesystem::directory_iterator(window_folder(), fault)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(begin)) continue;
+    const int pid = std::atoi(name.c_str() + begin.size());
+    const auto written = entry.last_write_time(fault);
+    if (fault || pid <= 0 || std::filesystem::file_time_type::clock::now() - written < kLeastAge)
+      continue;
+    if (kill(pid, 0) != 0 && errno == ESRCH) unlink(entry.path().c_str());
+  }
+}
+
 /// A file with all its pages; ftruncate() alone would leave a writer to be killed where none is
 /// left.
 Offer make_file(int64_t num_bytes, int64_t reserved_bytes) {
   Offer offer;
+  remove_left_behind();
   const int64_t free = free_bytes(window_folder());
   if (free < num_bytes + reserved_bytes) {
     set(&offer.why_not, fmt::format("{} has {:.1f} MiB free of the {:.1f} MiB that they take",

@@ -8,7 +8,8 @@
 namespace lockstep::dist::mpi {
 
 /// Memory that all ranks of `host` map: a file in window_folder(), whose name is gone when this
-/// returns, so that nothing is left behind whatever ends the ranks. All its pages are there, large
+/// returns, so that nothing is left behind whatever ends the ranks later. What a rank that was
+/// killed before left, a later call removes. All its pages are there, large
 /// ones (2 MiB) where the kernel makes them (6.1 and later), and what a rank no longer uses is
 /// unmapped without the others.
 ///
