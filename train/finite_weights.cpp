@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/isnan.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -27,27 +28,45 @@ bool is_finite(const at::Tensor& weights) {
   return at::isfinite(weights).all().item<bool>();
 }
 
-/// The place of the first parameter that is not finite; behind the last one: all are.
-int64_t first_not_finite(const ParamTable& params) {
+bool holds_nan(const at::Tensor& values) {
+  const bool may_hold = values.is_floating_point() || values.is_complex();
+  return may_hold && at::isnan(values).any().item<bool>();
+}
+
+/// The place of the first parameter that is not finite, then of the first buffer with NaN; behind
+/// the last one: there is none.
+int64_t first_fault(const ParamTable& params, const std::vector<model::Buffer>& buffers) {
   int64_t place = 0;
   for (const Param& param : params) {
-    if (!is_finite(param.tensor.detach())) break;
+    if (!is_finite(param.tensor.detach())) return place;
+    ++place;
+  }
+  for (const model::Buffer& buffer : buffers) {
+    if (holds_nan(buffer.tensor.detach())) return place;
     ++place;
   }
   return place;
 }
 
+std::string what_is_wrong(const ParamTable& params, const std::vector<model::Buffer>& buffers,
+                          size_t place) {
+  if (place < params.size()) return fmt::format("weights of {} are not finite", params[place].name);
+  return fmt::format("buffer {} of the network holds NaN", buffers[place - params.size()].name);
+}
+
 }  // namespace
 
-void require_finite_weights(const ParamTable& params, int64_t step, const std::string& last_commit,
+void require_finite_weights(const model::Model& model, int64_t step, const std::string& last_commit,
                             dist::Communicator& control) {
-  const int64_t place = dist::min_of(control, first_not_finite(params));
-  if (place == static_cast<int64_t>(params.size())) return;
+  const ParamTable& params = model.params();
+  const std::vector<model::Buffer>& buffers = model.buffers();
+  const int64_t place = dist::min_of(control, first_fault(params, buffers));
+  if (place == static_cast<int64_t>(params.size() + buffers.size())) return;
   throw Error(ExitCode::kNonFinite, "train",
-              fmt::format("weights of {} are not finite after step {} (an update was too large) "
-                          "and are not saved: the last commit stands ({}); lower the learning "
-                          "rate, or clip gradients (optimizer.clip_norm)",
-                          params[static_cast<size_t>(place)].name, step,
+              fmt::format("{} after step {} (an update was too large) and the state is not saved: "
+                          "the last commit stands ({}); lower the learning rate, or clip "
+                          "gradients (optimizer.clip_norm)",
+                          what_is_wrong(params, buffers, static_cast<size_t>(place)), step,
                           last_commit.empty() ? "there is none" : last_commit))
       .everywhere();
 }

@@ -315,7 +315,7 @@ RunResult Run::finish() {
   const recal::Applied closing = parts_.trainer.close();
   parts_.recorder.closing(clock.step, closing,
                           parts_.training.flat_params.num_trainable_elements());
-  require_finite_weights(parts_.training.model.params(), clock.step, parts_.saves.last_commit(),
+  require_finite_weights(parts_.training.model, clock.step, parts_.saves.last_commit(),
                          parts_.training.control);
   const bool is_new = closing.masks_changed || parts_.saves.last_saved_step() != clock.step;
   const bool must_save = is_new && (parts_.save_at_end || save_is_due_);

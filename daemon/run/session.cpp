@@ -210,7 +210,7 @@ train::PastEvaluations past_evaluations(TrainingContext& context, bool is_own_sa
 /// would push good ones out.
 void prepare_save(SavedModels& exports, TrainingContext& context, const train::RunSaves& saves) {
   exports.wait_until_read();
-  train::require_finite_weights(context.model->params(), context.clock.step, saves.last_commit(),
+  train::require_finite_weights(*context.model, context.clock.step, saves.last_commit(),
                                 context.control);
 }
 
@@ -299,7 +299,8 @@ void check_and_share(TrainingContext& context, dist::Communicator& gradients,
   check_equal_models(context);
   train::share_weights({context.config.sync, *context.model, context.flat_params, context.recipe,
                         context.control, gradients, process,
-                        /*has_users_hooks=*/!context.config.hooks.empty()});
+                        /*has_users_hooks=*/!context.config.hooks.empty(),
+                        /*may_write_weights=*/!context.repeats_itself()});
 }
 
 /// Reads what training goes on from, or begins with.

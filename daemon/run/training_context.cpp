@@ -229,13 +229,17 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
 
 std::string TrainingContext::save_prefix() const { return prefix_of(config); }
 
-std::shared_ptr<DeviceGraph> TrainingContext::choose_graph(bool keeps_tensors) {
+bool TrainingContext::repeats_itself() const {
   const model::ModelType* type = model::model_types().find(config.model.type);
+  return type != nullptr && type->repeats_itself;
+}
+
+std::shared_ptr<DeviceGraph> TrainingContext::choose_graph(bool keeps_tensors) {
   std::shared_ptr<DeviceGraph> graph = train::choose_graph(
       {.wanted = config.train.cuda_graphs,
        .model = *model,
        .gradients = gradients,
-       .repeats_itself = type != nullptr && type->repeats_itself && loss.repeats_itself(),
+       .repeats_itself = repeats_itself() && loss.repeats_itself(),
        .steps_alone = !config.sync.sync_replicas,
        .sums_batch_norm = config.train.batch_norm == "sync" && !model->batch_norms().empty(),
        .keeps_tensors = keeps_tensors,
@@ -246,8 +250,11 @@ std::shared_ptr<DeviceGraph> TrainingContext::choose_graph(bool keeps_tensors) {
 
 StateList TrainingContext::model_state() {
   StateList all;
+  // A network's own code may write parameters in forward, while the saver still reads them.
+  const bool is_steady = !model->runs_user_code();
   for (const Param& param : model->params())
-    all.push_back({.key = model_key(param.name), .tensor = param.tensor.detach(), .steady = true});
+    all.push_back(
+        {.key = model_key(param.name), .tensor = param.tensor.detach(), .steady = is_steady});
   for (const model::Buffer& buffer : model->buffers())
     all.push_back({model_key(buffer.name), buffer.tensor, nullptr});
   append(ema.state(), &all);

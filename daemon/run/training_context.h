@@ -60,6 +60,8 @@ class TrainingContext {
   std::string batch_with_single_sample(int64_t world_size) const;
   /// Of the threads that read data.eval; the defaults where there is none.
   data::LoaderOptions eval_loader() const;
+  /// Whether the network's row says so (model::ModelType::repeats_itself).
+  bool repeats_itself() const;
   /// What records this rank's passes (train.cuda_graphs), or null; before the first step, on all
   /// ranks. keeps_tensors: somebody reads what goes through the network.
   std::shared_ptr<DeviceGraph> choose_graph(bool keeps_tensors);

@@ -31,6 +31,7 @@ void say_what_is_pruned(const recal::MaskTable& masks, StateList* state) {
   for (StateEntry& entry : *state) {
     const auto mask = by_param.find(param_of(entry.key));
     if (mask == by_param.end() || entry.tensor.numel() != mask->second->weight.numel()) continue;
+    if (!entry.tensor.is_floating_point()) continue;  // a number of updates
     entry.kept_bits = mask->second->kept_bits;
     entry.kept_key = "_lockstep/masks/" + mask->first;
   }

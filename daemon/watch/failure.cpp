@@ -30,7 +30,9 @@ constexpr std::array kAdvice{
     Advice{ExitCode::kBug, "report the message: it names file and line"},
     Advice{ExitCode::kCannotCreate, "correct permissions, or run.project_dir"},
     Advice{ExitCode::kIo, "free space or mend the disk, then run the same command again"},
-    Advice{ExitCode::kDisagree, "look at the hosts named: memory, file versions, libraries"},
+    Advice{ExitCode::kDisagree,
+           "look at the hosts named: memory, file versions, libraries; or at a network of your own "
+           "that writes parameters in forward"},
     Advice{ExitCode::kConfig, "correct what the message names"},
     Advice{ExitCode::kWatchdog,
            "run the same command again; if it comes back, look at the rank and host named"},

@@ -5,6 +5,7 @@
 #include <map>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_real.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -91,6 +92,10 @@ std::string index_text(at::IntArrayRef sizes, int64_t item) {
 
 /// Enough digits to tell any two values apart; NaNs, which print alike, with their bytes.
 std::string value_text(const at::Tensor& host, int64_t item) {
+  if (host.is_complex()) {
+    const at::Tensor parts = at::view_as_real(host).view(-1);
+    return fmt::format("({}, {})", value_text(parts, 2 * item), value_text(parts, 2 * item + 1));
+  }
   const at::Tensor value = host.view(-1)[item];
   if (!at::isFloatingType(host.scalar_type())) return fmt::format("{}", value.item<int64_t>());
   const double number = value.item<double>();

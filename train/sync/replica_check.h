@@ -21,7 +21,8 @@ class ReplicaCheck {
   ReplicaCheck(dist::Communicator& control, StateSource state, int64_t every_steps)
       : control_(control), state_(std::move(state)), every_steps_(every_steps) {}
 
-  bool is_due(int64_t step) const { return every_steps_ > 0 && step % every_steps_ == 0; }
+  bool is_on() const { return every_steps_ > 0; }
+  bool is_due(int64_t step) const { return is_on() && step % every_steps_ == 0; }
 
   /// Throws Error(kDisagree).everywhere() naming the first tensor that differs, the ranks, the
   /// first index and each rank's value. Collective. `when`: "at step 500".
