@@ -95,6 +95,7 @@ void Recorder::after_step(const IterationEnd& end) {
 
 void Recorder::step(const StepReport& report) {
   if (report.has_loss) last_loss_ = report.loss;
+  if (report.rank_skipped_update) ++num_skipped_;
   metrics_.record_step(sample_of(report));
   health_.note_step();
   global_samples_ += report.global_samples;

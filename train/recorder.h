@@ -75,6 +75,8 @@ class Recorder final : public Hook {
   /// Null where no summaries are written.
   SummarySaverHook* summaries() { return summaries_ ? &*summaries_ : nullptr; }
   std::optional<double> last_loss() const { return last_loss_; }
+  /// Updates of this rank that were skipped because something was not finite.
+  int64_t num_skipped() const { return num_skipped_; }
   /// Global samples a second, without this process' first 10 steps, saves and evaluation; 0 if
   /// there were no more.
   double samples_per_second() const {
@@ -100,6 +102,7 @@ class Recorder final : public Hook {
   metrics::Progress progress_;
   std::optional<double> last_loss_;
   int64_t num_steps_ = 0;
+  int64_t num_skipped_ = 0;
   int64_t revived_ = 0;
   int64_t global_samples_ = 0;
   double busy_s_ = 0, data_s_ = 0, allreduce_s_ = 0;  ///< of this rank's steps

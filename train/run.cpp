@@ -70,6 +70,7 @@ RunResult Run::train() {
     parts_.stop.note_step(clock.step);
     count_signals();
     if (report.save_is_done) parts_.saves.settle();
+    note_write(report);
     check_is_owed_ = check_is_owed_ || parts_.replica_check.is_due(clock.step);
     if (check_is_owed_ && report.ranks_agree) agree(fmt::format("at step {}", clock.step));
     const bool is_last =
@@ -122,14 +123,15 @@ void Run::pause() {
   if (control.rank() == 0) log::info("control", fmt::format("paused after step {}", step));
   while (true) {
     const bool must_stop = is_told_to_stop();
-    const bool wants_save =
-        parts_.saves.enabled() && parts_.stop.num_saves_asked() > saves_made_for_;
+    // Before the vote: what is asked for while ranks wait in it counts for the next one.
+    const int64_t num_saves_asked = parts_.stop.num_saves_asked();
+    const bool wants_save = parts_.saves.enabled() && num_saves_asked > saves_made_for_;
     at::Tensor asked_3 = at::zeros({3}, at::kLong);
     asked_3[0] = parts_.stop.pause_asked() ? 1 : 0;
     asked_3[1] = must_stop ? 1 : 0;
     asked_3[2] = wants_save ? 1 : 0;
     control.all_reduce(asked_3, dist::ReduceOp::kMax)->wait();
-    saves_made_for_ = parts_.stop.num_saves_asked();
+    saves_made_for_ = num_saves_asked;
     if (asked_3[2].item<int64_t>() > 0 && parts_.saves.last_saved_step() != step)
       (void)parts_.saves.save_now();
     if (asked_3[0].item<int64_t>() == 0 || asked_3[1].item<int64_t>() > 0) break;
@@ -243,11 +245,19 @@ void Run::publish(const std::optional<EvalResult>& result) {
                          .eval = result});
 }
 
+/// Ranks may write different values: they are compared at once.
+void Run::note_write(const StepReport& report) {
+  if (!report.forward_wrote) return;
+  check_is_owed_ = true;
+  written_ = fmt::format(" (parameters written in forward: {})",
+                         report.written_param.empty() ? "on another rank" : report.written_param);
+}
+
 /// Ranks that have parted must not go on, and must not push good saves out.
 void Run::agree(const std::string& when) {
   check_is_owed_ = false;
   parts_.training.reducer.settle();
-  parts_.replica_check.require(when);
+  parts_.replica_check.require(when + written_);
   parts_.recorder.replica_check(parts_.replica_check);
 }
 
@@ -329,6 +339,9 @@ RunResult Run::finish() {
                                      parts_.patience.metric()));
   }
   const bool is_saved = must_save && parts_.saves.save_now();
+  const bool is_alone = parts_.training.control.world_size() == 1;
+  if (is_new && !is_saved && !is_alone && parts_.replica_check.is_on())  // a save compares too
+    agree(fmt::format("at the end, step {}", clock.step));
   if (must_save && !is_saved) result.end = RunEnd::kNotSaved;
   // What was published of this step has other masks; so has a save from before the closing.
   if (closing.masks_changed) published_step_ = is_saved ? -1 : clock.step;

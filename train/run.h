@@ -89,6 +89,7 @@ class Run {
   /// Counts what this rank has received since the last call.
   void count_signals();
   RunResult finish();
+  void note_write(const StepReport& report);
   void agree(const std::string& when);
   /// False if an evaluation was broken off.
   bool save_and_evaluate(const StepReport& report, bool is_last);
@@ -112,6 +113,7 @@ class Run {
   int64_t saves_voted_for_ = 0, saves_made_for_ = 0;       ///< of StopRequest::num_saves_asked()
   bool stops_no_more_ = false;  ///< told to stop in the last step: there is nothing left to stop
   bool check_is_owed_ = false;  ///< of the ranks' states, at the next step after which they agree
+  std::string written_;         ///< what forward has written, for messages; empty: nothing
   bool save_is_owed_ = false;   ///< asked for at a step that did not count
   bool save_is_due_ = false;    ///< asked for at the last step, where finish() saves
   bool eval_is_owed_ = false;   ///< with the next save

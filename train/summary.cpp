@@ -36,6 +36,7 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                               {"exit_code", summary.exit_code},
                               {"steps", summary.steps},
                               {"epochs", summary.epochs},
+                              {"skipped_steps", summary.skipped_steps},
                               {"world_size", summary.world_size},
                               {"train_loss", nullptr},
                               {"eval", nullptr},

@@ -18,6 +18,7 @@ struct Summary {
   int64_t steps = 0;
   double epochs = 0;
   int world_size = 1;
+  int64_t skipped_steps = 0;         ///< of this process: updates that were not finite
   std::optional<double> train_loss;  ///< of the last update
   std::optional<EvalResult> eval;
   double sparsity = 0;

@@ -76,6 +76,7 @@ ExitCode conclude(const train::RunResult& result, const TrainingContext& context
         .steps = context.clock.step,
         .epochs = context.clock.epoch(),
         .world_size = context.control.world_size(),
+        .skipped_steps = recorder.num_skipped(),
         .train_loss = recorder.last_loss(),
         .eval = result.eval,
         .sparsity = context.recipe.sparsity(),

@@ -165,7 +165,7 @@ at::Tensor GradientReducer::numbers_of(const LocalStepStats& share) const {
 }
 
 GlobalStepStats GradientReducer::totals_of(const LocalStepStats& share) const {
-  GlobalStepStats totals = from_numbers(messages_.sums_V());
+  GlobalStepStats totals = from_numbers(messages_.sums_V(), share.counts.size());
   totals.own_work_s = share.work_s;
   totals.is_complete = totals.num_samples >= share.expected_samples.value_or(0);
   check(totals.num_samples > 0 || !totals.is_complete, "a step without samples on any rank");
@@ -175,8 +175,8 @@ GlobalStepStats GradientReducer::totals_of(const LocalStepStats& share) const {
 /// Equal on all ranks that ask, and what finish() would find once the late means are there.
 bool GradientReducer::may_update_early(const LocalStepStats& share) const {
   const GlobalStepStats totals = totals_of(share);
-  return totals.finite() && totals.num_skipped == 0 && buckets_.are_finite() &&
-         messages_.sums_V()[-1].item<double>() < kSafeBound;
+  return totals.finite() && totals.num_skipped == 0 && totals.counts_nothing() &&
+         buckets_.are_finite() && messages_.sums_V()[-1].item<double>() < kSafeBound;
 }
 
 GlobalStepStats GradientReducer::finish(const LocalStepStats& share, const EarlyUpdate& update) {
@@ -260,7 +260,7 @@ GradientReducer::Read GradientReducer::read_sums(const LocalStepStats& share,
       messages_.add_number(largest_1);
       if (update) {
         const auto start = Clock::now();
-        update(found_inf(sums_V, largest_1));
+        update(found_inf(sums_V, largest_1, share.counts.size()));
         read.update_s = seconds_since(start);
       }
     }
@@ -325,7 +325,7 @@ void GradientReducer::learn(double seconds) {
 }
 
 void GradientReducer::name_missing() {
-  if (hooks_ == nullptr || comm_.rank() != 0 || !ready_tracker_.any()) return;
+  if (!names_missing_ || hooks_ == nullptr || comm_.rank() != 0 || !ready_tracker_.any()) return;
   std::vector<std::string> names;
   for (const int64_t param : ready_tracker_.missing()) {
     const auto i = static_cast<size_t>(param);

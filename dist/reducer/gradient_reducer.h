@@ -137,6 +137,8 @@ class GradientReducer {
   bool may_send_in_backward() const { return comm_.world_size() > 1 && may_overlap(); }
   /// From now on nothing does, whatever sync.overlap says. On all ranks, before the first step.
   void send_after_backward() { is_overlap_off_ = true; }
+  /// From now on rank 0 does not name what backward did not reach: the caller knows more.
+  void name_no_missing() { names_missing_ = false; }
   /// False: this rank is not told in backward any more which gradients are there, and sends all in
   /// finish(). True, as at first: it is. Between steps, each rank for itself.
   void follow_backward(bool follows);
@@ -231,6 +233,7 @@ class GradientReducer {
   bool overlap_is_faster_ = false;
   bool follows_backward_ = true;
   bool is_overlap_off_ = false;
+  bool names_missing_ = true;
   std::vector<bool> was_named_;  ///< by parameter
 
   // of the step under way

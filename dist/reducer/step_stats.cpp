@@ -26,7 +26,8 @@ enum : int64_t {
 }  // namespace
 
 at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
-  const at::Tensor share_V = at::empty({kNumShareItems}, at::kDouble);
+  const auto num_counts = static_cast<int64_t>(share.counts.size());
+  const at::Tensor share_V = at::empty({kNumShareItems + num_counts}, at::kDouble);
   double* items = share_V.mutable_data_ptr<double>();
   // So that a device sees too that the step does not count.
   items[kLossSum] = share.has_left ? std::nan("") : share.loss_sum;
@@ -35,6 +36,7 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   items[kNonFinite] = share.finite && std::isfinite(share.loss_sum) ? 0 : 1;
   items[kWorkSeconds] = share.work_s;
   for (int i = 0; i < kNumVotes; ++i) items[kFirstVote + i] = (share.votes >> i) & 1U;
+  std::copy(share.counts.begin(), share.counts.end(), items + kNumShareItems);
   const at::Tensor there_V = to_device(share_V, device);
   if (share.loss_sum_there.defined()) {
     there_V[kLossSum].add_(share.loss_sum_there);
@@ -42,13 +44,16 @@ at::Tensor to_numbers(const LocalStepStats& share, at::Device device) {
   return there_V;
 }
 
-at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1) {
-  const at::Tensor sum_1 = sums_V.narrow(0, kLossSum, 1) + largest_1;  // finite if both are
+at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1, size_t num_counts) {
+  at::Tensor sum_1 = sums_V.narrow(0, kLossSum, 1) + largest_1;  // finite if both are
   at::Tensor found_inf_1 = at::empty({1}, sums_V.options().dtype(at::kFloat));
-  return at::ne_out(found_inf_1, sum_1 - sum_1, 0);
+  sum_1 = sum_1 - sum_1;
+  for (size_t i = 0; i < num_counts; ++i)
+    sum_1 = sum_1 + sums_V.narrow(0, kNumShareItems + static_cast<int64_t>(i), 1);
+  return at::ne_out(found_inf_1, sum_1, 0);
 }
 
-GlobalStepStats from_numbers(const at::Tensor& sums_V) {
+GlobalStepStats from_numbers(const at::Tensor& sums_V, size_t num_counts) {
   const at::Tensor host_V = sums_V.cpu();
   const double* items = host_V.const_data_ptr<double>();
   GlobalStepStats totals;
@@ -60,6 +65,7 @@ GlobalStepStats from_numbers(const at::Tensor& sums_V) {
     totals.num_nonfinite_ranks = std::max<int64_t>(1, totals.num_nonfinite_ranks);
   totals.work_s = items[kWorkSeconds];
   for (int i = 0; i < kNumVotes; ++i) totals.votes[i] = static_cast<int64_t>(items[kFirstVote + i]);
+  totals.counts.assign(items + kNumShareItems, items + kNumShareItems + num_counts);
   return totals;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -31,6 +32,9 @@ struct LocalStepStats {
   /// complete then, nobody may update, and what later steps round by stays as it is.
   std::optional<int64_t> expected_samples = std::nullopt;
   bool has_left = false;  ///< this rank has left its samples out
+  /// Counts of the caller's, 0 or more, as many on all ranks; their sums come back. Where one is
+  /// not 0 no update begins before finish() returns.
+  std::vector<double> counts = {};
 };
 
 /// A rank that works on a step so many times as long as the mean of the others is a straggler.
@@ -49,6 +53,7 @@ struct GlobalStepStats {
   /// gradients_finite.
   std::optional<double> squared_grad_norm;
   std::array<int64_t, kNumVotes> votes{};  ///< ranks that raised each bit
+  std::vector<double> counts = {};         ///< sums of LocalStepStats::counts
 
   int64_t bytes_reduced = 0;  ///< payload that this rank handed over for this step
   int64_t bytes_saved = 0;    ///< by packing and narrower types: what dense gradients would add
@@ -78,6 +83,10 @@ struct GlobalStepStats {
 
   /// Whether to update; one decision for all ranks.
   bool finite() const { return is_complete && num_nonfinite_ranks == 0 && gradients_finite; }
+  /// Whether all counts are 0.
+  bool counts_nothing() const {
+    return std::all_of(counts.begin(), counts.end(), [](double count) { return count == 0; });
+  }
 };
 
 /// What it took to give every rank all values.
@@ -90,12 +99,12 @@ struct GatherTotals {
 /// The share as numbers whose sums over ranks make the totals: float64 [V] on `device`.
 at::Tensor to_numbers(const LocalStepStats& share, at::Device device);
 
-/// GlobalStepStats::finite() before the host knows the sums: float32 [1] on their device, 0 for yes
-/// and 1 for no. largest_1: largest_of_all() of the mean gradients. Of ranks whose losses lie on
-/// the device.
-at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1);
+/// GlobalStepStats::finite() and counts_nothing() before the host knows the sums: float32 [1] on
+/// their device, 0 for yes and 1 for no. largest_1: largest_of_all() of the mean gradients. Of
+/// ranks whose losses lie on the device.
+at::Tensor found_inf(const at::Tensor& sums_V, const at::Tensor& largest_1, size_t num_counts = 0);
 
 /// The totals that the summed numbers hold; bytes and seconds are left 0.
-GlobalStepStats from_numbers(const at::Tensor& sums_V);
+GlobalStepStats from_numbers(const at::Tensor& sums_V, size_t num_counts = 0);
 
 }  // namespace lockstep::dist

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import unittest
 
-from harness import ENDLESS, SOURCE, LockstepTest, metric, wait_for
+from harness import ENDLESS, SOURCE, LockstepTest, metric, stays, wait_for
 from counts import count, counted
 
 RARE = ["checkpoint.save_checkpoints_steps=1000000", "eval.every_epochs=0"]
@@ -84,6 +84,20 @@ class Control(LockstepTest):
         run.ctl("resume")
         self.assertEqual(run.wait().code, 0, run.log)
         self.assertEqual(run.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+
+    def test_a_save_asked_for_while_a_pause_waits_for_a_rank_is_made(self):
+        run = self.begin()
+        run.ctl("pause")
+        paused = run.wait_for_status("the pause", state="paused")
+        late = run.rank_pids()[1]
+        os.kill(late, signal.SIGSTOP)
+        stays(lambda: run.process.poll() is None, "the pause", 0.3)  # rank 0 waits in its next turn by then
+        run.ctl("save")
+        stays(lambda: run.process.poll() is None, "the pause", 0.2)
+        os.kill(late, signal.SIGCONT)
+        wait_for(lambda: saves_of(run) == [paused["step"]], "a save in the pause")
+        run.ctl("stop")
+        self.assertEqual(run.wait().code, 75, run.log)
 
     def test_a_stop_ends_a_pause(self):
         run = self.begin()

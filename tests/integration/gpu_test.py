@@ -7,9 +7,10 @@ import re
 import subprocess
 import unittest
 
-from harness import PRUNE_EARLY, LockstepTest, metric
+from harness import BUILD, PRUNE_EARLY, LockstepTest, metric
 from optimizers_test import OPTIMIZERS
 
+PROGRAMS = pathlib.Path(__file__).parent / "programs" / "python"
 GPU = ["run.device=cuda", "eval.every_epochs=0"]
 CPU = ["run.device=cpu", "eval.every_epochs=0"]
 SAVES = ["checkpoint.save_checkpoints_steps=20", "run.deterministic='true'"]
@@ -136,6 +137,38 @@ class OneRank(GpuTest):
                 there, here = (self.train(1, run=f"{name}_{device[0]}", sets=[*device, *sets]) for device in (GPU, CPU))
                 self.assert_near(self.losses(there)[:6], self.losses(here)[:6], 2e-2, name)  # convolutions in TF32: they part
 
+    def python_network(self, file, name, samples=64):
+        return [f"model={{type: python, path: '{PROGRAMS / file}', name: {name}}}", "recipe=null",
+                f"data={{train: {{type: random, shape: [4], samples: {samples}, classes: 3}}, global_batch_size: 16}}"]
+
+    def test_networks_in_python_with_frozen_parts_masks_and_branches(self):
+        """What no flat buffer holds moves to the GPU too; what backward does not reach is left out by the device's update as well."""
+        for name in ("Teacher", "Mask", "Branches"):
+            for optimizer in ("{type: adamw, learning_rate: 0.01, weight_decay: 0.1}", "{type: momentum, learning_rate: 0.1, weight_decay: 0.1}"):
+                with self.subTest(f"{name} {optimizer}"):
+                    sets = [*self.python_network("odd_nets.py", name), "train.max_steps=30", f"optimizer={optimizer}"]
+                    there, here = (self.train(1, run=f"{name}_{optimizer[7:9]}_{device[0]}", sets=[*device, *sets]) for device in (GPU, CPU))
+                    self.assert_near(self.losses(there), self.losses(here), NEAR, name)
+
+    def test_networks_in_python_draw_the_same_after_a_kill(self):
+        for file, name in (("nets.py", "Noisy"), ("odd_nets.py", "LayerDrop"), ("odd_nets.py", "Teacher")):
+            with self.subTest(name):
+                sets = [*GPU, *SAVES, *self.python_network(file, name), "train.max_steps=60", "checkpoint.wait_for=commit"]
+                unbroken = self.train(1, run=f"unbroken_{name}", sets=sets)
+                killed = self.start_faulty("kill", rank=0, step=45, ranks=1, run=f"killed_{name}", sets=sets).wait()
+                self.assertIn(killed.code, (69, 137), killed.log)
+                self.assert_same(self.train(1, run=f"killed_{name}", sets=sets), unbroken)
+
+    def test_archives_of_torchscript_draw_the_same_after_a_kill(self):
+        archive = self.folder / "noisy.pt"
+        subprocess.run([PROGRAMS.parents[3] / ".venv" / "bin" / "python3", PROGRAMS / "script.py", BUILD / "lib" / "lockstep", "save", "LeNet", archive],
+                       check=True, timeout=100)
+        sets = [*GPU, *SAVES, f"model={{type: torchscript, path: '{archive}'}}", "recipe=null", "train.max_steps=60", "checkpoint.wait_for=commit"]
+        unbroken = self.train(1, run="unbroken", sets=sets)
+        killed = self.start_faulty("kill", rank=0, step=45, ranks=1, run="killed", sets=sets).wait()
+        self.assertIn(killed.code, (69, 137), killed.log)
+        self.assert_same(self.train(1, run="killed", sets=sets), unbroken)
+
     def test_recorded_passes_have_the_bits_of_others(self):
         cnn, resnet = "{type: cnn, channels: [6, 8], hidden: 16, batch_norm: true}", "{type: resnet18, stem: cifar}"
         gpt = ["model={type: gpt, layers: 2, heads: 2, width: 32}", "recipe=null", "optimizer={type: adamw, learning_rate: 0.001}",
@@ -213,6 +246,13 @@ class RanksOnOneGpu(GpuTest):
             killed = self.start_faulty("kill", rank=rank, step=step, run="killed", sets=sets).wait()
             self.assertIn(killed.code, (69, 137), killed.log)
         self.assert_same(self.train(2, run="killed", sets=sets), unbroken)
+
+    def test_networks_in_python_agree_on_what_moves(self):
+        for name in ("Teacher", "Branches", "Mask"):
+            sets = [f"model={{type: python, path: '{PROGRAMS / 'odd_nets.py'}', name: {name}}}", "recipe=null", "train.max_steps=30",
+                    "data={train: {type: random, shape: [4], samples: 64, classes: 3}, global_batch_size: 21}", "sync.replica_check_every=1"]
+            there, here = (self.train(2, run=f"{name}_{device[0]}", sets=[*device, *sets]) for device in (GPU, CPU))
+            self.assert_near(self.losses(there), self.losses(here), 1e-3, name)
 
     def test_a_hanging_rank_is_given_up(self):
         run = self.start_faulty("hang", rank=1, step=20, sets=[*GPU, "train.max_steps=60", "sync.timeout_s=5"]).wait()

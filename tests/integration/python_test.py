@@ -3,6 +3,7 @@ said of mistakes."""
 import json
 import math
 import pathlib
+import re
 import subprocess
 import unittest
 
@@ -13,7 +14,7 @@ GLUE = BUILD / "lib" / "lockstep"
 PYTHON = SOURCE / ".venv" / "bin" / "python3"
 CONFIG = """version: 1.0.0
 run: {{name: python, seed: 17}}
-model: {{type: python, path: {files}/nets.py, name: {net}}}
+model: {{type: python, path: {files}/{module}.py, name: {net}}}
 data:
   train: {{type: python, path: {files}/sets.py, name: Points}}
   eval: {{type: python, path: {files}/sets.py, name: Points}}
@@ -28,10 +29,25 @@ summary: {{log_every: 1}}
 
 
 class Python(LockstepTest):
-    def config(self, net="Plain"):
+    def config(self, net="Plain", module="nets"):
         path = self.folder / f"{net}.yaml"
-        path.write_text(CONFIG.format(files=FILES, net=net))
+        path.write_text(CONFIG.format(files=FILES, net=net, module=module))
         return path
+
+    def odd(self, net):
+        return self.config(net, module="odd_nets")
+
+    def assert_resumes(self, config, name, sets, num_ranks=2):
+        """A killed run goes on to the bits of an unbroken one."""
+        sets = ["checkpoint.save_checkpoints_steps=20", "sync.replica_check_every=10", "data.shuffle=true", *sets]
+        unbroken = self.train(num_ranks, config=config, run=f"{name}_unbroken", sets=sets)
+        killed = self.start_faulty("kill", rank=num_ranks - 1, step=45, ranks=num_ranks, config=config, run=name, sets=sets).wait()
+        self.assertIn(killed.code, (137, 69), killed.log)
+        resumed = self.train(num_ranks, config=config, run=name, sets=sets)
+        self.assertRegex(resumed.log, r"resuming from step (20|40) ")
+        self.assertEqual(resumed.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+        self.assertEqual(resumed.steps(), unbroken.steps())
+        return resumed
 
     def python(self, *arguments):
         done = subprocess.run([PYTHON, *map(str, arguments)], capture_output=True, text=True, timeout=100)
@@ -72,6 +88,94 @@ class Python(LockstepTest):
         self.assertEqual(json.loads(state), {"missing": [], "unexpected": []})
         self.assertAlmostEqual(float(loss), resumed.summary()["eval"]["loss"], delta=1e-5)
         self.assertEqual(resumed.summary()["sparsity"], (58 + 43) / (64 + 48))  # 0.9 of each layer, rounded
+
+    def freezing(self, name, *modifiers):
+        path = self.folder / f"{name}.yaml"
+        path.write_text("version: 1.0.0\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: 20}\n"
+                        + "".join(f"  - !TrainableParamsModifier {{params: ['re:first.*'], {one}}}\n" for one in modifiers))
+        return f"recipe={path}"
+
+    def weights(self, run, step=None):
+        """{name: (dtype, list of numbers)} of a save."""
+        file = self.folder / "weights.safetensors"
+        saves = run.folder / "checkpoints"
+        self.tool("ckpt", "export", saves / f"model.ckpt-{step}" if step else saves, "-o", file)
+        code = ("import json, sys; sys.path.append(sys.argv[1]); from lockstep_glue.torch_import import torch; import struct\n"
+                "data = open(sys.argv[2], 'rb').read(); end = 8 + struct.unpack('<Q', data[:8])[0]\n"
+                "rows = {n: e for n, e in json.loads(data[8:end]).items() if n != '__metadata__' and e['dtype'] == 'F32'}\n"
+                "values = {n: torch.frombuffer(bytearray(data[end + e['data_offsets'][0]:end + e['data_offsets'][1]]), dtype=torch.float32)\n"
+                "          for n, e in rows.items()}\n"
+                "print(json.dumps({n: [v.min().item(), v.max().item(), v.double().sum().item()] for n, v in values.items()}))")
+        return json.loads(self.python("-c", code, GLUE, file))
+
+    def test_parts_freeze_and_thaw_over_a_kill(self):
+        adamw = "optimizer={type: adamw, learning_rate: 0.01}"
+        frozen = self.assert_resumes(self.config("Noisy"), "scopes", [adamw, "train.trainable_scopes=[classifier]"])
+        start = self.train(1, config=self.config("Noisy"), run="start", sets=["train.max_steps=0"])
+        before, after = self.weights(start), self.weights(frozen)
+        self.assertEqual(before["first.weight"], after["first.weight"])
+        self.assertNotEqual(before["classifier.weight"], after["classifier.weight"])
+        freezes = self.freezing("freezes", "trainable: false, start_step: 30")
+        self.assert_resumes(self.config("Noisy"), "freezes", [adamw, freezes])
+        thaws = self.freezing("thaws", "trainable: false, start_step: 0, end_step: 30")
+        self.assert_resumes(self.config("Noisy"), "thaws", [adamw, thaws, "sync.shard_optimizer=true"])
+
+    def test_an_infinite_mask_outlives_a_batch_that_leaves_a_rank_no_sample(self):
+        sets = ["data.global_batch_size=199", "train.max_steps=8", "checkpoint.save_checkpoints_steps=3", "run.deterministic=true"]
+        run = self.train(config=self.odd("Mask"), run="mask", sets=sets)
+        self.assertTrue(all(math.isfinite(step["loss"]) for step in run.steps()), run.steps())
+        self.assertTrue(math.isfinite(run.summary()["eval"]["loss"]))
+        # Nothing moves in forward, so the same bits come from any number of ranks.
+        shas = [self.train(ranks, config=self.odd("Mask"), run=f"elastic{ranks}", sets=["run.deterministic=elastic", "train.max_steps=20"])
+                .summary()["parameters_sha256"] for ranks in (1, 2)]
+        self.assertEqual(*shas)
+        refused = self.start(config=self.config("Noisy"), sets=["run.deterministic=elastic"]).wait()
+        self.assertEqual(refused.code, 78, refused.log)
+        self.assertIn("run.deterministic: elastic cannot be with the network's ", refused.log)
+
+    def test_a_teacher_that_forward_moves_is_equal_on_all_ranks(self):
+        sets = ["data.global_batch_size=199", "train.max_steps=8", "sync.replica_check_every=1"]
+        for data in ("false", "true"):
+            run = self.train(config=self.odd("Teacher"), run=f"teacher_{data}", sets=[*sets, f"model.args={{data: {data}}}"])
+            self.assertTrue(math.isfinite(run.summary()["eval"]["loss"]))
+        self.assert_resumes(self.odd("Teacher"), "teacher", ["train.max_steps=60"])
+
+    def test_what_backward_does_not_reach_keeps_its_value_as_in_pytorch(self):
+        for kind, options in (("momentum", "{type: momentum, learning_rate: 0.2, weight_decay: 0.1}"),
+                              ("adamw", "{type: adamw, learning_rate: 0.05, weight_decay: 0.1}")):
+            expected = [float(line) for line in self.python(FILES / "reference_branches.py", GLUE, 30, 32, kind).split()]
+            for ranks in (1, 2):
+                run = self.train(ranks, config=self.odd("Branches"), run=f"{kind}{ranks}", sets=["train.max_steps=30", f"optimizer={options}"])
+                for step, theirs in zip(run.steps(), expected, strict=True):
+                    self.assertAlmostEqual(step["loss"], theirs, delta=2e-6)
+                self.assertEqual(run.log.count("no rank's backward reached "), 2, run.log)  # `other` and `lost`; later `one`
+
+    def test_draws_of_random_and_numpy_are_those_of_the_unbroken_run(self):
+        self.assert_resumes(self.odd("LayerDrop"), "drops", ["train.max_steps=60"])
+
+    def test_a_save_holds_the_weights_of_its_step_though_forward_writes_them(self):
+        sets = ["train.max_steps=6", "checkpoint.save_checkpoints_steps=2", "optimizer.learning_rate=0.0"]
+        run = self.train(1, config=self.odd("Counts"), sets=sets)
+        for step in (2, 4, 6):
+            self.assertEqual(self.weights(run, step)["count"][:2], [step, step])
+
+    def test_forward_may_run_backward_and_parameters_may_be_empty(self):
+        self.train(config=self.odd("Inner"), sets=["train.max_steps=20", "sync.overlap=true", "sync.bucket_bytes=1024"])
+
+    def test_ranks_that_parted_are_told(self):
+        parted = self.start(config=self.odd("MaxNorm"), run="max_norm", sets=["checkpoint=off", "optimizer.learning_rate=0.01"]).wait()
+        self.assertEqual(parted.code, 76, parted.log)
+        self.assertIn("at step 1 (parameters written in forward: table.weight)", parted.log)
+        parted = self.start(config=self.odd("Complex"), run="complex", sets=["checkpoint=off"]).wait()
+        self.assertEqual(parted.code, 76, parted.log)
+        self.assertIn("model/spectrum differs", parted.log)
+        self.assertIn("(3, 4)", parted.log)
+
+    def test_skipped_updates_are_told_once_and_counted(self):
+        run = self.train(config=self.config(), sets=["data.train.args={fault: nan}", "train.max_steps=20", "summary.log_every=10"])
+        self.assertEqual(run.summary()["skipped_steps"], 3)  # the first of 7 updates an epoch
+        self.assertEqual(len(re.findall(r"step 1: the update was skipped, because the loss of rank 0 is not finite", run.log)), 1, run.log)
+        self.assertEqual(run.log.count("the update was skipped"), 1)
 
     def test_workers_read_the_same_samples(self):
         sets = ["data.train.args={noise: 0.1}", "train.max_steps=30", "data.shuffle=true"]

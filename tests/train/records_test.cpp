@@ -157,6 +157,7 @@ TEST(Summary, HoldsWhatScriptsRead) {
                  .exit_code = 75,
                  .steps = 7,
                  .world_size = 2,
+                 .skipped_steps = 3,
                  .train_loss = 0.5,
                  .eval = EvalResult{0.25,
                                     0.9,
@@ -166,6 +167,7 @@ TEST(Summary, HoldsWhatScriptsRead) {
                  .checkpoint = "p-7"});
   const auto json = nlohmann::json::parse(files::read(folder.path() / "summary.json"));
   EXPECT_EQ(json["exit_code"], 75);
+  EXPECT_EQ(json["skipped_steps"], 3);
   EXPECT_EQ(json["eval"]["accuracy"], 0.9);
   EXPECT_EQ(json["eval"]["metrics"].dump(), R"({"pairs":[[0,1],[2,3]],"top_5":0.5})");
   EXPECT_EQ(json["checkpoint"], "p-7");

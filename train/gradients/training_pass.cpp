@@ -26,15 +26,18 @@ LossSum TrainingPass::run(const PassInputs& inputs,
   LossSum loss_sum;
   const int64_t num_parts = parts_.num_micro_batches;
   for (int64_t part = 0; part < num_parts; ++part) {
-    if (completes && part + 1 == num_parts)
-      parts_.reducer.prepare_for_backward(*completes);  // its gradients are the update's last
+    const bool is_last = completes && part + 1 == num_parts;  // its gradients are the update's last
     const data::Shard share = data::shard_of(inputs.targets_BY.size(0), part, num_parts);
-    if (share.size() == 0 && !parts_.statistics.needs_every_rank()) continue;
+    if (share.size() == 0 && !parts_.statistics.needs_every_rank()) {
+      if (is_last) parts_.reducer.prepare_for_backward(*completes);
+      continue;
+    }
     Stopwatch watch;
     const at::Tensor loss = sum_of_losses(inputs.inputs_BX.narrow(0, share.begin, share.size()),
                                           inputs.targets_BY.narrow(0, share.begin, share.size()),
                                           inputs.first_sample + share.begin);
     phases->forward += watch.lap();
+    if (is_last) parts_.reducer.prepare_for_backward(*completes);
     if (waits != HostWaits::kForNothing) parts_.reducer.settle();
     phases->allreduce += watch.lap();
     backward(loss, inputs.weight);
@@ -63,6 +66,7 @@ at::Tensor TrainingPass::sum_of_losses(const at::Tensor& inputs_BX, const at::Te
   const trace::Span span("forward");
   parts_.model.begin_forward({.step = parts_.clock.step, .first_sample = first_sample});
   at::Tensor outputs_BO, own_loss;
+  if (parts_.watch != nullptr) parts_.watch->before_forward();
   {
     const Autocast autocast(parts_.precision, inputs_BX.device());
     if (parts_.loss.is_own())
@@ -70,6 +74,7 @@ at::Tensor TrainingPass::sum_of_losses(const at::Tensor& inputs_BX, const at::Te
     else
       outputs_BO = parts_.model.forward(inputs_BX);
   }
+  if (parts_.watch != nullptr) parts_.watch->after_forward();
   if (parts_.tensors != nullptr) parts_.tensors->add_outputs(outputs_BO);
   if (outputs_BO.defined()) return parts_.loss.sum(outputs_BO, targets_BY);
   return own_loss.to(at::kFloat).mul(static_cast<double>(inputs_BX.size(0)));

@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "optim/flat_params.h"
 #include "train/gradients/batch_statistics.h"
+#include "train/gradients/params_watch.h"
 #include "train/gradients/step_tensors.h"
 #include "train/loss/loss.h"
 
@@ -52,14 +53,15 @@ class TrainingPass {
     const BatchStatistics& statistics;
     const StepClock& clock;
     StepTensors* tensors = nullptr;
+    ParamsWatch* watch = nullptr;    ///< of a user's network; null: of another
     std::string precision = "fp32";  ///< of the network's own computing (Autocast)
     int64_t num_micro_batches = 1;   ///< into which the samples are cut
   };
   explicit TrainingPass(Parts parts) : parts_(std::move(parts)) {}
 
   /// Weighted gradients of these samples in the flat buffers, and the sum of their losses.
-  /// completes: they are the last that the update waits for; the reducer is told so before their
-  /// last micro-batch.
+  /// completes: they are the last that the update waits for; the reducer is told so before the
+  /// backward pass of their last micro-batch. Forward may run backward passes of its own.
   LossSum run(const PassInputs& inputs, const std::optional<dist::StepRequests>& completes,
               HostWaits waits, metrics::PhaseSeconds* phases);
 

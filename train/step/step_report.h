@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "dist/reducer/step_stats.h"
 #include "metrics/samples.h"
@@ -42,16 +43,20 @@ struct StepReport {
   /// (train/step/data_wait.h): nothing was updated, `step` updates are done, and wants_stop or
   /// must_end is set. Everything else of the report means nothing.
   bool is_left_out = false;
-  bool skipped = false;          ///< not finite on some rank: nobody updated
-  bool wants_save = false;       ///< rank 0's interval passed, or a save was asked for
-  bool wants_stop = false;       ///< some rank was asked to save and stop
-  bool save_is_done = false;     ///< on every rank the save under way has ended
-  bool must_end = false;         ///< some rank was told to end
-  bool may_evaluate = false;     ///< a save after this update may be evaluated
-  bool wants_pause = false;      ///< hold before the next step
-  bool has_changes = false;      ///< rank 0 has changes for all
-  double duration_s = 0;         ///< rank
-  metrics::PhaseSeconds phases;  ///< rank
+  bool skipped = false;  ///< not finite on some rank: nobody updated
+  /// The network's own forward has written a trained parameter, told once. Its name is known on
+  /// ranks that had samples.
+  bool forward_wrote = false;
+  std::string written_param = {};  ///< rank
+  bool wants_save = false;         ///< rank 0's interval passed, or a save was asked for
+  bool wants_stop = false;         ///< some rank was asked to save and stop
+  bool save_is_done = false;       ///< on every rank the save under way has ended
+  bool must_end = false;           ///< some rank was told to end
+  bool may_evaluate = false;       ///< a save after this update may be evaluated
+  bool wants_pause = false;        ///< hold before the next step
+  bool has_changes = false;        ///< rank 0 has changes for all
+  double duration_s = 0;           ///< rank
+  metrics::PhaseSeconds phases;    ///< rank
 };
 
 }  // namespace lockstep::train

@@ -4,10 +4,14 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/device/to_device.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/trace/trace_span.h"
+#include "dist/agree.h"
 #include "train/gradients/stopwatch.h"
 #include "train/step/layout.h"
 #include "train/step/set_masks.h"
@@ -47,11 +51,14 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
       options_(options),
       statistics_(parts.model, parts.peers(), options.batch_norm),
       moved_buffers_(parts.model, parts.peers(), options.batch_norm, parts.elastic),
+      watch_(parts.model.runs_user_code() ? std::make_unique<ParamsWatch>(parts.model.params())
+                                          : nullptr),
       pass_({parts.model, parts.flat_params, parts.reducer, parts.loss, statistics_, parts.clock,
-             parts.tensors, options.precision, options.replicas_to_aggregate}),
+             parts.tensors, watch_.get(), options.precision, options.replicas_to_aggregate}),
       limits_(options.max_nonfinite_steps, parts.max_skipped_samples),
       data_wait_(parts.loader, parts.control, parts.local_steps != nullptr ? nullptr : parts.stop,
                  parts.data_patience_s) {
+  if (watch_ != nullptr) parts.reducer.name_no_missing();
   if (parts.elastic) shard_tree_.emplace(kElasticShards / parts.control.world_size());
   if (parts.graph != nullptr)
     recorded_pass_.emplace(RecordedPass::Parts{.pass = pass_,
@@ -74,8 +81,8 @@ StepReport Trainer::step_asking(const Ask& ask) {
   report.phases.modifier = watch.lap();
   begin_report(batch, &report);
 
-  const LossSum loss = compute_gradients(batch, &report.phases);
-  reduce_gradients(batch, loss, ask, &report);
+  loss_ = compute_gradients(batch, &report.phases);
+  reduce_gradients(batch, loss_, ask, &report);
   if (report.totals.is_complete)
     update_weights(&report);
   else
@@ -141,6 +148,7 @@ bool Trainer::apply_recipe(StepReport* report) {
   apply_changes(due);
   statistics_.follow(parts_.recipe.timeline(), parts_.clock.step);
   moved_buffers_.begin_step();
+  if (watch_ != nullptr) watch_->begin_step();
   report->num_mask_updates = due.num_mask_updates;
   return true;
 }
@@ -164,9 +172,13 @@ void Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss, co
       data_wait_.has_left() &&
       data::shard_of(batch.global_num_samples, control.rank(), control.world_size()).size() > 0;
   if (data_wait_.can_leave()) share.expected_samples = batch.global_num_samples;
+  if (watch_ != nullptr)
+    share.counts = {static_cast<double>(watch_->num_missing()), watch_->has_written() ? 1.0 : 0.0};
   if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
   const trace::Span span("wait for all-reduce");
   report->totals = parts_.reducer.finish(share, early_update(report->rates));
+  report->forward_wrote = watch_ != nullptr && report->totals.counts[1] > 0;
+  if (report->forward_wrote) report->written_param = watch_->note_write();
   check(parts_.local_steps != nullptr || report->totals.num_samples == batch.global_num_samples ||
             !report->totals.is_complete,
         "the ranks' shares make up the global batch");
@@ -255,6 +267,7 @@ void Trainer::apply_changes(const recal::Applied& due) {
   apply_recipe_changes(due, parts_.recipe, parts_.bucket_bytes, parts_.flat_params,
                        parts_.optimizer, parts_.control);
   if (due.trainable && recorded_pass_) recorded_pass_->forget();
+  if (due.trainable && watch_ != nullptr) watch_->follow();
   for (const int64_t param : due.reset_params)
     parts_.reducer.reset_errors(static_cast<size_t>(param));
   if (parts_.ema != nullptr && parts_.ema->is_on())
@@ -281,14 +294,47 @@ void Trainer::check_finite(StepReport* report) {
       parts_.loss_scale != nullptr &&
       parts_.loss_scale->end_step(totals.num_nonfinite_ranks == 0, totals.gradients_finite);
   limits_.add_update(!report->skipped, scale_fell);
+  if (report->skipped && !scale_fell) tell_skipped(*report);
   if (parts_.local_steps == nullptr)
     limits_.require_finite(limits_.too_many_nonfinite(), parts_.clock);
+}
+
+void Trainer::tell_skipped(const StepReport& report) {
+  const int rank = parts_.control.rank(), world_size = parts_.control.world_size();
+  const bool is_loss = report.totals.num_nonfinite_ranks > 0,
+             is_local = parts_.local_steps != nullptr;
+  std::string what = "the mean gradient";
+  if (is_loss) {
+    const double loss = loss_.there.defined() ? loss_.there.item<double>() : loss_.here;
+    int64_t first = std::isfinite(loss) ? world_size : rank;
+    if (!is_local) first = dist::min_of(parts_.control, first);
+    what = first < world_size ? fmt::format("the loss of rank {}", first) : "the sum of the losses";
+  }
+  const std::optional<std::string> text = skipped_updates_.add(parts_.clock.step + 1, what);
+  if (text && (is_local || rank == 0)) log::warning("train", *text);
+}
+
+void Trainer::leave_out_unreached(const dist::GlobalStepStats& totals) {
+  if (watch_ == nullptr || totals.counts_nothing()) return;
+  if (std::exchange(is_updated_, false)) parts_.optimizer.uncount();  // the device has refused it
+  const at::Tensor num_ranks_P = watch_->reached_P();
+  parts_.reducer.sum(num_ranks_P);
+  std::vector<int64_t> unreached;
+  for (int64_t i = 0; i < num_ranks_P.numel(); ++i)
+    if (num_ranks_P.const_data_ptr<int64_t>()[i] == 0) unreached.push_back(i);
+  const std::vector<std::string> names = watch_->new_names(unreached);
+  if (!names.empty() && parts_.control.rank() == 0)
+    log::warning("train", fmt::format("step {}: no rank's backward reached {}: they keep their "
+                                      "values in such steps, as in torch.optim (said once)",
+                                      parts_.clock.step + 1, fmt::join(names, ", ")));
+  parts_.optimizer.leave_out(std::move(unreached));
 }
 
 void Trainer::update(StepReport* report) {
   const trace::Span span("optimizer");
   before_changes();
   if (!report->skipped) {
+    leave_out_unreached(report->totals);
     if (!is_updated_) {
       report->gradient_norm =
           optim::clip_gradients(parts_.clip, parts_.flat_params.buffers(),

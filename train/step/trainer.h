@@ -13,6 +13,7 @@
 #include "recal/scheduled_modifier_manager.h"
 #include "train/gradients/batch_statistics.h"
 #include "train/gradients/elastic.h"
+#include "train/gradients/params_watch.h"
 #include "train/gradients/recorded_pass.h"
 #include "train/gradients/step_tensors.h"
 #include "train/gradients/training_pass.h"
@@ -21,6 +22,7 @@
 #include "train/step/data_wait.h"
 #include "train/step/moved_buffers.h"
 #include "train/step/rate_schedule.h"
+#include "train/step/skipped_updates.h"
 #include "train/step/step_report.h"
 #include "train/step/stop_request.h"
 #include "train/step/train_options.h"
@@ -129,6 +131,10 @@ class Trainer {
   /// Whether the update counts; throws where too many samples are damaged, or too many updates in a
   /// row did not count.
   void check_finite(StepReport* report);
+  /// Tells of a skipped update. Collective, unless steps are local.
+  void tell_skipped(const StepReport& report);
+  /// Parameters that no rank's backward reached keep their values and slots. Collective.
+  void leave_out_unreached(const dist::GlobalStepStats& totals);
   void update(StepReport* report);
   /// Both, and what local steps do behind them; the clock's next step begins.
   void update_weights(StepReport* report);
@@ -147,6 +153,7 @@ class Trainer {
   TrainOptions options_;
   BatchStatistics statistics_;
   MovedBuffers moved_buffers_;
+  std::unique_ptr<ParamsWatch> watch_;  ///< of a user's network; null: of another
   TrainingPass pass_;
   std::optional<RecordedPass> recorded_pass_;
   std::optional<ShardTree> shard_tree_;  ///< where elastic
@@ -155,6 +162,8 @@ class Trainer {
   DataWait data_wait_;
   bool is_updated_ = false;  ///< in this step, by early_update()
   double work_s_ = 0;        ///< of the step before: on a GPU this one's is known too late
+  LossSum loss_;             ///< of this step
+  SkippedUpdates skipped_updates_;
 };
 
 }  // namespace lockstep::train
