@@ -169,7 +169,11 @@ class FineTuning(InTensorFlow, LockstepTest):
         for i, snippet in enumerate(snippets):
             config = self.folder / f"page{i}.yaml"
             config.write_text(snippet)
-            self.tool("check", config)
+            file = re.search(r"warm_start_ckpt: (\S+)", snippet)
+            said = self.tool("check", config, expect=66 if file else 0)
+            if file:
+                self.assertIn(file[1], said.splitlines()[0])  # the one fault: it is nobody's here
+                self.assertEqual(said.count("["), 1, said)
         on_cpu = self.train(config=self.folder / "page3.yaml", run="gpu", sets=["run.device=cpu"])
         self.assertIn("the section gpu has no effect", on_cpu.log)
         self.config = self.folder / "page0.yaml"  # the first, with weights as the page's Python saves them
