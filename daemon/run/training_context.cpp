@@ -1,6 +1,7 @@
 #include "daemon/run/training_context.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -101,12 +102,27 @@ model::ModelInputs model_inputs(const data::SampleSpec& spec, int64_t seed) {
           .input_dtype = spec.input_dtype};
 }
 
+/// Names of a network's own code may hold slashes, which stand for points in a save.
+void require_distinct_keys(const model::Model& model) {
+  std::map<std::string, std::string> names;
+  const auto add = [&](const std::string& name) {
+    const auto [other, is_new] = names.emplace(model_key(name), name);
+    if (!is_new)
+      throw Error(ExitCode::kConfig, "model",
+                  fmt::format("the network's {} and {} are both {} in a save: rename one of them",
+                              other->second, name, other->first));
+  };
+  for (const Param& param : model.params()) add(param.name);
+  for (const model::Buffer& buffer : model.buffers()) add(buffer.name);
+}
+
 std::string prefix_of(const RunConfig& config) {
   return (config.run.project().checkpoints() / config.checkpoint.prefix).string();
 }
 
 std::unique_ptr<model::Model> make_network(const RunConfig& config, const data::SampleSpec& spec) {
   auto network = model::make_model(config.model, model_inputs(spec, config.run.seed));
+  require_distinct_keys(*network);
   recal::choose_decayed(config.optimizer.weight_decay_groups, config.optimizer.weight_decay_exclude,
                         &network->params());
   return network;

@@ -51,6 +51,16 @@ class OwnLoss(Plain):
         return logits if targets is None else (logits, nn.functional.cross_entropy(logits, targets))
 
 
+class Clash(Plain):
+    """Two layers whose tensors have one name in a save."""
+
+    def __init__(self):
+        super().__init__()
+        self.add_module("own/layer", nn.Linear(4, 3))
+        self.own = nn.Module()
+        self.own.layer = nn.Linear(4, 3)
+
+
 class Told(Plain):
     """Arguments of all kinds, which `lockstep infer` must give it again."""
 
