@@ -81,6 +81,17 @@ class Serve(ServeTest):
         self.assertEqual(self.states(), {job: "done" for job in (*jobs, unmounted)})
         self.assertEqual({self.result(job)["tries"] for job in (*jobs, unmounted)}, {1})
 
+    def test_a_disk_that_is_full_for_the_final_save_keeps_the_job(self):
+        """That is no error of the run, which ends in order with 74: the summary says why."""
+        job = self.submit(sets=TINY)
+        fault = {"LD_PRELOAD": str(BUILD / "tests/integration/libfault_calls.so"), "LOCKSTEP_FAULT_RANK": "0", "LOCKSTEP_FAULT_PATH": ".index", "LOCKSTEP_FAULT_CALL": "rename",
+                 "LOCKSTEP_FAULT_AT": "1+", "LOCKSTEP_FAULT_DO": "ENOSPC", "LOCKSTEP_FAULT_REPORT": str(self.folder / "report")}
+        server = self.ended(self.serve("--until-empty", environment=fault), 74)
+        self.assertEqual(self.states(), {job: "queued"})
+        self.assertRegex(server.log, r"job 1 has met a fault of this host \(74\) .*: the run ended as 'not_saved': its log says why")
+        self.ended(self.serve("--until-empty"), 0)
+        self.assertEqual(self.result(job)["tries"], 1)
+
     def test_a_job_that_alone_meets_such_faults_has_so_many_tries(self):
         """Others run well beside it: so the host is sound."""
         place = self.folder / "place"

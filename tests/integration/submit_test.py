@@ -174,14 +174,17 @@ class Submit(ServeTest):
             self.assertIn(f"lockstep {name} --queue jobs", self.client(name, "--help"))
 
     def test_python_code_that_was_changed_between_jobs_is_that_of_the_next_one(self):
+        """And the variables of a file that was not changed are those of a new process."""
         project, sets = self.folder / "project", [*PLAIN, "recipe=null", "train.max_steps=30"]
         self.tool("new", "project", project, "--python")
+        net = project / "net.py"
+        net.write_text(net.read_text().replace("class Net", "NETS = []\n\n\nclass Net").replace(
+            "        super().__init__()\n", "        super().__init__()\n        NETS.append(width)\n        width *= len(NETS)\n", 1))
         self.serve()
         before = self.submit(project / "run.yaml", sets)
         self.wait(before)
         again = self.submit(project / "run.yaml", sets)
         self.wait(again)
-        net = project / "net.py"
         net.write_text(net.read_text().replace("torch.relu(self.norm", "torch.tanh(self.norm"))
         after = self.submit(project / "run.yaml", sets)
         self.wait(after)
