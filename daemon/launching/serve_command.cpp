@@ -59,6 +59,7 @@ CommandResult serve_command(const ServeCommandOptions& options) {
   require_usable(options);
   ServeOptions server = options.server;
   const JobQueue queue(server.queue);
+  queue.make();  // before the supervisor makes its own folder in it
   server.queue = queue.root().string();
   FailedJob failed(queue);
   return {"",

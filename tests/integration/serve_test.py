@@ -138,6 +138,12 @@ class Serve(ServeTest):
             self.assertIn("the disk of the queue does not answer within 5 s", server.log)
             self.assertIn(self.states()[1], ("queued", "running"))
 
+    def test_a_new_queue_is_private_whoever_makes_it(self):
+        """A umask that lets the group write is usual; the supervisor makes its folder before the server starts."""
+        server = self.begin(["bash", "-c", f"umask 002; exec {LOCKSTEP} serve --queue {self.queue} -n 1 --listen 127.0.0.1:0 --until-empty"])
+        self.ended(server, 0)
+        self.assertEqual(self.queue.stat().st_mode & 0o777, 0o700)
+
     def test_another_user_of_the_host_can_do_nothing_to_a_queue(self):
         if os.geteuid() != 0:
             self.skipTest("only root can become another user")
