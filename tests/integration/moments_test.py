@@ -67,10 +67,10 @@ class Moments(SupervisedTest):
                 count(f"of them before the program could take {what}'s signals")
 
     def test_of_a_rank(self):
-        self.strike(self.alone, rounds([15], [200])[-1], "a rank")
+        self.strike(self.alone, rounds([10], [200])[-1], "a rank")
 
     def test_of_a_supervised_run(self):
-        self.strike(self.supervised, rounds([10], [200])[-1], "a supervised run")
+        self.strike(self.supervised, rounds([6], [200])[-1], "a supervised run")
 
     def test_after_the_end_is_written_a_signal_changes_nothing(self):
         """A rank whose log is not read flushes it for a while after its summary: a launcher that ends the others meanwhile must not change its code."""
