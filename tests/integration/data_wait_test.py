@@ -44,7 +44,7 @@ class DataWait(LockstepTest):
         self.assertEqual(run.code, 75, run.log)
         self.assertRegex(run.log, r"told to stop, after \d+\.\d s in which the data of the next step did not come")
         self.assertRegex(run.log, rf"stopped at step {step} on request")
-        print(f"{took} from {tell.__name__} to the end, at step {step}")
+        print(f"{took.passed_s():.1f} s from {tell.__name__} to the end, at step {step}")
 
     def test_a_stop_ends_it_and_changes_no_bit(self):
         """Where masks are due, and where a rank stands in the step's reduction while the other waits; before the first step on both.

@@ -131,7 +131,7 @@ class Launch(SupervisedTest):
         with within(9, "SIGKILL of a rank to the next ranks") as took:
             wait_for(lambda: not os.path.exists(f"/proc/{lost[0]}"), "the other rank to end")
             wait_for(lambda: not set(run.rank_pids().values()) & set(lost.values()), "other ranks")
-        print(f"\n{took} from SIGKILL of a rank to the next ranks")
+        print(f"\n{took.passed_s():.1f} s from SIGKILL of a rank to the next ranks")
         self.assertEqual(run.wait().code, 0, run.log)
         self.assertIn("ended before it: a peer is lost", run.log)
 

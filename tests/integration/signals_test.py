@@ -186,7 +186,7 @@ class Failures(LockstepTest):
         self.assertEqual(run.code, 70, run.log)
         self.assertIn("the end of the run takes more than 5 s: a disk may hang", run.log)
         self.assertIn("[bug] made to fail", run.log)
-        print(f"{took} from the failure to the end")
+        print(f"{took.passed_s():.1f} s from the failure to the end")
 
     def test_a_later_start_removes_what_was_noted(self):
         self.start_faulty("throw", 0, step=2, sets=RARE).wait()
