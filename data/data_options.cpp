@@ -5,6 +5,17 @@
 #include "data/datasets/skipping_dataset.h"
 
 namespace lockstep::data {
+namespace {
+
+std::unique_ptr<Dataset> open(const DatasetPlan& plan, DatasetInputs inputs, bool skips_damaged,
+                              InsteadOfDamaged instead) {
+  inputs.skips_damaged = skips_damaged;
+  std::unique_ptr<Dataset> set = plan.make(inputs);
+  if (!skips_damaged) return set;
+  return std::make_unique<SkippingDataset>(std::move(set), instead);
+}
+
+}  // namespace
 
 DataOptions read_data_options(ConfigReader in, bool needs_train) {
   DataOptions options;
@@ -43,18 +54,14 @@ DataOptions read_data_options(ConfigReader in, bool needs_train) {
   return options;
 }
 
-std::unique_ptr<Dataset> DataOptions::open_train(DatasetInputs inputs) const {
-  inputs.skips_damaged = skips_damaged;
-  std::unique_ptr<Dataset> set = train.make(inputs);
-  if (!skips_damaged) return set;
-  return std::make_unique<SkippingDataset>(std::move(set), InsteadOfDamaged::kNextSample);
+std::unique_ptr<Dataset> DataOptions::open_train(const DatasetInputs& inputs) const {
+  return open(train, inputs, skips_damaged,
+              inputs.use == DatasetUse::kTraining ? InsteadOfDamaged::kNextSample
+                                                  : InsteadOfDamaged::kNothing);
 }
 
-std::unique_ptr<Dataset> DataOptions::open_eval(DatasetInputs inputs) const {
-  inputs.skips_damaged = skips_damaged;
-  std::unique_ptr<Dataset> set = eval->make(inputs);
-  if (!skips_damaged) return set;
-  return std::make_unique<SkippingDataset>(std::move(set), InsteadOfDamaged::kNothing);
+std::unique_ptr<Dataset> DataOptions::open_eval(const DatasetInputs& inputs) const {
+  return open(*eval, inputs, skips_damaged, InsteadOfDamaged::kNothing);
 }
 
 }  // namespace lockstep::data

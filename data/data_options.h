@@ -35,9 +35,9 @@ struct DataOptions {
     return {.num_threads = threads, .prefetch_batches = prefetch_batches, .device = device};
   }
 
-  /// Opens `train`, or `eval`, which must be there. Throws as MakeDataset.
-  std::unique_ptr<Dataset> open_train(DatasetInputs inputs) const;
-  std::unique_ptr<Dataset> open_eval(DatasetInputs inputs) const;
+  /// Opens `train`, or `eval`, which must be there, for inputs.use. Throws as MakeDataset.
+  std::unique_ptr<Dataset> open_train(const DatasetInputs& inputs) const;
+  std::unique_ptr<Dataset> open_eval(const DatasetInputs& inputs) const;
 
   int64_t global_batch(int world_size) const {
     return global_batch_size ? *global_batch_size : *batch_size_per_rank * world_size;

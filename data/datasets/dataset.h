@@ -18,6 +18,10 @@ enum class TargetKind {
   kTokens,  ///< the token after each input token, int64 [T]
 };
 
+/// Target of a token that counts neither in the loss nor in a metric, as in PyTorch's cross_entropy
+/// and in transformers.
+constexpr int64_t kIgnoredTarget = -100;
+
 /// class numbers, soft labels, ...: for messages.
 std::string name_of(TargetKind kind);
 
@@ -27,8 +31,14 @@ struct SampleSpec {
   at::ScalarType input_dtype = at::kFloat;  ///< float32, or int64 for tokens
   TargetKind target_kind = TargetKind::kClass;
   int64_t num_classes = 0;  ///< C; tokens of the vocabulary; numbers of one target
+  std::vector<std::string> class_names = {};  ///< by class number; empty where files name none
+  bool may_ignore = false;                    ///< tokens: targets may be kIgnoredTarget
 
-  bool operator==(const SampleSpec& other) const = default;
+  /// True if one network fits both: class_names and may_ignore are not compared.
+  bool operator==(const SampleSpec& other) const {
+    return input_shape == other.input_shape && input_dtype == other.input_dtype &&
+           target_kind == other.target_kind && num_classes == other.num_classes;
+  }
 };
 
 /// inputs [3, 32, 32], 10 classes: for messages.

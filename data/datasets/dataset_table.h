@@ -13,12 +13,24 @@
 /// Table of the data sets that `data.train.type` and `data.eval.type` of a run file may name.
 namespace lockstep::data {
 
+enum class DatasetUse {
+  kTraining,
+  kEvaluation,
+  kInference,  ///< samples are answered: they need no targets
+};
+
 /// What a data set is opened for.
 struct DatasetInputs {
   int64_t seed = 0;  ///< run.seed: of what is random in its samples
   /// What the plan's `find` gave on rank 0; empty: the data set looks for its files itself.
   std::string found = {};
-  bool skips_damaged = false;  ///< data.on_error: skip, which SkippingDataset does
+  /// Spec of the training set if another set is opened: folders of classes take the numbers of its
+  /// class_names. Empty names: unknown, or this is the training set.
+  SampleSpec trained = {};
+  /// kInference: samples are read without augmentation, and damaged ones are left out, also of a
+  /// section that was read for training.
+  DatasetUse use = DatasetUse::kTraining;
+  bool skips_damaged = false;  ///< data.on_error: skip
   bool own_loss = false;       ///< train.loss: own: the network alone reads the targets
 };
 
@@ -46,12 +58,6 @@ struct DatasetPlan {
 /// Section `data.train` or `data.eval` of the run file, read: a data set and its options.
 struct DatasetOptions : DatasetPlan {
   std::string type = "digits";
-};
-
-enum class DatasetUse {
-  kTraining,
-  kEvaluation,
-  kInference,  ///< samples are answered: they need no targets
 };
 
 /// One row. To add a data set: a class derived from Dataset, its row, and

@@ -1,14 +1,19 @@
 #include "data/datasets/files_dataset.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/files.h"
 #include "data/images/decode.h"
 
 namespace lockstep::data {
 namespace {
+
+constexpr int64_t kMaxTries = 1000;  // damaged samples in a row
 
 [[noreturn]] void refuse_feed(const std::string& what) {
   throw Error(ExitCode::kConfig, "data", what);
@@ -31,6 +36,22 @@ int64_t product_of(const std::vector<int64_t>& shape) {
   int64_t product = 1;
   for (const int64_t size : shape) product *= size;
   return product;
+}
+
+int64_t token_at(std::string_view tokens, int64_t place) {
+  int64_t token = 0;
+  std::memcpy(&token, tokens.data() + place * 8, sizeof token);
+  return token;
+}
+
+/// The first of the int64 that is neither in [0, end) nor `ignored`.
+std::optional<int64_t> place_out_of_range(std::string_view tokens, int64_t end, int64_t ignored) {
+  const auto num_tokens = static_cast<int64_t>(tokens.size() / 8);
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    const int64_t token = token_at(tokens, i);
+    if ((token < 0 || token >= end) && token != ignored) return i;
+  }
+  return std::nullopt;
 }
 
 /// The text without the area in front.
@@ -95,7 +116,10 @@ ImageTarget FilesDataset::image_target() const {
 
 SampleSpec FilesDataset::make_spec() {
   const SourceSpec& from = source_->spec();
-  SampleSpec spec{.input_shape = from.shape, .num_classes = from.num_classes};
+  SampleSpec spec{.input_shape = from.shape,
+                  .num_classes = from.num_classes,
+                  .class_names = from.class_names,
+                  .may_ignore = from.may_ignore};
   if (images_ != nullptr) {
     const ImageTarget& target = images_->target();
     spec.input_shape = {target.channels, target.height, target.width};
@@ -153,14 +177,37 @@ void FilesDataset::read(int64_t index, Scratch* scratch) const {
   ++scratch->num_records;
   scratch->num_record_bytes +=
       static_cast<int64_t>(scratch->record.input.size() + scratch->record.target.size());
-  const int64_t label = scratch->record.label;
-  const int64_t num_classes = spec_.num_classes;
-  if (source_->spec().targets != Targets::kLabels || num_classes == 0 ||
-      (label >= 0 && label < num_classes))
-    return;
-  throw Error(ExitCode::kBadData, "data",
-              fmt::format("{}: sample {}: label {} is out of range; there are {} classes, from 0",
-                          source_->place_of(index), index, label, num_classes));
+  require_in_range(index, scratch->record);
+}
+
+void FilesDataset::require_in_range(int64_t index, const Record& record) const {
+  const SourceSpec& from = source_->spec();
+  const int64_t count = spec_.num_classes;
+  const auto refuse = [&](const std::string& place, const std::string& what) {
+    throw Error(
+        ExitCode::kBadData, "data",
+        fmt::format("{}: sample {}: {}{}", place, index, what,
+                    from.may_ignore ? fmt::format(" ({} is ignored)", kIgnoredTarget) : ""));
+  };
+  if (from.content == Content::kTokens) {
+    const int64_t end = from.targets == Targets::kTokens ? count : INT64_MAX;
+    if (const auto place = place_out_of_range(record.input, end, /*ignored=*/0))
+      refuse(source_->place_of(index),
+             fmt::format("input token {} at place {} is out of range; there are {} tokens, from 0",
+                         token_at(record.input, *place), *place, end));
+  }
+  if (from.targets == Targets::kTokens) {
+    const int64_t ignored = from.may_ignore ? kIgnoredTarget : 0;
+    if (const auto place = place_out_of_range(record.target, count, ignored))
+      refuse(source_->place_of_target(index),
+             fmt::format("target token {} at place {} is out of range; there are {} tokens, from 0",
+                         token_at(record.target, *place), *place, count));
+  }
+  if (from.targets != Targets::kLabels || count == 0) return;
+  if (record.label < 0 || record.label >= count)
+    refuse(
+        source_->place_of_target(index),
+        fmt::format("label {} is out of range; there are {} classes, from 0", record.label, count));
 }
 
 void FilesDataset::write_sample(int64_t index, int64_t epoch, int64_t row, Samples* samples,
@@ -171,22 +218,25 @@ void FilesDataset::write_sample(int64_t index, int64_t epoch, int64_t row, Sampl
     std::memcpy(samples->inputs_BX.mutable_data_ptr<int64_t>() + row * input_numbers_,
                 scratch->record.input.data(), scratch->record.input.size());
   } else {
-    try {
-      write_input(scratch->record, random,
-                  samples->inputs_BX.mutable_data_ptr<float>() + row * input_numbers_,
-                  &scratch->image);
-    } catch (const Error& fault) {
-      throw Error(
-          fault.code(), "data",
-          fmt::format("{}: sample {}: {}", source_->place_of(index), index, text_of(fault)));
-    }
+    write_input(index, random, samples->inputs_BX.mutable_data_ptr<float>() + row * input_numbers_,
+                scratch);
   }
   if (samples->targets_BY.defined()) write_target(scratch->record, row, &samples->targets_BY);
   if (options_.augment.mixup > 0) mix_in(random, epoch, row, samples, scratch);
 }
 
-void FilesDataset::write_input(const Record& record, const SampleRandom& random, float* out,
-                               ImageScratch* scratch) const {
+void FilesDataset::write_input(int64_t index, const SampleRandom& random, float* out,
+                               Scratch* scratch) const {
+  try {
+    convert_input(scratch->record, random, out, &scratch->image);
+  } catch (const Error& fault) {
+    throw Error(fault.code(), "data",
+                fmt::format("{}: sample {}: {}", source_->place_of(index), index, text_of(fault)));
+  }
+}
+
+void FilesDataset::convert_input(const Record& record, const SampleRandom& random, float* out,
+                                 ImageScratch* scratch) const {
   const SourceSpec& from = source_->spec();
   if (from.content == Content::kImage) {
     images_->from_file(record.input, random, scratch, out);
@@ -216,14 +266,28 @@ void FilesDataset::write_target(const Record& record, int64_t row, at::Tensor* t
   }
 }
 
+/// Reads a sample into `other`. A damaged one is not this sample's fault: where such are skipped,
+/// the next sound one is read.
+void FilesDataset::read_partner(int64_t index, int64_t epoch, Scratch* scratch) const {
+  const int64_t num_tries = options_.skips_damaged ? std::min(kMaxTries, num_samples()) : 1;
+  for (int64_t tried = 0; tried < num_tries; ++tried) try {
+      const int64_t partner = (index + tried) % num_samples();
+      read(partner, scratch);
+      write_input(partner, SampleRandom(options_.augment, epoch, partner), scratch->other.data(),
+                  scratch);
+      return;
+    } catch (const Error& fault) {
+      const bool is_damaged = fault.code() == ExitCode::kBadData &&
+                              dynamic_cast<const files::FileChanged*>(&fault) == nullptr;
+      if (!is_damaged || tried + 1 == num_tries) throw;
+    }
+}
+
 void FilesDataset::mix_in(const SampleRandom& random, int64_t epoch, int64_t row, Samples* samples,
                           Scratch* scratch) const {
-  const int64_t partner = random.mixup_partner(num_samples());
   const auto share = static_cast<float>(random.mixup_share());
-  read(partner, scratch);
   scratch->other.resize(static_cast<size_t>(input_numbers_));
-  write_input(scratch->record, SampleRandom(options_.augment, epoch, partner),
-              scratch->other.data(), &scratch->image);
+  read_partner(random.mixup_partner(num_samples()), epoch, scratch);
   float* const input = samples->inputs_BX.mutable_data_ptr<float>() + row * input_numbers_;
   for (int64_t i = 0; i < input_numbers_; ++i)
     input[i] += share * (scratch->other[static_cast<size_t>(i)] - input[i]);

@@ -21,6 +21,7 @@ struct FeedOptions {
   bool one_hot = false;           ///< class numbers become soft labels
   bool soft_labels = false;       ///< the target's numbers are probabilities
   bool may_lack_targets = false;  ///< they are for inference: Samples::targets_BY may be undefined
+  bool skips_damaged = false;     ///< another sample is mixed in for a damaged one
 };
 
 /// Samples made of a source's records: images decoded, resized, augmented and normalised straight
@@ -41,10 +42,13 @@ class FilesDataset final : public Dataset {
   SampleSpec make_spec();
   ImageTarget image_target() const;
   void read(int64_t index, Scratch* scratch) const;
+  void read_partner(int64_t index, int64_t epoch, Scratch* scratch) const;
+  void require_in_range(int64_t index, const Record& record) const;
   void write_sample(int64_t index, int64_t epoch, int64_t row, Samples* samples,
                     Scratch* scratch) const;
-  void write_input(const Record& record, const SampleRandom& random, float* out,
-                   ImageScratch* scratch) const;
+  void write_input(int64_t index, const SampleRandom& random, float* out, Scratch* scratch) const;
+  void convert_input(const Record& record, const SampleRandom& random, float* out,
+                     ImageScratch* scratch) const;
   void write_target(const Record& record, int64_t row, at::Tensor* targets_BY) const;
   void mix_in(const SampleRandom& random, int64_t epoch, int64_t row, Samples* samples,
               Scratch* scratch) const;

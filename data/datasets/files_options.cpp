@@ -115,7 +115,7 @@ class FilesReader {
                     "files: stretch images to image_size, or crop their middle of its ratio");
     feed.keeps_ratio = fit == "crop";
     feed.means = numbers("mean", "files: of each channel, of [0, 1]; subtracted", false);
-    feed.deviations = numbers("std", "files: of each channel, of [0, 1]; divided by", true);
+    feed.deviations = numbers("std", "files: of each channel, of (0, 1]; divided by", true);
   }
 
   void read_augment(ConfigReader in) {
@@ -141,9 +141,10 @@ class FilesReader {
     if (!node.IsDefined()) return all;
     for (const std::string& text : texts_of(node)) {
       const std::optional<double> number = parse_number(text);
-      if (!number || (are_positive && *number <= 0)) {
-        in_.fault(key, fmt::format("'{}.{}' must be a number or a list of numbers{}", in_.path(),
-                                   key, are_positive ? " above 0" : ""));
+      if (!number || *number < 0 || *number > 1 || (are_positive && *number == 0)) {
+        in_.fault(key, fmt::format("'{}.{}' must be a number or a list of numbers of {}0, 1]: "
+                                   "pixels are divided by 255 first, so divide these too",
+                                   in_.path(), key, are_positive ? "(" : "["));
         return {};
       }
       all.push_back(*number);

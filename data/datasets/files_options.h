@@ -19,6 +19,7 @@ struct FilesOptions {
   TokenOptions tokens;
   bool is_interleaved = false;
   FeedOptions feed;
+  SampleSpec trained;  ///< as DatasetInputs::trained
 };
 
 /// Reads those keys of the section that are the format's.

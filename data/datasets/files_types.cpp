@@ -36,7 +36,12 @@ constexpr FileFormat kFormats[] = {
     {"cifar100",
      [](const FoundFiles& found, const FilesOptions&) { return open_cifar(found.paths(), 100); }},
     {"image_folder",
-     [](const FoundFiles& found, const FilesOptions&) { return open_class_folder(found); }},
+     [](const FoundFiles& found, const FilesOptions& o) {
+       return open_class_folder(
+           found, {.trained_names = o.trained.class_names,
+                   .num_trained = o.trained.class_names.empty() ? 0 : o.trained.num_classes,
+                   .may_lack_targets = o.feed.may_lack_targets});
+     }},
     {"images", [](const FoundFiles& found, const FilesOptions&) { return open_images(found); }},
     {"image_csv", [](const FoundFiles& found,
                      const FilesOptions& o) { return open_image_csv(found.paths(), o.csv); }},
@@ -74,11 +79,14 @@ std::unique_ptr<Dataset> open_files(const FoundFiles& found, const FilesOptions&
 
 DatasetPlan files_plan(const FilesOptions& options) {
   return {[options](const DatasetInputs& inputs) {
-            FilesOptions seeded = options;
-            seeded.feed.augment.seed = inputs.seed;
+            FilesOptions opened = options;
+            if (inputs.use == DatasetUse::kInference) opened.feed.augment = {};
+            opened.feed.augment.seed = inputs.seed;
+            opened.feed.skips_damaged = inputs.skips_damaged;
+            opened.trained = inputs.trained;
             const FoundFiles found =
                 inputs.found.empty() ? find_files(options) : FoundFiles::parse(inputs.found);
-            return open_files(found, seeded);
+            return open_files(found, opened);
           },
           [options] { return find_files(options).text(); }};
 }

@@ -41,7 +41,8 @@ std::vector<files::FileFacts> all_of(const Paths& paths) {
 }
 
 FoundFiles found_in_format(const std::string& format, const FilesOptions& options) {
-  if (format == "image_folder") return find_class_folder(options.path);
+  if (format == "image_folder")
+    return find_class_folder(options.path, options.feed.may_lack_targets);
   if (format == "images") return find_images(options.path);
   FoundFiles found;
   if (format == "cifar10" || format == "cifar100") {

@@ -76,7 +76,8 @@ std::string FoundFiles::text() const {
   append_files(files, &all);
   append_part(std::to_string(labels.size()), &all);
   for (const int64_t label : labels) append_part(std::to_string(label), &all);
-  append_part(std::to_string(num_classes), &all);
+  append_part(std::to_string(class_names.size()), &all);
+  for (const std::string& name : class_names) append_part(name, &all);
   append_files(others, &all);
   return all;
 }
@@ -88,7 +89,8 @@ FoundFiles FoundFiles::parse(std::string_view text) {
   found.files = parts.next_files();
   found.labels.resize(static_cast<size_t>(parts.next_number()));
   for (int64_t& label : found.labels) label = parts.next_number();
-  found.num_classes = parts.next_number();
+  found.class_names.resize(static_cast<size_t>(parts.next_number()));
+  for (std::string& name : found.class_names) name = parts.next();
   found.others = parts.next_files();
   make_known(found.files);
   make_known(found.others);

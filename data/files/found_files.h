@@ -11,10 +11,10 @@ namespace lockstep::data {
 
 /// The files of a data set, found once for all ranks: by rank 0, whose text() the others parse.
 struct FoundFiles {
-  std::string format;                   ///< name of its row: idx, cifar10, ...
-  std::vector<files::FileFacts> files;  ///< in the order of their records
-  std::vector<int64_t> labels;          ///< of each file; empty unless folders are the classes
-  int64_t num_classes = 0;              ///< the number of those folders
+  std::string format;                    ///< name of its row: idx, cifar10, ...
+  std::vector<files::FileFacts> files;   ///< in the order of their records
+  std::vector<int64_t> labels;           ///< of each file; empty unless folders are the classes
+  std::vector<std::string> class_names;  ///< names of those folders, in the order of `labels`
   /// Further files: targets, and images that files name.
   std::vector<files::FileFacts> others;
 

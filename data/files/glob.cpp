@@ -1,6 +1,7 @@
 #include "data/files/glob.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include <glob.h>
 
@@ -61,21 +62,20 @@ bool goes_round(const std::filesystem::path& link) {
          target.end();
 }
 
-std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder,
-                                               TakesFile takes) {
-  std::vector<std::filesystem::path> all;
+void add_files_below(const std::filesystem::path& folder, TakesFile takes, Subfolder* all) {
   std::error_code fault;
   using std::filesystem::directory_options;
   std::filesystem::recursive_directory_iterator entry(
       folder, directory_options::follow_directory_symlink, fault);
   for (; !fault && entry != std::filesystem::recursive_directory_iterator();
        entry.increment(fault)) {
-    if (takes(entry->path()) && !entry->is_directory(fault)) all.push_back(entry->path());
-    if (entry->is_symlink(fault) && goes_round(entry->path())) entry.disable_recursion_pending();
+    const bool is_hidden = entry->path().filename().native().starts_with('.');
+    if (!is_hidden && !entry->is_directory(fault)) all->add(entry->path(), takes);
+    if (is_hidden || (entry->is_symlink(fault) && goes_round(entry->path())))
+      entry.disable_recursion_pending();
   }
   if (fault)
     throw Error(ExitCode::kIo, "data", folder.string() + ": cannot be listed: " + fault.message());
-  return all;
 }
 
 }  // namespace
@@ -101,6 +101,20 @@ bool holds_folders(const std::string& path) {
   });
 }
 
+std::string lower_ending(const std::filesystem::path& file) {
+  std::string ending = file.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return ending;
+}
+
+void Subfolder::add(const std::filesystem::path& file, TakesFile takes) {
+  if (takes(file))
+    files.push_back(file);
+  else
+    ++others[lower_ending(file)];
+}
+
 std::vector<Subfolder> files_by_folder(const std::string& folder, TakesFile takes) {
   std::vector<Subfolder> all;
   if (files::is_remote(folder)) {
@@ -109,7 +123,7 @@ std::vector<Subfolder> files_by_folder(const std::string& folder, TakesFile take
     for (const std::string& name : files::list(folder)) {
       const std::filesystem::path path = std::filesystem::path(folder) / name;
       if (!name.starts_with(".") && std::filesystem::is_directory(path))
-        all.push_back({name, files_below(path, takes)});
+        add_files_below(path, takes, &all.emplace_back(Subfolder{.name = name}));
     }
   }
   for (Subfolder& one : all) std::sort(one.files.begin(), one.files.end());

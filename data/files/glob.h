@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,13 +19,24 @@ bool holds_folders(const std::string& path);
 /// Whether it is a folder.
 bool is_folder(const std::string& path);
 
-/// Names of the folders in a folder, sorted, hidden ones left out, and the files anywhere below
-/// each that `takes` takes, sorted too. No folder: empty.
+using TakesFile = bool (*)(const std::filesystem::path& file);
+/// Counts of files by ending, in lower case: ".webp".
+using EndingCounts = std::map<std::string, int64_t>;
+
+/// A folder and the files anywhere below it, sorted; hidden files and folders are left out.
 struct Subfolder {
   std::string name;
   std::vector<std::filesystem::path> files;
+  EndingCounts others;  ///< files that were not taken
+
+  void add(const std::filesystem::path& file, TakesFile takes);
 };
-using TakesFile = bool (*)(const std::filesystem::path& file);
+
+/// Ending of the name in lower case: ".jpg"; empty if it has none.
+std::string lower_ending(const std::filesystem::path& file);
+
+/// The folders in a folder, sorted by name, hidden ones left out, with the files that `takes`
+/// takes. No folder: empty.
 std::vector<Subfolder> files_by_folder(const std::string& folder, TakesFile takes);
 
 }  // namespace lockstep::data

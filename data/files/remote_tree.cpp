@@ -54,15 +54,17 @@ bool remote_holds_folders(const std::string& path) {
 }
 
 std::vector<Subfolder> remote_files_by_folder(const std::string& folder, TakesFile takes) {
-  std::map<std::string, std::vector<std::filesystem::path>> by_name;
+  std::map<std::string, Subfolder> by_name;
   for (const std::string& name : names_below(with_slash(folder))) {
     const size_t slash = name.find('/');
-    if (name.starts_with('.') || slash == std::string::npos) continue;
-    std::vector<std::filesystem::path>& files = by_name[name.substr(0, slash)];
-    if (takes(name)) files.emplace_back(with_slash(folder) + name);
+    const bool is_hidden = name.starts_with('.') || name.find("/.") != std::string::npos;
+    if (is_hidden || slash == std::string::npos) continue;
+    Subfolder& one = by_name[name.substr(0, slash)];
+    one.name = name.substr(0, slash);
+    if (!name.ends_with('/')) one.add(with_slash(folder) + name, takes);
   }
   std::vector<Subfolder> all;
-  for (auto& [name, files] : by_name) all.push_back({name, std::move(files)});
+  for (auto& [name, one] : by_name) all.push_back(std::move(one));
   return all;
 }
 

@@ -29,12 +29,13 @@ bool begins_frame(uint8_t marker) {
   return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
 
+/// Odd bytes between segments are passed over, as libjpeg does: they are in sound collections.
 ImageHeader jpeg_header(std::string_view file) {
   size_t at = 2;
   while (at + 9 <= file.size()) {
-    if (static_cast<uint8_t>(file[at]) != 0xff) refuse_image("has no marker where one belongs");
     const auto marker = static_cast<uint8_t>(file[at + 1]);
-    if (marker == 0xff) {  // fill byte
+    const bool is_marker = static_cast<uint8_t>(file[at]) == 0xff && marker != 0xff && marker != 0;
+    if (!is_marker) {
       ++at;
       continue;
     }
@@ -47,6 +48,14 @@ ImageHeader jpeg_header(std::string_view file) {
 }
 
 }  // namespace
+
+void grey_of_rgb(uint8_t* pixels, size_t num_pixels) {
+  for (size_t i = 0; i < num_pixels; ++i) {
+    const uint8_t* from = pixels + 3 * i;
+    pixels[i] = static_cast<uint8_t>(
+        (19595U * from[0] + 38470U * from[1] + 7471U * from[2] + 0x8000U) >> 16);
+  }
+}
 
 void refuse_image(const std::string& what) { throw Error(ExitCode::kBadData, "data", what); }
 

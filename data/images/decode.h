@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -32,6 +33,9 @@ Pixels decode_image(std::string_view file, const ImageHeader& header, int64_t ch
 Pixels decode_jpeg(std::string_view file, int64_t channels, int denominator,
                    std::vector<uint8_t>* storage);
 Pixels decode_png(std::string_view file, int64_t channels, std::vector<uint8_t>* storage);
+
+/// RGB to luma in place, with the weights of ITU-R 601, as PIL has them.
+void grey_of_rgb(uint8_t* pixels, size_t num_pixels);
 
 /// Throws what the decoders throw.
 [[noreturn]] void refuse_image(const std::string& what);

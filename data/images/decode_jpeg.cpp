@@ -96,15 +96,6 @@ void rgb_of_cmyk(uint8_t* pixels, size_t num_pixels, bool is_inverted) {
   }
 }
 
-/// In place, with the weights of ITU-R 601.
-void grey_of_rgb(uint8_t* pixels, size_t num_pixels) {
-  for (size_t i = 0; i < num_pixels; ++i) {
-    const uint8_t* from = pixels + 3 * i;
-    pixels[i] = static_cast<uint8_t>(
-        (19595U * from[0] + 38470U * from[1] + 7471U * from[2] + 0x8000U) >> 16);
-  }
-}
-
 }  // namespace
 
 Pixels decode_jpeg(std::string_view file, int64_t channels, int denominator,

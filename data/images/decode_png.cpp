@@ -31,12 +31,13 @@ class PngReader {
     png_set_strip_alpha(png_);
     const bool is_grey = (png_get_color_type(png_, info_) & PNG_COLOR_MASK_COLOR) == 0;
     if (is_grey && channels == 3) png_set_gray_to_rgb(png_);
-    if (!is_grey && channels == 1)
-      png_set_rgb_to_gray_fixed(png_, PNG_ERROR_ACTION_NONE, 29900, 58700);
     num_passes_ = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
+    // libpng's own conversion to grey goes by the file's gamma, other programs' do not.
+    becomes_grey_ = !is_grey && channels == 1;
     return true;
   }
+  bool becomes_grey() const { return becomes_grey_; }
   size_t height() const { return png_get_image_height(png_, info_); }
   size_t width() const { return png_get_image_width(png_, info_); }
   size_t row_bytes() const { return png_get_rowbytes(png_, info_); }
@@ -69,6 +70,7 @@ class PngReader {
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
   int num_passes_ = 1;
+  bool becomes_grey_ = false;
   char fault_[160] = "no memory";
 };
 
@@ -79,6 +81,7 @@ Pixels decode_png(std::string_view file, int64_t channels, std::vector<uint8_t>*
   if (!reader.begin(channels)) refuse_image(reader.fault());
   storage->resize(reader.height() * reader.row_bytes());
   if (!reader.read_rows(storage->data())) refuse_image(reader.fault());
+  if (reader.becomes_grey()) grey_of_rgb(storage->data(), reader.height() * reader.width());
   return {storage->data(), static_cast<int64_t>(reader.height()),
           static_cast<int64_t>(reader.width()), channels, true};
 }

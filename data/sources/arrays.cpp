@@ -147,15 +147,17 @@ class ArraySource final : public Source {
   std::string place_of(int64_t index) const override {
     return fmt::format("{}: row {}", inputs_.path().string(), index);
   }
+  std::string place_of_target(int64_t index) const override {
+    return targets_ ? fmt::format("{}: row {}", targets_->path().string(), index) : place_of(index);
+  }
   std::string digest() const override { return digest_of_files(files_); }
 
  private:
   void find_content(bool is_interleaved) {
     spec_.shape = inputs_.row_shape();
-    const bool is_u8 = inputs_.type() == NumberType::kU8 || inputs_.type() == NumberType::kBool;
-    spec_.content = is_float(inputs_.type()) ? Content::kFloats
-                    : is_u8                  ? Content::kPixels
-                                             : Content::kTokens;
+    const bool is_u8 = inputs_.type() == NumberType::kU8;
+    const bool are_floats = is_float(inputs_.type()) || inputs_.type() == NumberType::kBool;
+    spec_.content = are_floats ? Content::kFloats : is_u8 ? Content::kPixels : Content::kTokens;
     if (!is_u8) return;
     if (!is_pixel_shape(spec_.shape))
       refuse_file(inputs_.path(), fmt::format("uint8 inputs are images of 2 or 3 axes, not [{}]; "
@@ -184,6 +186,7 @@ class ArraySource final : public Source {
     } else {
       spec_.targets = Targets::kTokens;
       spec_.num_classes = num_classes;
+      spec_.may_ignore = true;
       if (spec_.content != Content::kTokens || shape != spec_.shape || num_classes == 0)
         refuse_file(targets.path(),
                     "whole numbers with several axes are tokens: inputs must be of the same shape, "

@@ -27,8 +27,15 @@ std::filesystem::path idx_labels_beside(const std::filesystem::path& images);
 std::unique_ptr<Source> open_cifar(const Paths& files, int64_t num_classes);
 
 /// A folder a class, sorted by name: class 0 is the first. JPEG and PNG files anywhere below.
-FoundFiles find_class_folder(const std::string& folder);
-std::unique_ptr<Source> open_class_folder(const FoundFiles& found);
+/// Throws Error(kInputMissing) for a folder without any, unless it may lack targets.
+FoundFiles find_class_folder(const std::string& folder, bool may_lack_targets);
+struct ClassOptions {
+  /// Names of the training set's classes, which give the numbers; empty: the folders' own order.
+  std::vector<std::string> trained_names;
+  int64_t num_trained = 0;        ///< classes of the training set; 0: unknown
+  bool may_lack_targets = false;  ///< images of unknown classes have no labels; else Error(kConfig)
+};
+std::unique_ptr<Source> open_class_folder(const FoundFiles& found, const ClassOptions& options);
 
 /// Image files without labels: one, those directly in a folder, or those of a pattern.
 FoundFiles find_images(const std::string& path);

@@ -1,9 +1,7 @@
 #include "data/sources/image_files.h"
 
-#include <algorithm>
-#include <cctype>
-
 #include "base/digest.h"
+#include "data/files/glob.h"
 
 namespace lockstep::data {
 
@@ -25,9 +23,7 @@ std::string ImageFiles::digest() const {
 }
 
 bool is_image_name(const std::filesystem::path& path) {
-  std::string ending = path.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string ending = lower_ending(path);
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 

@@ -21,6 +21,9 @@ class ImageFiles : public Source {
     if (labels_.empty()) spec_.targets = Targets::kNone;
   }
 
+  /// Names by class number.
+  void set_class_names(std::vector<std::string> names) { spec_.class_names = std::move(names); }
+
   int64_t num_records() const override { return images_.num_files(); }
   const SourceSpec& spec() const override { return spec_; }
   void read(int64_t index, Record* record) const override;

@@ -31,6 +31,8 @@ struct SourceSpec {
   Targets targets = Targets::kLabels;
   /// Classes; numbers of one target; tokens of the vocabulary. 0: the files do not say.
   int64_t num_classes = 0;
+  std::vector<std::string> class_names = {};  ///< by class number; empty: the files name none
+  bool may_ignore = false;                    ///< target tokens may be kIgnoredTarget
 };
 
 /// One record as it lies in a file. May be used for one read after the other, so that its memory is
@@ -56,6 +58,8 @@ class Source {
   virtual void expect(int64_t /*index*/) const {}
   /// Where the record stands, for messages: the file and its place in it.
   virtual std::string place_of(int64_t index) const = 0;
+  /// The same of its target.
+  virtual std::string place_of_target(int64_t index) const { return place_of(index); }
   /// Tells sources of different content apart: digest_of_files() of all its files, unless it says
   /// more.
   virtual std::string digest() const = 0;

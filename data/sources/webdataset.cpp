@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cctype>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -12,10 +14,30 @@
 namespace lockstep::data {
 namespace {
 
-/// NAME.jpg has the key NAME: up to the first point behind the last slash.
-std::string key_of_member(const std::string& name) {
-  const size_t slash = name.rfind('/');
-  return name.substr(0, name.find('.', slash == std::string::npos ? 0 : slash + 1));
+/// A member by WebDataset's convention: `dir/000.seg.png` is the field `seg.png` of the sample
+/// `dir/000`. Fields count in lower case.
+struct Field {
+  std::string sample, name;
+  const TarMember* member = nullptr;
+};
+
+/// Nothing for members that belong to no sample: hidden ones, names without a point, and what is
+/// below a folder like `__meta__`.
+std::optional<Field> field_of(const TarMember& member) {
+  const std::string& path = member.name;
+  const std::string_view top = std::string_view(path).substr(0, path.find('/'));
+  if (top.size() >= 4 && top.starts_with("__") && top.ends_with("__")) return std::nullopt;
+  const size_t begin = path.rfind('/') + 1;  // 0 without a slash
+  const size_t point = path.find('.', begin);
+  if (point == std::string::npos || point == begin) return std::nullopt;
+  Field field{path.substr(0, point), path.substr(point + 1), &member};
+  std::transform(field.name.begin(), field.name.end(), field.name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return field;
+}
+
+bool is_image_field(const std::string& name) {
+  return name == "jpg" || name == "jpeg" || name == "png";
 }
 
 class WebDataset final : public Source {
@@ -57,35 +79,75 @@ class WebDataset final : public Source {
     };
     const std::string name = reader->path().string();
     const std::vector<TarMember> members = list_tar(read, reader->num_bytes(), name);
-    for (size_t first = 0; first < members.size();) {
-      const std::string key = key_of_member(members[first].name);
-      size_t end = first + 1;
-      while (end < members.size() && key_of_member(members[end].name) == key) ++end;
-      add_sample(file, {members.data() + first, end - first}, read);
-      first = end;
+    std::vector<Field> fields;
+    for (const TarMember& member : members) {
+      std::optional<Field> field = field_of(member);
+      if (!field) continue;
+      if (!fields.empty() && fields.front().sample != field->sample) {
+        add_sample(file, fields, read);
+        fields.clear();
+      }
+      fields.push_back(*std::move(field));
     }
+    if (!fields.empty()) add_sample(file, fields, read);
   }
 
-  /// Members of one name. Those without image and label are something else.
-  void add_sample(int64_t file, std::span<const TarMember> members, const ReadArchive& read) {
-    const TarMember *image = nullptr, *label = nullptr;
-    for (const TarMember& member : members) {
-      if (is_image_name(member.name)) image = &member;
-      if (member.name.ends_with(".cls")) label = &member;
+  [[noreturn]] void refuse_member(int64_t file, const TarMember& member,
+                                  const std::string& what) const {
+    refuse_file(
+        fmt::format("{}: offset {}: {}", files_.path(file).string(), member.offset, member.name),
+        what);
+  }
+
+  /// The one field that `is_wanted`, or null.
+  const TarMember* only(int64_t file, const std::vector<Field>& fields, const char* what,
+                        bool (*is_wanted)(const std::string& field)) const {
+    const TarMember* found = nullptr;
+    for (const Field& field : fields) {
+      if (!is_wanted(field.name)) continue;
+      if (found != nullptr)
+        refuse_member(file, *field.member,
+                      fmt::format("the sample '{}' has another {} at offset {}: {}", field.sample,
+                                  what, found->offset, found->name));
+      found = field.member;
     }
-    if (image == nullptr && label == nullptr) return;
-    const std::string where = fmt::format("{}: offset {}: {}", files_.path(file).string(),
-                                          members[0].offset, members[0].name);
-    if (image == nullptr || label == nullptr)
-      refuse_file(where, image == nullptr ? "a label without an image" : "an image without a .cls");
-    if (label->num_bytes > 32) refuse_file(where, "its .cls is no class number");
-    std::string text(read(label->offset, label->num_bytes));
-    text.erase(text.find_last_not_of(" \r\n") + 1);
+    return found;
+  }
+
+  /// Samples without image and label are something else, unless a name's last ending says that it
+  /// was meant.
+  void pass_over(int64_t file, const std::vector<Field>& fields) const {
+    for (const Field& field : fields)
+      if (is_image_name(field.member->name) || field.name.ends_with(".cls"))
+        refuse_member(file, *field.member,
+                      fmt::format("is the field '{0}' of the sample '{1}', which has no image and "
+                                  "no label: a field is all behind the first point of a name; name "
+                                  "the files '{1}.png' and '{1}.cls', without further points",
+                                  field.name, field.sample));
+  }
+
+  /// Fields of one sample.
+  void add_sample(int64_t file, const std::vector<Field>& fields, const ReadArchive& read) {
+    const TarMember* const image = only(file, fields, "image", is_image_field);
+    const TarMember* const label =
+        only(file, fields, "label", [](const std::string& name) { return name == "cls"; });
+    if (image == nullptr && label == nullptr) return pass_over(file, fields);
+    if (image == nullptr) refuse_member(file, *label, "a label without a .jpg, .jpeg or .png");
+    if (label == nullptr) refuse_member(file, *image, "an image without a .cls");
+    const int64_t number = class_of(file, *label, read);
+    largest_label_ = std::max(largest_label_, number);
+    records_.push_back({file, image->offset, image->num_bytes, number});
+  }
+
+  int64_t class_of(int64_t file, const TarMember& label, const ReadArchive& read) const {
+    if (label.num_bytes > 32) refuse_member(file, label, "is no class number");
+    std::string text(read(label.offset, label.num_bytes));
+    text.erase(text.find_last_not_of(" \t\r\n") + 1);
+    text.erase(0, text.find_first_not_of(" \t\r\n"));
     const std::optional<int64_t> number = parse_integer(text);
     if (!number || *number < 0)
-      refuse_file(where, fmt::format("its .cls holds '{}', which is no class number", text));
-    largest_label_ = std::max(largest_label_, *number);
-    records_.push_back({file, image->offset, image->num_bytes, *number});
+      refuse_member(file, label, fmt::format("holds '{}', which is no class number", text));
+    return *number;
   }
 
   FileSet files_;

@@ -297,7 +297,10 @@ TEST(BadFiles, OptionsThatDoNotGoTogether) {
   const std::string begin = "{type: npy, path: '@/x.npy', targets: '@/y.npy', ";
   EXPECT_THAT(folder.fault_of(begin + "mean: 0.5}"),
               AllOf(StartsWith("78"), HasSubstr("for images")));
-  EXPECT_THAT(folder.fault_of(begin + "std: [0]}"), AllOf(StartsWith("78"), HasSubstr("above 0")));
+  for (const char* wrong : {"std: [0]", "std: 58.395", "mean: [123.675, 0.4, 0.4]", "mean: -0.1"})
+    EXPECT_THAT(folder.fault_of(begin + wrong + "}"),
+                AllOf(StartsWith("78"), HasSubstr("pixels are divided by 255 first")))
+        << wrong;
   EXPECT_THAT(folder.fault_of(begin + "channels: 2}"),
               AllOf(StartsWith("78"), HasSubstr("1 channel or 3")));
   EXPECT_THAT(folder.fault_of(begin + "augment: {horizontal_flip: 2}}"), StartsWith("78"));

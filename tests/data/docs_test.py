@@ -77,7 +77,7 @@ class Docs(unittest.TestCase):
                 continue
             with self.subTest(snippet=snippet):
                 code, output = self.check(folder, RUN % (1, 1) + snippet, store or {})
-                spec = re.search(r"the data has (?:inputs|tokens) \[([\d, ]+)\] and (\d+) classes", output)
+                spec = re.search(r"the data has (?:inputs|tokens) \[([\d, ]+)\] and needs (\d+) outputs", output)
                 self.assertTrue(spec, output)  # all data could be opened, and the network does not fit
                 if number > 0:
                     continue

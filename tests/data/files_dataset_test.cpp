@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+#include "data/datasets/skipping_dataset.h"
 #include "data/image_encoders.h"
 #include "data/loader.h"
 #include "data/written_files.h"
@@ -122,6 +124,47 @@ TEST(FilesDataset, OneHotAndMixedLabelsSumToOne) {
       formats.folder.open("{type: idx, path: '@/images', augment: {mixup: 1}}")->get(all, 0);
   EXPECT_TRUE(mixed.targets_BY.sum(1).allclose(at::ones({6})));
   EXPECT_GT(mixed.targets_BY.gt(0).sum().item<int64_t>(), 6);
+}
+
+TEST(FilesDataset, ATrainingSectionIsReadWithoutAugmentationForInference) {
+  const EveryFormat formats;
+  const std::vector<int64_t> all = {0, 3, 11};
+  const std::string augmented =
+      "{type: idx, path: '@/images', augment: {random_crop: 2, horizontal_flip: 1, mixup: 1}}";
+  const auto set =
+      formats.folder.open(augmented, DatasetUse::kTraining, {.use = DatasetUse::kInference});
+  const Samples plain = formats.folder.open("{type: idx, path: '@/images'}")->get(all, 0);
+  const Samples samples = set->get(all, 0);
+  EXPECT_EQ(set->spec().target_kind, TargetKind::kClass);
+  EXPECT_TRUE(samples.inputs_BX.equal(plain.inputs_BX));
+  EXPECT_TRUE(samples.targets_BY.equal(plain.targets_BY));
+  EXPECT_FALSE(formats.folder.open(augmented)->get(all, 0).inputs_BX.equal(plain.inputs_BX));
+}
+
+/// A sound sample that is to be mixed with a damaged one is mixed with the next sound one.
+TEST(FilesDataset, ADamagedPartnerCostsNoSoundSample) {
+  const EveryFormat formats;
+  const std::string cut = files::read((formats.folder.path() / "set/0/b.png").string());
+  formats.folder.write("set/0/b.png", std::string_view(cut).substr(0, cut.size() - 20));
+  const std::string section = "{type: image_folder, path: '@/set', augment: {mixup: 1}}";
+  const SkippingDataset set(
+      formats.folder.open(section, DatasetUse::kTraining, {.skips_damaged = true}),
+      InsteadOfDamaged::kNextSample);
+  for (int64_t epoch = 0; epoch < 8; ++epoch) {
+    int64_t num_skipped = 0;
+    for (int64_t i = 0; i < kNumImages; ++i)
+      num_skipped += set.get(std::vector<int64_t>{i}, epoch).num_skipped;
+    EXPECT_EQ(num_skipped, 1) << epoch;
+  }
+  const auto strict = formats.folder.open(section);
+  int num_told = 0;
+  for (int64_t epoch = 0; epoch < 40; ++epoch) try {
+      (void)strict->get(std::vector<int64_t>{5}, epoch);
+    } catch (const Error& fault) {
+      ++num_told;
+      EXPECT_THAT(fault.what(), testing::HasSubstr("set/0/b.png: sample 1: "));
+    }
+  EXPECT_GT(num_told, 0);
 }
 
 TEST(FilesDataset, AugmentationIsForTrainingOnly) {

@@ -30,7 +30,7 @@ TEST(FoundFiles, TravelAsATextAndAreKnownThen) {
   found.format = "image_folder";
   found.files = {{"told://b/a\n1.png", 7, "\"tag\""}, {"here/2.png", -1, ""}};
   found.labels = {0, 3};
-  found.num_classes = 4;
+  found.class_names = {"a", "b\nc", "", "d"};
   found.others = {{"told://b/labels", 0, "t"}};
   EXPECT_THROW((void)files::facts_of("told://b/labels"), Error);
   EXPECT_EQ(FoundFiles::parse(found.text()), found);

@@ -28,7 +28,8 @@ class DataFolder : public lockstep::tests::TemporaryFolder {
   }
 
   /// `section`: as in `data.train`, flow style; `@` stands for the folder.
-  std::unique_ptr<Dataset> open(std::string section, DatasetUse use = DatasetUse::kTraining) const {
+  std::unique_ptr<Dataset> open(std::string section, DatasetUse use = DatasetUse::kTraining,
+                                const DatasetInputs& inputs = {}) const {
     for (size_t at = section.find('@'); at != std::string::npos; at = section.find('@'))
       section.replace(at, 1, path().string());
     Diagnostics faults;
@@ -36,7 +37,7 @@ class DataFolder : public lockstep::tests::TemporaryFolder {
     const DatasetOptions options =
         read_dataset_options(ConfigReader(document.root(), "data.train", document, &faults), use);
     faults.throw_if_any("config");
-    return options.make({});
+    return options.make(inputs);
   }
 
   /// "65: text" of the error that opening, or reading the first sample, ends with.

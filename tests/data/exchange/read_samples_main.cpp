@@ -1,7 +1,8 @@
 // read_samples OUT_FOLDER: for each line of its input opens a data set as the section `data.train`
 // of a run file would (YAML, flow style), and writes its samples of epoch 0 for programs that judge
-// them: inputs.bin, targets.bin (row-major, native), and shape.txt. Answers "done", or exit code
-// and fault. The line `again` reads the set that was opened last once more.
+// them: inputs.bin, targets.bin (row-major, native), shape.txt, and classes.txt. Answers "done", or
+// exit code and fault. The line `again` reads the set that was opened last once more. A line `eval
+// SECTION` opens it as `data.eval` beside the set that was opened last, `infer SECTION` as a feed.
 //
 // read_samples --write-tfrecord FILE: records of our own hand.
 #include <cstdio>
@@ -33,13 +34,21 @@ void write_tensor(const std::filesystem::path& path, const at::Tensor& tensor) {
   write_file(path, {static_cast<const char*>(whole.const_data_ptr()), whole.nbytes()});
 }
 
-std::unique_ptr<Dataset> open_section(const std::string& section) {
+/// SECTION, `eval SECTION` or `infer SECTION`. `last`: may be null.
+std::unique_ptr<Dataset> open_section(const std::string& line, const Dataset* last) {
+  DatasetUse use = DatasetUse::kTraining;
+  if (line.starts_with("eval ")) use = DatasetUse::kEvaluation;
+  if (line.starts_with("infer ")) use = DatasetUse::kInference;
+  const bool is_train = use == DatasetUse::kTraining;
+  const std::string section = is_train ? line : line.substr(line.find(' ') + 1);
   Diagnostics faults;
   const YamlDocument document = YamlDocument::parse("section", section, &faults);
-  const DatasetOptions options = read_dataset_options(
-      ConfigReader(document.root(), "data.train", document, &faults), DatasetUse::kTraining);
+  const DatasetOptions options =
+      read_dataset_options(ConfigReader(document.root(), "data.train", document, &faults), use);
   faults.throw_if_any("config");
-  return options.make({.found = options.find ? options.find() : ""});
+  return options.make({.found = options.find ? options.find() : "",
+                       .trained = is_train || last == nullptr ? SampleSpec() : last->spec(),
+                       .use = use});
 }
 
 void write_samples(const Dataset* set, const std::filesystem::path& folder) {
@@ -48,7 +57,11 @@ void write_samples(const Dataset* set, const std::filesystem::path& folder) {
   const Samples samples = set->get(all, 0);
   write_file(folder / "digest.txt", set->digest());
   write_tensor(folder / "inputs.bin", samples.inputs_BX);
-  write_tensor(folder / "targets.bin", samples.targets_BY);
+  if (samples.targets_BY.defined())
+    write_tensor(folder / "targets.bin", samples.targets_BY);
+  else
+    write_file(folder / "targets.bin", "");
+  write_file(folder / "classes.txt", fmt::format("{}", fmt::join(set->spec().class_names, "\n")));
   write_file(folder / "shape.txt", fmt::format("{}", fmt::join(samples.inputs_BX.sizes(), " ")));
 }
 
@@ -56,7 +69,7 @@ void answer(const std::filesystem::path& folder) {
   std::unique_ptr<Dataset> set;
   for (std::string section; std::getline(std::cin, section);) {
     try {
-      if (section != "again") set = open_section(section);
+      if (section != "again") set = open_section(section, set.get());
       write_samples(set.get(), folder);
       fmt::print("done\n");
     } catch (const Error& fault) {
