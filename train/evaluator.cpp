@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/trace/trace_span.h"
@@ -15,7 +16,7 @@
 namespace lockstep::train {
 namespace {
 
-enum SumOf { kLoss, kCorrect, kSamples, kNumSums };
+enum SumOf { kLoss, kCorrect, kCounted, kSamples, kNumSums };
 
 constexpr int64_t kBatchesAVote = 4;  ///< a vote costs a small message
 
@@ -85,12 +86,13 @@ class Evaluation {
     const summary::DefaultWriter writer(summaries());
     Stopwatch watch;
     const double loss_sum = sum_of_losses(samples);
-    const auto num_samples = static_cast<double>(samples.targets_BY.size(0));
-    sums_3_[kLoss] += loss_sum;
-    sums_3_[kSamples] += num_samples;
+    const double num_counted = loss_.num_counted(samples.targets_BY);
+    sums_4_[kLoss] += loss_sum;
+    sums_4_[kCounted] += num_counted;
+    sums_4_[kSamples] += samples.targets_BY.size(0);
     const IterationEnd end{.iteration = iteration_++,
                            .step = loop_.step,
-                           .loss = loss_sum / num_samples,
+                           .loss = loss_sum / num_counted,
                            .network_s = watch.lap(),
                            .tensors = &tensors_};
     metric_update_.after_step(end);
@@ -114,13 +116,18 @@ class Evaluation {
 
   /// Over all ranks. Collective.
   EvalResult result(dist::Communicator& control, bool has_accuracy) {
-    control.all_reduce(sums_3_, dist::ReduceOp::kSum)->wait();
-    const auto num_samples = sums_3_[kSamples].item<double>();
+    control.all_reduce(sums_4_, dist::ReduceOp::kSum)->wait();
+    const auto num_samples = sums_4_[kSamples].item<double>();
+    const auto num_counted = sums_4_[kCounted].item<double>();
     if (num_samples == 0)
       throw Error(ExitCode::kBadData, "eval", "every sample of data.eval is damaged").everywhere();
-    EvalResult result{.loss = sums_3_[kLoss].item<double>() / num_samples,
+    if (num_counted == 0)
+      throw Error(ExitCode::kBadData, "eval",
+                  fmt::format("every target of data.eval is ignored ({})", data::kIgnoredTarget))
+          .everywhere();
+    EvalResult result{.loss = sums_4_[kLoss].item<double>() / num_counted,
                       .num_samples = static_cast<int64_t>(num_samples)};
-    if (has_accuracy) result.accuracy = sums_3_[kCorrect].item<double>() / num_samples;
+    if (has_accuracy) result.accuracy = sums_4_[kCorrect].item<double>() / num_counted;
     result.metrics = metric_update_.values(control);
     if (loop_.hooks == nullptr) return result;
     loop_.hooks->end();
@@ -148,7 +155,7 @@ class Evaluation {
     if (loss_.is_own())
       return model_.own_loss(inputs_BX, targets_BY).item<double>() *
              static_cast<double>(inputs_BX.size(0));
-    sums_3_[kCorrect] += loss_.num_correct(outputs_BO, targets_BY).value_or(0);
+    sums_4_[kCorrect] += loss_.num_correct(outputs_BO, targets_BY).value_or(0);
     return loss_.sum(outputs_BO, targets_BY).item<double>();
   }
 
@@ -159,7 +166,7 @@ class Evaluation {
   bool keeps_tensors_ = false;
   StepTensors tensors_;
   int64_t iteration_ = 0, num_iterations_ = 0;
-  at::Tensor sums_3_ = at::zeros({kNumSums}, at::kDouble);
+  at::Tensor sums_4_ = at::zeros({kNumSums}, at::kDouble);
 };
 
 }  // namespace

@@ -70,8 +70,8 @@ void require_fit(bool fits, const std::string& type, const std::string& wanted,
                  const ModelInputs& data) {
   if (!fits)
     throw Error(ExitCode::kConfig, "model",
-                fmt::format("{} takes {}; the data has {} [{}] and {} classes: choose another "
-                            "model or data set",
+                fmt::format("{} takes {}; the data has {} [{}] and needs {} outputs: choose "
+                            "another model or data set",
                             type, wanted, data.input_dtype == at::kLong ? "tokens" : "inputs",
                             fmt::join(data.input_shape, ", "), data.num_classes));
 }

@@ -155,6 +155,18 @@ TEST(EvalMetrics, NoNumberIsNotAmongTheHighest) {
   EXPECT_EQ(found.at("top_3").item<double>(), 0);
 }
 
+/// TensorFlow's in_top_k says False for [0.1, NaN, 0.0] and class 0.
+TEST(EvalMetrics, ASampleWithAnOutputThatIsNotFiniteIsNotAmongTheHighest) {
+  for (const double other :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+        -std::numeric_limits<double>::infinity()}) {
+    const at::Tensor outputs_BC = at::tensor({0.1, other, 0.0}, at::kFloat).view({1, 3});
+    const auto found = found_in(spec_of(TargetKind::kClass, 3), outputs_BC,
+                                at::zeros({1}, at::kLong), 1, "metrics: [top_k], top_k: {k: 2}");
+    EXPECT_EQ(found.at("top_2").item<double>(), 0) << other;
+  }
+}
+
 TEST(EvalMetrics, RanksOfAnyNumberFindTheSame) {
   const data::DigitsDataset test("test", "");
   const EvalOptions options = options_of(std::string("batch_size: 50, ") + kAll);

@@ -97,5 +97,25 @@ TEST(Loss, RefusesTargetsAndOutputsThatDoNotFit) {
                                  "needs [2, 4]"));
 }
 
+TEST(Loss, LabelSmoothingThatHasNoEffectIsRefused) {
+  for (const char* name : {"own", "auto", "binary"}) try {
+      Loss(name, {.label_smoothing = 0.1}, spec_of(TargetKind::kValues, 2));
+      ADD_FAILURE() << name;
+    } catch (const Error& fault) {
+      EXPECT_EQ(fault.code(), ExitCode::kConfig);
+      EXPECT_THAT(fault.what(), testing::HasSubstr("train.label_smoothing is 0.1, but"));
+    }
+}
+
+TEST(Loss, TheShapeThatScalarTargetsNeedIsOneNumber) {
+  const Loss loss("auto", {}, spec_of(TargetKind::kValues, 1));
+  try {
+    (void)loss.sum(at::zeros({2, 3}), at::zeros({2}));
+    ADD_FAILURE() << "3 outputs for one value";
+  } catch (const Error& fault) {
+    EXPECT_THAT(fault.what(), testing::HasSubstr("needs [2]: the data has"));
+  }
+}
+
 }  // namespace loss_test
 }  // namespace lockstep::train

@@ -21,7 +21,10 @@ ClassOutputs class_outputs(const std::string& metric, const at::Tensor& outputs_
                             "data has {}",
                             fmt::join(outputs_BO.sizes(), ", "), targets_BY.size(0), metric,
                             fmt::join(wanted, ", "), describe(spec)));
-  return {outputs_BO.flatten(0, -2), classes_BT.flatten()};
+  ClassOutputs all{outputs_BO.flatten(0, -2), classes_BT.flatten()};
+  if (!spec.may_ignore) return all;
+  const at::Tensor counted_N = all.classes_N.ne(data::kIgnoredTarget).nonzero().flatten();
+  return {all.outputs_NC.index_select(0, counted_N), all.classes_N.index_select(0, counted_N)};
 }
 
 void require_classes(const std::string& metric, const data::SampleSpec& spec) {

@@ -9,7 +9,7 @@
 namespace lockstep::train {
 
 /// Outputs and targets of a batch, a row for each class to be found. Symbols: N = samples, or
-/// tokens of all samples; C = classes.
+/// tokens of all samples without the ignored ones (data::kIgnoredTarget); C = classes.
 struct ClassOutputs {
   at::Tensor outputs_NC;  ///< as the network gives them
   at::Tensor classes_N;   ///< int64; of soft labels the most probable class

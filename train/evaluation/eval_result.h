@@ -13,7 +13,7 @@ namespace lockstep::train {
 
 /// What an evaluation found; the same on every rank.
 struct EvalResult {
-  double loss = 0;                 ///< mean over all samples that are not damaged
+  double loss = 0;  ///< mean over all samples that are not damaged, or all tokens not ignored
   std::optional<double> accuracy;  ///< Loss::num_correct over all; nothing for values
   int64_t num_samples = 0;
   std::vector<EvalValue> metrics = {};  ///< what eval.metrics asks for

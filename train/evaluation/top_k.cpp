@@ -10,7 +10,8 @@
 namespace lockstep::train {
 namespace {
 
-/// Ties count as right and outputs that are not finite as wrong, as in TensorFlow's in_top_k.
+/// Ties count as right, samples with an output that is not finite as wrong, as in TensorFlow's
+/// in_top_k.
 class TopK : public EvalMetric {
  public:
   TopK(int64_t k, data::SampleSpec spec) : k_(k), spec_(std::move(spec)) {}
@@ -21,7 +22,7 @@ class TopK : public EvalMetric {
     const ClassOutputs batch = class_outputs("top_k", outputs_BO, targets_BY, spec_);
     const at::Tensor own_N1 = batch.outputs_NC.gather(1, batch.classes_N.unsqueeze(1));
     const at::Tensor num_higher_N = batch.outputs_NC.gt(own_N1).sum(1);
-    const at::Tensor right_N = num_higher_N.lt(k_).logical_and(own_N1.squeeze(1).isfinite());
+    const at::Tensor right_N = num_higher_N.lt(k_).logical_and(batch.outputs_NC.isfinite().all(1));
     const at::Tensor num_right = right_N.sum().to(at::kDouble);
     return at::stack({num_right, at::full_like(num_right, right_N.size(0))});
   }

@@ -19,7 +19,7 @@ using data::TargetKind;
 at::Tensor cross_entropy_sum(const at::Tensor& logits_BC, const at::Tensor& targets_BY,
                              const LossOptions& options) {
   return at::cross_entropy_loss(logits_BC, targets_BY, /*weight=*/{}, at::Reduction::Sum,
-                                /*ignore_index=*/-100, options.label_smoothing);
+                                data::kIgnoredTarget, options.label_smoothing);
 }
 
 /// How many numbers make up one sample.
@@ -74,7 +74,7 @@ NamedTable<LossType>& loss_types() {
     own.add({"cross_entropy", {TargetKind::kClass, TargetKind::kSoft}, cross_entropy_sum, true});
     own.add({"mean_squared_error", {TargetKind::kValues}, squared_error_sum, true});
     own.add({"binary", {TargetKind::kValues}, binary_sum, true});
-    own.add({"next_token", {TargetKind::kTokens}, next_token_sum, true});
+    own.add({"next_token", {TargetKind::kTokens}, next_token_sum, true, /*ignores=*/true});
     return own;
   }();
   return types;
@@ -84,6 +84,12 @@ Loss::Loss(const std::string& name, const LossOptions& options, const data::Samp
     : type_(loss_types().find(name == "auto" ? usual_loss(spec.target_kind) : name)),
       options_(options),
       spec_(spec) {
+  if (options.label_smoothing > 0 && (name == "own" || spec.target_kind == TargetKind::kValues))
+    throw Error(ExitCode::kConfig, "train",
+                fmt::format("train.label_smoothing is {}, but {}: it has no effect, remove it",
+                            options.label_smoothing,
+                            name == "own" ? "the loss is the network's own (train.loss: own)"
+                                          : "the data's targets are values"));
   if (name == "own") return;
   check(type_ != nullptr, "the run file names a loss of the table");
   const std::vector<TargetKind>& takes = type_->takes;
@@ -103,11 +109,18 @@ void Loss::require_fit(const at::Tensor& outputs_BO, const at::Tensor& targets_B
   if (outputs_BO.dim() > 0 && outputs_BO.size(0) == targets_BY.size(0) &&
       outputs_BO.sizes().slice(1) == at::IntArrayRef(wanted))
     return;
+  std::vector<int64_t> shape = {targets_BY.size(0)};
+  shape.insert(shape.end(), wanted.begin(), wanted.end());
   throw Error(ExitCode::kConfig, "train",
-              fmt::format("the network gives [{}] for {} samples, the loss {} needs [{}, {}]: the "
+              fmt::format("the network gives [{}] for {} samples, the loss {} needs [{}]: the "
                           "data has {}",
                           fmt::join(outputs_BO.sizes(), ", "), targets_BY.size(0), type_->name,
-                          targets_BY.size(0), fmt::join(wanted, ", "), describe(spec_)));
+                          fmt::join(shape, ", "), describe(spec_)));
+}
+
+double Loss::num_counted(const at::Tensor& targets_BY) const {
+  if (!may_ignore()) return static_cast<double>(targets_BY.size(0));
+  return targets_BY.ne(data::kIgnoredTarget).sum().item<double>() / numbers_a_sample(targets_BY);
 }
 
 std::optional<double> Loss::num_correct(const at::Tensor& outputs_BO,

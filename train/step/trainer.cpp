@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -36,6 +37,13 @@ uint32_t bits_of(const Votes& votes) {
          (votes.end ? 1U << kEndBit : 0) | (votes.save_done ? 1U << kSaveDoneBit : 0) |
          (votes.evaluate ? 1U << kEvaluateBit : 0) | (votes.pause ? 1U << kPauseBit : 0) |
          (votes.change ? 1U << kChangeBit : 0);
+}
+
+LossSum divided(LossSum sum, double divisor) {
+  if (divisor == 1) return sum;
+  sum.here /= divisor;
+  if (sum.there.defined()) sum.there = sum.there / divisor;
+  return sum;
 }
 
 /// In memory of its own: kernels may compute otherwise where samples are aligned otherwise.
@@ -179,6 +187,7 @@ void Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss, co
   report->totals = parts_.reducer.finish(share, early_update(report->rates));
   report->forward_wrote = watch_ != nullptr && report->totals.counts[1] > 0;
   if (report->forward_wrote) report->written_param = watch_->note_write();
+  if (parts_.local_steps == nullptr) report->totals.loss_mean /= counted_share_;
   check(parts_.local_steps != nullptr || report->totals.num_samples == batch.global_num_samples ||
             !report->totals.is_complete,
         "the ranks' shares make up the global batch");
@@ -220,10 +229,13 @@ void Trainer::complete_report(StepReport* report) const {
 LossSum Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases) {
   // Gradients of the mean loss: summed over the ranks they are complete, with no pass to divide.
   const int64_t num_alike = parts_.local_steps != nullptr ? parts_.local_steps->num_ranks() : 1;
-  const double weight =
-      static_cast<double>(loss_scale() * num_alike) / static_cast<double>(batch.global_num_samples);
+  counted_share_ = counted_share(batch);
+  const double weight = static_cast<double>(loss_scale() * num_alike) /
+                        (counted_share_ * static_cast<double>(batch.global_num_samples));
   if (!shard_tree_)
-    return gradients_of(batch.samples, batch.first_sample, weight, /*completes=*/true, phases);
+    return divided(
+        gradients_of(batch.samples, batch.first_sample, weight, /*completes=*/true, phases),
+        loss_divisor());
   at::Tensor sums_V;  // of losses, then what batch normalisation saw
   const dist::Communicator& control = parts_.control;
   for (const data::Shard& shard :
@@ -234,7 +246,27 @@ LossSum Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecon
     sums_V = shard_tree_->add(parts_.flat_params.buffers(), statistics_.take_seen_after(loss.here));
   }
   parts_.reducer.prepare_for_backward(requests());  // the sums are there: no backward pass follows
-  return {.here = statistics_.give_seen_after(sums_V)};
+  return divided({.here = statistics_.give_seen_after(sums_V)}, loss_divisor());
+}
+
+/// Of a rank's loss before it travels. The sum of all ranks is divided by the share afterwards, so
+/// that elastic worlds agree on each bit; a NaN goes ahead, for the update is left out.
+double Trainer::loss_divisor() const {
+  return parts_.local_steps != nullptr || std::isnan(counted_share_) ? counted_share_ : 1;
+}
+
+double Trainer::counted_share(const data::Batch& batch) const {
+  if (!parts_.loss.may_ignore()) return 1;
+  const trace::Span span("wait for all-reduce");
+  const at::Tensor& targets_BT = batch.samples.targets_BY;
+  at::Tensor counts_2 = at::zeros({2}, at::kLong);
+  counts_2[0] = targets_BT.ne(data::kIgnoredTarget).sum();
+  counts_2[1] = targets_BT.numel();
+  if (parts_.local_steps == nullptr)
+    parts_.control.all_reduce(counts_2, dist::ReduceOp::kSum)->wait();
+  if (counts_2[1].item<int64_t>() == 0) return 1;
+  const double share = counts_2[0].item<double>() / counts_2[1].item<double>();
+  return share > 0 ? share : std::nan("");  // as PyTorch's mean of none: the update is left out
 }
 
 LossSum Trainer::gradients_of(const data::Samples& samples, int64_t first_sample, double weight,

@@ -101,6 +101,10 @@ class Trainer {
   void apply_changes(const recal::Applied& due);
   /// Forward and backward of this rank's samples.
   LossSum compute_gradients(const data::Batch& batch, metrics::PhaseSeconds* phases);
+  /// Share of the targets of all ranks, of a local step this rank's, that count in the loss; NaN if
+  /// none does. Collective where targets may be ignored, but in a local step.
+  double counted_share(const data::Batch& batch) const;
+  double loss_divisor() const;
   /// Gradients of these samples, by micro-batch, and the sum of their losses. `weight`: what each
   /// loss is multiplied by before backward. `completes`: these are all of this rank's.
   /// `first_sample`: place of the first in the global batch.
@@ -164,6 +168,7 @@ class Trainer {
   double work_s_ = 0;        ///< of the step before: on a GPU this one's is known too late
   LossSum loss_;             ///< of this step
   SkippedUpdates skipped_updates_;
+  double counted_share_ = 1;  ///< of the step's targets (counted_share())
 };
 
 }  // namespace lockstep::train
