@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,6 +16,8 @@
 
 namespace lockstep::daemon {
 namespace {
+
+constexpr int64_t kLeastZeros = 5;  // a fifth: fewer come about by chance
 
 /// A folder means its newest save; that of a run, the one of its saves.
 std::string found_save(const std::string& named, dist::Communicator& control) {
@@ -60,6 +63,27 @@ void tell(const checkpoint::LoadReport& report, const std::string& path, size_t 
   tell_list(report.unused, "saved variables have no use here");
 }
 
+/// Warns if the loaded weights are pruned and the recipe neither keeps their zeros nor prunes from
+/// the first step on: updates would fill them, without a word.
+void warn_of_zeros(const TrainingContext& context) {
+  int64_t num_weights = 0, num_zeros = 0;
+  for (const Param& param : context.model->params()) {
+    if (!param.prunable) continue;
+    num_weights += param.tensor.numel();
+    num_zeros += param.tensor.detach().eq(0).sum().item<int64_t>();
+  }
+  for (const recal::Action& action : context.recipe.timeline().due_at(0))
+    if (action.kind == recal::ActionKind::kKeepZeros || action.kind == recal::ActionKind::kPrune)
+      return;
+  if (num_zeros * kLeastZeros < num_weights || num_zeros == 0) return;
+  log::warning(
+      "warm start",
+      fmt::format("{} of {} prunable weights are 0, and the recipe keeps no zeros from the "
+                  "first step on: updates fill them; to keep them, give it a "
+                  "!ConstantPruningModifier with start_epoch 0",
+                  num_zeros, num_weights));
+}
+
 }  // namespace
 
 void warm_start(TrainingContext& context, bool is_resumed) {
@@ -77,7 +101,9 @@ void warm_start(TrainingContext& context, bool is_resumed) {
     const auto file = checkpoint::open_weights(path);
     return checkpoint::load_weights(*file, path, variables, options);
   });
-  if (context.control.rank() == 0) tell(report, path, variables.size());
+  if (context.control.rank() != 0) return;
+  tell(report, path, variables.size());
+  warn_of_zeros(context);
 }
 
 }  // namespace lockstep::daemon

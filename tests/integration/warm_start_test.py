@@ -4,7 +4,7 @@ import pathlib
 import re
 import unittest
 
-from harness import LockstepTest
+from harness import PRUNE_EARLY, LockstepTest
 from in_tensorflow import InTensorFlow
 
 SETS = ["eval.every_epochs=0", "checkpoint.save_checkpoints_steps=100"]
@@ -79,6 +79,13 @@ class WarmStart(InTensorFlow, LockstepTest):
         self.assertIn("is not read", again.log)
         unbroken = self.started_from(source.folder, run="unbroken", steps=20)
         self.assertEqual(again.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+
+    def test_zeros_that_nothing_keeps_are_told(self):
+        pruned = self.train(run="pruned", sets=[*SETS, PRUNE_EARLY, "train.max_steps=60"])
+        keep = PLAIN + "  - !ConstantPruningModifier {params: __ALL_PRUNABLE__, start_epoch: 0, end_epoch: 1}\n"
+        for name, text, is_told in (("plain", PLAIN, True), ("keep", keep, False)):
+            warm = self.started_from(pruned.folder, self.recipe(text), run=name)
+            self.assertEqual("prunable weights are 0, and the recipe keeps no zeros" in warm.log, is_told, warm.log)
 
     def test_restore_scopes_first_then_exclude_wins(self):
         source = self.source()
