@@ -22,6 +22,7 @@ struct Services {
   /// Names that the driver's own figures have beside the KPIs (num_samples, ...): no KPI may have
   /// one.
   std::vector<std::string> own_figures = {};
+  std::vector<std::string> class_names = {};  ///< by class number; empty: unknown
 };
 
 }  // namespace lockstep::coord

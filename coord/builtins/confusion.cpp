@@ -10,6 +10,14 @@
 namespace lockstep::coord {
 namespace {
 
+/// A field of a CSV file.
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string field = "\"";
+  for (const char letter : text) field += letter == '"' ? "\"\"" : std::string(1, letter);
+  return field + "\"";
+}
+
 /// Samples of each class (row) by the class that got the highest output (column), over all ranks
 /// and iterations; confusion.csv at the end.
 class Confusion : public Callback {
@@ -46,15 +54,31 @@ class Confusion : public Callback {
     if (is_half_told(context(), "confusion.csv")) return;
     if (services_.sum_over_ranks) services_.sum_over_ranks(counts_);
     if (context().rank != 0) return;
-    std::string text;
-    for (size_t i = 0; i < counts_.size(); ++i)
-      text += fmt::format("{:.0f}{}", counts_[i],
-                          (static_cast<int64_t>(i) + 1) % num_classes_ == 0 ? '\n' : ',');
     files::make_folders(context().log_dir);
-    files::write_atomically(context().log_dir / "confusion.csv", text);
+    files::write_atomically(context().log_dir / "confusion.csv", table());
   }
 
  private:
+  /// Where the classes have names, a first line and a first column of them.
+  std::string table() const {
+    const auto num_classes = static_cast<size_t>(num_classes_);
+    const std::vector<std::string>& names = services_.class_names;
+    const bool has_names = names.size() == num_classes;
+    std::string text;
+    if (has_names) {
+      for (const std::string& name : names) text += "," + quoted(name);
+      text += '\n';
+    }
+    for (size_t row = 0; row < num_classes; ++row) {
+      if (has_names) text += quoted(names[row]) + ",";
+      for (size_t column = 0; column < num_classes; ++column)
+        text +=
+            fmt::format("{}{:.0f}", column == 0 ? "" : ",", counts_[row * num_classes + column]);
+      text += '\n';
+    }
+    return text;
+  }
+
   int64_t class_of(int64_t number) const {
     if (number >= 0 && number < num_classes_) return number;
     throw Error(

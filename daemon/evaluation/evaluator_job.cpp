@@ -35,8 +35,9 @@ RunConfig load_for_evaluation(const EvalCommandOptions& options) {
   return config;
 }
 
-/// Of the run's saves; nothing if there is none that says it.
-std::optional<int64_t> saved_steps_per_epoch(const RunConfig& config, const std::string& restored) {
+/// What the run's saves say of its training data; nothing if there is none that says it.
+std::optional<CheckpointMetadata> saved_facts(const RunConfig& config,
+                                              const std::string& restored) {
   std::string prefix = restored;
   if (restored == "latest") {
     const auto saves =
@@ -44,14 +45,19 @@ std::optional<int64_t> saved_steps_per_epoch(const RunConfig& config, const std:
     if (saves.empty()) return std::nullopt;
     prefix = saves.back().prefix;
   }
-  int64_t steps_per_epoch = 0;
+  CheckpointMetadata facts;
   try {
-    checkpoint::restore(checkpoint::save_at(prefix),
-                        {{"_lockstep/sampler/steps_per_epoch", view_of(&steps_per_epoch)}});
+    checkpoint::restore(
+        checkpoint::save_at(prefix),
+        {{"_lockstep/sampler/steps_per_epoch", view_of(&facts.steps_per_epoch)},
+         {.key = "_lockstep/data/num_classes",
+          .tensor = view_of(&facts.num_classes),
+          .value_if_missing = 0},
+         {.key = "_lockstep/data/class_names", .text = &facts.class_names, .value_if_missing = 0}});
   } catch (const Error&) {
     return std::nullopt;
   }
-  return steps_per_epoch > 0 ? std::optional(steps_per_epoch) : std::nullopt;
+  return facts.steps_per_epoch > 0 ? std::optional(facts) : std::nullopt;
 }
 
 /// Calls a function before each batch.
@@ -107,16 +113,18 @@ void EvaluatorJob::open(const std::string& restored) {
   }
 }
 
-/// The evaluation's data stand for them; only how long an epoch is must be known, for recipes that
-/// go by epochs.
+/// The evaluation's data stand for them. A save tells how long an epoch is, for recipes that go by
+/// epochs, and the names of the classes.
 void EvaluatorJob::open_without_training_data(const std::string& restored, const Error& missing) {
-  const std::optional<int64_t> steps_per_epoch = saved_steps_per_epoch(config_, restored);
-  if (!steps_per_epoch) throw Error(missing);
+  const std::optional<CheckpointMetadata> facts = saved_facts(config_, restored);
+  if (!facts) throw Error(missing);
   const bool is_named = static_cast<bool>(config_.data.train.make);
   config_.data.train = *config_.data.eval;
   config_.data.drop_last = false;
   FoundData found = find_data(config_.data, control_);
-  found.steps_per_epoch = steps_per_epoch;
+  found.steps_per_epoch = facts->steps_per_epoch;
+  found.trained = {.num_classes = facts->num_classes,
+                   .class_names = classes_of_text(facts->class_names)};
   context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
   if (is_named)
     log::warning("eval", fmt::format("data.train cannot be opened, so that nobody compares "

@@ -7,6 +7,7 @@
 #include "base/files/files.h"
 #include "checkpoint/bundle/tensor_type.h"
 #include "daemon/config/version.h"
+#include "daemon/state/checkpoint_metadata.h"
 #include "train/summary.h"
 
 namespace lockstep::daemon {
@@ -74,6 +75,7 @@ ExportFacts facts_of(const SavedModel& saved, const SavedNetwork* network) {
   ExportFacts facts{.source = saved.prefix, .step = saved.step, .sparsity = masked_share(saved)};
   if (saved.steps_per_epoch && *saved.steps_per_epoch > 0)
     facts.epoch = static_cast<double>(saved.step) / static_cast<double>(*saved.steps_per_epoch);
+  facts.class_names = classes_of_text(saved.class_names);
   if (network != nullptr) {
     facts.parameters_sha256 = train::parameters_sha256(network->model->params());
     facts.input_shape = network->input_shape;
@@ -100,6 +102,7 @@ Json manifest_json(const ExportFacts& facts, const std::string& format, const Wr
       facts.parameters_sha256.empty() ? Json(nullptr) : Json(facts.parameters_sha256);
   json["input_shape"] = knows_shapes ? Json(facts.input_shape) : Json(nullptr);
   json["num_classes"] = knows_shapes ? Json(facts.num_classes) : Json(nullptr);
+  if (!facts.class_names.empty()) json["class_names"] = facts.class_names;
   json["tensors"] = tensors_json(written);
   return json;
 }

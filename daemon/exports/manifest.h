@@ -46,7 +46,8 @@ struct ExportFacts {
   double sparsity = 0;            ///< masked share of the weights of 2 or more dimensions
   std::string parameters_sha256;  ///< as in a run's summary.json; empty: unknown
   std::vector<int64_t> input_shape;
-  int64_t num_classes = 0;  ///< 0: shape and classes are unknown
+  int64_t num_classes = 0;               ///< 0: shape and classes are unknown
+  std::vector<std::string> class_names;  ///< by class number; empty: unknown
   Quantization quantization = Quantization::kNone;
   bool is_ema = false;                     ///< weights are their moving averages
   std::optional<RunFigures> figures = {};  ///< nothing: looked for in the records of the run

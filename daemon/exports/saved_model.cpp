@@ -67,6 +67,7 @@ void read_facts(BundleReader* reader, SavedModel* model) {
   model->steps_per_epoch = find_number<int64_t>(reader, "_lockstep/sampler/steps_per_epoch");
   model->settings = read_text(reader, "_lockstep/settings");
   model->input_shape = read_text(reader, "_lockstep/data/input_shape");
+  model->class_names = read_text(reader, "_lockstep/data/class_names");
   model->num_classes = find_number<int64_t>(reader, "_lockstep/data/num_classes").value_or(0);
 }
 

@@ -33,6 +33,7 @@ struct SavedModel {
   std::string settings;
   std::string input_shape;  ///< [1, 8, 8]
   int64_t num_classes = 0;
+  std::string class_names;                     ///< text_of_classes(); empty: unknown
   std::map<std::string, Param> params;         ///< by dotted name
   std::map<std::string, Quantization> layers;  ///< the quantized ones, by dotted name
 };

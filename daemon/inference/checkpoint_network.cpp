@@ -12,6 +12,7 @@
 #include "daemon/config/version.h"
 #include "daemon/exports/export.h"
 #include "daemon/exports/saved_network.h"
+#include "daemon/state/checkpoint_metadata.h"
 #include "infer/network/saved_model.h"
 
 namespace lockstep::daemon {
@@ -128,10 +129,7 @@ LoadedNetwork of_published_graph(const SavedModel& saved, const Error& fault) {
   return *std::move(loaded);
 }
 
-}  // namespace
-
-LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file) {
-  const SavedModel saved = as_evaluated(where);
+LoadedNetwork network_of(const SavedModel& saved, const std::string& run_file) {
   try {
     return of_its_own_code(saved, rebuild_network(saved, NetworkUse::kInference, run_file));
   } catch (const Error& fault) {
@@ -140,6 +138,15 @@ LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_f
     if (!lacks_code) throw;
     return of_published_graph(saved, fault);
   }
+}
+
+}  // namespace
+
+LoadedNetwork open_checkpoint(const std::string& where, const std::string& run_file) {
+  const SavedModel saved = as_evaluated(where);
+  LoadedNetwork network = network_of(saved, run_file);
+  network.class_names = classes_of_text(saved.class_names);
+  return network;
 }
 
 }  // namespace lockstep::daemon

@@ -92,7 +92,8 @@ coord::CallbacksHandler make_handler(const InferConfig& config, const infer::Loa
   std::vector<std::string> source_keys = {"inputs", "_targets"};
   for (const std::string& key : infer::keys_of(network.nodes.outputs)) source_keys.push_back(key);
   const coord::Services services{
-      .set_kpi = [kpis](const std::string& name, double value) { kpis->set(name, value); }};
+      .set_kpi = [kpis](const std::string& name, double value) { kpis->set(name, value); },
+      .class_names = network.class_names};
   return {coord::make_callbacks(config.inferer.callbacks, coord::Mode::kInfer, services),
           source_keys,
           {.mode = coord::Mode::kInfer, .log_dir = results_folder(config)}};
@@ -154,7 +155,7 @@ CommandResult infer_command(const InferCommandOptions& options) {
   const Signals signals;
   const at::Device device = set_up_device(config);
   const infer::LoadedNetwork network = open_network(options, config);
-  const std::unique_ptr<infer::DataFeeder> feeder = open_feeds(config);
+  const std::unique_ptr<infer::DataFeeder> feeder = open_feeds(config, network.class_names);
   Kpis kpis;
   coord::CallbacksHandler handler = make_handler(config, network, &kpis);
   infer::Inferer inferer(network, device, *feeder, handler, config.inferer.options);

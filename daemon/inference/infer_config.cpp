@@ -218,16 +218,21 @@ InferConfig read_config(const YamlDocument& document, Diagnostics* faults) {
   return config;
 }
 
-std::unique_ptr<data::Dataset> open_data_set(const FeedSection& feed, const InferConfig& config) {
-  const int64_t seed = config.run.seed;
-  const auto found = [](const data::DatasetPlan& plan) { return plan.find ? plan.find() : ""; };
-  if (feed.dataset) return feed.dataset->make({.seed = seed, .found = found(*feed.dataset)});
+std::unique_ptr<data::Dataset> open_data_set(const FeedSection& feed, const InferConfig& config,
+                                             const std::vector<std::string>& class_names) {
+  const auto inputs = [&](const data::DatasetPlan& plan) -> data::DatasetInputs {
+    return {.seed = config.run.seed,
+            .found = plan.find ? plan.find() : "",
+            .trained = {.class_names = class_names},
+            .use = data::DatasetUse::kInference};
+  };
+  if (feed.dataset) return feed.dataset->make(inputs(*feed.dataset));
   const data::DataOptions& data = *config.data;
-  if (feed.named == "train") return data.open_train({.seed = seed, .found = found(data.train)});
+  if (feed.named == "train") return data.open_train(inputs(data.train));
   if (!data.eval)
     throw Error(ExitCode::kConfig, "infer",
                 config.file + ": 'data.eval' is missing: give --feed, or inferer.feed");
-  return data.open_eval({.seed = seed, .found = found(*data.eval)});
+  return data.open_eval(inputs(*data.eval));
 }
 
 }  // namespace
@@ -249,11 +254,12 @@ InferConfig load_infer_config(const std::string& file, const std::vector<std::st
   return config;
 }
 
-std::unique_ptr<infer::DataFeeder> open_feeds(const InferConfig& config) {
+std::unique_ptr<infer::DataFeeder> open_feeds(const InferConfig& config,
+                                              const std::vector<std::string>& class_names) {
   std::vector<std::unique_ptr<infer::DataFeeder>> feeders;
   for (const FeedSection& feed : *config.inferer.feeds)
-    feeders.push_back(std::make_unique<infer::DatasetFeeder>(open_data_set(feed, config),
-                                                             config.inferer.batch_size));
+    feeders.push_back(std::make_unique<infer::DatasetFeeder>(
+        open_data_set(feed, config, class_names), config.inferer.batch_size));
   if (feeders.size() == 1) return std::move(feeders.front());
   return std::make_unique<infer::ListFeeder>(std::move(feeders));
 }

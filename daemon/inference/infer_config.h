@@ -34,7 +34,9 @@ struct InferConfig {
 /// nothing says what to feed.
 InferConfig load_infer_config(const std::string& file, const std::vector<std::string>& feeds);
 
-/// Opens the feeds; several are a list. Throws as data::MakeDataset.
-std::unique_ptr<infer::DataFeeder> open_feeds(const InferConfig& config);
+/// Opens the feeds; several are a list. Folders of classes get the numbers that `class_names` of
+/// the network has. Throws as data::MakeDataset.
+std::unique_ptr<infer::DataFeeder> open_feeds(const InferConfig& config,
+                                              const std::vector<std::string>& class_names);
 
 }  // namespace lockstep::daemon

@@ -47,7 +47,8 @@ std::unique_ptr<train::Hook> callback_hook(
        .world_size = context.control.world_size(),
        .log_dir = context.config.run.project().callbacks(coord::mode_name(mode)),
        .has_outputs = !is_training || !context.loss.is_own(),
-       .own_figures = is_training ? std::vector<std::string>() : figures_of_evaluations(context)},
+       .own_figures = is_training ? std::vector<std::string>() : figures_of_evaluations(context),
+       .class_names = context.spec.class_names},
       context.control, show_kpi);
 }
 

@@ -75,11 +75,20 @@ recal::ScheduledModifierManager attached_recipe(const RunConfig& config, const m
   return manager;
 }
 
-/// has_metrics: something besides the loss reads the targets.
-data::DatasetInputs dataset_inputs(const RunConfig& config, const std::string& found,
-                                   bool has_metrics) {
+data::DatasetInputs train_inputs(const RunConfig& config, const FoundData& found) {
+  return {.seed = config.run.seed,
+          .found = found.train,
+          .trained = found.trained,
+          .own_loss = config.train.loss == "own"};
+}
+
+data::DatasetInputs eval_inputs(const RunConfig& config, const std::string& found,
+                                const data::SampleSpec& trained) {
+  const bool has_metrics = config.eval.metrics.has_value();  // they read the targets too
   return {.seed = config.run.seed,
           .found = found,
+          .trained = trained,
+          .use = data::DatasetUse::kEvaluation,
           .own_loss = config.train.loss == "own" && !has_metrics};
 }
 
@@ -87,7 +96,7 @@ std::unique_ptr<data::Dataset> eval_data_like(const data::Dataset& train, const 
                                               const std::string& found) {
   if (!config.data.eval) return nullptr;
   std::unique_ptr<data::Dataset> eval =
-      config.data.open_eval(dataset_inputs(config, found, config.eval.metrics.has_value()));
+      config.data.open_eval(eval_inputs(config, found, train.spec()));
   if (eval->spec() != train.spec())
     throw Error(ExitCode::kConfig, "data",
                 fmt::format("data.eval has {}, data.train {}: they must be alike",
@@ -188,8 +197,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
     : config(config_),
       control(control_),
       gradients(data_comm),
-      train_data(
-          config.data.open_train(dataset_inputs(config, found.train, /*has_metrics=*/false))),
+      train_data(config.data.open_train(train_inputs(config, found))),
       eval_data(eval_data_like(*train_data, config, found.eval)),
       spec(train_data->spec()),
       sampler(sampler_options(config, *train_data, control.world_size())),
@@ -215,6 +223,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .shuffle = config.data.shuffle ? 1 : 0,
             .num_classes = spec.num_classes,
             .input_shape = fmt::format("[{}]", fmt::join(spec.input_shape, ", ")),
+            .class_names = text_of_classes(spec.class_names),
             .data_sha256 = train_data->digest(),
             .timeline = recipe.timeline().canonical_text(),
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},

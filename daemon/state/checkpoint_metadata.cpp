@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "recal/timeline/timeline_changes.h"
@@ -44,8 +45,22 @@ StateList CheckpointMetadata::state(const checkpoint::CheckpointOptions& saved) 
       {.key = "_lockstep/data/input_shape", .text = &input_shape, .value_if_missing = 0},
       {"_lockstep/timeline", {}, &timeline},
       {"_lockstep/settings", {}, &settings}};
+  if (!class_names.empty())
+    all.push_back(
+        {.key = "_lockstep/data/class_names", .text = &class_names, .value_if_missing = 0});
   if (saved.includes("random")) all.push_back({"_lockstep/random/seed", view_of(&seed)});
   return all;
+}
+
+std::string text_of_classes(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, "/"));
+}
+
+std::vector<std::string> classes_of_text(const std::string& text) {
+  std::vector<std::string> names;
+  std::istringstream in(text);
+  for (std::string name; std::getline(in, name, '/');) names.push_back(name);
+  return names;
 }
 
 void require_compatible(const CheckpointMetadata& saved, const CheckpointMetadata& now) {

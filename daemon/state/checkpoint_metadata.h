@@ -18,6 +18,7 @@ struct CheckpointMetadata {
   int64_t shuffle = 1;      ///< 0 or 1
   int64_t num_classes = 0;  ///< of the data; 0: unknown, the save is older than this fact
   std::string input_shape;  ///< of one sample, as JSON: [1, 8, 8]; empty: unknown
+  std::string class_names;  ///< text_of_classes(); empty: the data name none
   std::string data_sha256;
   std::string timeline;  ///< canonical text
   std::string settings;  ///< "path=value" lines
@@ -25,6 +26,10 @@ struct CheckpointMetadata {
   /// `_lockstep/...` entries over this object's own memory: what `saved` includes.
   StateList state(const checkpoint::CheckpointOptions& saved);
 };
+
+/// ant/bee: names of folders, by class number.
+std::string text_of_classes(const std::vector<std::string>& names);
+std::vector<std::string> classes_of_text(const std::string& text);
 
 /// Throws Error(kConfig).everywhere() if the run may not go on from a save with these facts, naming
 /// each and the way out. Collective in the sense that all ranks hold equal facts.

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "infer/network/io_nodes.h"
 
@@ -18,6 +19,7 @@ struct LoadedNetwork {
   std::string source;  ///< folder of an export, or prefix of a save
   int64_t step = 0;    ///< of the run that trained it
   IoNodes nodes;
+  std::vector<std::string> class_names = {};  ///< by class number; empty: unknown
   /// TorchScript; no code of the model is needed. Null: `forward` computes.
   std::shared_ptr<torch::jit::Module> module;
   /// Of a network that has no form as TorchScript: its own code, inputs_BX -> outputs_BO.

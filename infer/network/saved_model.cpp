@@ -108,6 +108,16 @@ IoNodes nodes_of_manifest(const fs::path& folder, const Json& manifest, const st
   }
 }
 
+std::vector<std::string> class_names_of(const fs::path& folder, const Json& manifest) {
+  const auto found = manifest.find("class_names");
+  if (found == manifest.end()) return {};
+  try {
+    return found->get<std::vector<std::string>>();
+  } catch (const Json::exception&) {
+    distrust(folder / "manifest.json", "its class_names are no list of texts");
+  }
+}
+
 /// forward() can be called with so many.
 void require_inputs(const torch::jit::Module& module, size_t num_inputs,
                     const std::string& source) {
@@ -165,6 +175,7 @@ LoadedNetwork open_saved_model(const fs::path& folder, const std::string& progra
   const std::optional<int64_t> step = count_of(manifest, "global_step");
   if (!step) distrust(folder / "manifest.json", "does not tell global_step");
   LoadedNetwork network{.source = folder.string(), .step = *step};
+  network.class_names = class_names_of(folder, manifest);
   network.module = load_torchscript(verified_archive(folder, manifest), network.source);
   network.nodes = nodes_beside(folder, manifest, input_name(*network.module));
   require_inputs(*network.module, network.nodes.inputs.size(), network.source);

@@ -66,6 +66,19 @@ class InferFeed(InferTest):
         for feeds in (("--feed", f"[inputs.npy, {section}]"), ("--feed", "inputs.npy", "--feed", section)):
             self.assertIn(f"2 iteration(s), {2 * COUNT} sample(s)", self.infer(*source, *feeds))
 
+    def test_the_training_data_are_answered_as_they_are(self):
+        self.write_files()
+        (self.folder / "set").mkdir()
+        (self.folder / "photos").rename(self.folder / "set/only")
+        section = "{type: image_folder, path: set, channels: 1, image_size: 8"
+        answers = []
+        for feed in ("train", section + "}"):
+            config, results = self.config("callbacks: {tfrecords_saver: {keys: [logits, inputs]}}", f"{len(answers)}.yaml")
+            config.write_text(config.read_text() + f"data: {{train: {section}, augment: {{horizontal_flip: 1, mixup: 1}}}}, global_batch_size: 2}}\n")
+            self.infer("--saved_model", "runs/digits/saved_models/46", "--config", config, "--feed", feed)
+            answers.append([stored(results, "inputs"), stored(results, "logits")])
+        self.assertEqual(answers[0], answers[1])
+
     def test_the_training_data_need_not_be_named(self):
         self.write_files()
         path = self.folder / "run.yaml"

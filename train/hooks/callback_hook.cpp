@@ -122,6 +122,7 @@ std::unique_ptr<Hook> make_callback_hook(
   const auto kpis = std::make_shared<CallbackHook::Kpis>();
   coord::Services services = services_over(control);
   services.own_figures = options.own_figures;
+  services.class_names = options.class_names;
   services.set_kpi = [kpis, show_kpi](const std::string& name, double value) {
     (*kpis)[name] = value;
     if (show_kpi) show_kpi(name, value);

@@ -23,6 +23,7 @@ struct CallbackHookOptions {
   bool has_outputs = true;  ///< false: the network computes its own loss in training
   /// Names of what stands beside KPIs in kpi.json and the result of an evaluation.
   std::vector<std::string> own_figures = {};
+  std::vector<std::string> class_names = {};  ///< as coord::Services have them
 };
 
 /// Callbacks as a hook of a training or of evaluations: each iteration is a DataMap with this
