@@ -65,6 +65,22 @@ std::vector<int64_t> numbers_among(const std::vector<std::string>& trained,
   return numbers;
 }
 
+/// Path of the first image of a class.
+const std::string& first_of(const std::string& name, const FoundFiles& found) {
+  const auto place = std::find(found.class_names.begin(), found.class_names.end(), name);
+  const int64_t label = place - found.class_names.begin();
+  const auto first = std::find(found.labels.begin(), found.labels.end(), label);
+  return found.files[static_cast<size_t>(first - found.labels.begin())].path;
+}
+
+[[noreturn]] void refuse_unknown(const std::string& path, const std::vector<std::string>& unknown,
+                                 const std::vector<std::string>& trained) {
+  throw Error(ExitCode::kConfig, "data",
+              fmt::format("{}: there are folders of the classes {}; data.train has the classes {}: "
+                          "rename the folders, or remove them",
+                          path, text_of(unknown), text_of(trained)));
+}
+
 }  // namespace
 
 FoundFiles find_class_folder(const std::string& folder, bool may_lack_targets) {
@@ -95,11 +111,7 @@ std::unique_ptr<Source> open_class_folder(const FoundFiles& found, const ClassOp
   std::vector<std::string> unknown;
   const std::vector<int64_t> numbers = numbers_among(names, found.class_names, &unknown);
   if (!unknown.empty() && options.may_lack_targets) return open_images(found);
-  if (!unknown.empty())
-    throw Error(ExitCode::kConfig, "data",
-                fmt::format("{}: there are folders of the classes {}; data.train has the classes "
-                            "{}: rename the folders, or remove them",
-                            found.files.front().path, text_of(unknown), text_of(trained)));
+  if (!unknown.empty()) refuse_unknown(first_of(unknown.front(), found), unknown, trained);
   std::vector<int64_t> labels = found.labels;
   for (int64_t& label : labels) label = numbers[static_cast<size_t>(label)];
   const auto num_classes = std::max(static_cast<int64_t>(names.size()), options.num_trained);
