@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/networks/cnn.h"
 #include "support/fake_graph.h"
 #include "support/network_from_text.h"
 #include "support/thread_world.h"
