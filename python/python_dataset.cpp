@@ -34,6 +34,8 @@ PythonDataset::PythonDataset(const PythonDatasetOptions& options, const data::Da
   spec_.input_dtype = facts[3].as_bool() ? at::kLong : at::kFloat;
   spec_.target_kind = kind_of(facts[4].as_text());
   spec_.num_classes = facts[5].as_int();
+  spec_.may_ignore = spec_.target_kind == data::TargetKind::kClass ||
+                     spec_.target_kind == data::TargetKind::kTokens;
   if (num_workers_ > 0) pool_ = call_data("start_workers", {data_, num_workers_});
 }
 

@@ -32,7 +32,7 @@ struct SampleSpec {
   TargetKind target_kind = TargetKind::kClass;
   int64_t num_classes = 0;  ///< C; tokens of the vocabulary; numbers of one target
   std::vector<std::string> class_names = {};  ///< by class number; empty where files name none
-  bool may_ignore = false;                    ///< tokens: targets may be kIgnoredTarget
+  bool may_ignore = false;                    ///< classes, tokens: targets may be kIgnoredTarget
 
   /// True if one network fits both: class_names and may_ignore are not compared.
   bool operator==(const SampleSpec& other) const {

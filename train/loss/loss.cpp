@@ -71,7 +71,11 @@ std::vector<int64_t> wanted_outputs(const data::SampleSpec& spec, const at::Tens
 NamedTable<LossType>& loss_types() {
   static NamedTable<LossType> types = [] {
     NamedTable<LossType> own("train.loss");
-    own.add({"cross_entropy", {TargetKind::kClass, TargetKind::kSoft}, cross_entropy_sum, true});
+    own.add({"cross_entropy",
+             {TargetKind::kClass, TargetKind::kSoft},
+             cross_entropy_sum,
+             true,
+             /*ignores=*/true});
     own.add({"mean_squared_error", {TargetKind::kValues}, squared_error_sum, true});
     own.add({"binary", {TargetKind::kValues}, binary_sum, true});
     own.add({"next_token", {TargetKind::kTokens}, next_token_sum, true, /*ignores=*/true});
