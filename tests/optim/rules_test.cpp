@@ -34,7 +34,8 @@ TEST_P(Rules, KernelsFollowAtensOperations) {
   const StateList of_floats = floats.optimizer->state(), of_doubles = doubles.optimizer->state();
   ASSERT_EQ(of_floats.size(), of_doubles.size());
   for (size_t i = 1; i < of_floats.size(); ++i)
-    EXPECT_TRUE(at::allclose(of_floats[i].tensor.to(at::kDouble), of_doubles[i].tensor, 1e-4, 1e-4))
+    EXPECT_TRUE(at::allclose(of_floats[i].tensor.to(at::kDouble),
+                             of_doubles[i].tensor.to(at::kDouble), 1e-4, 1e-4))
         << of_floats[i].key;
 }
 

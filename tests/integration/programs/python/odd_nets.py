@@ -5,6 +5,11 @@ import random
 import torch
 from torch import nn
 
+try:
+    import numpy
+except ModuleNotFoundError:  # nothing else here needs it
+    numpy = None
+
 
 class Mask(nn.Module):
     """With the mask of torch.nn.Transformer, whose upper half is -inf."""
@@ -22,13 +27,14 @@ class Mask(nn.Module):
 
 
 class Teacher(nn.Module):
-    """A frozen copy that follows the student in forward; `data`: by .data, of which no version tells."""
+    """A frozen copy that follows the student in forward; `data`: by .data, of which no version tells. `centered`: by a mean that no save
+    holds."""
 
-    def __init__(self, data=False):
+    def __init__(self, data=False, centered=False):
         super().__init__()
         self.student, self.teacher, self.classifier = nn.Linear(4, 8), nn.Linear(4, 8).requires_grad_(False), nn.Linear(16, 3)
         self.register_buffer("center", torch.zeros(8), persistent=False)
-        self.data = data
+        self.data, self.centered = data, centered
 
     def forward(self, inputs):
         student, teacher = self.student(inputs), self.teacher(inputs)
@@ -36,7 +42,8 @@ class Teacher(nn.Module):
             with torch.no_grad():
                 for mine, theirs in zip(self.teacher.parameters(), self.student.parameters()):
                     (mine.data if self.data else mine).mul_(0.9).add_(0.1 * theirs)
-                self.center += 0.1 * (teacher.mean(0) - self.center)
+                if self.centered:
+                    self.center += 0.1 * (teacher.mean(0) - self.center)
         return self.classifier(torch.tanh(torch.cat([student, teacher - self.center], 1)))
 
 
@@ -64,9 +71,9 @@ class LayerDrop(nn.Module):
         self.first, self.second, self.classifier = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)
 
     def forward(self, inputs):
-        import numpy
         values = torch.tanh(self.first(inputs))
-        if self.training and random.random() + numpy.random.rand() < 1:
+        drawn = random.random() + (numpy.random.rand() if numpy else 0.5)
+        if self.training and drawn < 1:
             return self.classifier(values)
         return self.classifier(torch.tanh(self.second(values)))
 
