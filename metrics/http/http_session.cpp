@@ -123,15 +123,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
                         ? plain(401, "this page asks for a password or a token\n")
                         : plain(429, "too many passwords are tried: try again later\n"));
     }
-    if (!may_ask())
-      return refuse(plain(421,
-                          "this page answers to localhost, to this host's number and to the name "
-                          "that it listens at; to any name where a token or a password is asked "
-                          "for\n"));
     const http::verb method = parser_->get().method();
     const bool is_post = method == http::verb::post && shared_.options.post;
     if (!is_post && method != http::verb::get && method != http::verb::head)
       return refuse(plain(405, "only GET and HEAD are served here\n"));
+    if (!is_post && !may_ask())
+      return refuse(plain(421,
+                          "this page answers to localhost, to this host's number and to the name "
+                          "that it listens at; to any name where a token or a password is asked "
+                          "for\n"));
     if (is_post && !may_post())
       return refuse(plain(403,
                           "a POST needs the header X-Lockstep-Control: 1, and, where no token is "

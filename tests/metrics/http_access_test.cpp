@@ -219,14 +219,13 @@ TEST_F(HttpAccessTest, WhatOthersReachNeedsProtection) {
   std::ofstream(folder.path() / "web.yml") << "http_server_config: {http2: false}\n";
   EXPECT_EQ(code_of({.listen = {"0.0.0.0", 0}, .access = with_users()}), ExitCode::kConfig)
       << "a web config that protects nothing";
-  const auto protects = [&](const std::string& client_auth_type) {
+  const auto protects = [&](const std::string& client_auth) {
     std::ofstream(folder.path() / "web.yml")
-        << "tls_server_config: {cert_file: a, key_file: b, client_ca_file: c, client_auth_type: "
-        << client_auth_type << "}\n";
+        << "tls_server_config: {cert_file: a, key_file: b, " << client_auth << "}\n";
     return Access(with_users()).protects();
   };
-  EXPECT_FALSE(protects("NoClientCert")) << "TLS hides nothing from who asks";
-  EXPECT_TRUE(protects("RequireAndVerifyClientCert"));
+  EXPECT_FALSE(protects("client_auth_type: NoClientCert")) << "TLS hides nothing from who asks";
+  EXPECT_TRUE(protects("client_ca_file: c, client_auth_type: RequireAndVerifyClientCert"));
 }
 
 TEST_F(HttpAccessTest, TokensThatCanBeGuessedAreRefused) {

@@ -64,7 +64,7 @@ TEST(MetricsOptions, ReadsEveryKeyAndDocumentsIt) {
   EXPECT_EQ(reading.summary.histogram_steps, 50);
   EXPECT_EQ(reading.summary.axis_units_per_step(32), 32);
   EXPECT_EQ(reading.metrics.pushgateway, "http://n0:9091");
-  EXPECT_EQ(reading.docs.size(), 19u);
+  EXPECT_EQ(reading.docs.size(), 20u);
 }
 
 TEST(MetricsOptions, FaultsNameThePlace) {

@@ -298,7 +298,7 @@ TEST(TrainingMetrics, TheResultIsOfTheRunAndNamesIt) {
   const std::string text = all.result();
   EXPECT_THAT(text, HasSubstr("\nlockstep_step{run=\"digits\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("\nlockstep_run_state{state=\"failed\",run=\"digits\"} 0\n"));
-  EXPECT_THAT(text, HasSubstr("run=\"digits\"} 1\n# HELP lockstep_run_state"));
+  EXPECT_THAT(text, HasSubstr("run=\"digits\"} 1\n# HELP lockstep_run_start_timestamp_seconds"));
   for (const char* of_a_rank : {"lockstep_steps_total", "process_", "lockstep_http_"})
     EXPECT_THAT(text, Not(HasSubstr(of_a_rank)));
 }
