@@ -5,22 +5,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "checkpoint/files/save_files.h"
+
 namespace lockstep::checkpoint {
 namespace {
-
-/// TensorFlow looks for saves with patterns, so these letters would make them invisible to it.
-constexpr std::string_view kForbidden = "/\\*?[]";
 
 void check_prefix(const std::string& prefix, ConfigReader* in) {
   if (prefix.empty())
     in->fault("prefix", "'checkpoint.prefix' is empty");
-  else if (prefix.find_first_of(kForbidden) != std::string::npos)
-    in->fault(
-        "prefix",
-        "'checkpoint.prefix' is a file name: none of / \\ * ? [ ] (the folder is run.project_dir)");
-  else if (prefix.ends_with(".index") || prefix.ends_with(".tmp"))
+  else if (prefix.find('/') != std::string::npos)
     in->fault("prefix",
-              "'checkpoint.prefix' may not end in .index or .tmp: saves add their own endings");
+              "'checkpoint.prefix' is a file name without / (the folder is run.project_dir)");
+  else if (const auto fault = fault_of_prefix_name(prefix))
+    in->fault("prefix", fmt::format("'checkpoint.prefix' {}", *fault));
 }
 
 void check_include(const std::vector<std::string>& include, ConfigReader* in) {
@@ -56,7 +53,8 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
                  "the save with the best evaluation at its step is never removed");
   in.read("include", &options.include,
           "what a save holds: model, optimizer, modifiers (masks, quantization), clock (step, "
-          "position in the data), random; without clock a run cannot go on from it");
+          "position in the data), random; without clock a run cannot go on from it; with clock, a "
+          "recipe that prunes or quantizes needs modifiers too");
   in.read("sparse", &options.sparse,
           "of pruned weights and their moments, store kept values and mask bits only");
   in.read_choice("wait_for", &options.wait_for, {"update", "staging", "commit"},

@@ -20,9 +20,12 @@ WarmStartOptions read_warm_start_options(ConfigReader* in) {
       NameScopes::read(in, "checkpoint_exclude_scopes",
                        "variables that warm_start_ckpt does not fill, by the beginnings of their "
                        "names, whatever checkpoint_restore_scopes says");
-  in->read_choice("warm_start_kernels", &options.warm_start_kernels, {"lockstep", "tensorflow"},
-                  "how weights lie in warm_start_ckpt; lockstep: as in PyTorch too; tensorflow: "
-                  "[inputs, outputs] and [rows, columns, inputs, outputs]");
+  in->read_choice("warm_start_kernels", &options.warm_start_kernels,
+                  {"auto", "lockstep", "tensorflow"},
+                  "order of dimensions in warm_start_ckpt of the weights of linear layers and "
+                  "convolutions; lockstep: [outputs, inputs], as in PyTorch; tensorflow: [inputs, "
+                  "outputs] and [rows, columns, inputs, outputs]; auto: tensorflow for kernels of "
+                  "a checkpoint of TensorFlow");
   options.warm_start_rename = RenameRules::read(
       in, "warm_start_rename",
       "what variables or parts of warm_start_ckpt are called here; `from` is a name, or re: and a "

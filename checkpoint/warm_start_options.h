@@ -13,9 +13,9 @@ struct WarmStartOptions {
   std::string warm_start_ckpt;
   NameScopes checkpoint_restore_scopes;  ///< none: all variables of the model
   NameScopes checkpoint_exclude_scopes;  ///< of those, not these
-  /// How weights of linear layers and convolutions lie there: lockstep [O, I] and [O, I, H, W], or
-  /// tensorflow [I, O] and [H, W, I, O].
-  std::string warm_start_kernels = "lockstep";
+  /// How weights of linear layers and convolutions lie there: lockstep [O, I] and [O, I, H, W],
+  /// tensorflow [I, O] and [H, W, I, O], or auto: by what the file says.
+  std::string warm_start_kernels = "auto";
   RenameRules warm_start_rename;  ///< names there -> names here
 };
 

@@ -211,6 +211,14 @@ void remove_file(const std::filesystem::path& path) {
 std::vector<std::string> list(const std::filesystem::path& folder) {
   std::error_code fault;
   std::vector<std::string> names;
+  if (FileStore* const store = store_of(folder)) {
+    const std::string beginning = folder.string() + (folder.string().ends_with('/') ? "" : "/");
+    for (const FileFacts& facts : store->list(beginning))
+      if (const std::string name = facts.path.substr(beginning.size());
+          name.find('/') == std::string::npos)
+        names.push_back(name);
+    return names;
+  }
   for (std::filesystem::directory_iterator entry(folder, fault), end; !fault && entry != end;
        entry.increment(fault))
     names.push_back(entry->path().filename().string());

@@ -119,9 +119,14 @@ void FolderLock::note_self(bool is_locked) {
   if (!is_ours()) refuse(file_.holder());
 }
 
+/// False too where the file cannot be read: then nothing is taken back.
 bool FolderLock::is_ours() const {
-  const std::optional<LockHolder> holder = file_.holder();
-  return holder && holder->token == self_.token;
+  try {
+    const std::optional<LockHolder> holder = file_.holder();
+    return holder && holder->token == self_.token;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void FolderLock::beat_until_stopped() {
@@ -137,11 +142,17 @@ void FolderLock::beat_until_stopped() {
 
 /// False: it is no use to go on.
 bool FolderLock::beat() {
-  if (const auto holder = file_.holder(); holder && holder->token != self_.token) {
-    log::error("files", fmt::format("{} was taken over by {} while this run was using it; stop one "
-                                    "of the two",
-                                    folder_.string(), holder->shown()));
-    return false;
+  try {
+    if (const auto holder = file_.holder(); holder && holder->token != self_.token) {
+      log::error("files",
+                 fmt::format("{} was taken over by {} while this run was using it; stop one "
+                             "of the two",
+                             folder_.string(), holder->shown()));
+      return false;
+    }
+  } catch (const Error& fault) {
+    log::debug("files", fault.what());
+    return true;  // written anew at the next heartbeat
   }
   self_.heartbeat = utc_now();
   ++self_.num_beats;
@@ -153,7 +164,7 @@ bool FolderLock::beat() {
 }
 
 FolderLock::File::File(const std::filesystem::path& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    : path_(path), descriptor_(open_lock_file(path, O_RDWR | O_CREAT)) {
   if (descriptor_ < 0)
     throw Error(ExitCode::kCannotCreate, "files", path.string() + ": " + std::strerror(errno));
 }
@@ -163,12 +174,21 @@ FolderLock::File::~File() { ::close(descriptor_); }
 std::string FolderLock::File::text() const {
   // Opened anew: only then network file systems look whether another host has written. Closing a
   // second descriptor leaves the flock with the first.
-  const int fresh = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fresh < 0) return "";
   std::array<char, 4096> bytes{};
-  const ssize_t count = ::pread(fresh, bytes.data(), bytes.size(), 0);
-  ::close(fresh);
-  return {bytes.data(), static_cast<size_t>(std::max<ssize_t>(count, 0))};
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    if (attempt > 0) sleep_s(0.05);
+    const int fresh = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fresh < 0 && errno == ENOENT) return "";
+    const ssize_t count = fresh < 0 ? -1 : ::pread(fresh, bytes.data(), bytes.size(), 0);
+    const int number = errno;
+    if (fresh >= 0) ::close(fresh);
+    if (count >= 0) return {bytes.data(), static_cast<size_t>(count)};
+    errno = number;
+  }
+  throw Error(ExitCode::kIo, "files",
+              path_.string() + ": cannot be read (" + reason() +
+                  "), so that nobody can tell whether a run holds the folder; mend that, or remove "
+                  "the file if none does");
 }
 
 std::optional<LockHolder> FolderLock::File::holder() const {

@@ -2,6 +2,7 @@
 #include "base/process/proc.h"
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <ctime>
 #include <fstream>
@@ -9,6 +10,8 @@
 #include <random>
 #include <sstream>
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -118,6 +121,31 @@ bool LockHolder::is_on_this_kernel() const {
 
 bool LockHolder::can_be_asked() const {
   return is_on_this_kernel() && !pid_space.empty() && pid_space == pid_space_of_self();
+}
+
+mode_t lock_mode(const std::filesystem::path& folder) {
+  constexpr mode_t kOwner = S_IRUSR | S_IWUSR, kGroup = S_IRGRP | S_IWGRP,
+                   kOthers = S_IROTH | S_IWOTH;
+  struct stat facts {};
+  if (::stat(folder.empty() ? "." : folder.c_str(), &facts) != 0) return kOwner;
+  return kOwner | ((facts.st_mode & S_IWGRP) != 0 ? kGroup : 0) |
+         ((facts.st_mode & S_IWOTH) != 0 ? kOthers : 0);
+}
+
+int open_lock_file(const std::filesystem::path& path, int flags) {
+  const mode_t mode = lock_mode(path.parent_path());
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+  if (descriptor < 0) return -1;
+  struct stat file {};
+  if (::fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode)) {
+    ::close(descriptor);
+    errno = EINVAL;
+    return -1;
+  }
+  // whatever the umask took, and what an earlier version gave to all
+  if (file.st_uid == ::geteuid() && (file.st_mode & 07777) != mode)
+    (void)::fchmod(descriptor, mode);
+  return descriptor;
 }
 
 bool LockHolder::is_alive() const { return start_ticks != 0 && start_ticks_of(pid) == start_ticks; }

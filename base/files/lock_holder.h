@@ -1,6 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +37,15 @@ struct LockHolder {
   /// Only if can_be_asked().
   bool is_alive() const;
 };
+
+/// Mode of a lock file in a folder: read and write for its owner and for those who may write the
+/// folder. Nobody else may read it, because a flock needs no more than that.
+mode_t lock_mode(const std::filesystem::path& folder);
+
+/// Opens a lock file with these flags of open(), made with that mode if O_CREAT is among them; an
+/// own file of another mode is given it. Returns -1 with errno set; what is not a regular file (a
+/// link, a pipe) is never opened: ELOOP or EINVAL.
+int open_lock_file(const std::filesystem::path& path, int flags);
 
 /// The time now, UTC, to the second: 2025-11-21 19:24:30.
 std::string utc_now();

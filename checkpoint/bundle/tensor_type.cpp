@@ -34,6 +34,31 @@ constexpr std::array kTypes = {
     TypeRow{23, at::kUInt64, "uint64", false},
 };
 
+struct OtherType {
+  int32_t number;
+  std::string_view name;
+};
+
+/// Types of TensorFlow that have no counterpart here.
+constexpr std::array kOtherTypes = {
+    OtherType{11, "qint8"},
+    OtherType{12, "quint8"},
+    OtherType{13, "qint32"},
+    OtherType{15, "qint16"},
+    OtherType{16, "quint16"},
+    OtherType{20, "resource"},
+    OtherType{21, "variant"},
+    OtherType{24, "float8_e5m2"},
+    OtherType{25, "float8_e4m3fn"},
+    OtherType{26, "float8_e4m3fnuz"},
+    OtherType{27, "float8_e4m3b11fnuz"},
+    OtherType{28, "float8_e5m2fnuz"},
+    OtherType{29, "int4"},
+    OtherType{30, "uint4"},
+    OtherType{31, "int2"},
+    OtherType{32, "uint2"},
+};
+
 }  // namespace
 
 std::optional<int32_t> type_number(at::ScalarType type) {
@@ -51,6 +76,8 @@ std::optional<at::ScalarType> scalar_type(int32_t number) {
 std::string type_name(int32_t number) {
   if (number == kStringType) return "string";
   for (const TypeRow& row : kTypes)
+    if (row.number == number) return std::string(row.name);
+  for (const OtherType& row : kOtherTypes)
     if (row.number == number) return std::string(row.name);
   return fmt::format("type {}", number);
 }

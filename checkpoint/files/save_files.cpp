@@ -1,11 +1,20 @@
 #include "checkpoint/files/save_files.h"
 
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "checkpoint/files/rank_faults.h"
 #include "checkpoint/proto/state_file.pb.h"
 
 namespace lockstep::checkpoint {
@@ -23,6 +32,29 @@ class FirstFault final : public google::protobuf::io::ErrorCollector {
   std::string text;
 };
 
+/// An flock on the folder itself, so that no file is left by it. Whoever may read the folder can
+/// hold one: after a while it is done without.
+class FolderFlock {
+ public:
+  explicit FolderFlock(const std::filesystem::path& dir)
+      : descriptor_(::open(dir.empty() ? "." : dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    constexpr int kMostTries = 500;
+    constexpr std::chrono::milliseconds kPause{10};
+    for (int i = 0; i < kMostTries && descriptor_ >= 0; ++i) {
+      if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+  ~FolderFlock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  FolderFlock(const FolderFlock&) = delete;
+  FolderFlock& operator=(const FolderFlock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 }  // namespace
 
 void write_state_file(const std::filesystem::path& dir, const StateFile& state) {
@@ -34,9 +66,29 @@ void write_state_file(const std::filesystem::path& dir, const StateFile& state) 
   files::write_atomically(dir / kStateFile, text);
 }
 
+void change_state_file(const std::filesystem::path& dir,
+                       const std::function<StateFile(StateFile)>& change) {
+  const FolderFlock lock(dir);
+  StateFile before;
+  (void)fault_of([&] { before = read_state_file(dir).value_or(StateFile{}); });
+  if (const StateFile after = change(before); after != before) write_state_file(dir, after);
+}
+
+std::vector<std::string> others_in(const StateFile& state, const std::filesystem::path& prefix) {
+  std::vector<std::string> others;
+  for (const std::string& name : state.all) {
+    const std::filesystem::path path(name);
+    const auto parts = parse_file_name(index_path(path.filename().string()));
+    const bool is_own = parts && parts->prefix == prefix.filename().string();
+    if (!is_own && is_there(index_path((prefix.parent_path() / path).string())))
+      others.push_back(name);
+  }
+  return others;
+}
+
 std::optional<StateFile> read_state_file(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / kStateFile;
-  if (!std::filesystem::exists(path)) return std::nullopt;
+  if (!is_there(path.string())) return std::nullopt;
   google::protobuf::TextFormat::Parser parser;
   FirstFault fault;
   parser.RecordErrorsTo(&fault);

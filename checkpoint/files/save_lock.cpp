@@ -5,7 +5,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -30,6 +32,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMaxJournalBytes = int64_t{1} << 20;
+/// After so long a save that another host has noted is taken for interrupted.
+constexpr int64_t kLongestSaveS = 600;
 
 [[noreturn]] void fail(const std::string& path, const char* call) {
   const int number = errno;
@@ -70,11 +74,16 @@ std::set<int64_t> numbers_in(const std::string& text) {
   return numbers;
 }
 
-/// The second line on, for people.
-std::string holder_in(const std::string& text) {
+/// From the second line on.
+std::optional<files::LockHolder> holder_of(const std::string& text) {
   const size_t line = text.find('\n');
-  const auto holder = files::LockHolder::parse(
+  return files::LockHolder::parse(
       line == std::string::npos ? std::string_view() : std::string_view(text).substr(line + 1));
+}
+
+/// For people.
+std::string holder_in(const std::string& text) {
+  const auto holder = holder_of(text);
   return holder ? holder->shown() : "which has not said yet who it is";
 }
 
@@ -94,12 +103,28 @@ SaveLock::SaveLock(const std::string& prefix, double patience_s)
     is_held_ = take(patience_s);
     if (!is_held_) warn_once(path_);
     if (!may_write_) replace_by_own();
-    left_over_ = numbers_in(text_of(descriptor_));
+    left_over_ = left_over_in(text_of(descriptor_));
     may_go_ = left_over_.empty();
   } catch (...) {
     if (descriptor_ >= 0) ::close(descriptor_);
     throw;
   }
+}
+
+/// Numbers of saves that were interrupted. On some file systems a lock is one host's alone: what a
+/// program of another host has noted a short time ago may be under way.
+std::set<int64_t> SaveLock::left_over_in(const std::string& text) const {
+  std::set<int64_t> numbers = numbers_in(text);
+  const auto holder = holder_of(text);
+  struct stat file {};
+  if (numbers.empty() || !holder || holder->is_on_this_kernel() ||
+      ::fstat(descriptor_, &file) != 0 || std::time(nullptr) - file.st_mtime >= kLongestSaveS)
+    return numbers;
+  log::warning("checkpoint",
+               fmt::format("{}: {} noted a save {} s ago: its files stay, as this file system's "
+                           "locks may not reach other hosts (`lockstep ckpt gc` removes them)",
+                           path_, holder->shown(), std::time(nullptr) - file.st_mtime));
+  return {};
 }
 
 SaveLock::~SaveLock() {
@@ -108,34 +133,34 @@ SaveLock::~SaveLock() {
   ::close(descriptor_);
 }
 
-void SaveLock::reopen() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+/// False if the file went between two attempts, so that another round may make it.
+bool SaveLock::open_once() {
   // Without O_CREAT second: a folder that all may write (/tmp) refuses it for another user's file.
   for (const int flags : {O_RDWR | O_CREAT, O_RDWR, O_RDONLY}) {
-    descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, 0666);
+    descriptor_ = files::open_lock_file(path_, flags);
     may_write_ = (flags & O_RDWR) != 0;
-    if (descriptor_ >= 0) return share_with_folder();
-    if (errno == ENOENT && (flags & O_CREAT) == 0) return reopen();  // it went meanwhile
+    if (descriptor_ >= 0) return true;
+    if (errno == ENOENT && (flags & O_CREAT) == 0) return false;
     if (errno != EACCES) fail(path_, "open");
   }
   if (::access(path_.c_str(), F_OK) == 0) refuse_foreign(path_);
-  errno = EACCES;
-  fail(path_, "open");
+  return false;
 }
 
-/// Who may write the folder may write this file, whatever the umask: they save here too.
-void SaveLock::share_with_folder() const {
-  struct stat file {
-  }, folder{};
-  const std::string dir = std::filesystem::path(path_).parent_path().string();
-  if (::fstat(descriptor_, &file) != 0 || file.st_uid != ::geteuid() ||
-      ::stat(dir.empty() ? "." : dir.c_str(), &folder) != 0)
-    return;
-  constexpr mode_t kGroup = S_IRGRP | S_IWGRP, kOthers = S_IROTH | S_IWOTH;
-  mode_t mode = file.st_mode & 07777;
-  if ((folder.st_mode & S_IWGRP) != 0) mode |= kGroup;
-  if ((folder.st_mode & S_IWOTH) != 0) mode |= kOthers;
-  if (mode != (file.st_mode & 07777)) (void)::fchmod(descriptor_, mode);
+void SaveLock::reopen() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  const std::filesystem::path named = std::filesystem::path(path_).parent_path();
+  const std::string folder = named.empty() ? "." : named.string();
+  // Where files may not be made here, no further round makes one.
+  constexpr int kMaxRounds = 100;
+  for (int round = 0; round < kMaxRounds; ++round) {
+    if (open_once()) return;
+    if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0) break;
+  }
+  throw Error(ExitCode::kCannotCreate, "checkpoint",
+              fmt::format("{}: permission denied: this user (id {}) may not make files in {}, as "
+                          "every save does; give it that right, or choose another folder",
+                          path_, ::geteuid(), folder));
 }
 
 /// The lock of the file that goes is held meanwhile, that of the new one before it has the name.
@@ -143,7 +168,7 @@ void SaveLock::replace_by_own() {
   const std::string text = text_of(descriptor_);
   const std::string mine = path_ + std::string(kTemporarySuffix);
   (void)::unlink(mine.c_str());
-  const int descriptor = ::open(mine.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const int descriptor = files::open_lock_file(mine, O_RDWR | O_CREAT | O_EXCL);
   if (descriptor < 0) fail(mine, "open");
   const bool is_whole =
       ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
@@ -158,7 +183,6 @@ void SaveLock::replace_by_own() {
   ::close(descriptor_);
   descriptor_ = descriptor;
   may_write_ = true;
-  share_with_folder();
 }
 
 /// The one before may have removed the name of the file that was waited for.

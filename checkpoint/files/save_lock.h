@@ -13,9 +13,9 @@ namespace lockstep::checkpoint {
 /// journal: the numbers of the saves whose files are being written or removed. It is gone after a
 /// save that ended in order; what a killed one leaves tells the next which files are left over.
 ///
-/// Users who share a folder share the file: it may be written by whoever may write the folder. One
-/// that can only be read (made under another umask) is locked all the same and then replaced by
-/// one's own.
+/// Users who share a folder share the file: it may be read and written by whoever may write the
+/// folder, and by nobody else. One that can only be read is locked all the same and then replaced
+/// by one's own.
 ///
 /// On a file system without flock nothing is excluded, and a warning says so once.
 class SaveLock {
@@ -31,7 +31,8 @@ class SaveLock {
 
   /// False where the file system has no locks: another program may be saving now.
   bool is_held() const { return is_held_; }
-  /// What the journal held when the lock was taken: numbers of saves that were interrupted.
+  /// What the journal held when the lock was taken: numbers of saves that were interrupted. None
+  /// that another host noted within the last ten minutes, because locks may not reach it.
   const std::set<int64_t>& left_over() const { return left_over_; }
   /// Notes the numbers whose files may change from here on, instead of those noted before.
   void note(const std::set<int64_t>& numbers);
@@ -41,8 +42,9 @@ class SaveLock {
  private:
   bool take(double patience_s);
   bool is_still_the_file() const;
+  std::set<int64_t> left_over_in(const std::string& text) const;
   void reopen();
-  void share_with_folder() const;
+  bool open_once();
   void replace_by_own();
 
   std::string path_;

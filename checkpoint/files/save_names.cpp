@@ -22,10 +22,12 @@ std::optional<int64_t> parse_number(std::string_view text) {
   return number;
 }
 
-/// data-00000-of-00002; files of others may be named nearly so.
-bool is_shard(const std::string& rest) {
-  constexpr std::string_view kPattern = "data-00000-of-00000";
-  return std::equal(rest.begin(), rest.end(), kPattern.begin(), kPattern.end(),
+constexpr std::string_view kShardForm = ".data-00000-of-00000";
+constexpr std::string_view kPatternLetters = "\\*?[]";
+
+/// Whether a text is as the form, in which 0 means any digit.
+bool has_form(std::string_view text, std::string_view form) {
+  return std::equal(text.begin(), text.end(), form.begin(), form.end(),
                     [](char letter, char wanted) {
                       return wanted == '0' ? letter >= '0' && letter <= '9' : letter == wanted;
                     });
@@ -43,26 +45,44 @@ std::string shard_path(const std::string& prefix, int32_t shard, int32_t num_sha
   return fmt::format("{}.data-{:05}-of-{:05}", prefix, shard, num_shards);
 }
 
+bool is_there(const std::string& path) {
+  if (files::FileStore* const store = files::store_of(path))
+    return store->look_at(path).has_value();
+  std::error_code fault;
+  return std::filesystem::exists(path, fault) || fault;
+}
+
 std::string entries_path(const std::string& shard_path) {
   return fmt::format("{}{}{}", shard_path, kEntriesSuffix, kTemporarySuffix);
 }
 
-std::optional<FileName> parse_file_name(std::string_view name) {
-  size_t dot = name.rfind(".data-");
-  if (dot == std::string_view::npos) dot = name.rfind(".index");
-  if (dot == std::string_view::npos) return std::nullopt;
-  const std::string_view stem = name.substr(0, dot);
-  const size_t dash = stem.rfind('-');
-  if (dash == std::string_view::npos || dash == 0) return std::nullopt;
-  const std::optional<int64_t> number = parse_number(stem.substr(dash + 1));
-  if (!number) return std::nullopt;
-  return FileName{std::string(stem.substr(0, dash)), *number, std::string(name.substr(dot + 1))};
+std::string_view file_ending(std::string_view name) {
+  for (const std::string_view form : {std::string_view(".index"), kShardForm})
+    if (name.size() > form.size() && has_form(name.substr(name.size() - form.size()), form))
+      return name.substr(name.size() - form.size());
+  return {};
 }
 
-std::optional<FileName> parse_own_name(std::string_view name) {
-  std::optional<FileName> parts = parse_file_name(name);
-  if (parts && parts->rest != "index" && !is_shard(parts->rest)) parts.reset();
-  return parts;
+std::optional<FileName> parse_file_name(std::string_view name) {
+  const std::string_view ending = file_ending(name);
+  const std::string_view stem = name.substr(0, name.size() - ending.size());
+  const size_t dash = stem.rfind('-');
+  if (ending.empty() || dash == std::string_view::npos || dash == 0) return std::nullopt;
+  const std::optional<int64_t> number = parse_number(stem.substr(dash + 1));
+  if (!number) return std::nullopt;
+  return FileName{std::string(stem.substr(0, dash)), *number, std::string(ending.substr(1))};
+}
+
+std::optional<std::string> fault_of_prefix_name(std::string_view name) {
+  std::string_view stem = name;
+  if (stem.ends_with(kTemporarySuffix)) stem.remove_suffix(kTemporarySuffix.size());
+  stem.remove_suffix(file_ending(stem).size());
+  if (stem.size() < name.size())
+    return fmt::format("ends in '{}', which saves add themselves: give '{}'",
+                       name.substr(stem.size()), stem);
+  if (name.find_first_of(kPatternLetters) != std::string_view::npos)
+    return "holds one of \\ * ? [ ], which TensorFlow takes for a pattern";
+  return std::nullopt;
 }
 
 std::string_view without_temporary_suffix(std::string_view name) {

@@ -14,7 +14,6 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr std::string_view kPatternLetters = "\\*?[]";
 constexpr size_t kMostNamed = 5;
 
 [[noreturn]] void refuse(ExitCode code, const std::string& message) {
@@ -25,11 +24,8 @@ constexpr size_t kMostNamed = 5;
 std::optional<std::string_view> before_file_ending(std::string_view name) {
   const std::string_view whole = name;
   if (name.ends_with(kTemporarySuffix)) name.remove_suffix(kTemporarySuffix.size());
-  if (name.ends_with(".index")) return name.substr(0, name.size() - 6);
-  const size_t data = name.rfind(".data-");
-  if (data != std::string_view::npos && data > name.rfind('/') + 1) return name.substr(0, data);
-  if (name.size() < whole.size()) return name;
-  return std::nullopt;
+  name.remove_suffix(file_ending(name).size());
+  return name.size() < whole.size() ? std::optional(name) : std::nullopt;
 }
 
 /// " (there are DIR/a-1, ..., DIR/a-9)" or what else there is to say of a folder.
@@ -63,12 +59,16 @@ std::filesystem::path folder_of(const std::filesystem::path& prefix) {
 
 std::string require_save(const std::string& prefix) {
   if (prefix.empty()) refuse(ExitCode::kUsage, "a save has a name: DIR/model.ckpt-1200, not ''");
-  std::error_code ignored, fault;
-  if (std::filesystem::exists(index_path(prefix), fault) || fault)
-    return prefix;  // what hinders a look at it, opening tells
+  if (is_there(index_path(prefix))) return prefix;
   if (const auto stem = before_file_ending(prefix))
     refuse(ExitCode::kUsage, fmt::format("'{}' names a file; a save is named without '{}': {}",
                                          prefix, prefix.substr(stem->size()), *stem));
+  if (files::is_remote(prefix))
+    refuse(ExitCode::kInputMissing,
+           fmt::format("there is no save '{}': its store has no {}; a save is named by folder, "
+                       "prefix and number",
+                       prefix, index_path(prefix)));
+  std::error_code ignored;
   if (std::filesystem::is_directory(prefix, ignored)) refuse_folder(prefix);
   const std::filesystem::path path(prefix);
   const std::string name = path.filename().string();
@@ -87,11 +87,8 @@ std::string require_new_prefix(const std::string& prefix) {
     refuse(ExitCode::kUsage,
            fmt::format("'{}' names a folder; saves need a file name too: {}", prefix,
                        (std::filesystem::path(prefix) / "model.ckpt").string()));
-  if (const auto stem = before_file_ending(prefix))
-    refuse(ExitCode::kUsage, fmt::format("'{}' ends in '{}', which saves add themselves: give '{}'",
-                                         prefix, prefix.substr(stem->size()), *stem));
-  if (name.find_first_of(kPatternLetters) != std::string::npos)
-    refuse(ExitCode::kUsage, fmt::format("'{}': a save's name holds none of \\ * ? [ ]", prefix));
+  if (const auto fault = fault_of_prefix_name(name))
+    refuse(ExitCode::kUsage, fmt::format("the name '{}' of saves {}", prefix, *fault));
   return prefix;
 }
 

@@ -40,6 +40,10 @@ class Side {
     if (view_.is_text(name)) {
       value.texts = view_.read_texts(name);
       value.form = type_and_shape(kStringType, reader_.find(name)->shape);
+    } else if (const DenseTensor stored = *view_.find(name); !is_known_type(stored.dtype)) {
+      // its checksum stands for bytes that are not read here
+      value.texts = {fmt::format("{} {:08x}", stored.stored_bytes, stored.entry->masked_crc)};
+      value.form = type_and_shape(stored.dtype, stored.shape);
     } else {
       value.tensor = view_.read(name);
       value.form =

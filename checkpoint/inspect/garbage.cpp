@@ -9,6 +9,7 @@
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/save/best_save.h"
 
 namespace lockstep::checkpoint {
@@ -34,7 +35,7 @@ int64_t bytes_of(const std::filesystem::path& path) {
 /// Of a save or of the state file.
 bool is_temporary(std::string_view name) {
   const std::string_view stem = without_temporary_suffix(name);
-  return stem.size() < name.size() && (stem == kStateFile || parse_own_name(stem).has_value());
+  return stem.size() < name.size() && (stem == kStateFile || parse_file_name(stem).has_value());
 }
 
 class Folder {
@@ -45,7 +46,7 @@ class Folder {
         add(name, "temporary");
         continue;
       }
-      const std::optional<FileName> parts = parse_own_name(name);
+      const std::optional<FileName> parts = parse_file_name(name);
       if (!parts) continue;
       SaveFiles& save = saves_[parts->prefix][parts->number];
       save.has_index = save.has_index || parts->rest == kIndex;
@@ -54,17 +55,21 @@ class Folder {
   }
 
   std::vector<Garbage> garbage(const std::optional<int64_t>& keep) {
+    const std::optional<std::string> latest = keep ? latest_checkpoint(dir_) : std::nullopt;
     for (const auto& [prefix, by_number] : saves_) {
       const int64_t first_kept = keep ? first_to_keep(prefix, *keep) : -1;
       const std::optional<BestSave> best = read_best((dir_ / prefix).string());
-      for (const auto& [number, save] : by_number)
-        look_at(prefix, number, save, number < first_kept && !(best && best->number == number));
+      for (const auto& [number, save] : by_number) {
+        const bool is_spared =
+            (best && best->number == number) || latest == full_prefix(prefix, number);
+        look_at(prefix, number, save, number < first_kept && !is_spared);
+      }
     }
     return std::move(garbage_);
   }
 
  private:
-  void add(const std::string& name, const char* reason) {
+  void add(const std::string& name, std::string_view reason) {
     garbage_.push_back({name, reason, bytes_of(dir_ / name)});
   }
 
@@ -84,7 +89,7 @@ class Folder {
 
   void look_at(const std::string& prefix, int64_t number, const SaveFiles& save, bool is_old) {
     if (!save.has_index || is_old) {
-      for (const std::string& name : save.names) add(name, save.has_index ? "old" : "no_index");
+      for (const std::string& name : save.names) add(name, save.has_index ? kOld : "no_index");
       return;
     }
     const std::optional<int32_t> num_shards = shards_of(full_prefix(prefix, number));

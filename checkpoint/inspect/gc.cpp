@@ -28,6 +28,8 @@ constexpr files::FolderLockTimes kTimes{.patience_s = 1};
 /// Locks of the folder itself and of the run's folder above it, where there are any.
 class Locks {
  public:
+  bool are_any() const { return !locks_.empty(); }
+
   explicit Locks(const std::filesystem::path& dir) {
     const std::filesystem::path folder = std::filesystem::canonical(dir);
     for (const std::filesystem::path& place : {folder.parent_path(), folder})
@@ -55,7 +57,7 @@ class SaveLocks {
   /// Of a file of a save, or of its journal.
   static std::optional<std::string> prefix_of(const std::string& name) {
     if (name.ends_with(kJournalSuffix)) return name.substr(0, name.size() - kJournalSuffix.size());
-    const auto parts = parse_own_name(without_temporary_suffix(name));
+    const auto parts = parse_file_name(without_temporary_suffix(name));
     return parts ? std::optional(parts->prefix) : std::nullopt;
   }
 
@@ -65,6 +67,7 @@ class SaveLocks {
       if (!prefix || !prefixes_.insert(*prefix).second) continue;
       try {
         locks_.push_back(std::make_unique<SaveLock>((dir / *prefix).string(), kTimes.patience_s));
+        if (locks_.back()->is_held()) is_excluded_.insert(*prefix);
       } catch (const Error& fault) {
         if (fault.code() != ExitCode::kCannotCreate) throw;
         throw Error(ExitCode::kCannotCreate, "gc",
@@ -74,17 +77,38 @@ class SaveLocks {
   }
   /// What the locks cover goes; its journals too.
   void done() {
-    for (const auto& lock : locks_) lock->done();
+    for (const auto& lock : locks_)
+      if (lock->is_held()) lock->done();
   }
   bool covers(const std::string& name) const {
     const std::optional<std::string> prefix = prefix_of(name);
     return !prefix || prefixes_.contains(*prefix);
   }
+  /// Whether nobody can be saving under the file's prefix meanwhile.
+  bool excludes(const std::string& name) const {
+    return is_excluded_.contains(prefix_of(name).value_or(""));
+  }
 
  private:
-  std::set<std::string> prefixes_;
+  std::set<std::string> prefixes_, is_excluded_;
   std::vector<std::unique_ptr<SaveLock>> locks_;
 };
+
+/// On a file system without locks a program may be saving right now: of files that may be its own
+/// none goes, unless the folder is a run's, whose heartbeat says that it has ended.
+void leave_what_may_be_written(const SaveLocks& locks, std::vector<Garbage>* garbage) {
+  size_t num_left = 0;
+  std::erase_if(*garbage, [&](const Garbage& one) {
+    const bool may_be_written = one.reason != kOld && !locks.excludes(one.name);
+    num_left += may_be_written ? 1 : 0;
+    return may_be_written;
+  });
+  if (num_left > 0)
+    log::warning("gc", fmt::format("{} files of saves that are not complete stay, because this "
+                                   "file system has no locks: a program may be writing them. "
+                                   "Remove them by hand once none is",
+                                   num_left));
+}
 
 std::optional<StateFile> state_file_or_warning(const std::filesystem::path& dir) {
   try {
@@ -113,16 +137,13 @@ void rewrite_state(const std::filesystem::path& dir, const std::vector<Garbage>&
   std::set<std::string> gone;
   for (const Garbage& one : garbage)
     if (one.name.ends_with(".index")) gone.insert(one.name.substr(0, one.name.size() - 6));
-  const std::optional<StateFile> before = state_file_or_warning(dir);
-  if (!before) return;
-  StateFile state = *before;
-  name_newest(dir, &state);
-  std::erase_if(state.all, [&](const std::string& name) { return gone.contains(name); });
-  if (gone.contains(state.newest)) {
-    if (state.all.empty()) return;  // it names none that stays; readers then go by the folder
-    state.newest = state.all.back();
-  }
-  if (state.newest != before->newest || state.all != before->all) write_state_file(dir, state);
+  if (!state_file_or_warning(dir)) return;
+  change_state_file(dir, [&](StateFile state) {
+    name_newest(dir, &state);
+    std::erase_if(state.all, [&](const std::string& name) { return gone.contains(name); });
+    if (gone.contains(state.newest) && !state.all.empty()) state.newest = state.all.back();
+    return state;
+  });
 }
 
 void remove_all(const std::filesystem::path& dir, const std::vector<Garbage>& garbage) {
@@ -185,6 +206,7 @@ Answer collect_garbage(const std::string& dir, const GcOptions& options) {
   std::vector<Garbage> garbage = find_garbage(dir, options.keep);
   if (save_locks)  // a prefix that has come since is another program's, which saves now
     std::erase_if(garbage, [&](const Garbage& one) { return !save_locks->covers(one.name); });
+  if (save_locks && !locks.are_any()) leave_what_may_be_written(*save_locks, &garbage);
   const std::vector<std::string> rest = rest_of(dir, garbage);
   if (save_locks) {
     remove_all(dir, garbage);

@@ -15,6 +15,7 @@
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/reader/dense_view.h"
 #include "checkpoint/reader/verify.h"
+#include "checkpoint/restore/latest_checkpoint.h"
 #include "checkpoint/restore/restore.h"
 
 namespace lockstep::checkpoint {
@@ -36,10 +37,13 @@ void require_folder(const std::string& dir) {
 SaveName latest_or_throw(const std::string& dir) {
   require_folder(dir);
   std::vector<std::string> defects;
-  const std::optional<SaveName> latest = latest_complete(dir, "", &defects);
-  if (!latest) throw_no_save(dir, defects);
-  for (const std::string& defect : defects) log::warning("checkpoint", "passed over: " + defect);
-  return *latest;
+  const std::optional<std::string> latest = latest_checkpoint(dir);
+  if (latest && !quick_check(*latest)) {
+    const auto parts = parse_file_name(index_path(std::filesystem::path(*latest).filename()));
+    return {*latest, parts ? parts->number : -1};
+  }
+  (void)latest_complete(dir, "", &defects);
+  throw_no_save(dir, defects);
 }
 
 /// One save of a folder, as `ls` shows it.

@@ -48,6 +48,8 @@ std::string crc_json(const BundleEntry& entry) {
 
 /// Digest and, where asked for, values of one tensor.
 std::string content_json(DenseView* view, const std::string& name, bool values) {
+  if (!is_known_type(view->find(name)->dtype))
+    return fmt::format(R"("sha256": null{})", values ? R"(, "values": null)" : "");
   Sha256 digest;
   std::string list, sparsity;
   if (view->is_text(name)) {

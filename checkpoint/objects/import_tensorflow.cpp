@@ -172,7 +172,8 @@ ImportRule rule_for_prefix(const std::string& saved, const std::string& key) {
 
 std::vector<ImportRule> rules_for_layer(const std::string& saved, const std::string& key) {
   const std::string quoted = re2::RE2::QuoteMeta(saved);
-  return {{quoted + "/kernel", key + "/weight", KernelOrder::kOutputsLast},
+  return {{quoted + "/_?kernel", key + "/weight", KernelOrder::kOutputsLast},
+          {quoted + "/_?embeddings", key + "/weight"},
           {quoted + "/bias", key + "/bias"}};
 }
 

@@ -27,7 +27,8 @@ struct ImportRule {
 
 /// Everything below a prefix, as it is: rule_for_prefix("net", "model") takes net/a/b to model/a/b.
 ImportRule rule_for_prefix(const std::string& saved, const std::string& key);
-/// A Keras layer's kernel (turned) and bias as weight and bias of a layer of ours.
+/// A Keras layer's kernel (turned) or embeddings, and its bias, as weight and bias of a layer of
+/// ours. Keras 3 calls them _kernel and _embeddings.
 std::vector<ImportRule> rules_for_layer(const std::string& saved, const std::string& key);
 
 struct ImportOptions {

@@ -52,7 +52,7 @@ class BundleReader {
   /// Null if the save has no tensor of that name.
   const BundleEntry* find(const std::string& name) const;
 
-  /// A new CPU tensor. Not for strings.
+  /// A new CPU tensor. Throws Error(kBadData) for strings and for types that are not read here.
   at::Tensor read(const std::string& name);
   /// Into live memory on any device, of any strides; dtype and shape must be equal. Live memory is
   /// written once all of the tensor that is wanted has been read and its checksums are right, and
@@ -76,8 +76,10 @@ class BundleReader {
   /// Bytes of a shard in pieces of at most 1 MiB: use(std::string_view).
   template <typename Use>
   void for_each_piece(int32_t shard, int64_t begin, int64_t end, Use use);
-  /// Size of a shard file.
-  int64_t shard_bytes(int32_t shard) { return this->shard(shard).file.num_bytes(); }
+  /// Opens all shards, which can then still be read when the save is removed.
+  void open_shards();
+  /// Size of a shard file, which need not be opened for it.
+  int64_t shard_bytes(int32_t shard) const;
 
   /// Throws Error(kBadData) about one tensor, with file and offset if it has them.
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;

@@ -12,11 +12,6 @@
 namespace lockstep::checkpoint {
 namespace {
 
-bool is_there(const std::string& prefix) {
-  std::error_code ignored;
-  return std::filesystem::exists(index_path(prefix), ignored);
-}
-
 /// What the state file names; nothing if it names nothing that is complete.
 std::optional<std::string> named_by_state_file(const std::filesystem::path& dir) {
   std::optional<StateFile> state;
@@ -24,8 +19,9 @@ std::optional<std::string> named_by_state_file(const std::filesystem::path& dir)
     log::warning("checkpoint", plain_text(*fault));
   if (!state || state->newest.empty()) return std::nullopt;
   const std::string prefix = (dir / state->newest).string();  // an absolute name stays what it is
-  const std::optional<std::string> defect =
-      is_there(prefix) ? quick_check(prefix) : std::optional<std::string>("it is not there");
+  const std::optional<std::string> defect = is_there(index_path(prefix))
+                                                ? quick_check(prefix)
+                                                : std::optional<std::string>("it is not there");
   if (!defect) return prefix;
   log::warning("checkpoint",
                fmt::format("{} names {}, which is not complete ({}); the folder's own numbers "
@@ -57,7 +53,7 @@ std::optional<std::string> highest(const std::vector<SaveName>& saves) {
 
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir) {
   std::error_code ignored;
-  if (is_there(dir.string()) || std::filesystem::is_regular_file(dir, ignored))
+  if (is_there(index_path(dir.string())) || std::filesystem::is_regular_file(dir, ignored))
     throw Error(ExitCode::kUsage, "checkpoint",
                 fmt::format("'{}' is no folder: the newest save is asked of the folder, '{}'",
                             dir.string(), dir.parent_path().string()));

@@ -152,13 +152,15 @@ void try_restore(const std::string& prefix, const StateList& state, RestoreRepor
 RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads) {
   BundleReader reader(prefix, num_threads);
   DenseView saved(&reader);
-  RestoreReport report{prefix, number_of(prefix), match(reader, saved, state)};
+  RestoreReport report{
+      .prefix = prefix, .number = number_of(prefix), .unused = match(reader, saved, state)};
   std::vector<TensorRead> reads;
   for (const StateEntry& entry : state) {
     const std::string name = index_name(entry.key);
-    if (!saved.contains(name))
+    if (!saved.contains(name)) {
       put_value_if_missing(entry);
-    else if (entry.text)
+      report.filled.push_back(entry.key);
+    } else if (entry.text)
       *entry.text = saved.read_texts(name).at(0);
     else
       reads.push_back({name, entry.tensor, entry.held});

@@ -17,6 +17,7 @@ struct RestoreReport {
   std::string prefix;               ///< of the save, with its number
   int64_t number = 0;               ///< -1 if the prefix has none
   std::vector<std::string> unused;  ///< keys that the save holds and the state does not ask for
+  std::vector<std::string> filled;  ///< keys that the save lacks and that got value_if_missing
   int64_t num_damaged = 0;          ///< newer saves that restore_latest() passed over
 };
 

@@ -1,5 +1,6 @@
 #include "checkpoint/restore/saved_values.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -30,8 +31,7 @@ ValueForm form_of(const StateEntry& entry) {
 std::string shown_name(const std::string& name) { return state_key(name).value_or(name); }
 
 SavedValues::SavedValues(const std::string& prefix) : reader_(prefix), view_(&reader_) {
-  for (int32_t shard = 0; shard < reader_.index().num_shards; ++shard)
-    (void)reader_.shard_bytes(shard);
+  reader_.open_shards();
   const std::string graph(kGraphName);
   const BundleEntry* saved_graph = reader_.find(graph);
   if (saved_graph == nullptr) return;
@@ -61,6 +61,7 @@ std::optional<std::string> SavedValues::find(const std::string& key) const {
 ValueForm SavedValues::form(const std::string& name) const {
   const std::optional<DenseTensor> entry = view_.find(name);
   check(entry.has_value(), "the form of a value that is not there was asked for");
+  if (!is_known_type(entry->dtype)) return {0, entry->shape, type_name(entry->dtype)};
   return {entry->dtype, entry->shape};
 }
 
@@ -86,6 +87,13 @@ std::vector<std::string> SavedValues::variables() const {
       names.push_back(name);
   }
   return names;
+}
+
+bool SavedValues::is_of_a_run() const {
+  const std::vector<std::string>& names = view_.names();
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name != kGraphName && is_beside_graph(name);
+  });
 }
 
 std::optional<int64_t> SavedValues::save_counter() {

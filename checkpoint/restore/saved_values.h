@@ -55,6 +55,8 @@ class SavedValues {
 
   /// Names of all values that belong to objects: not the counter, nor what stands beside the graph.
   std::vector<std::string> variables() const;
+  /// Whether a run of Lockstep wrote it: it then holds more than objects.
+  bool is_of_a_run() const;
   /// The number that the save keeps of itself.
   std::optional<int64_t> save_counter();
 

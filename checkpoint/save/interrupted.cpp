@@ -20,13 +20,11 @@ std::string file_name(const std::string& prefix) {
 }
 
 /// The state file with the save in its place among those that it names and that are there.
-StateFile with_save(const std::optional<StateFile>& before, const std::string& prefix,
-                    int64_t restored) {
+StateFile with_save(const StateFile& before, const std::string& prefix, int64_t restored) {
   std::set<int64_t> numbers{restored};
-  if (before)
-    for (const SaveName& save : named_by(*before, prefix))
-      if (std::filesystem::exists(index_path(save.prefix))) numbers.insert(save.number);
-  StateFile after;
+  for (const SaveName& save : named_by(before, prefix))
+    if (std::filesystem::exists(index_path(save.prefix))) numbers.insert(save.number);
+  StateFile after{.newest = {}, .all = others_in(before, prefix)};
   for (const int64_t number : numbers) after.all.push_back(file_name(numbered(prefix, number)));
   after.newest = after.all.back();
   return after;
@@ -41,7 +39,8 @@ void tidy_interrupted(const std::string& prefix, int64_t restored) {
     const SaveLock lock(prefix, /*patience_s=*/0);
     if (!lock.is_held() || lock.left_over().empty()) return;
     remove_left_over(prefix, lock.left_over());
-    write_state_file(dir, with_save(read_state_file(dir), prefix, restored));
+    change_state_file(dir,
+                      [&](const StateFile& before) { return with_save(before, prefix, restored); });
   });
   if (fault)
     log::warning("checkpoint", fmt::format("what an interrupted save left stays until the next: {}",

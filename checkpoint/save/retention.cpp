@@ -46,7 +46,7 @@ void remove_left_over(const std::string& prefix, const std::set<int64_t>& number
   for (const std::string& name : files::list(dir.empty() ? "." : dir)) {
     const std::string_view stem = without_temporary_suffix(name);
     const bool is_temporary = stem.size() < name.size();
-    const std::optional<FileName> parts = parse_own_name(stem);
+    const std::optional<FileName> parts = parse_file_name(stem);
     if (!parts || parts->prefix != prefix_name || !numbers.contains(parts->number)) continue;
     std::error_code unknown;
     const bool is_committed =

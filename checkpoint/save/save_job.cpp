@@ -224,11 +224,13 @@ std::optional<Error> SaveJob::tidy() {
     if (fault) keep_surplus();
     const std::optional<Error> untidy = on_rank_0([&] {
       note_surplus();
-      write_state();
+      // Without it a reader goes by the folder, so what is too much may go all the same.
+      const std::optional<Error> unnamed = fault_of([&] { write_state(); });
       reached(SavePhase::kStateWritten);
       remove_surplus();
       end_journal();
       reached(SavePhase::kDone);
+      if (unnamed) throw Error(*unnamed);
     });
     if (!fault) fault = untidy;
   }
@@ -275,15 +277,18 @@ void SaveJob::read_back() {
   reached(SavePhase::kReadBack);
 }
 
+/// Saves of other prefixes of the folder stay named.
 void SaveJob::write_state() const {
-  StateFile state;
-  state.newest = std::filesystem::path(prefix_).filename().string();
   std::vector<SaveName> kept = kept_;
   std::sort(kept.begin(), kept.end(),
             [](const SaveName& one, const SaveName& other) { return one.number < other.number; });
-  for (const SaveName& save : kept)
-    state.all.push_back(std::filesystem::path(save.prefix).filename().string());
-  write_state_file(dir_, state);
+  change_state_file(dir_, [&](const StateFile& before) {
+    StateFile state{.newest = std::filesystem::path(prefix_).filename().string(),
+                    .all = others_in(before, options_.prefix)};
+    for (const SaveName& save : kept)
+      state.all.push_back(std::filesystem::path(save.prefix).filename().string());
+    return state;
+  });
 }
 
 /// Before the state file forgets them.

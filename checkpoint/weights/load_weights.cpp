@@ -15,11 +15,13 @@ namespace {
 
 constexpr size_t kMostFaults = 10;  // that a message names
 
-/// A weight as the other program lays it out, seen from ours: [O, I] -> [I, O], [O, I, H, W] ->
-/// [H, W, I, O]. Other tensors lie alike in both.
+/// A weight as TensorFlow lays it out, seen from ours: [O, I] -> [I, O], [O, I, H, W] -> [H, W, I,
+/// O], and so for 1 and 3 dimensions of space.
 at::Tensor as_tensorflow_kernel(const at::Tensor& tensor) {
-  if (tensor.dim() == 2) return tensor.permute({1, 0});
-  return tensor.dim() == 4 ? tensor.permute({2, 3, 1, 0}) : tensor;
+  std::vector<int64_t> order;
+  for (int64_t dim = 2; dim < tensor.dim(); ++dim) order.push_back(dim);
+  if (tensor.dim() >= 2) order.insert(order.end(), {1, 0});
+  return tensor.dim() >= 2 ? tensor.permute(order) : tensor;
 }
 
 bool is_counter(const std::string& variable) {
@@ -43,9 +45,11 @@ bool is_same_type(int32_t saved, int32_t live) {
 
 class Loading {
  public:
-  Loading(WeightsFile& file, std::string path, const WarmStartOptions& options)
+  Loading(WeightsFile& file, std::string path, const std::set<std::string>& kernels,
+          const WarmStartOptions& options)
       : file_(file),
         path_(std::move(path)),
+        kernels_(kernels),
         options_(options),
         names_(file, options.warm_start_rename) {}
 
@@ -86,32 +90,55 @@ class Loading {
       });
       return;
     }
-    const bool is_turned =
-        options_.warm_start_kernels == "tensorflow" && variable.key.ends_with(".weight");
+    const bool is_turned = kernels_.contains(variable.key) && turns(variable, *name);
     const at::Tensor live = is_turned ? as_tensorflow_kernel(variable.tensor) : variable.tensor;
-    check_form(variable, *name, live, is_turned);
+    check_form(variable, *name, is_turned);
     found_.emplace_back(*name, live);
     report_.loaded.emplace_back(variable.key, *name);
+    if (is_turned) report_.turned.push_back(variable.key);
   }
 
-  void check_form(const StateEntry& variable, const std::string& name, const at::Tensor& live,
-                  bool is_turned) {
-    const ValueForm saved = file_.form(name), here = form_of({.key = "", .tensor = live}),
-                    own = form_of({.key = "", .tensor = variable.tensor});
-    const bool is_same_shape =
-        saved.shape == here.shape || (is_turned && is_same_kernel(saved.shape, live.sizes()));
-    if (is_same_shape && is_same_type(saved.dtype, here.dtype)) return;
-    const at::Tensor turned = as_tensorflow_kernel(variable.tensor);
-    const bool lies_otherwise =
-        !is_turned && !is_same_shape &&
-        (saved.shape == turned.sizes() || is_same_kernel(saved.shape, turned.sizes()));
+  bool fits(const StateEntry& variable, const std::string& name, bool is_turned) const {
+    const std::vector<int64_t> saved = file_.form(name).shape;
+    const at::Tensor live = is_turned ? as_tensorflow_kernel(variable.tensor) : variable.tensor;
+    return live.sizes() == at::IntArrayRef(saved) ||
+           (is_turned && is_same_kernel(saved, live.sizes()));
+  }
+
+  /// Whether the kernel lies as TensorFlow's do: by the key, else by the file, else by its shape.
+  bool turns(const StateEntry& variable, const std::string& name) {
+    if (options_.warm_start_kernels != "auto") return options_.warm_start_kernels == "tensorflow";
+    const KernelLayout layout = file_.kernel_layout(name);
+    if (layout != KernelLayout::kUnknown) return layout == KernelLayout::kTensorFlow;
+    if (!fits(variable, name, true)) return false;
+    if (!fits(variable, name, false)) return true;
     add_fault([&] {
       return fmt::format(
-          "'{}' is {} there, '{}' is {} here{} (nearest there: {}){}", name, saved.text(),
-          variable.key, own.text(),
-          is_turned ? fmt::format(", which would be {} there", here.text()) : "",
-          names_.nearest_to(variable.key),
-          lies_otherwise ? "; it fits with checkpoint.warm_start_kernels: tensorflow" : "");
+          "'{}' is {} there and fits '{}' in both orders of its dimensions: say which with "
+          "checkpoint.warm_start_kernels: tensorflow ([inputs, outputs]) or lockstep ([outputs, "
+          "inputs], as PyTorch)",
+          name, file_.form(name).text(), variable.key);
+    });
+    return false;
+  }
+
+  void check_form(const StateEntry& variable, const std::string& name, bool is_turned) {
+    const ValueForm saved = file_.form(name), own = form_of({.key = "", .tensor = variable.tensor});
+    const bool is_same_shape = saved.unread.empty() && fits(variable, name, is_turned);
+    if (is_same_shape && is_same_type(saved.dtype, own.dtype)) return;
+    const bool lies_otherwise =
+        !is_same_shape && kernels_.contains(variable.key) && fits(variable, name, !is_turned);
+    add_fault([&] {
+      const ValueForm turned =
+          form_of({.key = "", .tensor = as_tensorflow_kernel(variable.tensor)});
+      return fmt::format("'{}' is {} there, '{}' is {} here{} (nearest there: {}){}", name,
+                         saved.text(), variable.key, own.text(),
+                         is_turned ? fmt::format(", which would be {} there", turned.text()) : "",
+                         names_.nearest_to(variable.key),
+                         lies_otherwise
+                             ? fmt::format("; it fits with checkpoint.warm_start_kernels: {}",
+                                           is_turned ? "lockstep" : "tensorflow")
+                             : "");
     });
   }
 
@@ -143,6 +170,7 @@ class Loading {
 
   WeightsFile& file_;
   const std::string path_;
+  const std::set<std::string>& kernels_;
   const WarmStartOptions& options_;
   const WeightNames names_;
   std::vector<std::pair<std::string, at::Tensor>> found_;  // name there, live as it lies there
@@ -154,8 +182,8 @@ class Loading {
 }  // namespace
 
 LoadReport load_weights(WeightsFile& file, const std::string& path, const StateList& variables,
-                        const WarmStartOptions& options) {
-  return Loading(file, path, options).load(variables);
+                        const std::set<std::string>& kernels, const WarmStartOptions& options) {
+  return Loading(file, path, kernels, options).load(variables);
 }
 
 }  // namespace lockstep::checkpoint

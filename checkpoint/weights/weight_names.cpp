@@ -15,11 +15,16 @@ namespace {
 
 /// How frameworks end the names of the same things.
 const std::array<std::vector<std::string>, 5> kSameThings = {
-    {{"weight", "kernel", "weights", "depthwise_weights", "depthwise_kernel", "gamma"},
+    {{"weight", "kernel", "_kernel", "weights", "depthwise_weights", "depthwise_kernel",
+      "pointwise_weights", "pointwise_kernel", "embeddings", "_embeddings", "gamma"},
      {"bias", "biases", "beta"},
      {"moving_mean", "running_mean"},
      {"moving_variance", "running_var"},
      {"num_batches", "num_batches_tracked"}}};
+
+std::string_view last_part(std::string_view name) {
+  return name.substr(name.find_last_of("./") + 1);  // all of it where there is none
+}
 
 std::vector<std::string> names_for(const std::string& last) {
   for (const std::vector<std::string>& names : kSameThings)
@@ -38,6 +43,13 @@ std::vector<std::string> names_and_parts(const std::vector<std::string>& names) 
 }
 
 }  // namespace
+
+bool is_kernel_name(std::string_view name) {
+  const std::string_view last = last_part(name);
+  return last.ends_with("kernel") || last == "weights" || last.ends_with("_weights");
+}
+
+bool is_weight_name(std::string_view name) { return last_part(name).ends_with("weight"); }
 
 WeightNames::WeightNames(const WeightsFile& file, const RenameRules& rules) : file_(file) {
   const std::vector<std::string> names = file.names();

@@ -4,12 +4,19 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/rename_rules.h"
 #include "checkpoint/weights/weights_file.h"
 
 namespace lockstep::checkpoint {
+
+/// Whether a name ends as TensorFlow, Keras and TF-slim end those of kernels: kernel, _kernel,
+/// depthwise_kernel, weights, depthwise_weights.
+bool is_kernel_name(std::string_view name);
+/// Whether a name ends in weight, as those of PyTorch and Lockstep do.
+bool is_weight_name(std::string_view name);
 
 /// Which value of a file is which variable of the model (checkpoint/weights/load_weights.h).
 class WeightNames {

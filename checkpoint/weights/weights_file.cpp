@@ -11,6 +11,7 @@
 #include "base/files/files.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/weights/single_files.h"
+#include "checkpoint/weights/weight_names.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -36,6 +37,11 @@ class SavedWeights final : public WeightsFile {
         if (const std::string shown = shown_name(*found); in_index_.contains(shown)) return shown;
     return std::nullopt;
   }
+  /// Only a save of a run says whose it is; what TensorFlow wrote shows by its names.
+  KernelLayout kernel_layout(const std::string& name) const override {
+    if (is_weight_name(name) || saved_.is_of_a_run()) return KernelLayout::kHere;
+    return is_kernel_name(name) ? KernelLayout::kTensorFlow : KernelLayout::kUnknown;
+  }
   ValueForm form(const std::string& name) const override { return saved_.form(in_index_.at(name)); }
   at::Tensor read(const std::string& name) override { return saved_.read(in_index_.at(name)); }
 
@@ -56,9 +62,9 @@ bool has_ending(const std::string& path, std::initializer_list<std::string_view>
 /// Whether one file is meant, not the prefix of a save.
 bool is_single_file(const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::exists(index_path(path), ignored) || path.ends_with(".index") ||
-      std::filesystem::path(path).filename().string().find(".data-") != std::string::npos)
-    return false;
+  if (is_there(index_path(path)) || !file_ending(path).empty()) return false;
+  if (files::FileStore* const store = files::store_of(path); store && store->look_at(path))
+    return true;
   return std::filesystem::is_regular_file(path, ignored) ||
          has_ending(path, {".pt", ".pth", ".bin", ".safetensors"});
 }
@@ -94,6 +100,10 @@ std::unique_ptr<WeightsFile> open_single_file(const std::string& path) {
 }
 
 }  // namespace
+
+KernelLayout WeightsFile::kernel_layout(const std::string& name) const {
+  return is_weight_name(name) ? KernelLayout::kHere : KernelLayout::kUnknown;
+}
 
 std::unique_ptr<WeightsFile> open_weights(const std::string& path) {
   if (is_single_file(path)) return open_single_file(path);

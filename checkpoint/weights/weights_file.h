@@ -9,6 +9,13 @@
 
 namespace lockstep::checkpoint {
 
+/// How the dimensions of a linear layer's or a convolution's weight lie.
+enum class KernelLayout {
+  kHere,        ///< as in PyTorch: [O, I] and [O, I, H, W]
+  kTensorFlow,  ///< [I, O] and [H, W, I, O]
+  kUnknown,
+};
+
 /// Named values of a file or save, whoever wrote it. One thread at a time.
 class WeightsFile {
  public:
@@ -22,6 +29,8 @@ class WeightsFile {
   virtual std::optional<std::string> find(const std::string& /*name*/) const {
     return std::nullopt;
   }
+  /// How a weight of this name lies, as far as the file and the name tell.
+  virtual KernelLayout kernel_layout(const std::string& name) const;
   /// Type and shape of a value. One of a type that is not read is among them, with its name.
   virtual ValueForm form(const std::string& name) const = 0;
   /// A new CPU tensor, contiguous. Throws Error(kBadData) if its bytes are damaged, or it is

@@ -1,6 +1,7 @@
 #include "daemon/run/warm_start.h"
 
 #include <filesystem>
+#include <set>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -8,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/files/file_store.h"
 #include "base/log.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/restore/latest_checkpoint.h"
@@ -19,12 +21,20 @@ namespace {
 
 constexpr int64_t kLeastZeros = 5;  // a fifth: fewer come about by chance
 
+/// Of this host, or of a store, which has no folders but names that begin so.
+bool is_folder(const std::string& named) {
+  if (checkpoint::is_there(checkpoint::index_path(named))) return false;
+  std::error_code ignored;
+  files::FileStore* const store = files::store_of(named);
+  if (store == nullptr) return std::filesystem::is_directory(named, ignored);
+  return !store->look_at(named) && !store->list(named + (named.ends_with('/') ? "" : "/")).empty();
+}
+
 /// A folder means its newest save; that of a run, the one of its saves.
 std::string found_save(const std::string& named, dist::Communicator& control) {
-  std::error_code ignored;
-  const bool is_folder = control.rank() == 0 && std::filesystem::is_directory(named, ignored) &&
-                         !std::filesystem::exists(checkpoint::index_path(named), ignored);
-  if (!dist::any_of(control, is_folder)) return named;
+  const bool is_found =
+      dist::on_all_ranks(control, [&] { return control.rank() == 0 && is_folder(named); });
+  if (!dist::any_of(control, is_found)) return named;
   for (const std::filesystem::path& folder :
        {std::filesystem::path(named), std::filesystem::path(named) / "checkpoints"})
     if (const auto newest = checkpoint::latest_checkpoint(folder, control)) return *newest;
@@ -43,6 +53,14 @@ StateList variables_of(const model::Model& model) {
   return list;
 }
 
+/// Weights of linear layers and convolutions, which frameworks lay out differently.
+std::set<std::string> kernels_of(const model::Model& model) {
+  std::set<std::string> names;
+  for (const Param& param : model.params())
+    if (param.prunable) names.insert(param.name);
+  return names;
+}
+
 std::string text_of(const std::pair<std::string, std::string>& loaded) {
   const auto& [variable, name] = loaded;
   return plain_name(variable) == plain_name(name) ? variable
@@ -58,6 +76,7 @@ void tell(const checkpoint::LoadReport& report, const std::string& path, size_t 
     if (!names.empty())
       log::info("warm start", fmt::format("{} {}: {}", names.size(), what, fmt::join(names, ", ")));
   };
+  tell_list(report.turned, "kernels turned from TensorFlow's order of dimensions");
   tell_list(report.left_out, "left as they are, by the scopes");
   tell_list(report.kept, "counters are not there and begin at 0");
   tell_list(report.unused, "saved variables have no use here");
@@ -99,7 +118,7 @@ void warm_start(TrainingContext& context, bool is_resumed) {
   const StateList variables = variables_of(*context.model);
   const checkpoint::LoadReport report = dist::on_all_ranks(context.control, [&] {
     const auto file = checkpoint::open_weights(path);
-    return checkpoint::load_weights(*file, path, variables, options);
+    return checkpoint::load_weights(*file, path, variables, kernels_of(*context.model), options);
   });
   if (context.control.rank() != 0) return;
   tell(report, path, variables.size());

@@ -2,10 +2,15 @@
 import json
 import pathlib
 import re
+import sys
 import unittest
 
-from harness import PRUNE_EARLY, LockstepTest
+from harness import PRUNE_EARLY, SOURCE, LockstepTest
 from in_tensorflow import InTensorFlow
+
+sys.path.insert(0, str(SOURCE / "tests/support"))
+import skips  # noqa: E402
+from object_store import StoreProcess  # noqa: E402
 
 SETS = ["eval.every_epochs=0", "checkpoint.save_checkpoints_steps=100"]
 PLAIN = "version: 1.0.0\nmodifiers:\n  - !EpochRangeModifier {start_epoch: 0, end_epoch: 1}\n"
@@ -26,24 +31,28 @@ for i, part in enumerate(parts):
 gen_io_ops.merge_v2_checkpoints(parts, prefix)
 print(len(tf.io.gfile.glob(prefix + ".data-*")), "shards")
 """
-# The same weights as a Keras model lays them out and names them.
+# The same weights in a model of Keras, which lays them out and names them.
 WRITE_KERAS = """
 import sys
-import numpy as np, tensorflow as tf
+import keras, tensorflow as tf
 reader = tf.train.load_checkpoint(sys.argv[1])
 at = lambda name: reader.get_tensor(f"model/{name}/.ATTRIBUTES/VARIABLE_VALUE")
-root = tf.Module()
-for i in range(3):
-    layer = tf.Module()
-    layer.kernel = tf.Variable(at(f"blocks/{i}/conv/weight").transpose(2, 3, 1, 0))
-    layer.bias = tf.Variable(at(f"blocks/{i}/conv/bias"))
-    setattr(root, f"conv2d_{i}", layer)
-root.dense = tf.Module()
-root.dense.kernel, root.dense.bias = tf.Variable(at("classifier/weight").T), tf.Variable(at("classifier/bias"))
-print(tf.train.Checkpoint(net=root).write(sys.argv[2]))
+def layer(kind, name, *order):
+    kernel = at(name + "/weight").transpose(order)
+    made = kind(kernel.shape[-1]) if len(order) == 2 else kind(kernel.shape[-1], kernel.shape[:2])
+    made.build((None, kernel.shape[0]) if len(order) == 2 else (None, 28, 28, kernel.shape[2]))
+    made.set_weights([kernel, at(name + "/bias")])
+    return made
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        for i in range(3):
+            setattr(self, f"conv2d_{i}", layer(keras.layers.Conv2D, f"blocks/{i}/conv", 2, 3, 1, 0))
+        self.dense = layer(keras.layers.Dense, "classifier", 1, 0)
+print(tf.train.Checkpoint(net=Net()).write(sys.argv[2]))
 """
 KERAS_NAMES = {**{f"net/conv2d_{i}": f"blocks/{i}/conv" for i in range(3)}, "net/dense": "classifier",
-               **{f"net/conv2d_{i}/kernel": f"blocks.{i}.conv.weight" for i in range(3)}, "net/dense/kernel": "classifier/weight"}
+               **{f"net/conv2d_{i}/_kernel": f"blocks.{i}.conv.weight" for i in range(3)}, "net/dense/_kernel": "classifier/weight"}
 
 
 class WarmStart(InTensorFlow, LockstepTest):
@@ -142,22 +151,39 @@ class WarmStart(InTensorFlow, LockstepTest):
             warm = self.started_from(prefix, run=f"warm_{names}")
             self.assertEqual(self.weights(warm), self.weights(source))
 
+    def test_saves_in_a_store(self):
+        python = SOURCE / ".venv-test/bin/python"
+        if not python.exists():
+            skips.missing_tool("no .venv-test; `tools/setup test` makes it")
+        source = self.source()
+        store = StoreProcess(python)
+        self.addCleanup(store.close)
+        store.put_folder("bucket", source.folder)
+        for i, what in enumerate(("s3://bucket/checkpoints/model.ckpt-30", "s3://bucket/checkpoints", "s3://bucket")):
+            warm = self.started_from(what, run=f"warm{i}", environment=store.variables)
+            self.assertEqual(self.weights(warm), self.weights(source), what)
+        for what in ("s3://bucket/checkpoints/model.ckpt-31", "s3://bucket/nowhere", "s3://none/model.ckpt-30"):
+            refused = self.started_from(what, run="refused", environment=store.variables, expect=66)
+            self.assertIn(what.split("/")[2], refused.log)
+
     def test_kernels_and_names_of_keras(self):
         source = self.source()
         prefix = self.folder / "keras.ckpt"
         self.run_tensorflow(WRITE_KERAS, source.folder / "checkpoints" / "model.ckpt-30", prefix)
         names = f"checkpoint.warm_start_rename={json.dumps(KERAS_NAMES)}"
-        warm = self.started_from(prefix, names, "checkpoint.warm_start_kernels=tensorflow")
-        self.assertEqual(self.weights(warm), self.weights(source))
-        unnamed = self.started_from(prefix, "checkpoint.warm_start_kernels=tensorflow", run="unnamed", expect=78)
+        for i, kernels in enumerate(("auto", "tensorflow")):
+            warm = self.started_from(prefix, names, f"checkpoint.warm_start_kernels={kernels}", run=f"warm{i}")
+            self.assertEqual(self.weights(warm), self.weights(source))
+            self.assertIn("4 kernels turned from TensorFlow's order of dimensions: blocks.0.conv.weight, ", warm.log)
+        unnamed = self.started_from(prefix, run="unnamed", expect=78)
         self.assertIn("nothing there is 'blocks.0.conv.weight'", unnamed.log)
-        unturned = self.started_from(prefix, names, run="unturned", expect=78)
-        self.assertIn("'net/dense/kernel' is float32 [256, 10] there, 'classifier.weight' is float32 [10, 256] here", unturned.log)
+        unturned = self.started_from(prefix, names, "checkpoint.warm_start_kernels=lockstep", run="unturned", expect=78)
+        self.assertIn("'net/dense/_kernel' is float32 [256, 10] there, 'classifier.weight' is float32 [10, 256] here", unturned.log)
         swapped = {**KERAS_NAMES, "net/dense": KERAS_NAMES["net/conv2d_1"], "net/conv2d_1": "classifier",
-                   "net/dense/kernel": "blocks.1.conv.weight", "net/conv2d_1/kernel": "classifier/weight"}
+                   "net/dense/_kernel": "blocks.1.conv.weight", "net/conv2d_1/_kernel": "classifier/weight"}
         refused = self.started_from(prefix, f"checkpoint.warm_start_rename={json.dumps(swapped)}", "checkpoint.warm_start_kernels=tensorflow",
                                     run="swapped", expect=78)
-        self.assertRegex(refused.log, r"'net/conv2d_1/kernel' is float32 \[.*\] there, 'classifier.weight' is float32 \[10, 256\] here, "
+        self.assertRegex(refused.log, r"'net/conv2d_1/_kernel' is float32 \[.*\] there, 'classifier.weight' is float32 \[10, 256\] here, "
                                       r"which would be float32 \[256, 10\] there")
 
     def test_trainable_scopes_freeze_the_rest_for_the_whole_run(self):

@@ -4,7 +4,7 @@ starts it.
 
 Requests with the header x-test are let through unsigned (PUT of buckets and objects). Others must be signed with KEY and SECRET, except
 on buckets whose name begins with "public". /-test/faults takes JSON: what the next GETs of objects get, one each: a status, "cut" (half
-the body), "shifted" (a wrong Content-Range); /-test/counts answers with how often each kind of request came. Listings come in pages of 5.
+the body), "shifted" (a wrong Content-Range); /-test/key replaces the secret; below /-base/storage/v1/s3 is the same; /-test/counts answers with how often each kind of request came. Listings come in pages of 5.
 """
 import json
 import pathlib
@@ -45,6 +45,10 @@ class StoreProcess:
     def faults(self, *faults):
         self.ask("-test/faults", "POST", json.dumps(faults).encode())
 
+    def key(self, secret, status=403, code="SignatureDoesNotMatch"):
+        """The secret of KEY from now on, and what requests get that are signed with another."""
+        self.ask("-test/key", "POST", json.dumps([secret, status, code]).encode())
+
     def counts(self):
         """Since the last call."""
         return json.loads(self.ask("-test/counts"))
@@ -53,11 +57,15 @@ class StoreProcess:
 class Store:
     def __init__(self, app):
         self.app, self.faults, self.counts, self.lock = app, [], {}, threading.Lock()
+        self.secret, self.denied = SECRET, (403, "SignatureDoesNotMatch")
 
     def __call__(self, environ, start_response):
         path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
         if path == "/-test/faults":
             self.faults = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+            return answer(start_response, 200, "")
+        if path == "/-test/key":
+            self.secret, *self.denied = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
             return answer(start_response, 200, "")
         if path == "/-test/counts":
             counts, self.counts = self.counts, {}
@@ -68,8 +76,11 @@ class Store:
         with self.lock:
             self.counts[kind] = self.counts.get(kind, 0) + 1
             fault = self.faults.pop(0) if kind == "GET" and self.faults else None
-        if not path.startswith("/public") and not is_signed(environ):
-            return answer(start_response, 403, fault_xml("SignatureDoesNotMatch", "The signature does not match."))
+        if not path.startswith("/public") and not is_signed(environ, self.secret):
+            return answer(start_response, self.denied[0], fault_xml(self.denied[1], "The signature does not match."))
+        if path.startswith("/-base/storage/v1/s3/"):  # the signature covers it
+            for name in ("PATH_INFO", "REQUEST_URI", "RAW_URI"):
+                environ[name] = environ[name].replace("/-base/storage/v1/s3", "", 1)
         if isinstance(fault, int):
             return answer(start_response, fault, fault_xml("InternalError", "We encountered an internal error."))
         if kind == "LIST":
@@ -90,7 +101,7 @@ class Store:
         return [body[:len(body) // 2] if fault == "cut" else body]
 
 
-def is_signed(environ):
+def is_signed(environ, secret):
     """What botocore makes of the same request must be what came."""
     from botocore.auth import S3SigV4Auth
     from botocore.awsrequest import AWSRequest
@@ -107,7 +118,7 @@ def is_signed(environ):
     request = AWSRequest(environ["REQUEST_METHOD"], url, headers=headers)
     request.context["timestamp"] = environ["HTTP_X_AMZ_DATE"]
     token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN")
-    judge = S3SigV4Auth(Credentials(KEY, SECRET, token), service, region)
+    judge = S3SigV4Auth(Credentials(KEY, secret, token), service, region)
     expected = judge.signature(judge.string_to_sign(request, judge.canonical_request(request)), request)
     return expected == parts["Signature"] and token in (None, TOKEN)
 

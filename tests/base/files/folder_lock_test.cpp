@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -201,6 +202,48 @@ TEST(FolderLock, AFileThatSaysNothingIsNoHolder) {
     file.close();
     EXPECT_EQ(refusal_of(folder.path(), kQuick), "") << text;
   }
+}
+
+TEST(FolderLock, IsOpenToThoseAloneWhoMayWriteTheFolder) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / ".lock";
+  for (const auto& [of_folder, of_file] :
+       std::vector<std::pair<int, int>>{{0700, 0600}, {0755, 0600}, {0775, 0660}, {0777, 0666}}) {
+    std::filesystem::permissions(folder.path(), std::filesystem::perms(of_folder));
+    const FolderLock lock(folder.path(), kQuick);
+    EXPECT_EQ(static_cast<int>(std::filesystem::status(path).permissions()), of_file);
+    std::filesystem::permissions(path, std::filesystem::perms(0644));  // of an earlier version
+  }
+}
+
+TEST(FolderLock, IsNoLinkAndNoPipe) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / ".lock", target = folder.path() / "other";
+  Writer(target).close();
+  std::filesystem::create_symlink(target, path);
+  EXPECT_THAT(refusal_of(folder.path(), kQuick), HasSubstr("/.lock: "));
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(refusal_of(folder.path(), kQuick), HasSubstr("/.lock: "));
+}
+
+TEST(FolderLock, AFileThatCannotBeReadIsNotOneThatWasGivenBack) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / ".lock";
+  write_holder(folder.path(), holder_elsewhere());
+  std::thread bad_mount([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::filesystem::create_symlink(path, folder.path() / "loop");
+    std::filesystem::rename(folder.path() / "loop", path);
+  });
+  try {
+    const FolderLock lock(folder.path(), kNoFlock);
+    ADD_FAILURE() << "the folder of a run that may live was taken";
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kIo);
+    EXPECT_THAT(fault.what(), HasSubstr("nobody can tell whether a run holds the folder"));
+  }
+  bad_mount.join();
 }
 
 }  // namespace folder_lock_test

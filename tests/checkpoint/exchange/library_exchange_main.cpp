@@ -1,13 +1,18 @@
 // The C++ side of library_oracle.py: the MLP of that file, its layers as in torch::nn.
 //   library_exchange save PREFIX...     an MLP after three steps of SGD, saved under each prefix in
-//   turn; its output library_exchange restore SAVE       into the same objects; assert_consumed();
-//   its output library_exchange again SAVE PREFIX  restore, then save under PREFIX; the new save's
-//   name library_exchange latest DIR         latest_checkpoint() library_exchange import SAVE a
-//   Keras model's weights, by name; the output
+//   turn; its output
+//   library_exchange restore SAVE       into the same objects; assert_consumed(); its output
+//   library_exchange again SAVE PREFIX  restore, then save under PREFIX; the new save's name
+//   library_exchange latest DIR         latest_checkpoint()
+//   library_exchange import SAVE        a Keras model's weights, by name; the output
+//   library_exchange verify SAVE        "sound", or the first defect
+//   library_exchange warm FILE KERNELS PART NAME=SHAPE...  as a warm start loads them; the values
 #include <torch/nn.h>
 #include <torch/optim.h>
 
 #include <cstdio>
+#include <set>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -15,7 +20,9 @@
 #include "checkpoint/objects/checkpoint.h"
 #include "checkpoint/objects/import_tensorflow.h"
 #include "checkpoint/objects/torch_objects.h"
+#include "checkpoint/reader/verify.h"
 #include "checkpoint/restore/latest_checkpoint.h"
+#include "checkpoint/weights/load_weights.h"
 
 namespace {
 
@@ -59,6 +66,37 @@ lockstep::StateList keras_targets(Mlp& model) {
   return list;
 }
 
+/// FILE KERNELS PART NAME=ROWS,COLUMNS...: loads the part of the file into variables of these
+/// shapes, as a warm start does, and prints all numbers.
+void print_warm_start(const std::vector<std::string>& words) {
+  lockstep::StateList variables;
+  std::set<std::string> kernels;
+  for (size_t i = 3; i < words.size(); ++i) {
+    const size_t mark = words[i].find('=');
+    std::vector<int64_t> shape;
+    std::istringstream dims(words[i].substr(mark + 1));
+    for (std::string dim; std::getline(dims, dim, ',');) shape.push_back(std::stoll(dim));
+    const std::string name = words[i].substr(0, mark);
+    variables.push_back({.key = name, .tensor = at::zeros(shape)});
+    if (name.ends_with(".weight") && !name.starts_with("table")) kernels.insert(name);
+  }
+  lockstep::Diagnostics faults;
+  const std::string text =
+      fmt::format("{{warm_start_ckpt: x, warm_start_kernels: {}, warm_start_rename: {{{}: ''}}}}",
+                  words.at(1), words.at(2));
+  lockstep::YamlDocument document = lockstep::YamlDocument::parse("options", text, &faults);
+  lockstep::ConfigReader in(document.root(), "checkpoint", document, &faults);
+  const WarmStartOptions options = read_warm_start_options(&in);
+  faults.throw_if_any("config");
+  const auto file = open_weights(words[0]);
+  load_weights(*file, words[0], variables, kernels, options);
+  for (const lockstep::StateEntry& variable : variables) {
+    const at::Tensor flat = variable.tensor.flatten();
+    for (int64_t i = 0; i < flat.numel(); ++i) fmt::print("{} ", flat[i].item<float>());
+  }
+  fmt::print("\n");
+}
+
 int run(const std::vector<std::string>& words) {
   torch::manual_seed(11);
   Objects objects;
@@ -84,6 +122,11 @@ int run(const std::vector<std::string>& words) {
       for (const ImportRule& rule : rules_for_layer(saved, key)) options.rules.push_back(rule);
     import_tensorflow(words[1], keras_targets(objects.model), options);
     objects.print_output();
+  } else if (words[0] == "warm") {
+    print_warm_start({words.begin() + 1, words.end()});
+  } else if (words[0] == "verify") {
+    const std::vector<std::string> defects = verify(words[1]);
+    fmt::print("{}\n", defects.empty() ? "sound" : defects.front());
   } else {
     return 64;
   }

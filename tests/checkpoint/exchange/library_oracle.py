@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -121,19 +122,70 @@ def check_name_based(folder):
 
 
 def check_import(folder):
-    """Keras' order of dimensions and its names."""
-    first, second = tf.keras.layers.Dense(4, activation="tanh"), tf.keras.layers.Dense(2)
+    """Keras' order of dimensions and its names: of its own layers, and as Keras 2 named them."""
+    first, second = keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(2)
     expected = second(first(INPUTS)).numpy()
-
-    class Model(tf.Module):
-        pass
-
-    model = Model()
-    for name, layer in (("first", first), ("second", second)):
-        part = Part(kernel=tf.Variable(layer.kernel), bias=tf.Variable(layer.bias))
-        setattr(model, name, part)
-    save = tf.train.Checkpoint(layers=model, optimizer=Part(m=zeros(3))).save(f"{folder}/keras")
+    save = tf.train.Checkpoint(layers=Part(first=first, second=second), optimizer=Part(m=zeros(3))).save(f"{folder}/keras")
+    assert "layers/first/_kernel/.ATTRIBUTES/VARIABLE_VALUE" in dict(tf.train.list_variables(save)), "Keras has other names now"
     check_close(outputs("import", save), expected, "import")
+    parts = {name: Part(kernel=tf.Variable(layer.kernel), bias=tf.Variable(layer.bias)) for name, layer in (("first", first), ("second", second))}
+    save = tf.train.Checkpoint(layers=Part(**parts), optimizer=Part(m=zeros(3))).save(f"{folder}/keras2")
+    check_close(outputs("import", save), expected, "import of Keras 2's names")
+
+
+class Net(keras.Model):
+    """A layer of each kind whose weights lie otherwise here, square ones among them."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.square_conv = keras.layers.Conv2D(4, 3), keras.layers.Conv2D(3, 3)
+        self.depth, self.norm = keras.layers.DepthwiseConv2D(3, depth_multiplier=2), keras.layers.BatchNormalization()
+        self.dense, self.square, self.table = keras.layers.Dense(5), keras.layers.Dense(5), keras.layers.Embedding(5, 5)
+
+    def call(self, images):
+        hidden = self.square_conv(self.norm(self.depth(self.conv(images)))[..., :3])
+        flat = self.square(self.dense(keras.ops.reshape(hidden, (len(images), -1))))
+        return flat + self.table(keras.ops.zeros((len(images),), "int32"))
+
+
+def as_here(layer):
+    """Name -> values as PyTorch has them, by what Keras says of its layer."""
+    values = {path.rsplit("/", 1)[-1]: variable.numpy() for path, variable in ((v.path, v) for v in layer.weights)}
+    if isinstance(layer, keras.layers.DepthwiseConv2D):  # output c * multiplier + m is of channel c
+        kernel = values["kernel"]
+        return {"weight": kernel.transpose(2, 3, 0, 1).reshape(-1, 1, *kernel.shape[:2]), "bias": values["bias"]}
+    if isinstance(layer, keras.layers.Conv2D):
+        return {"weight": values["kernel"].transpose(3, 2, 0, 1), "bias": values["bias"]}
+    if isinstance(layer, keras.layers.Dense):
+        return {"weight": values["kernel"].T, "bias": values["bias"]}
+    return {"weight": values["embeddings"]} if isinstance(layer, keras.layers.Embedding) else values
+
+
+def check_warm_start(folder):
+    """Every value that a model of Keras saves is loaded as Keras itself has it."""
+    net = Net()
+    net(np.zeros((2, 9, 9, 3), np.float32))
+    for i, variable in enumerate(net.weights):
+        variable.assign(tf.random.stateless_normal(variable.shape, [7, i]))
+    data = iter(tf.data.Dataset.range(10).shuffle(4))
+    names = ("conv", "square_conv", "depth", "norm", "dense", "square", "table")
+    expected = {f"{name}.{end}": values for name in names for end, values in as_here(getattr(net, name)).items()}
+    forms = [f"{name}={','.join(map(str, values.shape))}" for name, values in expected.items()]
+    saves = {"a model": tf.train.Checkpoint(net=net), "with an iterator": tf.train.Checkpoint(step=tf.Variable(1), net=net, iterator=data)}
+    num_values = 0
+    for what, checkpoint in saves.items():
+        save = checkpoint.save(f"{folder}/warm_{what.replace(' ', '_')}")
+        assert exchange("verify", save) == "sound", what
+        for kernels in ("auto", "tensorflow"):
+            numbers = np.array(exchange("warm", save, kernels, "net", *forms).split(), np.float32)
+            for name, values in expected.items():
+                here, numbers = numbers[:values.size].reshape(values.shape), numbers[values.size:]
+                assert np.array_equal(here, values), (what, kernels, name)
+                num_values += 1
+    assert num_values == 4 * len(expected) > 40, num_values
+    print(num_values, "values of a model of Keras", keras.__version__, "are here as there")
+    net.save_weights(f"{folder}/net.weights.h5")
+    assert "an HDF5 file: load it in Keras" in exchange("warm", f"{folder}/net.weights.h5", "auto", "net", *forms, code=65)
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -141,5 +193,6 @@ with tempfile.TemporaryDirectory() as folder:
     os.makedirs(f"{folder}/theirs")
     check_we_restore_tensorflows(f"{folder}/theirs")
     check_import(f"{folder}/theirs")
+    check_warm_start(f"{folder}/theirs")
     check_name_based(f"{folder}/theirs")
 print("TensorFlow", tf.__version__, "and Checkpoint objects restore each other's saves")

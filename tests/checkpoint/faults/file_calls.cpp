@@ -1,4 +1,5 @@
-// open, pread, madvise, fsync and pthread_create of this program, in front of the C library's.
+// open, pread, madvise, fsync, flock and pthread_create of this program, in front of the C
+// library's.
 #include "tests/checkpoint/faults/file_calls.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -65,7 +67,10 @@ bool is_any_call_struck() {
 }
 
 int fails(Strike what) {
-  errno = what == Strike::kNoPermission ? EACCES : what == Strike::kInvalid ? EINVAL : EIO;
+  errno = what == Strike::kNoPermission ? EACCES
+          : what == Strike::kInvalid    ? EINVAL
+          : what == Strike::kNoLocks    ? ENOSYS
+                                        : EIO;
   return -1;
 }
 
@@ -123,6 +128,12 @@ int struck_fsync(int descriptor) {
   return static_cast<int>(::syscall(SYS_fsync, descriptor));
 }
 
+int struck_flock(int descriptor, int operation) {
+  if (const Plan* struck = is_any_call_struck() ? striking("flock", path_of(descriptor)) : nullptr)
+    return fails(struck->what);
+  return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+}
+
 int struck_open(const char* path, int flags, mode_t mode) {
   if (const Plan* struck = striking("open", path)) return fails(struck->what);
   return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
@@ -151,6 +162,10 @@ ssize_t pread(int descriptor, void* bytes, size_t num_bytes, off_t offset) {
 
 int madvise(void* begin, size_t num_bytes, int advice) {
   return lockstep::checkpoint::tests::struck_madvise(begin, num_bytes, advice);
+}
+
+int flock(int descriptor, int operation) {
+  return lockstep::checkpoint::tests::struck_flock(descriptor, operation);
 }
 
 int fsync(int descriptor) { return lockstep::checkpoint::tests::struck_fsync(descriptor); }

@@ -6,13 +6,17 @@
 #include <set>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/files/lock_holder.h"
 #include "checkpoint/files/rank_faults.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/files/save_space.h"
@@ -251,7 +255,9 @@ TEST(OwnSaves, ASaveThatFailsBeforeItWritesKeepsTheJournalOfAKilledOne) {
 /// Runs as another user of a folder that all may write; the child's exit status.
 int as_user(uid_t user, const std::function<void()>& body) {
   const pid_t child = in_child([&] {
-    if (::setresuid(user, user, user) != 0) throw std::runtime_error("setresuid");
+    if (::setgroups(0, nullptr) != 0 || ::setresgid(user, user, user) != 0 ||
+        ::setresuid(user, user, user) != 0)
+      throw std::runtime_error("setresuid");
     body();
   });
   return status_of(child);
@@ -336,6 +342,93 @@ TEST_F(TwoUsers, AJournalThatMayNotBeReadIsNamedWithItsOwner) {
                             fault->what());
                     }),
             0);
+}
+
+/// A child that has no answer after this long spins or waits; it is ended by SIGALRM.
+constexpr unsigned kNoAnswerS = 60;
+
+TEST_F(TwoUsers, AFolderInWhichThisUserMayNotMakeFilesIsAnErrorAtOnce) {
+  tests::save_small({.prefix = folder_.prefix()}, 1);
+  std::filesystem::permissions(folder_.path(), std::filesystem::perms(0755));
+  EXPECT_EQ(
+      as_user(kOther,
+              [&] {
+                ::alarm(kNoAnswerS);
+                const auto fault = fault_of([&] { SaveLock(folder_.prefix(), 0); });
+                check(fault && fault->code() == ExitCode::kCannotCreate, "refused");
+                check(std::string(fault->what()).find("may not make files in") != std::string::npos,
+                      fault->what());
+                const auto gc = fault_of([&] { collect_garbage(folder_.path(), {.keep = 1}); });
+                check(gc && gc->code() == ExitCode::kCannotCreate, "gc is refused");
+              }),
+      0);
+}
+
+TEST_F(TwoUsers, OnlyWhoMayWriteTheFolderMayOpenItsLock) {
+  ::umask(0);  // as mpirun of some hosts
+  for (const auto& [of_folder, of_file] :
+       std::vector<std::pair<int, int>>{{0700, 0600}, {0755, 0600}, {0775, 0660}, {0777, 0666}}) {
+    std::filesystem::permissions(folder_.path(), std::filesystem::perms(of_folder));
+    const std::string path = folder_ / "model.ckpt.saving";
+    tests::put_bytes(path, "");  // of an earlier version, which all might read
+    const SaveLock held(folder_.prefix(), 0);
+    EXPECT_EQ(static_cast<int>(std::filesystem::status(path).permissions()), of_file);
+    EXPECT_EQ(as_user(kOther,
+                      [&] {
+                        const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+                        check((file >= 0) == (of_folder == 0777), "who may lock");
+                      }),
+              0);
+  }
+  ::umask(022);
+}
+
+TEST(SaveLock, IsNoLinkAndNoPipe) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.ckpt.saving", target = folder / "of somebody";
+  tests::put_bytes(target, "7\n");
+  std::filesystem::create_symlink(target, path);
+  EXPECT_EQ(fault_of([&] { SaveLock(folder.prefix(), 0); })->code(), ExitCode::kCannotCreate);
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(fault_of([&] { SaveLock(folder.prefix(), 0); })->code(), ExitCode::kCannotCreate);
+  EXPECT_EQ(tests::bytes_of(target), "7\n");
+}
+
+TEST(SaveLock, WhatAnotherHostNotedAShortTimeAgoMayBeUnderWay) {
+  using namespace std::chrono_literals;
+  const TemporaryFolder folder;
+  files::LockHolder elsewhere = files::LockHolder::self();
+  elsewhere.host = "node7";
+  elsewhere.boot = "another kernel";
+  const std::string journal = folder / "model.ckpt.saving",
+                    living = folder / "model.ckpt-7.data-00000-of-00001.tmp";
+  for (const auto& [age, stays] : {std::pair(5s, true), std::pair(3600s, false)}) {
+    tests::put_bytes(living, "being written");
+    tests::put_bytes(journal, "7\n" + elsewhere.file_text());
+    std::filesystem::last_write_time(journal, std::filesystem::file_time_type::clock::now() - age);
+    EXPECT_TRUE(tests::save_small({.prefix = folder.prefix()}, 9).ok);
+    EXPECT_EQ(std::filesystem::exists(living), stays);
+  }
+}
+
+/// As on a file system without locks.
+TEST(SaveLock, WithoutLocksGarbageLeavesWhatMayBeWritten) {
+  const TemporaryFolder folder;
+  for (const int64_t number : {1, 2}) tests::save_small({.prefix = folder.prefix()}, number);
+  const std::vector<std::string> under_way = {
+      "model.ckpt-3.index.tmp", "model.ckpt-3.data-00000-of-00001", "model.ckpt.saving"};
+  for (const std::string& name : under_way) tests::put_bytes(folder / name, "3\n");
+  {
+    const tests::StruckCall no_locks("flock", folder.path(), 0, tests::Strike::kNoLocks);
+    collect_garbage(folder.path(), {.keep = 1});
+  }
+  std::vector<std::string> names = files::list(folder.path());
+  EXPECT_THAT(names, Not(Contains("model.ckpt-1.index"))) << "complete saves may go";
+  for (const std::string& name : under_way) EXPECT_THAT(names, Contains(name));
+  collect_garbage(folder.path(), {.keep = 1});  // with locks
+  EXPECT_THAT(files::list(folder.path()),
+              ElementsAre("checkpoint", "model.ckpt-2.data-00000-of-00001", "model.ckpt-2.index"));
 }
 
 TEST(SaveSpace, IsComparedWithWhatIsFreeAndWithNothingWhereNobodyKnows) {

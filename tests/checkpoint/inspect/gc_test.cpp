@@ -134,13 +134,28 @@ TEST(Collect, RemovesAndTells) {
               HasSubstr("removed 0 files, 0 bytes; 2 saves"));
 }
 
-TEST(Collect, AStateFileThatNamesAnOldSaveNamesOneThatStays) {
+TEST(Collect, TheSaveThatTheStateFileWasSetBackToStaysAndIsNamed) {
   TemporaryFolder folder;
-  save_numbers(folder, {1, 2});
-  write_state_file(folder.path(), {"model.ckpt-1", {"model.ckpt-2", "model.ckpt-1"}});
+  save_numbers(folder, {1, 2, 3});
+  write_state_file(folder.path(), {"model.ckpt-1", {"model.ckpt-1", "model.ckpt-2"}});
   collect_garbage(folder.path(), {.keep = 1});
-  EXPECT_EQ(read_state_file(folder.path())->newest, "model.ckpt-2");
-  EXPECT_THAT(read_state_file(folder.path())->all, ElementsAre("model.ckpt-2"));
+  EXPECT_THAT(numbers_in(folder), ElementsAre(1, 3));
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder.prefix() + "-1");
+  EXPECT_EQ(read_state_file(folder.path())->newest, "model.ckpt-1");
+  EXPECT_THAT(read_state_file(folder.path())->all, ElementsAre("model.ckpt-1"));
+}
+
+TEST(Collect, APrefixMayHoldWhatFilesOfSavesEndIn) {
+  for (const std::string name : {"mnist.data-aug", "a.index-b", "m.data-00000-of-00001-x"}) {
+    TemporaryFolder folder;
+    for (const int64_t number : {1, 2, 3})
+      EXPECT_TRUE(
+          tests::save_small({.prefix = folder / name, .keep_checkpoint_max = 2}, number).ok);
+    EXPECT_EQ(latest_checkpoint(folder.path()), folder / (name + "-3"));
+    EXPECT_THAT(numbers_in(folder), ElementsAre(2, 3)) << name << ": keep_checkpoint_max is 2";
+    EXPECT_THAT(read_state_file(folder.path())->all, ElementsAre(name + "-2", name + "-3"));
+    EXPECT_THAT(collect_garbage(folder.path(), {}).text, HasSubstr("removed 0 files"));
+  }
 }
 
 /// As if the program had been killed between the commit of `number` and its state file.

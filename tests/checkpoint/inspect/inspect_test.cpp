@@ -3,13 +3,17 @@
 #include <limits>
 #include <map>
 
+#include <sys/resource.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "base/digest.h"
 #include "base/error.h"
+#include "checkpoint/inspect/diff.h"
 #include "checkpoint/inspect/value_text.h"
+#include "checkpoint/reader/bundle_reader.h"
 #include "tests/checkpoint/bundle/sliced_save.h"
 
 namespace lockstep::checkpoint {
@@ -124,6 +128,63 @@ TEST(Inspect, ListAndLatestAndVerify) {
   EXPECT_THAT(verdict.text, HasSubstr("model.ckpt-9: sound"));
   EXPECT_FALSE(nlohmann::json::parse(verify_saves(folder.path(), {.json = true}).text)[1]["defects"]
                    .empty());
+}
+
+/// What the iterator of a tf.data set saves, among values of known types.
+TEST(Inspect, AValueOfATypeThatIsNotReadClosesNoneOfTheOthers) {
+  TemporaryFolder folder;
+  SaveMaker maker;
+  maker.add("_lockstep/known", at::arange(4, at::kFloat));
+  maker.add("_lockstep/iterator", at::arange(9, at::kByte));
+  maker.index.entries["_lockstep/iterator"].dtype = 21;
+  maker.index.entries["_lockstep/iterator"].shape = {2};
+  const std::string save = folder.prefix() + "-1";
+  maker.write(save);
+  EXPECT_TRUE(verify_saves(save, {}).ok);
+  EXPECT_THAT(show_save(save, {}).text, HasSubstr("variant"));
+  const auto shown = nlohmann::json::parse(show_save(save, {.json = true, .values = true}).text);
+  EXPECT_EQ(shown["tensors"][0]["dtype"], "variant");
+  EXPECT_TRUE(shown["tensors"][0]["sha256"].is_null());
+  EXPECT_EQ(shown["tensors"][1]["values"], nlohmann::json::array({0, 1, 2, 3}));
+  EXPECT_TRUE(diff_saves(save, save, {}).ok);
+  BundleReader reader(save);
+  EXPECT_TRUE(reader.read("_lockstep/known").equal(at::arange(4, at::kFloat)));
+  try {
+    reader.read("_lockstep/iterator");
+    FAIL();
+  } catch (const Error& fault) {
+    EXPECT_EQ(fault.code(), ExitCode::kBadData);
+    EXPECT_THAT(fault.what(), HasSubstr("holds elements of the type variant"));
+    EXPECT_THAT(fault.what(), ::testing::Not(HasSubstr("remove")));
+  }
+  std::filesystem::resize_file(shard_path(save, 0, 1), 3);
+  EXPECT_FALSE(verify_saves(save, {}).ok) << "its place is looked at too";
+}
+
+TEST(Inspect, TheLatestIsWhatTheStateFileNames) {
+  TemporaryFolder folder;
+  for (int64_t step : {9, 10}) tests::save_small({.prefix = folder.prefix()}, step);
+  write_state_file(folder.path(), {"model.ckpt-9", {"model.ckpt-9"}});
+  EXPECT_EQ(latest_save(folder.path(), {}).text, folder.prefix() + "-9\n");
+  EXPECT_EQ(save_at(folder.path()), folder.prefix() + "-9");
+}
+
+TEST(Inspect, ASaveOfManyShardsNeedsFewOpenFiles) {
+  TemporaryFolder folder;
+  constexpr int kNumShards = 300;
+  SaveMaker maker(kNumShards);
+  for (int i = 0; i < kNumShards; ++i)
+    maker.add("_lockstep/" + std::to_string(1000 + i), at::full({2}, static_cast<float>(i)), i);
+  maker.write(folder.prefix() + "-1");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{200, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  EXPECT_THAT(list_saves(folder.path(), {}).text, HasSubstr("complete"));
+  BundleReader reader(folder.prefix() + "-1");
+  for (int i = 0; i < kNumShards; ++i)
+    EXPECT_EQ(reader.read("_lockstep/" + std::to_string(1000 + i))[0].item<float>(), i);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(Inspect, BadPlacesGetClearErrors) {

@@ -115,6 +115,32 @@ TEST(Library, LatestIsWhatTheStateFileNamesUnlessAHigherCommitIsNewer) {
               HasSubstr("asked of the folder, '" + folder.path().string() + "'"));
 }
 
+TEST(Library, TwoPrefixesOfOneFolderKeepTheirOwnSavesEach) {
+  const TemporaryFolder folder;
+  at::Tensor value = at::zeros({3});
+  Checkpoint checkpoint({{"value", value}}, {.keep_checkpoint_max = 2});
+  for (int round = 0; round < 4; ++round)
+    for (const char* name : {"last", "best"}) checkpoint.save(folder / name);
+  EXPECT_THAT(read_state_file(folder.path())->all,
+              ElementsAre("last-5", "last-7", "best-6", "best-8"));
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder / "best-8");
+  EXPECT_EQ(find_saves(folder.path()).size(), 4U);
+  Checkpoint again({{"value", value}}, {.keep_checkpoint_max = 2});  // another start
+  again.restore(folder / "best-8");
+  again.save(folder / "last");
+  EXPECT_THAT(read_state_file(folder.path())->all,
+              ElementsAre("best-6", "best-8", "last-7", "last-9"));
+}
+
+TEST(Library, WhereTheStateFileCannotBeWrittenSurplusSavesGoAllTheSame) {
+  const TemporaryFolder folder;
+  at::Tensor value = at::zeros({3});
+  std::filesystem::create_directory(folder / "checkpoint");
+  Checkpoint checkpoint({{"value", value}}, {.keep_checkpoint_max = 2});
+  for (int round = 0; round < 5; ++round) checkpoint.save(folder.prefix());
+  EXPECT_EQ(find_saves(folder.path()).size(), 2U);
+}
+
 TEST(Library, NumbersAreNotUsedAgainAfterARestore) {
   const TemporaryFolder folder, other;
   at::Tensor value = at::zeros({2});

@@ -64,9 +64,9 @@ TEST(SavePrefix, NamesOfSavesToComeAreFileNames) {
            {folder.path().string() + "/", "need a file name too"},
            {"", "need a file name too"},
            {"a/..", "need a file name too"},
-           {folder.prefix() + ".index", "give '" + folder.prefix() + "'"},
-           {folder.prefix() + ".tmp", "give '" + folder.prefix() + "'"},
-           {folder / "m*", "holds none of"}}) {
+           {folder.prefix() + ".index", "give 'model.ckpt'"},
+           {folder.prefix() + ".tmp", "give 'model.ckpt'"},
+           {folder / "m*", "takes for a pattern"}}) {
     const auto [code, text] = verdict_on(name, true);
     EXPECT_EQ(code, ExitCode::kUsage) << name;
     EXPECT_THAT(text, HasSubstr(hint)) << name;

@@ -43,8 +43,10 @@ TEST(CheckpointOptions, BadValuesAreFaultsWithTheirPlace) {
       {"{keep_checkpoint_max: -2}", "run.yaml:1"},
       {"{save_checkpoints_steps: 0}", "run.yaml:1"},
       {"{prefix: a/b}", "is a file name"},
-      {"{prefix: 'm*'}", "is a file name"},
-      {"{prefix: model.ckpt.index}", "may not end"},
+      {"{prefix: 'm*'}", "takes for a pattern"},
+      {"{prefix: model.ckpt.index}", "ends in '.index'"},
+      {"{prefix: model.ckpt.tmp}", "ends in '.tmp'"},
+      {"{prefix: m.data-00000-of-00001}", "give 'm'"},
       {"{prefix: ''}", "is empty"},
       {"{save_checkpoint_steps: 5}", "did you mean"},
   };

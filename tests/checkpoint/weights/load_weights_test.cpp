@@ -1,5 +1,7 @@
 #include "checkpoint/weights/load_weights.h"
 
+#include <set>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,12 +42,22 @@ at::Tensor numbers(at::IntArrayRef shape) {
   return at::arange(c10::multiply_integers(shape), at::kFloat).reshape(shape);
 }
 
+/// The weights of linear layers and convolutions among these: all of their names but embeddings.
+std::set<std::string> kernels_of(const StateList& live) {
+  std::set<std::string> kernels;
+  for (const StateEntry& entry : live)
+    if (entry.key.ends_with(".weight") && !entry.key.starts_with("embedding"))
+      kernels.insert(entry.key);
+  return kernels;
+}
+
 class LoadWeights : public ::testing::Test {
  protected:
   LoadReport load(const std::vector<SafetensorsItem>& saved, const StateList& live,
                   const std::string& options = "") {
     write_safetensors(folder_ / "w.safetensors", saved, {});
-    return load_weights(*open_weights(folder_ / "w.safetensors"), "w", live, options_of(options));
+    return load_weights(*open_weights(folder_ / "w.safetensors"), "w", live, kernels_of(live),
+                        options_of(options));
   }
   std::string refusal(const std::vector<SafetensorsItem>& saved, const StateList& live,
                       const std::string& options = "") {
@@ -212,6 +224,45 @@ TEST_F(LoadWeights, TensorFlowsKernelsAreTurned) {
   EXPECT_TRUE(bias.equal(numbers({4})));
 }
 
+TEST_F(LoadWeights, KernelsOfOtherFilesAreTurnedWhereOnlyThatFits) {
+  const at::Tensor dense = at::zeros({5, 4});
+  const LoadReport report = load({{"dense.kernel", numbers({4, 5})}}, {{"dense.weight", dense}});
+  EXPECT_TRUE(dense.equal(numbers({4, 5}).t()));
+  EXPECT_THAT(report.turned, ElementsAre("dense.weight"));
+}
+
+TEST_F(LoadWeights, ASquareKernelOfUnknownOriginIsRefusedUntilTheKeySaysWhich) {
+  const at::Tensor dense = at::zeros({4, 4});
+  const StateList live = {{"dense.weight", dense}};
+  const std::vector<SafetensorsItem> saved = {{"dense.kernel", numbers({4, 4})}};
+  EXPECT_THAT(refusal(saved, live), AllOf(HasSubstr("fits 'dense.weight' in both orders"),
+                                          HasSubstr("checkpoint.warm_start_kernels")));
+  EXPECT_TRUE(dense.equal(at::zeros({4, 4})));
+  load(saved, live, "warm_start_kernels: tensorflow");
+  EXPECT_TRUE(dense.equal(numbers({4, 4}).t()));
+  load(saved, live, "warm_start_kernels: lockstep");
+  EXPECT_TRUE(dense.equal(numbers({4, 4})));
+  load({{"dense.weight", numbers({4, 4})}}, {{"dense.weight", dense.zero_()}});
+  EXPECT_TRUE(dense.equal(numbers({4, 4}))) << "PyTorch's name, PyTorch's order";
+}
+
+TEST_F(LoadWeights, TablesOfEmbeddingsAreNeverTurned) {
+  const at::Tensor square = at::zeros({4, 4}), table = at::zeros({6, 4});
+  load({{"embedding.embeddings", numbers({4, 4})}, {"embedding_2._embeddings", numbers({6, 4})}},
+       {{"embedding.weight", square}, {"embedding_2.weight", table}},
+       "warm_start_kernels: tensorflow");
+  EXPECT_TRUE(square.equal(numbers({4, 4})));
+  EXPECT_TRUE(table.equal(numbers({6, 4})));
+}
+
+TEST_F(LoadWeights, KernelsOfOneAndThreeDimensionsOfSpaceAreTurned) {
+  const at::Tensor one = at::zeros({2, 3, 5}), three = at::zeros({2, 3, 5, 7, 4});
+  load({{"one.kernel", numbers({5, 3, 2})}, {"three.kernel", numbers({5, 7, 4, 3, 2})}},
+       {{"one.weight", one}, {"three.weight", three}}, "warm_start_kernels: tensorflow");
+  EXPECT_TRUE(one.equal(numbers({5, 3, 2}).permute({2, 1, 0})));
+  EXPECT_TRUE(three.equal(numbers({5, 7, 4, 3, 2}).permute({4, 3, 0, 1, 2})));
+}
+
 TEST_F(LoadWeights, HalfNumbersBecomeFloatsAndNothingElseIsChanged) {
   const at::Tensor w = at::zeros({2});
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
@@ -229,7 +280,7 @@ TEST_F(LoadWeights, ATensorOfAnUnknownTypeIsInTheWayWhereItIsAskedForAlone) {
   const std::string length{static_cast<char>(header.size()), 0, 0, 0, 0, 0, 0, 0};
   files::write_atomically(folder_ / "odd.safetensors", length + header + std::string(8, '\0'));
   const auto load_into = [&](const StateList& live) {
-    return load_weights(*open_weights(folder_ / "odd.safetensors"), "w", live, options_of(""));
+    return load_weights(*open_weights(folder_ / "odd.safetensors"), "w", live, {}, options_of(""));
   };
   const at::Tensor w = at::ones({1}), odd = at::ones({4});
   EXPECT_THAT(load_into({{"w", w}}).unused, ElementsAre("odd"));
@@ -257,7 +308,8 @@ TEST_F(LoadWeights, WhatDoesNotFitNamesBothSidesAndTheNearest) {
                                    {{"head.bias", untouched},
                                     {"head.weight", at::zeros({3, 5})},
                                     {"fc.weight", at::zeros({2, 3})},
-                                    {"haed.bias", at::zeros({2})}});
+                                    {"haed.bias", at::zeros({2})}},
+                                   "warm_start_kernels: lockstep");
   EXPECT_THAT(text, HasSubstr("'head.weight' is float32 [4, 5] there, 'head.weight' is float32 "
                               "[3, 5] here (nearest there: head.weight, "));
   EXPECT_THAT(text,
