@@ -6,4 +6,8 @@ namespace lockstep::remote {
 /// it first.
 void add_stores();
 
+/// Makes all stores forget facts, cached content and keys: the next job of a process reads what is
+/// there then. Nobody may be reading from a store.
+void forget_stores();
+
 }  // namespace lockstep::remote

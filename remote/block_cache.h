@@ -16,7 +16,8 @@ namespace lockstep::remote {
 class BlockCache {
  public:
   using Block = std::shared_ptr<const std::string>;
-  using Key = std::pair<std::string, int64_t>;  ///< the object and the piece's number in it
+  using Key =
+      std::pair<std::string, int64_t>;  ///< the object, with its tag, and the piece's number
 
   /// Memory beyond `max_bytes`: the blocks that readers hold.
   explicit BlockCache(int64_t max_bytes) : max_bytes_(max_bytes) {}

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/log.h"
 
 namespace lockstep::remote {
 namespace {
@@ -85,7 +86,13 @@ Credentials profile_key() {
 std::string checked_endpoint(const std::string& endpoint, const char* name) {
   const bool is_url = endpoint.starts_with("http://") || endpoint.starts_with("https://");
   if (!endpoint.empty() && !is_url)
-    refuse_access(std::string(name) + ": '" + endpoint + "' must begin with http:// or https://");
+    refuse_access(std::string(name) + ": '" + log::without_passwords(endpoint) +
+                  "' must begin with http:// or https://");
+  // Never shown: what stands before an @ is a secret.
+  if (endpoint.find_first_of("@?#% ") != std::string::npos)
+    refuse_access(std::string(name) +
+                  " may hold a host, a port and a path, but no user, password, query or %: keys "
+                  "have variables of their own");
   return endpoint.substr(0, endpoint.find_last_not_of('/') + 1);
 }
 

@@ -8,13 +8,15 @@ namespace lockstep::remote {
 struct Credentials {
   std::string key_id, secret, session_token;
   std::string source;  ///< where they were found, for messages; these never hold the values
+
+  bool operator==(const Credentials&) const = default;
 };
 
 /// Where a store is and who asks.
 struct Access {
   Credentials credentials;
   std::string region;
-  /// https://host[:port]; empty: Amazon's own, by bucket and region.
+  /// https://host[:port][/path]; empty: Amazon's own, by bucket and region.
   std::string endpoint;
   std::string hint;  ///< what to set where access is denied
 };
@@ -23,8 +25,8 @@ struct Access {
 /// the profile AWS_PROFILE (default: `default`) of AWS_SHARED_CREDENTIALS_FILE (default:
 /// ~/.aws/credentials); AWS_REGION, AWS_DEFAULT_REGION, the profile's region in AWS_CONFIG_FILE
 /// (~/.aws/config), else us-east-1; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL.
-/// Throws Error(kConfig) for half a key, for an endpoint that is no URL, and for a profile that is
-/// named and not there.
+/// Throws Error(kConfig) for half a key, for an endpoint that is not a URL or holds a password, a
+/// query or a percent sign, and for a profile that is named and not there.
 Access amazon_access();
 
 /// Google's XML interface with an HMAC key: GS_ACCESS_KEY_ID, GS_SECRET_ACCESS_KEY,

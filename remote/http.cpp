@@ -71,11 +71,7 @@ class Exchange {
   bool may_pass() const {
     if (is_complete())
       return answer_.status == 429 || (answer_.status >= 500 && answer_.status != 501);
-    constexpr CURLcode kPassing[] = {
-        CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_HOST, CURLE_OPERATION_TIMEDOUT,
-        CURLE_RECV_ERROR,      CURLE_SEND_ERROR,           CURLE_PARTIAL_FILE,
-        CURLE_GOT_NOTHING,     CURLE_SSL_CONNECT_ERROR,    CURLE_COULDNT_RESOLVE_PROXY};
-    return std::find(std::begin(kPassing), std::end(kPassing), code_) != std::end(kPassing);
+    return is_passing_fault(code_);
   }
 
  private:
@@ -132,6 +128,15 @@ CurlHandle make_curl_handle() {
   CurlHandle handle(::curl_easy_init());
   check(handle != nullptr, "libcurl gives a handle");
   return handle;
+}
+
+bool is_passing_fault(int curl_code) {
+  constexpr int kPassing[] = {
+      CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_HOST, CURLE_OPERATION_TIMEDOUT,
+      CURLE_RECV_ERROR,      CURLE_SEND_ERROR,           CURLE_PARTIAL_FILE,
+      CURLE_GOT_NOTHING,     CURLE_SSL_CONNECT_ERROR,    CURLE_COULDNT_RESOLVE_PROXY,
+      CURLE_HTTP2,           CURLE_HTTP2_STREAM};  // a stream or connection that a server reset
+  return std::find(std::begin(kPassing), std::end(kPassing), curl_code) != std::end(kPassing);
 }
 
 Answer send(const Access& access, Request request, int64_t max_body_bytes,

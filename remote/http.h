@@ -15,6 +15,9 @@ struct Answer {
   std::string body;
 };
 
+/// Whether a transfer that failed with this code of libcurl may succeed when it is tried again.
+bool is_passing_fault(int curl_code);
+
 /// Sends the request, signed, over this thread's connection, and again after growing pauses while
 /// the server is out of order (500, 502, 503, 504), asks for patience (429) or the connection
 /// breaks, for files::StoreLimits::timeout_s in all. Any other status is the caller's. Throws

@@ -11,10 +11,16 @@ bool Object::wants_blocks(int64_t offset, int64_t num_bytes) const {
   return all_fit_ || goes_on || num_bytes >= kBlockBytes || facts_.num_bytes <= kBlockBytes / 16;
 }
 
+/// With the tag: blocks of an object that was replaced are those of another one.
+BlockCache::Key Object::key_of(int64_t number) const {
+  return {facts_.path + '\n' + facts_.tag, number};
+}
+
 BlockCache::Block Object::block_at(int64_t number) const {
   const int64_t begin = number * kBlockBytes;
-  return cache_.get({facts_.path, number},
-                    [&] { return fetch_(begin, std::min(kBlockBytes, facts_.num_bytes - begin)); });
+  return cache_->get(key_of(number), [&] {
+    return fetch_(begin, std::min(kBlockBytes, facts_.num_bytes - begin));
+  });
 }
 
 void Object::read_at(int64_t offset, std::span<char> bytes) const {
@@ -23,8 +29,7 @@ void Object::read_at(int64_t offset, std::span<char> bytes) const {
     const int64_t number = offset / kBlockBytes, begin = offset - number * kBlockBytes;
     const auto count =
         static_cast<size_t>(std::min(static_cast<int64_t>(bytes.size()), kBlockBytes - begin));
-    const BlockCache::Block block =
-        by_blocks ? block_at(number) : cache_.find({facts_.path, number});
+    const BlockCache::Block block = by_blocks ? block_at(number) : cache_->find(key_of(number));
     if (block != nullptr)
       std::memcpy(bytes.data(), block->data() + begin, count);
     else

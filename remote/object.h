@@ -20,21 +20,25 @@ class Object final : public files::RemoteFile {
   /// Gives exactly these bytes of the object, or throws.
   using Fetch = std::function<std::string(int64_t offset, int64_t num_bytes)>;
 
-  /// `all_fit`: whether blocks stay once they are read. `cache` outlives it.
-  Object(files::FileFacts facts, Fetch fetch, bool all_fit, BlockCache* cache)
-      : facts_(std::move(facts)), fetch_(std::move(fetch)), all_fit_(all_fit), cache_(*cache) {}
+  /// `all_fit`: whether blocks stay once they are read.
+  Object(files::FileFacts facts, Fetch fetch, bool all_fit, std::shared_ptr<BlockCache> cache)
+      : facts_(std::move(facts)),
+        fetch_(std::move(fetch)),
+        all_fit_(all_fit),
+        cache_(std::move(cache)) {}
 
   int64_t num_bytes() const override { return facts_.num_bytes; }
   void read_at(int64_t offset, std::span<char> bytes) const override;
 
  private:
   bool wants_blocks(int64_t offset, int64_t num_bytes) const;
+  BlockCache::Key key_of(int64_t number) const;
   BlockCache::Block block_at(int64_t number) const;
 
   files::FileFacts facts_;
   Fetch fetch_;
   bool all_fit_;
-  BlockCache& cache_;
+  std::shared_ptr<BlockCache> cache_;
   mutable std::atomic<int64_t> last_end_{0};
 };
 

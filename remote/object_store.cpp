@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/log.h"
 #include "base/yaml/config_reader.h"
 #include "remote/object.h"
 #include "remote/store_answers.h"
@@ -30,6 +31,24 @@ std::string said(const StoreFault& fault, int64_t status) {
                             : fmt::format("{}: {}", fault.code, fault.message);
 }
 
+/// The request with the place of an object.
+Request addressed(Request request, const Access& access, const std::string& bucket,
+                  const std::string& key) {
+  if (!access.endpoint.empty()) {
+    const size_t path = access.endpoint.find('/', access.endpoint.find("://") + 3);
+    request.origin = access.endpoint.substr(0, path);
+    const std::string base = path == std::string::npos ? "" : access.endpoint.substr(path);
+    request.path = base + "/" + bucket + "/" + key;
+  } else if (fits_host_name(bucket)) {
+    request.origin = fmt::format("https://{}.s3.{}.amazonaws.com", bucket, access.region);
+    request.path = "/" + key;
+  } else {
+    request.origin = fmt::format("https://s3.{}.amazonaws.com", access.region);
+    request.path = "/" + bucket + "/" + key;
+  }
+  return request;
+}
+
 [[noreturn]] void refuse_changed(const std::string& path) {
   throw files::FileChanged(
       ExitCode::kBadData, "remote",
@@ -50,16 +69,36 @@ ObjectStore::Name ObjectStore::name_of(const std::string& path) const {
   return name;
 }
 
-const Access& ObjectStore::access() {
+void ObjectStore::forget() {
   const std::scoped_lock lock(mutex_);
-  if (access_ == nullptr) access_ = std::make_unique<Access>(find_access_());
-  return *access_;
+  access_.reset();
+  cache_.reset();
+  known_.clear();
+  known_bytes_ = 0;
 }
 
-BlockCache& ObjectStore::cache() {
+std::shared_ptr<const Access> ObjectStore::access() {
   const std::scoped_lock lock(mutex_);
-  if (cache_ == nullptr) cache_ = std::make_unique<BlockCache>(files::store_limits().cache_bytes);
-  return *cache_;
+  if (access_ == nullptr) access_ = std::make_shared<const Access>(find_access_());
+  return access_;
+}
+
+std::shared_ptr<const Access> ObjectStore::access_after(
+    const std::shared_ptr<const Access>& denied) {
+  const std::scoped_lock lock(mutex_);
+  if (access_ != denied) return access_;  // another thread was here before
+  auto now = std::make_shared<const Access>(find_access_());
+  if (now->credentials == denied->credentials) return nullptr;
+  log::info("remote", fmt::format("{}: the key of {} was denied and has been replaced there: it is "
+                                  "read again",
+                                  scheme_, now->credentials.source));
+  return access_ = std::move(now);
+}
+
+std::shared_ptr<BlockCache> ObjectStore::cache() {
+  const std::scoped_lock lock(mutex_);
+  if (cache_ == nullptr) cache_ = std::make_shared<BlockCache>(files::store_limits().cache_bytes);
+  return cache_;
 }
 
 bool ObjectStore::all_fit() {
@@ -67,38 +106,35 @@ bool ObjectStore::all_fit() {
   return known_bytes_ <= files::store_limits().cache_bytes;
 }
 
-Request ObjectStore::request_for(const Name& name) {
-  const Access& from = access();
-  Request request;
-  if (!from.endpoint.empty()) {
-    request.origin = from.endpoint;
-    request.path = "/" + name.bucket + "/" + name.key;
-  } else if (fits_host_name(name.bucket)) {
-    request.origin = fmt::format("https://{}.s3.{}.amazonaws.com", name.bucket, from.region);
-    request.path = "/" + name.key;
-  } else {
-    request.origin = fmt::format("https://s3.{}.amazonaws.com", from.region);
-    request.path = "/" + name.bucket + "/" + name.key;
-  }
-  return request;
+Answer ObjectStore::ask(const Name& name, const Request& request, int64_t max_body_bytes,
+                        const std::string& place) {
+  const std::shared_ptr<const Access> from = access();
+  Answer answer =
+      send(*from, addressed(request, *from, name.bucket, name.key), max_body_bytes, place);
+  // An expired key gets 400 (ExpiredToken); the answer to a HEAD does not name its reason.
+  if (answer.status != 400 && answer.status != 401 && answer.status != 403) return answer;
+  const std::shared_ptr<const Access> renewed = access_after(from);
+  if (renewed == nullptr) return answer;
+  return send(*renewed, addressed(request, *renewed, name.bucket, name.key), max_body_bytes, place);
 }
 
 void ObjectStore::refuse(const std::string& path, const Answer& answer) {
   const StoreFault fault = parse_fault(answer.body);
-  const Credentials& used = access().credentials;
+  const std::shared_ptr<const Access> from = access();
+  const Credentials& used = from->credentials;
   const std::string text = said(fault, answer.status);
   const std::string region = header_of(answer, "x-amz-bucket-region");
-  if (!region.empty() && region != access().region)
+  if (!region.empty() && region != from->region)
     throw Error(ExitCode::kConfig, "remote",
                 fmt::format("{}: the bucket is in {}, not in {}: set AWS_REGION ({})", path, region,
-                            access().region, text));
+                            from->region, text));
   if (answer.status == 401 || answer.status == 403)
     throw files::NoPermission(
         ExitCode::kInputMissing, "remote",
         fmt::format("{}: access is denied {} ({}); give it to them, or set {}", path,
                     used.source.empty() ? "to who has no key (none was found)"
                                         : "to the key of " + used.source,
-                    text, access().hint));
+                    text, from->hint));
   if (answer.status == 404)
     throw Error(ExitCode::kInputMissing, "remote",
                 fmt::format("{}: {}", path,
@@ -115,9 +151,7 @@ std::optional<files::FileFacts> ObjectStore::look_at(const std::string& path) {
   }
   const Name name = name_of(path);
   if (name.key.empty()) return std::nullopt;
-  Request request = request_for(name);
-  request.method = "HEAD";
-  const Answer answer = send(access(), request, kMaxTextBytes, path);
+  const Answer answer = ask(name, {.method = "HEAD"}, kMaxTextBytes, path);
   if (answer.status == 404) return std::nullopt;
   if (answer.status != 200) refuse(path, answer);
   files::FileFacts facts{path, parse_integer(header_of(answer, "content-length")).value_or(-1),
@@ -130,11 +164,10 @@ std::optional<files::FileFacts> ObjectStore::look_at(const std::string& path) {
 
 std::vector<files::FileFacts> ObjectStore::list(const std::string& beginning) {
   const Name name = name_of(beginning);
-  Request request = request_for({name.bucket, ""});
-  request.query = {{"list-type", "2"}, {"prefix", name.key}};
+  Request request{.query = {{"list-type", "2"}, {"prefix", name.key}}};
   std::vector<files::FileFacts> all;
   while (true) {
-    const Answer answer = send(access(), request, kMaxTextBytes, beginning);
+    const Answer answer = ask({name.bucket, ""}, request, kMaxTextBytes, beginning);
     if (answer.status != 200) refuse(beginning, answer);
     ListingPage page = parse_listing(answer.body, beginning);
     for (files::FileFacts& facts : page.objects) {
@@ -165,17 +198,18 @@ std::unique_ptr<files::RemoteFile> ObjectStore::open(const std::string& path) {
       [this, facts = *facts](int64_t offset, int64_t num_bytes) {
         return read_range(facts, offset, num_bytes);
       },
-      all_fit(), &cache());
+      all_fit(), cache());
 }
 
 std::string ObjectStore::read_range(const files::FileFacts& facts, int64_t offset,
                                     int64_t num_bytes) {
   if (num_bytes == 0) return "";
-  Request request = request_for(name_of(facts.path));
+  Request request;
   const int64_t last = offset + num_bytes - 1;
   request.headers["range"] = fmt::format("bytes={}-{}", offset, last);
   if (!facts.tag.empty()) request.headers["if-match"] = facts.tag;
-  Answer answer = send(access(), request, std::max(num_bytes, int64_t{1} << 16), facts.path);
+  Answer answer =
+      ask(name_of(facts.path), request, std::max(num_bytes, int64_t{1} << 16), facts.path);
   const bool is_whole = offset == 0 && num_bytes == facts.num_bytes;
   if (answer.status != 206 && !(answer.status == 200 && is_whole)) {
     if (answer.status == 200)

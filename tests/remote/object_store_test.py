@@ -132,6 +132,40 @@ class ObjectStores(unittest.TestCase):
         self.store.put("bucket/x.npy", npy("|u1", (4, 2, 2), bytes([1] * 16)))
         self.refused(read, "again", 65, "s3://bucket/x.npy", "replaced")
 
+    def test_what_was_replaced_between_two_jobs_is_read_anew(self):
+        read, section = self.reader(), "{type: npy, path: 's3://bucket/nightly.npy', targets: 's3://bucket/n.npy'}"
+        self.store.put("bucket/n.npy", npy("|u1", (4,), bytes(range(4))))
+        for night in (1, 2, 3):
+            self.store.put("bucket/nightly.npy", npy("|u1", (4, 2, 2), bytes([night] * 16)))
+            self.assertEqual(read("forget") if night > 1 else read(section), read("again"))  # an open set keeps what it has
+            said = read(section)
+            self.assertIsInstance(said, list, said)
+            self.assertEqual(said, self.reader()(section), f"night {night}: as a process of its own reads it")
+
+    def test_a_key_that_was_replaced_is_read_again(self):
+        keys, section = self.folder / "rotated", self.section(self.formats["records"], "s3://bucket")
+        keys.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+        read = self.reader(AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None, AWS_SHARED_CREDENTIALS_FILE=str(keys), CACHE_BYTES="1")
+        expected = read(section)
+        self.assertIsInstance(expected, list, expected)
+        try:
+            for withdrawn, code in ((403, "InvalidAccessKeyId"), (400, "ExpiredToken")):
+                secret = f"of {code}"
+                self.store.key(secret, withdrawn, code)
+                self.refused(read, "again", 66 if withdrawn == 403 else 74, code)  # the file holds no other yet
+                keys.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = {secret}\n")
+                self.assertEqual(read("again"), expected)
+        finally:
+            self.store.key(SECRET)
+
+    def test_an_endpoint_with_a_path_is_signed_with_it(self):
+        section = self.section(self.formats["records"], "s3://bucket")
+        expected = self.reader()(section)
+        self.assertIsInstance(expected, list)
+        self.assertEqual(self.reader(AWS_ENDPOINT_URL=f"{self.store.url}/-base/storage/v1/s3/")(section), expected)
+        for endpoint in (f"http://user:{SECRET}@127.0.0.1:9", "http://127.0.0.1:9/a?b", "http://127.0.0.1:9/a%20b"):
+            self.refused(self.reader(AWS_ENDPOINT_URL=endpoint), section, 78, "AWS_ENDPOINT_URL", "may hold a host")
+
     def test_a_small_cache_reads_the_same(self):
         section = self.section(self.formats["archive"], "s3://bucket")
         self.assertEqual(self.reader(CACHE_BYTES="1")(section), self.reader()(section))

@@ -1,7 +1,8 @@
 // read_samples OUT_FOLDER: for each line of its input opens a data set as the section `data.train`
 // of a run file would (YAML, flow style), and writes its samples of epoch 0 for programs that judge
 // them: inputs.bin, targets.bin (row-major, native), shape.txt, and classes.txt. Answers "done", or
-// exit code and fault. The line `again` reads the set that was opened last once more. A line `eval
+// exit code and fault. The line `again` reads the set that was opened last once more, `forget` makes the
+// stores forget what they know, as between two jobs. A line `eval
 // SECTION` opens it as `data.eval` beside the set that was opened last, `infer SECTION` as a feed.
 //
 // read_samples --write-tfrecord FILE: records of our own hand.
@@ -69,7 +70,11 @@ void answer(const std::filesystem::path& folder) {
   std::unique_ptr<Dataset> set;
   for (std::string section; std::getline(std::cin, section);) {
     try {
-      if (section != "again") set = open_section(section, set.get());
+      if (section == "forget") {
+        remote::forget_stores();
+      } else if (section != "again") {
+        set = open_section(section, set.get());
+      }
       write_samples(set.get(), folder);
       fmt::print("done\n");
     } catch (const Error& fault) {
