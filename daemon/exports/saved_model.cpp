@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string_view>
 
 #include <ATen/ops/empty.h>
@@ -11,10 +12,12 @@
 
 #include "base/bits/bit_mask.h"
 #include "base/tensors/params.h"
+#include "base/yaml/config_reader.h"
 #include "checkpoint/files/state_names.h"
 #include "checkpoint/inspect/inspect.h"
 #include "checkpoint/reader/bundle_reader.h"
 #include "checkpoint/reader/dense_view.h"
+#include "daemon/config/renamed_keys.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -113,6 +116,20 @@ void require_ema(const std::set<std::string>& names, const std::string& prefix) 
 }
 
 }  // namespace
+
+bool evaluated_averages(const std::string& settings) {
+  bool has_averages = false, uses_them = true;
+  std::istringstream lines(settings);
+  for (std::string line; std::getline(lines, line);) {
+    line = with_new_names(line);
+    const size_t mark = std::min(line.find('='), line.size());
+    const std::string_view key = std::string_view(line).substr(0, mark);
+    if (key == "optimizer.ema_decay") has_averages = true;
+    if (key == "eval.use_ema" && mark < line.size())  // as the run file's reader takes it
+      uses_them = parse_bool(line.substr(mark + 1)).value_or(true);
+  }
+  return has_averages && uses_them;
+}
 
 std::string ema_name(std::string_view model_key) {
   return checkpoint::index_name(std::string(kEma).append(model_key.substr(kModel.size())));

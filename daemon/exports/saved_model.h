@@ -44,6 +44,10 @@ struct SavedModel {
 /// lacks its weight; Error(kUsage) for `ema` where the save holds no average.
 SavedModel read_saved_model(const std::string& where, bool ema = false);
 
+/// Whether a run with these settings (SavedModel::settings) evaluated the moving averages of its
+/// weights: it had some, and eval.use_ema did not say no.
+bool evaluated_averages(const std::string& settings);
+
 /// The name in a save's index of the moving average of a variable `model/...`.
 std::string ema_name(std::string_view model_key);
 

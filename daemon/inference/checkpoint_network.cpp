@@ -1,7 +1,6 @@
 #include "daemon/inference/checkpoint_network.h"
 
 #include <filesystem>
-#include <sstream>
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -22,14 +21,9 @@ namespace fs = std::filesystem;
 using infer::IoNode;
 using infer::LoadedNetwork;
 
-bool says(const SavedModel& saved, const std::string& beginning) {
-  return ("\n" + saved.settings).find("\n" + beginning) != std::string::npos;
-}
-
 SavedModel as_evaluated(const std::string& where) {
   SavedModel saved = read_saved_model(where);
-  const bool takes_ema = says(saved, "optimizer.ema_decay=") && !says(saved, "eval.use_ema=false");
-  return takes_ema ? read_saved_model(saved.prefix, /*ema=*/true) : saved;
+  return evaluated_averages(saved.settings) ? read_saved_model(saved.prefix, /*ema=*/true) : saved;
 }
 
 infer::IoNodes nodes_of(const SavedNetwork& network, const std::string& input) {

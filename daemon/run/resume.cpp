@@ -174,10 +174,34 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
       .everywhere();
 }
 
+/// With the same recipe, only a run whose checkpoint.include lacked modifiers saves no masks.
+void refuse_lost_masks(const checkpoint::RestoreReport& report) {
+  for (const std::string& key : report.filled)
+    if (key.starts_with("_lockstep/masks/"))
+      throw Error(
+          ExitCode::kConfig, "resume",
+          fmt::format("{} holds no masks, although its recipe prunes (its checkpoint.include "
+                      "lacked modifiers): going on would let all pruned weights grow again. "
+                      "checkpoint.warm_start_ckpt begins a new run with its weights",
+                      report.prefix))
+          .everywhere();
+}
+
+void tell_begun_anew(const checkpoint::CheckpointOptions& saved) {
+  if (!saved.includes("optimizer"))
+    log::warning("resume",
+                 "checkpoint.include lacks optimizer: moments and update counts begin at zero");
+  if (!saved.includes("random"))
+    log::warning("resume",
+                 "checkpoint.include lacks random: whether run.seed is that of the save is not "
+                 "known, so that order of samples and dropout may be others");
+}
+
 void tell(const TrainingContext& context, const checkpoint::RestoreReport& report,
           const CheckpointMetadata& saved, const std::vector<std::string>& changes) {
   if (context.control.rank() != 0) return;
   log::info("resume", fmt::format("resuming from step {} ({})", context.clock.step, report.prefix));
+  tell_begun_anew(context.config.checkpoint);
   for (const std::string& change : changes) log::info("resume", "the recipe changed: " + change);
   if (!changes.empty())
     log::warning(
@@ -235,6 +259,7 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   require_compatible(saved, now);
   const std::vector<std::string> changes = recipe_changes(saved, now, context.clock.step);
   if (!changes.empty() && !options.accept_recipe_change) refuse_changed_recipe(changes);
+  if (changes.empty()) refuse_lost_masks(*report);
   context.recipe.restored(context.control);
   tell(context, *report, saved, changes);
   const std::string own = checkpoint::numbered(

@@ -143,7 +143,22 @@ checkpoint::SaverOptions saver_options(const RunConfig& config) {
           .keep_every = config.checkpoint.keep_every,
           .sparse = config.checkpoint.sparse,
           .compare_replicas = true,
+          // below the patience of the ranks that wait for rank 0 meanwhile
+          .lock_patience_s =
+              std::min(checkpoint::SaverOptions().lock_patience_s, config.checkpoint.timeout_s / 2),
           .stage_timeout_s = std::min(config.sync.timeout_s, config.checkpoint.timeout_s)};
+}
+
+/// A run that goes on from a save without masks would let all pruned weights grow again.
+void require_whole_saves(const checkpoint::CheckpointOptions& saved,
+                         recal::ScheduledModifierManager& recipe) {
+  if (!saved.enabled || !saved.includes("clock") || saved.includes("modifiers") ||
+      recipe.state().empty())
+    return;
+  throw Error(ExitCode::kConfig, "config",
+              "checkpoint.include lacks modifiers, but the recipe prunes or quantizes: a run that "
+              "goes on from such a save would lose masks and ranges. Add modifiers, or leave clock "
+              "out, so that no run can go on from it");
 }
 
 std::optional<optim::OuterOptions> outer_options(const dist::SyncOptions& sync) {
@@ -230,6 +245,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
       saver(saver_options(config), save_comm),
       schedule(config.checkpoint, control) {
   saver.set_stager(data_comm.make_stager());
+  require_whole_saves(config.checkpoint, recipe);
   (void)train::make_eval_metrics(config.eval, spec, !loss.is_own());  // they must fit the data
   if (eval_data) (void)train::num_eval_samples(config.eval, eval_data->num_samples());
   model->move_buffers_to(data_comm.device());

@@ -9,10 +9,12 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/flags.h"
+#include "base/yaml/config_reader.h"
 #include "checkpoint/files/save_files.h"
 #include "checkpoint/restore/restore.h"
 #include "daemon/exports/export.h"
 #include "daemon/exports/onnx.h"
+#include "daemon/exports/saved_model.h"
 #include "daemon/exports/saved_network.h"
 #include "daemon/exports/torchscript.h"
 #include "daemon/state/checkpoint_metadata.h"
@@ -199,6 +201,22 @@ TEST_F(Exports, TorchScriptComputesWhatTheModelComputes) {
         if (own.name == param.name) num_found += at::equal(own.tensor, param.value) ? 1 : 0;
     EXPECT_EQ(num_found, trained.net->params().size()) << c.title;
   }
+}
+
+TEST(SavedSettings, SayWhetherTheRunEvaluatedItsAverages) {
+  const std::string averaged = "model.type=mlp\noptimizer.ema_decay=0.9\n";
+  EXPECT_TRUE(evaluated_averages(averaged));
+  EXPECT_FALSE(evaluated_averages("model.type=mlp\noptimizer.type=adam"));
+  for (const bool uses : {true, false})
+    for (const std::string& text :
+         uses ? std::vector<std::string>{"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On",
+                                         "ON"}
+              : std::vector<std::string>{"false", "False", "FALSE", "no", "No", "NO", "off", "Off",
+                                         "OFF"}) {
+      ASSERT_EQ(parse_bool(text), uses);
+      EXPECT_EQ(evaluated_averages("eval.use_ema=" + text + "\n" + averaged), uses) << text;
+    }
+  EXPECT_TRUE(evaluated_averages(averaged + "eval.use_ema_of_others=false\nx=eval.use_ema=false"));
 }
 
 TEST_F(Exports, LayersThatAFormatLacksAreNamed) {

@@ -5,13 +5,25 @@ import shutil
 import signal
 import unittest
 
-from harness import ENDLESS, PRUNE_EARLY, LockstepTest, metric
+from harness import DIGITS, ENDLESS, PRUNE_EARLY, LockstepTest, metric
+from in_tensorflow import InTensorFlow
 from soak import rounds
 
 SAVES = [PRUNE_EARLY, "checkpoint.save_checkpoints_steps=20", "train.max_steps=60", "eval.every_epochs=0"]  # from the second one on with masks
 
 
-class Resume(LockstepTest):
+# The same save but for its masks, as checkpoint.include without modifiers left it.
+WITHOUT_MASKS = """
+import sys
+import tensorflow as tf
+from tensorflow.python.ops import gen_io_ops
+reader = tf.train.load_checkpoint(sys.argv[1])
+names = [name for name in reader.get_variable_to_shape_map() if "/masks/" not in name]
+gen_io_ops.save_v2(sys.argv[2], names, [""] * len(names), [tf.constant(reader.get_tensor(name)) for name in names])
+"""
+
+
+class Resume(InTensorFlow, LockstepTest):
     def assert_same_weights(self, run, other):
         self.assertEqual(run.summary()["steps"], other.summary()["steps"])
         self.assertEqual(run.summary()["parameters_sha256"], other.summary()["parameters_sha256"])
@@ -159,6 +171,29 @@ modifiers:
         second = self.train(run="other", sets=[*SAVES, "train.max_steps=50"], arguments=["--resume", copy / "model.ckpt-40"])
         self.assertEqual(second.summary()["resumed_from_step"], 40)
         self.train(run="absent", sets=SAVES, arguments=["--resume", copy / "model.ckpt-41"], expect=66)
+
+    def test_masks_and_clock_are_saved_together(self):
+        without = "checkpoint.include=[model, optimizer, clock, random]"
+        self.assertIn("checkpoint.include lacks modifiers, but the recipe prunes", self.tool("check", DIGITS, "--set", without, expect=78))
+        self.train(run="refused", sets=[*SAVES, without], expect=78)
+        self.assertFalse((self.folder / "refused").exists())
+        for include in ("[model]", "[model, modifiers, clock]"):  # nothing goes on from the first
+            self.tool("check", DIGITS, "--set", f"checkpoint.include={include}")
+
+    def test_a_save_without_masks_is_not_resumed_with_all_weights_kept(self):
+        sets = [*SAVES, "checkpoint.sparse=false"]
+        whole = self.train(run="whole", sets=[*sets, "train.max_steps=40"]).folder / "checkpoints/model.ckpt-40"
+        run = self.folder / "run"
+        (run / "checkpoints").mkdir(parents=True)
+        self.run_tensorflow(WITHOUT_MASKS, whole, run / "checkpoints/model.ckpt-40")
+        refused = self.train(sets=sets, expect=78)
+        self.assertIn("model.ckpt-40 holds no masks, although its recipe prunes", refused.log)
+
+    def test_what_a_save_lacks_begins_anew_with_a_warning(self):
+        sets = [*SAVES, "checkpoint.include=[model, modifiers, clock]"]
+        self.train(sets=[*sets, "train.max_steps=20"])
+        again = self.train(sets=[*sets, "train.max_steps=40"])
+        self.assertIn("checkpoint.include lacks optimizer: moments and update counts begin at zero", again.log)
 
     def test_a_changed_run_may_not_go_on(self):
         self.after_5_steps()
