@@ -152,7 +152,7 @@ class FineTuning(InTensorFlow, LockstepTest):
         for version in (2, 1):
             prefix = self.shared_folder / f"slim_v{version}.ckpt"
             self.run_tensorflow(program, file, prefix, version)
-            sets = ["checkpoint.warm_start_kernels=tensorflow", "train.max_steps=0"]
+            sets = ["train.max_steps=0"]
             rules = [{"from": "MobilenetV1/Logits/Conv2d_1c_1x1", "to": "Logits"}, {"from": "MobilenetV1", "to": ""}]
             if version == 1:
                 refused = self.tune(prefix, *sets, run="v1", rules=rules, exclude="", expect=65)
