@@ -95,10 +95,10 @@ TEST_F(SupervisorTest, KeepsAWishToSaveUntilMpirunCanTakeIt) {
 }
 
 TEST_F(SupervisorTest, TakesTheExitCodesOfOrphans) {
-  const pid_t pid = start(
-      "for i in 1 2 3 4 5; do (sh -c 'sleep 0.1' &) ; done; sleep 1; echo >" +
-          mark("orphans_ended").string() + "; export OMPI_COMM_WORLD_RANK=0; sh -c 'sleep 4; :'",
-      [] { return SaveFound{}; });
+  const pid_t pid = start("for i in 1 2 3 4 5; do (sh -c 'sleep 0.1' &) ; done; sleep 1; echo >" +
+                              mark("orphans_ended").string() +
+                              "; export OMPI_COMM_WORLD_RANK=0; sh -c 'sleep 4; :'",
+                          [] { return SaveFound{}; });
   wait_for_starts(1);
   const std::string zombies = "ps -o stat= --ppid " + std::to_string(pid) + " | grep -c ^Z";
   EXPECT_TRUE(tests::comes_true([&] { return fs::exists(mark("orphans_ended")); }));

@@ -1,9 +1,9 @@
 // read_samples OUT_FOLDER: for each line of its input opens a data set as the section `data.train`
 // of a run file would (YAML, flow style), and writes its samples of epoch 0 for programs that judge
 // them: inputs.bin, targets.bin (row-major, native), shape.txt, and classes.txt. Answers "done", or
-// exit code and fault. The line `again` reads the set that was opened last once more, `forget` makes the
-// stores forget what they know, as between two jobs. A line `eval
-// SECTION` opens it as `data.eval` beside the set that was opened last, `infer SECTION` as a feed.
+// exit code and fault. The line `again` reads the set that was opened last once more, `forget`
+// makes the stores forget what they know, as between two jobs. A line `eval SECTION` opens it as
+// `data.eval` beside the set that was opened last, `infer SECTION` as a feed.
 //
 // read_samples --write-tfrecord FILE: records of our own hand.
 #include <cstdio>
