@@ -162,6 +162,8 @@ TensorBox key_box(const pb::SliceProto& proto) {
 BundleEntry from_proto(const pb::BundleEntryProto& proto, int32_t num_shards) {
   BundleEntry entry;
   entry.dtype = proto.dtype();
+  if (entry.dtype <= 0)  // TensorFlow numbers its types from 1
+    throw std::runtime_error(fmt::format("element type {} is not known", entry.dtype));
   entry.shape = checked_shape(proto.shape());
   if (proto.slices_size() > 0) {
     entry.slices = checked_slices(proto, entry);
