@@ -102,11 +102,12 @@ void BundleReader::open_shards() {
   for (int32_t number = 0; number < index_.num_shards; ++number) (void)shard(number);
 }
 
-int64_t BundleReader::shard_bytes(int32_t number) const {
-  if (const auto opened = shards_.find(number); opened != shards_.end() && opened->second)
-    return opened->second->file.num_bytes();
-  return permitted(
-      [&] { return files::facts_of(shard_path(prefix_, number, index_.num_shards)).num_bytes; });
+int64_t BundleReader::shard_bytes(int32_t number) {
+  const auto opened = shards_.find(number);
+  const std::string path = shard_path(prefix_, number, index_.num_shards);
+  if ((opened != shards_.end() && opened->second) || !is_there(path))
+    return shard(number).file.num_bytes();  // of one that is not there, opening says so
+  return permitted([&] { return files::facts_of(path).num_bytes; });
 }
 
 const BundleEntry* BundleReader::find(const std::string& name) const {

@@ -79,7 +79,7 @@ class BundleReader {
   /// Opens all shards, which can then still be read when the save is removed.
   void open_shards();
   /// Size of a shard file, which need not be opened for it.
-  int64_t shard_bytes(int32_t shard) const;
+  int64_t shard_bytes(int32_t shard);
 
   /// Throws Error(kBadData) about one tensor, with file and offset if it has them.
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
