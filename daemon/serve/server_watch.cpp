@@ -8,7 +8,7 @@
 namespace lockstep::daemon {
 namespace {
 
-constexpr int64_t kMaxLockBytes = 1 << 16;
+constexpr int64_t kMaxLockFileBytes = 1 << 16;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ std::optional<files::LockHolder> holder_of(const std::filesystem::path& folder) 
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   try {
-    return files::LockHolder::parse(files::read(file, kMaxLockBytes));
+    return files::LockHolder::parse(files::read(file, kMaxLockFileBytes));
   } catch (const Error&) {
     return std::nullopt;  // gone meanwhile
   }

@@ -13,7 +13,7 @@
 namespace lockstep::daemon {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery{100};
+constexpr std::chrono::milliseconds kDiskLookEvery{100};
 
 }  // namespace
 
@@ -38,7 +38,7 @@ void DiskLimit::watch() {
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit_s_));
   Clock::time_point ends_at = Clock::time_point::max();
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, kLookEvery, [this] { return is_over_; })) {
+  while (!wake_.wait_for(lock, kDiskLookEvery, [this] { return is_over_; })) {
     const bool waits = is_used_ && (stop_.stop_asked() || stop_.end_asked());
     const Clock::time_point now = Clock::now();
     ends_at = waits ? std::min(ends_at, now + limit) : Clock::time_point::max();
