@@ -11,6 +11,7 @@
 #include "daemon/publish/saved_models.h"
 #include "daemon/run/warm_start.h"
 #include "train/step/moved_buffers.h"
+#include "train/sync/share_weights.h"
 
 namespace lockstep::daemon {
 namespace {
@@ -80,6 +81,16 @@ void try_single_sample(TrainingContext& context, int64_t world_size) {
   }
 }
 
+/// One copy of the weights, of ranks on one host.
+void try_to_share(TrainingContext& context, int64_t world_size) {
+  if (world_size == 1) return;
+  const dist::ProcessInfo process{};
+  train::require_sharable({context.config.sync, *context.model, context.flat_params, context.recipe,
+                           context.control, context.gradients, process,
+                           /*has_users_hooks=*/!context.config.hooks.empty(),
+                           /*may_write_weights=*/!context.repeats_itself()});
+}
+
 void try_warm_start(TrainingContext& context) {
   const std::filesystem::path saves = context.config.run.project().checkpoints();
   const bool is_resumed =
@@ -91,7 +102,9 @@ void try_warm_start(TrainingContext& context) {
 
 void dry_run(TrainingContext& context) {
   const RunConfig& config = context.config;
+  const int64_t world_size = config.run.expect_world_size.value_or(1);
   Faults faults;
+  faults.add_from([&] { try_to_share(context, world_size); });
   faults.add_from([&] {
     if (config.publish.any()) require_publishable(*context.model);
   });
@@ -102,7 +115,7 @@ void dry_run(TrainingContext& context) {
   faults.add_from([&] {
     if (config.run.device == "cuda") return;  // its code may need the GPU
     try_step(context);
-    try_single_sample(context, config.run.expect_world_size.value_or(1));
+    try_single_sample(context, world_size);
   });
   faults.throw_if_any();
 }

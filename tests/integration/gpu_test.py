@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import unittest
 
 from harness import BUILD, PRUNE_EARLY, LockstepTest, metric
@@ -161,7 +162,8 @@ class OneRank(GpuTest):
 
     def test_archives_of_torchscript_draw_the_same_after_a_kill(self):
         archive = self.folder / "noisy.pt"
-        subprocess.run([PROGRAMS.parents[3] / ".venv" / "bin" / "python3", PROGRAMS / "script.py", BUILD / "lib" / "lockstep", "save", "LeNet", archive],
+        own = PROGRAMS.parents[3] / ".venv/bin/python3"
+        subprocess.run([own if own.exists() else sys.executable, PROGRAMS / "script.py", BUILD / "lib" / "lockstep", "save", "LeNet", archive],
                        check=True, timeout=100)
         sets = [*GPU, *SAVES, f"model={{type: torchscript, path: '{archive}'}}", "recipe=null", "train.max_steps=60", "checkpoint.wait_for=commit"]
         unbroken = self.train(1, run="unbroken", sets=sets)

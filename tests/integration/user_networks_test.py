@@ -125,7 +125,7 @@ class UserNetworks(ServeTest):
         return [f"checkpoint.warm_start_ckpt={start.folder / 'checkpoints'}", "checkpoint.checkpoint_exclude_scopes=mask"]
 
     def sets_of(self, form, feature):
-        sets = list(feature.sets)
+        sets = [*feature.sets, f"run.expect_world_size={feature.ranks}"]
         sets += self.warm() if form != "cpp" else self.warm()[:1]
         if feature.modifiers:
             recipe = self.folder / "recipe.yaml"
@@ -217,7 +217,7 @@ class UserNetworks(ServeTest):
         for form in FORMS:
             with self.subTest(form=form):
                 found = {ranks: self.train(ranks, config=self.config(form), run=f"elastic-{form}-{ranks}",
-                                           sets=self.sets_of(form, FEATURES["elastic"])).summary()["parameters_sha256"] for ranks in (1, 4)}
+                                           sets=[*self.sets_of(form, FEATURES["elastic"]), f"run.expect_world_size={ranks}"]).summary()["parameters_sha256"] for ranks in (1, 4)}
                 self.assertEqual(found[1], found[4])
                 self.note("elastic, 1 and 4 ranks", form, "same bits")
 

@@ -74,6 +74,13 @@ void tell(const ShareWeightsParts& parts, const std::string& why_not) {
     log::info("sync", fmt::format("each rank has its own copy of the weights, as {}", why_not));
 }
 
+void refuse_if(const std::string& why_not) {
+  if (why_not.empty()) return;
+  throw Error(ExitCode::kConfig, "sync",
+              fmt::format("sync.share_weights: on cannot be: {}; use auto or off", why_not))
+      .everywhere();
+}
+
 }  // namespace
 
 std::string why_own_copies(const ShareWeightsParts& parts) {
@@ -86,6 +93,10 @@ std::string why_own_copies(const ShareWeightsParts& parts) {
   return why;
 }
 
+void require_sharable(const ShareWeightsParts& parts) {
+  if (parts.options.share_weights == "on") refuse_if(why_own_copies(parts));
+}
+
 void share_weights(const ShareWeightsParts& parts) {
   const std::string& wanted = parts.options.share_weights;
   if (wanted == "off" || parts.gradients.world_size() == 1) return;  // nothing to tell
@@ -94,10 +105,7 @@ void share_weights(const ShareWeightsParts& parts) {
     require_equal_weights(parts);
     why_not = try_to_share(parts);
   }
-  if (wanted == "on" && !why_not.empty())
-    throw Error(ExitCode::kConfig, "sync",
-                fmt::format("sync.share_weights: on cannot be: {}; use auto or off", why_not))
-        .everywhere();
+  if (wanted == "on") refuse_if(why_not);
   tell(parts, why_not);
 }
 

@@ -29,6 +29,9 @@ struct ShareWeightsParts {
 /// From what all ranks have alike.
 std::string why_own_copies(const ShareWeightsParts& parts);
 
+/// Throws Error(kConfig).everywhere() for `on` where why_own_copies() says why not.
+void require_sharable(const ShareWeightsParts& parts);
+
 /// sync.share_weights: moves weights and gradients into memory that all ranks share, where that is
 /// asked for, or by `auto` where it can be and pays; rank 0 logs what was chosen and why. Before
 /// anything is restored.
