@@ -14,7 +14,7 @@ BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 # Files whose runs move what those of others do not.
 NEEDED = ("callbacks_test", "console_test", "evaluation_test", "files_test", "last_scrape_test", "observe_test", "resume_test", "scope_test")
 # The same of tests/slow_tests.txt, and the series: not looked at where `make test` has left these out.
-SLOW = {"precision_test": {"lockstep_loss_scale", "lockstep_nonfinite_steps_total"}, "quantize_test": {"lockstep_quantized_layers"}}
+SLOW = {"precision_test": {"lockstep_gradient_norm", "lockstep_loss_scale", "lockstep_nonfinite_steps_total"}, "quantize_test": {"lockstep_quantized_layers"}}
 
 
 class MovedSeries(unittest.TestCase):
