@@ -232,7 +232,7 @@ class UserNetworks(ServeTest):
                 config = self.folder / f"infer-{form}.yaml"
                 results = self.folder / f"infer-{form}"
                 config.write_text(f"run: {{name: x, threads: 1, device: cpu, project_dir: {self.folder}}}\n"
-                                  f"inferer: {{log_dir: {results}, batch_size: 50, callbacks: [{{type: statistics, keys: [logits]}}]}}\n")
+                                  f"inferer: {{log_dir: {results}, batch_size: 50, callbacks: {{means: {{type: statistics, keys: [logits]}}}}}}\n")
                 self.tool("infer", "--checkpoint", run.folder / "checkpoints", "--config", config,
                           "--feed", f"{{type: safetensors, path: {self.points}, inputs: x, targets: y}}")
                 self.note("infer", form, "answers")
