@@ -191,6 +191,9 @@ class OverrideEquality : public ::testing::Test {
     Outcome outcome;
     for (const Fault& fault : faults.list())  // without the place of an alias
       outcome.faults.push_back(fault.message.substr(0, fault.message.find(" (used in ")));
+    // A file with a key twice is read on for its other faults, an override is not.
+    if (!outcome.faults.empty() && outcome.faults.front().starts_with("duplicate key"))
+      outcome.faults.resize(1);
     if (!faults.empty()) return outcome;
     for (const std::string& line : config.settings)  // the recipe's digest is that of the file
       if (!line.starts_with("recipe sha256=")) outcome.settings.push_back(line);

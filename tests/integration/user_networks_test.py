@@ -128,7 +128,7 @@ class UserNetworks(ServeTest):
         sets = [*feature.sets, f"run.expect_world_size={feature.ranks}"]
         sets += self.warm() if form != "cpp" else self.warm()[:1]
         if feature.modifiers:
-            recipe = self.folder / "recipe.yaml"
+            recipe = self.folder / f"recipe{list(FEATURES.values()).index(feature)}.yaml"  # a job that waits reads its own
             recipe.write_text("version: 1.0.0\nmodifiers:\n" + feature.modifiers)
             sets.append(f"recipe={recipe}")
         return sets

@@ -161,7 +161,7 @@ TEST(StepOrder, WhatIsDueComesFirstAndTheUpdateLast) {
                             "reduce", "before changes", "update"));
     // New masks: a save may read what they change; they are agreed and act on this very forward.
     EXPECT_THAT(rank.step(),
-                ElementsAre("data", "before changes", "agree", "reduce", "forward with 6 pruned",
+                ElementsAre("data", "before changes", "agree", "forward with 6 pruned", "reduce",
                             "backward", "reduce", "before changes", "update"));
     EXPECT_THAT(rank.step(), ElementsAre("data", "forward with 6 pruned", "backward", "reduce",
                                          "before changes", "update"));

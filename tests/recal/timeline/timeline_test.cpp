@@ -8,7 +8,10 @@
 namespace lockstep::recal {
 namespace timeline_test {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string pruning(const std::string& more) {
   return "!GradualKSModifier {params: __ALL__, init_sparsity: 0.05, final_sparsity: 0.8, " + more +
@@ -83,7 +86,7 @@ TEST(Timeline, AStartBeforeADecimalEndLeavesTheEndExact) {
                            "start_epoch: 2.4}",
                            "!ConstantKSModifier {params: __ALL__, start_epoch: 2.1}"}) {
     EXPECT_EQ(with(item).total_steps(), 25) << item;
-    EXPECT_THAT(with(item).notes(), ElementsAre()) << item;
+    EXPECT_THAT(with(item).notes(), Not(Contains(HasSubstr("lengthens")))) << item;
   }
   const Timeline at_the_end = with("!SetWeightDecayModifier {start_step: 25, weight_decay: 0.1}");
   EXPECT_EQ(at_the_end.total_steps(), 30);
@@ -100,8 +103,8 @@ TEST(Timeline, AStartAfterTheEndOfAnyModifierIsNamed) {
                10);
   EXPECT_EQ(timeline.total_steps(), 40);
   EXPECT_THAT(timeline.notes(),
-              ElementsAre("r.yaml:4: SetLearningRateModifier lengthens the run: it starts at epoch "
-                          "4, GradualKSModifier ends at 2.5"));
+              Contains("r.yaml:4: SetLearningRateModifier lengthens the run: it starts at epoch "
+                       "4, GradualKSModifier ends at 2.5"));
 }
 
 TEST(Timeline, TheStartOfTheRangeChangesNothing) {
