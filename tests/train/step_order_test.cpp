@@ -155,9 +155,10 @@ struct RecordedRank {
 TEST(StepOrder, WhatIsDueComesFirstAndTheUpdateLast) {
   tests::run_ranks(2, [](dist::Communicator& comm) {
     RecordedRank rank(comm, {.overlap = "false", .sparse_allreduce = "never"});
-    // The recipe begins, and the reducer hears of its masks for the first time: they are compared.
+    // The recipe begins, and the reducer hears of its masks for the first time: they are compared
+    // before backward.
     EXPECT_THAT(rank.step(),
-                ElementsAre("data", "before changes", "reduce", "forward with 0 pruned", "backward",
+                ElementsAre("data", "before changes", "forward with 0 pruned", "reduce", "backward",
                             "reduce", "before changes", "update"));
     // New masks: a save may read what they change; they are agreed and act on this very forward.
     EXPECT_THAT(rank.step(),
