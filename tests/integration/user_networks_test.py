@@ -245,9 +245,9 @@ class UserNetworks(ServeTest):
                     self.note(f"export {output}", form, "written" if can else "refused 64")
 
     def test_two_jobs_of_one_server_have_the_bits_of_runs_of_their_own(self):
-        server = self.serve("--until-empty", ranks=2)
         cells = [(form, name) for form in FORMS for name in ("freezing", "pruning")]
         jobs = {cell: self.submit(self.config(cell[0]), self.sets_of(cell[0], FEATURES[cell[1]])) for cell in cells}
+        server = self.serve("--until-empty", ranks=2)
         for (form, name), job in jobs.items():
             with self.subTest(form=form, feature=name):
                 self.wait(job)
