@@ -191,9 +191,6 @@ class OverrideEquality : public ::testing::Test {
     Outcome outcome;
     for (const Fault& fault : faults.list())  // without the place of an alias
       outcome.faults.push_back(fault.message.substr(0, fault.message.find(" (used in ")));
-    // A file with a key twice is read on for its other faults, an override is not.
-    if (!outcome.faults.empty() && outcome.faults.front().starts_with("duplicate key"))
-      outcome.faults.resize(1);
     if (!faults.empty()) return outcome;
     for (const std::string& line : config.settings)  // the recipe's digest is that of the file
       if (!line.starts_with("recipe sha256=")) outcome.settings.push_back(line);
@@ -209,9 +206,12 @@ TEST_F(OverrideEquality, AThousandTextsSayInAnOverrideWhatTheySayInTheFile) {
   for (int i = 0; i < kNumTexts; ++i) {
     const Spot& spot = spots()[static_cast<size_t>(i) % spots().size()];
     const std::string text = texts.next();
-    const Outcome in_file = outcome_of(file_with(spot, text), {});
+    Outcome in_file = outcome_of(file_with(spot, text), {});
     const Outcome above =
         outcome_of(file_with(spot, spot.usual), {parse_set(spot.path + "=" + text)});
+    // What YAML refuses ends the reading of an override. A file is read on for its other faults.
+    if (!above.faults.empty() && in_file.faults.size() > above.faults.size())
+      in_file.faults.resize(above.faults.size());
     EXPECT_EQ(in_file, above) << spot.path << "=" << text << "\nin the file: " << text_of(in_file)
                               << "\nas an override: " << text_of(above);
     const Outcome before = outcome_of(file_with(spot, spot.usual), {});
