@@ -124,7 +124,8 @@ int run(const CommandLine& line, const BeforeMpi& before, const train::StepHook&
                                          .signals = signals,
                                          .run = session,
                                          .check = check_job,
-                                         .tidy = [&] { world.free_windows_from(own_windows); }})
+                                         .tidy = [&] { world.free_windows_from(own_windows); },
+                                         .abort = [&](int exit_code) { world.abort(exit_code); }})
                    : session(line.session, signals);
     world.limit_end(kLongestEnd_s);
     return static_cast<int>(code);

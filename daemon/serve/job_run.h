@@ -25,6 +25,8 @@ struct ServerParts {
   std::function<void(JobSpec*)> check;
   /// Frees what a run that has ended on all ranks leaves in the world. Collective.
   std::function<void()> tidy;
+  /// Ends all ranks with this exit code and does not return. Any thread.
+  std::function<void(int)> abort;
 };
 
 /// What came of a job, the same on all ranks.

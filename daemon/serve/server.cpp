@@ -335,7 +335,7 @@ class Server {
   const ServerParts& parts_;
   const bool is_root_;
   const JobQueue queue_;
-  DiskLimit disk_{parts_.signals, kDiskPatience_s};
+  DiskLimit disk_{parts_.signals, kDiskPatience_s, parts_.abort};
   std::optional<files::FolderLock> lock_;  ///< rank 0, as what follows
   std::optional<ServerPage> page_;
   std::optional<SubmitDesk> desk_;

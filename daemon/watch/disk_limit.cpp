@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/process/end_process.h"
 #include "base/threads/signals_blocked.h"
 
 namespace lockstep::daemon {
@@ -17,8 +17,8 @@ constexpr std::chrono::milliseconds kDiskLookEvery{100};
 
 }  // namespace
 
-DiskLimit::DiskLimit(const train::StopRequest& stop, double limit_s)
-    : stop_(stop), limit_s_(limit_s) {
+DiskLimit::DiskLimit(const train::StopRequest& stop, double limit_s, std::function<void(int)> abort)
+    : stop_(stop), limit_s_(limit_s), abort_(std::move(abort)) {
   const SignalsBlocked inherited_by_the_thread;
   thread_ = std::thread([this] { watch(); });
 }
@@ -46,7 +46,7 @@ void DiskLimit::watch() {
     log::error("serve", fmt::format("told to stop, and the disk of the queue does not answer "
                                     "within {} s: ends without it; no job is lost",
                                     limit_s_));
-    end_process(static_cast<int>(ExitCode::kStopped));
+    abort_(static_cast<int>(ExitCode::kStopped));
   }
 }
 

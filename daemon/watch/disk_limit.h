@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -9,12 +10,13 @@
 
 namespace lockstep::daemon {
 
-/// Ends this process with 75 where a stop is asked for and the main thread does not come back from
+/// Ends the ranks with 75 where a stop is asked for and the main thread does not come back from
 /// a disk that hangs. For work that a stop cannot interrupt and that leaves nothing half done.
 class DiskLimit {
  public:
-  /// Within `limit_s` after a stop the disk must answer. `stop` must outlive it.
-  DiskLimit(const train::StopRequest& stop, double limit_s);
+  /// Within `limit_s` after a stop the disk must answer. `stop` must outlive it. `abort` ends all
+  /// ranks with an exit code and does not return.
+  DiskLimit(const train::StopRequest& stop, double limit_s, std::function<void(int)> abort);
   ~DiskLimit();
   DiskLimit(const DiskLimit&) = delete;
   DiskLimit& operator=(const DiskLimit&) = delete;
@@ -36,6 +38,7 @@ class DiskLimit {
 
   const train::StopRequest& stop_;
   const double limit_s_;
+  const std::function<void(int)> abort_;
   std::atomic<bool> is_used_{false};
   std::mutex mutex_;
   std::condition_variable wake_;
