@@ -204,12 +204,12 @@ class UserNetworks(ServeTest):
                     unbroken = self.run_cell(name, form, run=f"unbroken-{form}-{name}".replace(" ", "_"), sets=saves)
                     self.assertEqual(unbroken.code, 0, unbroken.log)
                     killed = f"killed-{form}-{name}".replace(" ", "_")
-                    broken = self.start_faulty("kill", rank=1, step=13, ranks=2, config=self.config(form), run=killed,
+                    broken = self.start_faulty("kill", rank=1, step=8, ranks=2, config=self.config(form), run=killed,
                                                sets=[*self.sets_of(form, FEATURES[name]), *saves]).wait()
                     self.assertIn(broken.code, (137, 69), broken.log)
                     resumed = self.run_cell(name, form, run=killed, sets=saves)
                     self.assertEqual(resumed.code, 0, resumed.log)
-                    self.assertIn("resuming from step 10 ", resumed.log)
+                    self.assertIn("resuming from step 5 ", resumed.log)
                     self.assertEqual(resumed.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
                     self.note(f"kill and resume, {name}", form, "same bits")
 

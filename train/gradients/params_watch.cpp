@@ -21,6 +21,10 @@ void ParamsWatch::begin_step() {
   for (size_t i = 0; i < params_.size(); ++i) reached_[i] = !params_[i].tensor.requires_grad();
 }
 
+void ParamsWatch::take_all_as_reached() {
+  for (size_t i = 0; i < params_.size(); ++i) reached_[i] = true;
+}
+
 void ParamsWatch::before_forward() {
   versions_.clear();
   for (const Param& param : params_) versions_.push_back(param.tensor._version());

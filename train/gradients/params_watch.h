@@ -25,6 +25,8 @@ class ParamsWatch {
   void follow();
   /// No parameter is reached.
   void begin_step();
+  /// Every parameter is reached: for a step without samples, whose gradients are zeros.
+  void take_all_as_reached();
   void before_forward();
   void after_forward();
 

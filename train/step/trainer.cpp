@@ -180,6 +180,9 @@ void Trainer::reduce_gradients(const data::Batch& batch, const LossSum& loss, co
       data_wait_.has_left() &&
       data::shard_of(batch.global_num_samples, control.rank(), control.world_size()).size() > 0;
   if (data_wait_.can_leave()) share.expected_samples = batch.global_num_samples;
+  // A rank that learns alone updates by zeros where it has no samples, as any network does.
+  const bool learns_alone = parts_.local_steps != nullptr;
+  if (watch_ != nullptr && learns_alone && share.num_samples == 0) watch_->take_all_as_reached();
   if (watch_ != nullptr)
     share.counts = {static_cast<double>(watch_->num_missing()), watch_->has_written() ? 1.0 : 0.0};
   if (parts_.local_steps != nullptr) share = parts_.local_steps->take(share);
