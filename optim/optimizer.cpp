@@ -61,7 +61,7 @@ void Optimizer::uncount() {
   counted_.clear();
 }
 
-/// Of most parameters, mostly.
+/// The usual case.
 int64_t Optimizer::usual_updates() const {
   return counted_.empty() ? num_updates_ : updates_of(counted_.front());
 }

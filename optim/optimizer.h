@@ -134,7 +134,8 @@ class Optimizer {
   void sum_over_ranks(const at::Tensor& numbers) const;
 
  private:
-  /// What the next update treats unlike the rest: left out (0), or with another number of updates.
+  /// Parameters that the next update treats unlike the rest: left out (0), or with another number
+  /// of updates.
   struct Apart {
     ParamShard region;
     int64_t num_updates = 0;

@@ -37,7 +37,7 @@ class ObjectStore final : public files::FileStore {
   };
   Name name_of(const std::string& path) const;
   std::shared_ptr<const Access> access();
-  /// What the sources of keys say now, in place of `denied`; null if that is what they still say.
+  /// Keys that their sources hold now, in place of `denied`; null if that is what they still say.
   std::shared_ptr<const Access> access_after(const std::shared_ptr<const Access>& denied);
   std::shared_ptr<BlockCache> cache();
   bool all_fit();

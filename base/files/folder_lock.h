@@ -57,8 +57,8 @@ class FolderLock {
     File& operator=(const File&) = delete;
 
     int descriptor() const { return descriptor_; }
-    /// Whom it names now, also after another host wrote it; nothing if nobody. Throws Error(kIo)
-    /// if it cannot be read: that says nothing of its holder.
+    /// The holder that it names now, also after another host wrote it; nothing if nobody. Throws
+    /// Error(kIo) if it cannot be read: that says nothing of its holder.
     std::optional<LockHolder> holder() const;
     /// Replaces what it says; false with errno set if that fails.
     bool write(const std::string& text) const;

@@ -27,7 +27,7 @@ bool is_there(const std::string& path);
 /// SHARD.entries.tmp
 std::string entries_path(const std::string& shard_path);
 
-/// What a name ends in if it is one of an index or a shard: .index, .data-00000-of-00002; else
+/// The ending of a name of an index or a shard: .index, .data-00000-of-00002; else
 /// nothing. A prefix may hold the like anywhere else.
 std::string_view file_ending(std::string_view name);
 
@@ -73,7 +73,7 @@ void write_state_file(const std::filesystem::path& dir, const StateFile& state);
 /// meanwhile, for some seconds at most and only on file systems with locks.
 void change_state_file(const std::filesystem::path& dir,
                        const std::function<StateFile(StateFile)>& change);
-/// What the state file names of other prefixes and is there, for `change`.
+/// Entries of the state file that belong to other prefixes and are there, for `change`.
 std::vector<std::string> others_in(const StateFile& state, const std::filesystem::path& prefix);
 /// Nothing if there is none. Throws Error(kBadData) if it cannot be parsed.
 std::optional<StateFile> read_state_file(const std::filesystem::path& dir);

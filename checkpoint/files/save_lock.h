@@ -31,7 +31,7 @@ class SaveLock {
 
   /// False where the file system has no locks: another program may be saving now.
   bool is_held() const { return is_held_; }
-  /// What the journal held when the lock was taken: numbers of saves that were interrupted. None
+  /// Content of the journal when the lock was taken: numbers of saves that were interrupted. None
   /// that another host noted within the last ten minutes, because locks may not reach it.
   const std::set<int64_t>& left_over() const { return left_over_; }
   /// Notes the numbers whose files may change from here on, instead of those noted before.

@@ -113,7 +113,7 @@ void set_socket(const std::filesystem::path& path, Service* service) {
   service->socket_name = std::make_shared<metrics::SocketName>(path);
 }
 
-/// Whoever has taken the port of a killed run must not be sent its token.
+/// Refuses a killed run: another process may have its port, and must not get its token.
 void require_no_dead_holder(const std::filesystem::path& folder) {
   const std::filesystem::path lock = folder / ".lock";
   std::error_code ignored;

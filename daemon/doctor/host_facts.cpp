@@ -42,7 +42,7 @@ Finding version() {
           fmt::format("{} (commit {}), LibTorch {}", facts.version, facts.commit, facts.torch), ""};
 }
 
-/// Of a container, whose limits hold for its ranks together.
+/// Limits of a container, which hold for its ranks together.
 std::string quota_text() {
   const std::optional<double> quota = cgroup_limits().cores;
   return quota ? fmt::format(", CPU quota of the container: {:g}", *quota) : "";

@@ -35,7 +35,7 @@ RunConfig load_for_evaluation(const EvalCommandOptions& options) {
   return config;
 }
 
-/// What the run's saves say of its training data; nothing if there is none that says it.
+/// Description of the training data in the run's checkpoints; nothing if none has it.
 std::optional<CheckpointMetadata> saved_facts(const RunConfig& config,
                                               const std::string& restored) {
   std::string prefix = restored;

@@ -73,7 +73,7 @@ Json* find_argument(const std::string& path, Json* args) {
   return args;
 }
 
-/// What flat_settings() wrote.
+/// Reads a value that flat_settings() wrote.
 Json argument_of(const std::string& text) {
   if (text == "{}" || text == "[]") return Json::parse(text);
   if (text.starts_with('\'')) return YAML::Load(text).Scalar();

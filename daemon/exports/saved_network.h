@@ -19,7 +19,7 @@ struct SavedNetwork {
   at::ScalarType input_dtype = at::kFloat;
 };
 
-/// What a network is rebuilt for.
+/// Purpose for which a network is rebuilt.
 enum class NetworkUse {
   kExport,     ///< written in another form, which a class in Python has none of here
   kInference,  ///< called: also the user's class in Python, whose file must be there

@@ -14,7 +14,7 @@ struct FoundData {
   std::string train, eval;
   /// Where the training data are not at hand (`lockstep eval`); else they follow from them.
   std::optional<int64_t> steps_per_epoch = std::nullopt;
-  /// Of the training data where they are not at hand: data::DatasetInputs::trained of both sets.
+  /// Spec of the training data if they are not at hand: data::DatasetInputs::trained of both sets.
   data::SampleSpec trained = {};
 };
 

@@ -56,7 +56,8 @@ metrics::RunFacts run_facts(const RunConfig& config, const dist::ProcessInfo& pr
           .restarts = restarts_from_environment()};
 }
 
-/// Of "address\nnode\nprocess\n1" by rank, 1 where Prometheus scrapes it; no text: no page.
+/// Targets from texts "address\nnode\nprocess\n1" by rank, 1 where Prometheus scrapes it; no text:
+/// no page.
 std::vector<metrics::RankSource> served_ranks(const std::vector<std::string>& texts) {
   std::vector<metrics::RankSource> ranks;
   for (size_t rank = 0; rank < texts.size(); ++rank) {

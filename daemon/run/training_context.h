@@ -58,7 +58,7 @@ class TrainingContext {
   /// Says which batch, whole or an epoch's last, leaves one sample to a rank of `world_size`, or to
   /// one of its micro-batches; empty if none does.
   std::string batch_with_single_sample(int64_t world_size) const;
-  /// Of the threads that read data.eval; the defaults where there is none.
+  /// Options of the threads that read data.eval; the defaults where there is none.
   data::LoaderOptions eval_loader() const;
   /// Whether the network's row says so (model::ModelType::repeats_itself).
   bool repeats_itself() const;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kLeastZeros = 5;  // a fifth: fewer come about by chance
 
-/// Of this host, or of a store, which has no folders but names that begin so.
+/// True for a folder of this host, or for names of a store that begin so.
 bool is_folder(const std::string& named) {
   if (checkpoint::is_there(checkpoint::index_path(named))) return false;
   std::error_code ignored;

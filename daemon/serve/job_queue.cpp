@@ -41,7 +41,7 @@ JobSpec read_job(const std::filesystem::path& path) {
   return parse_job(path.string(), files::read(path, JobQueue::kMaxJobBytes));
 }
 
-/// Whoever may write into a folder of the queue can run what they like as the server's user.
+/// Refuses a folder that others may write: they could run anything as the server's user.
 void require_closed(const std::filesystem::path& folder) {
   struct stat facts {};
   if (::stat(folder.c_str(), &facts) != 0 || (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;

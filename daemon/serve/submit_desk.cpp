@@ -174,7 +174,7 @@ void become_child() {
     (void)::signal(number, SIG_IGN);
 }
 
-/// What waitpid() says of it; nothing: it has not ended within the limit, or the wait is given up.
+/// Status from waitpid(); nothing: it has not ended within the limit, or the wait is given up.
 std::optional<int> wait_for_child(pid_t child, double limit_s, const std::atomic<bool>& gives_up) {
   const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                    std::chrono::duration<double>(limit_s));

@@ -314,7 +314,7 @@ class Supervisor {
   HostPool pool_;
   Restarts restarts_;
   Claim claim_{options_.folder};
-  // What waits for a mount that hangs stands before this: until then a signal ends the process.
+  // Calls that may wait for a hung mount come before this: until then a signal ends the process.
   SaveFound first_save_ = options_.newest_save(), newest_save_ = first_save_;
   SignalQueue signals_{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
   BackgroundValue<SaveFound> saves_;

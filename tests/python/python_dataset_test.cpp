@@ -76,7 +76,7 @@ PythonDatasetOptions odd(const std::string& kind, const std::string& targets = "
           .targets = targets};
 }
 
-/// What opening it and reading all of it throws.
+/// Text of the error from opening and reading all of it.
 std::string fault_of_all(const PythonDatasetOptions& options,
                          const data::DatasetInputs& inputs = {.seed = 17}) {
   return fault_of([&] {

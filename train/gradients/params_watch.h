@@ -38,7 +38,7 @@ class ParamsWatch {
   bool has_written() const { return written_ && !is_noted_; }
   /// All ranks know of it. Returns the parameter's name; empty if another rank has written.
   std::string note_write();
-  /// Of these parameters, the names of those that were not named before.
+  /// Names of those of these parameters that were not named before.
   std::vector<std::string> new_names(const std::vector<int64_t>& params);
 
  private:

@@ -58,7 +58,7 @@ class Loss {
   /// Outputs of any float type. Throws Error(kConfig) if their shape does not fit the targets'.
   at::Tensor sum(const at::Tensor& outputs_BO, const at::Tensor& targets_BY) const;
 
-  /// What the sum over these samples is divided by to be a mean: their number, or, where targets
+  /// Divisor that makes the sum over these samples a mean: their number, or, where targets
   /// may be ignored, the share of those that count.
   double num_counted(const at::Tensor& targets_BY) const;
 

@@ -25,7 +25,7 @@ uint32_t version_of(const at::Tensor& tensor) {
   return version.enabled() ? version.current_version() : 0;  // tensors of inference_mode have none
 }
 
-/// Of the tensor's bytes as whole numbers, so that any change but an exchange is seen.
+/// Sum of the tensor's bytes as whole numbers, so that any change but an exchange is seen.
 int64_t sum_of_bits(const at::Tensor& tensor) {
   const at::Tensor values = dist::real_view(tensor.detach());
   if (values.numel() == 0) return 0;
@@ -79,7 +79,7 @@ void MovedBuffers::note(const at::Tensor& tensor, Seen* seen) const {
   seen->version = version_of(tensor);
 }
 
-/// Of all in the first steps, then of those alone that have moved.
+/// Copies all tensors in the first steps, later only those that have moved.
 void MovedBuffers::keep_copy(const at::Tensor& tensor, Seen* seen) const {
   if (!seen->has_moved && num_steps_ > kFirstLooks) {
     seen->copy = at::Tensor();
@@ -99,7 +99,7 @@ void MovedBuffers::begin_step() {
   for (size_t i = 0; i < rows.size(); ++i) {
     const at::Tensor& tensor = rows[i].tensor;
     Seen& seen = seen_.at(i);
-    // What was changed since the last step, by an evaluation perhaps, travels in this one.
+    // A change since the last step, by an evaluation perhaps, travels in this one.
     const bool is_new = seen.place == nullptr;
     seen.is_copy_old = seen.is_copy_old || seen.moves_unseen || is_new || differs(tensor, seen);
     if (is_new) note(tensor, &seen);

@@ -252,8 +252,9 @@ LossSum Trainer::compute_gradients(const data::Batch& batch, metrics::PhaseSecon
   return divided({.here = statistics_.give_seen_after(sums_V)}, loss_divisor());
 }
 
-/// Of a rank's loss before it travels. The sum of all ranks is divided by the share afterwards, so
-/// that elastic worlds agree on each bit; a NaN goes ahead, for the update is left out.
+/// Divisor of a rank's loss before it travels. The sum of all ranks is divided by the share
+/// afterwards, so that elastic worlds agree on each bit; a NaN goes ahead, for the update is left
+/// out.
 double Trainer::loss_divisor() const {
   return parts_.local_steps != nullptr || std::isnan(counted_share_) ? counted_share_ : 1;
 }
