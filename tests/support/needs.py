@@ -23,6 +23,19 @@ def _has_sshd():
     return found and (os.geteuid() == 0 or pathlib.Path("/run/sshd").exists())
 
 
+def _may_make_control_groups():
+    """Version 2 has one tree, version 1 one for each controller."""
+    root = pathlib.Path("/sys/fs/cgroup")
+    tree = root if (root / "cgroup.controllers").exists() else root / "cpu"
+    folder = tree / f"lockstep-needs-{os.getpid()}"
+    try:
+        folder.mkdir()
+        folder.rmdir()
+    except OSError:
+        return False
+    return True
+
+
 # Each says whether the machine has it.
 NEEDS = {
     "gpu": _has_gpu,
@@ -31,6 +44,7 @@ NEEDS = {
     "root": lambda: os.geteuid() == 0,
     "slurm": lambda: os.geteuid() == 0,  # fake nodes of a cluster
     "mount": mounts.are_permitted,
+    "cgroup": _may_make_control_groups,
     "netns": _has_namespaces_of_networks,
     "sshd": _has_sshd,
     "two_cores": lambda: len(os.sched_getaffinity(0)) > 1,
