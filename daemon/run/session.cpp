@@ -141,8 +141,9 @@ std::optional<double> save_interval_s(const checkpoint::CheckpointOptions& optio
 }
 
 train::Recorder make_recorder(const TrainingContext& context, Telemetry& telemetry,
-                              const dist::ProcessInfo& process, std::optional<int64_t> resumed_from,
-                              bool is_interactive) {
+                              const dist::ProcessInfo& process,
+                              const std::optional<Resumed>& resumed, bool is_interactive) {
+  const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
   return train::Recorder({.summary = context.config.summary,
                           .project_dir = context.config.run.project().folder(),
                           .node = process.node,
@@ -220,9 +221,8 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
                           train::ReplicaCheck& replica_check,
                           const std::optional<Resumed>& resumed) {
   const RunConfig& config = context.config;
-  const std::optional<int64_t> resumed_from = resumed ? std::optional(resumed->step) : std::nullopt;
   train::Recorder recorder =
-      make_recorder(context, telemetry, world.process, resumed_from, world.is_interactive);
+      make_recorder(context, telemetry, world.process, resumed, world.is_interactive);
   const auto limit = std::make_shared<EndLimit>(requests, config.preemption.grace_s, world.abort);
   attend_saves(context, world, limit);
   SavedModels exports(config.run.project().folder(), config.publish, context.control,
