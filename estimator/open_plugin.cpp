@@ -80,8 +80,9 @@ AddRows open_library(const std::string& path, const std::string& file) {
   return add_rows;
 }
 
-/// What adds the rows of this file, which an earlier run of this process may have opened. Code
-/// stays, and dlopen() knows it by the file's name: a file that was built again cannot be had here.
+/// Finds the function that adds the rows of this file. An earlier run of this process may have
+/// opened it. Code stays, and dlopen() knows it by the file's name: a file that was built again
+/// cannot be had here.
 AddRows find_or_open(const std::string& path, const std::string& sha256) {
   const std::string file = std::filesystem::absolute(path).lexically_normal().string();
   for (const Library& known : opened().libraries) {

@@ -107,7 +107,7 @@ void Optimizer::update_all_but(const std::vector<Apart>& apart, const StepRates&
   }
 }
 
-/// What is late behind all else.
+/// Updates late shards after all others.
 void Optimizer::update_in_turn(const LateShards& late, const StepRates& rates) {
   if (late.regions.empty()) {
     for (size_t b = 0; b < buffers_.size(); ++b)

@@ -14,10 +14,11 @@ namespace lockstep::python {
 /// process. Its parameters are this model's: they share memory, also after they are moved into flat
 /// buffers. Names are those of state_dict().
 ///
-/// Whatever forward draws from the default generators of torch, `random` and `numpy.random` is a
+/// Draws of forward from the default generators of torch, `random` and `numpy.random` are a
 /// function of (seed, step, place of the batch in the global batch). Which parameters are trained
-/// and which buffers there are is settled when the module is built. What forward moves beside the
-/// trained parameters, the training step makes equal on all ranks (train/step/moved_buffers.h).
+/// and which buffers there are is settled when the module is built. The
+/// training step makes other tensors that forward moves equal on all ranks
+/// (train/step/moved_buffers.h).
 class PythonModel final : public model::Model {
  public:
   /// Throws Error(kConfig) with file and line if Python raises, a parameter is not float32, or none

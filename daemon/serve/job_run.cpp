@@ -28,8 +28,8 @@ SessionOptions session_of(const JobSpec& spec) {
   return session;
 }
 
-/// What lives as long as the process begins anew (ProcessState), and the cores of this thread are
-/// as they were when the job has ended.
+/// Scope of one job in this process. State of the process begins anew (ProcessState). The thread
+/// gets its cores back when the job has ended.
 class OwnProcess {
  public:
   OwnProcess(const Job& job, const std::filesystem::path& folder)

@@ -48,7 +48,7 @@ TEST(SbatchScript, QueuesAgainAfterAStopAndWhatIsTransient) {
   EXPECT_THAT(sbatch_script(kJob), HasSubstr("case $code in\n  " + codes));
 }
 
-/// What follows `case $code in` in launch/kubernetes/launcher.sh.
+/// Patterns after `case $code in` in launch/kubernetes/launcher.sh.
 std::string launcher_part(const std::string& from, const std::string& to) {
   const std::string text = files::read(LOCKSTEP_SOURCE_DIR "/launch/kubernetes/launcher.sh");
   const size_t begin = text.find(from);

@@ -160,8 +160,8 @@ TEST(SharedWeights, AreInOneMemory) {
   });
 }
 
-/// What `on` says where ranks cannot share, with two ranks that could; "" if they do. `network`: in
-/// the place of the run's own.
+/// Reason that `on` gives where ranks cannot share, with two ranks that could; "" if they do.
+/// `network`: in the place of the run's own.
 std::string refusal(const std::function<void(ShareWeightsParts*, tests::SpyCommunicator*)>& change,
                     model::Model* network = nullptr) {
   std::string text;

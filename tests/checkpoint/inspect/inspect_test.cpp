@@ -130,7 +130,7 @@ TEST(Inspect, ListAndLatestAndVerify) {
                    .empty());
 }
 
-/// What the iterator of a tf.data set saves, among values of known types.
+/// State that the iterator of a tf.data set saves, among values of known types.
 TEST(Inspect, AValueOfATypeThatIsNotReadClosesNoneOfTheOthers) {
   TemporaryFolder folder;
   SaveMaker maker;
