@@ -70,6 +70,18 @@ class Python(LockstepTest):
         self.assertEqual(own.summary()["eval"]["metrics"]["top_2"], found["metrics"]["top_2"])
         self.assertIsNone(own.summary()["eval"]["accuracy"])
 
+    def test_ignored_classes_count_neither_in_losses_nor_in_accuracy(self):
+        *losses, evaluation = self.python(FILES / "reference_ignored.py", GLUE, 20, 33, 0.2).splitlines()
+        loss, accuracy = map(float, evaluation.split())
+        sets = ["data.train.name=Ignored", "data.eval.name=Ignored", "data.global_batch_size=33", "train.max_steps=20"]
+        for ranks in (1, 2):
+            run = self.train(ranks, config=self.config(), run=f"ranks{ranks}", sets=sets)
+            for step, expected in zip(run.steps(), losses, strict=True):
+                self.assertAlmostEqual(step["loss"], float(expected), delta=1e-6)
+            found = run.summary()["eval"]
+            self.assertAlmostEqual(found["loss"], loss, delta=1e-5)
+            self.assertAlmostEqual(found["accuracy"], accuracy, delta=1e-6)
+
     def test_a_killed_run_goes_on_to_the_same_bits_and_pytorch_loads_its_weights(self):
         sets = [f"recipe={FILES.parent}/prune_90.md", "data.shuffle=true", "data.train.args={noise: 0.1}", "checkpoint.save_checkpoints_steps=20",
                 "sync.replica_check_every=10"]

@@ -42,6 +42,14 @@ class Points:
         return self.inputs[index, :shape] + self.noise * (torch.randn(shape) + random.random()), label
 
 
+class Ignored(Points):
+    """Every second class is -100, which torch.nn.functional.cross_entropy ignores."""
+
+    def __init__(self):
+        super().__init__()
+        self.labels[::2] = -100
+
+
 class Odd:
     """Eight samples of three classes, in which one thing is unusual."""
 
