@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "recal/scheduled_modifier_manager.h"
 
 namespace lockstep::recal {
@@ -90,6 +91,22 @@ std::vector<Summary> ScheduledModifierManager::layer_sparsities(bool all) const 
     if (all || timeline().logs_param(mask.param))
       result.push_back({mask.name, pruned_fraction(mask)});
   return result;
+}
+
+void ScheduledModifierManager::report_start() const {
+  for (const std::string& warning : unkept_zeros()) log::warning("recipe", warning);
+  constexpr size_t kNamesShown = 3;
+  std::vector<std::string> names;
+  for (const Param& param : params_)
+    if (param.tensor.dim() >= 2 && !param.prunable) names.push_back(param.name);
+  if (masks_.all().empty() || names.empty()) return;
+  log::info(
+      "recipe",
+      fmt::format("{} parameters of 2 dimensions or more belong to no layer that "
+                  "__ALL_PRUNABLE__ names: {}{}",
+                  names.size(),
+                  fmt::join(std::span(names).first(std::min(names.size(), kNamesShown)), ", "),
+                  names.size() > kNamesShown ? ", ..." : ""));
 }
 
 std::vector<std::string> ScheduledModifierManager::unkept_zeros() const {

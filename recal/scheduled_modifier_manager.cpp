@@ -57,6 +57,20 @@ void append(std::vector<int64_t>* all, const std::vector<int64_t>& more) {
   all->insert(all->end(), more.begin(), more.end());
 }
 
+/// One threshold for several parameters may take all of a small one, and it then stays so.
+void warn_of_empty_layers(double sparsity, const std::vector<int64_t>& changed,
+                          const MaskTable& masks) {
+  for (const int64_t param : changed) {
+    const Mask& mask = masks.of(param);
+    if (mask.num_pruned < mask.weight.numel()) continue;
+    log::warning(
+        "recipe",
+        fmt::format("all {} weights of '{}' are pruned, where sparsity {} was asked for: it "
+                    "passes nothing on. Prune it by a modifier of its own, or more slowly",
+                    mask.num_pruned, mask.name, sparsity));
+  }
+}
+
 }  // namespace
 
 ScheduledModifierManager ScheduledModifierManager::from_yaml(const std::string& path) {
@@ -175,8 +189,7 @@ Applied ScheduledModifierManager::apply_at(int64_t step, bool closing,
   initialize();
   Applied applied;
   const bool is_first = std::exchange(last_step_, step) < 0;
-  if (is_first && control.rank() == 0)
-    for (const std::string& warning : unkept_zeros()) log::warning("recipe", warning);
+  if (is_first && control.rank() == 0) report_start();
   bool trainability = is_first, quantization = is_first;
   for (const Action& action : timeline_->due_at(step)) {
     // No update follows in which a weight could grow back, and what is reported and saved is the
@@ -209,6 +222,7 @@ void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamS
   std::vector<int64_t> changed;
   if (action.kind == ActionKind::kPrune) {
     changed = masks_.prune(set.params, action.value, set.mask_rule, control);
+    if (control.rank() == 0) warn_of_empty_layers(action.value, changed, masks_);
   } else {
     for (const int64_t param : set.params) {
       const bool is_new =

@@ -208,6 +208,8 @@ class ScheduledModifierManager {
   void require_stage(bool holds, std::string_view call, std::string_view instead) const;
   void check_mask_kinds(Diagnostics* faults) const;
   void check_values(Diagnostics* faults) const;
+  /// Logs, at the first step on rank 0, what a reader of the recipe would not expect.
+  void report_start() const;
   /// closing: no update follows.
   Applied apply_at(int64_t step, bool closing, dist::Communicator& control);
   void apply(const Action& action, dist::Communicator& control, Applied* applied);

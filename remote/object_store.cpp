@@ -164,7 +164,8 @@ std::optional<files::FileFacts> ObjectStore::look_at(const std::string& path) {
 
 std::vector<files::FileFacts> ObjectStore::list(const std::string& beginning) {
   const Name name = name_of(beginning);
-  Request request{.query = {{"list-type", "2"}, {"prefix", name.key}}};
+  // Encoded, as XML cannot hold every character that a key may have.
+  Request request{.query = {{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", name.key}}};
   std::vector<files::FileFacts> all;
   while (true) {
     const Answer answer = ask({name.bucket, ""}, request, kMaxTextBytes, beginning);

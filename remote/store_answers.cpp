@@ -1,8 +1,11 @@
 #include "remote/store_answers.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <new>
 
+#include <curl/curl.h>
 #include <expat.h>
 
 #include "base/error.h"
@@ -55,12 +58,24 @@ class XmlWalk {
   std::string path_, text_;
 };
 
+/// A key as "encoding-type=url" writes it: as in a form, a plus sign is a space.
+std::string decoded(std::string key) {
+  std::replace(key.begin(), key.end(), '+', ' ');
+  int num_bytes = 0;
+  char* const text =
+      ::curl_easy_unescape(nullptr, key.data(), static_cast<int>(key.size()), &num_bytes);
+  if (text == nullptr) throw std::bad_alloc();
+  key.assign(text, static_cast<size_t>(num_bytes));
+  ::curl_free(text);
+  return key;
+}
+
 }  // namespace
 
 ListingPage parse_listing(std::string_view xml, const std::string& place) {
   ListingPage page;
   files::FileFacts object;
-  bool has_root = false, has_more = false, has_sizes = true;
+  bool has_root = false, has_more = false, has_sizes = true, is_encoded = false;
   XmlWalk walk([&](const std::string& path, const std::string& text) {
     if (path == "ListBucketResult/Contents/Key") object.path = text;
     if (path == "ListBucketResult/Contents/ETag") object.tag = text;
@@ -70,6 +85,7 @@ ListingPage parse_listing(std::string_view xml, const std::string& place) {
       has_sizes = has_sizes && object.num_bytes >= 0 && !object.path.empty();
       page.objects.push_back(std::exchange(object, {}));
     }
+    if (path == "ListBucketResult/EncodingType") is_encoded = text == "url";
     if (path == "ListBucketResult/IsTruncated") has_more = text == "true";
     if (path == "ListBucketResult/NextContinuationToken") page.next_token = text;
     if (path == "ListBucketResult") has_root = true;
@@ -80,6 +96,8 @@ ListingPage parse_listing(std::string_view xml, const std::string& place) {
                     ": the store's answer is no listing (ListObjectsV2); is its address one of "
                     "the S3 interface?");
   if (!has_more) page.next_token.clear();
+  for (files::FileFacts& found : page.objects)
+    if (is_encoded) found.path = decoded(std::move(found.path));
   return page;
 }
 

@@ -170,11 +170,16 @@ std::string read(const std::filesystem::path& path, int64_t max_bytes) {
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {
   const std::filesystem::path temporary = path.string() + ".tmp";
-  Writer writer(temporary);
-  writer.append(text);
-  writer.sync();
-  writer.close();
-  rename_file(temporary, path);
+  try {
+    Writer writer(temporary);
+    writer.append(text);
+    writer.sync();
+    writer.close();
+    rename_file(temporary, path);
+  } catch (const Error&) {
+    ::unlink(temporary.c_str());  // a full disk gets back what it can
+    throw;
+  }
   sync_folder(path.parent_path());
 }
 

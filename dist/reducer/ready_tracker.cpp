@@ -15,9 +15,15 @@ int64_t end_of_part(const Bucket& bucket, int64_t begin_E) {
                                   : begin_E + bucket.num_elements();
 }
 
-constexpr const char* kSecond =
-    "a second gradient of one parameter in a step: prepare_for_backward() comes before the last "
-    "backward pass";
+/// A network of the user's own can do it, so it is no bug of ours.
+void require_first(bool is_first) {
+  if (is_first) return;
+  throw Error(ExitCode::kConfig, "dist",
+              "a parameter got a second gradient in one step: part of the network runs a backward "
+              "pass of its own, as torch.utils.checkpoint does with use_reentrant=True: use "
+              "use_reentrant=False. In a loop of your own, prepare_for_backward() comes before the "
+              "last backward pass");
+}
 
 }  // namespace
 
@@ -55,14 +61,14 @@ void ReadyTracker::begin() {
 bool ReadyTracker::mark_ready(int64_t param) {
   Param* const arrived = find(param);
   if (arrived == nullptr) return false;
-  check(!arrived->is_there.exchange(true), kSecond);
+  require_first(!arrived->is_there.exchange(true));
   return mark_parts(*arrived, std::numeric_limits<int64_t>::max());
 }
 
 bool ReadyTracker::mark_written(int64_t param, int64_t num_elements) {
   Param* const arriving = find(param);
   if (arriving == nullptr) return false;
-  check(!arriving->is_there, kSecond);
+  require_first(!arriving->is_there);
   return mark_parts(*arriving, num_elements);
 }
 

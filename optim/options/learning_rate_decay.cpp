@@ -9,6 +9,16 @@ namespace {
 
 constexpr double kDefaultEpochsPerDecay = 2.0;
 
+/// The C library picks its double functions by processor (with fused products or without), and
+/// their last bits differ: ranks on hosts of two kinds would part. Its functions of long double
+/// exist once.
+double portable_cos_pi(double x) {
+  return static_cast<double>(std::cos(std::numbers::pi_v<long double> * x));
+}
+double portable_pow(double base, double exponent) {
+  return static_cast<double>(std::pow(static_cast<long double>(base), exponent));
+}
+
 double steps_per_decay(double num_epochs, int64_t steps_per_epoch) {
   return std::max(1.0, std::round(num_epochs * static_cast<double>(steps_per_epoch)));
 }
@@ -35,7 +45,7 @@ double cosine_rate(const LearningRateDecay& decay, double learning_rate, double 
   const double all = std::max(1.0, decay.decay_steps ? static_cast<double>(*decay.decay_steps)
                                                      : static_cast<double>(total_steps) - warmup);
   const double done = std::min(step - warmup, all) / all;
-  return (learning_rate - decay.end_learning_rate) * (1 + std::cos(std::numbers::pi * done)) / 2 +
+  return (learning_rate - decay.end_learning_rate) * (1 + portable_cos_pi(done)) / 2 +
          decay.end_learning_rate;
 }
 
@@ -95,12 +105,12 @@ double decayed_rate(const LearningRateDecay& decay, double learning_rate, int64_
         steps_per_decay(decay.num_epochs_per_decay.value_or(kDefaultEpochsPerDecay),
                         steps_per_epoch);
     return learning_rate *
-           std::pow(decay.factor, decay.staircase ? std::floor(exponent) : exponent);
+           portable_pow(decay.factor, decay.staircase ? std::floor(exponent) : exponent);
   }
   if (decay.type == "polynomial") {
     const double all = polynomial_steps(decay, steps_per_epoch, total_steps);
     const double left = 1 - std::min(static_cast<double>(step), all) / all;
-    return (learning_rate - decay.end_learning_rate) * std::pow(left, decay.power) +
+    return (learning_rate - decay.end_learning_rate) * portable_pow(left, decay.power) +
            decay.end_learning_rate;
   }
   if (decay.type == "cosine")

@@ -271,6 +271,14 @@ class Python(LockstepTest):
         for way_out in ("data.drop_last=true", "train.max_steps=6", "data.global_batch_size=31"):
             self.assertIn(": ok", self.tool("check", self.config(), *settings, "--set", way_out))
 
+    def test_a_backward_pass_within_backward_gives_each_parameter_one_gradient(self):
+        odd = [f"model.path={FILES}/odd_nets.py", "model.name=Reentrant", "checkpoint=off", "train.max_steps=3"]
+        self.train(2, config=self.config(), run="once", sets=[*odd, "model.args={twice: false}"])
+        run = self.start(2, config=self.config(), run="twice", sets=[*odd, "model.args={twice: true}"]).wait()
+        self.assertEqual(run.code, 78, run.log)
+        self.assertIn("use use_reentrant=False", run.log)
+        self.assertNotIn("[bug]", run.log)
+
     def test_infer_answers_as_the_evaluation_of_the_run(self):
         args = "{width: 8, text: '5', rate: 0.5, numbers: [1, [2, 3]], names: {a: {b: x y}, c: true}, empty: [], nothing: null}"
         run = self.train(1, config=self.config("Told"), sets=[f"model.args={args}", "train.max_steps=40"])

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "dist/self_communicator.h"
 #include "small_training.h"
 
@@ -190,6 +191,27 @@ TEST(Manager, WarnsOfZerosThatNobodyKeepsWhileItQuantizes) {
   EXPECT_THAT(unkept_zeros(0, {quantize}), ElementsAre());
   EXPECT_THAT(unkept_zeros(4, {quantize}), ElementsAre());  // not trained yet: no pattern
   EXPECT_THAT(unkept_zeros(3, {"!ConstantKSModifier {params: __ALL__}", quantize}), ElementsAre());
+}
+
+TEST(Manager, WarnsOnceOfALayerThatOneThresholdTakesWhole) {
+  dist::SelfCommunicator comm;
+  const auto num_warnings_of = [&](const char* tag) {
+    ScheduledModifierManager manager(good_recipe(recipe_of({fmt::format(
+        "!{} {{params: __ALL_PRUNABLE__, init_sparsity: 0.5, final_sparsity: 0.75, start_epoch: 0, "
+        "end_epoch: 2, update_frequency: 1}}",
+        tag)})));
+    const ParamTable params{param("small.weight", 0.01 * at::ones({2, 4}), true),
+                            param("large.weight", at::ones({4, 4}), true)};
+    Diagnostics faults;
+    manager.attach(params, {.steps_per_epoch = 1}, &faults);
+    EXPECT_TRUE(faults.empty()) << faults.text();
+    const int64_t num_before = log::num_lines(log::Level::kWarning);
+    for (int64_t step = 0; step < 2; ++step) (void)manager.apply_due(step, comm);
+    manager.finalize(2, comm);
+    return log::num_lines(log::Level::kWarning) - num_before;
+  };
+  EXPECT_EQ(num_warnings_of("GlobalMagnitudePruningModifier"), 1);
+  EXPECT_EQ(num_warnings_of("GradualKSModifier"), 0);
 }
 
 TEST(Manager, FinalizeLeavesTheLayerHookWithItsRangesAsTheyAre) {

@@ -103,6 +103,11 @@ class ObjectStores(unittest.TestCase):
         self.store.put("bucket/l.csv", b"a set+more/set/0/00.png,0\ns3://bucket/gone.png,1\n")
         self.refused(read, "{type: files, path: 's3://bucket/l.csv'}", 66, "l.csv:2: s3://bucket/gone.png is not there")
 
+    def test_keys_that_xml_cannot_hold(self):
+        for i in range(2):
+            self.store.put(f"bucket/odd/\x01 & +%41/{i}.png", png(2))
+        self.assertIsInstance(self.reader()("{type: image_folder, path: 's3://bucket/odd'}"), list)
+
     def test_a_listing_of_many_pages_is_asked_for_once(self):
         read = self.reader()
         self.store.counts()

@@ -26,6 +26,19 @@ TEST(StoreAnswers, AListingHasKeysSizesAndTags) {
   EXPECT_TRUE(parse_listing("<ListBucketResult/>", "s3://b").objects.empty());
 }
 
+TEST(StoreAnswers, KeysAreDecodedWhereTheStoreEncodedThem) {
+  const std::string contents =
+      "<Contents><Key>a+b%2Bc/%01%C3%A4.png</Key><ETag>e</ETag><Size>7</Size></Contents>";
+  const auto key = [&](const std::string& encoding) {
+    return parse_listing("<ListBucketResult>" + contents + encoding + "</ListBucketResult>",
+                         "s3://b")
+        .objects.at(0)
+        .path;
+  };
+  EXPECT_EQ(key("<EncodingType>url</EncodingType>"), "a b+c/\x01\xC3\xA4.png");
+  EXPECT_EQ(key(""), "a+b%2Bc/%01%C3%A4.png");
+}
+
 TEST(StoreAnswers, NoOtherTextPassesForAListing) {
   std::string no_size = kPage;
   no_size.replace(no_size.find("<Size>7</Size>"), 14, "");

@@ -143,3 +143,33 @@ class Normed(nn.Module):
 
     def forward(self, inputs):
         return self.second(torch.tanh(self.first(inputs)))
+
+
+class Again(torch.autograd.Function):
+    """Runs a module without a graph, and with one in backward: torch.utils.checkpoint with use_reentrant=True."""
+
+    @staticmethod
+    def forward(ctx, inputs, module):
+        ctx.module = module
+        ctx.save_for_backward(inputs)
+        return module(inputs)
+
+    @staticmethod
+    def backward(ctx, grads):
+        inputs = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            (ctx.module(inputs) * grads).sum().backward()
+        return inputs.grad, None
+
+
+class Reentrant(nn.Module):
+    """Recomputes a layer's activations in a backward pass within backward. `twice`: the layer is used outside of it too."""
+
+    def __init__(self, twice):
+        super().__init__()
+        self.first, self.layer, self.classifier = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.twice = twice
+
+    def forward(self, inputs):
+        values = Again.apply(torch.tanh(self.first(inputs)), self.layer)
+        return self.classifier(self.layer(values) if self.twice else values)
