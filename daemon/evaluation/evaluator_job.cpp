@@ -60,6 +60,20 @@ std::optional<CheckpointMetadata> saved_facts(const RunConfig& config,
   return facts.steps_per_epoch > 0 ? std::optional(facts) : std::nullopt;
 }
 
+/// The training data give the classes their numbers: folders that were renamed or added since would
+/// give outputs the names of others.
+void require_saved_classes(const std::vector<std::string>& found,
+                           const std::optional<CheckpointMetadata>& saved) {
+  const std::string now = text_of_classes(found);
+  if (!saved || saved->class_names.empty() || saved->class_names == now) return;
+  throw Error(
+      ExitCode::kConfig, "eval",
+      fmt::format("data.train has the classes {} and the save was trained with {}: name the "
+                  "folder that it was trained with, or leave data.train out, as the save "
+                  "knows the names",
+                  now, saved->class_names));
+}
+
 /// Calls a function before each batch.
 class OnBatch final : public train::Hook {
  public:
@@ -107,6 +121,7 @@ void EvaluatorJob::open(const std::string& restored) {
                   "'data.train' is not given, and no save of the run tells how long an epoch is");
     const FoundData found = find_data(config_.data, control_);
     context_ = std::make_unique<TrainingContext>(config_, control_, *device_comm_, control_, found);
+    require_saved_classes(context_->spec.class_names, saved_facts(config_, restored));
   } catch (const Error& missing) {
     if (missing.code() != ExitCode::kInputMissing) throw;
     open_without_training_data(restored, missing);

@@ -24,7 +24,8 @@ class ReadyTracker {
   void begin();
 
   /// The gradient of this parameter is there. True if num_complete() grew. A parameter in no bucket
-  /// does not count. Throws Error(kConfig) if it was there already: then its bucket may be on its way.
+  /// does not count. Throws Error(kConfig) if it was there already: then its bucket may be on its
+  /// way.
   bool mark_ready(int64_t param);
 
   /// The first elements of this parameter's gradient are what they will be. Completes those of its
