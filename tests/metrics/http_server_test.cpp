@@ -81,8 +81,9 @@ TEST_F(HttpServerTest, PacksALargeBodyForWhoAsks) {
 
 TEST(Gzip, IsWhatTheProgramOfThatNameReads) {
   const std::string text = "lockstep_step 1\n" + std::string(100000, 'x') + std::string("\0\n", 2);
+  const tests::TemporaryFolder folder;
+  const std::string file = folder.path() / "page.gz";
   for (const std::string& one : {text, std::string()}) {
-    const std::string file = testing::TempDir() + "page.gz";
     std::ofstream(file) << gzipped(one);
     std::FILE* pipe = ::popen(("gzip -dc " + file).c_str(), "r");
     std::string read(one.size() + 1, '\0');

@@ -8,6 +8,7 @@
 
 #include "optim/flat_params.h"
 #include "python_files.h"
+#include "temporary_folder.h"
 
 namespace lockstep::python {
 namespace python_model_test {
@@ -161,12 +162,12 @@ TEST(PythonModel, TellsWhatCannotBeBuilt) {
   other.python = "/nowhere/python";
   EXPECT_THAT(built(other),
               AllOf(StartsWith("78 "), HasSubstr("'/nowhere/python' cannot be started")));
-  const std::string broken = testing::TempDir() + "lockstep_broken.py";
+  const tests::TemporaryFolder folder;
+  const std::string broken = folder.path() / "broken.py";
   std::ofstream(broken) << "class Net\n    pass\n";
   other = python_args("nets.py", "Net");
   other.path = broken;
-  EXPECT_THAT(built(other),
-              AllOf(StartsWith("78 "), HasSubstr("lockstep_broken.py:1: SyntaxError")));
+  EXPECT_THAT(built(other), AllOf(StartsWith("78 "), HasSubstr("broken.py:1: SyntaxError")));
 }
 
 /// One step of the network with this fault.

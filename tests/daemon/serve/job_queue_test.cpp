@@ -216,7 +216,9 @@ TEST_F(Queue, IsRefusedWhereOthersMayWrite) {
   }
 }
 
-TEST_F(Queue, FilesOfOthersAreSetAside) {
+class QueueOfOthers : public Queue {};
+
+TEST_F(QueueOfOthers, FilesAreSetAside) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   const int64_t id = queue.submit(spec_of("one"));
   ASSERT_EQ(::chown(file("queued", id).c_str(), 65534, 65534), 0);
