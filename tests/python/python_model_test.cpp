@@ -8,7 +8,7 @@
 
 #include "optim/flat_params.h"
 #include "python_files.h"
-#include "temporary_folder.h"
+#include "support/temporary_folder.h"
 
 namespace lockstep::python {
 namespace python_model_test {
