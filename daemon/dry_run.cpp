@@ -68,6 +68,7 @@ void try_step(TrainingContext& context) {
   moved.begin_step();
   try_forward(context, kTriedSamples);
   moved.end_step(/*updated=*/true, kTriedSamples);
+  (void)context.model->buffers();  // a network of the user's says what is wrong with them
 }
 
 void try_single_sample(TrainingContext& context, int64_t world_size) {

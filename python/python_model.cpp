@@ -85,11 +85,11 @@ void PythonModel::after_backward() {
   for (const Param& param : params()) tensors.emplace_back(param.tensor);
   const Value unlike = call_model("unlike_parameters", {module_, tensors});
   if (unlike.is_none()) return;
-  throw Error(ExitCode::kConfig, "python",
-              fmt::format("{}: in its forward pass the network put another tensor in the place of "
-                          "{}: training would not reach it; change weights in place (copy_), or "
-                          "before training begins",
-                          path_, unlike.as_text()));
+  throw Error(
+      ExitCode::kConfig, "python",
+      fmt::format("{}: in its forward pass the network {}: training would not reach it; change "
+                  "weights in place (copy_), and the rest in the constructor",
+                  path_, unlike.as_text()));
 }
 
 model::ModelType python_model_type() {

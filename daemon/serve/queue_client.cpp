@@ -84,7 +84,8 @@ std::string server_line(const JobQueue& queue) {
         told("pid"), told("host"));
   const std::string held =
       server.contains("held")
-          ? fmt::format("it begins no job until its host is mended: {}\n", told("held"))
+          ? fmt::format("what met a fault of its host waits until that is mended: {}\n",
+                        told("held"))
           : "";
   return fmt::format("server: {} rank(s), process {} on {}, since {} UTC\n{}", told("ranks"),
                      told("pid"), told("host"), told("since"), held);

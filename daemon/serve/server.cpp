@@ -156,6 +156,9 @@ class Server {
   bool has_jobs() {
     try {
       const std::vector<int64_t> queued = queue_.numbers_in("queued");
+      // The job that waited for the host was cancelled.
+      if (queued.empty() && std::exchange(fault_of_host_, ExitCode::kDone) != ExitCode::kDone)
+        show_hold("");
       return !queue_.numbers_in("running").empty() ||
              std::any_of(queued.begin(), queued.end(), [&](int64_t id) { return may_begin(id); });
     } catch (const Error& fault) {

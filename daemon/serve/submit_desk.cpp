@@ -74,13 +74,12 @@ bool names_code(const YAML::Node& node) {
   });
 }
 
-/// The parsed text counts: an escape of YAML must not hide a word. What is no YAML loads nothing.
+/// The parsed text counts: an escape of YAML must not hide a word. What a run file may not be, such
+/// as aliases that unfold without end, is for the client to refuse.
 bool names_code_of_yaml(const std::string& text) {
-  try {
-    return names_code(YAML::Load(text));
-  } catch (const YAML::Exception&) {
-    return false;
-  }
+  Diagnostics faults;
+  const YamlDocument document = YamlDocument::parse("", text, &faults);
+  return !faults.empty() || names_code(document.root());
 }
 
 /// The desk looks while the server is there and no job runs.

@@ -25,6 +25,22 @@ class Network:
         # A tensor each: which module has it, under which name, and whether saves hold it.
         self.frozen = [(name, *place_of(module, name), True) for name, _ in module.named_parameters() if name not in names]
         self.buffers = [(name, *place_of(module, name), name in saved) for name, _ in module.named_buffers()]
+        self.modules = list(module.modules())
+        self.num_buffers = self.count_buffers()
+
+    def count_buffers(self):
+        """Those that saves hold. One that two modules share counts twice."""
+        return sum(tensor is not None and name not in getattr(module, "_non_persistent_buffers_set", ())
+                   for module in self.modules for name, tensor in module._buffers.items())
+
+    def require_settled(self):
+        """Refuses a buffer that was not there in the constructor: it would be in no save, and equal on no two ranks."""
+        if self.count_buffers() <= self.num_buffers:
+            return
+        known = {name for name, *_ in self.buffers}
+        late = [name for name, _ in self.module.named_buffers() if name not in known]
+        raise Fault(f"{type(self.module).__name__} registers {', '.join(late) or 'a buffer'} in forward, or fills it there from None: "
+                    "register it in the constructor with its shape and type")
 
 
 def make_model(path, name, args, seed, input_shape, is_tokens):
@@ -67,23 +83,41 @@ def parameters_of(network):
 def buffers_of(network):
     """[name, tensor, whether saves hold it] of all others: frozen parameters and buffers. Their names are settled, tensors are looked up
     anew at each call: code may have put another one in a buffer's place."""
+    network.require_settled()
     rows = []
     for name, owner, last, is_saved in network.frozen + network.buffers:
         tensor = getattr(owner, last, None)
         if not isinstance(tensor, torch.Tensor):
             raise Fault(f"{type(network.module).__name__} removed {name}, which it had when it was built")
+        if is_saved and tensor.layout != torch.strided:
+            raise Fault(f"{type(network.module).__name__} keeps {name} as {tensor.layout}, which no save holds: register it with persistent=False")
+        if tensor.layout == torch.strided and overlaps_itself(tensor):
+            tensor = tensor.detach().contiguous()
+            if last in owner._buffers:
+                owner._buffers[last] = tensor
+            else:
+                getattr(owner, last).data = tensor
         rows.append([name, tensor.detach(), is_saved])
     return rows
 
 
+def overlaps_itself(tensor):
+    """As what expand() gives: it cannot be written, so it cannot be restored."""
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride()))
+
+
 def unlike_parameters(network, tensors):
-    """The name of the first parameter that is no longer one of `tensors`, those of parameters_of(), or None."""
+    """What forward did to the first parameter that is no longer one of `tensors`, those of parameters_of(), or None."""
     now = dict(network.module.named_parameters())
     for (name, _, _), tensor in zip(network.trained, tensors):
         parameter = now.pop(name, None)
         if parameter is None or parameter.data_ptr() != tensor.data_ptr():
-            return name
-    return next((name for name, parameter in now.items() if parameter.requires_grad), None)
+            return f"put another tensor in the place of {name}"
+    frozen = {name for name, *_ in network.frozen}
+    for name, parameter in now.items():
+        if parameter.requires_grad:
+            return f"set requires_grad of {name}, which the constructor froze," if name in frozen else f"added the parameter {name}"
+    return None
 
 
 def move_buffers(network, device):
@@ -126,6 +160,7 @@ def own_loss(network, inputs, targets):
     if isinstance(loss, (tuple, list)) and loss:
         loss = loss[-1]
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        given = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise Fault(f"{type(model).__name__}.forward(inputs, targets) must return its loss, one number as a tensor "
-                    f"(or a tuple whose last is that), not {type(loss).__name__}")
+                    f"(or a tuple whose last is that), not {given}")
     return loss.reshape(())

@@ -271,6 +271,29 @@ class Python(LockstepTest):
         for way_out in ("data.drop_last=true", "train.max_steps=6", "data.global_batch_size=31"):
             self.assertIn(": ok", self.tool("check", self.config(), *settings, "--set", way_out))
 
+    def odd(self, name, args="{}"):
+        return [f"model.path={FILES}/odd_nets.py", f"model.name={name}", f"model.args={args}", "train.max_steps=6"]
+
+    def test_buffers_that_no_save_could_hold_are_refused(self):
+        for how, text in (("none", "registers center in forward, or fills it there from None"), ("late", "registers center in forward"),
+                          ("grows", r"the network's center is Float \[0, 8\] when it is built, and its forward pass makes it Float \[2, 8\]"),
+                          ("type", r"center is Float \[8\] when it is built, and its forward pass makes it Double \[8\]"), ("sparse", "keeps center as torch.sparse_coo")):
+            with self.subTest(how=how):
+                sets = self.odd("Buffers", f"{{how: {how}}}")
+                run = self.start(2, config=self.config(), run=how, sets=sets).wait()
+                self.assertEqual(run.code, 78, run.log)
+                self.assertRegex(run.log, text)
+                if how not in ("type", "late"):  # those come later than the passes of a check
+                    self.assertRegex(self.tool("check", self.config(), *(word for one in sets for word in ("--set", one)), expect=78), text)
+
+    def test_buffers_that_forward_fills_and_a_loss_without_a_gradient_train(self):
+        for how in ("unsaved", "expanded", "dropped"):
+            sets = self.odd("Dropped") if how == "dropped" else self.odd("Buffers", f"{{how: {how}}}")
+            whole = self.train(2, config=self.config(), run=f"{how}_whole", sets=sets)
+            self.train(2, config=self.config(), run=f"{how}_parts", sets=[*sets, "train.max_steps=3"])
+            parts = self.train(2, config=self.config(), run=f"{how}_parts", sets=sets)
+            self.assertEqual(parts.summary()["parameters_sha256"], whole.summary()["parameters_sha256"], how)  # three passes: those of `dropped` repeat
+
     def test_a_backward_pass_within_backward_gives_each_parameter_one_gradient(self):
         odd = [f"model.path={FILES}/odd_nets.py", "model.name=Reentrant", "checkpoint=off", "train.max_steps=3"]
         self.train(2, config=self.config(), run="once", sets=[*odd, "model.args={twice: false}"])

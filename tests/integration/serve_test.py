@@ -69,7 +69,7 @@ class Serve(ServeTest):
         self.assertEqual(self.states(), {job: "queued" for job in (*jobs, unmounted)})
         self.assertEqual(re.findall(r"job (\d+) has met a fault of this host \((\d+)\) and keeps its place", server.log), [("1", "66"), ("2", "73")], "the others are not tried")
         server = self.serve()
-        wait_for(lambda: "it begins no job until its host is mended: " in self.client("ps"), "two faults")
+        wait_for(lambda: "what met a fault of its host waits until that is mended: " in self.client("ps"), "two faults")
         page = json.loads((self.queue / "server.json").read_text())["page"]
         with urllib.request.urlopen(page + "/metrics", timeout=5) as answer:
             self.assertEqual(metric(answer.read().decode(), "lockstep_server_held"), 1)
@@ -80,6 +80,20 @@ class Serve(ServeTest):
         self.ended(self.serve("--until-empty"), 0)
         self.assertEqual(self.states(), {job: "done" for job in (*jobs, unmounted)})
         self.assertEqual({self.result(job)["tries"] for job in (*jobs, unmounted)}, {1})
+
+    def test_nothing_is_held_once_the_job_that_waited_is_cancelled(self):
+        place = self.folder / "place"
+        place.write_text("a file, where a folder should be")
+        job = self.submit(sets=[*TINY, f"run.project_dir={place}/a"])
+        server = self.serve()
+        wait_for(lambda: "what met a fault of its host waits" in self.client("ps"), "the fault")
+        self.client("cancel", job)
+        wait_for(lambda: "what met a fault of its host waits" not in self.client("ps"), "an empty queue")
+        page = json.loads((self.queue / "server.json").read_text())["page"]
+        with urllib.request.urlopen(page + "/metrics", timeout=5) as answer:
+            self.assertEqual(metric(answer.read().decode(), "lockstep_server_held"), 0)
+        server.process.send_signal(signal.SIGUSR1)
+        self.ended(server, 75)
 
     def test_a_disk_that_is_full_for_the_final_save_keeps_the_job(self):
         """That is no error of the run, which ends in order with 74: the summary says why."""

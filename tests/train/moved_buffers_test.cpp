@@ -121,6 +121,8 @@ class Holding final : public model::Model {
   }
   at::Tensor forward(const at::Tensor& inputs_BX) override { return inputs_BX; }
   std::vector<model::Buffer> unsaved_buffers() const override { return unsaved_; }
+  void put_saved(const at::Tensor& tensor) { table_.buffers[0].tensor = tensor; }
+  void put_unsaved(const at::Tensor& tensor) { unsaved_[0].tensor = tensor; }
 
  private:
   std::vector<model::Buffer> unsaved_;
@@ -164,6 +166,48 @@ TEST(MovedBuffers, ThoseThatNoSaveHoldsAreEqualToo) {
     center.add_(comm.rank() == 0 ? 2 : 6);
     moved.end_step(true, 1);
     EXPECT_TRUE(at::equal(center, at::full({2}, 4.0)));
+  });
+}
+
+TEST(MovedBuffers, OneOfASaveKeepsItsShapeAndType) {
+  for (const bool grows_everywhere : {true, false})
+    tests::run_ranks(2, [&](dist::Communicator& comm) {
+      const bool grows = grows_everywhere || comm.rank() == 1;
+      for (const at::Tensor& grown : {at::zeros({3, 4}), at::zeros({2, 4}, at::kDouble),
+                                      at::eye(4).slice(0, 0, 2).to_sparse()}) {
+        const at::Tensor queue = at::zeros({2, 4});
+        Holding net({{"queue", queue, /*moved_by_forward=*/true}});
+        MovedBuffers moved(net, comm, "average", /*elastic=*/false);
+        moved.begin_step();
+        moved.end_step(true, 1);
+        moved.begin_step();
+        if (grows) net.put_saved(grown);
+        try {
+          moved.end_step(true, 1);
+          FAIL() << grown;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ExitCode::kConfig);
+          EXPECT_TRUE(error.on_every_rank());
+          EXPECT_THAT(error.what(), testing::HasSubstr("the network's queue is Float [2, 4] when"));
+        }
+      }
+    });
+}
+
+TEST(MovedBuffers, OneThatNoSaveHoldsMayGrowAndIsThenARanksOwn) {
+  tests::run_ranks(2, [](dist::Communicator& comm) {
+    const at::Tensor center = at::zeros({2});
+    Holding net({}, {{"cache", at::zeros({2}), true}, {"center", center, true}});
+    MovedBuffers moved(net, comm, "average", /*elastic=*/false);
+    for (int i = 1; i <= 4; ++i) {
+      moved.begin_step();
+      center.add_(comm.rank() == 0 ? 2 : 6);
+      if (i == 2) net.put_unsaved(at::full({3 + comm.rank()}, comm.rank()));
+      moved.end_step(/*updated=*/i != 3, 1);
+    }
+    EXPECT_TRUE(at::equal(center, at::full({2}, 12.0)));
+    EXPECT_TRUE(
+        at::equal(net.unsaved_buffers()[0].tensor, at::full({3 + comm.rank()}, comm.rank())));
   });
 }
 

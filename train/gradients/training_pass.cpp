@@ -51,6 +51,9 @@ LossSum TrainingPass::run(const PassInputs& inputs,
 
 void TrainingPass::backward(const at::Tensor& loss, const at::Tensor& weight) {
   const trace::Span span("backward");
+  // A branch may leave out all that is trained: then backward reaches nothing, as torch.optim has
+  // it.
+  if (!loss.requires_grad() && parts_.model.runs_user_code()) return parts_.model.after_backward();
   parts_.reducer.follow_graph(loss);
   try {
     loss.backward(weight);

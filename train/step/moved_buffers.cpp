@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "dist/joined_tensors.h"
@@ -36,33 +37,26 @@ int64_t sum_of_bits(const at::Tensor& tensor) {
   return values.view(type).sum(at::kLong).item<int64_t>();
 }
 
-/// Ranks agree on which rows moved on any of them.
-std::vector<bool> on_any(dist::Communicator& control, const std::vector<bool>& here) {
-  if (control.world_size() == 1) return here;
-  const at::Tensor moved_R = at::zeros({static_cast<int64_t>(here.size())}, at::kLong);
-  for (size_t i = 0; i < here.size(); ++i) moved_R.mutable_data_ptr<int64_t>()[i] = here[i] ? 1 : 0;
-  control.all_reduce(moved_R, dist::ReduceOp::kMax)->wait();
-  std::vector<bool> anywhere;
-  for (size_t i = 0; i < here.size(); ++i)
-    anywhere.push_back(moved_R.const_data_ptr<int64_t>()[i] != 0);
-  return anywhere;
-}
-
 }  // namespace
 
 MovedBuffers::MovedBuffers(model::Model& model, dist::Communicator& control,
                            const std::string& mode, bool elastic)
     : model_(model), control_(control), mode_(mode), elastic_(elastic) {
-  seen_.resize(rows().size());
+  for (const model::Buffer& row : rows())
+    seen_.push_back({.sizes = row.tensor.sizes().vec(), .type = row.tensor.scalar_type()});
+  for (const model::Buffer& row : model_.buffers()) num_saved_ += row.moved_by_forward ? 1 : 0;
 }
 
 std::vector<model::Buffer> MovedBuffers::rows() const {
   std::vector<model::Buffer> rows = model_.buffers();
   for (model::Buffer& buffer : model_.unsaved_buffers()) rows.push_back(std::move(buffer));
-  std::erase_if(rows, [](const model::Buffer& row) {
-    return !row.moved_by_forward || !row.tensor.has_storage();
-  });
+  std::erase_if(rows, [](const model::Buffer& row) { return !row.moved_by_forward; });
   return rows;
+}
+
+bool MovedBuffers::is_like_first(const at::Tensor& tensor, const Seen& seen) const {
+  return tensor.has_storage() && tensor.scalar_type() == seen.type &&
+         tensor.sizes().equals(seen.sizes);
 }
 
 bool MovedBuffers::looks() const {
@@ -99,6 +93,7 @@ void MovedBuffers::begin_step() {
   for (size_t i = 0; i < rows.size(); ++i) {
     const at::Tensor& tensor = rows[i].tensor;
     Seen& seen = seen_.at(i);
+    if (!is_like_first(tensor, seen)) continue;
     // A change since the last step, by an evaluation perhaps, travels in this one.
     const bool is_new = seen.place == nullptr;
     seen.is_copy_old = seen.is_copy_old || seen.moves_unseen || is_new || differs(tensor, seen);
@@ -108,24 +103,53 @@ void MovedBuffers::begin_step() {
   }
 }
 
-std::vector<bool> MovedBuffers::moved_here(const std::vector<model::Buffer>& rows) {
-  std::vector<bool> moved;
+std::vector<MovedBuffers::Move> MovedBuffers::moves_here(const std::vector<model::Buffer>& rows) {
+  std::vector<Move> moves;
   for (size_t i = 0; i < rows.size(); ++i) {
+    const at::Tensor& tensor = rows[i].tensor;
     Seen& seen = seen_.at(i);
-    const bool is_seen = differs(rows[i].tensor, seen);
+    if (!is_like_first(tensor, seen)) {
+      moves.push_back(Move::kReshaped);
+      continue;
+    }
+    const bool is_seen = differs(tensor, seen);
     if (!is_seen && looks() && !seen.moves_unseen)
-      seen.moves_unseen = sum_of_bits(rows[i].tensor) != seen.sum_of_bits;
-    moved.push_back(is_seen || seen.moves_unseen);
+      seen.moves_unseen = sum_of_bits(tensor) != seen.sum_of_bits;
+    moves.push_back(is_seen || seen.moves_unseen ? Move::kMoved : Move::kNone);
   }
-  return moved;
+  return moves;
 }
 
-void MovedBuffers::restore(const std::vector<model::Buffer>& rows, const std::vector<bool>& moved) {
+/// Ranks must agree on what travels, and how much.
+std::vector<MovedBuffers::Move> MovedBuffers::on_any(const std::vector<Move>& here) const {
+  if (control_.world_size() == 1) return here;
+  const at::Tensor moves_R = at::zeros({static_cast<int64_t>(here.size())}, at::kLong);
+  auto* const moves = moves_R.mutable_data_ptr<int64_t>();
+  for (size_t i = 0; i < here.size(); ++i) moves[i] = static_cast<int64_t>(here[i]);
+  control_.all_reduce(moves_R, dist::ReduceOp::kMax)->wait();
+  std::vector<Move> anywhere;
+  for (size_t i = 0; i < here.size(); ++i) anywhere.push_back(static_cast<Move>(moves[i]));
+  return anywhere;
+}
+
+void MovedBuffers::restore(const std::vector<model::Buffer>& rows, const std::vector<Move>& moves) {
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (!moved[i] || !seen_[i].copy.defined()) continue;  // else it travels in the next step
+    // Else it travels in the next step.
+    if (moves[i] != Move::kMoved || !seen_[i].copy.defined()) continue;
     rows[i].tensor.copy_(seen_[i].copy);
     note(rows[i].tensor, &seen_[i]);
   }
+}
+
+void MovedBuffers::refuse_reshaped(const model::Buffer& row, const Seen& seen) const {
+  throw Error(
+      ExitCode::kConfig, "train",
+      fmt::format("the network's {} is {} [{}] when it is built, and its forward pass makes it "
+                  "{} [{}]: a save could not be restored; give it its last shape and type in "
+                  "the constructor, or keep it out of saves (persistent=False)",
+                  row.name, c10::toString(seen.type), fmt::join(seen.sizes, ", "),
+                  c10::toString(row.tensor.scalar_type()), fmt::join(row.tensor.sizes(), ", ")))
+      .everywhere();
 }
 
 void MovedBuffers::require_may_move(const std::string& name) const {
@@ -146,12 +170,13 @@ void MovedBuffers::end_step(bool updated, int64_t num_samples) {
   if (seen_.empty()) return;
   const at::NoGradGuard no_grad;
   const std::vector<model::Buffer> rows = this->rows();
-  const std::vector<bool> here = moved_here(rows);
+  const std::vector<Move> here = moves_here(rows);
   if (!updated) return restore(rows, here);
-  const std::vector<bool> moved = on_any(control_, here);
+  const std::vector<Move> moves = on_any(here);
   std::vector<at::Tensor> floats, numbers;
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (!moved[i]) continue;
+    if (moves[i] == Move::kReshaped && i < num_saved_) refuse_reshaped(rows[i], seen_[i]);
+    if (moves[i] != Move::kMoved) continue;
     require_may_move(rows[i].name);
     seen_[i].has_moved = seen_[i].is_copy_old = true;
     const at::Tensor values = dist::real_view(rows[i].tensor);
@@ -162,7 +187,7 @@ void MovedBuffers::end_step(bool updated, int64_t num_samples) {
     take_largest(numbers);
   }
   for (size_t i = 0; i < rows.size(); ++i)
-    if (moved[i]) note(rows[i].tensor, &seen_[i]);
+    if (moves[i] == Move::kMoved) note(rows[i].tensor, &seen_[i]);
 }
 
 void MovedBuffers::take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples) {

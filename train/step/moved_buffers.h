@@ -20,6 +20,9 @@ namespace lockstep::train {
 ///              their number; whole numbers: the largest
 /// A skipped step changes nothing. Without such tensors no call does anything.
 ///
+/// What a save holds keeps its shape and type. One that no save holds may grow, as a cache does:
+/// from then on it is each rank's own.
+///
 /// A tensor has moved if its memory or its version is another one. Code that writes by `.data`
 /// leaves both as they are, so the first steps, and then some, compare sums over the bytes too;
 /// what was found so counts as moved in every step from then on.
@@ -33,12 +36,19 @@ class MovedBuffers {
   void begin_step();
   /// After the verdict on the step, on every rank. num_samples: this rank's. Collective if
   /// `updated`. Throws Error(kConfig).everywhere() where something moved and train.batch_norm is
-  /// sync, or `elastic`: shard by shard it would move as often as there are shards.
+  /// sync, or `elastic`: shard by shard it would move as often as there are shards; and where what
+  /// a save holds got another shape or type.
   void end_step(bool updated, int64_t num_samples);
 
  private:
+  /// What a step did to a tensor on some rank, the most counts. kReshaped: it is no longer of the
+  /// shape and type that it had in the constructor.
+  enum class Move : int64_t { kNone, kMoved, kReshaped };
+
   /// One tensor as it was when it was last looked at.
   struct Seen {
+    std::vector<int64_t> sizes = {};  ///< at first, as the type
+    at::ScalarType type = at::kFloat;
     c10::Storage memory = {};  ///< kept, so that no other tensor gets its address
     const void* place = nullptr;
     uint32_t version = 0;
@@ -49,14 +59,18 @@ class MovedBuffers {
     bool moves_unseen = false;  ///< by `.data`
   };
 
+  /// Saved ones first.
   std::vector<model::Buffer> rows() const;
   bool looks() const;
+  bool is_like_first(const at::Tensor& tensor, const Seen& seen) const;
   bool differs(const at::Tensor& tensor, const Seen& seen) const;
   void note(const at::Tensor& tensor, Seen* seen) const;
   void keep_copy(const at::Tensor& tensor, Seen* seen) const;
-  std::vector<bool> moved_here(const std::vector<model::Buffer>& rows);
-  void restore(const std::vector<model::Buffer>& rows, const std::vector<bool>& moved);
+  std::vector<Move> moves_here(const std::vector<model::Buffer>& rows);
+  std::vector<Move> on_any(const std::vector<Move>& here) const;
+  void restore(const std::vector<model::Buffer>& rows, const std::vector<Move>& moves);
   void require_may_move(const std::string& name) const;
+  [[noreturn]] void refuse_reshaped(const model::Buffer& row, const Seen& seen) const;
   void take_mean(const std::vector<at::Tensor>& floats, int64_t num_samples);
   void take_largest(const std::vector<at::Tensor>& numbers);
 
@@ -66,6 +80,7 @@ class MovedBuffers {
   const bool elastic_;
   int64_t num_steps_ = 0;   ///< of this process
   std::vector<Seen> seen_;  ///< by row
+  size_t num_saved_ = 0;    ///< rows
 };
 
 }  // namespace lockstep::train

@@ -18,15 +18,13 @@ double steady_s() {
 SkippedUpdates::SkippedUpdates(std::function<double()> clock_s)
     : clock_s_(clock_s ? std::move(clock_s) : steady_s) {}
 
-std::optional<std::string> SkippedUpdates::add(int64_t step, const std::string& what) {
+std::optional<std::string> SkippedUpdates::add(int64_t step, const std::string& why) {
   ++num_skipped_;
   const double now_s = clock_s_();
   if (told_at_s_ && now_s - *told_at_s_ < kTellEvery_s) return std::nullopt;
   told_at_s_ = now_s;
-  return fmt::format(
-      "step {}: the update was skipped, because {} is not finite (NaN or infinity); skipped so "
-      "far: {}; look at the data and the learning rate",
-      step, what, num_skipped_);
+  return fmt::format("step {}: the update was skipped, because {}; skipped so far: {}", step, why,
+                     num_skipped_);
 }
 
 }  // namespace lockstep::train

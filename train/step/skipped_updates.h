@@ -14,8 +14,8 @@ class SkippedUpdates {
   /// A steady clock's seconds; empty: the system's.
   explicit SkippedUpdates(std::function<double()> clock_s = {});
 
-  /// `step`: the update that was skipped, from 1. `what`: "the loss of rank 1". Returns what to
-  /// log; nothing in the minute after the last one.
+  /// `step`: the update that was skipped, from 1. `why`: "the loss of rank 1 is not finite".
+  /// Returns what to log; nothing in the minute after the last one.
   std::optional<std::string> add(int64_t step, const std::string& what);
 
  private:

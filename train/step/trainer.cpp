@@ -329,7 +329,7 @@ void Trainer::check_finite(StepReport* report) {
   const bool scale_fell =
       parts_.loss_scale != nullptr &&
       parts_.loss_scale->end_step(totals.num_nonfinite_ranks == 0, totals.gradients_finite);
-  limits_.add_update(!report->skipped, scale_fell);
+  limits_.add_update(!report->skipped, scale_fell || std::isnan(counted_share_));
   if (report->skipped && !scale_fell) tell_skipped(*report);
   if (parts_.local_steps == nullptr)
     limits_.require_finite(limits_.too_many_nonfinite(), parts_.clock);
@@ -340,13 +340,17 @@ void Trainer::tell_skipped(const StepReport& report) {
   const bool is_loss = report.totals.num_nonfinite_ranks > 0,
              is_local = parts_.local_steps != nullptr;
   std::string what = "the mean gradient";
+  constexpr const char* kAdvice =
+      "is not finite (NaN or infinity): look at the data and the learning rate";
   if (is_loss) {
     const double loss = loss_.there.defined() ? loss_.there.item<double>() : loss_.here;
     int64_t first = std::isfinite(loss) ? world_size : rank;
     if (!is_local) first = dist::min_of(parts_.control, first);
     what = first < world_size ? fmt::format("the loss of rank {}", first) : "the sum of the losses";
   }
-  const std::optional<std::string> text = skipped_updates_.add(parts_.clock.step + 1, what);
+  const std::string why = std::isnan(counted_share_) ? "every target of the batch is ignored (-100)"
+                                                     : fmt::format("{} {}", what, kAdvice);
+  const std::optional<std::string> text = skipped_updates_.add(parts_.clock.step + 1, why);
   if (text && (is_local || rank == 0)) log::warning("train", *text);
 }
 
@@ -360,9 +364,12 @@ void Trainer::leave_out_unreached(const dist::GlobalStepStats& totals) {
     if (num_ranks_P.const_data_ptr<int64_t>()[i] == 0) unreached.push_back(i);
   const std::vector<std::string> names = watch_->new_names(unreached);
   if (!names.empty() && parts_.control.rank() == 0)
-    log::warning("train", fmt::format("step {}: no rank's backward reached {}: they keep their "
+    log::warning("train", fmt::format("step {}: {} backward reached {}: they keep their "
                                       "values in such steps, as in torch.optim (said once)",
-                                      parts_.clock.step + 1, fmt::join(names, ", ")));
+                                      parts_.clock.step + 1,
+                                      parts_.local_steps ? "rank 0 steps alone and its pass did not"
+                                                         : "no rank's",
+                                      fmt::join(names, ", ")));
   parts_.optimizer.leave_out(std::move(unreached));
 }
 
