@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,6 +21,7 @@
 #include "base/files/lock_holder.h"
 #include "base/log.h"
 #include "base/threads/signals_blocked.h"
+#include "base/yaml/yaml_check.h"
 #include "base/yaml/yaml_document.h"
 #include "daemon/serve/in_folder.h"
 #include "daemon/serve/server_watch.h"
@@ -74,12 +76,21 @@ bool names_code(const YAML::Node& node) {
   });
 }
 
-/// The parsed text counts: an escape of YAML must not hide a word. What a run file may not be, such
-/// as aliases that unfold without end, is for the client to refuse.
+/// The parsed text counts: an escape of YAML must not hide a word. What is no YAML loads nothing. A
+/// text whose aliases unfold without end is for the client to refuse.
 bool names_code_of_yaml(const std::string& text) {
-  Diagnostics faults;
-  const YamlDocument document = YamlDocument::parse("", text, &faults);
-  return !faults.empty() || names_code(document.root());
+  try {
+    std::istringstream in(text);
+    YAML::Parser parser(in);
+    YamlCheck check([](const YAML::Mark& /*mark*/, const std::string& /*message*/) {});
+    while (parser.HandleNextDocument(check)) {
+    }
+    return names_code(YAML::Load(text));
+  } catch (const YamlCheck::Stop&) {
+    return true;
+  } catch (const YAML::Exception&) {
+    return false;
+  }
 }
 
 /// The desk looks while the server is there and no job runs.

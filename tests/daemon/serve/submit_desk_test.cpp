@@ -176,5 +176,15 @@ TEST_F(SubmitDeskTest, AServerThatEndsMeanwhileIsSaid) {
   }
 }
 
+TEST_F(SubmitDeskTest, ATextWhoseAliasesUnfoldWithoutEndIsForTheClient) {
+  std::string text = "a0: &a0 [x]\n";
+  for (int i = 1; i <= 40; ++i)
+    text += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [*a" + std::to_string(i - 1) +
+            ", *a" + std::to_string(i - 1) + "]\n";
+  write_run_file(text);
+  EXPECT_FALSE(submit().has_value());
+  EXPECT_THAT(left(), IsEmpty());
+}
+
 }  // namespace submit_desk_test
 }  // namespace lockstep::daemon
