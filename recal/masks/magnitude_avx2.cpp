@@ -13,6 +13,7 @@ namespace {
 
 using avx2::Lanes;
 
+/// Handles 64 elements (one word of the mask) per round. The portable kernel does the rest.
 template <typename Bits>
 LOCKSTEP_AVX2 BracketCounts collect(const Bits* items, const uint8_t* kept, int64_t num_items,
                                     const Bracket<Bits>& bracket, Bits* inside, int64_t room) {
@@ -24,11 +25,13 @@ LOCKSTEP_AVX2 BracketCounts collect(const Bits* items, const uint8_t* kept, int6
   int64_t first = 0;
   for (; first + kWordItems <= num_items; first += kWordItems) {
     const uint64_t word = word_of(kept, first);
+    // Masks at high sparsity have many empty words: their weights are not even loaded.
     if (word == 0) continue;
     prefetch_ahead(items + first);
     uint64_t below = 0;
     uint64_t above = 0;
     for (int lane = 0; lane < kWordItems; lane += L::kNum) {
+      // AVX2 compares signed integers. Magnitudes have no sign bit, so the order is the same.
       const __m256i found = _mm256_and_si256(avx2::load(items + first + lane), magnitude_bits);
       below |= L::bits_of(L::greater(lowest, found)) << lane;
       above |= L::bits_of(L::greater(found, highest)) << lane;

@@ -10,6 +10,7 @@
 namespace lockstep::recal {
 namespace {
 
+/// Also the width of the word in which mask_n_of_m.cpp holds a group.
 constexpr int64_t kMaxNeighbours = 64;
 
 std::string without_spaces(std::string_view text) {
@@ -18,7 +19,7 @@ std::string without_spaces(std::string_view text) {
   return out;
 }
 
-/// [1,N], or block4 in words.
+/// Parses "[1,N]" or "blockN".
 std::optional<MaskKind> parse_block(std::string_view word) {
   constexpr std::string_view kOpen = "[1,", kWord = "block";
   std::optional<int64_t> size;

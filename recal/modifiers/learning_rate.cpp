@@ -16,14 +16,14 @@ namespace {
 struct LearningRateOptions {
   Window window;
   LrScheduler rate;
-  std::optional<double> init_lr;  ///< nothing: the rate in force at the start
-  bool end_is_default = false;    ///< the recipe names none
+  std::optional<double> init_lr;  ///< nullopt: the rate in force at the start
+  bool end_is_default = false;    ///< the recipe gives no end
   ParamGroups groups;
 };
 
-/// Multiplies the learning rate by gamma at set epochs, beginning with init_lr at the start, or
-/// lets it fall along a cosine again and again. Periods count from the start, milestones are
-/// absolute. After the end the last rate stays.
+/// Multiplies the learning rate by gamma at certain epochs, beginning with init_lr, or repeats a
+/// cosine decay. Periods count from the start. Milestones are absolute epochs. After the end the
+/// last rate stays.
 class LearningRate final : public Modifier {
  public:
   LearningRate(LearningRateOptions options, std::string tag, SourceLocation location)
@@ -47,7 +47,7 @@ class LearningRate final : public Modifier {
   LearningRateOptions options_;
 };
 
-/// By multiplications alone, so that the bits do not depend on the C library.
+/// Computes base^exponent by multiplications only: the bits of std::pow depend on the C library.
 double power(double base, int64_t exponent) {
   double result = 1;
   for (; exponent > 0; exponent /= 2, base *= base)
@@ -71,10 +71,12 @@ void LearningRate::compile(TimelineBuilder* builder) const {
   if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
   if (!steps || steps->first == steps->end)
-    return;  // shorter than a step: the timeline warns that it never fires
+    return;  // shorter than a step: the timeline warns that it has no effect
   builder->claim_learning_rate(options_.groups, *steps);
   if (options_.rate.is_multi_step()) check_milestones(builder, *steps);
   if (options_.init_lr) return add(builder, *steps, *options_.init_lr, options_.groups);
+  // Without init_lr the rate at the start is the result of other modifiers, which may be compiled
+  // later. defer() runs after all of them, in the order of start steps.
   builder->defer(steps->first, [this, builder, range = *steps] {
     for (const auto& [groups, rate] : builder->rates_in_force(range.first, options_.groups))
       add(builder, range, rate, groups);

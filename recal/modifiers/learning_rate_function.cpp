@@ -21,8 +21,8 @@ struct LearningRateFunctionOptions {
   ParamGroups groups;
 };
 
-/// Leads the learning rate from init_lr to final_lr, anew at each step; cyclic_linear does so again
-/// and again. After the end final_lr holds, or the last rate of the cycle.
+/// Moves the learning rate from init_lr to final_lr, with a new value at each step. cyclic_linear
+/// repeats this. After the end final_lr holds; for cyclic_linear the last rate of the cycle.
 class LearningRateFunction final : public Modifier {
  public:
   LearningRateFunction(LearningRateFunctionOptions options, std::string tag,

@@ -19,7 +19,7 @@ TrainTime minus_one(MinusOne meaning) {
   return meaning == MinusOne::kRunEnd ? TrainTime::run_end() : TrainTime::at_epoch(Decimal());
 }
 
-/// Both keys are known from here on. True if exactly one of them is there.
+/// Marks both keys as known. Returns true if exactly one of them is present.
 bool choose_twin(ConfigReader* in, const std::string& key, const std::string& twin,
                  bool is_required) {
   const bool has_key = in->take(key).IsDefined();
@@ -39,7 +39,7 @@ std::string twin_of_period(std::string_view name) {
 }
 
 bool is_after(const TrainTime& end, const TrainTime& start) {
-  if (start.kind != end.kind || end.is_run_end()) return true;  // the timeline compares the rest
+  if (start.kind != end.kind || end.is_run_end()) return true;  // compared later, by the timeline
   return end.kind == TrainTime::Kind::kStep ? start.step < end.step : start.epoch < end.epoch;
 }
 
@@ -48,9 +48,11 @@ bool is_after(const TrainTime& end, const TrainTime& start) {
 bool read_moment(ConfigReader* in, const MomentKey& key, std::optional<TrainTime>* value) {
   const std::string step_key = std::string(key.name) + "_step";
   std::string epoch_key = std::string(key.name) + "_epoch";
+  // `start` replaces start_epoch as the key from here on, so faults name what the recipe contains.
   const bool is_short = (key.name == "start" || key.name == "end") && in->has(key.name);
   if (is_short && choose_twin(in, std::string(key.name), epoch_key, false)) epoch_key = key.name;
   if (key.is_minus_one_by_default && lacks_moment(*in, key.name)) {
+    // take() marks the keys as known, so that a typo nearby can be matched against them.
     in->take(epoch_key);
     in->take(step_key);
     *value = minus_one(key.minus_one);

@@ -12,11 +12,11 @@ namespace {
 struct SetLearningRateOptions {
   std::optional<TrainTime> start;
   double learning_rate = 0;
-  bool start_is_default = false;  ///< the recipe names none
+  bool start_is_default = false;  ///< the recipe gives no start
   ParamGroups groups;
 };
 
-/// Sets the learning rate once, at its start; it stays until another modifier writes it.
+/// Sets the learning rate once, at its start. It stays until another modifier changes it.
 class SetLearningRate final : public Modifier {
  public:
   SetLearningRate(SetLearningRateOptions options, std::string tag, SourceLocation location)

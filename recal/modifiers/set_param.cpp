@@ -13,12 +13,12 @@ struct SetParamOptions {
   ParamSelector params;
   double val = 0;
   std::optional<TrainTime> start;
-  bool start_is_default = false;  ///< the recipe names none
+  bool start_is_default = false;  ///< the recipe gives no start
   bool params_strict = true;
   ParamLogs logs = ParamLogs::kByDefault;
 };
 
-/// Sets every element of the named parameters once, at its start; training goes on from there.
+/// Sets every element of the named parameters once, at its start. Training continues from there.
 class SetParam final : public Modifier {
  public:
   SetParam(SetParamOptions options, std::string tag, SourceLocation location)

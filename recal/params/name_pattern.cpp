@@ -13,7 +13,7 @@ constexpr std::string_view kRegexPrefix = "re:";
 constexpr std::string_view kNoLookAround =
     "; there is no look-ahead and no look-behind: for all names without X write re:^((?!X).)*$, "
     "else list the names";
-constexpr int64_t kRegexBytes = 256 << 10;  // about 2,700 instructions
+constexpr int64_t kRegexBytes = 256 << 10;  // limit of RE2's program, about 2,700 instructions
 
 std::string with(std::string text, char from, char to) {
   std::replace(text.begin(), text.end(), from, to);
@@ -27,7 +27,7 @@ RE2::Options regex_options() {
   return options;
 }
 
-/// X of an idiom that means all names without X, if the pattern is one.
+/// Returns X if the pattern is an idiom for "all names without X".
 std::optional<std::string> excluded_by(const std::string& regex) {
   static const RE2 each_character(R"(\^?\((?:\?:)?\(\?!(.+)\)\.\)\*\$)");
   static const RE2 at_the_start(R"(\^?\(\?!\.\*(.+)\)(?:\.\*)?\$?)");

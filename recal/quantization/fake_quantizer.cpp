@@ -45,8 +45,10 @@ QuantizationScheme FakeQuantizer::scheme(int64_t layer) const {
 
 at::Tensor FakeQuantizer::input(int64_t layer, const at::Tensor& input) {
   if (scheme(layer) == QuantizationScheme::kNone || input.numel() == 0) return input;
+  // Gradients are off in evaluation, whose data must not change the ranges.
   if (observers_on_ && at::GradMode::is_enabled()) ranges_.observe(layer, input);
   const InputRanges::Range range = ranges_.at(layer);
+  // Until the first agreement there is no range that all ranks share.
   if (range.num_observations == 0) return input;
   return round_input(input, input_scale(range.min, range.max));
 }

@@ -9,7 +9,7 @@
 namespace lockstep::recal {
 namespace {
 
-/// [O] -> [O, 1, ...], so that it spreads over a weight; [1] for one scale.
+/// Reshapes [O] to [O, 1, ...], so that it broadcasts over a weight. [1] for one scale.
 at::Tensor beside(const at::Tensor& scales, const at::Tensor& weight_OX) {
   std::vector<int64_t> shape(static_cast<size_t>(weight_OX.dim()), 1);
   shape[0] = scales.numel();

@@ -11,10 +11,10 @@ namespace {
 
 constexpr int64_t kBits = 8;
 constexpr double kMostBits = 64;
-constexpr double kAveragingConstant = 0.01;  // of the moving average of input ranges
+constexpr double kAveragingConstant = 0.01;  // must equal kAveraging of input_ranges.cpp
 constexpr std::string_view kWayOut = "; or leave the layers out: ignore";
 
-/// The value of a key, with an explicit null; undefined if the key is absent.
+/// Returns the value of a key, including an explicit null; undefined if the key is absent.
 YAML::Node value_of(const ConfigReader& in, std::string_view key) {
   const YAML::Node& map = in.node();
   return map.IsDefined() && map.IsMap() ? map[std::string(key)]
@@ -61,7 +61,7 @@ class PartReader {
                     node.IsDefined() ? "" : " by default", must_be, kWayOut)));
   }
 
-  /// Keys that may only say what holds anyway.
+  /// Reads keys that may only have the value that holds here anyway.
   void read_rest() {
     bool dynamic = false;
     in_.read("dynamic", &dynamic, "");
@@ -101,13 +101,14 @@ class PartReader {
   LayerScheme& scheme_;
 };
 
-/// True if the part is quantized; what it says goes to the scheme.
+/// Returns true if the part is quantized. Its options go to the scheme.
 bool read_part(ConfigReader* in, std::string_view key, SchemeForm form, LayerScheme* scheme) {
   const YAML::Node node = value_of(*in, key);
   in->take(key);
   const bool is_outputs = key == "output_activations", is_weights = key == "weights";
   if (!node.IsDefined()) return form == SchemeForm::kScheme && !is_outputs;
   if (says_none(node)) return false;
+  // null is the only supported value, so a map is a fault even if its options are usual ones.
   if (is_outputs) {
     scheme->unsupported.push_back(in->document().fault_at(
         node, fmt::format("'{}.{}' must be null: outputs of layers are not rounded, their inputs "
@@ -138,7 +139,7 @@ LayerScheme read_layer_scheme(ConfigReader* in, SchemeForm form) {
   const bool weights = read_part(in, "weights", form, &scheme);
   const bool inputs = read_part(in, "input_activations", form, &scheme);
   const bool outputs = read_part(in, "output_activations", form, &scheme);
-  in->take("target_hardware");  // a name without effect
+  in->take("target_hardware");  // a name without effect here
   scheme.quantized = weights || inputs || outputs;
   if (weights != inputs) refuse_half(in, weights ? "input_activations" : "weights", &scheme);
   return scheme;

@@ -39,7 +39,7 @@ std::string no_module_message(const LayerTarget& target, const std::vector<Layer
                      hint.empty() ? "; its layers are " + list_of(names) : hint);
 }
 
-/// True if both keys are there, which is a fault at the second.
+/// True if both keys are present, which is a fault at the second one.
 bool clash(ConfigReader* in, std::string_view a, std::string_view b) {
   if (!in->has(a) || !in->has(b)) return false;
   in->fault(b, fmt::format("'{}.{}' and '{}' both say how layers are quantized: keep one of them",
@@ -67,7 +67,7 @@ void QuantizedLayers::read(ConfigReader* in) {
 void QuantizedLayers::read_schemes(ConfigReader* in) {
   constexpr std::string_view kOverrides = "scheme_overrides";
   const YAML::Node scheme = in->take("scheme");
-  // Beside schemes an absent one is SparseML's default, a scale a tensor.
+  // Next to schemes, an absent `weights` means SparseML's default: one scale per tensor.
   if ((scheme.IsDefined() || in->has(kOverrides)) && !in->has("weights"))
     scheme_.per_channel = false;
   if (scheme.IsDefined())
@@ -114,6 +114,7 @@ const LayerScheme* QuantizedLayers::scheme_of(const LayerInfo& layer,
                                               const std::vector<int64_t>& weight_sizes) const {
   for (const LayerTarget& target : ignore_)
     if (target.match(layer, weight_sizes) > 0) return nullptr;
+  // With groups, a layer without a group is not quantized. Else `scheme` is the default.
   const LayerScheme* best = has_groups_ ? nullptr : &scheme_;
   size_t narrowest = 0;
   for (const Rule& rule : rules_)
@@ -141,7 +142,7 @@ std::vector<const LayerTarget*> QuantizedLayers::all_targets() const {
   return all;
 }
 
-/// Names that mean nothing are refused; classes of modules that are never quantized are told.
+/// Refuses names that match nothing. Adds a note about classes that are never quantized.
 void QuantizedLayers::check_targets(TimelineBuilder* builder) const {
   const auto& layers = builder->inputs().layers;
   const auto& params = builder->inputs().params;
@@ -162,6 +163,7 @@ void QuantizedLayers::check_targets(TimelineBuilder* builder) const {
 
 void QuantizedLayers::check_without_model(TimelineBuilder* builder) const {
   std::vector<const LayerScheme*> schemes;
+  // Without a model any layer might have any of the schemes, so all of them are checked.
   if (!has_groups_) schemes.push_back(&scheme_);
   for (const Rule& rule : rules_)
     if (has_known_target(rule.targets)) schemes.push_back(&rule.scheme);
@@ -182,7 +184,7 @@ QuantizedLayers::Choice QuantizedLayers::choose(TimelineBuilder* builder) const 
   check_targets(builder);
   Choice choice{.layers = {}, .per_channel = per_channel()};
   if (!inputs.params) return check_without_model(builder), choice;
-  std::vector<const LayerScheme*> schemes;  // of the layers chosen
+  std::vector<const LayerScheme*> schemes;  // of the chosen layers
   const auto wanted = builder->resolve_layers(submodules_ ? &*submodules_ : nullptr);
   for (const int64_t index : wanted) {
     const LayerInfo& layer = inputs.layers[static_cast<size_t>(index)];
@@ -197,6 +199,7 @@ QuantizedLayers::Choice QuantizedLayers::choose(TimelineBuilder* builder) const 
                       first.name, strategy(*schemes.front()), layer.name, strategy(*scheme)));
       return {};
     }
+    // Each scheme reports its faults once, not once per layer.
     if (std::find(schemes.begin(), schemes.end(), scheme) == schemes.end())
       for (const Fault& fault : scheme->unsupported) builder->fault(fault);
     schemes.push_back(scheme);
