@@ -13,7 +13,7 @@ void GroupClaims::add(const Modifier& writer, const ParamGroups& groups, StepRan
     return;
   }
   for (const int group : groups.numbers)
-    if (!add(writer, group, steps, faults)) return;  // one fault says it
+    if (!add(writer, group, steps, faults)) return;  // one fault is enough
 }
 
 bool GroupClaims::add(const Modifier& writer, int group, StepRange steps, Diagnostics* faults) {

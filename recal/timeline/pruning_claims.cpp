@@ -60,9 +60,10 @@ std::optional<int64_t> PruningClaims::add_constant(const Modifier& pruner, int64
       faults->add(two_pruners(pruner, *other->pruner, name, ""));
       return std::nullopt;
     }
+    // Gradual modifiers have priority: this one starts after them.
     steps.first = other->steps.end;
     if (steps.first >= steps.end)
-      return steps.first;  // it never acts: the gradual ones' word stands
+      return steps.first;  // it never acts: the gradual modifiers cover its whole window
   }
   claims_[param].push_back({.pruner = &pruner, .steps = steps, .released = last});
   return steps.first;
@@ -94,6 +95,7 @@ std::optional<PruningClaim> PruningClaims::find(int64_t param) const {
       latest_start = entry.steps.first;
       claim.pruner = entry.pruner;
     }
+    // A release has no effect if another modifier keeps the mask at that step.
     const bool lets_go = entry.released && !is_held(entries->second, *entry.released);
     if (!lets_go || (claim.released && *claim.released <= *entry.released)) continue;
     claim.released = entry.released;

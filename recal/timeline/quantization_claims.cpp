@@ -19,7 +19,7 @@ std::string kept_no_longer(const QuantizationClaim& claim, const std::string& la
       pruned.pruner->location().text(), *pruned.released);
 }
 
-/// What two claims must share beside their layers, as they have one state for the whole model.
+/// Returns the key of a model-wide setting in which two claims differ, or "".
 std::string differing_key(const QuantizationClaim& a, const QuantizationClaim& b) {
   if (a.per_channel != b.per_channel) return "weights";
   if (a.observers_off != b.observers_off) return "disable_quantization_observer";
@@ -64,7 +64,7 @@ std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
       if (!pruned) continue;
       if (pruned->released && (!total_steps || *pruned->released < *total_steps)) {
         faults->add(claim.modifier->location().fault(kept_no_longer(claim, layer.name, *pruned)));
-        break;  // one fault says it for all its layers
+        break;  // one fault is enough for all its layers
       }
       const bool still_prunes = pruned->pruning && claim.first_step < pruned->pruning->end;
       if (!still_prunes || std::exchange(has_warned, true)) continue;

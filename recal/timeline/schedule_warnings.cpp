@@ -7,7 +7,7 @@
 namespace lockstep::recal {
 namespace {
 
-/// The modifier that only says how long to train.
+/// Tag of the modifier that only sets the length of training.
 constexpr std::string_view kEpochRangeTag = "EpochRangeModifier";
 
 std::vector<const Action*> actions_of(const Timeline& timeline, size_t modifier) {
@@ -17,7 +17,7 @@ std::vector<const Action*> actions_of(const Timeline& timeline, size_t modifier)
   return own;
 }
 
-/// Why a modifier does not do all that it says; empty if it does.
+/// Reason why a modifier does not do everything it says; "" if it does.
 std::string idleness(const Timeline& timeline, size_t modifier, std::optional<int64_t> last_step) {
   const ModifierEntry& entry = timeline.modifiers()[modifier];
   const std::vector<const Action*> actions = actions_of(timeline, modifier);
@@ -41,7 +41,7 @@ bool names_end(const ModifierEntry& entry) {
   return entry.end_step && entry.window.end && !entry.window.end->is_run_end();
 }
 
-/// The modifier with the largest end in epochs or steps, of these tags ("": any); nullptr if none.
+/// Returns the modifier with this tag ("": any) and the largest named end; nullptr if none.
 const ModifierEntry* last_to_end(const Timeline& timeline, std::string_view tag) {
   const ModifierEntry* last = nullptr;
   for (const ModifierEntry& entry : timeline.modifiers())

@@ -16,7 +16,7 @@ struct StepOrder {
   bool operator()(int64_t step, const Action& action) const { return step < action.step; }
 };
 
-/// The last action at or before the step; null if there is none. Sorted by step.
+/// Returns the last action at or before the step; null if none. Requires order by step.
 const Action* last_until(const std::vector<Action>& actions, int64_t step) {
   const auto next = std::upper_bound(actions.begin(), actions.end(), step, StepOrder());
   return next == actions.begin() ? nullptr : &*std::prev(next);
@@ -37,18 +37,20 @@ void Timeline::file_actions(const TimelineInputs& inputs) {
   for (size_t i = 0; inputs.params && i < inputs.frozen_at_start.size(); ++i) {
     const auto param = static_cast<size_t>(inputs.frozen_at_start[i]);
     trainable_at_start_[param] = false;
+    // The names are part of the canonical text: a run that starts with other parameters differs.
     frozen_names_ += (i == 0 ? "" : " ") + (*inputs.params)[param].name;
   }
   prunes_.resize(modifiers_.size());
   values_.resize(modifiers_.size());
-  // Of two modifiers that prune one after another, what the earlier one closes comes before what
-  // the later one begins, wherever they stand in the recipe.
+  // Two modifiers may prune one after another. The earlier one's last actions must come before the
+  // later one's first, whatever their order in the recipe is.
   const auto begins = [&](const Action& action) {
     const bool is_on_masks = traits_of(action.kind).order == traits_of(ActionKind::kPrune).order;
     return is_on_masks ? modifiers_[static_cast<size_t>(action.modifier)].start_step.value_or(0)
                        : 0;
   };
   const auto key = [&](const Action& action) {
+    // Within one modifier a mask is updated before it is released.
     return std::tuple(action.step, traits_of(action.kind).order, begins(action), action.modifier,
                       action.kind == ActionKind::kRelease);
   };
@@ -91,6 +93,7 @@ void Timeline::file_pruned_shares(const TimelineInputs& inputs) {
       sizes[info.name] = static_cast<double>(std::max<int64_t>(info.num_weights, 1));
     }
   }
+  // Parameters pruned by the same modifiers always have the same target: one entry serves them all.
   std::map<std::vector<int>, double> shares;
   for (const auto& [name, modifiers] : modifiers_by_name) shares[modifiers] += sizes[name];
   for (const auto& [modifiers, num_weights] : shares)
@@ -175,6 +178,7 @@ std::vector<bool> Timeline::trainable_at(int64_t step) const {
 
 Quantization Timeline::quantization_at(int64_t step) const {
   Quantization now{.per_channel = quantizes_per_channel_};
+  // Replays all changes up to the step, so that a resumed run gets the same result.
   bool observers_frozen = false;
   for (const Action& action : quantizes_) {
     if (action.step > step) break;

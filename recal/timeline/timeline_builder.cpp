@@ -42,6 +42,8 @@ Timeline TimelineBuilder::build() {
   timeline_.min_epochs_ = converter_.min_epochs();
   timeline_.max_epochs_ = converter_.max_epochs();
   timeline_.notes_ = recipe_.notes();
+  // Order: deferred parts see all rates, trainability needs all claims, quantization needs all
+  // masks.
   compile_all();
   compile_deferred();
   add_trainable_changes();
@@ -66,6 +68,7 @@ void TimelineBuilder::compile_all() {
           fmt::format("{} lasts to the run's end (-1), and nothing says where that is: add an "
                       "!EpochRangeModifier, or train.max_steps to the run file",
                       now().tag()));
+    // Entries are added for faulty modifiers too: actions refer to modifiers by index.
     describe_current();
     if (is_known) now().compile(this);
   }
@@ -89,6 +92,7 @@ double TimelineBuilder::rate_in_force(int64_t step, int group) const {
   for (const Action& action : timeline_.actions_) {
     if (action.kind != ActionKind::kSetLearningRate || action.step >= step) continue;
     if (action.group != kAllGroups && action.group != group) continue;
+    // A strict comparison: of actions at one step the first counts, but one step has one writer.
     if (latest == nullptr || action.step > latest->step) latest = &action;
   }
   if (latest == nullptr) return inputs_.base_learning_rate;
@@ -150,6 +154,7 @@ void TimelineBuilder::check_quantization() {
 std::optional<StepRange> TimelineBuilder::steps_of(const Window& window) {
   const StepRange steps{step_of(*window.start), step_of(*window.end)};
   if (steps.first < steps.end) return steps;
+  // Equal steps in one unit: the window is shorter than a step, which is only worth a warning.
   if (steps.first == steps.end && window.start->kind == window.end->kind) return steps;
   fault(fmt::format("{} ends at {} (step {}), which is not after its start at {} (step {})",
                     now().tag(), window.end->sentence_text(), steps.end,
@@ -177,7 +182,7 @@ void TimelineBuilder::add(int64_t step, ActionKind kind, double value, int param
 
 void TimelineBuilder::add_for_groups(int64_t step, ActionKind kind, double value,
                                      const ParamGroups& groups) {
-  // Without a model there may be more groups than those that a run has.
+  // Without a model the recipe may name more groups than a run has, so "all" must not be assumed.
   const bool means_all = groups.all() || (inputs_.params && groups.names_each_known());
   const std::vector<int> numbers = means_all ? std::vector<int>{kAllGroups} : groups.numbers;
   for (const int group : numbers)

@@ -1,4 +1,5 @@
-// Which parameters, layers and groups a modifier may work on.
+// The part of TimelineBuilder that resolves names and checks claims: which modifier may work on
+// which parameters, layers and groups. Conflicts become faults, so the actions need no checks.
 
 #include <algorithm>
 #include <iterator>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::string_view kAllText = "__ALL__";
 
-/// The opposite choice out of n.
+/// Returns the indexes below n that are not chosen.
 std::vector<int64_t> others(const std::vector<int64_t>& chosen, size_t n) {
   std::vector<int64_t> all(n), rest;
   std::iota(all.begin(), all.end(), 0);
@@ -43,7 +44,7 @@ std::vector<int64_t> TimelineBuilder::resolve(const Selection& selection, Select
   return params;
 }
 
-/// What stands for many parameters is told, with the rule by which they are chosen.
+/// Notes which parameters a word such as __ALL__ selects, and the rule.
 void TimelineBuilder::note_selected(const Selection& selection, const std::vector<int64_t>& params,
                                     Selects what) {
   constexpr size_t kMaxShown = 8;
@@ -155,7 +156,7 @@ int TimelineBuilder::claim_gradual_pruning(const Selection& selection,
   warn_of_last_groups(params, pruning);
   for (const int64_t param : params)
     if (!pruning_.add_gradual(now(), param, name_of_param(param), claim, faults_))
-      break;  // one fault says it for all its parameters
+      break;  // one fault is enough for all its parameters
   note_logged(params);
   const int index = add_param_set(params, selection.params.text());
   ParamSet& set = timeline_.param_sets_[static_cast<size_t>(index)];
@@ -167,6 +168,7 @@ int TimelineBuilder::claim_gradual_pruning(const Selection& selection,
 std::vector<std::pair<int64_t, int>> TimelineBuilder::claim_constant_pruning(
     const Selection& selection, int64_t first, std::optional<int64_t> last) {
   std::map<int64_t, std::vector<int64_t>> params_by_step;
+  // Without a model nothing is resolved: the plan shows the selector's text.
   if (!inputs_.params) params_by_step[first] = {};
   const std::vector<int64_t> params = resolve(selection, Selects::kPrunable);
   for (const int64_t param : params) {
@@ -212,6 +214,7 @@ int TimelineBuilder::claim_values(const Selection& selection, StepRange steps) {
     std::vector<int64_t> both;
     std::set_intersection(params.begin(), params.end(), claim.params.begin(), claim.params.end(),
                           std::back_inserter(both));
+    // Overlapping sets conflict only at a common step.
     const int64_t clash = std::max(steps.first, claim.steps.first);
     if (both.empty() || clash >= std::min(steps.end, claim.steps.end)) continue;
     fault(fmt::format("{} and {} ({}) both set the values of '{}' at step {}", now().tag(),

@@ -46,6 +46,7 @@ void TrainableClaims::add_ends(std::vector<TrainableChange>* changes) const {
     if (claim.steps.end == INT64_MAX) continue;
     std::vector<int64_t> reverting;
     for (const int64_t param : claim.params)
+      // Only parameters that no other claim holds in this state return to their earlier state.
       if (is_trainable(param, claim.steps.end) != claim.trainable) reverting.push_back(param);
     if (!reverting.empty())
       changes->push_back({claim.steps.end, !claim.trainable, claim.modifier, std::move(reverting)});
@@ -62,6 +63,7 @@ void TrainableClaims::require_some(const TrainableChange& change, Diagnostics* f
 
 std::vector<TrainableChange> TrainableClaims::changes(Diagnostics* faults) const {
   std::vector<TrainableChange> changes;
+  // Ends come first, and the sort is stable: at a common step a start overrides an end.
   add_ends(&changes);
   for (const Claim& claim : claims_)
     if (!claim.params.empty())
@@ -73,7 +75,7 @@ std::vector<TrainableChange> TrainableClaims::changes(Diagnostics* faults) const
     if (change.trainable) continue;
     const size_t before = faults->list().size();
     require_some(change, faults);
-    if (faults->list().size() > before) break;  // one fault says it
+    if (faults->list().size() > before) break;  // one fault is enough
   }
   return changes;
 }
