@@ -35,6 +35,7 @@ void LazyLayer::build(at::IntArrayRef weight_shape, const at::TensorOptions& opt
   at::Tensor weight = at::empty(weight_shape, options).uniform_(-bound, bound);
   at::Tensor bias =
       with_bias_ ? at::empty({weight_shape[0]}, options).uniform_(-bound, bound) : at::Tensor();
+  // Announce first: a watcher may throw, and then nothing must be registered.
   announce("weight", weight);
   if (with_bias_) announce("bias", bias);
   weight_ = register_parameter("weight", weight);

@@ -12,7 +12,7 @@
 
 namespace lockstep::model {
 
-// Each stands in a file of its own (resnet18 and resnet50 share one) and has a row below.
+// Each of these is defined in its own file (resnet18 and resnet50 share one).
 ModelType gpt_type();
 ModelType lenet_type();
 ModelType mnist_net_type();
@@ -33,6 +33,7 @@ NamedTable<ModelType>& model_types() {
   static NamedTable<ModelType> types = [] {
     NamedTable<ModelType> own("model.type");
     const auto add = [&own](ModelType type) {
+      // Lockstep's networks do the same work in each pass. A TorchScript module may not.
       type.repeats_itself = true;
       own.add(std::move(type));
     };

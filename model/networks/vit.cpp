@@ -23,7 +23,7 @@ struct VitOptions {
 constexpr double kVitEpsilon = 1e-6;
 const LayerParamsOptions kVitMlp{.weight = {Initial::Kind::kXavier}, .bias = normal(1e-6)};
 
-/// x + attention(norm(x)), then x + mlp(norm(x)).
+/// Transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
 class VitBlock {
  public:
   VitBlock(const std::string& name, const VitOptions& options, int64_t seed, LayerTable* table)
@@ -68,8 +68,8 @@ class VitBlock {
   Dropout attention_dropout_, dropout_, dropout2_, dropout4_;
 };
 
-/// [B, C, H, W] -> [B, classes]: an image as a row of patches behind a class token, with
-/// torchvision's names. Source: Dosovitskiy et al., arXiv 2010.11929.
+/// Vision transformer [B, C, H, W] -> [B, classes]: a class token followed by the image's patches,
+/// with torchvision's names. Source: Dosovitskiy et al., arXiv 2010.11929.
 class Vit final : public Model {
  public:
   Vit(const VitOptions& options, const ImageShape& image, const ModelInputs& data)
@@ -102,7 +102,7 @@ class Vit final : public Model {
     const at::Tensor class_B1W = class_token_11W_.expand({inputs_BCHW.size(0), -1, -1});
     at::Tensor values_BTW = dropout_(at::cat({class_B1W, patches_BTW}, 1) + positions_1TW_);
     for (const VitBlock& block : blocks_) values_BTW = block(values_BTW);
-    return (*head_)((*norm_)(values_BTW.select(1, 0)));  // of the class token alone
+    return (*head_)((*norm_)(values_BTW.select(1, 0)));  // output of the class token only
   }
 
  private:
