@@ -53,10 +53,10 @@ class BatchNormTable {
   /// Selects training, or evaluation with the moving statistics.
   void set_training(bool training) { training_ = training; }
   bool is_training() const { return training_; }
-  /// If true, training also uses the moving statistics, which then do not change.
+  /// Freezes the statistics if true: training also uses the moving ones, which do not change.
   void set_frozen(bool frozen) { frozen_ = frozen; }
   bool is_frozen() const { return frozen_; }
-  /// If true, a normalisation is frozen while its parameters are not trained.
+  /// Freezes each normalisation while its parameters are not trained, if true.
   void set_frozen_with_params(bool frozen) { frozen_with_params_ = frozen; }
   bool is_frozen_with_params() const { return frozen_with_params_; }
   /// Sets the sum over ranks. Empty: each rank normalises by its own samples. Else by those of all

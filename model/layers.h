@@ -81,7 +81,7 @@ class LayerParams {
   /// Bias; undefined if there is none.
   const at::Tensor& bias() const { return bias_O_; }
   const std::string& name() const { return table_->layers[static_cast<size_t>(index_)].name; }
-  /// In-place gradient state of the weight; null unless the layer uses writes_grad_in_place().
+  /// State of the weight's in-place gradient; null unless the layer uses writes_grad_in_place().
   const std::shared_ptr<GradInPlace>& grad_in_place() const { return grad_in_place_; }
   /// Declares in the table that the layer's backward writes the weight's gradient in place.
   void writes_grad_in_place();

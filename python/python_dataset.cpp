@@ -52,8 +52,7 @@ data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epo
       at::tensor(at::ArrayRef<int64_t>(indices_B.data(), indices_B.size()), at::kLong);
   const Value read = pool_.is_none() ? call_data("read_samples", {data_, rows_B, epoch})
                                      : call_data("read_samples_by_worker", {pool_, rows_B, epoch});
-  if (read.is_none())  // as of a rank that was killed: the same run goes on where it is started
-                       // again
+  if (read.is_none())  // like a killed rank: the run continues when it is started again
     throw Error(ExitCode::kUnavailable, "python",
                 "a worker of the data set was killed (out of memory?); start the run again: it "
                 "continues from its last save. data.train.num_workers says how many there are");

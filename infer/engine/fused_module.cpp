@@ -15,9 +15,9 @@
 namespace lockstep::infer {
 namespace {
 
-#if defined(__x86_64__)  // LibTorch has oneDNN Graph there alone
+#if defined(__x86_64__)  // LibTorch has oneDNN Graph on x86-64 only
 
-/// LibTorch's passes are the whole process'; this one acts while its thread compiles here.
+/// LibTorch's passes apply to the whole process. This flag limits ours to the compiling thread.
 thread_local bool t_compiles = false;
 
 class Compiling {
@@ -61,7 +61,7 @@ std::vector<at::Tensor> all_tensors_of(const c10::IValue& value) {
   return tensors;
 }
 
-/// To the rounding of sums in another order.
+/// Compares results up to the rounding of sums in another order.
 bool is_close(const c10::IValue& one, const c10::IValue& other) {
   constexpr double kRelative = 1e-4;
   return std::ranges::equal(all_tensors_of(one), all_tensors_of(other),
@@ -91,6 +91,8 @@ std::optional<FusedModule> FusedModule::compile(torch::jit::Module frozen,
   try {
     FusedModule fused(std::move(frozen), inputs);
     const Compiling compiling;
+    // LibTorch's profiling executor: the first run records shapes, the second one compiles and
+    // runs.
     const c10::IValue as_written = fused.run(inputs);
     if (is_close(as_written, fused.run(inputs))) return fused;
     log::warning("infer", "oneDNN Graph's numbers differ from the network's: it is left out");

@@ -30,7 +30,7 @@ at::ScalarType dtype_of(const std::string& name) {
   throw std::invalid_argument("there is no type '" + name + "'");
 }
 
-/// Throws std::exception for what is no list of nodes.
+/// Parses a list of nodes. Throws std::exception for another form.
 std::vector<IoNode> nodes_of(const nlohmann::json& list) {
   std::vector<IoNode> nodes;
   for (const auto& json : list) {

@@ -10,6 +10,7 @@
 namespace lockstep::optim {
 namespace {
 
+/// Updates a chunk in blocks: packs values and gradients, applies the rule, writes results back.
 void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads, SimdPath path,
           UpdateBlock update) {
   const UpdateKernels& kernels = update_kernels(path);
@@ -31,7 +32,7 @@ void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grad
   }
 }
 
-/// Of a chunk that keeps few elements: only their own cache lines are read and written.
+/// Updates a chunk with few kept elements. Reads and writes only their own cache lines.
 void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads,
                  UpdateBlock update) {
   std::array<uint32_t, PackedMask::kChunkElements / kItemsOfOneKept + kPlaceSlack> places;
