@@ -15,7 +15,7 @@
 namespace lockstep::infer {
 // Staged inference: one thread reads, num_at_once_ threads compute (this one among them), one
 // thread runs the callbacks. Two bounded queues connect them. A queue passes items on in the order
-// of their numbers, so several computing threads do not change the order of callbacks.
+// of their numbers. So several computing threads do not change the order of callbacks.
 //
 // Errors: the first exception of any stage is kept, and both queues are broken off, which ends the
 // other stages. After all threads have ended, run_staged() rethrows it.

@@ -40,7 +40,8 @@ struct SeenStatistics {
 /// Training normalises by mean and variance of the batch. Forward only records these. The moving
 /// statistics change in update() alone, once per step. So a skipped step changes nothing, and
 /// several micro-batches count as one batch. Neighbours with equal numbers of samples (normally
-/// all) are summed and updated together, with a few kernels per step instead of a few for each.
+/// all) are summed and updated together. That takes a few kernels per step instead of a few for
+/// each.
 class BatchNormTable {
  public:
   static constexpr double kEpsilon = 1e-5;  ///< added to a variance

@@ -14,8 +14,8 @@
 #include "base/error.h"
 
 namespace lockstep::model {
-// Two implementations of one random mask. Both must follow CounterRandom bit by bit, since a run on
-// CPUs and a run on GPUs drop the same elements.
+// Two implementations of one random mask. Both must follow CounterRandom bit by bit: runs on CPUs
+// and on GPUs drop the same elements.
 namespace {
 
 constexpr int64_t kNumbersOfAWord = 4;  // 16 bits each

@@ -18,8 +18,8 @@ namespace lockstep::model {
 // Autograd functions of a linear layer. Forward and the input's gradient are one node (Product),
 // the parameters' gradients another one (WritesGradients), which backward reaches first. So hooks
 // on the parameters, which start an all-reduce, run before the input's gradient is computed. Small
-// layers use one node for both. The parameters' gradients are written here, not by autograd: an
-// undefined result tells autograd that there is nothing to add.
+// layers use one node for both. The parameters' gradients are written here, not by autograd: for an
+// undefined result autograd adds nothing.
 //
 // Pointers (GradInPlace, KeptWeight) travel in saved_data as integers. They outlive backward,
 // because the layer owns them.

@@ -28,9 +28,9 @@ enum class NormNames {
   kTorch,       ///< weight, bias, running_mean, running_var; num_batches_tracked
 };
 
-/// Step of a forward pass. Its tensors are parameters and buffers of the model, named
-/// <name>.weight, .bias (kLinear, kConv2d), or <name>.gamma, .beta, .moving_mean, .moving_variance
-/// or as `norm_names` says (kBatchNorm). Other kinds have none.
+/// Step of a forward pass. Its tensors are parameters and buffers of the model. kLinear, kConv2d:
+/// <name>.weight, .bias. kBatchNorm: <name>.gamma, .beta, .moving_mean, .moving_variance, or as in
+/// `norm_names`. Other kinds have none.
 struct NetworkLayer {
   LayerKind kind = LayerKind::kOther;
   std::string name = {};      ///< dotted; empty for kinds without tensors

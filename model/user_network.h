@@ -9,12 +9,12 @@
 namespace lockstep::model {
 
 /// Seeds LibTorch's default generators of the CPU and of `device` for this pass. Dropout then
-/// follows from (seed, step, position of the batch in the global batch), so a checkpoint needs no
+/// follows from (seed, step, position of the batch in the global batch). So a checkpoint needs no
 /// generator state. Returns the seed.
 uint64_t seed_default_generators(int64_t seed, const ForwardPass& pass, at::Device device);
 
-/// Use of a parameter in pruning and weight decay, derived from its name, its number of dimensions
-/// and the class of its layer ("Conv2d", "LayerNorm").
+/// Use of a parameter in pruning and weight decay. It follows from the parameter's name, its number
+/// of dimensions and its layer's class ("Conv2d", "LayerNorm").
 struct ParamUse {
   bool prunable = false;  ///< weights of linear layers and convolutions; for weight_norm the
                           ///< directions, not the gains

@@ -14,11 +14,11 @@ struct Interpreter {
 };
 
 /// Finds the interpreter for a run: `wanted` if not empty, else that of the active virtual
-/// environment ($VIRTUAL_ENV). Else python3 of $PATH if its torch is the linked one, else the one
+/// environment ($VIRTUAL_ENV). Else python3 of $PATH if its torch is the linked one. Else the one
 /// of the environment that contains the linked LibTorch.
 ///
-/// Throws Error(kConfig), naming the interpreter and the reason, if it cannot be started, has no
-/// shared library, or has another torch than the linked one.
+/// Throws Error(kConfig), naming the interpreter and the reason, if it is not usable. Reasons: it
+/// cannot be started, has no shared library, or has another torch than the linked one.
 Interpreter find_python(const std::string& wanted);
 
 /// Values TORCH_VERSION and COMMIT_SHA of the linked LibTorch.

@@ -14,14 +14,14 @@ namespace lockstep::python {
 /// process. Its parameters share memory with this model's, also after they are moved into flat
 /// buffers. Names are those of state_dict().
 ///
-/// Random numbers of forward from the default generators of torch, `random` and `numpy.random` are
-/// a function of (seed, step, position of the batch in the global batch). The set of trained
-/// parameters and of buffers is fixed when the module is built. Other tensors that forward changes
-/// are made equal on all ranks by the training step (train/step/moved_buffers.h).
+/// The default generators of torch, `random` and `numpy.random` are seeded before each forward pass
+/// of training. The seed follows from (seed, step, position of the batch in the global batch). The
+/// set of trained parameters and of buffers is fixed when the module is built. Other tensors that
+/// forward changes are made equal on all ranks by the training step (train/step/moved_buffers.h).
 class PythonModel final : public model::Model {
  public:
-  /// Creates the module. Throws Error(kConfig), with file and line, if Python raises, if a
-  /// parameter is not float32, or if no parameter is trained.
+  /// Creates the module. Throws Error(kConfig), with file and line, if Python raises. Also throws
+  /// if a parameter is not float32, or if no parameter is trained.
   PythonModel(const PythonArgs& args, const model::ModelInputs& data);
 
   at::Tensor forward(const at::Tensor& inputs_BX) override;

@@ -3,9 +3,9 @@
 #include "python/value.h"
 
 /// Interface between a program and the Python module. The module is a library that is loaded if a
-/// run file names Python code, so that other runs load no interpreter. It is compiled for Python's
-/// stable interface and works with every Python from 3.10 on. Both sides must come from one build,
-/// which `build_id` verifies.
+/// run file names Python code. Other runs load no interpreter. It is compiled for Python's stable
+/// interface and works with every Python from 3.10 on. Both sides must come from one build, which
+/// `build_id` verifies.
 namespace lockstep::python {
 
 struct StartOptions {
@@ -29,9 +29,9 @@ struct ModuleTable {
   /// Calls a function of lockstep_glue. Thread-safe. Never throws.
   CallResult (*call)(const char* function, const List& arguments);
 
-  /// Returns and clears an exception of Python code that ran inside C++ code called by Python (a
-  /// backward pass), with its traceback; "" if none. After such an exception the next call fails
-  /// unless this was called.
+  /// Returns an exception, with its traceback, and clears it; "" if none. It comes from Python code
+  /// inside C++ code that Python called, such as a backward pass. After such an exception the next
+  /// call fails unless this was called.
   std::string (*pending_fault)();
 };
 

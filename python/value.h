@@ -18,8 +18,8 @@ struct Value;
 using List = std::vector<Value>;
 using Map = std::vector<std::pair<std::string, Value>>;  // in Python's order
 
-/// Value passed between C++ and Python: None, bool, int, float, str, a tensor (shared memory), a
-/// list or tuple, a dict with text keys, or any other object.
+/// Value passed between C++ and Python. None, bool, int, float, str, a tensor (shared memory), a
+/// list or tuple, a dict with text keys, or another object.
 struct Value : std::variant<std::monostate, bool, int64_t, double, std::string, at::Tensor, List,
                             Map, Object> {
   using variant::variant;

@@ -199,8 +199,8 @@ Applied ScheduledModifierManager::apply_at(int64_t step, bool closing,
   require_stage(stage_ != Stage::kFinalized, "apply_due", "cannot follow finalize()");
   initialize();
   Applied applied;
-  // After a restart the timeline's state at `step` is unknown to the optimizer and the quantizer,
-  // so the first call reports both even if no action is due.
+  // After a restart, optimizer and quantizer do not know the timeline's state at `step`. So the
+  // first call reports it even if no action is due.
   const bool is_first = std::exchange(last_step_, step) < 0;
   if (is_first && control.rank() == 0) report_start();
   bool trainability = is_first, quantization = is_first;

@@ -140,9 +140,9 @@ class ScheduledModifierManager {
   /// weights (see AttachOptions::updates_keep_zeros) and agrees on the ranges of observed inputs.
   void end_step(bool updated, dist::Communicator& control);
 
-  /// Applies the actions that are due after `step` updates if no update follows, such as a final
-  /// sparsity at the end of the run. Releases of masks are skipped. The weights then contain exact
-  /// zeros.
+  /// Applies the actions that are due after the last update, such as a final sparsity at the end of
+  /// the run. step: number of updates done. Releases of masks are skipped. The weights then contain
+  /// exact zeros.
   Applied apply_closing(int64_t step, dist::Communicator& control);
 
   /// Makes the model independent of the recipe: masks become exact zeros in the weights and are

@@ -37,7 +37,7 @@ class EngineBackend {
 };
 
 /// Creates an engine. `optimized` folds batch normalisation into convolutions, makes weights
-/// constant and lays them out for the kernels, so results may differ in the last digits. With
+/// constant and lays them out for the kernels. Results may differ in the last digits. With
 /// use_tensorrt, Torch-TensorRT compiles the network. `plain` runs the operators as written, with
 /// the bits of the run's evaluation. If a way is not available, the next best is used, and
 /// description() gives the reason.

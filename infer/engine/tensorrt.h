@@ -15,9 +15,10 @@ struct TensorrtAttempt {
 };
 
 /// Compiles a network on a GPU with liblockstep_tensorrt.so. That library is built where
-/// Torch-TensorRT is installed (docs/inference.md). It is loaded from LOCKSTEP_TENSORRT of the
-/// environment, else from the program's folder or its lib/lockstep, else by the loader's search. It
-/// must be of the program's own build. Throws nothing: the caller can continue without it.
+/// Torch-TensorRT is installed (docs/inference.md). It is loaded from the path in
+/// LOCKSTEP_TENSORRT, else from the program's folder or its lib/lockstep. Else the loader searches
+/// for it. It must be of the program's own build. Throws nothing: the caller can continue without
+/// it.
 TensorrtAttempt try_tensorrt(const torch::jit::Module& module, const IoNodes& nodes,
                              const TensorrtConfig& config, at::Device device);
 

@@ -11,8 +11,7 @@ namespace lockstep::infer {
 /// io_nodes.json of the same folder or of RUN/checkpoints (else the manifest's shapes).
 ///
 /// Throws Error(kInputMissing) if the folder does not exist. Throws Error(kBadData) if the export
-/// has no manifest, is truncated or changed, or was written by a Lockstep newer than
-/// `program_version`.
+/// has no manifest, is truncated or changed, or is newer than `program_version`.
 LoadedNetwork open_saved_model(const std::filesystem::path& folder,
                                const std::string& program_version);
 

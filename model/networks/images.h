@@ -15,7 +15,8 @@ struct ImageShape {
 
 /// Returns the shape of the data's images: [channels, rows, columns], or [rows, columns, 1 or 3] if
 /// `may_be_last`. Throws require_fit()'s Error unless inputs are float images of at least
-/// `least_extent` rows and columns: "resnet18 takes images [channels, rows, columns] of ...".
+/// `least_extent` rows and columns. The text is like "resnet18 takes images [channels, rows,
+/// columns] of ...".
 ImageShape require_images(const ModelInputs& data, const std::string& type, int64_t least_extent,
                           bool may_be_last = false);
 

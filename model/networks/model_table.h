@@ -44,7 +44,7 @@ struct ModelType {
   std::string name;
   /// Reads this network's keys of the section. Each `help` text begins with the network's name.
   std::function<MakeModel(ConfigReader* in)> read;
-  /// True if each training pass over samples of one shape does the same work, independent of
+  /// True if each training pass over samples of one shape does the same work. It must not depend on
   /// anything that the host counts, draws or reads back. A GPU may then replay a recording of it
   /// (train.cuda_graphs). Dropout is detected without this flag.
   bool repeats_itself = false;

@@ -16,8 +16,8 @@ namespace lockstep::model {
 class TorchScriptModel final : public Model {
  public:
   /// Loads the file. Throws Error(kInputMissing) if it does not exist. Throws Error(kConfig), with
-  /// LibTorch's message, if it is not such an archive, uses an operator unknown to LibTorch, or has
-  /// no trained parameter.
+  /// LibTorch's message, if it is not such an archive or uses an unknown operator. Throws
+  /// Error(kConfig) too if no parameter is trained.
   TorchScriptModel(const std::string& path, const ModelInputs& data);
   ~TorchScriptModel() override;
 

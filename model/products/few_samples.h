@@ -14,7 +14,7 @@ namespace lockstep::model {
 ///   bias)
 ///
 /// Symbols: B = samples, I = inputs, O = outputs. Float32 on the CPU. Uses ATen's threads. Each sum
-/// is added in the order of inputs, outputs or samples, so no bit depends on the number of threads.
+/// is added in the order of inputs, outputs or samples. So no bit depends on the number of threads.
 
 /// True if these functions are faster: 2 to 16 samples, 2^20 or more elements of the weight, a
 /// processor with AVX2.

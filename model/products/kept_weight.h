@@ -11,8 +11,8 @@
 
 namespace lockstep::model {
 
-/// Kept elements of a weight [O, I] with a mask that keeps few, in compressed sparse rows, and a
-/// linear layer's products with them. All other elements are 0.
+/// Kept elements of a weight [O, I] with a mask that keeps few, in compressed sparse rows. Computes
+/// a linear layer's products with them. All other elements are 0.
 ///
 ///   kept = KeptWeight::make(bits, O, I);  // after each change of the mask
 ///   values_K = kept->values_of(weight_OI);
@@ -21,7 +21,7 @@ namespace lockstep::model {
 ///   kept->write_grads(grads_BO, inputs_BI, /*adds=*/false, weight's gradient);
 ///
 /// Symbols: B = samples, I = inputs, O = outputs, K = kept elements. Float32 on the CPU. Uses
-/// ATen's threads. The order of each sum depends only on the mask and on B, so no bit depends on
+/// ATen's threads. The order of each sum depends only on the mask and on B. So no bit depends on
 /// threads or on the processor. The bits differ from those of dense products.
 class KeptWeight {
  public:

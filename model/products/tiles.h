@@ -6,8 +6,8 @@
 
 namespace lockstep::model {
 
-/// Tiles of T samples. A matrix [B, N] of samples is stored as tiles [N, T], so that T samples of
-/// an element are next to each other in memory. The last tile is padded with zeros.
+/// Tiles of T samples. A matrix [B, N] of samples is stored as tiles [N, T]. So T samples of an
+/// element are next to each other in memory. The last tile is padded with zeros.
 struct Tiles {
   const float* items = nullptr;  ///< [tiles, N, T]
   int64_t num_tiles = 0;

@@ -9,8 +9,8 @@
 #include "dist/replica/replica_check.h"
 
 namespace lockstep::recal {
-// A set of weights is assigned to ranks, each rank prunes its own, and one all-gather brings the
-// bits of all masks to all ranks.
+// Each weight is assigned to a rank, which prunes it. One all-gather then brings the bits of all
+// masks to all ranks.
 namespace {
 
 // Nanoseconds per float32 weight on one core (bench/prune_ops; Sapphire Rapids, AVX-512).

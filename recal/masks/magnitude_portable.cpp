@@ -4,8 +4,8 @@
 #include "recal/masks/magnitude_kernels.h"
 
 namespace lockstep::recal {
-// Kernels for any processor, one byte of the mask at a time. They also handle the last elements
-// for the AVX kernels, so `kept` may start at any byte boundary of a mask.
+// Kernels for any processor, one byte of the mask at a time. They also handle the last elements for
+// the AVX kernels. So `kept` may start at any byte of a mask.
 namespace {
 
 template <typename Bits>

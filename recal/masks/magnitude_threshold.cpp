@@ -16,8 +16,8 @@ namespace {
 
 /// Smallest number of elements for which a sample costs less than a selection among all.
 constexpr int64_t kMinSampled = 16'384;
-/// Half width of the bracket around the expected place in the sample. The threshold lies outside
-/// with a chance of about 6e-5 (two-sided normal tail), if the order of the elements does not
+/// Half width of the bracket around the expected place in the sample. The threshold is outside with
+/// a chance of about 6e-5 (two-sided normal tail). That holds if the order of the elements does not
 /// depend on the sampled places. A miss costs time only: narrow_down() then finds the threshold.
 constexpr double kStandardDeviations = 4;
 /// Least number of candidates that fit, so that small samples do not overflow by chance.

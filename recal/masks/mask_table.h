@@ -82,8 +82,8 @@ class MaskTable {
                      dist::Communicator& control) const;
 
   /// Checkpoint state `_lockstep/masks/<name with slashes>`: kept_bits, live memory. A checkpoint
-  /// of a run that did not prune a parameter lacks its mask, which is then restored as all kept.
-  /// Call recount() after writing.
+  /// of a run that did not prune a parameter lacks its mask. It is then restored as all kept. Call
+  /// recount() after writing.
   StateList state();
   /// Updates counts and device masks after kept_bits were written from outside (a restore). Clears
   /// the unused bits of the last byte.

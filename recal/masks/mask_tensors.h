@@ -7,7 +7,8 @@
 namespace lockstep::recal {
 
 /// Functions of base/bits/bit_mask.h for tensors. kept_bits: uint8 [num_mask_bytes(n)] on the CPU
-/// for a tensor of n elements, in row-major order, whatever the tensor's strides and device are.
+/// for a tensor of n elements. Bits are in row-major order, whatever the tensor's strides and
+/// device are.
 
 /// Returns the bits of a mask that keeps everything.
 at::Tensor new_kept_bits(int64_t num_items);

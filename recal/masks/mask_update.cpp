@@ -88,7 +88,8 @@ void prune_n_of_m(std::span<const MaskedWeight> weights, double sparsity, const 
   std::vector<MagnitudePart<Bits>> parts;
   for (size_t i = 0; i < weights.size(); ++i)
     parts.push_back(part_of<Bits>(weights[i], left[i].data()));
-  // Elements already pruned count towards the sparsity; the clamp covers rules changed on the way.
+  // Elements already pruned count towards the sparsity. The clamp covers a rule that changed during
+  // the run.
   const int64_t num_wanted = num_to_prune(sparsity, num_weights(weights)) - num_pruned;
   drop_smallest<Bits>(std::span<const MagnitudePart<Bits>>(parts),
                       std::clamp<int64_t>(num_wanted, 0, num_prunable));

@@ -27,8 +27,8 @@ struct MaskedWeight {
 ///
 /// Blocks, filters and channels: a sparsity below 1 leaves one group of each weight. If the count
 /// would prune all kept groups of a weight, the largest stays (on ties the last). Reason: a layer
-/// of zeros passes nothing on, and in a layer with one input or ten outputs one group is much.
-/// (SparseML excludes layers of one filter or channel.)
+/// of zeros passes nothing on. In a layer with one input or ten outputs, one group is a large
+/// share. (SparseML excludes layers of one filter or channel.)
 ///
 /// Pruned weights stay pruned. If more is pruned than asked for, nothing changes. On ties the first
 /// weight goes first, and within a weight the lowest row-major index. NaN is the largest: NaNs of

@@ -44,7 +44,7 @@ void ConstantPruning::compile(TimelineBuilder* builder) const {
   // A fault in the window was reported by steps_of(); nothing to add then.
   if (start && end && !builder->steps_of(options_.window)) return;
   const int64_t first = start ? builder->step_of(*start) : 0;
-  // An end at the run's end is no release: the exported model must keep its zeros.
+  // An end at the run's end does not release the mask: the exported model must keep its zeros.
   const std::optional<int64_t> last =
       end && !end->is_run_end() ? std::optional<int64_t>(builder->step_of(*end)) : std::nullopt;
   for (const auto& [step, param_set] :

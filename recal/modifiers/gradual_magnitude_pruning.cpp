@@ -18,8 +18,8 @@ namespace {
 /// Modifier name that means one threshold over all parameters.
 constexpr std::string_view kGlobalTag = "GlobalMagnitudePruningModifier";
 
-/// Options of one modifier. A sparsity is a pruned fraction in [0, 1) of one parameter's weights,
-/// or of all parameters together if the mask rule is global.
+/// Options of one modifier. A sparsity is a pruned fraction in [0, 1) of one parameter's weights.
+/// With a global mask rule it counts all parameters together.
 struct GradualMagnitudePruningOptions {
   ParamSelector params;
   double init_sparsity = 0;   ///< from the window's start

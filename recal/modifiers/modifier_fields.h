@@ -51,7 +51,7 @@ bool read_period(ConfigReader* in, std::string_view name, std::string_view help,
                  bool is_required = true);
 
 /// Reads update_frequency or update_frequency_steps. Refuses -1, which would mean an update at
-/// every step, and tells what to write instead.
+/// every step; the message names the alternative.
 bool read_update_frequency(ConfigReader* in, Period* period);
 
 /// Reads a SparseML key that may only be -1 here. why: the reason, for the fault.

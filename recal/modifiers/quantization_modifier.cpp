@@ -46,8 +46,8 @@ void read_later(ConfigReader* in, std::string_view name, std::string_view help,
   if (read && !read->is_run_end()) *moment = read;  // -1 means never
 }
 
-/// True if a key is present, even with the value null. Keys that SparseML writes but that do
-/// nothing here are only taken if present, so that they do not appear in lists of known keys.
+/// True if a key is present, even with the value null. Some keys of SparseML do nothing here. They
+/// are only taken if present, which keeps them out of lists of known keys.
 bool is_written(const ConfigReader& in, std::string_view key) {
   const YAML::Node& map = in.node();
   return map.IsMap() && map[std::string(key)].IsDefined();

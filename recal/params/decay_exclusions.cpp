@@ -40,15 +40,15 @@ const Param* find_sibling(const Param& param, std::string_view part, const Param
   return found == params.end() ? nullptr : &*found;
 }
 
-/// Returns the group of `groups` for a parameter, or "" if it has none (such as an embedding of a
-/// user's network).
+/// Returns the group of `groups` for a parameter. Returns "" for others, such as an embedding of a
+/// user's network.
 std::string_view decay_group_of(const Param& param, const ParamTable& params) {
   if (param.decayed) return "weights";
   const std::string_view part = last_part(param.name);
   if (part == "gamma" || part == "beta" || (part == "weight" && param.tensor.dim() == 1))
     return "normalisation";
   if (part != "bias") return "";
-  // A user's module tells no layer types: a bias next to a vector weight is a normalisation shift.
+  // Layer types of a user's module are unknown: a bias next to a vector weight counts as a shift.
   const Param* weight = find_sibling(param, "weight", params);
   const bool is_shift = weight != nullptr && weight->tensor.dim() == 1;
   return is_shift ? "normalisation" : "biases";

@@ -36,8 +36,8 @@ class FakeQuantizer final : public LayerHook {
   /// Takes all layers of the model; none is quantized yet.
   explicit FakeQuantizer(const std::vector<LayerInfo>& layers);
 
-  /// Sets the quantized layers (indices in the model's list), the weight scales (one per output or
-  /// one per tensor), and whether inputs update the averages. Cheap if nothing changes.
+  /// Sets the quantized layers (indices in the model's list) and the weight scales (one per output
+  /// or one per tensor). observers_on: inputs update the averages. Cheap if nothing changes.
   void configure(const std::vector<int64_t>& layers_on, bool per_output, bool observers_on);
 
   /// Freezes the ranges of inputs until the next configure().

@@ -18,9 +18,9 @@ class TimelineBuilder;
 /// `submodules`, `ignore`, `weights`, `scheme`, `scheme_overrides`, `config_groups` and `strict`.
 ///
 /// A layer is quantized if `submodules` contains it (absent: all layers), `ignore` does not, and
-/// its scheme quantizes. The scheme is that of the matching entry of `config_groups`, or that of
-/// the most specific key of `scheme_overrides` (the longest name, then the class), or else
-/// `scheme`. All quantized layers must have the same strategy.
+/// its scheme quantizes. The scheme is that of the matching entry of `config_groups`. Without
+/// groups it is that of the most specific key of `scheme_overrides` (the longest name, then the
+/// class), or else `scheme`. All quantized layers must have the same strategy.
 class QuantizedLayers {
  public:
   /// Reads the keys; wrong forms become faults.
@@ -31,8 +31,8 @@ class QuantizedLayers {
     std::vector<int64_t> layers;
     bool per_channel = true;
   };
-  /// Chooses the layers. Adds faults to the builder if a layer has an unsupported scheme, if an
-  /// entry matches nothing, or if no layer remains. Without a model: if a layer could have such a
+  /// Chooses the layers. Adds faults to the builder for a layer with an unsupported scheme, for an
+  /// entry without a match, and if no layer remains. Without a model: if a layer could have such a
   /// scheme.
   Choice choose(TimelineBuilder* builder) const;
 

@@ -22,7 +22,7 @@ using ValueOfName = std::function<Rational(std::string_view name)>;
 /// True if a scalar of a recipe must be evaluated, that is, begins with `eval(`.
 bool is_expression(std::string_view text);
 
-/// Returns the name in `eval(NAME)`, which stands for a variable of any type, not only a number.
+/// Returns the name in `eval(NAME)`, which refers to a variable of any type, not only a number.
 /// Returns nullopt for any other text.
 std::optional<std::string_view> bare_name(std::string_view text);
 

@@ -11,9 +11,9 @@ namespace lockstep::recal {
 /// the first line `---` and the next such line. Only blank lines and HTML comments may come before
 /// it, and it does not begin at byte 0. Any other text is YAML as a whole.
 ///
-/// The text decides. The file name only decides if both readings are possible, which is a text that
-/// continues after the second `---` with something like YAML. It is Markdown in a `.md` or
-/// `.markdown` file, and two YAML documents in other files.
+/// The text decides. The file name only decides if both readings are possible: a text that
+/// continues with YAML after the second `---`. It is Markdown in a `.md` or `.markdown` file, and
+/// two YAML documents in other files.
 ///
 /// Returns nullopt, with a fault, if a comment or the front matter has no end.
 std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,

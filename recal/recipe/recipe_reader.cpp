@@ -20,7 +20,7 @@ namespace lockstep::recal {
 // modifiers. All steps report to one list of faults.
 namespace {
 
-/// Counts the patterns in a list of modifiers. A pattern behind an alias counts at each use.
+/// Counts the patterns in a list of modifiers. A pattern in an alias counts at each use.
 int64_t count_patterns(const YAML::Node& node) {
   int64_t count = node.IsScalar() && node.Scalar().starts_with("re:") ? 1 : 0;
   if (node.IsSequence())

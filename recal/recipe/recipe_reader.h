@@ -6,7 +6,7 @@
 #include "base/yaml/yaml_document.h"
 #include "recal/timeline/recipe.h"
 
-/// Readers of recipes. A recipe is a YAML file, the YAML front matter of a Markdown file
+/// Readers of recipes. A recipe is a YAML file, the front matter of a Markdown file
 /// (recal/recipe/front_matter.h), or the `modifiers:` list of a run file. In a file, every
 /// top-level list whose name contains `modifiers` is read; other top-level values are variables for
 /// eval(...). A file may instead contain stages, which are maps of such lists. Stages run one after

@@ -29,13 +29,13 @@ class QuantizationClaims {
   /// References `layers`, which must outlive this object.
   explicit QuantizationClaims(const std::vector<LayerInfo>& layers) : layers_(layers) {}
 
-  /// Adds a claim. Adds a fault at the modifier's place if another one quantizes one of the layers,
-  /// or uses other settings for the model. The modifier must outlive this object.
+  /// Adds a claim. Adds a fault at the modifier's place if another one quantizes one of the layers
+  /// or has other settings. The modifier must outlive this object.
   void add(QuantizationClaim claim, Diagnostics* faults);
 
   /// Compares the claims with those of pruning. Call it after all pruning modifiers have claimed.
-  /// Adds a fault if a pruned weight is quantized and its mask is released before the run's end
-  /// (`total_steps`, if known). Returns warnings: (modifier, text).
+  /// Adds a fault if a quantized weight's mask is released before the run's end (`total_steps`, if
+  /// known). Returns warnings: (modifier, text).
   struct Warning {
     const Modifier* modifier;
     std::string text;

@@ -71,8 +71,8 @@ struct TimelineInputs {
 /// ranks (compare digest()), so a resumed run cannot differ.
 class Timeline {
  public:
-  /// Compiles a recipe. Faults that need the model or the steps per epoch (no such layer, two
-  /// writers of one quantity) go to `faults`. The timeline may only be used without faults.
+  /// Compiles a recipe. Faults that need the model or the steps per epoch go to `faults`: no such
+  /// layer, two writers of one quantity. The timeline may only be used without faults.
   static Timeline compile(const Recipe& recipe, const TimelineInputs& inputs, Diagnostics* faults);
 
   /// All actions, sorted by step, then by order of action, then by position in the recipe. Order of

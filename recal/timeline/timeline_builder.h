@@ -51,8 +51,8 @@ class TimelineBuilder {
   std::vector<PeriodicUpdate> updates(const Window& window, const Period& period, int64_t end_step);
 
   /// Claims the rate of these groups at these steps for the current modifier. Adds a fault if
-  /// another modifier or the optimizer's own decay sets it, or if a run has no such group. Without
-  /// a model an unknown group is only a note.
+  /// another modifier or the optimizer's decay sets it, or for an unknown group. Without a model an
+  /// unknown group is only a note.
   void claim_learning_rate(const ParamGroups& groups, StepRange steps);
   void claim_weight_decay(const ParamGroups& groups, int64_t step);
   /// Runs `compile` for the current modifier after all modifiers have compiled, in the order of
@@ -65,9 +65,10 @@ class TimelineBuilder {
   /// Claims these parameters for pruning by the current modifier. Adds a fault if another one
   /// prunes them. Returns the parameter set.
   int claim_gradual_pruning(const Selection& selection, const GradualPruning& pruning);
-  /// Claims these parameters' zeros for the current modifier, from `first`, or from the end of a
-  /// gradual modifier listed earlier, to `last` or the end. Returns pairs (step, parameter set).
-  /// Adds a fault if another constant modifier has one of the parameters.
+  /// Claims these parameters' zeros for the current modifier, from `first` to `last` or the end.
+  /// For parameters of a gradual modifier listed earlier, the claim begins at its end. Returns
+  /// pairs (step, parameter set). Adds a fault if another constant modifier has one of the
+  /// parameters.
   std::vector<std::pair<int64_t, int>> claim_constant_pruning(const Selection& selection,
                                                               int64_t first,
                                                               std::optional<int64_t> last);
