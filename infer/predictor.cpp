@@ -11,6 +11,7 @@
 namespace lockstep::infer {
 namespace {
 
+/// Samples begin to begin + length of every input.
 std::vector<at::Tensor> part_of(const std::vector<at::Tensor>& inputs, int64_t begin,
                                 int64_t length) {
   std::vector<at::Tensor> part;
@@ -90,6 +91,7 @@ void Predictor::require_as_many(const std::vector<at::Tensor>& outputs, int64_t 
 
 coord::DataMap Predictor::predict(const coord::DataMap& feed) {
   std::vector<at::Tensor> inputs = inputs_in(feed, nodes_, source_);
+  // The feed stays unchanged: callbacks get its tensors too.
   for (at::Tensor& input : inputs) input = input.to(device_);
   const std::vector<at::Tensor> outputs = answer(inputs);
   if (outputs.size() != nodes_.outputs.size())

@@ -51,6 +51,7 @@ std::string dl_error() {
   return text == nullptr ? "unknown reason" : text;
 }
 
+/// Places of the module: named by the environment, next to the program, or in an installed tree.
 std::vector<fs::path> module_paths() {
   if (const char* path = std::getenv(kVariable); path != nullptr && *path != '\0') return {path};
   std::error_code fault;
@@ -81,6 +82,7 @@ const ModuleTable& open_module(const fs::path& path) {
   if (table == nullptr)
     throw unavailable(
         fmt::format("{} is no Python module of Lockstep: {}", path.string(), dl_error()));
+  // The table's layout may differ between builds, except for its first field.
   if (std::string_view(table->build_id) != LOCKSTEP_BUILD_ID)
     throw unavailable(fmt::format("{} is of build '{}', this program of '{}': build both together",
                                   path.string(), table->build_id, LOCKSTEP_BUILD_ID));
@@ -99,6 +101,7 @@ bool is_running() { return running().table != nullptr; }
 
 std::string module_version() {
   const fs::path path = find_module();
+  // Searches the file: loading it would need libpython.
   if (files::read(path).find(LOCKSTEP_BUILD_ID) == std::string::npos)
     throw unavailable(
         fmt::format("{} is not of this program's build: build both together", path.string()));
@@ -107,6 +110,7 @@ std::string module_version() {
 
 void start(const std::string& wanted) {
   static std::mutex mutex;
+  // Several sections of a run file may name Python: only the first call starts it.
   const std::scoped_lock lock(mutex);
   const bool is_of_run = std::exchange(running().is_of_run, true);
   // A section without an interpreter accepts the one that this run has named already.

@@ -11,7 +11,6 @@ namespace lockstep::python {
 
 /// Starts the interpreter, unless it runs. wanted: path of an interpreter, or empty
 /// (find_python()). Throws Error(kConfig) if none is usable, or if another one runs already.
-/// Thread-safe.
 void start(const std::string& wanted);
 bool is_running();
 

@@ -7,6 +7,8 @@
 #include "python/host.h"
 
 namespace lockstep::python {
+// Converts maps of the coordinator to Python values and back. Tensors are not copied. The user's
+// object lives in lockstep_glue, which calls it and collects its scalars.
 namespace {
 
 Value call_callback(const char* function, const List& arguments) {
@@ -68,6 +70,7 @@ PythonCallback::PythonCallback(const PythonArgs& args, const std::string& what) 
 std::optional<coord::DataMap> PythonCallback::on_iteration_end(const coord::DataMap& data) {
   const Value ended = call_callback("end_iteration", {callback_, context_values(), value_of(data)});
   const List& facts = ended.as_list();  // generated values, scalars
+  // Scalars are written also if the callback returns nothing.
   write(facts[1].as_list());
   if (facts[0].is_none()) return std::nullopt;
   return data_of(facts[0].as_map());
@@ -95,6 +98,7 @@ Value PythonCallback::context_values() const {
 }
 
 void PythonCallback::write(const List& scalars) const {
+  // Null where no summaries are written.
   if (context().summary_writer == nullptr) return;
   for (const Value& row : scalars) {
     const List& fields = row.as_list();  // tag, value, step

@@ -6,6 +6,8 @@
 #include "python/host.h"
 
 namespace lockstep::python {
+// The module lives in Python; its parameters are entered in the table as they are. Forward and
+// backward run through autograd, so Python code may run inside a backward pass of this process.
 namespace {
 
 // Comparing the parameters takes about 50 us: done in the first steps, then every 100 steps.
@@ -80,6 +82,7 @@ void PythonModel::move_buffers_to(at::Device device) {
 }
 
 void PythonModel::after_backward() {
+  // First: until the exception is cleared, every further call fails.
   throw_pending_fault();
   if (++num_backwards_ > kFirstLooks && num_backwards_ % kLookEvery != 0) return;
   // Compares by identity: a parameter that was replaced would silently no longer be trained.

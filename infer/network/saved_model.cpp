@@ -18,6 +18,9 @@
 #include "base/yaml/config_reader.h"
 
 namespace lockstep::infer {
+// An export is trusted only if its manifest confirms it: the manifest is written last, so a folder
+// without one is incomplete. A digest detects later changes. TorchScript archives are code, so a
+// wrong file must never be loaded.
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,6 +48,7 @@ Json manifest_of(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     distrust(folder, "holds no manifest.json, so that it is not known to be whole");
+  // No exceptions: `false` makes a faulty text a discarded value, which is not an object.
   Json json = Json::parse(files::read(path, kMaxManifestBytes), nullptr, false);
   if (!json.is_object() || !json.contains("files") || !json["files"].is_object())
     distrust(path, "is no manifest of a model that a run published");
@@ -60,6 +64,7 @@ std::string text_of(const Json& json, const char* key) {
 std::optional<int64_t> count_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  // JSON numbers above int64 would wrap around in get<int64_t>().
   if (found->is_number_unsigned() &&
       found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
     return std::nullopt;
@@ -148,6 +153,7 @@ IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::st
 
 std::shared_ptr<torch::jit::Module> load_torchscript(const std::string& bytes,
                                                      const std::string& source) {
+  // From memory, not from the path: these bytes were verified.
   std::istringstream in(bytes);
   try {
     auto module = std::make_shared<torch::jit::Module>(torch::jit::load(in));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 namespace lockstep::model {
+// forward() and network() must describe the same sequence of layers: exports use the latter.
 namespace {
 
 bool pools_after(size_t conv) { return conv % 2 == 1; }
@@ -67,6 +68,7 @@ Network Cnn::network() const {
 
 ModelOptions cnn(const CnnOptions& options) {
   return {"cnn", [options](const ModelInputs& data) {
+            // The shift below stays defined for any number of convolutions.
             const size_t num_poolings = std::min<size_t>(options.channels.size() / 2, 62);
             require_fit(
                 Cnn::fits(data.input_shape, options.channels) && data.input_dtype == at::kFloat,

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 namespace lockstep::model {
+// ATen's functions have several overloads: these have one, for the function pointer.
 namespace {
 
 at::Tensor gelu(const at::Tensor& values) { return at::gelu(values); }

@@ -123,6 +123,7 @@ const std::vector<Buffer>& TorchScriptModel::buffers() const {
   buffers_ = table_.buffers;
   for (Buffer& buffer : buffers_) {
     const std::string last = buffer.name.substr(buffer.name.rfind('.') + 1);
+    // By name: an assignment in forward replaces the tensor object.
     buffer.tensor = owner_of(loaded_->module, buffer.name).attr(last).toTensor();
   }
   return buffers_;

@@ -30,6 +30,7 @@ class Vgg final : public Model {
   Vgg(const VggOptions& options, const ImageShape& image, const ModelInputs& data)
       : options_(options),
         image_(image),
+        // Five poolings halve 224 to 7, so images of 224×224 need no adaptive pooling.
         is_pooled_(image.rows / 32 != kPooledExtent || image.columns / 32 != kPooledExtent),
         dropout1_("classifier.2", options.dropout, data.seed, &table_),
         dropout2_("classifier.5", options.dropout, data.seed, &table_) {

@@ -12,6 +12,8 @@
 #include "model/token_layers.h"
 
 namespace lockstep::model {
+// Blocks with normalisation first, as in torchvision. Query, key and value share one weight, which
+// is a free parameter: torchvision names it in_proj_weight, without a layer of its own.
 namespace {
 
 struct VitOptions {
@@ -20,6 +22,7 @@ struct VitOptions {
   double dropout = 0, attention_dropout = 0;
 };
 
+// Epsilon and initial values are torchvision's.
 constexpr double kVitEpsilon = 1e-6;
 const LayerParamsOptions kVitMlp{.weight = {Initial::Kind::kXavier}, .bias = normal(1e-6)};
 
@@ -93,11 +96,13 @@ class Vit final : public Model {
       blocks_.emplace_back(fmt::format("encoder.layers.encoder_layer_{}", i), options, data.seed,
                            &table_);
     norm_.emplace("encoder.ln", options.hidden_dim, kVitEpsilon, /*has_bias=*/true, &table_);
+    // A head of zeros: the first logits are equal, whatever the image is.
     const LayerParamsOptions zeros{.weight = constant(0), .bias = constant(0)};
     head_.emplace("heads.head", options.hidden_dim, data.num_classes, zeros, data.seed, &table_);
   }
 
   at::Tensor forward(const at::Tensor& inputs_BCHW) override {
+    // A convolution with stride = kernel maps each patch to one token.
     const at::Tensor patches_BTW = patches_(inputs_BCHW).flatten(2).transpose(1, 2);
     const at::Tensor class_B1W = class_token_11W_.expand({inputs_BCHW.size(0), -1, -1});
     at::Tensor values_BTW = dropout_(at::cat({class_B1W, patches_BTW}, 1) + positions_1TW_);
@@ -107,6 +112,7 @@ class Vit final : public Model {
 
  private:
   static Conv2dOptions patch_options(const VitOptions& options, const ImageShape& image) {
+    // torchvision draws conv_proj with a truncated normal of the same deviation.
     const auto fan_in =
         static_cast<double>(image.channels * options.patch_size * options.patch_size);
     return {.kernel = options.patch_size,

@@ -9,6 +9,7 @@ namespace lockstep::recal {
 
 #if defined(__x86_64__)
 
+// AVX2 has no compress instruction: elements inside the bracket are few, and are copied one by one.
 namespace {
 
 using avx2::Lanes;

@@ -9,6 +9,8 @@ namespace lockstep::recal {
 
 #if defined(__x86_64__)
 
+// The magnitudes of a bracket are compressed into `inside` in their order, so all paths give the
+// same candidates.
 namespace {
 
 using avx512::Lanes;

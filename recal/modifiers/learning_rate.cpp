@@ -11,6 +11,8 @@
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+// Three ways of adding actions: a formula for cosine cycles, one action per period for gamma, and
+// one per milestone. Milestones are absolute epochs, as in PyTorch's MultiStepLR.
 namespace {
 
 struct LearningRateOptions {
@@ -130,6 +132,7 @@ void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, dou
   for (const Decimal& epoch : options_.rate.milestones) {
     const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
     const double rate = base * power(options_.rate.gamma, ++k);
+    // A milestone at the end has no step left. Its power of gamma still counts for later ones.
     if (step < steps.end) builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
   }
 }

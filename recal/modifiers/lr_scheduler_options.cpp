@@ -8,6 +8,7 @@
 #include "recal/modifiers/modifier_fields.h"
 
 namespace lockstep::recal {
+// Classes and keys have PyTorch's names, as recipes of SparseML write them.
 namespace {
 
 constexpr std::string_view kMilestones = "milestones";
@@ -15,6 +16,7 @@ constexpr std::string_view kMilestones = "milestones";
 std::optional<Decimal> epoch_of(const YAML::Node& node) {
   const std::optional<double> number = node.IsScalar() ? parse_number(node.Scalar()) : std::nullopt;
   if (!number || *number < 0 || *number > kMaxEpoch) return std::nullopt;
+  // Exact: a milestone at 0.1 must convert to the same step everywhere.
   return Decimal::parse(node.Scalar());
 }
 

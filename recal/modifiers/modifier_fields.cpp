@@ -9,12 +9,16 @@
 #include "recal/timeline/timeline.h"
 
 namespace lockstep::recal {
+// Modifiers share these readers so that equal keys have equal rules, help texts and messages. Every
+// reader takes its keys even if their values are unusable. Otherwise in->done() would report them
+// as unknown.
 namespace {
 
 bool is_minus_one(const YAML::Node& node) {
   return node.IsScalar() && parse_number(node.Scalar()) == -1.0;
 }
 
+/// Start of the run as epoch 0, or the run's end.
 TrainTime minus_one(MinusOne meaning) {
   return meaning == MinusOne::kRunEnd ? TrainTime::run_end() : TrainTime::at_epoch(Decimal());
 }
@@ -32,6 +36,8 @@ bool choose_twin(ConfigReader* in, const std::string& key, const std::string& tw
   return has_key != has_twin;
 }
 
+/// Name of a period's key in steps: cycle_epochs -> cycle_steps, update_frequency ->
+/// update_frequency_steps.
 std::string twin_of_period(std::string_view name) {
   constexpr std::string_view kEpochs = "_epochs";
   const bool ends_so = name.ends_with(kEpochs);
@@ -66,6 +72,7 @@ bool read_moment(ConfigReader* in, const MomentKey& key, std::optional<TrainTime
     *value = minus_one(key.minus_one);
     return true;
   }
+  // Both units stay as written. The timeline converts them once the steps per epoch are known.
   TrainTime moment{.kind = in_steps ? TrainTime::Kind::kStep : TrainTime::Kind::kEpoch};
   const bool good = in_steps ? in->read(step_key, &moment.step, between(0, kMaxStep), key.help)
                              : in->read(epoch_key, &moment.epoch, between(0, kMaxEpoch), key.help);
@@ -92,6 +99,7 @@ bool read_window(ConfigReader* in, Window* window, Bounds bounds) {
                                     .minus_one = MinusOne::kRunEnd,
                                     .is_minus_one_by_default = bounds == Bounds::kEndByDefault},
                                    &window->end);
+  // An open bound has nothing to compare with.
   if (!has_start || !has_end) return false;
   if (is_after(*window->end, *window->start)) return true;
   const bool in_steps = in->has("end_step");
@@ -149,6 +157,7 @@ bool read_required(ConfigReader* in, std::string_view key, double* value, Range 
 
 bool read_param_value(ConfigReader* in, std::string_view key, double* value,
                       std::string_view help) {
+  // Weights may have a narrower type: the manager compares with each parameter's type in attach().
   constexpr double kMost = std::numeric_limits<float>::max();
   return read_required(in, key, value, between(-kMost, kMost), help);
 }
@@ -166,6 +175,7 @@ bool read_param_groups(ConfigReader* in, ParamGroups* groups) {
                                 known_param_groups()));
     return false;
   }
+  // Sorted and unique, so that equal lists in another order make equal timelines.
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   groups->numbers.assign(numbers.begin(), numbers.end());

@@ -7,6 +7,7 @@
 #include <yaml-cpp/yaml.h>
 
 namespace lockstep::recal {
+// A pattern may name a parameter or its layer. Messages suggest names of both kinds.
 namespace {
 
 constexpr std::string_view kAll = "__ALL__";
@@ -66,6 +67,7 @@ std::string no_param_message(const NamePattern& pattern, const std::vector<Param
 }
 
 std::string no_prunable_message(const NamePattern& pattern, const std::vector<ParamInfo>& params) {
+  // Tells an existing but unprunable parameter from a misspelt name.
   const auto unprunable = std::find_if(
       params.begin(), params.end(), [&](const auto& param) { return names_param(pattern, param); });
   if (unprunable == params.end()) return no_param_message(pattern, params);
@@ -132,6 +134,7 @@ bool ParamSelector::add(ConfigReader* in, std::string_view key, const YAML::Node
         "pattern");
   if (!node.IsScalar() || node.Scalar().empty())
     return refuse(fmt::format("an entry of {} must be a name or a re:pattern", key));
+  // In a longer list the word would make the other entries meaningless.
   if (is_word_for_all(node))
     return refuse(fmt::format("{0} already means every layer: write '{1}: {0}' without a list",
                               node.Scalar(), key));
@@ -147,6 +150,7 @@ std::vector<int64_t> ParamSelector::select(
     const std::function<bool(const NamePattern&, size_t)>& is_meant,
     const std::function<std::string(const NamePattern&)>& no_match_message,
     Diagnostics* unmatched) const {
+  // With a word for all there are no entries, and every candidate is chosen.
   std::vector<bool> chosen(n, all_ != All::kNo);
   for (const Entry& entry : entries_) {
     bool any = false;

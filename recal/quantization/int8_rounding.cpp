@@ -15,6 +15,8 @@
 #include "recal/quantization/int8_kernels.h"
 
 namespace lockstep::recal {
+// Two implementations with equal bits: kernels for contiguous float32 on the CPU, ATen for the
+// rest. Both are wrapped in autograd functions, whose backward passes gradients straight through.
 namespace {
 
 using torch::autograd::AutogradContext;

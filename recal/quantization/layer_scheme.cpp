@@ -7,6 +7,8 @@
 #include <yaml-cpp/yaml.h>
 
 namespace lockstep::recal {
+// Compares a scheme with the one that is supported: 8-bit integers, symmetric weights, asymmetric
+// inputs, no rounded outputs. Each difference becomes a fault in LayerScheme::unsupported.
 namespace {
 
 constexpr int64_t kBits = 8;
@@ -31,6 +33,7 @@ class PartReader {
   PartReader(ConfigReader in, LayerScheme* scheme) : in_(std::move(in)), scheme_(*scheme) {}
 
   void read(SchemeForm form, bool is_weights) {
+    // Defaults differ by form, see SchemeForm.
     bool symmetric = form == SchemeForm::kConfigGroup;
     int64_t bits = kBits;
     std::string type = "int", strategy = "tensor";
@@ -40,6 +43,7 @@ class PartReader {
     in_.read("strategy", &strategy, "");
     if (bits != kBits) refuse("num_bits", std::to_string(bits), "8: layers are rounded to int8");
     if (type != "int") refuse("type", type, "int");
+    // Weights must be symmetric (no zero point) and inputs asymmetric.
     if (symmetric != is_weights)
       refuse("symmetric", symmetric ? "true" : "false",
              is_weights ? "true: weights have no zero point" : "false: inputs have a zero point");
@@ -73,6 +77,7 @@ class PartReader {
     }
     const YAML::Node observer = in_.take("observer");
     const std::string name = observer.IsScalar() ? observer.Scalar() : "";
+    // `true` selects the default observer, which is minmax.
     if (observer.IsDefined() && name != "minmax" && parse_bool(name) != true)
       refuse("observer", name.empty() ? "no name" : name, "minmax");
     for (const std::string_view key : {"kwargs", "observer_kwargs"}) read_options(key);
@@ -140,6 +145,7 @@ LayerScheme read_layer_scheme(ConfigReader* in, SchemeForm form) {
   const bool inputs = read_part(in, "input_activations", form, &scheme);
   const bool outputs = read_part(in, "output_activations", form, &scheme);
   in->take("target_hardware");  // a name without effect here
+  // A layer with one rounded side counts as quantized; refuse_half() reports the missing side.
   scheme.quantized = weights || inputs || outputs;
   if (weights != inputs) refuse_half(in, weights ? "input_activations" : "weights", &scheme);
   return scheme;

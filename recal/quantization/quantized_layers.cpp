@@ -9,6 +9,9 @@
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+// Reads the two forms of SparseML: `scheme` with overrides, and `config_groups`. Both become a list
+// of rules, which choose() applies to the model's layers. Faults of a scheme are kept until a layer
+// is known to have it.
 namespace {
 
 constexpr size_t kMaxLayersShown = 8;
@@ -26,6 +29,7 @@ std::string_view strategy(const LayerScheme& scheme) {
   return scheme.per_channel ? "channel" : "tensor";
 }
 
+/// True if some target can be a layer that is quantized here.
 bool has_known_target(const std::vector<LayerTarget>& targets) {
   return std::any_of(targets.begin(), targets.end(),
                      [](const LayerTarget& target) { return !target.is_foreign_class(); });
@@ -57,6 +61,7 @@ void QuantizedLayers::read(ConfigReader* in) {
   in->read_choice("weights", &weights, {"per_channel", "per_tensor"},
                   "a scale per output channel of a weight, or one for all of it");
   scheme_.per_channel = weights == "per_channel";
+  // One clash is enough for each key, hence the short circuit.
   clash(in, "config_groups", "weights") || clash(in, "scheme", "weights");
   clash(in, "config_groups", "scheme") || clash(in, "config_groups", "scheme_overrides");
   read_schemes(in);
@@ -120,6 +125,7 @@ const LayerScheme* QuantizedLayers::scheme_of(const LayerInfo& layer,
   for (const Rule& rule : rules_)
     for (const LayerTarget& target : rule.targets) {
       const size_t match = target.match(layer, weight_sizes);
+      // The first rule wins among equally specific ones.
       if (match <= narrowest) continue;
       narrowest = match;
       best = &rule.scheme;
@@ -134,6 +140,7 @@ bool QuantizedLayers::per_channel() const {
   });
 }
 
+/// All entries whose names must exist in the model.
 std::vector<const LayerTarget*> QuantizedLayers::all_targets() const {
   std::vector<const LayerTarget*> all;
   for (const LayerTarget& target : ignore_) all.push_back(&target);
@@ -191,6 +198,7 @@ QuantizedLayers::Choice QuantizedLayers::choose(TimelineBuilder* builder) const 
     const auto& weight = (*inputs.params)[static_cast<size_t>(layer.weight_param)];
     const LayerScheme* scheme = scheme_of(layer, weight.sizes);
     if (scheme == nullptr) continue;
+    // FakeQuantizer has one setting for all layers.
     if (!schemes.empty() && scheme->per_channel != schemes.front()->per_channel) {
       const LayerInfo& first = inputs.layers[static_cast<size_t>(choice.layers.front())];
       builder->fault(

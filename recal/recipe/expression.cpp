@@ -11,6 +11,7 @@ constexpr std::string_view kPrefix = "eval(";
 constexpr size_t kMaxCharacters = 1000;
 constexpr int kMaxDepth = 64;
 
+// Own tests of characters: those of <cctype> depend on the locale.
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -75,6 +76,7 @@ class Evaluator {
 
   Rational operand() {
     const char c = next();
+    // A number may begin with its decimal point: .5
     const bool is_fraction = c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]);
     if (is_digit(c) || is_fraction) return number();
     if (is_letter(c)) return variable();

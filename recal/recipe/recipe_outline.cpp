@@ -12,6 +12,9 @@
 #include "recal/timeline/modifier.h"
 
 namespace lockstep::recal {
+// Sorts the top level of a recipe file by form alone, without reading modifiers: version,
+// variables, lists of modifiers, stages. Names decide as in SparseML: a key with "modifiers" holds
+// modifiers.
 namespace {
 
 constexpr std::string_view kModifiers = "modifiers";
@@ -53,6 +56,7 @@ std::string read_version(ConfigReader* in) {
   return "";
 }
 
+/// True for a scalar without a tag; yaml-cpp gives plain and quoted scalars a tag of one character.
 bool is_scalar(const YAML::Node& node) { return node.IsScalar() && node.Tag().size() <= 1; }
 
 bool is_list_of_scalars(const YAML::Node& node) {
@@ -93,6 +97,7 @@ bool read_stage_key(const std::string& key, const YAML::Node& value, const YamlD
                     RecipeOutline::Stage* stage, Diagnostics* faults) {
   const std::string text = value.IsScalar() ? value.Scalar() : "";
   if (key == "run_type") {
+    // An explicit run_type overrides the name of the stage.
     stage->is_oneshot = text == kOneshot;
     if (text != kOneshot && text != "train")
       faults->add(
@@ -171,6 +176,7 @@ RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
       sort_entry(entry, &unnamed, &outline.variables, document, faults);
     }
   }
+  // The limit bounds the work for a hostile file: each stage may be parsed again.
   if (outline.stages.size() > RecipeOutline::kMaxStages) {
     faults->add(document.fault_at(outline.stages.back().key, "more than 100 stages"));
     outline.stages.resize(RecipeOutline::kMaxStages);
@@ -202,6 +208,7 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
   std::vector<RecipeOutline::Stage> chosen;
   for (const RecipeOutline::Stage& stage : outline->stages) {
     if (!name.empty() && stage.name != name) continue;
+    // A stage that was asked for by name is used even if it is disabled.
     if (stage.is_enabled || !name.empty()) {
       chosen.push_back(stage);
     } else {

@@ -8,6 +8,9 @@
 #include "recal/recipe/expression.h"
 
 namespace lockstep::recal {
+// Evaluation is depth first: a variable's own expressions are replaced before its value is used. A
+// chain of names being evaluated detects cycles. Values are exact fractions (Rational); the tree
+// gets their decimal text.
 namespace {
 
 constexpr size_t kMaxChain = 64;
@@ -73,6 +76,7 @@ void RecipeVariables::substitute_in_variables() {
 }
 
 void RecipeVariables::substitute(const YAML::Node& node) {
+  // The list of faults has a limit; more evaluation would add nothing.
   if (faults_.full()) return;
   if (node.IsScalar()) replace(node);
   if (node.IsSequence())
@@ -118,6 +122,7 @@ bool RecipeVariables::replace_by_variable(const YAML::Node& scalar, std::string_
   const auto found = index_.find(name);
   if (found == index_.end() || is_under_way(name)) return false;  // evaluate() reports it
   const YAML::Node value = evaluated(name, found->second);
+  // Numbers go through evaluate(), which keeps them exact.
   if (value.IsNull() || (value.IsScalar() && number_of(value))) return false;
   YAML::Node same = scalar;  // nodes are handles: this assignment changes the tree
   if (value.IsScalar()) {
@@ -125,6 +130,7 @@ bool RecipeVariables::replace_by_variable(const YAML::Node& scalar, std::string_
     same = value.Scalar();
     return true;
   }
+  // Lists within lists could grow exponentially by references (a "billion laughs" text).
   *num_nodes_ += num_scalars(value);
   if (*num_nodes_ > kMaxNodes)
     throw ExpressionFault{0, "the lists that eval() puts in hold more than 100,000 entries"};

@@ -55,6 +55,7 @@ std::optional<int64_t> PruningClaims::add_constant(const Modifier& pruner, int64
                                                    std::optional<int64_t> last,
                                                    Diagnostics* faults) {
   StepRange steps{first, last.value_or(INT64_MAX)};
+  // Each round moves the start to the end of one gradual modifier, so the loop ends.
   while (const Entry* other = overlapping(param, steps)) {
     if (!other->is_gradual) {
       faults->add(two_pruners(pruner, *other->pruner, name, ""));
@@ -74,6 +75,7 @@ std::optional<PruningClaims::Fall> PruningClaims::fall_before(int64_t param,
   const auto entries = claims_.find(param);
   if (entries == claims_.end()) return std::nullopt;
   for (const Entry& entry : entries->second)
+    // A released mask leaves no sparsity to the next modifier.
     if (entry.is_gradual && !entry.released && entry.steps.end <= claim.steps.first &&
         entry.final_sparsity > claim.init_sparsity)
       return Fall{entry.pruner, entry.final_sparsity};
@@ -91,6 +93,7 @@ std::optional<PruningClaim> PruningClaims::find(int64_t param) const {
       claim.pruning->first = std::min(claim.pruning->first, entry.steps.first);
       claim.pruning->end = std::max(claim.pruning->end, entry.steps.end);
     }
+    // Without a release, the modifier that starts last is named in messages.
     if (!claim.released && entry.steps.first > latest_start) {
       latest_start = entry.steps.first;
       claim.pruner = entry.pruner;

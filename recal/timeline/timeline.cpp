@@ -9,6 +9,9 @@
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+// Look-up of a compiled recipe. All queries are pure functions of the step: nothing is stored
+// between steps, so a resumed run gets the same answers. file_actions() copies actions into one
+// sorted list per kind of query.
 namespace {
 
 struct StepOrder {
@@ -61,6 +64,7 @@ void Timeline::file_actions(const TimelineInputs& inputs) {
   file_pruned_shares(inputs);
 }
 
+/// Collects the parameters of each modifier from its actions.
 void Timeline::file_params(const TimelineInputs& inputs) {
   params_of_.resize(modifiers_.size());
   if (!inputs.params) return;
@@ -77,6 +81,7 @@ void Timeline::file_params(const TimelineInputs& inputs) {
   }
 }
 
+/// Groups parameters by the modifiers that prune them, for the overall target sparsity.
 void Timeline::file_pruned_shares(const TimelineInputs& inputs) {
   std::map<std::string, std::vector<int>> modifiers_by_name;  // of a parameter, or as written
   std::map<std::string, double> sizes;
@@ -100,6 +105,7 @@ void Timeline::file_pruned_shares(const TimelineInputs& inputs) {
     pruned_shares_.push_back({modifiers, num_weights});
 }
 
+/// Enters one action in the look-up lists and in its modifier's entry.
 void Timeline::file(const Action& action) {
   ModifierEntry& entry = modifiers_[static_cast<size_t>(action.modifier)];
   entry.works_on_masks = entry.works_on_masks || action.kind == ActionKind::kPrune ||
@@ -182,6 +188,7 @@ Quantization Timeline::quantization_at(int64_t step) const {
   bool observers_frozen = false;
   for (const Action& action : quantizes_) {
     if (action.step > step) break;
+    // Freezing actions only exist after a quantizing one of the same modifier.
     now.on = true;
     if (action.kind == ActionKind::kFreezeObservers) observers_frozen = true;
     if (action.kind == ActionKind::kFreezeBatchNorm) now.batch_norm_frozen = true;

@@ -7,6 +7,8 @@
 #include "recal/timeline/schedule_warnings.h"
 
 namespace lockstep::recal {
+// build() compiles each modifier in recipe order. A modifier converts its moments to steps, claims
+// what it changes (conflicts become faults), and adds actions. Timeline::file_actions() sorts them.
 namespace {
 
 std::vector<std::string> names_of(const TimelineInputs& inputs) {
@@ -87,6 +89,7 @@ void TimelineBuilder::defer(int64_t step, std::function<void()> compile) {
   deferred_.push_back({step, current_, std::move(compile)});
 }
 
+/// Rate of a group just before `step`, from the actions added so far.
 double TimelineBuilder::rate_in_force(int64_t step, int group) const {
   const Action* latest = nullptr;
   for (const Action& action : timeline_.actions_) {
@@ -112,6 +115,7 @@ std::vector<std::pair<ParamGroups, double>> TimelineBuilder::rates_in_force(
   return rates;
 }
 
+/// Adds the entry of the current modifier. Steps stay unknown if the run's end is unknown.
 void TimelineBuilder::describe_current() {
   const Window window = now().window();
   const auto step_or_none = [&](const std::optional<TrainTime>& moment) {
@@ -127,6 +131,7 @@ void TimelineBuilder::describe_current() {
                                   .param_logs = now().param_logs()});
 }
 
+/// Index of a modifier in the recipe; actions refer to modifiers by index.
 int TimelineBuilder::index_of(const Modifier* wanted) const {
   const auto& all = recipe_.modifiers();
   const auto found =
@@ -136,6 +141,7 @@ int TimelineBuilder::index_of(const Modifier* wanted) const {
 
 void TimelineBuilder::add_trainable_changes() {
   for (const TrainableChange& change : trainable_.changes(faults_)) {
+    // Changes come sorted by step, so each one restores its own modifier as the current one.
     current_ = index_of(change.modifier);
     add(change.step, ActionKind::kSetTrainable, change.trainable ? 1 : 0,
         add_param_set(change.params, ""));
@@ -164,6 +170,7 @@ std::optional<StepRange> TimelineBuilder::steps_of(const Window& window) {
 
 std::vector<PeriodicUpdate> TimelineBuilder::updates(const Window& window, const Period& period,
                                                      int64_t end_step) {
+  // The limit is for all modifiers together: a recipe must not exhaust memory.
   const size_t at_most = StepConverter::kMaxUpdates - num_updates_;
   if (auto found = converter_.updates(*window.start, period, end_step, at_most)) {
     num_updates_ += found->size();

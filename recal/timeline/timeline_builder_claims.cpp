@@ -36,8 +36,10 @@ std::vector<int64_t> TimelineBuilder::resolve(const Selection& selection, Select
   const std::vector<int64_t> params =
       what == Selects::kAny ? selection.params.resolve_any(*inputs_.params, &unmatched)
                             : selection.params.resolve_prunable(*inputs_.params, &unmatched);
+  // Only the modifier knows whether a missing name is a fault (params_strict).
   for (const Fault& missing : unmatched.list())
     selection.strict ? faults_->add(missing) : warn(missing.message);
+  // A list without a match has its own fault; the word for all has none.
   if (params.empty() && what == Selects::kPrunable && selection.params.text() == kAllText)
     fault("the model has nothing to prune: no weight of a linear or convolution layer");
   note_selected(selection, params, what);
@@ -79,6 +81,7 @@ int TimelineBuilder::add_param_set(const std::vector<int64_t>& params, const std
   return static_cast<int>(timeline_.param_sets_.size()) - 1;
 }
 
+/// Refuses groups that a run does not have. Without a model they are only noted.
 void TimelineBuilder::require_known(const ParamGroups& groups) {
   const int unknown = groups.first_unknown();
   if (unknown < 0) return;
@@ -115,6 +118,8 @@ void TimelineBuilder::note_logged(const std::vector<int64_t>& params) {
   for (const int64_t param : params) timeline_.logged_[static_cast<size_t>(param)] = true;
 }
 
+/// Warns if a modifier starts below the sparsity that an earlier one leaves. Pruned weights stay
+/// pruned, so nothing happens until the curve exceeds it.
 void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params, const GradualClaim& claim) {
   for (const int64_t param : params)
     if (const auto fall = pruning_.fall_before(param, claim))
@@ -125,6 +130,7 @@ void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params, const Gra
                       name_of_param(param), fall->final_sparsity));
 }
 
+/// Warns if the final sparsity leaves nothing of a weight, or only its largest group.
 void TimelineBuilder::warn_of_last_groups(const std::vector<int64_t>& params,
                                           const GradualPruning& pruning) {
   if (pruning.mask_rule.global) return;
@@ -174,6 +180,7 @@ std::vector<std::pair<int64_t, int>> TimelineBuilder::claim_constant_pruning(
   for (const int64_t param : params) {
     const std::optional<int64_t> step =
         pruning_.add_constant(now(), param, name_of_param(param), first, last, faults_);
+    // A conflict is already a fault.
     if (!step) break;
     if (!last || *step < *last) params_by_step[*step].push_back(param);
   }

@@ -12,6 +12,8 @@
 #include "base/yaml/config_reader.h"
 
 namespace lockstep::recal {
+// Parses two canonical texts (timeline_canonical.cpp) and compares them entry by entry. The parser
+// reads only texts of its own version. Texts of others are reported as incomparable.
 namespace {
 
 /// Identity of an entry without its value: step and a text such as "prune of head.weight".
@@ -95,6 +97,7 @@ std::vector<Difference> differences(std::multimap<Key, std::string> saved,
   }
   std::vector<Difference> found;
   while (!saved.empty() || !now.empty()) {
+    // Both sides are sorted by key: this merges them and pairs equal keys.
     const bool has_saved =
         now.empty() || (!saved.empty() && saved.begin()->first <= now.begin()->first);
     const bool has_now =
