@@ -44,6 +44,7 @@ at::Tensor sums_over_samples(States alike) {
   if (first.seen.empty())
     return at::zeros({num_sums(alike)}, first.moving_mean_C.options().dtype(at::kDouble));
   at::Tensor sums_K;
+  // One concatenation per pass: few kernels, however many normalisations there are.
   for (size_t pass = 0; pass < first.seen.size(); ++pass) {
     std::vector<at::Tensor> parts;
     for (const auto& state : alike)

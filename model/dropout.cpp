@@ -58,6 +58,7 @@ at::Tensor drawn_by_loop(const MaskDraw& draw, int64_t num_samples, int64_t num_
   at::Tensor mask_BN = at::empty({num_samples, num_numbers}, at::kFloat);
   auto* values = mask_BN.mutable_data_ptr<float>();
   const int64_t num_words = words_of(num_numbers);
+  // Each sample has its own counters, so threads need no shared state.
   at::parallel_for(0, num_samples, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
     for (int64_t sample = begin; sample < end; ++sample)
       draw_sample(draw, static_cast<uint64_t>((draw.first_sample + sample) * num_words),
@@ -68,6 +69,7 @@ at::Tensor drawn_by_loop(const MaskDraw& draw, int64_t num_samples, int64_t num_
 
 at::Tensor drawn_by_tensors(const MaskDraw& draw, int64_t num_samples, int64_t num_numbers,
                             at::Device device) {
+  // Word i of the generator is mix((i + 1) * kGolden + key), see CounterRandom.
   const int64_t num_words = words_of(num_numbers), first = draw.first_sample * num_words + 1;
   const at::Tensor bits_W =
       at::arange(first, first + num_samples * num_words, at::TensorOptions(device).dtype(at::kLong))

@@ -61,6 +61,7 @@ at::Tensor initial_parameter(const std::string& name, at::IntArrayRef shape, Ini
   if (by.kind == Initial::Kind::kConstant)
     return at::full(shape, by.scale, at::kFloat).set_requires_grad(true);
   at::Tensor tensor = at::empty(shape, at::kFloat);
+  // By name, not by order: a layer keeps its values when others are added.
   const CounterRandom random{seed, fnv1a64(name)};
   auto* data = tensor.mutable_data_ptr<float>();
   const bool is_normal = by.kind == Initial::Kind::kNormal;

@@ -13,6 +13,7 @@ LayerParams::LayerParams(const std::string& name, at::IntArrayRef weight_shape,
     : table_(table), index_(static_cast<int64_t>(table->layers.size())) {
   const std::string weight_name = name + ".weight";
   weight_ = initial_parameter(weight_name, weight_shape, options.weight, seed);
+  // The weight's index is that of the next parameter.
   table->layers.push_back(
       {.name = name, .weight_param = static_cast<int64_t>(table->params.size())});
   table->params.push_back(

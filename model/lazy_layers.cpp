@@ -48,6 +48,7 @@ LazyLinearImpl::LazyLinearImpl(int64_t num_outputs, bool with_bias)
 at::Tensor LazyLinearImpl::forward(const at::Tensor& inputs) {
   if (!is_built()) {
     require_dims(inputs, inputs.dim() > 0, "inputs [..., I]");
+    // The input's type and device, but not its requires_grad.
     build({num_outputs_, inputs.size(-1)}, inputs.options().requires_grad(false));
   }
   return at::linear(inputs, weight_, bias_O_);

@@ -84,6 +84,7 @@ GlobalStatistics global_statistics(const at::Tensor& inputs_BCHW, const SumOverR
     squares_C.copy_(mean_C).square_().add_(variance_C).mul_(num_samples);
   }
   sum(sums_K);
+  // item() waits for the device: the host needs the count for its branches.
   const auto total = sums_K[0].item<double>();
   if (total == 0) return {};
   const at::Tensor mean_C = means_C / total;

@@ -20,6 +20,7 @@ at::Tensor attention_with_dropout(const at::Tensor& q_BATD, const at::Tensor& k_
   const int64_t num_tokens = q_BATD.size(2);
   at::Tensor scores_BATT = at::matmul(q_BATD * (1 / std::sqrt(static_cast<double>(q_BATD.size(3)))),
                                       k_BATD.transpose(-2, -1));
+  // -inf before the softmax gives later tokens a weight of 0.
   if (causal)
     scores_BATT =
         scores_BATT + at::full({num_tokens, num_tokens}, -std::numeric_limits<double>::infinity(),

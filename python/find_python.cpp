@@ -105,6 +105,7 @@ std::vector<std::string> usual_programs() {
 }  // namespace
 
 LinkedTorch linked_torch() {
+  // LibTorch has no function for these values: they are in its build description.
   const std::string config = at::show_config();
   const auto value_of = [&](const std::string& key) {
     const size_t at = config.find(key + "=");
@@ -122,6 +123,7 @@ Interpreter find_python(const std::string& wanted) {
   for (const std::string& program : programs) {
     const auto python = ask(program);
     if (python && has_linked_torch(*python) && !python->library.empty()) return *python;
+    // The first one that starts is named in the message if none is usable.
     if (python && !first) first = python;
   }
   if (!first)

@@ -6,6 +6,7 @@
 #include "base/yaml/path_beside.h"
 
 namespace lockstep::python {
+// `args` of the run file reach Python as JSON. YAML types are kept: quoted scalars stay texts.
 namespace {
 
 using Json = nlohmann::ordered_json;

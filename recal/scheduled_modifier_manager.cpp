@@ -41,6 +41,7 @@ bool quantizes(const Timeline& timeline) {
       [](const Action& action) { return traits_of(action.kind).is_on_quantization; });
 }
 
+/// Largest finite value of a float type.
 double largest_value(at::ScalarType type) {
   switch (type) {
     case at::kHalf:
@@ -88,6 +89,7 @@ ScheduledModifierManager ScheduledModifierManager::from_yaml(const std::string& 
 }
 
 ScheduledModifierManager::~ScheduledModifierManager() {
+  // total_steps is a count: the last step has index total_steps - 1.
   const bool reached_end = timeline_ && timeline_->total_steps() &&
                            last_step_ + 1 >= *timeline_->total_steps() && last_step_ >= 0;
   if (stage_ == Stage::kRunning && reached_end && std::uncaught_exceptions() == 0)
@@ -254,6 +256,7 @@ void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamS
   applied->num_mask_updates += static_cast<int64_t>(set.params.size());
 }
 
+/// Sets or transforms parameter values. Pruned weights stay zero.
 void ScheduledModifierManager::change_values(const Action& action, const ParamSet& set) {
   const at::NoGradGuard no_grad;
   for (const int64_t param : set.params) {
@@ -267,6 +270,7 @@ void ScheduledModifierManager::change_values(const Action& action, const ParamSe
   }
 }
 
+/// Reports trainability if it differs from the last call.
 void ScheduledModifierManager::follow_trainable(int64_t step, Applied* applied) {
   std::vector<bool> wanted = timeline_->trainable_at(step);
   if (wanted == trainable_) return;
@@ -310,6 +314,7 @@ void ScheduledModifierManager::finalize_stopped() {
   if (stage_ == Stage::kFinalized) return;
   require_stage(stage_ != Stage::kBuilt, "finalize_stopped", "comes after attach()");
   masks_.enforce();
+  // Masks are frozen into the weights here: later changes of weights are no longer masked.
   masks_.drop();
   if (quantizer_) quantizer_->stop_observing();
   stage_ = Stage::kFinalized;

@@ -140,8 +140,8 @@ class ScheduledModifierManager {
   /// weights (see AttachOptions::updates_keep_zeros) and agrees on the ranges of observed inputs.
   void end_step(bool updated, dist::Communicator& control);
 
-  /// Applies the actions that are due after the last update, such as a final sparsity at the end of
-  /// the run. step: number of updates done. Releases of masks are skipped. The weights then contain
+  /// Applies the actions that are due after the last update, such as a final sparsity at the run's
+  /// end. step: number of updates done. Releases of masks are skipped. The weights then contain
   /// exact zeros.
   Applied apply_closing(int64_t step, dist::Communicator& control);
 

@@ -40,6 +40,7 @@ CompileWithTensorrt open_library(std::string* fault) {
     *fault = dl_fault();
     return nullptr;
   }
+  // Both sides share C++ types, so only the same build may be called.
   const std::string built = reinterpret_cast<TensorrtBuildId>(build_id)();
   if (built == LOCKSTEP_BUILD_ID) return reinterpret_cast<CompileWithTensorrt>(function);
   *fault = fmt::format("{} is of build '{}', this program of '{}': build both together", path,

@@ -79,9 +79,11 @@ class Gpt final : public Model {
   }
 
   at::Tensor forward(const at::Tensor& tokens_BT) override {
+    // Shorter sequences use the first positions.
     const at::Tensor positions_TW = positions_.weight().narrow(0, 0, tokens_BT.size(1));
     at::Tensor values_BTW = dropout_(tokens_(tokens_BT) + positions_TW);
     for (const GptBlock& block : blocks_) values_BTW = block(values_BTW);
+    // Shared weight: the gradient is the sum of both uses.
     return at::linear(norms_.back()(values_BTW), tokens_.weight());
   }
 

@@ -32,6 +32,7 @@ class MnistNet final : public Model {
   at::Tensor forward(const at::Tensor& inputs_BX) override {
     at::Tensor values = channels_first(inputs_BX, image_);
     for (const Conv2d& conv : convs_) values = conv(values).relu_();
+    // The mean makes the classifier independent of the image's size.
     return (*classifier_)(values.mean({2, 3}));
   }
 

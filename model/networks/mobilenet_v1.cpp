@@ -37,6 +37,7 @@ constexpr std::array<MobileNetStep, 13> kMobileNetSteps = {{{1, 64},
 class MobileNetV1 final : public Model {
  public:
   MobileNetV1(double width, const ImageShape& image, const ModelInputs& data) : seed_(data.seed) {
+    // At least 8 channels, as in TensorFlow's depth multiplier.
     const auto scaled = [&](int64_t channels) {
       return std::max<int64_t>(8, static_cast<int64_t>(static_cast<double>(channels) * width));
     };

@@ -30,6 +30,7 @@ int64_t ModelInputs::input_size() const {
 }
 
 NamedTable<ModelType>& model_types() {
+  // Built at its first use, so that a plug-in can add rows at any time after.
   static NamedTable<ModelType> types = [] {
     NamedTable<ModelType> own("model.type");
     const auto add = [&own](ModelType type) {
@@ -56,6 +57,7 @@ NamedTable<ModelType>& model_types() {
 }
 
 ModelOptions read_model_options(ConfigReader in) {
+  // The default network needs no keys.
   ModelOptions options = digits_net();
   in.read_choice("type", &options.type, model_types().names(), "which network");
   if (const ModelType* type = model_types().find(options.type)) options.make = type->read(&in);

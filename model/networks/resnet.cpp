@@ -63,6 +63,7 @@ class ResNetBlock {
     if (shape.is_bottleneck) add(shape.width, 1, 1);
     add(shape.width, 3, shape.stride);
     add(shape.num_outputs(), shape.is_bottleneck ? 1 : 3, 1);
+    // The sum needs equal shapes on both sides.
     if (shape.stride != 1 || shape.num_inputs != shape.num_outputs())
       shortcut_.emplace(name + ".downsample.0", name + ".downsample.1", shape.num_inputs,
                         shape.num_outputs(), plain_conv(1, shape.stride), seed, table);
@@ -71,7 +72,9 @@ class ResNetBlock {
   at::Tensor operator()(const at::Tensor& inputs) const {
     at::Tensor values = inputs;
     for (size_t i = 0; i + 1 < convs_.size(); ++i) values = convs_[i](values).relu_();
+    // No ReLU before the sum.
     values = convs_.back()(values);
+    // In place: the block's own output is not needed otherwise.
     return values.add_(shortcut_ ? (*shortcut_)(inputs) : inputs).relu_();
   }
 

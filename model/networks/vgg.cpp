@@ -47,6 +47,7 @@ class Vgg final : public Model {
       }
       index += channels == kHalf ? 1 : 2;  // torchvision also counts a convolution's ReLU
     }
+    // torchvision's initial values.
     const LayerParamsOptions params{.weight = normal(0.01), .bias = constant(0)};
     const std::vector<int64_t> widths{num_inputs * kPooledExtent * kPooledExtent, options.hidden,
                                       options.hidden, data.num_classes};

@@ -35,6 +35,7 @@ void for_rows(const Rows& rows, int64_t num_columns, const Function& function) {
 }  // namespace
 
 bool few_samples_pay(int64_t num_samples, int64_t num_elements) {
+  // One sample is excluded: LibTorch has a fast matrix-vector product.
   return num_samples > 1 && num_samples <= kMostSamples && num_elements >= kLeastElements &&
          fastest_simd_path() != SimdPath::kPortable;
 }
@@ -61,6 +62,7 @@ at::Tensor few_input_grads(const at::Tensor& grads_BO, const at::Tensor& weight_
   const int64_t num_samples = grads_BO.size(0), width_T = tile_width(num_samples);
   const int64_t num_rows = weight_OI.size(0), num_columns = weight_OI.size(1);
   const at::Tensor grads = tiled(grads_BO, width_T);
+  // input_grads() adds to it.
   const at::Tensor inputs = at::zeros({1, num_columns, width_T}, grads.options());
   // Threads split the columns, not the rows: each sum over the rows stays in one thread.
   at::parallel_for(0, num_columns, std::max<int64_t>(64, kElementsOfAThread / num_rows),

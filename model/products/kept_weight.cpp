@@ -57,6 +57,7 @@ KeptWeight::KeptWeight(const uint8_t* bits, int64_t num_rows, int64_t num_column
 
 bool KeptWeight::pays(int64_t num_samples) const {
   const int64_t num_elements = num_rows_ * num_columns_;
+  // Dense products of few samples have fast code, so this pays only for a smaller share.
   const bool are_few = num_samples == 1 || few_samples_pay(num_samples, num_elements);
   const double most = are_few ? kMostKeptOfFew : num_samples < kMany ? kMostKept : kMostKeptOfMany;
   return static_cast<double>(num_kept()) <= most * static_cast<double>(num_elements);

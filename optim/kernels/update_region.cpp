@@ -8,9 +8,9 @@
 #include "base/bits/bit_mask.h"
 
 namespace lockstep::optim {
-// A masked update packs a block's kept values and gradients, applies the rule to contiguous memory,
-// and writes the results back. Slots stay packed for the whole region, so begin_K finds a chunk's
-// slots. All paths compute each element alone: its bits do not depend on the packing.
+// A masked update packs a block's kept values and gradients, applies the rule there, and writes the
+// results back. Slots stay packed for the whole region, so begin_K finds a chunk's slots. All paths
+// compute each element alone: its bits do not depend on the packing.
 namespace {
 
 /// Updates a chunk in blocks: packs values and gradients, applies the rule, writes results back.

@@ -8,6 +8,7 @@ namespace {
 
 PyObject* glue = nullptr;  // lockstep_glue, never released
 
+/// str() of an object. Never fails, since it is used while an error is reported.
 std::string text_of(PyObject* object) {
   const Reference text(PyObject_Str(object));
   Value value;

@@ -11,6 +11,7 @@ Reference to_python(const at::Tensor& tensor) {
   // A call through Python: libtorch_python's own functions are bound to one version of Python.
   const Reference torch(PyImport_ImportModule("torch._C"));
   if (!torch) return {};
+  // The capsule holds a plain pointer: on success Python owns this reference.
   c10::TensorImpl* owned = at::Tensor(tensor).unsafeReleaseTensorImpl();
   const Reference capsule(PyCapsule_New(owned, nullptr, nullptr));
   if (!capsule) return {};
@@ -42,6 +43,7 @@ Reference to_python(const Map& map) {
   return dict;
 }
 
+/// Reads a list or tuple; nested values recursively.
 bool list_from(PyObject* sequence, Value* value) {
   List list(static_cast<size_t>(PySequence_Size(sequence)));
   for (size_t i = 0; i < list.size(); ++i) {

@@ -59,6 +59,7 @@ Sums sums_of(const GroupRuns& runs, const at::Tensor& weight, const uint8_t* kep
 }
 
 Sums sums_of(const GroupRuns& runs, const at::Tensor& weight, const uint8_t* kept) {
+  // Each type is read directly: converting a whole weight would copy it.
   switch (weight.scalar_type()) {
     case at::kFloat:
       return sums_of<float>(runs, weight, kept);

@@ -155,6 +155,7 @@ int64_t MaskTable::num_pruned() const {
 
 std::string MaskTable::digest(int64_t param) const {
   const Mask& mask = of(param);
+  // The shape is part of the digest: equal bits of another shape are another mask.
   const std::string shape = fmt::format("{}\n", fmt::join(mask.weight.sizes(), "x"));
   return Sha256().add(shape).add(bytes_of(mask.kept_bits)).hex();
 }

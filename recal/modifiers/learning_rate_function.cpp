@@ -48,11 +48,13 @@ std::string LearningRateFunction::summary() const {
 
 void LearningRateFunction::compile(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
+  // A window shorter than a step has no action; the timeline warns of it.
   if (!steps || steps->first == steps->end) return;
   builder->claim_learning_rate(options_.groups, *steps);
   if (options_.names_cycle && !is_cyclic())
     builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
   const StepConverter& converter = builder->converter();
+  // Positions are exact moments, not steps: the curve does not depend on rounding.
   LrSchedule formula{.shape = options_.lr_func == "cosine" ? LrSchedule::Shape::kCosine
                                                            : LrSchedule::Shape::kLinear,
                      .first = options_.init_lr,

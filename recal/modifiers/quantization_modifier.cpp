@@ -104,6 +104,7 @@ void read_fixed_keys(ConfigReader* in) {
     const YAML::Node node = in->take(key);
     if (!node.IsDefined()) continue;
     const std::string text = plain_text(node);
+    // The same value in another spelling is accepted, such as 0 and 0.0.
     const bool is_same = text == value || text == "null" ||
                          (parse_bool(text) && parse_bool(text) == parse_bool(value)) ||
                          (parse_number(text) && parse_number(text) == parse_number(value));

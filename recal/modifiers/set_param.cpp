@@ -41,6 +41,7 @@ std::string SetParam::summary() const {
 void SetParam::compile(TimelineBuilder* builder) const {
   if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
   const int64_t step = builder->step_of(*options_.start);
+  // A claim of one step: two modifiers may set a parameter at different steps.
   builder->add(step, ActionKind::kSetParam, options_.val,
                builder->claim_values({options_.params, options_.params_strict}, {step, step + 1}));
 }

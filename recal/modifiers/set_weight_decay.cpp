@@ -14,6 +14,7 @@ struct SetWeightDecayOptions {
   std::optional<TrainTime> start;
   double weight_decay = 0;        ///< L2
   bool start_is_default = false;  ///< the recipe gives no start
+  // By default only weights decay, as in the optimizer.
   ParamGroups groups{{kWeightGroup}};
 };
 

@@ -32,6 +32,7 @@ std::string nearest_to(const std::string& name, const ParamTable& params) {
 /// Returns the last part of a dotted name.
 std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
+/// Finds the parameter of the same module with another last part.
 const Param* find_sibling(const Param& param, std::string_view part, const ParamTable& params) {
   const size_t owner = param.name.size() - last_part(param.name).size();
   const std::string sibling = param.name.substr(0, owner) + std::string(part);

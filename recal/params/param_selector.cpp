@@ -67,7 +67,7 @@ std::string no_param_message(const NamePattern& pattern, const std::vector<Param
 }
 
 std::string no_prunable_message(const NamePattern& pattern, const std::vector<ParamInfo>& params) {
-  // Tells an existing but unprunable parameter from a misspelt name.
+  // An existing but unprunable parameter gets another message than a misspelt name.
   const auto unprunable = std::find_if(
       params.begin(), params.end(), [&](const auto& param) { return names_param(pattern, param); });
   if (unprunable == params.end()) return no_param_message(pattern, params);

@@ -29,6 +29,7 @@ FakeQuantizer::FakeQuantizer(const std::vector<LayerInfo>& layers)
 void FakeQuantizer::configure(const std::vector<int64_t>& layers_on, bool per_output,
                               bool observers_on) {
   auto* schemes = schemes_L_.mutable_data_ptr<int64_t>();
+  // Layers that are no longer listed are switched off.
   std::fill_n(schemes, num_layers(), static_cast<int64_t>(QuantizationScheme::kNone));
   for (const int64_t layer : layers_on) {
     check(0 <= layer && layer < num_layers(), "a layer to quantize is one of the model's");
@@ -56,6 +57,7 @@ at::Tensor FakeQuantizer::input(int64_t layer, const at::Tensor& input) {
 at::Tensor FakeQuantizer::weight(int64_t layer, const at::Tensor& weight) {
   if (scheme(layer) == QuantizationScheme::kNone) return weight;
   at::Tensor& scales = weight_scales_L_[static_cast<size_t>(layer)];
+  // Kept for view(), which summaries read after the pass.
   scales = weight_scales(weight, scheme(layer) == QuantizationScheme::kPerOutput);
   return round_weight(weight, scales);
 }

@@ -40,6 +40,7 @@ InputRanges::Range InputRanges::at(int64_t layer) const {
 
 void InputRanges::observe(int64_t layer, const at::Tensor& input) {
   const at::NoGradGuard no_grad;
+  // Stays on the device: reading the values here would stop the host in every forward pass.
   const auto [min, max] = at::aminmax(input.detach());
   Extremes& pending = pending_L_[static_cast<size_t>(layer)];
   if (!pending.min.defined()) {

@@ -19,6 +19,7 @@ at::Tensor beside(const at::Tensor& scales, const at::Tensor& weight_OX) {
 }  // namespace
 
 InputScale input_scale(float min, float max) {
+  // Zero must be in the range: it has to be exactly representable.
   min = std::min(min, 0.0F);
   max = std::max(max, 0.0F);
   const float scale = std::max((max - min) / static_cast<float>(kInputQuantMax), kSmallestScale);
@@ -35,7 +36,9 @@ at::Tensor weight_scales(const at::Tensor& weight_OX, bool per_output) {
 
 at::Tensor quantize_weight(const at::Tensor& weight_OX, const at::Tensor& scales) {
   const at::NoGradGuard no_grad;
-  return weight_OX.detach()
+  return weight_OX
+      .detach()
+      // A product with the reciprocal, as in PyTorch: a quotient can round differently.
       .mul(beside(scales.reciprocal(), weight_OX))
       .round_()
       .clamp_(-kWeightQuantMax, kWeightQuantMax)

@@ -19,8 +19,8 @@ class TimelineBuilder;
 ///
 /// A layer is quantized if `submodules` contains it (absent: all layers), `ignore` does not, and
 /// its scheme quantizes. The scheme is that of the matching entry of `config_groups`. Without
-/// groups it is that of the most specific key of `scheme_overrides` (the longest name, then the
-/// class), or else `scheme`. All quantized layers must have the same strategy.
+/// groups it is that of the most specific key of `scheme_overrides`: the longest name, then the
+/// class. Else it is `scheme`. All quantized layers must have the same strategy.
 class QuantizedLayers {
  public:
   /// Reads the keys; wrong forms become faults.
@@ -31,9 +31,9 @@ class QuantizedLayers {
     std::vector<int64_t> layers;
     bool per_channel = true;
   };
-  /// Chooses the layers. Adds faults to the builder for a layer with an unsupported scheme, for an
-  /// entry without a match, and if no layer remains. Without a model: if a layer could have such a
-  /// scheme.
+  /// Chooses the layers. Adds faults to the builder for a layer with an unsupported scheme and for
+  /// an entry without a match. It is also a fault if no layer remains. Without a model: if a layer
+  /// could have such a scheme.
   Choice choose(TimelineBuilder* builder) const;
 
   /// Text of the selection: __ALL__ or [a, Linear], with exceptions: "__ALL__ except [head]".

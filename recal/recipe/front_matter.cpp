@@ -4,6 +4,7 @@
 #include <string_view>
 
 namespace lockstep::recal {
+// Only the structure is looked at: fences, comments, first lines. The YAML itself is parsed later.
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -56,6 +57,7 @@ Fault fault_in(const std::string& file, std::string_view text, size_t at, std::s
   const auto begin = text.begin();
   const auto line = 1 + std::count(begin, begin + static_cast<std::ptrdiff_t>(at), '\n');
   const std::string_view source = text.substr(at, text.find_first_of("\r\n", at) - at);
+  // The source line in a fault is cut: a file may be one very long line.
   return {file, line, 1, std::move(message), std::string(source.substr(0, 160))};
 }
 

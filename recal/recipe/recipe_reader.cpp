@@ -79,6 +79,7 @@ void separate_stages(const YamlDocument& document, const TextPart& part, RecipeO
     const Places own = expressions_of(stage);
     const bool is_shared = std::any_of(own.begin(), own.end(),
                                        [&](const auto& place) { return seen.contains(place); });
+    // Only after the test: a stage does not share with itself.
     seen.insert(own.begin(), own.end());
     if (!is_shared) continue;
     num_bytes += document.text().size();

@@ -6,12 +6,11 @@
 #include "base/yaml/yaml_document.h"
 #include "recal/timeline/recipe.h"
 
-/// Readers of recipes. A recipe is a YAML file, the front matter of a Markdown file
-/// (recal/recipe/front_matter.h), or the `modifiers:` list of a run file. In a file, every
-/// top-level list whose name contains `modifiers` is read; other top-level values are variables for
-/// eval(...). A file may instead contain stages, which are maps of such lists. Stages run one after
-/// another, each after the last end of the previous one, or one alone by its name. Grammar and
-/// keys: docs/recipe.md.
+/// Readers of recipes. A recipe is a YAML file, the front matter of a Markdown file, or the
+/// `modifiers:` list of a run file. In a file, every top-level list whose name contains `modifiers`
+/// is read; other top-level values are variables for eval(...). A file may instead contain stages,
+/// which are maps of such lists. Stages run one after another, each after the last end of the
+/// previous one, or one alone by its name. Grammar and keys: docs/recipe.md.
 ///
 /// All faults of the text go to `faults` in one pass. The recipe may only be used if there is no
 /// fault.

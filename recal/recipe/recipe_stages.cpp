@@ -23,6 +23,7 @@ Modifiers read_lists(const RecipeOutline::Stage& stage, const YamlDocument& docu
                      Diagnostics* faults) {
   Modifiers all;
   for (const RecipeOutline::Entry& list : stage.lists) {
+    // The list of faults has a limit, and nothing after it is reported.
     if (faults->full()) break;
     if (!check_is_list(list, document, faults)) continue;
     if (list.node.IsMap()) {
@@ -87,6 +88,7 @@ class StageLine {
       const std::optional<TrainTime> reach = reach_of(window);
       if (!reach) continue;
       names_end = names_end || window.end;
+      // Epochs and steps cannot be compared before the steps per epoch are known.
       if (longest && longest->kind != reach->kind) {
         if (is_last) return std::nullopt;
         fault(stage.key, fmt::format("stage '{}' has an end at {} and one at {}: write both in "

@@ -5,6 +5,8 @@
 #include "base/error.h"
 
 namespace lockstep::recal {
+// All conversions of epochs are exact: Decimal::ceil_times() works on integers. In binary, ceil(1.1
+// * 100) would be 111.
 namespace {
 
 /// Returns the last k' >= k that is at the same step. Doubles the stride, then halves it, because a

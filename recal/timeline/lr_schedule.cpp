@@ -30,6 +30,7 @@ double cos_pi(double t) {
 double LrSchedule::fraction_at(int64_t step) const {
   const auto position = static_cast<double>(step);
   if (!cycles) return std::clamp((position - begin) / (end - begin), 0.0, 1.0);
+  // The step is in cycle k, which begins at its exact position, not at a whole step.
   const int64_t k = cycles->last_until(step, steps_per_epoch);
   const double passed = position - cycles->position(k, steps_per_epoch);
   return std::clamp(passed / cycles->length(steps_per_epoch), 0.0, 1.0);
@@ -50,6 +51,7 @@ std::string LrSchedule::text() const {
 }
 
 std::string LrSchedule::canonical_text() const {
+  // text() has all other values in their shortest exact form.
   std::string out = fmt::format("{} over {} to {} until {}", text(), begin, end, last_step);
   if (cycles)
     out += fmt::format(" cycles from {} epochs {} steps", cycles->start_epochs.text(),

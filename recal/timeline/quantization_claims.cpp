@@ -49,6 +49,7 @@ bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Diagnosti
 }
 
 void QuantizationClaims::add(QuantizationClaim claim, Diagnostics* faults) {
+  // A refused claim is kept: later ones are compared with it as well.
   refuse_second(claim, faults);
   claims_.push_back(std::move(claim));
 }
@@ -62,11 +63,13 @@ std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
       const LayerInfo& layer = layers_[static_cast<size_t>(index)];
       const std::optional<PruningClaim> pruned = pruning.find(layer.weight_param);
       if (!pruned) continue;
+      // Zeros would grow back, and the quantized layer would not stay sparse: a fault.
       if (pruned->released && (!total_steps || *pruned->released < *total_steps)) {
         faults->add(claim.modifier->location().fault(kept_no_longer(claim, layer.name, *pruned)));
         break;  // one fault is enough for all its layers
       }
       const bool still_prunes = pruned->pruning && claim.first_step < pruned->pruning->end;
+      // One warning per modifier is enough.
       if (!still_prunes || std::exchange(has_warned, true)) continue;
       warnings.push_back(
           {claim.modifier, fmt::format("quantizes '{}' from step {} on, while it is pruned until "

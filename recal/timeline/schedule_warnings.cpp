@@ -22,6 +22,7 @@ std::string idleness(const Timeline& timeline, size_t modifier, std::optional<in
   const ModifierEntry& entry = timeline.modifiers()[modifier];
   const std::vector<const Action*> actions = actions_of(timeline, modifier);
   if (actions.empty()) return "never fires: its window is shorter than one step";
+  // A run of unknown length may reach everything.
   if (!last_step) return "";
   if (!is_reached(*actions.front(), *last_step))
     return fmt::format("never fires: it starts at step {}, the run has {} steps",
@@ -74,6 +75,7 @@ std::vector<std::string> widening_notes(const Timeline& timeline) {
                                 bound.window.end->text()));
   };
   for (const ModifierEntry& entry : timeline.modifiers()) {
+    // Two ways to extend a run: a later end, or a start without an end.
     if (range && names_end(entry) && *entry.end_step > *range->end_step)
       note(entry, "ends", *entry.window.end, *range);
     if (last && starts_at_or_after(entry, *last->end_step) &&
@@ -89,6 +91,7 @@ std::vector<std::string> idle_warnings(const Timeline& timeline, std::optional<i
   std::vector<std::string> warnings;
   for (size_t i = 0; i < timeline.modifiers().size(); ++i) {
     const ModifierEntry& entry = timeline.modifiers()[i];
+    // It has no actions by design.
     if (entry.tag == kEpochRangeTag) continue;
     const std::string why = idleness(timeline, i, last_step);
     if (!why.empty()) warnings.push_back(fmt::format("{}: {}: {}", entry.place, entry.tag, why));

@@ -33,6 +33,7 @@ bool is_for_group(ActionKind kind) {
   return kind == ActionKind::kSetLearningRate || kind == ActionKind::kSetWeightDecay;
 }
 
+/// Line of one action. The order of its fields must not change: lines are stored and compared.
 std::string line_of(const Action& action, int param_set, const std::vector<LrSchedule>& formulas,
                     const std::vector<ParamTransform>& transforms) {
   const std::string target = is_for_group(action.kind)
@@ -58,6 +59,7 @@ std::string Timeline::canonical_text() const {
       sets_learning_rate() ? fmt::format("{}", base_learning_rate_) : "unused",  // optimizer's own
       total_steps_.value_or(-1), quantizes_per_channel_ ? "per_channel" : "per_tensor");
   if (!frozen_names_.empty()) out += "frozen_at_start " + frozen_names_ + "\n";
+  // Sets are numbered by their text, so that the numbers do not depend on the order of modifiers.
   const std::map<std::string, int> numbers = numbered(param_sets_);
   for (const auto& [text, number] : numbers) out += fmt::format("params {} {}\n", number, text);
   std::vector<int> number_of_set;

@@ -44,6 +44,7 @@ std::string set_text(std::string_view set) {
   return rule == "unstructured" ? text : fmt::format("{} ({})", text, rule);
 }
 
+/// Parses "STEP KIND (group|params) TARGET: VALUE".
 void parse_entry(std::string_view line, Parsed* parsed) {
   const std::optional<int64_t> step = parse_integer(cut(&line, " "));
   const std::string kind(cut(&line, " "));

@@ -72,6 +72,7 @@ std::vector<TrainableChange> TrainableClaims::changes(Diagnostics* faults) const
       changes.begin(), changes.end(),
       [](const TrainableChange& a, const TrainableChange& b) { return a.step < b.step; });
   for (const TrainableChange& change : changes) {
+    // Only freezing can leave nothing to train.
     if (change.trainable) continue;
     const size_t before = faults->list().size();
     require_some(change, faults);
