@@ -215,8 +215,8 @@ void Inferer::run_staged(Feed* feed) {
         handler_.begin();
         while (const auto answered = answers.pop()) pass_on(*answered);
       });
-      if (fault
-              .is_there())  // any stage's: a stage stores its fault before it breaks the queues off
+      // The fault of any stage: a stage stores it before it breaks the queues off.
+      if (fault.is_there())
         handler_.end_after_fault();
       else
         ends_all([&] { handler_.end(/*is_broken_off=*/feed->was_stopped()); });

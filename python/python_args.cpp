@@ -32,8 +32,8 @@ Json json_of(const YAML::Node& node) {
     return list;
   }
   if (!node.IsScalar()) return nullptr;
-  return node.Tag() == "!" ? Json(node.Scalar())
-                           : value_of_plain(node.Scalar());  // "!": quoted, so a text
+  // yaml-cpp tags quoted scalars with "!": they stay texts.
+  return node.Tag() == "!" ? Json(node.Scalar()) : value_of_plain(node.Scalar());
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ struct AttachOptions {
 /// Changes that apply_due() made.
 struct Applied {
   bool masks_changed = false;
-  std::vector<int64_t> changed_params;  ///< indexes of parameters with a changed mask, ascending
-  std::vector<int64_t> reset_params;    ///< indexes of parameters whose momentum must be zeroed
+  std::vector<int64_t> changed_params;  ///< parameters with a changed mask: indexes, ascending
+  std::vector<int64_t> reset_params;    ///< parameters whose momentum must be zeroed, ascending
   int64_t num_mask_updates = 0;         ///< computed masks, changed or not
   /// Trainable flag of each parameter, set only if it differs from the last call. The optimizer and
   /// the gradient buckets must then be updated.
@@ -71,9 +71,8 @@ struct Summary {
 
 /// Values of the recipe at one step, for the program that embeds it.
 struct StepInfo {
-  std::vector<Summary> summaries;  ///< of all modifiers
-  std::array<double, kNumParamGroups>
-      learning_rates{};  ///< by parameter group, for the next update
+  std::vector<Summary> summaries;                        ///< of all modifiers
+  std::array<double, kNumParamGroups> learning_rates{};  ///< by parameter group
 };
 
 /// Names of the modifiers in metrics and plans: position in the recipe (from 1) and tag.
@@ -126,8 +125,8 @@ class ScheduledModifierManager {
   /// Error(kDisagree).everywhere() with tensor and ranks if masks differ. Collective.
   Applied apply_due(int64_t step, dist::Communicator& control);
 
-  /// Declares that all ranks use one copy of the weights (sync.share_weights). From then
-  /// on rank 0 alone writes into the weights, between two barriers.
+  /// Declares that all ranks use one copy of the weights (sync.share_weights). From then on rank 0
+  /// alone writes into the weights, between barriers.
   void share_weights() { weights_are_shared_ = true; }
 
   /// True if apply_due(step) may change weights, masks or the set of trainable parameters.

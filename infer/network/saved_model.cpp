@@ -129,8 +129,7 @@ void require_inputs(const torch::jit::Module& module, size_t num_inputs,
                     const std::string& source) {
   const auto forward = module.find_method("forward");
   if (!forward) distrust(source, "its network has no method forward()");
-  const auto& arguments =
-      forward->function().getSchema().arguments();  // the first one is the module
+  const auto& arguments = forward->function().getSchema().arguments();  // [0]: the module
   const auto num_needed = static_cast<size_t>(
       std::count_if(arguments.begin(), arguments.end(),
                     [](const c10::Argument& one) { return !one.default_value().has_value(); }));

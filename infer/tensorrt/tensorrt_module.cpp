@@ -1,5 +1,5 @@
 // The library liblockstep_tensorrt.so, which compiles a network with Torch-TensorRT.
-// engine/tensorrt.cpp loads it and calls its two functions.
+// infer/engine/tensorrt.cpp loads it and calls its two functions.
 
 #include <exception>
 #include <vector>

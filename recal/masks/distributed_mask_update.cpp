@@ -13,10 +13,11 @@ namespace lockstep::recal {
 // masks to all ranks.
 namespace {
 
-// Nanoseconds per float32 weight on one core (bench/prune_ops; Sapphire Rapids, AVX-512).
+// Nanoseconds per float32 weight on one core (bench/programs/prune_ops.cpp; Sapphire Rapids,
+// AVX-512).
 constexpr double kDigest_ns = 0.5;
 constexpr double kExchange_ns = 0.25;        ///< 1 bit per weight at 0.5 GB/s
-constexpr double kCollectives_ns = 500'000;  ///< latency of about five collectives
+constexpr double kCollectives_ns = 500'000;  ///< latency of a few collectives
 
 /// Time of one mask computation, in nanoseconds per weight (source: see kDigest_ns).
 double mask_ns(MaskPattern pattern) {

@@ -26,8 +26,8 @@ std::vector<int> share_out(std::span<const int64_t> num_weights, int world_size)
 /// Distribution adds two costs. Each rank computes a digest of all weights. Without the digest a
 /// rank with different weights would go unnoticed, since it no longer computes every mask itself.
 /// The bits must also be exchanged. Unstructured masks take little longer than a digest, so few
-/// ranks gain nothing. Masks of groups gain from 2 ranks on. bench/prune_ops measured the time per
-/// weight. Masks under a global rule are never distributed.
+/// ranks gain nothing. Masks of groups gain from 2 ranks on. bench/programs/prune_ops.cpp measured
+/// the time per weight. Masks under a global rule are never distributed.
 bool division_pays(const MaskRule& rule, std::span<const int64_t> num_weights, int world_size);
 
 /// Works as update_masks, but each rank computes its share. Collective: all ranks must pass weights

@@ -36,9 +36,8 @@ at::Tensor weight_scales(const at::Tensor& weight_OX, bool per_output) {
 
 at::Tensor quantize_weight(const at::Tensor& weight_OX, const at::Tensor& scales) {
   const at::NoGradGuard no_grad;
-  return weight_OX
-      .detach()
-      // A product with the reciprocal, as in PyTorch: a quotient can round differently.
+  // A product with the reciprocal, as in PyTorch: a quotient can round differently.
+  return weight_OX.detach()
       .mul(beside(scales.reciprocal(), weight_OX))
       .round_()
       .clamp_(-kWeightQuantMax, kWeightQuantMax)
