@@ -11,6 +11,7 @@
 #include "base/error.h"
 
 namespace lockstep::model {
+// A layer builds its parameters in its first forward, when the number of inputs is known.
 namespace {
 
 void require_dims(const at::Tensor& inputs, bool fits, std::string_view wanted) {

@@ -18,6 +18,7 @@ namespace {
 at::Tensor attention_with_dropout(const at::Tensor& q_BATD, const at::Tensor& k_BATD,
                                   const at::Tensor& v_BATD, bool causal, const Dropout& dropout) {
   const int64_t num_tokens = q_BATD.size(2);
+  // Scales the queries (T × D elements) instead of the scores (T × T).
   at::Tensor scores_BATT = at::matmul(q_BATD * (1 / std::sqrt(static_cast<double>(q_BATD.size(3)))),
                                       k_BATD.transpose(-2, -1));
   // -inf before the softmax gives later tokens a weight of 0.

@@ -28,6 +28,7 @@ bool holds(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+/// True if the name ends with one of kWeightNames as whole parts.
 bool is_name_of_weight(const std::string& name) {
   const std::string dotted = "." + name;
   return std::any_of(kWeightNames.begin(), kWeightNames.end(), [&](std::string_view last) {
@@ -58,6 +59,7 @@ ParamUse use_of(const std::string& name, int64_t num_dims, const std::string& mo
   });
   return {
       .prunable = is_weight && is_layer && is_name_of_weight(name),
+      // The usual rule: no decay for biases, normalisations and embeddings.
       .decayed = is_weight && !holds(module_class, "Norm") && !holds(module_class, "Embedding")};
 }
 

@@ -58,6 +58,7 @@ coord::DataMap data_of(const Map& map) {
 }  // namespace
 
 PythonCallback::PythonCallback(const PythonArgs& args, const std::string& what) {
+  // The interpreter must run before the first call.
   start(args.python);
   const Value made = call_callback("make_callback", {args.path, args.name, args.args, what});
   const List& facts = made.as_list();  // object, incoming, generated, true if on all ranks

@@ -122,7 +122,8 @@ class ScheduledModifierManager {
 
   /// Applies the actions that are due before the forward pass of `step`. New masks are compared
   /// over all ranks and applied to the weights. Values are set, quantization is switched. Throws
-  /// Error(kDisagree).everywhere() with tensor and ranks if masks differ. Collective.
+  /// Error(kDisagree).everywhere() with tensor and ranks if masks differ. Collective at steps that
+  /// compute masks.
   Applied apply_due(int64_t step, dist::Communicator& control);
 
   /// Declares that all ranks use one copy of the weights (sync.share_weights). From then on rank 0

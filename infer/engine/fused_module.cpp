@@ -44,6 +44,7 @@ bool can_compile() { return false; }
 
 #endif
 
+/// True if the graph has a convolution. Fusion is only tried for such networks.
 bool has_convolutions(const torch::jit::Module& frozen) {
   const auto graph = frozen.get_method("forward").graph();
   return std::ranges::any_of(graph->nodes(), [](const torch::jit::Node* node) {
@@ -95,6 +96,7 @@ std::optional<FusedModule> FusedModule::compile(torch::jit::Module frozen,
     // runs.
     const c10::IValue as_written = fused.run(inputs);
     if (is_close(as_written, fused.run(inputs))) return fused;
+    // A wrong kernel must not go unnoticed, so both runs are compared.
     log::warning("infer", "oneDNN Graph's numbers differ from the network's: it is left out");
   } catch (const std::exception& fault) {
     log::debug("infer", std::string("oneDNN Graph does not take this network: ") + fault.what());
@@ -110,6 +112,7 @@ bool FusedModule::takes(const std::vector<at::Tensor>& inputs) const {
 
 c10::IValue FusedModule::run(const std::vector<at::Tensor>& inputs) {
   const at::NoGradGuard no_grad;
+  // Skips autograd's dispatch, which costs time in each operator.
   const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
   const torch::jit::GraphOptimizerEnabledGuard rewriting(true);
   return module_.forward({inputs.begin(), inputs.end()});

@@ -95,6 +95,7 @@ TorchScriptModel::~TorchScriptModel() = default;
 
 at::Tensor TorchScriptModel::forward(const at::Tensor& inputs_BX) {
   try {
+    // Errors of user code become errors of the configuration, with the file's name.
     const c10::IValue outputs = loaded_->module.forward({inputs_BX});
     if (outputs.isTensor()) return outputs.toTensor();
     throw Error(ExitCode::kConfig, "model",
@@ -111,6 +112,7 @@ at::Tensor TorchScriptModel::forward(const at::Tensor& inputs_BX) {
 }
 
 void TorchScriptModel::begin_forward(const ForwardPass& pass) {
+  // TorchScript draws from LibTorch's generators, not from Lockstep's counters.
   (void)seed_default_generators(seed_, pass, device_);
 }
 

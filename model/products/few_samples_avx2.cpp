@@ -44,6 +44,7 @@ LOCKSTEP_FMA_LOOP void outputs_of(int64_t o, int64_t num_columns, const float* w
   }
   int64_t i = 0;
   for (; i + kLineItems <= num_columns; i += kLineItems) {
+    // One prefetch per row and cache line: rows are separate streams.
     for (int r = 0; r < kRows; ++r) __builtin_prefetch(rows[r] + i + kAheadItems);
     for (int64_t item = i; item < i + kLineItems; ++item)
       add_column(rows, item, inputs_IT + kWidth * item, sums);

@@ -20,6 +20,7 @@ PackedMask::PackedMask(std::span<const uint8_t> buffer_bits, int64_t begin_E, in
   // Shifts the bits so that the region begins at bit 0, which all kernels expect.
   copy_bits(buffer_bits.data(), begin_E, num_elements, bits_.data(), 0);
   for (int64_t begin = 0; begin < num_elements; begin += kChunkElements)
+    // Counted once here, so that threads can start at any chunk.
     begins_K_.push_back(
         begins_K_.back() +
         count_kept(bits_.data() + begin / 8, std::min(kChunkElements, num_elements - begin)));

@@ -43,6 +43,7 @@ bool set_path(const std::string& glue_folder) {
 std::string start(const StartOptions& options) {
   wchar_t* program = Py_DecodeLocale(options.program.c_str(), nullptr);
   Py_SetProgramName(program);  // Python keeps the pointer
+  // No signal handlers of Python: signals belong to the program.
   Py_InitializeEx(/*initsigs=*/0);
   std::string fault;
   if (set_path(options.glue_folder)) glue = PyImport_ImportModule("lockstep_glue");

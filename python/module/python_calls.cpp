@@ -145,6 +145,7 @@ bool from_python(PyObject* object, Value* value) {
   } else if (PyBool_Check(object)) {
     *value = object == Py_True;
   } else if (PyLong_Check(object)) {
+    // Python integers are unbounded: an overflow is an exception.
     *value = static_cast<int64_t>(PyLong_AsLongLong(object));
     return PyErr_Occurred() == nullptr;
   } else if (PyFloat_Check(object)) {

@@ -44,6 +44,7 @@ LOCKSTEP_AVX2 BracketCounts collect(const Bits* items, const uint8_t* kept, int6
       ++counts.num_inside;
     }
   }
+  // The rest has fewer than 64 elements. It continues in the same buffer.
   const int64_t num_stored = std::min(counts.num_inside, room);
   const BracketCounts rest =
       portable_magnitude_kernels<Bits>().collect(items + first, kept + first / 8, num_items - first,
@@ -70,6 +71,7 @@ LOCKSTEP_AVX2 int64_t drop_below(const Bits* items, uint8_t* kept, int64_t num_i
       above |= L::bits_of(L::greater(found, limits)) << lane;
       equal |= L::bits_of(L::equal(found, limits)) << lane;
     }
+    // Of equal magnitudes the first ones are dropped, so ties are counted in order.
     const uint64_t ties = equal & word;
     const uint64_t kept_ties = without_first(ties, num_left);
     num_left -= std::popcount(ties ^ kept_ties);

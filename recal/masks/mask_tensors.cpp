@@ -8,6 +8,8 @@
 #include "base/error.h"
 
 namespace lockstep::recal {
+// Masks are bits on the CPU; weights may have any device and layout. This file converts between
+// them.
 namespace {
 
 int item_bytes(const at::Tensor& values) { return static_cast<int>(values.element_size()); }

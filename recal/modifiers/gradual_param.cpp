@@ -10,6 +10,7 @@
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+// Same curve and update rule as gradual pruning, but for the values of any parameters.
 namespace {
 
 struct GradualParamOptions {

@@ -63,6 +63,7 @@ void InputRanges::agree(dist::Communicator& control) {
     negated_min[l] = -pending.min.item<float>();
     max[l] = pending.max.item<float>();
   }
+  // Dropped before the collective: if it throws, old values must not enter the next step.
   drop();
   control.all_reduce(bounds_2L, dist::ReduceOp::kMax)->wait();
   auto* averages_min = min_L_.mutable_data_ptr<float>();

@@ -107,6 +107,7 @@ at::Tensor round_weight_by_aten(const at::Tensor& weight_OX, const at::Tensor& s
                                                    kWeightQuantMax);
 }
 
+/// Straight-through estimator: the gradient passes unchanged.
 struct RoundWeight : torch::autograd::Function<RoundWeight> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& weight_OX,
                             const at::Tensor& scales) {

@@ -46,6 +46,7 @@ std::string Period::text() const {
 
 void StageSpan::place(TrainTime* moment) {
   if (moment->is_run_end()) {
+    // Without an end, the stage's end is that of the run.
     if (end_) *moment = *end_;
   } else if (moment->kind == TrainTime::Kind::kStep && start_.kind == TrainTime::Kind::kStep) {
     moment->step += start_.step;

@@ -89,6 +89,7 @@ std::optional<PruningClaim> PruningClaims::find(int64_t param) const {
   int64_t latest_start = -1;
   for (const Entry& entry : entries->second) {
     if (entry.is_gradual) {
+      // The union of all gradual modifiers of this parameter.
       if (!claim.pruning) claim.pruning = entry.steps;
       claim.pruning->first = std::min(claim.pruning->first, entry.steps.first);
       claim.pruning->end = std::max(claim.pruning->end, entry.steps.end);

@@ -157,6 +157,7 @@ const Action* Timeline::weight_decay_setter(int64_t step, int group) const {
 
 double Timeline::learning_rate_at(int64_t step, int group) const {
   const Action* action = learning_rate_setter(step, group);
+  // Before any modifier the optimizer's own rate holds.
   if (action == nullptr) return base_learning_rate_;
   return action->formula < 0 ? action->value
                              : rate_formulas_[static_cast<size_t>(action->formula)].at(step);

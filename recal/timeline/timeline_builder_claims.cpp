@@ -101,6 +101,7 @@ void TimelineBuilder::claim_learning_rate(const ParamGroups& groups, StepRange s
         fmt::format("{} writes the learning rate, and so does optimizer.learning_rate_decay_type: "
                     "it is {}, it must be fixed beside this modifier",
                     now().tag(), inputs_.learning_rate_decay_type));
+  // Advice only: both combinations are valid.
   if (inputs_.optimizer_type == "adam")
     note(
         "adam scales each step itself: a warm-up of the learning rate is common with it, a longer "

@@ -37,12 +37,14 @@ bool TrainableClaims::is_trainable(int64_t param, int64_t step) const {
   for (const Claim& claim : claims_)
     if (step >= claim.steps.first && step < claim.steps.end &&
         std::binary_search(claim.params.begin(), claim.params.end(), param))
+      // Claims that overlap agree, so the first one is as good as any.
       return claim.trainable;
   return !std::binary_search(frozen_at_start_.begin(), frozen_at_start_.end(), param);
 }
 
 void TrainableClaims::add_ends(std::vector<TrainableChange>* changes) const {
   for (const Claim& claim : claims_) {
+    // Without an end there is nothing to restore.
     if (claim.steps.end == INT64_MAX) continue;
     std::vector<int64_t> reverting;
     for (const int64_t param : claim.params)
