@@ -156,8 +156,8 @@ void Inferer::run_in_turn(Feed* feed) {
   } catch (...) {
     handler_.end_after_fault();
     throw;
-    // Outside the try block: an exception of end() must not call end() again.
   }
+  // Outside the try block: an exception of end() must not call end() again.
   handler_.end(/*is_broken_off=*/feed->was_stopped());
 }
 

@@ -45,8 +45,8 @@ at::Tensor normalise(const at::Tensor& inputs_BCHW, const NormTensors& by, bool 
 }
 
 /// Returns two zero tensors [C] in one allocation, each with the alignment of its own allocation.
-// In floats: 256 bytes, the alignment that CUDA guarantees.
 std::pair<at::Tensor, at::Tensor> two_zeros(int64_t num_channels, at::Device device) {
+  // In floats: 256 bytes, the alignment that CUDA guarantees.
   constexpr int64_t kAligned = 64;
   const int64_t second = (num_channels + kAligned - 1) / kAligned * kAligned;
   const at::Tensor both = at::zeros({second + num_channels}, at::TensorOptions(device));

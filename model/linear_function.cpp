@@ -47,8 +47,8 @@ MaybeTensor maybe(const at::Tensor& tensor) {
 at::Tensor add_column_sums(const at::Tensor& param_N, const at::Tensor& values_KN) {
   at::Tensor sums_N = values_KN.sum(0);
   at::Tensor& grad_N = param_N.mutable_grad();
-  // Only weights can be stale (GradInPlace). A bias's gradient is zeroed before each step.
   if (!grad_N.defined()) return sums_N;
+  // Only weights can be stale (GradInPlace). A bias's gradient is zeroed before each step.
   grad_N.add_(sums_N);
   return {};
 }

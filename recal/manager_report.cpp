@@ -101,7 +101,7 @@ void ScheduledModifierManager::report_start() const {
   for (const std::string& warning : unkept_zeros()) log::warning("recipe", warning);
   constexpr size_t kNamesShown = 3;
   std::vector<std::string> names;
-  // A 2-D weight outside the prunable layers is often a layer type that the selector does not know.
+  // Such parameters look prunable, but __ALL_PRUNABLE__ leaves them out.
   for (const Param& param : params_)
     if (param.tensor.dim() >= 2 && !param.prunable) names.push_back(param.name);
   if (masks_.all().empty() || names.empty()) return;

@@ -186,8 +186,8 @@ std::unique_ptr<EngineBackend> optimized_engine(const LoadedNetwork& network, at
         *network.module, "optimized: LibTorch's freeze and inference passes" + why);
     if (num_weights > kMostWeightsOfSmall) return large;
     return std::make_unique<TwoWayEngine>(frozen, std::move(large), num_weights);
-    // Some modules cannot be frozen: they still run as they are.
   } catch (const c10::Error& fault) {
+    // Some modules cannot be frozen: they still run as they are.
     return plain_engine(network, std::string(" (LibTorch cannot freeze it: ") +
                                      fault.what_without_backtrace() + ")");
   }

@@ -75,10 +75,10 @@ TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& d
   };
   for (const auto& parameter : loaded_->module.named_parameters()) {
     if (!is_new(parameter.value)) continue;
+    // A frozen parameter is entered as a buffer: it has no gradient but must be saved.
     if (parameter.value.requires_grad())
       add_param(path, parameter.name, parameter.value,
                 class_of(owner_of(loaded_->module, parameter.name)), &table_);
-    // A frozen parameter is state without a gradient, which must be saved all the same.
     else
       add_buffer(parameter.name, parameter.value);
   }

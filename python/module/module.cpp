@@ -56,10 +56,10 @@ CallResult call_locked(const char* function, const List& arguments) {
   const Reference callable(PyObject_GetAttrString(glue, function));
   if (!callable) return {{}, take_fault()};
   const Reference tuple(PyTuple_New(static_cast<Py_ssize_t>(arguments.size())));
-  // PyTuple_SetItem takes over the reference, also if it fails.
   for (size_t i = 0; i < arguments.size(); ++i) {
     Reference argument = to_python(arguments[i]);
     if (!argument) return {{}, take_fault()};
+    // PyTuple_SetItem takes over the reference, also if it fails.
     PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), argument.release());
   }
   const Reference object(PyObject_CallObject(callable.get(), tuple.get()));

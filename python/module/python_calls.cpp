@@ -57,8 +57,8 @@ bool list_from(PyObject* sequence, Value* value) {
 /// Reads a tensor. cdata: torch.Tensor._cdata, the address of its TensorImpl.
 bool tensor_from(PyObject* cdata, Value* value) {
   void* address = PyLong_AsVoidPtr(cdata);
-  // reclaim_copy adds a reference: Python keeps its own.
   if (address == nullptr) return false;
+  // reclaim_copy adds a reference: Python keeps its own.
   *value = at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(
       static_cast<c10::TensorImpl*>(address)));
   return true;
@@ -141,8 +141,8 @@ Reference to_python(const Value& value) {
 bool from_python(PyObject* object, Value* value) {
   if (object == Py_None) {
     *value = std::monostate();
-    // Before the test for int: bool is a subclass of int in Python.
   } else if (PyBool_Check(object)) {
+    // Tested before int: bool is a subclass of int in Python.
     *value = object == Py_True;
   } else if (PyLong_Check(object)) {
     // Python integers are unbounded: an overflow is an exception.

@@ -41,8 +41,8 @@ MaskTable::MaskTable(const ParamTable& params, const std::vector<int64_t>& cover
 }
 
 Mask& MaskTable::find(int64_t param) {
+  // masks_ is sorted: the constructor got ascending indexes.
   const auto mask =
-      // masks_ is sorted: the constructor got ascending indexes.
       std::lower_bound(masks_.begin(), masks_.end(), param,
                        [](const Mask& m, int64_t wanted) { return m.param < wanted; });
   check(mask != masks_.end() && mask->param == param, "no mask covers this parameter");
@@ -166,8 +166,8 @@ void MaskTable::require_equal(std::string_view what, const std::vector<int64_t>&
   // The names are part of the digest: ranks whose masks are in another order must not agree.
   for (const int64_t param : params)
     digests += fmt::format("{} {:x}\n", of(param).name, dist::tensor_digest(of(param).kept_bits));
-  // Slow path: compares element by element, to name the first difference.
   if (dist::all_equal(control, fnv1a64(digests))) return;
+  // Slow path: compares element by element, to name the first difference.
   std::vector<dist::NamedTensor> flags;
   for (const int64_t param : params)
     flags.push_back({of(param).name, kept_flags(of(param).kept_bits, of(param).weight.sizes())});

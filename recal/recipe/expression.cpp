@@ -104,11 +104,11 @@ class Evaluator {
 
   Rational variable() {
     const size_t begin = at_;
-    // The callback does not know the place in the text; it is filled in here.
     while (is_letter(here()) || is_digit(here())) ++at_;
     try {
       return value_of_(text_.substr(begin, at_ - begin));
     } catch (ExpressionFault& fault) {
+      // The callback does not know the place in the text; it is filled in here.
       fault.at = begin;
       throw;
     }
@@ -128,8 +128,8 @@ class Evaluator {
     ++at_;
     return true;
   }
-  /// Returns the value of an operation, or refuses it at the operator if it is not exact.
 
+  /// Returns the value of an operation, or refuses it at the operator if it is not exact.
   static Rational kept(const std::optional<Rational>& value, size_t at) {
     if (!value) refuse_at(at, "the exact result is too large or has too many digits");
     return *value;

@@ -20,8 +20,8 @@ Recipe load_named(ConfigReader* in, const std::string& name, const std::string& 
     if (!std::filesystem::is_regular_file(path, ignored)) continue;
     try {
       return load_recipe(path.string(), in->faults(), stage);
-      // Errors of the file become faults at the run file's key, next to its other faults.
     } catch (const Error& fault) {
+      // Errors of the file become faults at the run file's key, next to its other faults.
       in->fault("recipe", fault.what());
       return {};
     }

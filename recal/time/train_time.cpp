@@ -52,8 +52,8 @@ void StageSpan::place(TrainTime* moment) {
     moment->step += start_.step;
   } else if (moment->kind == TrainTime::Kind::kEpoch && start_.kind == TrainTime::Kind::kEpoch) {
     place(&moment->epoch);
-    // Epoch 0 of a stage is its start, in any unit.
   } else if (moment->kind == TrainTime::Kind::kEpoch && moment->epoch == Decimal()) {
+    // Epoch 0 of a stage is its start, in any unit.
     *moment = start_;
   } else if (start_.kind == TrainTime::Kind::kStep || start_.epoch > Decimal()) {
     fault_ = fmt::format(

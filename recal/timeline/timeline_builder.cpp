@@ -141,7 +141,7 @@ int TimelineBuilder::index_of(const Modifier* wanted) const {
 
 void TimelineBuilder::add_trainable_changes() {
   for (const TrainableChange& change : trainable_.changes(faults_)) {
-    // Changes come sorted by step, so each one restores its own modifier as the current one.
+    // add() uses the current modifier, and each change has its own.
     current_ = index_of(change.modifier);
     add(change.step, ActionKind::kSetTrainable, change.trainable ? 1 : 0,
         add_param_set(change.params, ""));
