@@ -20,11 +20,11 @@ struct InferenceResult {
   std::string engine;    ///< description of the engine that was used
 };
 
-/// Inference: asks a network everything that a feeder returns, and passes the answers to callbacks.
-/// Reading, network and callbacks run in threads of their own with queues between them, or
-/// sequentially (InfererOptions::use_multiprocessing). Both ways give the callbacks the same maps
-/// in the same order. A map has the keys of the feed and of the network's outputs. For a list of
-/// feeds, its values are joined.
+/// Inference: runs a network on everything that a feeder returns, and passes the answers to
+/// callbacks. Reading, network and callbacks run in threads of their own with queues between them,
+/// or sequentially (InfererOptions::use_multiprocessing). Both ways give the callbacks the same
+/// maps in the same order. A map has the keys of the feed and of the network's outputs. For a list
+/// of feeds, its values are joined.
 ///
 /// If the engine allows several threads, the network computes several iterations at once. They
 /// share LibTorch's compute threads, so that they wait less for each other.
@@ -45,9 +45,9 @@ class Inferer {
 
   /// Runs the inference, once. `stop_asked` is called before each iteration, possibly by another
   /// thread. On a stop the iterations already read are finished, the callbacks' end() is called,
-  /// and the result says `stopped`. An exception of feeder, network or callback ends all three.
-  /// end() of the callbacks that began is called, so that they can store their data. Then the first
-  /// exception is rethrown.
+  /// and `stopped` is set. An exception of feeder, network or callback ends all three. end() of the
+  /// callbacks that began is called, so that they can store their data. Then the first exception is
+  /// rethrown.
   InferenceResult run(const std::function<bool()>& stop_asked = {});
 
   const Predictor& predictor() const { return predictor_; }

@@ -34,7 +34,7 @@ class KeptWeight {
   static constexpr int64_t kLeastElements = 1 << 18;
 
   /// Creates the kept elements. bits: base/bits/bit_mask.h. Returns null if dense products are
-  /// faster for every number of samples. Else ask pays() for each.
+  /// faster for every number of samples. Otherwise call pays() for each.
   static std::shared_ptr<const KeptWeight> make(const uint8_t* bits, int64_t num_rows,
                                                 int64_t num_columns);
   KeptWeight(const uint8_t* bits, int64_t num_rows, int64_t num_columns);

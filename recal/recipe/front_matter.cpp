@@ -4,7 +4,8 @@
 #include <string_view>
 
 namespace lockstep::recal {
-// Only the structure is looked at: fences, comments, first lines. The YAML itself is parsed later.
+// This file examines the structure only: fences, comments, first lines. The YAML itself is parsed
+// later.
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
