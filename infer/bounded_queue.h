@@ -11,17 +11,17 @@
 
 namespace lockstep::infer {
 
-/// Items from one stage to the next, in their order, at most `capacity` on the way. A stage may be
-/// several threads.
+/// Queue between two stages: keeps items in order, holds at most `capacity` of them. Each stage may
+/// have several threads. All functions are thread-safe.
 template <typename Item>
 class BoundedQueue {
  public:
-  /// `depth` always tells how many are on the way; it outlives this.
+  /// depth: always holds the number of items in the queue; it must outlive this object.
   BoundedQueue(int64_t capacity, std::atomic<int64_t>* depth)
       : capacity_(static_cast<size_t>(capacity)), depth_(*depth) {}
 
-  /// Waits for room, and until the items of all smaller numbers were pushed; they count from 0.
-  /// False: the queue was broken off, and the item is dropped.
+  /// Adds an item. Waits for room, and until the items of all smaller numbers (from 0) were added.
+  /// Returns false if break_off() was called; the item is then dropped.
   bool push(int64_t number, Item item) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this, number] {
@@ -34,7 +34,7 @@ class BoundedQueue {
     return true;
   }
 
-  /// Waits for an item. Nothing: there is none any more.
+  /// Takes an item. Waits for one; returns nullopt if there will be none.
   std::optional<Item> pop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return is_broken_ || has_ended_ || !items_.empty(); });
@@ -45,14 +45,14 @@ class BoundedQueue {
     return item;
   }
 
-  /// Nothing more is pushed; what is on the way can still be taken.
+  /// Ends the input. Items in the queue can still be taken.
   void finish() {
     const std::scoped_lock lock(mutex_);
     has_ended_ = true;
     changed_.notify_all();
   }
 
-  /// Both sides end, and what is on the way is lost.
+  /// Ends both sides at once and drops the items.
   void break_off() {
     const std::scoped_lock lock(mutex_);
     is_broken_ = true;

@@ -13,11 +13,17 @@
 #include "infer/feed/join.h"
 
 namespace lockstep::infer {
+// Staged inference: one thread reads, num_at_once_ threads compute (this one among them), one
+// thread runs the callbacks. Two bounded queues connect them. A queue passes items on in the order
+// of their numbers. So several computing threads do not change the order of callbacks.
+//
+// Errors: the first exception of any stage is kept, and both queues are broken off, which ends the
+// other stages. After all threads have ended, run_staged() rethrows it.
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What the first of several threads threw.
+/// First exception of several threads.
 class FirstFault {
  public:
   void take(std::exception_ptr fault) {
@@ -37,7 +43,7 @@ class FirstFault {
   std::exception_ptr fault_;
 };
 
-/// While it lives, this thread has its share of LibTorch's compute threads.
+/// Scope in which this thread uses its share of LibTorch's compute threads.
 class ComputeThreads {
  public:
   explicit ComputeThreads(int64_t num_callers) {
@@ -62,18 +68,19 @@ struct Inferer::Fed {
 struct Inferer::Answered {
   int64_t number = 0;
   bool is_last = false;
-  double seconds = 0;  ///< of the network
+  double seconds = 0;  ///< time in the network
   int64_t num_samples = 0;
   coord::DataMap data;
 };
 
-/// What the feeder gives, read one iteration ahead.
+/// Reader of the feeder, one iteration ahead. Used by one thread.
 class Inferer::Feed {
  public:
   Feed(DataFeeder* feeder, const std::function<bool()>& stop_asked)
       : feeder_(*feeder), stop_asked_(stop_asked) {}
 
   std::optional<Fed> next() {
+    // A stop is checked before each read, so that a stopped run reads nothing more.
     if (number_ == 0 && !stops()) ahead_ = feeder_.next_list();
     if (!ahead_ || stops()) return std::nullopt;
     Fed fed{.number = number_++, .list = std::move(*ahead_)};
@@ -116,6 +123,7 @@ Inferer::Answered Inferer::answer(const Fed& fed) {
   const coord::DataMap outputs = joined(answers);
   for (const auto& [key, value] : outputs.values()) answered.data.put(key, value);
   const coord::DataValue* first = outputs.find(predictor_.nodes().outputs.front().name);
+  // Each output has one row per sample, which Predictor::predict() has checked.
   answered.num_samples = std::get<at::Tensor>(*first).size(0);
   return answered;
 }
@@ -132,7 +140,7 @@ void Inferer::pass_on(const Answered& answered) {
   num_iterations_.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Few threads go to an iteration each; many are shared by two.
+/// Iterations to compute at once: one per thread for few threads, otherwise two that share them.
 int64_t Inferer::num_at_once() const {
   constexpr int64_t kFew = 4;
   const int64_t num_threads = at::get_num_threads();
@@ -149,6 +157,7 @@ void Inferer::run_in_turn(Feed* feed) {
     handler_.end_after_fault();
     throw;
   }
+  // Outside the try block: an exception of end() must not call end() again.
   handler_.end(/*is_broken_off=*/feed->was_stopped());
 }
 
@@ -157,7 +166,7 @@ void Inferer::let_others_begin() {
   first_is_over_.notify_all();
 }
 
-/// One of the threads that compute. The first iteration is over before others begin: the engine
+/// Loop of a computing thread. The first iteration finishes before others begin, because the engine
 /// compiles for its shape.
 void Inferer::run_network(FeedQueue* feeds, AnswerQueue* answers) {
   bool is_wanted = true;
@@ -165,13 +174,15 @@ void Inferer::run_network(FeedQueue* feeds, AnswerQueue* answers) {
     const auto fed = feeds->pop();
     if (fed && fed->number > 0) first_is_over_.wait(false);
     is_wanted = fed && answers->push(fed->number, answer(*fed));
+    // Also after a failed push: other threads may wait for the first iteration.
     let_others_begin();
   }
+  // The last computing thread closes the queue of answers.
   if (num_computing_.fetch_sub(1) == 1) answers->finish();
 }
 
-/// The network stays in this thread, and in others beside it. Callbacks have one thread from begin
-/// to end: what they open may belong to it.
+/// Runs the stages in threads. The network uses this thread and further ones. Callbacks use one
+/// thread from begin to end, since resources they open may belong to the thread.
 void Inferer::run_staged(Feed* feed) {
   FirstFault fault;
   FeedQueue feeds(options_.queue_size, &feeds_waiting_);
@@ -181,6 +192,7 @@ void Inferer::run_staged(Feed* feed) {
       stage();
     } catch (...) {
       fault.take(std::current_exception());
+      // Releases everything that other threads may wait for: the first iteration and both queues.
       let_others_begin();
       feeds.break_off();
       answers.break_off();
@@ -190,7 +202,7 @@ void Inferer::run_staged(Feed* feed) {
   num_computing_ = num_at_once_;
   std::vector<std::thread> threads;
   {
-    const SignalsBlocked blocked;  // a signal is the main thread's
+    const SignalsBlocked blocked;  // signals go to the main thread
     threads.emplace_back(ends_all, [&] {
       for (auto fed = feed->next(); fed; fed = feed->next()) {
         const int64_t number = fed->number;
@@ -203,13 +215,15 @@ void Inferer::run_staged(Feed* feed) {
         handler_.begin();
         while (const auto answered = answers.pop()) pass_on(*answered);
       });
-      if (fault.is_there())  // of whichever stage: the others have told theirs before they ended
+      // The fault of any stage: a stage stores it before it breaks the queues off.
+      if (fault.is_there())
         handler_.end_after_fault();
       else
         ends_all([&] { handler_.end(/*is_broken_off=*/feed->was_stopped()); });
     });
     for (int64_t i = 1; i < num_at_once_; ++i)
       threads.emplace_back([&computes, num_threads = at::get_num_threads()] {
+        // New threads start with LibTorch's default, not with the share of this scope.
         at::set_num_threads(num_threads);
         computes();
       });

@@ -14,45 +14,47 @@
 namespace lockstep::infer {
 
 struct InferenceResult {
-  int64_t num_iterations = 0;  ///< whose callbacks have run
+  int64_t num_iterations = 0;  ///< iterations whose callbacks have run
   int64_t num_samples = 0;
-  bool stopped = false;  ///< on request, before the feed's end
-  std::string engine;    ///< what was done with the network
+  bool stopped = false;  ///< true if stopped on request, before the feed's end
+  std::string engine;    ///< description of the engine that was used
 };
 
-/// Asks a network everything that a feeder has, and passes what it answers to callbacks: reading,
-/// network and callbacks in threads of their own with queues between them, or in turn
-/// (InfererOptions::use_multiprocessing). Both ways give the callbacks the same maps in the same
-/// order: the keys of the feed and of the network's outputs, joined where a feed was a list.
+/// Inference: runs a network on everything that a feeder returns, and passes the answers to
+/// callbacks. Reading, network and callbacks run in threads of their own with queues between them,
+/// or sequentially (InfererOptions::use_multiprocessing). Both ways give the callbacks the same
+/// maps in the same order. A map has the keys of the feed and of the network's outputs. For a list
+/// of feeds, its values are joined.
 ///
-/// Where the engine takes several threads, LibTorch's compute threads are shared among iterations
-/// that the network computes at the same time: they wait for each other less.
+/// If the engine allows several threads, the network computes several iterations at once. They
+/// share LibTorch's compute threads, so that they wait less for each other.
 ///
-/// Callbacks are called by one thread, from begin() to end(). The feeder is asked one iteration
-/// ahead, so that callbacks know the last one (IterationInfo::is_last_iteration).
+/// One thread calls the callbacks, from begin() to end(). The feeder is read one iteration ahead,
+/// so that callbacks know the last one (IterationInfo::is_last_iteration).
 class Inferer {
  public:
-  /// `feeder` and `handler` outlive it; the handler's source keys are those of the feed and
-  /// keys_of() the network's outputs.
+  /// References `feeder` and `handler`, which must outlive it. The handler's source keys must be
+  /// those of the feed and keys_of() the network's outputs.
   Inferer(const LoadedNetwork& network, at::Device device, DataFeeder& feeder,
           coord::CallbacksHandler& handler, const InfererOptions& options = {});
-  /// The same with this TensorrtConfig in the place of the options' own.
+  /// Uses this TensorrtConfig in place of that of the options.
   Inferer(const LoadedNetwork& network, at::Device device, DataFeeder& feeder,
           coord::CallbacksHandler& handler, const InfererOptions& options,
           const TensorrtConfig& tensorrt)
       : Inferer(network, device, feeder, handler, options.with(tensorrt)) {}
 
-  /// Once. `stop_asked` is asked before each iteration, maybe by another thread: what was read
-  /// before is answered, the callbacks' end() called, and the result says so. What feeder, network
-  /// or a callback throws ends all three; end() of the callbacks that began is called, so that they
-  /// store what they have, and the first error is thrown here.
+  /// Runs the inference, once. `stop_asked` is called before each iteration, possibly by another
+  /// thread. On a stop the iterations already read are finished, the callbacks' end() is called,
+  /// and `stopped` is set. An exception of feeder, network or callback ends all three. end() of the
+  /// callbacks that began is called, so that they can store their data. Then the first exception is
+  /// rethrown.
   InferenceResult run(const std::function<bool()>& stop_asked = {});
 
   const Predictor& predictor() const { return predictor_; }
-  /// Iterations that wait for the network, and answers that wait for the callbacks. Any thread.
+  /// Iterations that wait for the network, and answers that wait for callbacks. Thread-safe.
   int64_t num_feeds_waiting() const { return feeds_waiting_.load(std::memory_order_relaxed); }
   int64_t num_answers_waiting() const { return answers_waiting_.load(std::memory_order_relaxed); }
-  /// Whose callbacks have run. Any thread.
+  /// Iterations whose callbacks have run. Thread-safe.
   int64_t num_iterations() const { return num_iterations_.load(std::memory_order_relaxed); }
 
  private:
@@ -74,9 +76,9 @@ class Inferer {
   coord::CallbacksHandler& handler_;
   const InfererOptions options_;
   Predictor predictor_;
-  const int64_t num_at_once_;               ///< iterations in the network
-  std::atomic<bool> first_is_over_{false};  ///< the first iteration, with an answer or a fault
-  std::atomic<int64_t> num_computing_{0};   ///< threads of the network that have not ended
+  const int64_t num_at_once_;               ///< iterations that the network computes at once
+  std::atomic<bool> first_is_over_{false};  ///< set after the first iteration or an error
+  std::atomic<int64_t> num_computing_{0};   ///< network threads that have not ended
   std::atomic<int64_t> feeds_waiting_{0}, answers_waiting_{0}, num_iterations_{0};
   int64_t num_samples_ = 0;
 };

@@ -7,11 +7,10 @@
 
 namespace lockstep::infer {
 
-/// How an Inferer goes about it: keys `run_config`, `engine` and `tensorrt_config` of section
-/// `inferer`.
+/// Options of an Inferer: keys `run_config`, `engine` and `tensorrt_config` of section `inferer`.
 struct InfererOptions {
-  bool use_multiprocessing = true;  ///< feed, network and callbacks each in a thread of its own
-  int64_t queue_size = 2;           ///< iterations that wait between two of them, at most
+  bool use_multiprocessing = true;  ///< feed, network and callbacks in threads of their own
+  int64_t queue_size = 2;           ///< maximum of waiting iterations between two stages
   EngineOptions engine;
 
   InfererOptions with(const TensorrtConfig& tensorrt) const {
@@ -21,7 +20,7 @@ struct InfererOptions {
   }
 };
 
-/// Reads those keys; the others of the section are left to who calls in->done().
+/// Reads these keys. Other keys of the section are left to the caller, who calls in->done().
 InfererOptions read_inferer_options(ConfigReader* in);
 
 }  // namespace lockstep::infer

@@ -4,12 +4,14 @@
 #include <yaml-cpp/yaml.h>
 
 namespace lockstep::infer {
+// A feed in YAML: a word (train, eval or a path), a map with `type`, or a list of these.
 namespace {
 
 FeedSection read_feed(const YAML::Node& node, const std::string& path, const YamlDocument& document,
                       Diagnostics* faults) {
   if (node.IsScalar() && !node.Scalar().empty())
     return {.named = node.Scalar(), .dataset = std::nullopt};
+  // Without a type the data-set reader would report a less helpful fault.
   if (node.IsMap() && !node["type"].IsDefined()) {
     faults->add(document.fault_at(
         node, fmt::format("'{}' names no data: say its kind, as in {{type: digits}} or "

@@ -11,6 +11,7 @@
 namespace lockstep::infer {
 namespace {
 
+/// Samples begin to begin + length of every input.
 std::vector<at::Tensor> part_of(const std::vector<at::Tensor>& inputs, int64_t begin,
                                 int64_t length) {
   std::vector<at::Tensor> part;
@@ -36,7 +37,7 @@ std::string forms_of(const std::vector<at::Tensor>& tensors) {
   return fmt::format("{}", fmt::join(forms, ", "));
 }
 
-/// What LibTorch says of shapes is a fault of the feed or of the export.
+/// Runs the engine. LibTorch's errors about shapes become errors of the feed or of the export.
 std::vector<at::Tensor> run(EngineBackend& engine, const std::vector<at::Tensor>& inputs,
                             const std::string& source) {
   try {
@@ -60,7 +61,7 @@ Predictor::Predictor(const LoadedNetwork& network, const EngineOptions& options,
       device_(device),
       engine_(make_engine(network, options, device)) {}
 
-/// In parts where a batch is too large, each output joined again.
+/// Computes large batches in parts and joins each output again.
 std::vector<at::Tensor> Predictor::answer(const std::vector<at::Tensor>& inputs) {
   const int64_t num_samples = num_samples_in(inputs, source_);
   if (!max_batch_size_ || num_samples <= *max_batch_size_) return run(*engine_, inputs, source_);
@@ -76,7 +77,7 @@ std::vector<at::Tensor> Predictor::answer(const std::vector<at::Tensor>& inputs)
   return joined_outputs;
 }
 
-/// Whoever reads answers beside targets, or saves them sample by sample, counts on it.
+/// Requires one row per sample: callbacks compare answers with targets, or store single samples.
 void Predictor::require_as_many(const std::vector<at::Tensor>& outputs, int64_t num_samples) const {
   for (size_t i = 0; i < outputs.size(); ++i)
     if (outputs[i].dim() == 0 || outputs[i].size(0) != num_samples)
@@ -90,6 +91,7 @@ void Predictor::require_as_many(const std::vector<at::Tensor>& outputs, int64_t 
 
 coord::DataMap Predictor::predict(const coord::DataMap& feed) {
   std::vector<at::Tensor> inputs = inputs_in(feed, nodes_, source_);
+  // The feed stays unchanged: callbacks get its tensors too.
   for (at::Tensor& input : inputs) input = input.to(device_);
   const std::vector<at::Tensor> outputs = answer(inputs);
   if (outputs.size() != nodes_.outputs.size())

@@ -8,25 +8,25 @@
 
 namespace lockstep::infer {
 
-/// A trained network that answers maps of named tensors, without the code that built it.
+/// Trained network that maps named tensors to named tensors, without the code that built it.
 ///
 ///   Predictor predictor(open_saved_model("runs/digits/saved_models/230", "0.1.0"), {}, at::kCPU);
 ///   const DataMap outputs = predictor.predict(feed);  // "logits"
 ///
-/// One thread at a time, unless takes_many_threads().
+/// Not thread-safe, unless takes_many_threads() is true.
 class Predictor {
  public:
   Predictor(const LoadedNetwork& network, const EngineOptions& options, at::Device device);
 
-  /// The network's outputs by their names, on the CPU. Samples of more than
-  /// tensorrt.max_batch_size are answered in parts. Throws Error(kBadData) for inputs that do not
-  /// fit its nodes, and where an output has another number of samples.
+  /// Returns the network's outputs by name, on the CPU. More samples than tensorrt.max_batch_size
+  /// are computed in parts. Throws Error(kBadData) if inputs do not fit the network's nodes, or if
+  /// an output has another number of samples.
   coord::DataMap predict(const coord::DataMap& feed);
 
   const IoNodes& nodes() const { return nodes_; }
-  /// What the engine does with the network.
+  /// Describes what the engine does with the network.
   std::string engine() const { return engine_->description(); }
-  /// Whether predict() may be called by several threads at once.
+  /// True if several threads may call predict() at once.
   bool takes_many_threads() const { return engine_->takes_many_threads(); }
 
  private:

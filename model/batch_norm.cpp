@@ -15,7 +15,7 @@
 namespace lockstep::model {
 namespace {
 
-/// x n / (n - 1); a single value varies by 0.
+/// Unbiased variance: x n / (n - 1). The variance of a single value is 0.
 at::Tensor unbiased(const at::Tensor& variance_C, double num_values) {
   return num_values > 1 ? variance_C * (num_values / (num_values - 1)) : variance_C;
 }
@@ -24,14 +24,14 @@ double num_values_of(double num_samples, const at::Tensor& inputs_BCHW) {
   return num_samples * static_cast<double>(inputs_BCHW.size(2) * inputs_BCHW.size(3));
 }
 
-/// What one call to ATen normalises by: [C] each.
+/// Tensors [C] for one call of ATen's normalisation.
 struct NormTensors {
   at::Tensor gamma_C, beta_C, mean_C, variance_C;
 };
 
-/// In training mean_C and variance_C become the batch's own, unbiased: of what ATen moves nothing
-/// is kept. On a GPU these are cuDNN's kernels wherever PyTorch takes them; it never does for a
-/// single value a channel.
+/// Normalises with ATen. In training, momentum 1 makes mean_C and variance_C the batch's own
+/// (unbiased): ATen's moving average is not used. On a GPU, PyTorch may choose cuDNN, but never for
+/// a single value per channel.
 at::Tensor normalise(const at::Tensor& inputs_BCHW, const NormTensors& by, bool training,
                      bool is_single = false) {
   const double momentum = training ? 1 : 0;
@@ -44,8 +44,9 @@ at::Tensor normalise(const at::Tensor& inputs_BCHW, const NormTensors& by, bool 
                                            BatchNormTable::kEpsilon));
 }
 
-/// Two zero tensors [C] in one piece of memory, each as aligned as if it had its own.
+/// Returns two zero tensors [C] in one allocation, each with the alignment of its own allocation.
 std::pair<at::Tensor, at::Tensor> two_zeros(int64_t num_channels, at::Device device) {
+  // In floats: 256 bytes, the alignment that CUDA guarantees.
   constexpr int64_t kAligned = 64;
   const int64_t second = (num_channels + kAligned - 1) / kAligned * kAligned;
   const at::Tensor both = at::zeros({second + num_channels}, at::TensorOptions(device));
@@ -92,7 +93,7 @@ NetworkLayer BatchNorm::description() const {
 }
 
 at::Tensor BatchNorm::by_moving_statistics(const at::Tensor& inputs_BCHW) const {
-  if (inputs_BCHW.numel() == 0)  // ATen's backward would divide by the number of values
+  if (inputs_BCHW.numel() == 0)  // ATen's backward would divide by zero values
     return inputs_BCHW * gamma_C_.view({1, -1, 1, 1}) + beta_C_.view({1, -1, 1, 1});
   return normalise(inputs_BCHW, {gamma_C_, beta_C_, state_.moving_mean_C, state_.moving_variance_C},
                    /*training=*/false);
@@ -100,9 +101,10 @@ at::Tensor BatchNorm::by_moving_statistics(const at::Tensor& inputs_BCHW) const 
 
 at::Tensor BatchNorm::by_own_samples(const at::Tensor& inputs_BCHW) const {
   const auto num_samples = static_cast<double>(inputs_BCHW.size(0));
+  // A rank without samples still runs forward: its parameters need a gradient, of zeros.
   if (num_samples == 0) return by_moving_statistics(inputs_BCHW);
   const auto [mean_C, variance_C] = two_zeros(gamma_C_.numel(), state_.moving_mean_C.device());
-  const bool is_single = num_values_of(num_samples, inputs_BCHW) == 1;  // ATen divides by 0
+  const bool is_single = num_values_of(num_samples, inputs_BCHW) == 1;  // ATen would divide by 0
   at::Tensor outputs_BCHW = normalise(inputs_BCHW, {gamma_C_, beta_C_, mean_C, variance_C},
                                       /*training=*/true, is_single);
   keep({num_samples, mean_C, is_single ? at::zeros_like(mean_C) : variance_C});
@@ -111,6 +113,7 @@ at::Tensor BatchNorm::by_own_samples(const at::Tensor& inputs_BCHW) const {
 
 at::Tensor BatchNorm::by_samples_of_all_ranks(const at::Tensor& inputs_BCHW) const {
   const GlobalStatistics global = global_statistics(inputs_BCHW, norms_.sum_over_ranks());
+  // No rank has samples: nothing to normalise by, and nothing to keep.
   if (global.num_samples == 0) return by_moving_statistics(inputs_BCHW);
   const double num_values = num_values_of(global.num_samples, inputs_BCHW);
   keep({global.num_samples, global.mean_C, unbiased(global.variance_C, num_values)});

@@ -8,15 +8,16 @@
 namespace lockstep::model {
 
 /// Batch normalisation of images by channel: [B, C, H, W] -> [B, C, H, W], gamma × (x - mean) /
-/// sqrt(variance + epsilon) + beta. What mean and variance are: model/batch_norm_table.h.
+/// sqrt(variance + epsilon) + beta. model/batch_norm_table.h defines mean and variance.
 ///
-/// Names: <name>.gamma, .beta (parameters, not decayed), <name>.moving_mean, .moving_variance
-/// (buffers), and <name>.num_batches, how often these were updated; or PyTorch's (NormNames).
+/// Names: <name>.gamma, .beta (parameters without weight decay), <name>.moving_mean,
+/// .moving_variance (buffers), and <name>.num_batches (number of their updates). Or PyTorch's names
+/// (NormNames).
 ///
 /// Source: Ioffe, Szegedy, arXiv 1502.03167, algorithm 1.
 class BatchNorm {
  public:
-  /// Follows the last layer that was entered in the table, which then has batch normalisation.
+  /// Adds itself to the table, after the table's last layer, which it normalises.
   BatchNorm(const std::string& name, int64_t num_channels, LayerTable* table,
             NormNames names = NormNames::kTensorFlow);
   at::Tensor operator()(const at::Tensor& inputs_BCHW) const;

@@ -18,7 +18,7 @@ namespace {
 
 using States = std::span<const std::unique_ptr<BatchNormState>>;
 
-/// Means and variances: [K] of these states.
+/// Number of means and variances [K] of these states.
 int64_t num_sums(States states) {
   int64_t num = 0;
   for (const auto& state : states) num += 2 * state->moving_mean_C.numel();
@@ -38,12 +38,13 @@ bool saw_equally_many(const BatchNormState& a, const BatchNormState& b) {
   return std::ranges::equal(a.seen, b.seen, {}, &SeenBatch::num_samples, &SeenBatch::num_samples);
 }
 
-/// Of states that saw equally many samples in each forward pass.
+/// Weighted sum over forward passes. All states must have seen equal numbers of samples.
 at::Tensor sums_over_samples(States alike) {
   const BatchNormState& first = *alike.front();
   if (first.seen.empty())
     return at::zeros({num_sums(alike)}, first.moving_mean_C.options().dtype(at::kDouble));
   at::Tensor sums_K;
+  // One concatenation per pass: few kernels, however many normalisations there are.
   for (size_t pass = 0; pass < first.seen.size(); ++pass) {
     std::vector<at::Tensor> parts;
     for (const auto& state : alike)
@@ -61,7 +62,7 @@ double num_samples_of(const BatchNormState& state) {
   return sum;
 }
 
-/// (1 - kKept) of the way to the new values, in float64 and rounded once.
+/// Moves statistics by 1 - kKept towards the new values. Computes in float64 and rounds once.
 void move_towards(const at::Tensor& goals_K, States states) {
   std::vector<at::Tensor> moving, num_batches;
   std::vector<int64_t> sizes;
@@ -73,6 +74,7 @@ void move_towards(const at::Tensor& goals_K, States states) {
   const at::Tensor before_K = at::cat(moving).to(at::kDouble);
   const at::Tensor after_K =
       before_K.add(goals_K - before_K, 1 - BatchNormTable::kKept).to(at::kFloat);
+  // One kernel for all tensors, instead of one per tensor.
   at::_foreach_copy_(moving, after_K.split_with_sizes(sizes));
   at::_foreach_add_(num_batches, 1);
 }
@@ -92,6 +94,7 @@ void BatchNormTable::move_to(at::Device device) {
   for (const auto& state : states_) {
     for (at::Tensor* tensor :
          {&state->moving_mean_C, &state->moving_variance_C, &state->num_batches})
+      // set_data keeps the tensor's identity: layers and the buffer list refer to it.
       tensor->set_data(tensor->to(device));
     check(state->seen.empty(), "the model moves before its first forward pass");
   }
@@ -107,6 +110,7 @@ SeenStatistics BatchNormTable::take_seen() {
       [&](size_t begin, size_t end) {
         sums.push_back(sums_over_samples(States(states_).subspan(begin, end - begin)));
       });
+  // A model without batch normalisation takes part in the sum over ranks with an empty tensor.
   if (sums.empty()) sums.push_back(at::zeros({0}, at::kDouble));
   seen.sums_K = sums.size() == 1 ? sums.front() : at::cat(sums);
   for (const auto& state : states_) {

@@ -14,6 +14,8 @@
 #include "base/error.h"
 
 namespace lockstep::model {
+// Two implementations of one random mask. Both must follow CounterRandom bit by bit: runs on CPUs
+// and on GPUs drop the same elements.
 namespace {
 
 constexpr int64_t kNumbersOfAWord = 4;  // 16 bits each
@@ -38,12 +40,12 @@ void draw_sample(const MaskDraw& draw, uint64_t first_word, int64_t num_numbers,
     values_N[n] = value_of(rest, n % kNumbersOfAWord);
 }
 
-/// Without the bits that an arithmetic shift drags along.
+/// Logical shift: masks off the sign bits that an arithmetic shift inserts.
 at::Tensor shifted_right(const at::Tensor& bits, int64_t by) {
   return bits.bitwise_right_shift(at::Scalar(by)).bitwise_and_((int64_t{1} << (64 - by)) - 1);
 }
 
-/// CounterRandom::mix of each number, in place.
+/// Applies CounterRandom::mix to each number, in place.
 void mix(const at::Tensor& bits) {
   bits.bitwise_xor_(shifted_right(bits, 30)).mul_(static_cast<int64_t>(CounterRandom::kMix1));
   bits.bitwise_xor_(shifted_right(bits, 27)).mul_(static_cast<int64_t>(CounterRandom::kMix2));
@@ -56,6 +58,7 @@ at::Tensor drawn_by_loop(const MaskDraw& draw, int64_t num_samples, int64_t num_
   at::Tensor mask_BN = at::empty({num_samples, num_numbers}, at::kFloat);
   auto* values = mask_BN.mutable_data_ptr<float>();
   const int64_t num_words = words_of(num_numbers);
+  // Each sample has its own counters, so threads need no shared state.
   at::parallel_for(0, num_samples, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
     for (int64_t sample = begin; sample < end; ++sample)
       draw_sample(draw, static_cast<uint64_t>((draw.first_sample + sample) * num_words),
@@ -66,12 +69,14 @@ at::Tensor drawn_by_loop(const MaskDraw& draw, int64_t num_samples, int64_t num_
 
 at::Tensor drawn_by_tensors(const MaskDraw& draw, int64_t num_samples, int64_t num_numbers,
                             at::Device device) {
+  // Word i of the generator is mix((i + 1) * kGolden + key), see CounterRandom.
   const int64_t num_words = words_of(num_numbers), first = draw.first_sample * num_words + 1;
   const at::Tensor bits_W =
       at::arange(first, first + num_samples * num_words, at::TensorOptions(device).dtype(at::kLong))
           .mul_(static_cast<int64_t>(CounterRandom::kGolden))
           .add_(static_cast<int64_t>(draw.random.key()));
   mix(bits_W);
+  // The view as int16 splits each 64-bit word into its four numbers, lowest bits first.
   const at::Tensor kept_BN = bits_W.view(at::kShort)
                                  .view({num_samples, num_words * kNumbersOfAWord})
                                  .narrow(1, 0, num_numbers)
@@ -87,7 +92,7 @@ Dropout::Dropout(const std::string& name, double share, int64_t seed, const Laye
       name_hash_(static_cast<int64_t>(fnv1a64(name))),
       num_kept_(std::max<int64_t>(1, std::llround((1 - share) * kOf))) {
   check(share >= 0 && share < 1, "a share that is dropped is in [0, 1)");
-  if (num_kept_ < kOf) (void)table->pass();  // known before the first pass
+  if (num_kept_ < kOf) (void)table->pass();  // marks the pass as read before the first one
 }
 
 at::Tensor Dropout::operator()(const at::Tensor& inputs_BX) const {

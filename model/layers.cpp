@@ -13,6 +13,7 @@ LayerParams::LayerParams(const std::string& name, at::IntArrayRef weight_shape,
     : table_(table), index_(static_cast<int64_t>(table->layers.size())) {
   const std::string weight_name = name + ".weight";
   weight_ = initial_parameter(weight_name, weight_shape, options.weight, seed);
+  // The weight's index is that of the next parameter.
   table->layers.push_back(
       {.name = name, .weight_param = static_cast<int64_t>(table->params.size())});
   table->params.push_back(
@@ -34,8 +35,10 @@ void LayerParams::writes_grad_in_place() {
 void LayerParams::may_follow_mask() {
   kept_ = std::make_shared<std::shared_ptr<const KeptWeight>>();
   const auto weight = static_cast<size_t>(table_->layers[static_cast<size_t>(index_)].weight_param);
+  // Captures shared pointers and the tensor, not `this`: layers are moved after their construction.
   table_->params[weight].follow_mask = [kept = kept_, weight_OI = weight_](const uint8_t* bits) {
     kept->reset();
+    // The kernels need contiguous float32 on the CPU. Elsewhere dense products are used.
     if (bits == nullptr || !weight_OI.is_cpu() || weight_OI.scalar_type() != at::kFloat) return;
     *kept = KeptWeight::make(bits, weight_OI.size(0), weight_OI.size(1));
   };
@@ -52,11 +55,13 @@ at::Tensor Linear::operator()(const at::Tensor& inputs) const {
   const at::Tensor used = params_.input(inputs);
   const at::Tensor weight = params_.weight();
   const bool is_plain = weight.is_same(params_.plain_weight());
+  // With a hook, the weight in use is another tensor, whose backward adds to the gradient.
   if (!is_plain) settle_grad(params_.plain_weight(), params_.grad_in_place());
   const auto product = [&](const at::Tensor& inputs_BI) {
     return linear(inputs_BI, weight, params_.bias(), params_.grad_in_place(),
                   is_plain ? params_.kept() : nullptr);
   };
+  // The products take matrices: leading dimensions are joined for the call.
   if (used.dim() == 2) return product(used);
   std::vector<int64_t> shape = used.sizes().vec();
   shape.back() = weight.size(0);

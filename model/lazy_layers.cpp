@@ -11,6 +11,7 @@
 #include "base/error.h"
 
 namespace lockstep::model {
+// A layer builds its parameters in its first forward, when the number of inputs is known.
 namespace {
 
 void require_dims(const at::Tensor& inputs, bool fits, std::string_view wanted) {
@@ -35,6 +36,7 @@ void LazyLayer::build(at::IntArrayRef weight_shape, const at::TensorOptions& opt
   at::Tensor weight = at::empty(weight_shape, options).uniform_(-bound, bound);
   at::Tensor bias =
       with_bias_ ? at::empty({weight_shape[0]}, options).uniform_(-bound, bound) : at::Tensor();
+  // Announce first: a watcher may throw, and then nothing must be registered.
   announce("weight", weight);
   if (with_bias_) announce("bias", bias);
   weight_ = register_parameter("weight", weight);
@@ -47,6 +49,7 @@ LazyLinearImpl::LazyLinearImpl(int64_t num_outputs, bool with_bias)
 at::Tensor LazyLinearImpl::forward(const at::Tensor& inputs) {
   if (!is_built()) {
     require_dims(inputs, inputs.dim() > 0, "inputs [..., I]");
+    // The input's type and device, but not its requires_grad.
     build({num_outputs_, inputs.size(-1)}, inputs.options().requires_grad(false));
   }
   return at::linear(inputs, weight_, bias_O_);

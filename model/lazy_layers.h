@@ -7,13 +7,13 @@
 
 #include "base/tensors/deferred_variables.h"
 
-/// Layers for modules of LibTorch that take their shape from their first input: their parameters do
+/// Layers for LibTorch modules that take their shape from their first input. Their parameters do
 /// not exist before the first forward(). Names, shapes and initial values are those of
-/// torch::nn::Linear and torch::nn::Conv2d. An optimizer is made after the first forward() of the
-/// whole model, since it takes parameters that exist.
+/// torch::nn::Linear and torch::nn::Conv2d. Create the optimizer after the first forward() of the
+/// whole model.
 namespace lockstep::model {
 
-/// What both layers share: weight and bias, made once.
+/// Common part of both layers: weight and bias, created once.
 class LazyLayer : public torch::nn::Module, public DeferredVariables {
  public:
   bool is_built() const { return weight_.defined(); }
@@ -22,8 +22,8 @@ class LazyLayer : public torch::nn::Module, public DeferredVariables {
  protected:
   LazyLayer(std::string name, bool with_bias)
       : torch::nn::Module(std::move(name)), with_bias_(with_bias) {}
-  /// Makes weight [O, ...] and bias [O] on the input's device, uniform in ±1/sqrt(fan_in), and
-  /// announces them. Where a watcher throws, the layer is as if it had not been called.
+  /// Creates weight [O, ...] and bias [O] on the input's device, uniform in ±1/sqrt(fan_in), and
+  /// announces them. If a watcher throws, the layer stays unchanged.
   void build(at::IntArrayRef weight_shape, const at::TensorOptions& options);
 
   at::Tensor weight_, bias_O_;
@@ -32,7 +32,7 @@ class LazyLayer : public torch::nn::Module, public DeferredVariables {
   bool with_bias_;
 };
 
-/// [..., I] -> [..., O]; weight [O, I].
+/// Linear layer [..., I] -> [..., O]; weight [O, I].
 class LazyLinearImpl final : public LazyLayer {
  public:
   explicit LazyLinearImpl(int64_t num_outputs, bool with_bias = true);
@@ -51,7 +51,7 @@ struct LazyConv2dOptions {
   bool with_bias = true;
 };
 
-/// [B, I, H, W] -> [B, O, H', W']; weight [O, I, K, K].
+/// Convolution [B, I, H, W] -> [B, O, H', W']; weight [O, I, K, K].
 class LazyConv2dImpl final : public LazyLayer {
  public:
   explicit LazyConv2dImpl(const LazyConv2dOptions& options);

@@ -15,13 +15,21 @@
 #include "model/products/weight_grad.h"
 
 namespace lockstep::model {
+// Autograd functions of a linear layer. Forward and the input's gradient are one node (Product),
+// the parameters' gradients another one (WritesGradients), which backward reaches first. So hooks
+// on the parameters, which start an all-reduce, run before the input's gradient is computed. Small
+// layers use one node for both. The parameters' gradients are written here, not by autograd: for an
+// undefined result autograd adds nothing.
+//
+// Pointers (GradInPlace, KeptWeight) travel in saved_data as integers. They outlive backward,
+// because the layer owns them.
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// grads_KM^T inputs_KN goes into the parameter's gradient, where there is one; else it is
-/// returned.
+/// Adds grads_KM^T inputs_KN to the parameter's gradient, or overwrites it if stale. Returns the
+/// product if the parameter has no gradient tensor.
 at::Tensor write_product(const at::Tensor& param_MN, const at::Tensor& grads_KM,
                          const at::Tensor& inputs_KN, GradInPlace* in_place) {
   if (!param_MN.grad().defined()) return at::mm(grads_KM.t(), inputs_KN);
@@ -30,7 +38,7 @@ at::Tensor write_product(const at::Tensor& param_MN, const at::Tensor& grads_KM,
   return {};
 }
 
-/// A bias may be absent, which autograd's functions take in this form alone.
+/// Optional tensor: the form in which autograd functions take an absent bias.
 using MaybeTensor = std::optional<at::Tensor>;
 MaybeTensor maybe(const at::Tensor& tensor) {
   return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
@@ -40,11 +48,12 @@ at::Tensor add_column_sums(const at::Tensor& param_N, const at::Tensor& values_K
   at::Tensor sums_N = values_KN.sum(0);
   at::Tensor& grad_N = param_N.mutable_grad();
   if (!grad_N.defined()) return sums_N;
+  // Only weights can be stale (GradInPlace). A bias's gradient is zeroed before each step.
   grad_N.add_(sums_N);
   return {};
 }
 
-/// For products of our own, which look at nothing; LibTorch's tell what is wrong.
+/// True if shapes and types fit. Lockstep's kernels do not check; LibTorch's report the error.
 bool are_of_one_layer(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                       const at::Tensor& bias_O) {
   return inputs_BI.dim() == 2 && inputs_BI.size(1) == weight_OI.size(1) &&
@@ -65,7 +74,7 @@ at::Tensor product_with_weight(const at::Tensor& grads_BO, const at::Tensor& wei
   return at::mm(grads_BO, weight_OI);
 }
 
-/// inputs_BI, weight_OI, bias_O -> [B, O]; backward to the inputs alone.
+/// Maps inputs_BI, weight_OI, bias_O to [B, O]. Backward computes the inputs' gradient only.
 struct Product : torch::autograd::Function<Product> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
                             const at::Tensor& weight_OI, const MaybeTensor& bias_O) {
@@ -81,7 +90,7 @@ struct Product : torch::autograd::Function<Product> {
   }
 };
 
-/// The same with kept elements alone; a derivative of a derivative takes all.
+/// Product with kept elements only. A second derivative uses all elements.
 struct KeptProduct : torch::autograd::Function<KeptProduct> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
                             const at::Tensor& weight_OI, const MaybeTensor& bias_O,
@@ -102,24 +111,24 @@ struct KeptProduct : torch::autograd::Function<KeptProduct> {
   }
 
   static const KeptWeight* kept_of(AutogradContext* context) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an IValue holds integers, no plain pointers
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an IValue stores integers but no plain pointers
     return reinterpret_cast<const KeptWeight*>(context->saved_data["kept"].toInt());
   }
 };
 
-/// Elements of a weight from which on its gradient is worth a node of its own.
+/// Smallest number of elements of a weight whose gradient gets an autograd node of its own.
 constexpr int64_t kLeastNode = 1 << 16;
 
-/// What forward computes with in the place of the parameters: themselves, or under autocast casts
-/// of them. They get no gradient of their own.
+/// Tensors that forward computes with: the parameters, or their casts under autocast. They get no
+/// gradient of their own.
 struct Factors {
   at::Tensor weight_OI;
   MaybeTensor bias_O;
 };
 
-/// What both ways of backward do with the parameters: saved[0] inputs_BI, [1] weight_OI, [2]
-/// bias_O, [3] what forward used as the weight, if the node needs it. What is undefined in the
-/// result is written already.
+/// Parameter gradients, shared by both ways of backward. saved[0] inputs_BI, [1] weight_OI, [2]
+/// bias_O, [3] the weight that forward used, if the node needs it. An undefined result means that
+/// the gradient is already written.
 struct ParamGrads {
   at::Tensor weight_OI, bias_O;
 };
@@ -132,7 +141,7 @@ void save_params(AutogradContext* context, const at::Tensor& inputs_BI, const at
 }
 ParamGrads write_params(AutogradContext* context, const variable_list& saved,
                         const at::Tensor& grad_BO, size_t weight_input) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an IValue holds integers, no plain pointers
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an IValue stores integers but no plain pointers
   auto* in_place = reinterpret_cast<GradInPlace*>(context->saved_data["in_place"].toInt());
   ParamGrads grads;
   if (context->needs_input_grad(weight_input)) {
@@ -142,6 +151,7 @@ ParamGrads write_params(AutogradContext* context, const variable_list& saved,
                         saved[1].grad());
     } else {
       grads.weight_OI = write_product(saved[1], grad_BO, saved[0], in_place);
+      // A dense product wrote elements outside the mask, which write_grads() must zero later.
       if (kept != nullptr) kept->note_dense_grad();
     }
   }
@@ -150,14 +160,15 @@ ParamGrads write_params(AutogradContext* context, const variable_list& saved,
   return grads;
 }
 
-/// Passes outputs_BO through; backward writes the gradients of the parameters that made them. A
-/// node of its own, which comes before Product's: their hooks run before that is computed.
+/// Passes outputs_BO through. Its backward writes the gradients of the parameters that made them.
+/// Backward reaches this node before Product, so hooks on the parameters run early.
 struct WritesGradients : torch::autograd::Function<WritesGradients> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& outputs_BO,
                             const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
                             const MaybeTensor& bias_O, GradInPlace* in_place,
                             const KeptWeight* kept) {
     save_params(context, inputs_BI, weight_OI, bias_O, in_place, {}, kept);
+    // A view: autograd would treat the same tensor as an input that is returned unchanged.
     return outputs_BO.view_as(outputs_BO);
   }
 
@@ -170,7 +181,7 @@ struct WritesGradients : torch::autograd::Function<WritesGradients> {
   }
 };
 
-/// Both in one node, which costs less.
+/// Does both in one node, which costs less time per call.
 struct ProductAndGradients : torch::autograd::Function<ProductAndGradients> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& inputs_BI,
                             const at::Tensor& weight_OI, const MaybeTensor& bias_O,
@@ -199,9 +210,9 @@ bool can_write_in_place(const at::Tensor& inputs, const at::Tensor& weight,
          (!bias.defined() || has_grad(bias));
 }
 
-/// In autocast's type, where that is on. The cast is a node of autograd, so an input gets a
-/// gradient of its own type. A parameter is cast once a forward pass: LibTorch keeps the cast in a
-/// cache by parameter, where others who use the parameter find it and go on to its gradient.
+/// Casts to autocast's type if autocast is on. The cast is a node of autograd, so an input gets a
+/// gradient of its own type. LibTorch caches the cast of a parameter for the forward pass. Other
+/// users of the parameter find it there, and their gradients reach the parameter.
 at::Tensor cast_by_autocast(const at::Tensor& tensor, at::DeviceType device) {
   if (!tensor.defined() || !at::autocast::is_autocast_enabled(device)) return tensor;
   return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
@@ -213,13 +224,14 @@ at::Tensor linear_in_place(const at::Tensor& inputs_BI, const at::Tensor& weight
   if (weight_OI.numel() < kLeastNode)
     return ProductAndGradients::apply(inputs_BI, weight_OI, bias_O, factors, in_place);
   const MaybeTensor& bias = factors.bias_O;
+  // Detached: Product must not give the parameters a gradient, since WritesGradients does.
   const at::Tensor outputs_BO = Product::apply(inputs_BI, factors.weight_OI.detach(),
                                                bias ? MaybeTensor(bias->detach()) : bias);
   return WritesGradients::apply(outputs_BO, inputs_BI.detach(), weight_OI, bias_O, in_place,
                                 nullptr);
 }
 
-/// Of training alone: evaluations and exports have LibTorch's bits.
+/// True in training only: evaluations and exports must have LibTorch's bits.
 bool can_use_kept(const at::Tensor& inputs, const at::Tensor& weight, const at::Tensor& bias) {
   const auto is_float = [](const at::Tensor& tensor) {
     return tensor.is_cpu() && tensor.scalar_type() == at::kFloat;
@@ -255,6 +267,7 @@ at::Tensor linear(const at::Tensor& inputs_BI, const at::Tensor& weight_OI,
     const at::Tensor cast_BI = cast_by_autocast(inputs_BI, device);
     const Factors factors{cast_by_autocast(weight_OI, device),
                           maybe(cast_by_autocast(bias_O, device))};
+    // Types may still differ, such as inputs of float64. at::linear then reports it.
     if (cast_BI.scalar_type() == factors.weight_OI.scalar_type())
       return linear_in_place(cast_BI, weight_OI, maybe(bias_O), factors, grad.get());
   }

@@ -13,65 +13,65 @@
 
 namespace lockstep::model {
 
-/// A network. Symbols: B = samples, X = the shape of one input, O = the shape of one output: [C]
-/// for C classes, [T, V] for T tokens of a vocabulary of V.
+/// Network. Symbols: B = samples, X = shape of one input, O = shape of one output: [C] for C
+/// classes, [T, V] for T tokens of a vocabulary of V.
 ///
 /// Initial values are a pure function of (seed, parameter name), so every rank builds the same
-/// model without a message.
+/// model without communication.
 class Model {
  public:
   Model() = default;
   virtual ~Model() = default;
-  Model(const Model&) = delete;  // layers and callers keep addresses into it
+  Model(const Model&) = delete;  // layers and callers keep pointers into it
   Model& operator=(const Model&) = delete;
 
-  /// inputs_BX float32, int64 where they are tokens -> outputs_BO. B = 0 is allowed.
+  /// Maps inputs_BX (float32, or int64 for tokens) to outputs_BO. B = 0 is allowed.
   virtual at::Tensor forward(const at::Tensor& inputs_BX) = 0;
 
-  /// Before each forward pass of training.
+  /// Sets the identity of the next forward pass. Called before each one of training.
   virtual void begin_forward(const ForwardPass& pass) { table_.current_pass = pass; }
-  /// The network as a TorchScript archive, in evaluation; empty where network() says what it is.
+  /// Network as a TorchScript archive for evaluation; empty if network() describes it.
   virtual std::string torchscript_archive() const { return ""; }
 
-  /// Whether a training pass so far went by ForwardPass, or will (dropout), so that a device that
-  /// repeats it as it was (base/device/device_graph.h) would repeat what was random in it.
+  /// True if a training pass uses ForwardPass (dropout). A device that replays a recorded pass
+  /// (base/device/device_graph.h) would then repeat its random numbers.
   bool reads_forward_pass() const { return table_.pass_was_read; }
 
-  /// Whether its passes run code that is not Lockstep's, which may do what these do not: write
-  /// parameters and buffers in forward, or leave parameters without a gradient.
+  /// True if its passes run a user's code. Unlike Lockstep's layers, that may write parameters and
+  /// buffers in forward, or leave parameters without a gradient.
   virtual bool runs_user_code() const { return false; }
-  /// After each backward pass; throws what user code of the network raised in it.
+  /// Called after each backward pass. Throws errors that the user's code raised in it.
   virtual void after_backward() {}
 
-  /// Of a network that brings its own loss (train.loss: own): the mean over the samples, a scalar.
-  /// Throws Error(kConfig) if it brings none.
+  /// Loss of the network itself (train.loss: own): the mean over the samples, a scalar. Throws
+  /// Error(kConfig) if the network has none.
   virtual at::Tensor own_loss(const at::Tensor& inputs_BX, const at::Tensor& targets_BY);
 
-  /// What forward computes in evaluation, without a hook. Empty: nobody described this network, so
-  /// it cannot be written down in another language.
+  /// Description of forward in evaluation, without a hook. Empty if there is none; the network then
+  /// cannot be exported layer by layer.
   virtual Network network() const { return {}; }
 
-  /// Parameters in the order in which forward uses them. The tensors share memory with the model.
+  /// Parameters in the order of forward. The tensors share memory with the model.
   ParamTable& params() { return table_.params; }
   const ParamTable& params() const { return table_.params; }
 
-  /// What training changes beside the parameters, such as moving statistics; the tensors share
-  /// memory with the model.
+  /// State besides the parameters that training changes, such as moving statistics. The tensors
+  /// share memory with the model.
   virtual const std::vector<Buffer>& buffers() const { return table_.buffers; }
-  /// Further ones, which no save holds (PyTorch: persistent=False), as they are now.
+  /// Current buffers that no checkpoint contains (PyTorch: persistent=False).
   virtual std::vector<Buffer> unsaved_buffers() const { return {}; }
-  /// Parameters are moved by their arena; call before the first forward.
+  /// Moves the buffers. Call it before the first forward. FlatParams moves the parameters.
   virtual void move_buffers_to(at::Device device) { table_.norms.move_to(device); }
 
-  /// Training (as a new model is) or evaluation: they differ where batches are normalised.
+  /// Selects training (the default) or evaluation, which differ in batch normalisation and dropout.
   virtual void set_training(bool training) { table_.norms.set_training(training); }
   bool is_training() const { return table_.norms.is_training(); }
   BatchNormTable& batch_norms() { return table_.norms; }
 
-  /// The layers that call a hook, in the order in which forward uses them.
+  /// Layers that call a hook, in the order of forward.
   const std::vector<LayerInfo>& layers() const { return table_.layers; }
-  /// From the next forward on, each layer passes its input and its weight through the hook, which
-  /// must outlive its use here. Null: none, the default; it costs nothing.
+  /// Sets the hook through which each layer passes its input and its weight, from the next forward
+  /// on. The hook must outlive its use. Null (the default): no hook, no cost.
   void set_layer_hook(LayerHook* hook) { table_.hook = hook; }
   bool has_layer_hook() const { return table_.hook != nullptr; }
 

@@ -30,6 +30,7 @@ std::string kind_name(LayerKind kind) {
   return "other";
 }
 
+// These names are in checkpoints and exports, so they must not change.
 std::array<const char*, 5> norm_suffixes(NormNames names) {
   if (names == NormNames::kTorch)
     return {".weight", ".bias", ".running_mean", ".running_var", ".num_batches_tracked"};

@@ -16,13 +16,13 @@ using torch::autograd::variable_list;
 
 const std::vector<int64_t> kAllButChannels{0, 2, 3};
 
-/// A function that an autograd node can keep.
+/// Holder of a function, for an autograd node.
 struct KeptSum final : torch::CustomClassHolder {
   explicit KeptSum(const SumOverRanks& sum_) : sum(sum_) {}
   const SumOverRanks sum;
 };
 
-/// [C] beside [B, C, H, W].
+/// Reshapes [C] so that it broadcasts over [B, C, H, W].
 at::Tensor by_channel(const at::Tensor& values_C) { return values_C.view({1, -1, 1, 1}); }
 
 class Normalise : public torch::autograd::Function<Normalise> {
@@ -42,6 +42,8 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &inputs_BCHW = saved[0], &gamma_C = saved[1], &mean_C = saved[2],
                      &inverse_C = saved[3];
+    // dx = gamma / sigma * (dy - mean(dy) - x_hat * mean(dy * x_hat)), with means over all ranks.
+    // Source: Ioffe, Szegedy, arXiv 1502.03167, section 3. The sums below are this rank's part.
     const at::Tensor grads_BCHW = outputs[0].to(at::kFloat);
     const at::Tensor centred_BCHW = inputs_BCHW.to(at::kFloat) - by_channel(mean_C);
     const at::Tensor grad_sum_C = grads_BCHW.sum(kAllButChannels);
@@ -73,6 +75,7 @@ GlobalStatistics global_statistics(const at::Tensor& inputs_BCHW, const SumOverR
       at::zeros({1 + 2 * num_channels}, inputs_BCHW.options().dtype(at::kDouble));
   const at::Tensor means_C = sums_K.narrow(0, 1, num_channels);
   const at::Tensor squares_C = sums_K.narrow(0, 1 + num_channels, num_channels);
+  // A rank without samples adds zeros: it still takes part in the collective.
   if (num_samples > 0) {
     const auto [variance_C, mean_C] =
         at::var_mean(inputs_BCHW.to(at::kFloat), kAllButChannels, /*correction=*/0);
@@ -81,9 +84,11 @@ GlobalStatistics global_statistics(const at::Tensor& inputs_BCHW, const SumOverR
     squares_C.copy_(mean_C).square_().add_(variance_C).mul_(num_samples);
   }
   sum(sums_K);
+  // item() waits for the device: the host needs the count for its branches.
   const auto total = sums_K[0].item<double>();
   if (total == 0) return {};
   const at::Tensor mean_C = means_C / total;
+  // E[x²] - E[x]² may round below 0 in the last digit.
   return {total, mean_C, (squares_C / total).sub_(mean_C.square()).clamp_min_(0)};
 }
 

@@ -14,12 +14,14 @@
 namespace lockstep::model {
 namespace {
 
-/// What scaled_dot_product_attention computes, with our dropout between softmax and sum.
+/// Computes scaled_dot_product_attention, with Lockstep's dropout between softmax and sum.
 at::Tensor attention_with_dropout(const at::Tensor& q_BATD, const at::Tensor& k_BATD,
                                   const at::Tensor& v_BATD, bool causal, const Dropout& dropout) {
   const int64_t num_tokens = q_BATD.size(2);
+  // Scales the queries (T × D elements) instead of the scores (T × T).
   at::Tensor scores_BATT = at::matmul(q_BATD * (1 / std::sqrt(static_cast<double>(q_BATD.size(3)))),
                                       k_BATD.transpose(-2, -1));
+  // -inf before the softmax gives later tokens a weight of 0.
   if (causal)
     scores_BATT =
         scores_BATT + at::full({num_tokens, num_tokens}, -std::numeric_limits<double>::infinity(),
@@ -70,6 +72,7 @@ at::Tensor attention(const at::Tensor& qkv_BTX, int64_t num_heads, bool causal,
   };
   const at::Tensor q_BATD = by_head(parts[0]), k_BATD = by_head(parts[1]),
                    v_BATD = by_head(parts[2]);
+  // ATen's fused attention has its own dropout, whose random numbers depend on the device.
   const at::Tensor sums_BATD =
       dropout.is_on() ? attention_with_dropout(q_BATD, k_BATD, v_BATD, causal, dropout)
                       : at::scaled_dot_product_attention(q_BATD, k_BATD, v_BATD, {}, 0.0, causal);

@@ -19,8 +19,8 @@ constexpr std::array<std::string_view, 8> kPrunable = {
     "Linear",          "Conv1d",          "Conv2d",          "Conv3d",
     "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Bilinear"};
 
-/// Last parts of the names under which layers keep their weight: as it is, by torch.nn.utils
-/// (weight_norm, spectral_norm, prune) and by its parametrizations.weight_norm.
+/// Last parts of the names of weights: plain, with torch.nn.utils (weight_norm, spectral_norm,
+/// prune), and with parametrizations.weight_norm.
 constexpr std::array<std::string_view, 4> kWeightNames = {"weight", "weight_v", "weight_orig",
                                                           "parametrizations.weight.original1"};
 
@@ -28,6 +28,7 @@ bool holds(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+/// True if the name ends with one of kWeightNames as whole parts.
 bool is_name_of_weight(const std::string& name) {
   const std::string dotted = "." + name;
   return std::any_of(kWeightNames.begin(), kWeightNames.end(), [&](std::string_view last) {
@@ -44,6 +45,7 @@ uint64_t seed_default_generators(int64_t seed, const ForwardPass& pass, at::Devi
   if (!device.is_cpu()) devices.push_back(device);
   for (const at::Device& one : devices) {
     at::Generator generator = at::globalContext().defaultGenerator(one);
+    // The generator's mutex: another thread of the process may draw from it.
     const std::scoped_lock lock(generator.mutex());
     generator.set_current_seed(number);
   }
@@ -57,6 +59,7 @@ ParamUse use_of(const std::string& name, int64_t num_dims, const std::string& mo
   });
   return {
       .prunable = is_weight && is_layer && is_name_of_weight(name),
+      // The usual rule: no decay for biases, normalisations and embeddings.
       .decayed = is_weight && !holds(module_class, "Norm") && !holds(module_class, "Embedding")};
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Asks without importing torch, which takes seconds.
+/// Script that asks an interpreter without importing torch, which takes seconds.
 constexpr const char* kQuestion = R"(
 import importlib.util, json, pathlib, sys, sysconfig
 spec = importlib.util.find_spec('torch')
@@ -53,6 +53,7 @@ std::optional<Interpreter> ask(const std::string& program) {
 }
 
 bool has_linked_torch(const Interpreter& python) {
+  // The commit decides: tensors cross the border as pointers, so both sides need the same ABI.
   return python.torch_commit == linked_torch().commit;
 }
 
@@ -78,6 +79,7 @@ void require_usable(const Interpreter& python) {
                     python.program, python.version));
 }
 
+/// Finds the interpreter of the environment that contains LibTorch:
 /// .../lib/python3.11/site-packages/torch/lib/libtorch_cpu.so -> .../bin/python3
 std::string python_beside_torch() {
   Dl_info library{};
@@ -89,9 +91,10 @@ std::string python_beside_torch() {
   return fs::exists(program, ignored) ? program.string() : "";
 }
 
-/// What to try where nobody names one, in this order.
+/// Interpreters to try if none is named, in this order.
 std::vector<std::string> usual_programs() {
   std::vector<std::string> programs;
+  // An active environment is an explicit choice: no other interpreter is tried then.
   if (const char* folder = std::getenv("VIRTUAL_ENV"); folder != nullptr && *folder != '\0')
     return {(fs::path(folder) / "bin" / "python3").string()};
   programs.emplace_back("python3");
@@ -102,6 +105,7 @@ std::vector<std::string> usual_programs() {
 }  // namespace
 
 LinkedTorch linked_torch() {
+  // LibTorch has no function for these values: they are in its build description.
   const std::string config = at::show_config();
   const auto value_of = [&](const std::string& key) {
     const size_t at = config.find(key + "=");
@@ -119,6 +123,7 @@ Interpreter find_python(const std::string& wanted) {
   for (const std::string& program : programs) {
     const auto python = ask(program);
     if (python && has_linked_torch(*python) && !python->library.empty()) return *python;
+    // The first one that starts is named in the message if none is usable.
     if (python && !first) first = python;
   }
   if (!first)

@@ -4,24 +4,24 @@
 
 namespace lockstep::python {
 
-/// An interpreter and its torch.
+/// Python interpreter and its torch.
 struct Interpreter {
   std::string program;        ///< sys.executable
-  std::string library;        ///< libpython, to be opened; empty: this Python has none
-  std::string version;        ///< 3.11.2
-  std::string torch_version;  ///< 2.11.0+cu130; empty: no torch
-  std::string torch_commit;   ///< of PyTorch's repository
+  std::string library;        ///< libpython, to be loaded; empty if this Python has none
+  std::string version;        ///< such as 3.11.2
+  std::string torch_version;  ///< such as 2.11.0+cu130; empty without torch
+  std::string torch_commit;   ///< commit of PyTorch's repository
 };
 
-/// The interpreter that a run uses: `wanted` if it is not empty, else the active virtual
-/// environment's ($VIRTUAL_ENV), else python3 of $PATH if its torch is the linked one, else the one
-/// of the environment that holds the linked LibTorch.
+/// Finds the interpreter for a run: `wanted` if not empty, else that of the active virtual
+/// environment ($VIRTUAL_ENV). Else python3 of $PATH if its torch is the linked one. Else the one
+/// of the environment that contains the linked LibTorch.
 ///
-/// Throws Error(kConfig) that names the interpreter and what it lacks: it cannot be started, has no
-/// shared library, or its torch is not the one that this program is linked to.
+/// Throws Error(kConfig), naming the interpreter and the reason, if it is not usable. Reasons: it
+/// cannot be started, has no shared library, or has another torch than the linked one.
 Interpreter find_python(const std::string& wanted);
 
-/// TORCH_VERSION and COMMIT_SHA of the linked LibTorch.
+/// Values TORCH_VERSION and COMMIT_SHA of the linked LibTorch.
 struct LinkedTorch {
   std::string version, commit;
 };

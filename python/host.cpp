@@ -16,6 +16,8 @@
 #include "python/python_module.h"
 
 namespace lockstep::python {
+// The module and libpython are loaded once and never closed (RTLD_NODELETE), since the interpreter
+// stays. libpython is loaded RTLD_GLOBAL: extension modules (numpy, torch) need its symbols.
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,16 +25,16 @@ namespace fs = std::filesystem;
 constexpr const char* kVariable = "LOCKSTEP_PYTHON_MODULE";
 
 struct Running {
-  const ModuleTable* table = nullptr;  ///< null: not started
+  const ModuleTable* table = nullptr;  ///< null before start()
   std::string program;
-  bool is_of_run = false;  ///< the run that is on has named it
+  bool is_of_run = false;  ///< named by the current run
 };
 Running& running() {
   static Running one;
   return one;
 }
 
-/// The interpreter stays. Modules of the user's files are loaded anew by the next job.
+/// Starts another job in this process. The interpreter stays. Modules of users are reloaded.
 void begin_job() {
   running().is_of_run = false;
   if (running().table != nullptr) (void)running().table->call("begin_job", {});
@@ -49,6 +51,7 @@ std::string dl_error() {
   return text == nullptr ? "unknown reason" : text;
 }
 
+/// Places of the module: named by the environment, next to the program, or in an installed tree.
 std::vector<fs::path> module_paths() {
   if (const char* path = std::getenv(kVariable); path != nullptr && *path != '\0') return {path};
   std::error_code fault;
@@ -79,16 +82,17 @@ const ModuleTable& open_module(const fs::path& path) {
   if (table == nullptr)
     throw unavailable(
         fmt::format("{} is no Python module of Lockstep: {}", path.string(), dl_error()));
+  // The table's layout may differ between builds, except for its first field.
   if (std::string_view(table->build_id) != LOCKSTEP_BUILD_ID)
     throw unavailable(fmt::format("{} is of build '{}', this program of '{}': build both together",
                                   path.string(), table->build_id, LOCKSTEP_BUILD_ID));
   return *table;
 }
 
-/// What must be the same on all ranks, or is read when libraries load.
+/// Sets variables that must be equal on all ranks, or that libraries read when they load.
 void set_environment() {
   ::setenv("PYTHONHASHSEED", "0", /*overwrite=*/0);
-  ::setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/0);  // numpy's, in the data set
+  ::setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/0);  // numpy's BLAS in data sets
 }
 
 }  // namespace
@@ -97,6 +101,7 @@ bool is_running() { return running().table != nullptr; }
 
 std::string module_version() {
   const fs::path path = find_module();
+  // Searches the file: loading it would need libpython.
   if (files::read(path).find(LOCKSTEP_BUILD_ID) == std::string::npos)
     throw unavailable(
         fmt::format("{} is not of this program's build: build both together", path.string()));
@@ -105,8 +110,10 @@ std::string module_version() {
 
 void start(const std::string& wanted) {
   static std::mutex mutex;
+  // Several sections of a run file may name Python: only the first call starts it.
   const std::scoped_lock lock(mutex);
   const bool is_of_run = std::exchange(running().is_of_run, true);
+  // A section without an interpreter accepts the one that this run has named already.
   if (is_running() && ((wanted.empty() && is_of_run) || wanted == running().program)) return;
   const Interpreter python = find_python(wanted);
   if (is_running()) {
@@ -131,6 +138,7 @@ void start(const std::string& wanted) {
   if (!fault.empty())
     throw Error(ExitCode::kConfig, "python",
                 fmt::format("{} cannot be used: {}", python.program, fault));
+  // Set last: after a failure the next start() tries again.
   running() = {&table, python.program, true};
   log::info("python", fmt::format("Python {}, torch {}, {}", python.version, python.torch_version,
                                   python.program));

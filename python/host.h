@@ -5,29 +5,29 @@
 #include "base/error.h"
 #include "python/value.h"
 
-/// The Python interpreter inside this process. There is one at most; it is started where a run file
+/// The Python interpreter inside this process. There is at most one. It starts when a run file
 /// names Python code, and stays to the end of the process.
 namespace lockstep::python {
 
-/// Starts it, unless it runs. `wanted`: an interpreter's path, or nothing (find_python()). Throws
-/// Error(kConfig) if there is no usable one, or if another one runs already.
+/// Starts the interpreter, unless it runs. wanted: path of an interpreter, or empty
+/// (find_python()). Throws Error(kConfig) if none is usable, or if another one runs already.
 void start(const std::string& wanted);
 bool is_running();
 
-/// "for Python 3.10 and later, LIBRARY": the module that start() opens. Starts nothing. Throws
-/// Error(kUnavailable) if it is missing or of another build.
+/// Describes the module that start() loads: "for Python 3.10 and later, LIBRARY". Starts nothing.
+/// Throws Error(kUnavailable) if the module is missing or of another build.
 std::string module_version();
 
-/// Calls a function of lockstep_glue; from any thread, after start().
+/// Calls a function of lockstep_glue, from any thread, after start().
 ///
-/// What Python raises becomes Error(`code`) with its traceback, the place in the user's file first.
+/// A Python exception becomes Error(`code`) with its traceback, the user's file and line first.
 Value call(const char* function, const List& arguments, ExitCode code);
 
-/// Throws Error(kConfig) if Python code raised something below a C++ call, such as a backward pass.
+/// Throws Error(kConfig) if Python code raised inside a C++ call, such as a backward pass.
 void throw_pending_fault();
 
-/// Flushes what Python has printed. After it, leave with _exit(): threads of Python code may still
-/// run, under which the end of main() is not safe.
+/// Flushes Python's output. Leave the process with _exit() afterwards: threads of Python code may
+/// still run, and the end of main() would not be safe with them.
 void flush();
 
 }  // namespace lockstep::python

@@ -6,11 +6,12 @@
 #include "base/yaml/path_beside.h"
 
 namespace lockstep::python {
+// `args` of the run file reach Python as JSON. YAML types are kept: quoted scalars stay texts.
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// By YAML's rules as the run file has them.
+/// Value of a plain scalar by the run file's YAML rules.
 Json value_of_plain(const std::string& text) {
   if (text.empty() || text == "~" || text == "null") return nullptr;
   if (const auto flag = parse_bool(text)) return *flag;
@@ -31,7 +32,8 @@ Json json_of(const YAML::Node& node) {
     return list;
   }
   if (!node.IsScalar()) return nullptr;
-  return node.Tag() == "!" ? Json(node.Scalar()) : value_of_plain(node.Scalar());  // "!": quoted
+  // yaml-cpp tags quoted scalars with "!": they stay texts.
+  return node.Tag() == "!" ? Json(node.Scalar()) : value_of_plain(node.Scalar());
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include "python/host.h"
 
 namespace lockstep::python {
+// Converts maps of the coordinator to Python values and back. Tensors are not copied. The user's
+// object lives in lockstep_glue, which calls it and collects its scalars.
 namespace {
 
 Value call_callback(const char* function, const List& arguments) {
@@ -40,7 +42,7 @@ Value value_of(const coord::DataMap& data) {
 
 coord::DataMap data_of(const Map& map);
 
-/// lockstep_glue has seen that it is one of the three kinds.
+/// Converts a value of one of the three kinds, which lockstep_glue has checked.
 coord::DataValue data_value_of(const Value& value) {
   if (value.is_tensor()) return value.as_tensor();
   if (std::holds_alternative<List>(value)) return texts_of(value);
@@ -56,9 +58,10 @@ coord::DataMap data_of(const Map& map) {
 }  // namespace
 
 PythonCallback::PythonCallback(const PythonArgs& args, const std::string& what) {
+  // The interpreter must run before the first call.
   start(args.python);
   const Value made = call_callback("make_callback", {args.path, args.name, args.args, what});
-  const List& facts = made.as_list();  // object, incoming, generated, whether on all ranks
+  const List& facts = made.as_list();  // object, incoming, generated, true if on all ranks
   callback_ = facts[0].as_object();
   incoming_ = texts_of(facts[1]);
   generated_ = texts_of(facts[2]);
@@ -67,7 +70,8 @@ PythonCallback::PythonCallback(const PythonArgs& args, const std::string& what) 
 
 std::optional<coord::DataMap> PythonCallback::on_iteration_end(const coord::DataMap& data) {
   const Value ended = call_callback("end_iteration", {callback_, context_values(), value_of(data)});
-  const List& facts = ended.as_list();  // what it made, scalars
+  const List& facts = ended.as_list();  // generated values, scalars
+  // Scalars are written also if the callback returns nothing.
   write(facts[1].as_list());
   if (facts[0].is_none()) return std::nullopt;
   return data_of(facts[0].as_map());
@@ -78,7 +82,7 @@ void PythonCallback::call_method(const char* method) {
   write(call_callback("call_callback", {callback_, name, context_values()}).as_list());
 }
 
-/// Arguments of UserCallback.show.
+/// Arguments of UserCallback.show, in its order.
 Value PythonCallback::context_values() const {
   const coord::CallbackContext& now = context();
   const coord::IterationInfo& info = now.iteration_info;
@@ -95,6 +99,7 @@ Value PythonCallback::context_values() const {
 }
 
 void PythonCallback::write(const List& scalars) const {
+  // Null where no summaries are written.
   if (context().summary_writer == nullptr) return;
   for (const Value& row : scalars) {
     const List& fields = row.as_list();  // tag, value, step

@@ -11,8 +11,8 @@
 
 namespace lockstep::python {
 
-/// `callbacks: {mine: {type: python, path: my_callbacks.py, name: Mine}}`: any object of the user's
-/// with a method on_iteration_end, which gets each incoming key as a keyword argument:
+/// Callback of a user: `callbacks: {mine: {type: python, path: my_callbacks.py, name: Mine}}`. Any
+/// object with a method on_iteration_end, which gets each incoming key as a keyword argument:
 ///
 ///   class Mine:
 ///       incoming_keys = ["logits"]
@@ -20,15 +20,15 @@ namespace lockstep::python {
 ///       def on_iteration_end(self, logits):
 ///           return {"classes": logits.argmax(1)}
 ///
-/// Tensors share their memory with the other side, texts are lists of str, nested maps dicts. The
-/// context stands in attributes of the object, set before each call (docs/callbacks.md).
+/// Tensors share memory with the other side. Texts are lists of str, nested maps are dicts. The
+/// context is set as attributes of the object before each call (docs/callbacks.md).
 ///
-/// Threads: as any callback; each call takes the interpreter's lock, and none is held between them.
+/// Threads: as for any callback. Each call takes the interpreter's lock and releases it.
 class PythonCallback final : public coord::Callback {
  public:
-  /// `what`: its place in the run file, callbacks.mine. Throws Error(kConfig) with file and line,
-  /// as each call below does, if Python raises; if keys are not texts, or on_iteration_end does not
-  /// take them.
+  /// Creates the object. what: its place in the run file, such as callbacks.mine. Throws
+  /// Error(kConfig), with file and line, if Python raises; so does each call below. Also throws if
+  /// keys are not texts, or if on_iteration_end does not accept them.
   PythonCallback(const PythonArgs& args, const std::string& what);
 
   std::vector<std::string> incoming_keys() const override { return incoming_; }
@@ -37,7 +37,7 @@ class PythonCallback final : public coord::Callback {
   void begin() override { call_method("begin"); }
   void on_iteration_start() override { call_method("on_iteration_start"); }
   void on_epoch_end() override { call_method("on_epoch_end"); }
-  /// None is nothing.
+  /// Calls the user's method. None in Python becomes nullopt.
   std::optional<coord::DataMap> on_iteration_end(const coord::DataMap& data) override;
   void end() override { call_method("end"); }
 
@@ -51,7 +51,7 @@ class PythonCallback final : public coord::Callback {
   coord::RunOn run_on_ = coord::RunOn::kRank0;
 };
 
-/// The row of `python` in the table of callbacks.
+/// Row of `python` in the table of callbacks.
 coord::CallbackType python_callback_type();
 
 }  // namespace lockstep::python

@@ -5,6 +5,9 @@
 #include "python/host.h"
 
 namespace lockstep::python {
+// All work is done by lockstep_glue/datasets.py: reading, checking and batching samples, and the
+// worker processes. This file converts arguments and results. A Python error is bad data (exit code
+// kBadData).
 namespace {
 
 data::TargetKind kind_of(const std::string& name) {
@@ -34,6 +37,7 @@ PythonDataset::PythonDataset(const PythonDatasetOptions& options, const data::Da
   spec_.input_dtype = facts[3].as_bool() ? at::kLong : at::kFloat;
   spec_.target_kind = kind_of(facts[4].as_text());
   spec_.num_classes = facts[5].as_int();
+  // Classes and tokens may contain the index that the loss ignores.
   spec_.may_ignore = spec_.target_kind == data::TargetKind::kClass ||
                      spec_.target_kind == data::TargetKind::kTokens;
   if (num_workers_ > 0) pool_ = call_data("start_workers", {data_, num_workers_});
@@ -48,12 +52,12 @@ PythonDataset::~PythonDataset() {
 }
 
 data::Samples PythonDataset::get(std::span<const int64_t> indices_B, int64_t epoch) const {
+  // A tensor, not a list: it is passed without a copy.
   const at::Tensor rows_B =
       at::tensor(at::ArrayRef<int64_t>(indices_B.data(), indices_B.size()), at::kLong);
   const Value read = pool_.is_none() ? call_data("read_samples", {data_, rows_B, epoch})
                                      : call_data("read_samples_by_worker", {pool_, rows_B, epoch});
-  if (read.is_none())  // as of a rank that was killed: the same run goes on where it is started
-                       // again
+  if (read.is_none())  // like a killed rank: the run continues when it is started again
     throw Error(ExitCode::kUnavailable, "python",
                 "a worker of the data set was killed (out of memory?); start the run again: it "
                 "continues from its last save. data.train.num_workers says how many there are");

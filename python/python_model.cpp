@@ -6,9 +6,11 @@
 #include "python/host.h"
 
 namespace lockstep::python {
+// The module lives in Python; its parameters are entered in the table as they are. Forward and
+// backward run through autograd, so Python code may run inside a backward pass of this process.
 namespace {
 
-// Looking at each parameter takes some 50 us: done in the first steps, then now and then.
+// Comparing the parameters takes about 50 us: done in the first steps, then every 100 steps.
 constexpr int64_t kFirstLooks = 3, kLookEvery = 100;
 
 Value list_of(const std::vector<int64_t>& numbers) { return List(numbers.begin(), numbers.end()); }
@@ -46,6 +48,7 @@ at::Tensor PythonModel::own_loss(const at::Tensor& inputs_BX, const at::Tensor& 
 
 void PythonModel::begin_forward(const model::ForwardPass& pass) {
   const uint64_t seed = model::seed_default_generators(seed_, pass, device_);
+  // Without the top bit: a Value is signed, and the generators take no negative seed.
   (void)call_model("begin_forward", {static_cast<int64_t>(seed >> 1)});
 }
 
@@ -79,8 +82,10 @@ void PythonModel::move_buffers_to(at::Device device) {
 }
 
 void PythonModel::after_backward() {
+  // First: until the exception is cleared, every further call fails.
   throw_pending_fault();
   if (++num_backwards_ > kFirstLooks && num_backwards_ % kLookEvery != 0) return;
+  // Compares by identity: a parameter that was replaced would silently no longer be trained.
   List tensors;
   for (const Param& param : params()) tensors.emplace_back(param.tensor);
   const Value unlike = call_model("unlike_parameters", {module_, tensors});

@@ -2,18 +2,18 @@
 
 #include "python/value.h"
 
-/// What passes between a program and the Python module: a library that is opened where a run file
-/// names Python code, so that other runs load no interpreter. It is compiled for Python's stable
-/// interface, and so serves every Python from 3.10 on. Both sides come from one build; `build_id`
-/// tells if they do not.
+/// Interface between a program and the Python module. The module is a library that is loaded if a
+/// run file names Python code. Other runs load no interpreter. It is compiled for Python's stable
+/// interface and works with every Python from 3.10 on. Both sides must come from one build, which
+/// `build_id` verifies.
 namespace lockstep::python {
 
 struct StartOptions {
-  std::string program;      ///< path of the interpreter: its virtual environment is honoured
-  std::string glue_folder;  ///< holds lockstep_glue
+  std::string program;      ///< path of the interpreter, whose virtual environment is used
+  std::string glue_folder;  ///< contains lockstep_glue
 };
 
-/// What a call gives: `fault` is empty, or the traceback of what Python raised.
+/// Result of a call: the value, or in `fault` the traceback of a Python exception.
 struct CallResult {
   Value value;
   std::string fault;
@@ -22,15 +22,16 @@ struct CallResult {
 struct ModuleTable {
   const char* build_id;  ///< must be the first field of every version
 
-  /// Once a process, before any call. The interpreter takes no signal. Returns the traceback of
-  /// what went wrong, or nothing.
+  /// Starts the interpreter, once per process, before any call. Signals stay with the program.
+  /// Returns the traceback of an error, or "".
   std::string (*start)(const StartOptions& options);
 
-  /// Calls a function of lockstep_glue. From any thread; never throws.
+  /// Calls a function of lockstep_glue. Thread-safe. Never throws.
   CallResult (*call)(const char* function, const List& arguments);
 
-  /// What Python raised below C++ code that was called from Python's own (a backward pass), with
-  /// its traceback; empty if nothing. Must be asked after such a fault: the next call fails else.
+  /// Returns an exception, with its traceback, and clears it; "" if none. It comes from Python code
+  /// inside C++ code that Python called, such as a backward pass. After such an exception the next
+  /// call fails unless this was called.
   std::string (*pending_fault)();
 };
 

@@ -11,22 +11,22 @@
 
 namespace lockstep::python {
 
-/// An object of the interpreter, kept alive from this side; copies share it.
+/// Python object, kept alive by this side; copies share it.
 using Object = std::shared_ptr<void>;
 
 struct Value;
 using List = std::vector<Value>;
 using Map = std::vector<std::pair<std::string, Value>>;  // in Python's order
 
-/// What passes between C++ and Python: None, bool, int, float, str, a tensor (which shares memory
-/// with the other side), a list or tuple, a dict whose keys are texts, any other object.
+/// Value passed between C++ and Python. None, bool, int, float, str, a tensor (shared memory), a
+/// list or tuple, a dict with text keys, or another object.
 struct Value : std::variant<std::monostate, bool, int64_t, double, std::string, at::Tensor, List,
                             Map, Object> {
   using variant::variant;
 
   bool is_none() const { return std::holds_alternative<std::monostate>(*this); }
   bool is_tensor() const { return std::holds_alternative<at::Tensor>(*this); }
-  /// Throw std::bad_variant_access if it is something else.
+  /// Accessors by type. Throw std::bad_variant_access for another type.
   bool as_bool() const { return std::get<bool>(*this); }
   int64_t as_int() const { return std::get<int64_t>(*this); }
   const std::string& as_text() const { return std::get<std::string>(*this); }

@@ -1,4 +1,6 @@
-// What the manager tells of itself.
+// Reports of ScheduledModifierManager: sparsities, summaries for metrics, and the warnings at the
+// start of a run. Nothing here changes state. The counts come from the masks, so only measure() and
+// unkept_zeros() read the weights.
 
 #include <algorithm>
 #include <set>
@@ -19,7 +21,8 @@ double fraction(int64_t part, int64_t whole) {
 
 double pruned_fraction(const Mask& mask) { return fraction(mask.num_pruned, mask.weight.numel()); }
 
-/// Of each group, and under the modifier whose value holds now.
+/// Adds learning rate and weight decay of each parameter group. Each value also appears under the
+/// name of the modifier that set it.
 void add_rates(const Timeline& timeline, int64_t step, const std::vector<std::string>& modifiers,
                std::vector<Summary>* all) {
   const auto add = [&](const char* what, int group, const Action* setter, double value) {
@@ -38,7 +41,7 @@ void add_rates(const Timeline& timeline, int64_t step, const std::vector<std::st
   }
 }
 
-/// Curves of single parameters that a modifier has unless its log_types ask for all.
+/// Default limit of per-parameter curves for one modifier. `log_types` can ask for all.
 constexpr size_t kMaxParamsShown = 200;
 
 std::span<const int64_t> shown_params(ParamLogs logs, const std::vector<int64_t>& params) {
@@ -79,6 +82,7 @@ std::vector<ParamSparsity> ScheduledModifierManager::measure() const {
     const int64_t num_weights = param.tensor.numel();
     result.push_back({param.name, num_weights, 0,
                       num_weights - param.tensor.detach().count_nonzero().item<int64_t>()});
+    // Only covered parameters have a mask; for the others num_pruned stays 0.
     for (const Mask& mask : masks_.all())
       if (mask.name == param.name) result.back().num_pruned = mask.num_pruned;
   }
@@ -97,6 +101,7 @@ void ScheduledModifierManager::report_start() const {
   for (const std::string& warning : unkept_zeros()) log::warning("recipe", warning);
   constexpr size_t kNamesShown = 3;
   std::vector<std::string> names;
+  // Such parameters look prunable, but __ALL_PRUNABLE__ leaves them out.
   for (const Param& param : params_)
     if (param.tensor.dim() >= 2 && !param.prunable) names.push_back(param.name);
   if (masks_.all().empty() || names.empty()) return;
@@ -110,10 +115,11 @@ void ScheduledModifierManager::report_start() const {
 }
 
 std::vector<std::string> ScheduledModifierManager::unkept_zeros() const {
-  constexpr int64_t kManyZeros = 20;  // one of so many
+  constexpr int64_t kManyZeros = 20;  // warn from 1 zero in 20 weights
   std::vector<std::string> warnings;
   std::set<int> seen;
   for (const Action& action : timeline().actions()) {
+    // Several actions may belong to one modifier; one warning each is enough.
     if (action.kind != ActionKind::kQuantize || !seen.insert(action.modifier).second) continue;
     std::vector<std::string> names;
     for (const int64_t index : timeline().params_of(action.modifier)) {
@@ -121,6 +127,7 @@ std::vector<std::string> ScheduledModifierManager::unkept_zeros() const {
       if (masks_.covers(index)) continue;
       const int64_t num_weights = param.tensor.numel();
       const int64_t num_zeros = num_weights - param.tensor.detach().count_nonzero().item<int64_t>();
+      // A weight of zeros only is more likely an initial value than a pruned weight.
       if (num_zeros * kManyZeros >= num_weights && num_zeros < num_weights)
         names.push_back(
             fmt::format("{} ({:.0f} %)", param.name, 100 * fraction(num_zeros, num_weights)));
@@ -139,6 +146,7 @@ std::vector<Summary> ScheduledModifierManager::summaries(int64_t step) const {
   std::vector<Summary> all;
   const std::vector<std::string> names = modifier_names(timeline());
   add_rates(timeline(), step, names, &all);
+  // Trainability and parameter values come from the timeline. Sparsities come from the masks.
   const std::vector<bool> trainable = timeline().trainable_at(step);
   for (size_t i = 0; i < names.size(); ++i) {
     const ModifierEntry& entry = timeline().modifiers()[i];

@@ -16,6 +16,12 @@
 #include "recal/recipe/recipe_reader.h"
 
 namespace lockstep::recal {
+// The manager compiles the recipe into a timeline (attach) and executes the timeline's actions
+// (apply_due). MaskTable holds the masks, FakeQuantizer the ranges of layer inputs. Learning rates
+// and trainability are not state: they are read from the timeline for each step.
+//
+// Invariant: all ranks apply the same actions at the same step, in the same order. Several actions
+// are collective, so a rank that skips one blocks the others.
 namespace {
 
 /// Parameters that some action prunes, ascending.
@@ -35,6 +41,7 @@ bool quantizes(const Timeline& timeline) {
       [](const Action& action) { return traits_of(action.kind).is_on_quantization; });
 }
 
+/// Largest finite value of a float type.
 double largest_value(at::ScalarType type) {
   switch (type) {
     case at::kHalf:
@@ -57,7 +64,8 @@ void append(std::vector<int64_t>* all, const std::vector<int64_t>& more) {
   all->insert(all->end(), more.begin(), more.end());
 }
 
-/// One threshold for several parameters may take all of a small one, and it then stays so.
+/// Warns of layers without any remaining weight. One threshold for several parameters may prune a
+/// small one completely, and pruned weights never return.
 void warn_of_empty_layers(double sparsity, const std::vector<int64_t>& changed,
                           const MaskTable& masks) {
   for (const int64_t param : changed) {
@@ -81,6 +89,7 @@ ScheduledModifierManager ScheduledModifierManager::from_yaml(const std::string& 
 }
 
 ScheduledModifierManager::~ScheduledModifierManager() {
+  // total_steps is a count: the last step has index total_steps - 1.
   const bool reached_end = timeline_ && timeline_->total_steps() &&
                            last_step_ + 1 >= *timeline_->total_steps() && last_step_ >= 0;
   if (stage_ == Stage::kRunning && reached_end && std::uncaught_exceptions() == 0)
@@ -111,6 +120,8 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
                                  .learning_rate_decay_type = options.learning_rate_decay_type},
                                 faults);
   params_ = params;
+  // Masks are only created for a recipe without faults: a caller must not use the manager
+  // otherwise.
   if (faults->empty()) check_mask_kinds(faults);
   if (faults->empty()) check_values(faults);
   if (faults->empty()) masks_ = MaskTable(params, covered_params(*timeline_));
@@ -122,7 +133,7 @@ void ScheduledModifierManager::attach(const ParamTable& params, const AttachOpti
 }
 
 void ScheduledModifierManager::check_mask_kinds(Diagnostics* faults) const {
-  std::set<int> checked;  // a modifier's updates share a set
+  std::set<int> checked;  // all updates of a modifier use one parameter set
   for (const Action& action : timeline_->actions()) {
     if (action.kind != ActionKind::kPrune || !checked.insert(action.modifier).second) continue;
     const ParamSet& set = timeline_->param_sets()[static_cast<size_t>(action.param_set)];
@@ -131,6 +142,7 @@ void ScheduledModifierManager::check_mask_kinds(Diagnostics* faults) const {
       try {
         check_mask_kind(set.mask_rule.kind, param.name, param.tensor.sizes());
       } catch (const Error& fault) {
+        // Adds file and line of the modifier in place of the prefix "[recal] ".
         const std::string_view text = fault.what();  // "[recal] ..."
         faults->add(recipe_.modifiers()[static_cast<size_t>(action.modifier)]->location().fault(
             std::string(text.substr(text.find(' ') + 1))));
@@ -139,9 +151,9 @@ void ScheduledModifierManager::check_mask_kinds(Diagnostics* faults) const {
   }
 }
 
-/// A value that a parameter's type cannot hold would end the run at its step.
+/// Refuses values outside the range of a parameter's type. They would end the run at their step.
 void ScheduledModifierManager::check_values(Diagnostics* faults) const {
-  std::set<int> faulty;  // one fault a modifier
+  std::set<int> faulty;  // one fault per modifier
   for (const Action& action : timeline_->actions()) {
     if (action.kind != ActionKind::kSetParam || faulty.contains(action.modifier)) continue;
     for (const int64_t index : timeline_->params_of(action.modifier)) {
@@ -161,7 +173,7 @@ void ScheduledModifierManager::check_values(Diagnostics* faults) const {
 void ScheduledModifierManager::initialize() {
   require_stage(stage_ != Stage::kBuilt, "initialize", "comes after attach()");
   if (stage_ != Stage::kAttached) return;
-  masks_.recount();  // a restore may have written them
+  masks_.recount();  // a restore may have written the bits
   trainable_.assign(params_.size(), true);
   stage_ = Stage::kRunning;
 }
@@ -178,6 +190,7 @@ Applied ScheduledModifierManager::apply_due(int64_t step, dist::Communicator& co
 template <typename Part>
 void ScheduledModifierManager::write_weights(dist::Communicator& control, const Part& part) {
   if (!weights_are_shared_) return part();
+  // First barrier: no rank reads the weights any more. Second: no rank reads them half written.
   control.barrier();
   if (control.rank() == 0) part();
   control.barrier();
@@ -188,12 +201,14 @@ Applied ScheduledModifierManager::apply_at(int64_t step, bool closing,
   require_stage(stage_ != Stage::kFinalized, "apply_due", "cannot follow finalize()");
   initialize();
   Applied applied;
+  // After a restart, optimizer and quantizer do not know the timeline's state at `step`. So the
+  // first call reports it even if no action is due.
   const bool is_first = std::exchange(last_step_, step) < 0;
   if (is_first && control.rank() == 0) report_start();
   bool trainability = is_first, quantization = is_first;
   for (const Action& action : timeline_->due_at(step)) {
-    // No update follows in which a weight could grow back, and what is reported and saved is the
-    // pruned model.
+    // At the end no update follows in which a weight could grow back. The reported and saved model
+    // is the pruned one.
     if (closing && action.kind == ActionKind::kRelease) continue;
     apply(action, control, &applied);
     trainability = trainability || action.kind == ActionKind::kSetTrainable;
@@ -230,8 +245,8 @@ void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamS
       if (is_new) changed.push_back(param);
     }
   }
-  // Every mask that was computed is compared, also where this rank saw no change: a rank that
-  // differs may. A later action of this step may hide what this one made.
+  // Compares every computed mask, also if this rank saw no change: a rank that differs may have
+  // seen one. Compares now, because a later action of this step may hide the difference.
   masks_.require_equal(fmt::format("the new mask at step {}", last_step_), set.params, control);
   write_weights(control, [&] {
     for (const int64_t param : set.params) masks_.enforce(param);
@@ -241,6 +256,7 @@ void ScheduledModifierManager::apply_to_masks(const Action& action, const ParamS
   applied->num_mask_updates += static_cast<int64_t>(set.params.size());
 }
 
+/// Sets or transforms parameter values. Pruned weights stay zero.
 void ScheduledModifierManager::change_values(const Action& action, const ParamSet& set) {
   const at::NoGradGuard no_grad;
   for (const int64_t param : set.params) {
@@ -249,10 +265,12 @@ void ScheduledModifierManager::change_values(const Action& action, const ParamSe
       timeline_->transforms()[static_cast<size_t>(action.transform)].apply(values, action.step);
     else
       values.fill_(action.value);
+    // Actions of one step may combine: a value set here must not fill pruned weights.
     if (masks_.covers(param)) masks_.enforce(param);
   }
 }
 
+/// Reports trainability if it differs from the last call.
 void ScheduledModifierManager::follow_trainable(int64_t step, Applied* applied) {
   std::vector<bool> wanted = timeline_->trainable_at(step);
   if (wanted == trainable_) return;
@@ -271,6 +289,7 @@ void ScheduledModifierManager::mask_gradients() { masks_.enforce_gradients(); }
 
 void ScheduledModifierManager::end_step(bool updated, dist::Communicator& control) {
   require_stage(stage_ == Stage::kRunning, "end_step", "comes after apply_due()");
+  // Counting comes first: enforce() removes what count_revived() looks for.
   const bool looks = last_step_ % kReviveCheckSteps == 0;
   if (updated && looks) num_revived_ += masks_.count_revived();
   if (updated && (looks || !updates_keep_zeros_)) write_weights(control, [&] { masks_.enforce(); });
@@ -278,6 +297,7 @@ void ScheduledModifierManager::end_step(bool updated, dist::Communicator& contro
 }
 
 Applied ScheduledModifierManager::apply_closing(int64_t step, dist::Communicator& control) {
+  // last_step_ == step: apply_due() of this step has already applied these actions.
   if (stage_ == Stage::kFinalized || last_step_ == step) return {};
   Applied applied = apply_at(step, /*closing=*/true, control);
   write_weights(control, [&] { masks_.enforce(); });
@@ -294,6 +314,7 @@ void ScheduledModifierManager::finalize_stopped() {
   if (stage_ == Stage::kFinalized) return;
   require_stage(stage_ != Stage::kBuilt, "finalize_stopped", "comes after attach()");
   masks_.enforce();
+  // Masks are frozen into the weights here: later changes of weights are no longer masked.
   masks_.drop();
   if (quantizer_) quantizer_->stop_observing();
   stage_ = Stage::kFinalized;
@@ -310,6 +331,7 @@ StateList ScheduledModifierManager::state() {
 void ScheduledModifierManager::restored(dist::Communicator& control) {
   require_stage(stage_ == Stage::kAttached || stage_ == Stage::kRunning, "restored",
                 "comes after attach() and before finalize()");
+  // A restore restarts the run: the next apply_due() is a first step again.
   stage_ = Stage::kAttached;
   last_step_ = -1;
   initialize();

@@ -21,143 +21,147 @@
 
 namespace lockstep::recal {
 
-/// A manager was called out of turn: the message names the call and what has to come first.
+/// Error of a call in the wrong order. The message names the call and the call that must come
+/// first.
 class StateError final : public Error {
  public:
   explicit StateError(const std::string& message) : Error(ExitCode::kBug, "recal", message) {}
 };
 
-/// What the recipe must know of the training that it changes.
+/// Properties of the training run that the recipe needs.
 struct AttachOptions {
   int64_t steps_per_epoch = 1;
-  double base_learning_rate = 0;                   ///< the optimizer's at start-up
+  double base_learning_rate = 0;                   ///< initial rate of the optimizer
   std::string optimizer_type;                      ///< for warnings; empty: unknown
   std::string learning_rate_decay_type = "fixed";  ///< the optimizer's own schedule
-  std::vector<LayerInfo> layers;                   ///< of the model, for quantization
-  std::optional<int64_t> max_steps;                ///< a cap of the run
+  std::vector<LayerInfo> layers;                   ///< layers of the model, for quantization
+  std::optional<int64_t> max_steps;                ///< limit of the run, if it has one
   std::vector<int64_t> frozen_at_start = {};       ///< as in TimelineInputs
-  /// Whoever updates keeps pruned weights at 0 (no gradient, no moments): then end_step() looks at
-  /// them at every kReviveCheckSteps-th step only, and saves a pass over the weights at the others.
+  /// Set if the optimizer never moves pruned weights (no gradient, no moments). end_step() then
+  /// checks and zeroes them only every kReviveCheckSteps steps, which saves a pass over the
+  /// weights.
   bool updates_keep_zeros = false;
 };
 
-/// What apply_due() changed.
+/// Changes that apply_due() made.
 struct Applied {
   bool masks_changed = false;
-  std::vector<int64_t> changed_params;  ///< whose masks changed: indexes, ascending
-  std::vector<int64_t> reset_params;    ///< whose momentum is to be zeroed, ascending
-  int64_t num_mask_updates = 0;         ///< masks computed, changed or not
-  /// By parameter, where it is not what the last call left: the optimizer and the gradient buckets
-  /// must follow.
+  std::vector<int64_t> changed_params;  ///< parameters with a changed mask: indexes, ascending
+  std::vector<int64_t> reset_params;    ///< parameters whose momentum must be zeroed, ascending
+  int64_t num_mask_updates = 0;         ///< computed masks, changed or not
+  /// Trainable flag of each parameter, set only if it differs from the last call. The optimizer and
+  /// the gradient buckets must then be updated.
   std::optional<std::vector<bool>> trainable;
 };
 
-/// Zeros of one parameter, counted in its weights.
+/// Number of zeros in one parameter.
 struct ParamSparsity {
   std::string name;
   int64_t num_weights = 0;
-  int64_t num_pruned = 0;  ///< by its mask
+  int64_t num_pruned = 0;  ///< according to its mask
   int64_t num_zeros = 0;   ///< exact zeros, pruned or by chance
 };
 
-/// One number of a recipe's effect, for summaries:
+/// One named value for metrics, such as
 /// "3:GradualKSModifier/blocks.0.conv.weight/sparsity".
 struct Summary {
   std::string name;
   double value = 0;
 };
 
-/// What a program around the recipe may want of it at a step.
+/// Values of the recipe at one step, for the program that embeds it.
 struct StepInfo {
-  std::vector<Summary> summaries;                        ///< of every modifier
-  std::array<double, kNumParamGroups> learning_rates{};  ///< for the update, by parameter group
+  std::vector<Summary> summaries;                        ///< of all modifiers
+  std::array<double, kNumParamGroups> learning_rates{};  ///< by parameter group
 };
 
-/// A modifier's name in metrics and plans: its place in the recipe, from 1, and tag.
+/// Names of the modifiers in metrics and plans: position in the recipe (from 1) and tag.
 std::vector<std::string> modifier_names(const Timeline& timeline);
 
-/// The recipe at work. A training loop makes these calls, on every rank alike:
+/// Executes a recipe during training. The training loop makes these calls, the same on every rank:
 ///
-///   attach(params, options, &faults)   once, when the model is there; an optimizer need not be
-///   restored(control)                  if the run goes on from a save, once state() is filled
+///   attach(params, options, &faults)   once, after the model exists; needs no optimizer
+///   restored(control)                  after a restore from a checkpoint has filled state()
 ///   each step s:
-///     apply_due(s, control)            before the forward pass; then obey Applied
+///     apply_due(s, control)            before the forward pass; then act on Applied
 ///     forward, backward, gradients reduced over the ranks
-///     mask_gradients()                 so that pruned weights gather no moments
+///     mask_gradients()                 keeps the optimizer's moments of pruned weights at zero
 ///     optimizer update                 with learning_rate_at(s, group), weight decay likewise
 ///     end_step(updated, control)
-///   apply_closing(s, control)          once, where training ends by itself, s updates done
-///   finalize(s, control)               last: what is left is ready for export
+///   apply_closing(s, control)          once, at the regular end of training, after s updates
+///   finalize(s, control)               last; the weights are then ready for export
 ///
-/// It holds no state but masks and input ranges: with these restored, everything follows from the
-/// step. One thread at a time. `control` is the control communicator; it is used at steps that
-/// compute masks and while inputs are observed. Calls out of turn throw StateError.
+/// The only state is masks and input ranges. After these are restored, all else follows from the
+/// step. Not thread-safe: one thread at a time. `control` is the control communicator. It is used
+/// at steps that compute masks and while inputs are observed. Calls in the wrong order throw
+/// StateError.
 class ScheduledModifierManager {
  public:
   explicit ScheduledModifierManager(Recipe recipe) : recipe_(std::move(recipe)) {}
-  /// Reads a recipe file. Throws Error(kConfig) with all its faults, Error(kInputMissing) if it is
-  /// not there.
+  /// Reads a recipe file. Throws Error(kConfig) with all its faults, or Error(kInputMissing) if the
+  /// file does not exist.
   static ScheduledModifierManager from_yaml(const std::string& path);
   ScheduledModifierManager(ScheduledModifierManager&&) = default;
   ScheduledModifierManager& operator=(ScheduledModifierManager&&) = default;
-  /// Warns if training reached its end and nobody called finalize().
+  /// Warns if training reached its end without a call of finalize().
   ~ScheduledModifierManager();
 
-  /// Compiles the timeline and makes the masks. Diagnostics of the recipe against this model go to
-  /// `faults`; the manager may then not be used. The parameters' tensors are kept (their memory may
-  /// be moved by set_data later). Throws StateError if the model has no parameters, if it is
-  /// attached already or if the run has started.
+  /// Compiles the timeline and creates the masks. Faults of the recipe for this model go to
+  /// `faults`; with faults the manager must not be used. Keeps references to the parameters'
+  /// tensors, whose memory may move later by set_data. Throws StateError if the model has no
+  /// parameters, after an earlier attach(), or after the run has started.
   void attach(const ParamTable& params, const AttachOptions& options, Diagnostics* faults);
 
-  /// Makes the state that apply_due() starts from: masks as they are, everything trainable.
-  /// Idempotent; the first apply_due() calls it if nobody did.
+  /// Creates the state before the first apply_due(): masks as they are, everything trainable.
+  /// Idempotent. The first apply_due() calls it if necessary.
   void initialize();
 
-  /// To be set on the model before its first forward pass (Model::set_layer_hook); null where the
-  /// recipe quantizes nothing. It lives as long as the manager.
+  /// Hook for Model::set_layer_hook, to be set before the first forward pass. Null if the recipe
+  /// quantizes nothing. Owned by the manager.
   LayerHook* layer_hook() { return quantizer_.get(); }
 
-  /// Applies what is due before the forward pass of `step`: new masks are compared over all ranks
-  /// and applied to the weights, values are set, quantization is switched. Throws
-  /// Error(kDisagree).everywhere() naming tensor and ranks if masks differ.
+  /// Applies the actions that are due before the forward pass of `step`. New masks are compared
+  /// over all ranks and applied to the weights. Values are set, quantization is switched. Throws
+  /// Error(kDisagree).everywhere() with tensor and ranks if masks differ. Collective at steps that
+  /// compute masks.
   Applied apply_due(int64_t step, dist::Communicator& control);
 
-  /// From now on all ranks have the weights in one memory (sync.share_weights): rank 0 alone writes
-  /// into them, while the others wait.
+  /// Declares that all ranks use one copy of the weights (sync.share_weights). From then on rank 0
+  /// alone writes into the weights, between barriers.
   void share_weights() { weights_are_shared_ = true; }
 
-  /// Whether apply_due(step) may change weights, masks or what is trained.
+  /// True if apply_due(step) may change weights, masks or the set of trainable parameters.
   bool acts_at(int64_t step) const { return last_step_ < 0 || !timeline().due_at(step).empty(); }
 
-  /// Zeroes the gradients of pruned weights. Local, cheap, without allocation on the CPU.
+  /// Zeroes the gradients of pruned weights. Local; allocates nothing on the CPU.
   void mask_gradients();
 
-  /// After the update of a step (`updated`: false where it was skipped): pruned weights are zeroed
-  /// (AttachOptions::updates_keep_zeros), observed inputs agreed upon.
+  /// Ends a step after its update (`updated`: false if the update was skipped). Zeroes pruned
+  /// weights (see AttachOptions::updates_keep_zeros) and agrees on the ranges of observed inputs.
   void end_step(bool updated, dist::Communicator& control);
 
-  /// Applies what is due once `step` updates are done and no more will follow: a closing sparsity
-  /// whose end is the end of the run. Masks that would be let go then stay. Leaves exact zeros in
-  /// the weights.
+  /// Applies the actions that are due after the last update, such as a final sparsity at the run's
+  /// end. step: number of updates done. Releases of masks are skipped. The weights then contain
+  /// exact zeros.
   Applied apply_closing(int64_t step, dist::Communicator& control);
 
-  /// The model stands for itself from here on: masks are folded into exact zeros and gone (counts
-  /// of them stay). Where the recipe quantizes, the layer hook stays on the model with the ranges
-  /// as they are: forward passes go on rounding, as the exported model is quantization-aware until
-  /// it is converted, and no longer observe. set_layer_hook(nullptr) takes it off. Includes
-  /// apply_closing() if nobody called it. Idempotent.
+  /// Makes the model independent of the recipe: masks become exact zeros in the weights and are
+  /// dropped (their counts stay). With quantization, the layer hook stays on the model and keeps
+  /// its ranges. Forward passes still round but no longer observe, because the exported model is
+  /// quantization-aware until it is converted. set_layer_hook(nullptr) removes the hook. Calls
+  /// apply_closing() if necessary. Idempotent.
   void finalize(int64_t step, dist::Communicator& control);
-  /// The same for a run that was told to stop before its end and goes on from its save: nothing
-  /// that is due later is applied. Local. Idempotent.
+  /// Finalizes a run that stops early and will resume from its checkpoint. Applies no later
+  /// actions. Local. Idempotent.
   void finalize_stopped();
 
-  /// The masks, under `_lockstep/masks/`, and the input ranges, under `_lockstep/quantization/`.
+  /// Checkpoint state: masks (`_lockstep/masks/`) and input ranges (`_lockstep/quantization/`).
   StateList state();
-  /// Call after state() was written by a restore: compares the masks over the ranks (throws as
-  /// apply_due) and enforces them.
+  /// Completes a restore that has filled state(). Compares the masks over the ranks (throws like
+  /// apply_due) and applies them to the weights.
   void restored(dist::Communicator& control);
 
-  /// Zeroes the pruned items of a tensor of the parameter's shape, such as a moment.
+  /// Zeroes the pruned elements of a tensor with the parameter's shape, such as a moment.
   void zero_pruned(int64_t param, const at::Tensor& values) const;
 
   const Recipe& recipe() const { return recipe_; }
@@ -166,35 +170,36 @@ class ScheduledModifierManager {
   const MaskTable& masks() const { return masks_; }
   const FakeQuantizer* quantizer() const { return quantizer_.get(); }
 
-  /// The handle for an optimizer of one's own; group: base/tensors/params.h.
+  /// Learning rate for a caller's own optimizer. Groups: base/tensors/params.h.
   double learning_rate_at(int64_t step, int group = kWeightGroup) const {
     return timeline().learning_rate_at(step, group);
   }
   double target_sparsity_at(int64_t step) const { return timeline().target_sparsity_at(step); }
-  /// Pruned fraction of the covered parameters' weights, by the masks; 0 if none is covered. Costs
-  /// no pass.
+  /// Pruned fraction of the weights of all covered parameters, from the masks' counts (no pass over
+  /// the weights). 0 if no parameter is covered.
   double covered_sparsity() const;
-  /// The same over all prunable weights of the model.
+  /// Pruned fraction of all prunable weights of the model, from the masks' counts.
   double sparsity() const;
-  /// Per prunable parameter, in the model's order; one pass over its weights.
+  /// Sparsity of each prunable parameter, in the model's order. Reads these weights once.
   std::vector<ParamSparsity> measure() const;
-  /// Pruned fraction of each parameter whose modifier asks for it (`log_types`), or of all covered.
+  /// Pruned fraction of each covered parameter; all = false: only where `log_types` asks for it.
   std::vector<Summary> layer_sparsities(bool all) const;
-  /// What every modifier does at `step`, the same on all ranks: `learning_rate/<group>`,
+  /// State of every modifier at `step`, the same on all ranks. Names: `learning_rate/<group>`,
   /// `weight_decay/<group>`, `sparsity`, `mask_updates`, `revived_weights`, `quantized_layers`,
-  /// `<modifier>/target_sparsity`, and unless its `log_types` is none,
-  /// `<modifier>/<param>/sparsity` (pruned fraction), `.../trainable` (0 or 1) or `.../value` (as
-  /// last set).
+  /// `<modifier>/target_sparsity`. Unless the modifier's `log_types` is none, also
+  /// `<modifier>/<param>/sparsity` (pruned fraction), `.../trainable` (0 or 1) or `.../value` (the
+  /// last value set).
   std::vector<Summary> summaries(int64_t step) const;
-  /// Weights that will be quantized, hold many zeros (a twentieth or more) and have no mask, so
-  /// that training would bring the zeros back: a warning for each modifier that quantizes such. One
-  /// pass over these weights; apply_due() logs it at the run's first step, on rank 0.
+  /// Warnings about zeros that training would overwrite. A weight is reported if it will be
+  /// quantized, has at least a twentieth of zeros and has no mask. One warning per modifier. Reads
+  /// these weights once. apply_due() logs the warnings at the run's first step, on rank 0.
   std::vector<std::string> unkept_zeros() const;
   StepInfo step_info(int64_t step) const;
 
   int64_t num_mask_updates() const { return num_mask_updates_; }
-  /// Pruned weights that an update moved away from zero; looked for at every kReviveCheckSteps-th
-  /// step, before they are zeroed again. Not 0 means an optimizer with moments of its own.
+  /// Number of pruned weights that updates moved away from zero. Counted at every
+  /// kReviveCheckSteps-th step, before they are zeroed again. A value above 0 means that the
+  /// optimizer has moments that mask_gradients() does not reach.
   int64_t num_revived() const { return num_revived_; }
   static constexpr int64_t kReviveCheckSteps = 100;
 
@@ -208,15 +213,15 @@ class ScheduledModifierManager {
   void require_stage(bool holds, std::string_view call, std::string_view instead) const;
   void check_mask_kinds(Diagnostics* faults) const;
   void check_values(Diagnostics* faults) const;
-  /// Logs, at the first step on rank 0, what a reader of the recipe would not expect.
+  /// Logs surprises of the recipe for this model, at the first step, on rank 0.
   void report_start() const;
-  /// closing: no update follows.
+  /// Applies the actions due at `step`. closing: true if no update follows.
   Applied apply_at(int64_t step, bool closing, dist::Communicator& control);
   void apply(const Action& action, dist::Communicator& control, Applied* applied);
   void apply_to_masks(const Action& action, const ParamSet& set, dist::Communicator& control,
                       Applied* applied);
   void change_values(const Action& action, const ParamSet& set);
-  /// Runs a part that writes into weights.
+  /// Runs `part`, which writes into weights; with shared weights on rank 0 only, between barriers.
   template <typename Part>
   void write_weights(dist::Communicator& control, const Part& part);
   void follow_trainable(int64_t step, Applied* applied);
@@ -229,8 +234,8 @@ class ScheduledModifierManager {
   std::unique_ptr<FakeQuantizer> quantizer_;  // null: the recipe quantizes nothing
   ParamTable params_;
   int64_t num_prunable_weights_ = 0;
-  std::vector<bool> trainable_;  // what the last apply_due left
-  int64_t last_step_ = -1;       // of apply_due
+  std::vector<bool> trainable_;  // as of the last apply_due
+  int64_t last_step_ = -1;       // of the last apply_due
   bool updates_keep_zeros_ = false, weights_are_shared_ = false;
   int64_t num_mask_updates_ = 0, num_revived_ = 0;
 };

@@ -30,6 +30,7 @@ std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
   return tensors;
 }
 
+/// Calls a module without gradients. may_rewrite: LibTorch may optimise its graph.
 std::vector<at::Tensor> call(torch::jit::Module* module, const std::vector<at::Tensor>& inputs,
                              bool may_rewrite) {
   const at::NoGradGuard no_grad;
@@ -38,7 +39,7 @@ std::vector<at::Tensor> call(torch::jit::Module* module, const std::vector<at::T
   return tensors_of(module->forward({inputs.begin(), inputs.end()}));
 }
 
-/// A TorchScript module, as it is or rewritten.
+/// Engine of a TorchScript module, as written or rewritten.
 class ModuleEngine final : public EngineBackend {
  public:
   ModuleEngine(torch::jit::Module module, bool may_rewrite, bool takes_many_threads,
@@ -60,14 +61,15 @@ class ModuleEngine final : public EngineBackend {
   const std::string text_;
 };
 
-/// A frozen network on the CPU: fused for inputs shaped as the first ones, and laid out for oneDNN
-/// for all others.
+/// Engine of a frozen network on the CPU. Inputs with the shape of the first ones use a fused
+/// module, others one that is laid out for oneDNN. Both are compiled at their first use.
 class FrozenEngine final : public EngineBackend {
  public:
   FrozenEngine(torch::jit::Module module, std::string description)
       : module_(std::move(module)), text_(std::move(description)) {}
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+    // freeze() copies: the module itself stays usable for the second form.
     std::call_once(compiled_,
                    [&] { fused_ = FusedModule::compile(torch::jit::freeze(module_), inputs); });
     if (fused_ && fused_->takes(inputs)) return tensors_of(fused_->run(inputs));
@@ -88,7 +90,7 @@ class FrozenEngine final : public EngineBackend {
   const std::string text_;
 };
 
-/// While it lives, convolutions are LibTorch's own and not oneDNN's, in the whole process.
+/// Scope without oneDNN: convolutions use LibTorch's own code, in the whole process.
 class WithoutOnednn {
  public:
   WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(false); }
@@ -100,13 +102,14 @@ class WithoutOnednn {
   const bool was_enabled_ = at::globalContext().userEnabledMkldnn();
 };
 
-/// A call of oneDNN takes some 30 us before it computes anything. A batch for which a network does
-/// no more than this many multiplications is done earlier without.
+/// Number of multiplications up to which a batch is faster without oneDNN. A call of oneDNN needs
+/// about 30 us before it computes anything.
 constexpr int64_t kSmallMultiplications = int64_t{1} << 23;
+/// Networks with more weights than this have no batches that are small enough.
 constexpr int64_t kMostWeightsOfSmall = kSmallMultiplications / 16;
 
-/// A frozen network on the CPU: as it is for small batches, else as `large` computes it. Which of
-/// the two depends on the network and the shapes of its inputs alone.
+/// Engine of a frozen network on the CPU: the plain frozen module for small batches, `large` for
+/// others. The choice depends only on the network and the shapes of its inputs.
 class TwoWayEngine final : public EngineBackend {
  public:
   TwoWayEngine(torch::jit::Module small, std::unique_ptr<EngineBackend> large, int64_t num_weights)
@@ -114,13 +117,14 @@ class TwoWayEngine final : public EngineBackend {
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
     if (!is_small(inputs)) return large_->run(inputs);
+    // The setting is global, so this engine allows one thread only.
     const WithoutOnednn own_convolutions;
     return call(&small_, inputs, /*may_rewrite=*/true);
   }
   std::string description() const override { return large_->description(); }
 
  private:
-  /// As if each weight met each input value once: the most that a layer of stride 1 does.
+  /// Estimates the work as if each weight met each input value once, the most for stride 1.
   bool is_small(const std::vector<at::Tensor>& inputs) const {
     int64_t num_values = 0;
     for (const at::Tensor& input : inputs) num_values += input.numel();
@@ -132,6 +136,7 @@ class TwoWayEngine final : public EngineBackend {
   std::unique_ptr<EngineBackend> large_;
 };
 
+/// Number of constant tensor elements in a frozen network's graph.
 int64_t count_weights(const torch::jit::Module& frozen) {
   int64_t count = 0;
   auto graph = frozen.get_method("forward").graph();
@@ -144,7 +149,7 @@ int64_t count_weights(const torch::jit::Module& frozen) {
   return count;
 }
 
-/// The network's own code.
+/// Engine that calls the network's own code.
 class ForwardEngine final : public EngineBackend {
  public:
   ForwardEngine(std::function<at::Tensor(const at::Tensor&)> forward, std::string description)
@@ -167,7 +172,7 @@ std::unique_ptr<EngineBackend> plain_engine(const LoadedNetwork& network, const 
                                         "plain: the network as it was written" + why);
 }
 
-/// `why`: what was wanted and is not there; empty: nothing.
+/// Creates the optimised engine. why: reason why another one is not used, for the description.
 std::unique_ptr<EngineBackend> optimized_engine(const LoadedNetwork& network, at::Device device,
                                                 const std::string& why) {
   try {
@@ -182,6 +187,7 @@ std::unique_ptr<EngineBackend> optimized_engine(const LoadedNetwork& network, at
     if (num_weights > kMostWeightsOfSmall) return large;
     return std::make_unique<TwoWayEngine>(frozen, std::move(large), num_weights);
   } catch (const c10::Error& fault) {
+    // Some modules cannot be frozen: they still run as they are.
     return plain_engine(network, std::string(" (LibTorch cannot freeze it: ") +
                                      fault.what_without_backtrace() + ")");
   }

@@ -16,7 +16,7 @@ struct EngineOptions {
   TensorrtConfig tensorrt;
 };
 
-/// Computes a network, in whichever way is the fastest here.
+/// Way of computing a network.
 class EngineBackend {
  public:
   EngineBackend() = default;
@@ -24,25 +24,25 @@ class EngineBackend {
   EngineBackend(const EngineBackend&) = delete;
   EngineBackend& operator=(const EngineBackend&) = delete;
 
-  /// `inputs` in the order of the network's nodes, on the engine's device; outputs there, in their
-  /// order. No gradients are kept. Throws what LibTorch throws. One thread at a time, unless
-  /// takes_many_threads().
+  /// Computes the outputs. `inputs` are in the order of the network's nodes, on the engine's
+  /// device; outputs likewise. Keeps no gradients. Throws LibTorch's exceptions. Not thread-safe,
+  /// unless takes_many_threads() is true.
   virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) = 0;
 
-  /// Whether run() may be called by several threads at once.
+  /// True if several threads may call run() at once.
   virtual bool takes_many_threads() const { return false; }
 
-  /// What it does with the network, for the log and the result.
+  /// Description for the log and the result.
   virtual std::string description() const = 0;
 };
 
-/// `optimized`: batch normalisation is folded into convolutions, weights become constants and are
-/// laid out for the kernels, so that results may differ in their last digits; with use_tensorrt by
-/// Torch-TensorRT. `plain`: the operators of the network as they were written, which give the bits
-/// of the run's evaluation. What cannot be had is replaced by the next best, and description()
-/// says why.
+/// Creates an engine. `optimized` folds batch normalisation into convolutions, makes weights
+/// constant and lays them out for the kernels. Results may differ in the last digits. With
+/// use_tensorrt, Torch-TensorRT compiles the network. `plain` runs the operators as written, with
+/// the bits of the run's evaluation. If a way is not available, the next best is used, and
+/// description() gives the reason.
 ///
-/// The network is moved to `device` and belongs to the engine from now on.
+/// The network is moved to `device`. The engine owns it from then on.
 std::unique_ptr<EngineBackend> make_engine(const LoadedNetwork& network,
                                            const EngineOptions& options, at::Device device);
 

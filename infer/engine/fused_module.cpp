@@ -15,9 +15,9 @@
 namespace lockstep::infer {
 namespace {
 
-#if defined(__x86_64__)  // LibTorch has oneDNN Graph there alone
+#if defined(__x86_64__)  // LibTorch has oneDNN Graph on x86-64 only
 
-/// LibTorch's passes are the whole process'; this one acts while its thread compiles here.
+/// LibTorch's passes apply to the whole process. This flag limits ours to the compiling thread.
 thread_local bool t_compiles = false;
 
 class Compiling {
@@ -44,6 +44,7 @@ bool can_compile() { return false; }
 
 #endif
 
+/// True if the graph has a convolution. Fusion is only tried for such networks.
 bool has_convolutions(const torch::jit::Module& frozen) {
   const auto graph = frozen.get_method("forward").graph();
   return std::ranges::any_of(graph->nodes(), [](const torch::jit::Node* node) {
@@ -61,7 +62,7 @@ std::vector<at::Tensor> all_tensors_of(const c10::IValue& value) {
   return tensors;
 }
 
-/// To the rounding of sums in another order.
+/// Compares results up to the rounding of sums in another order.
 bool is_close(const c10::IValue& one, const c10::IValue& other) {
   constexpr double kRelative = 1e-4;
   return std::ranges::equal(all_tensors_of(one), all_tensors_of(other),
@@ -91,8 +92,11 @@ std::optional<FusedModule> FusedModule::compile(torch::jit::Module frozen,
   try {
     FusedModule fused(std::move(frozen), inputs);
     const Compiling compiling;
+    // LibTorch's profiling executor: the first run records shapes, the second one compiles and
+    // runs.
     const c10::IValue as_written = fused.run(inputs);
     if (is_close(as_written, fused.run(inputs))) return fused;
+    // A wrong kernel must not go unnoticed, so both runs are compared.
     log::warning("infer", "oneDNN Graph's numbers differ from the network's: it is left out");
   } catch (const std::exception& fault) {
     log::debug("infer", std::string("oneDNN Graph does not take this network: ") + fault.what());
@@ -108,6 +112,7 @@ bool FusedModule::takes(const std::vector<at::Tensor>& inputs) const {
 
 c10::IValue FusedModule::run(const std::vector<at::Tensor>& inputs) {
   const at::NoGradGuard no_grad;
+  // Skips autograd's dispatch, which costs time in each operator.
   const at::AutoDispatchBelowADInplaceOrView no_view_tracking;
   const torch::jit::GraphOptimizerEnabledGuard rewriting(true);
   return module_.forward({inputs.begin(), inputs.end()});

@@ -9,24 +9,24 @@
 
 namespace lockstep::infer {
 
-/// A frozen TorchScript module compiled by oneDNN Graph for inputs of one shape: a convolution and
-/// what follows it (ReLU, sum, a depthwise convolution) become one kernel, and weights are laid out
-/// for it once. Float on x86 CPUs.
+/// Frozen TorchScript module, compiled by oneDNN Graph for inputs of one shape. A convolution and
+/// its successors (ReLU, sum, a depthwise convolution) become one kernel. Weights are laid out for
+/// it once. Float32 on x86 CPUs.
 ///
 ///     if (auto fused = FusedModule::compile(frozen, inputs); fused && fused->takes(inputs))
 ///       outputs = fused->run(inputs);
 class FusedModule {
  public:
-  /// Runs `frozen` twice on `inputs`: LibTorch records their shapes, then it compiles. nullopt: the
-  /// network has no convolution, oneDNN Graph cannot compile it, or the compiled one answers
-  /// otherwise. One thread at a time; `frozen` is the result's from then on.
+  /// Compiles a module by two runs on `inputs`: LibTorch first records the shapes, then compiles.
+  /// Returns nullopt if the network has no convolution, oneDNN Graph cannot compile it, or the
+  /// compiled module gives other results. Not thread-safe. The result owns `frozen`.
   static std::optional<FusedModule> compile(torch::jit::Module frozen,
                                             const std::vector<at::Tensor>& inputs);
 
-  /// Whether these have the shapes, strides and types that it is compiled for.
+  /// True if these inputs have the compiled shapes, strides and types.
   bool takes(const std::vector<at::Tensor>& inputs) const;
 
-  /// Any number of threads at once. Throws what LibTorch throws.
+  /// Computes the outputs. Thread-safe. Throws LibTorch's exceptions.
   c10::IValue run(const std::vector<at::Tensor>& inputs);
 
  private:

@@ -24,13 +24,13 @@ std::string module_path() {
   return kLibrary;
 }
 
-/// What dlopen() or dlsym() has to say.
+/// Error text of dlopen() or dlsym().
 std::string dl_fault() {
   const char* text = ::dlerror();
   return text == nullptr ? "its module cannot be opened" : text;
 }
 
-/// Stays open to the end of the process: engines hold code of it.
+/// Opens the library, which is never closed: engines contain its code.
 CompileWithTensorrt open_library(std::string* fault) {
   const std::string path = module_path();
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -40,6 +40,7 @@ CompileWithTensorrt open_library(std::string* fault) {
     *fault = dl_fault();
     return nullptr;
   }
+  // Both sides share C++ types, so only the same build may be called.
   const std::string built = reinterpret_cast<TensorrtBuildId>(build_id)();
   if (built == LOCKSTEP_BUILD_ID) return reinterpret_cast<CompileWithTensorrt>(function);
   *fault = fmt::format("{} is of build '{}', this program of '{}': build both together", path,

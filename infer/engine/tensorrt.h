@@ -8,26 +8,27 @@
 
 namespace lockstep::infer {
 
-/// What Torch-TensorRT made of a network, or why it did not.
+/// Network compiled by Torch-TensorRT, or the reason why there is none.
 struct TensorrtAttempt {
   std::shared_ptr<torch::jit::Module> module;  ///< null: see why_not
   std::string why_not;
 };
 
-/// Compiles a network on a GPU with the module liblockstep_tensorrt.so, which is built where
-/// Torch-TensorRT is installed (docs/inference.md) and opened here: where the environment's
-/// LOCKSTEP_TENSORRT says, else beside the program or in its lib/lockstep, else wherever the loader
-/// finds it. It must be of the program's own build. Throws nothing: whoever asked can go on without
+/// Compiles a network on a GPU with liblockstep_tensorrt.so. That library is built where
+/// Torch-TensorRT is installed (docs/inference.md). It is loaded from the path in
+/// LOCKSTEP_TENSORRT, else from the program's folder or its lib/lockstep. Else the loader searches
+/// for it. It must be of the program's own build. Throws nothing: the caller can continue without
 /// it.
 TensorrtAttempt try_tensorrt(const torch::jit::Module& module, const IoNodes& nodes,
                              const TensorrtConfig& config, at::Device device);
 
-/// A function of that module, `lockstep_tensorrt_compile`. Returns null and why in `fault`.
+/// Function `lockstep_tensorrt_compile` of the library. Returns null on failure, the reason in
+/// `fault`.
 using CompileWithTensorrt = torch::jit::Module* (*)(const torch::jit::Module& module,
                                                     const IoNodes& nodes,
                                                     const TensorrtConfig& config, at::Device device,
                                                     std::string* fault);
-/// The other one, `lockstep_tensorrt_build_id`.
+/// Function `lockstep_tensorrt_build_id` of the library.
 using TensorrtBuildId = const char* (*)();
 
 }  // namespace lockstep::infer

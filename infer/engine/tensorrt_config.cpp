@@ -20,6 +20,7 @@ TensorrtConfig read_tensorrt_config(ConfigReader in) {
           "TensorRT: one engine for batches of any size up to max_batch_size, which must be given");
   in.read("maximum_cached_engines", &config.maximum_cached_engines, count_from(1),
           "TensorRT: engines that are kept, one for each size of batches");
+  // One engine for all sizes is tuned for the largest one.
   if (config.is_dynamic_op && !config.max_batch_size)
     in.fault(
         "is_dynamic_op",

@@ -17,6 +17,7 @@ std::optional<std::vector<coord::DataMap>> DataFeeder::next_list() {
 ListFeeder::ListFeeder(std::vector<std::unique_ptr<DataFeeder>> feeders)
     : feeders_(std::move(feeders)), num_iterations_(0) {
   for (const auto& feeder : feeders_) {
+    // The longest feeder decides; one of unknown length makes the total unknown.
     const std::optional<int64_t> count = feeder->num_iterations();
     num_iterations_ =
         count && num_iterations_ ? std::optional(std::max(*num_iterations_, *count)) : std::nullopt;

@@ -9,9 +9,8 @@
 
 namespace lockstep::infer {
 
-/// Gives an inferer what its network is asked, one map of named values an iteration: the network's
-/// inputs, by their names, and whatever else the callbacks shall see. Dimension 0 of each tensor
-/// are the samples.
+/// Source of an inferer's data: one map of named values per iteration. It contains the network's
+/// inputs by name, and other values for the callbacks. Dimension 0 of each tensor is the samples.
 ///
 ///   class Sensor final : public DataFeeder {
 ///     std::optional<coord::DataMap> next() override {
@@ -22,7 +21,7 @@ namespace lockstep::infer {
 ///     }
 ///   };
 ///
-/// Threads: one at a time, not always the same. What it throws ends the inference.
+/// Threads: one at a time, but not always the same. An exception ends the inference.
 class DataFeeder {
  public:
   DataFeeder() = default;
@@ -30,31 +29,31 @@ class DataFeeder {
   DataFeeder(const DataFeeder&) = delete;
   DataFeeder& operator=(const DataFeeder&) = delete;
 
-  /// Nothing: that was all. It is not called again then.
+  /// Returns the next map; nullopt at the end, after which it is not called again.
   virtual std::optional<coord::DataMap> next() = 0;
 
-  /// A list of maps is one iteration too: the network answers each by itself, and the callbacks
-  /// see all of them joined on dimension 0, once. The default gives next() alone. Nothing: that
-  /// was all.
+  /// Returns the maps of the next iteration; nullopt at the end. The network answers each map
+  /// separately. Callbacks see all of them once, joined on dimension 0. The default returns next()
+  /// alone.
   virtual std::optional<std::vector<coord::DataMap>> next_list();
 
-  /// How often next_list() gives something; nothing where that is not known before.
+  /// Number of lists that next_list() will return; nullopt if unknown.
   virtual std::optional<int64_t> num_iterations() const { return std::nullopt; }
 };
 
-/// Several feeders side by side: each iteration is the list of what each of them gives next. One
-/// that has ended is left out; the others go on.
+/// Several feeders in parallel: each iteration is the list of their next maps. A feeder that has
+/// ended is left out; the others continue.
 class ListFeeder final : public DataFeeder {
  public:
   explicit ListFeeder(std::vector<std::unique_ptr<DataFeeder>> feeders);
 
-  /// The next list, joined.
+  /// Returns the next list, joined.
   std::optional<coord::DataMap> next() override;
   std::optional<std::vector<coord::DataMap>> next_list() override;
   std::optional<int64_t> num_iterations() const override;
 
  private:
-  std::vector<std::unique_ptr<DataFeeder>> feeders_;  ///< null: has ended
+  std::vector<std::unique_ptr<DataFeeder>> feeders_;  ///< null after its end
   std::optional<int64_t> num_iterations_;
 };
 

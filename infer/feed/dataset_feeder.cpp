@@ -25,6 +25,7 @@ std::optional<coord::DataMap> DatasetFeeder::next() {
 }
 
 std::optional<int64_t> DatasetFeeder::num_iterations() const {
+  // An upper limit: batches of damaged samples are left out.
   return (dataset_->num_samples() + batch_size_ - 1) / batch_size_;
 }
 

@@ -7,12 +7,12 @@
 
 namespace lockstep::infer {
 
-/// The samples of a data set in their order, once: `inputs` and `targets`, as an evaluation reads
-/// them. The last batch may be smaller, and so is one of which samples are damaged; one of damaged
-/// samples alone is left out.
+/// Samples of a data set in order, once: `inputs` and `targets`, as in an evaluation. The last
+/// batch may be smaller, also one with damaged samples. A batch of damaged samples only is left
+/// out.
 class DatasetFeeder final : public DataFeeder {
  public:
-  /// `batch_size` >= 1: samples of one iteration.
+  /// batch_size: samples per iteration, at least 1.
   DatasetFeeder(std::unique_ptr<data::Dataset> dataset, int64_t batch_size);
 
   std::optional<coord::DataMap> next() override;

@@ -9,6 +9,8 @@
 #include "base/error.h"
 
 namespace lockstep::infer {
+// joined() first checks that all maps have the same keys, then joins value by value. Messages name
+// the key, and the position of the first map that differs.
 namespace {
 
 using coord::DataMap;
@@ -28,6 +30,7 @@ std::string described(const at::Tensor& tensor) {
   return fmt::format("{} [{}]", toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
 }
 
+/// Joins on dimension 0. All other dimensions and the type must be equal.
 at::Tensor joined_tensors(const std::string& key, const std::vector<const DataValue*>& parts) {
   std::vector<at::Tensor> tensors;
   for (const DataValue* part : parts) tensors.push_back(std::get<at::Tensor>(*part));
@@ -49,6 +52,7 @@ std::vector<std::string> joined_texts(const std::vector<const DataValue*>& parts
   return all;
 }
 
+/// Joins values of one key; recursive for nested maps.
 DataValue joined_values(const std::string& key, const std::vector<const DataValue*>& parts) {
   for (size_t i = 0; i < parts.size(); ++i)
     if (parts[i]->index() != parts.front()->index())
@@ -65,6 +69,7 @@ DataValue joined_values(const std::string& key, const std::vector<const DataValu
 
 DataMap joined(const std::vector<DataMap>& parts) {
   check(!parts.empty(), "there is something to join");
+  // The usual case: no copy of the tensors.
   if (parts.size() == 1) return parts.front();
   for (size_t i = 1; i < parts.size(); ++i)
     for (const auto& [key, value] : parts[i].values())

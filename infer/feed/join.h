@@ -6,11 +6,11 @@
 
 namespace lockstep::infer {
 
-/// Maps of the same keys as one: tensors joined on dimension 0, texts one behind the other, maps
-/// within them in the same way. At least one map; one alone is given as it is.
+/// Joins maps with the same keys: tensors on dimension 0, lists of texts one after another, nested
+/// maps in the same way. Requires at least one map; a single one is returned unchanged.
 ///
-/// Throws Error(kBadData) naming the key and both sides: a key that only some have, values of
-/// different kinds, types or shapes behind dimension 0, a tensor without a dimension.
+/// Throws Error(kBadData), naming the key and both sides, if only some maps have a key. Also throws
+/// if kinds, types or shapes after dimension 0 differ, or for a tensor without a dimension.
 coord::DataMap joined(const std::vector<coord::DataMap>& parts);
 
 }  // namespace lockstep::infer

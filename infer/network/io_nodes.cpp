@@ -11,6 +11,9 @@
 #include "base/files/files.h"
 
 namespace lockstep::infer {
+// io_nodes.json: {"inputs": [NODE, ...], "outputs": [NODE, ...]}, NODE = {"name", "shape",
+// "dtype"}. An extent of null means any. Exports write the file, the predictor checks each feed
+// with it.
 namespace {
 
 constexpr std::array<std::pair<const char*, at::ScalarType>, 8> kTypes = {{{"float32", at::kFloat},
@@ -22,6 +25,7 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 8> kTypes = {{{"flo
                                                                            {"int8", at::kChar},
                                                                            {"bool", at::kBool}}};
 
+// Limit against a wrong file: a real one has some hundred bytes.
 constexpr int64_t kMaxNodesBytes = 1 << 20;
 
 at::ScalarType dtype_of(const std::string& name) {
@@ -30,7 +34,7 @@ at::ScalarType dtype_of(const std::string& name) {
   throw std::invalid_argument("there is no type '" + name + "'");
 }
 
-/// Throws std::exception for what is no list of nodes.
+/// Parses a list of nodes. Throws std::exception for another form.
 std::vector<IoNode> nodes_of(const nlohmann::json& list) {
   std::vector<IoNode> nodes;
   for (const auto& json : list) {
@@ -40,6 +44,7 @@ std::vector<IoNode> nodes_of(const nlohmann::json& list) {
       node.shape.push_back(extent.is_null() ? IoNode::kAny : extent.get<int64_t>());
     nodes.push_back(std::move(node));
   }
+  // Exceptions here become Error(kBadData) in read_io_nodes().
   if (nodes.empty()) throw std::invalid_argument("a network has inputs and outputs");
   return nodes;
 }
@@ -51,6 +56,8 @@ std::string shape_text(at::IntArrayRef shape) {
   return fmt::format("[{}]", fmt::join(extents, ", "));
 }
 
+/// True if a tensor has the node's type and shape. Types are not converted: a silent conversion
+/// could hide wrong data.
 bool fits(const at::Tensor& tensor, const IoNode& node) {
   if (tensor.scalar_type() != node.dtype || tensor.dim() != static_cast<int64_t>(node.shape.size()))
     return false;
@@ -60,6 +67,7 @@ bool fits(const at::Tensor& tensor, const IoNode& node) {
   return true;
 }
 
+/// Describes a value for messages: type and shape, "texts" or "a map".
 std::string value_text(const coord::DataValue& value) {
   if (const auto* tensor = std::get_if<at::Tensor>(&value))
     return fmt::format("{} {}", dtype_name(tensor->scalar_type()), shape_text(tensor->sizes()));
@@ -105,6 +113,7 @@ std::vector<at::Tensor> inputs_in(const coord::DataMap& feed, const IoNodes& nod
   std::vector<at::Tensor> inputs;
   for (const IoNode& node : nodes.inputs) {
     const coord::DataValue* value = feed.find(node.name);
+    // Data sets always call it `inputs`, while a traced module may have any name.
     if (value == nullptr && nodes.inputs.size() == 1) value = feed.find("inputs");
     const std::string wanted = fmt::format("{} {}", dtype_name(node.dtype), shape_text(node.shape));
     if (value == nullptr)

@@ -14,15 +14,15 @@ struct Module;
 
 namespace lockstep::infer {
 
-/// A trained network with its weights, in evaluation, on the CPU: what an engine is made of.
+/// Trained network with its weights, in evaluation, on the CPU: the input for an engine.
 struct LoadedNetwork {
-  std::string source;  ///< folder of an export, or prefix of a save
-  int64_t step = 0;    ///< of the run that trained it
+  std::string source;  ///< folder of an export, or prefix of a checkpoint
+  int64_t step = 0;    ///< step of the run that trained it
   IoNodes nodes;
   std::vector<std::string> class_names = {};  ///< by class number; empty: unknown
-  /// TorchScript; no code of the model is needed. Null: `forward` computes.
+  /// TorchScript module, which needs no code of the model. Null: `forward` computes.
   std::shared_ptr<torch::jit::Module> module;
-  /// Of a network that has no form as TorchScript: its own code, inputs_BX -> outputs_BO.
+  /// Own code of a network without a TorchScript form: inputs_BX -> outputs_BO.
   std::function<at::Tensor(const at::Tensor& inputs_BX)> forward;
 };
 

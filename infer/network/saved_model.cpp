@@ -18,19 +18,22 @@
 #include "base/yaml/config_reader.h"
 
 namespace lockstep::infer {
+// An export is trusted only if its manifest confirms it: the manifest is written last, so a folder
+// without one is incomplete. A digest detects later changes. TorchScript archives are code, so a
+// wrong file must never be loaded.
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kMaxManifestBytes = 1 << 26;  // a line for each tensor
+constexpr int64_t kMaxManifestBytes = 1 << 26;  // one line per tensor
 
 [[noreturn]] void distrust(const fs::path& path, const std::string& what) {
   throw Error(ExitCode::kBadData, "infer",
               fmt::format("{}: {}; export the model anew", path.string(), what));
 }
 
-/// 0.10.2 -> {0, 10, 2}; what is no number counts as 0.
+/// Numbers of a version: 0.10.2 -> {0, 10, 2}. Anything else counts as 0.
 std::array<int64_t, 3> version_numbers(const std::string& version) {
   std::array<int64_t, 3> numbers{};
   std::istringstream parts(version);
@@ -45,6 +48,7 @@ Json manifest_of(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     distrust(folder, "holds no manifest.json, so that it is not known to be whole");
+  // No exceptions: `false` makes a faulty text a discarded value, which is not an object.
   Json json = Json::parse(files::read(path, kMaxManifestBytes), nullptr, false);
   if (!json.is_object() || !json.contains("files") || !json["files"].is_object())
     distrust(path, "is no manifest of a model that a run published");
@@ -56,10 +60,11 @@ std::string text_of(const Json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// Not negative; nothing: not there, or no such number.
+/// Returns a count that is 0 or more; nullopt if it is missing or not such a number.
 std::optional<int64_t> count_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  // JSON numbers above int64 would wrap around in get<int64_t>().
   if (found->is_number_unsigned() &&
       found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
     return std::nullopt;
@@ -77,7 +82,7 @@ void require_known_version(const fs::path& folder, const Json& manifest,
                             folder.string(), written_by, program_version));
 }
 
-/// model.pt, which must be the file that the manifest tells of.
+/// Reads model.pt and compares it with the manifest's size and digest.
 std::string verified_archive(const fs::path& folder, const Json& manifest) {
   const fs::path path = folder / "model.pt";
   const auto found = manifest["files"].find("model.pt");
@@ -85,6 +90,7 @@ std::string verified_archive(const fs::path& folder, const Json& manifest) {
     distrust(folder / "manifest.json", "does not tell of model.pt");
   std::error_code ignored;
   if (!fs::exists(path, ignored)) distrust(path, "is not there, although the manifest tells of it");
+  // Reads the bytes once: what was verified is what is loaded.
   std::string bytes = files::read(path);
   const std::optional<int64_t> wanted = count_of(*found, "num_bytes");
   if (!wanted) distrust(folder / "manifest.json", "does not tell model.pt's num_bytes");
@@ -95,7 +101,7 @@ std::string verified_archive(const fs::path& folder, const Json& manifest) {
   return bytes;
 }
 
-/// What the manifest itself says of shapes.
+/// Derives the nodes from the manifest's shapes, for exports without io_nodes.json.
 IoNodes nodes_of_manifest(const fs::path& folder, const Json& manifest, const std::string& input) {
   try {
     IoNode in{.name = input, .shape = {IoNode::kAny}};
@@ -118,12 +124,12 @@ std::vector<std::string> class_names_of(const fs::path& folder, const Json& mani
   }
 }
 
-/// forward() can be called with so many.
+/// Requires a method forward() that can be called with this number of inputs.
 void require_inputs(const torch::jit::Module& module, size_t num_inputs,
                     const std::string& source) {
   const auto forward = module.find_method("forward");
   if (!forward) distrust(source, "its network has no method forward()");
-  const auto& arguments = forward->function().getSchema().arguments();  // the first one is itself
+  const auto& arguments = forward->function().getSchema().arguments();  // [0]: the module
   const auto num_needed = static_cast<size_t>(
       std::count_if(arguments.begin(), arguments.end(),
                     [](const c10::Argument& one) { return !one.default_value().has_value(); }));
@@ -135,6 +141,7 @@ void require_inputs(const torch::jit::Module& module, size_t num_inputs,
 
 IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::string& input) {
   std::error_code ignored;
+  // The folder may be relative, such as `.`: only a canonical path has all its parents.
   const fs::path run = fs::canonical(folder, ignored).parent_path().parent_path();
   for (const fs::path& path : {folder / "io_nodes.json", run / "checkpoints" / "io_nodes.json"})
     if (fs::exists(path, ignored)) return read_io_nodes(path);
@@ -145,6 +152,7 @@ IoNodes nodes_beside(const fs::path& folder, const Json& manifest, const std::st
 
 std::shared_ptr<torch::jit::Module> load_torchscript(const std::string& bytes,
                                                      const std::string& source) {
+  // From memory, not from the path: these bytes were verified.
   std::istringstream in(bytes);
   try {
     auto module = std::make_shared<torch::jit::Module>(torch::jit::load(in));
@@ -200,6 +208,7 @@ fs::path newest_saved_model(const fs::path& saved_models) {
   for (const auto& entry : fs::directory_iterator(saved_models, ignored)) {
     const std::string name = entry.path().filename().string();
     const auto step = parse_integer(name);
+    // Only names that are exactly a step: other entries (temporary folders) are ignored.
     if (step && name == std::to_string(*step)) newest = std::max(newest, *step);
   }
   if (newest >= 0) return saved_models / std::to_string(newest);

@@ -1,5 +1,5 @@
-// The module liblockstep_tensorrt.so: a network compiled by Torch-TensorRT. Its one function is
-// called by engine/tensorrt.cpp.
+// The library liblockstep_tensorrt.so, which compiles a network with Torch-TensorRT.
+// infer/engine/tensorrt.cpp loads it and calls its two functions.
 
 #include <exception>
 #include <vector>
@@ -13,15 +13,15 @@
 namespace lockstep::infer {
 namespace {
 
-/// A node's shape with that many samples. What else may be of any extent, TensorRT is not given.
+/// Shape of a node with this number of samples. Other dimensions of any extent are not supported.
 std::vector<int64_t> shape_of(const IoNode& node, int64_t num_samples) {
   std::vector<int64_t> shape = node.shape;
   if (!shape.empty() && shape.front() == IoNode::kAny) shape.front() = num_samples;
   return shape;
 }
 
-/// One engine takes each batch from 1 to the largest, for which it is tuned: the last of a feed may
-/// be smaller.
+/// Input for one engine that takes batches from 1 to the largest, for which it is tuned. A feed's
+/// last batch may be smaller.
 torch_tensorrt::Input input_of(const IoNode& node, int64_t largest) {
   const torch_tensorrt::DataType dtype(node.dtype);
   return {shape_of(node, 1), shape_of(node, largest), shape_of(node, largest), dtype};
@@ -34,7 +34,7 @@ torch_tensorrt::torchscript::CompileSpec spec_of(const IoNodes& nodes, const Ten
   torch_tensorrt::torchscript::CompileSpec spec(std::move(inputs));
   if (config.precision_mode == "FP16")
     spec.enabled_precisions.insert(torch_tensorrt::DataType::kHalf);
-  spec.truncate_long_and_double = true;  // TensorRT computes with neither
+  spec.truncate_long_and_double = true;  // TensorRT supports neither
   spec.workspace_size = static_cast<uint64_t>(config.max_workspace_size_bytes);
   spec.min_block_size = static_cast<uint64_t>(config.minimum_segment_size);
   spec.device.gpu_id = device.has_index() ? device.index() : 0;

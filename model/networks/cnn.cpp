@@ -7,16 +7,18 @@
 #include <fmt/format.h>
 
 namespace lockstep::model {
+// forward() and network() must describe the same sequence of layers: exports use the latter.
 namespace {
 
 bool pools_after(size_t conv) { return conv % 2 == 1; }
 
-/// Rows or columns that are left of an image's.
+/// Rows or columns of the image after all poolings.
 int64_t pooled(int64_t extent, size_t num_convs) { return extent >> (num_convs / 2); }
 
 }  // namespace
 
 bool Cnn::fits(const std::vector<int64_t>& input_shape, const std::vector<int64_t>& channels) {
+  // Each pooling halves the image; 64 poolings would shift an int64 out.
   return input_shape.size() == 3 && input_shape[0] > 0 && channels.size() < 64 &&
          pooled(input_shape[1], channels.size()) > 0 && pooled(input_shape[2], channels.size()) > 0;
 }
@@ -66,6 +68,7 @@ Network Cnn::network() const {
 
 ModelOptions cnn(const CnnOptions& options) {
   return {"cnn", [options](const ModelInputs& data) {
+            // The shift below stays defined for any number of convolutions.
             const size_t num_poolings = std::min<size_t>(options.channels.size() / 2, 62);
             require_fit(
                 Cnn::fits(data.input_shape, options.channels) && data.input_dtype == at::kFloat,

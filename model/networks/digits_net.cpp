@@ -4,6 +4,7 @@
 
 namespace lockstep::model {
 
+// Strides replace pooling: everything stays smooth.
 DigitsNet::DigitsNet(int64_t seed)
     : conv0_("blocks.0.conv", 1, 16, 1, seed, &table_),
       conv1_("blocks.1.conv", 16, 32, 2, seed, &table_),

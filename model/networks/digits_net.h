@@ -6,11 +6,11 @@
 
 namespace lockstep::model {
 
-/// Three convolutions and a linear layer for 8×8 digits, 25,866 parameters, GELU between:
+/// Network for 8×8 digits: three convolutions and a linear layer, with GELU, 25,866 parameters:
 ///   [B, 1, 8, 8] -> blocks.0.conv [B, 16, 8, 8] -> blocks.1.conv [B, 32, 4, 4]
 ///   -> blocks.2.conv [B, 64, 2, 2] -> classifier [B, 10]
-/// Smooth throughout, and without batch statistics or dropout, so that rounding alone does not
-/// drive runs at different world sizes apart (docs/numerics.md).
+/// It is smooth and has no batch statistics or dropout. So rounding alone does not make runs with
+/// different world sizes diverge (docs/numerics.md).
 class DigitsNet final : public Model {
  public:
   explicit DigitsNet(int64_t seed);

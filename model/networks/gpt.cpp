@@ -14,19 +14,19 @@ namespace {
 struct GptOptions {
   int64_t layers = 12, heads = 12, width = 768;
   double dropout = 0;
-  bool bias = true;  ///< of linear layers and normalisations
+  bool bias = true;  ///< biases in linear layers and normalisations
 };
 
 constexpr double kEpsilon = 1e-5;
 
-/// Linear layers as nanoGPT begins them; what is added to the sum over layers begins smaller.
+/// Linear layer with nanoGPT's initial values, smaller for layers that add to the residual stream.
 LayerParamsOptions gpt_linear(const GptOptions& options, bool is_added) {
   const double deviation =
       is_added ? 0.02 / std::sqrt(2.0 * static_cast<double>(options.layers)) : 0.02;
   return {.has_bias = options.bias, .weight = normal(deviation), .bias = constant(0)};
 }
 
-/// x + attention(norm(x)), then x + mlp(norm(x)).
+/// Transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
 class GptBlock {
  public:
   GptBlock(const std::string& name, const GptOptions& options, int64_t seed, LayerTable* table)
@@ -61,9 +61,9 @@ class GptBlock {
   Dropout attention_dropout_, dropout1_, dropout2_;
 };
 
-/// A language model with nanoGPT's shape and names: int64 tokens [B, T] -> logits [B, T, V] of the
-/// token after each. V = data.num_classes, T up to data.input_shape[0]. The last layer's weight is
-/// that of the embedding. Source: Radford et al., "Language models are unsupervised multitask
+/// Language model with nanoGPT's shape and names: int64 tokens [B, T] -> logits [B, T, V] of the
+/// token after each. V = data.num_classes, T up to data.input_shape[0]. The last layer shares the
+/// embedding's weight. Source: Radford et al., "Language models are unsupervised multitask
 /// learners", 2019; github.com/karpathy/nanoGPT.
 class Gpt final : public Model {
  public:
@@ -79,9 +79,11 @@ class Gpt final : public Model {
   }
 
   at::Tensor forward(const at::Tensor& tokens_BT) override {
+    // Shorter sequences use the first positions.
     const at::Tensor positions_TW = positions_.weight().narrow(0, 0, tokens_BT.size(1));
     at::Tensor values_BTW = dropout_(tokens_(tokens_BT) + positions_TW);
     for (const GptBlock& block : blocks_) values_BTW = block(values_BTW);
+    // Shared weight: the gradient is the sum of both uses.
     return at::linear(norms_.back()(values_BTW), tokens_.weight());
   }
 
@@ -89,7 +91,7 @@ class Gpt final : public Model {
   Embedding tokens_, positions_;
   Dropout dropout_;
   std::vector<GptBlock> blocks_;
-  std::vector<LayerNorm> norms_;  // one, made after the blocks
+  std::vector<LayerNorm> norms_;  // one element, created after the blocks
 };
 
 void require_tokens(const ModelInputs& data) {

@@ -5,6 +5,7 @@
 namespace lockstep::model {
 namespace {
 
+/// True for grey or RGB images, which may have their channels last.
 bool is_few(int64_t channels) { return channels == 1 || channels == 3; }
 
 }  // namespace
@@ -14,6 +15,7 @@ ImageShape require_images(const ModelInputs& data, const std::string& type, int6
   const std::vector<int64_t>& shape = data.input_shape;
   ImageShape image;
   const bool fits = shape.size() == 3 && data.input_dtype == at::kFloat;
+  // Ambiguous shapes such as [3, 3, 3] count as channels first.
   if (fits && may_be_last && !is_few(shape[0]) && is_few(shape[2]))
     image = {.channels = shape[2], .rows = shape[0], .columns = shape[1], .channels_last = true};
   else if (fits)

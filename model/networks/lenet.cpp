@@ -10,9 +10,9 @@
 namespace lockstep::model {
 namespace {
 
-/// LeNet-5 with ReLU and max pooling, and the names that PyTorch's tutorials give it: conv1 (6 of
-/// 5×5), conv2 (16 of 5×5), fc1 (120), fc2 (84), fc3 (classes). Images of 28×28 get a border of 2,
-/// which makes them 32×32. Source: LeCun et al., Proceedings of the IEEE 86 (1998).
+/// LeNet-5 with ReLU and max pooling, with the names of PyTorch's tutorials: conv1 (6 of 5×5),
+/// conv2 (16 of 5×5), fc1 (120), fc2 (84), fc3 (classes). Images of 28×28 are padded by 2 to 32×32.
+/// Source: LeCun et al., Proceedings of the IEEE 86 (1998).
 class LeNet final : public Model {
  public:
   LeNet(const ImageShape& image, const ModelInputs& data)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 namespace lockstep::model {
+// ATen's functions have several overloads: these have one, for the function pointer.
 namespace {
 
 at::Tensor gelu(const at::Tensor& values) { return at::gelu(values); }
@@ -47,6 +48,7 @@ Network Mlp::network() const {
 ModelOptions mlp(const MlpOptions& options) {
   return {"mlp", [options](const ModelInputs& data) {
             const int64_t inputs = options.layers.front(), classes = options.layers.back();
+            // The product of the shape counts: inputs are flattened.
             require_fit(data.input_size() == inputs && data.num_classes == classes &&
                             data.input_dtype == at::kFloat,
                         "mlp", fmt::format("{} inputs and {} classes", inputs, classes), data);
@@ -57,6 +59,7 @@ ModelOptions mlp(const MlpOptions& options) {
 ModelType mlp_type() {
   return {"mlp", [](ConfigReader* in) {
             MlpOptions options;
+            // No default widths: they must fit the data.
             in->require("layers");
             in->read("layers", &options.layers, between(1, 1e6),
                      "mlp: widths from input to classes, e.g. [784, 4096, 10]");

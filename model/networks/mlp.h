@@ -13,8 +13,8 @@ struct MlpOptions {
   std::string activation = "gelu";  ///< gelu | tanh | relu
 };
 
-/// Linear layers layers.0, layers.1, ... of the given widths with an activation between; inputs are
-/// flattened.
+/// Linear layers layers.0, layers.1, ... of the given widths with an activation between them.
+/// Inputs are flattened.
 class Mlp final : public Model {
  public:
   Mlp(const MlpOptions& options, int64_t seed);

@@ -10,10 +10,10 @@
 namespace lockstep::model {
 namespace {
 
-/// Four 5×5 convolutions with ReLU, 16, 32, 64 and 128 outputs, the second and the fourth by steps
-/// of 2; the mean of each channel; a linear layer. Names as in Neural Magic's network of this name:
-/// mnist_net.blocks.conv0.conv to conv3, mnist_net.classifier.fc. Images of 28×28, [1, 28, 28] or
-/// [28, 28, 1].
+/// Four 5×5 convolutions with ReLU: 16, 32, 64 and 128 outputs, the second and the fourth with
+/// stride 2. Then the mean of each channel and a linear layer. Names as in Neural Magic's network
+/// of this name: mnist_net.blocks.conv0.conv to conv3, mnist_net.classifier.fc. Images of 28×28,
+/// [1, 28, 28] or [28, 28, 1].
 class MnistNet final : public Model {
  public:
   MnistNet(const ImageShape& image, const ModelInputs& data) : image_(image) {
@@ -32,6 +32,7 @@ class MnistNet final : public Model {
   at::Tensor forward(const at::Tensor& inputs_BX) override {
     at::Tensor values = channels_first(inputs_BX, image_);
     for (const Conv2d& conv : convs_) values = conv(values).relu_();
+    // The mean makes the classifier independent of the image's size.
     return (*classifier_)(values.mean({2, 3}));
   }
 

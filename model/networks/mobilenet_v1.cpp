@@ -30,13 +30,14 @@ constexpr std::array<MobileNetStep, 13> kMobileNetSteps = {{{1, 64},
                                                             {2, 1024},
                                                             {1, 1024}}};
 
-/// Depthwise and pointwise convolutions, each normalised and with ReLU, with the names of
+/// Depthwise and pointwise convolutions, each with batch normalisation and ReLU, with the names of
 /// TensorFlow (slim): Conv2d_0, Conv2d_<n>_depthwise, Conv2d_<n>_pointwise, each with .weight and
-/// .BatchNorm.gamma, ...; Logits. As in PyTorch, strides of 2 pad all four sides by 1, where
-/// TensorFlow pads two. Source: Howard et al., arXiv 1704.04861.
+/// .BatchNorm.gamma, ...; Logits. A stride of 2 pads all four sides by 1, as in PyTorch; TensorFlow
+/// pads two sides. Source: Howard et al., arXiv 1704.04861.
 class MobileNetV1 final : public Model {
  public:
   MobileNetV1(double width, const ImageShape& image, const ModelInputs& data) : seed_(data.seed) {
+    // At least 8 channels, as in TensorFlow's depth multiplier.
     const auto scaled = [&](int64_t channels) {
       return std::max<int64_t>(8, static_cast<int64_t>(static_cast<double>(channels) * width));
     };
@@ -75,7 +76,7 @@ class MobileNetV1 final : public Model {
   void add(const std::string& name, int64_t num_inputs, int64_t num_outputs,
            Conv2dOptions options) {
     options.params = {.has_bias = false, .weight = {Initial::Kind::kFanOut}};
-    if (options.groups > 1) options.params.weight = normal(1.0 / 3);  // 9 inputs of each output
+    if (options.groups > 1) options.params.weight = normal(1.0 / 3);  // each output has 9 inputs
     convs_.emplace_back(name, num_inputs, num_outputs, options, seed_, &table_);
     norms_.emplace_back(name + ".BatchNorm", num_outputs, &table_);
   }

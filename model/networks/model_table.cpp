@@ -12,7 +12,7 @@
 
 namespace lockstep::model {
 
-// Each stands in a file of its own (resnet18 and resnet50 share one) and has a row below.
+// Each of these is defined in its own file (resnet18 and resnet50 share one).
 ModelType gpt_type();
 ModelType lenet_type();
 ModelType mnist_net_type();
@@ -30,9 +30,11 @@ int64_t ModelInputs::input_size() const {
 }
 
 NamedTable<ModelType>& model_types() {
+  // Built at its first use, so that a plug-in can add rows at any time after.
   static NamedTable<ModelType> types = [] {
     NamedTable<ModelType> own("model.type");
     const auto add = [&own](ModelType type) {
+      // Lockstep's networks do the same work in each pass. A TorchScript module may not.
       type.repeats_itself = true;
       own.add(std::move(type));
     };
@@ -55,6 +57,7 @@ NamedTable<ModelType>& model_types() {
 }
 
 ModelOptions read_model_options(ConfigReader in) {
+  // The default network needs no keys.
   ModelOptions options = digits_net();
   in.read_choice("type", &options.type, model_types().names(), "which network");
   if (const ModelType* type = model_types().find(options.type)) options.make = type->read(&in);

@@ -10,30 +10,30 @@
 #include "base/yaml/config_reader.h"
 #include "model/model.h"
 
-/// Table of the networks that `model.type` of a run file may name.
+/// Table of the networks that `model.type` of a run file can name.
 namespace lockstep::model {
 
-/// What a network is made for. Symbols: X = the shape of one input, C = classes.
+/// Properties of the data that a network is built for. X = shape of one input, C = classes.
 struct ModelInputs {
   std::vector<int64_t> input_shape;  ///< X
-  int64_t num_classes = 0;  ///< C; tokens of the vocabulary; numbers of a target that is no class
-  int64_t seed = 0;         ///< of the initial values
+  int64_t num_classes = 0;  ///< C; or the size of the vocabulary, or of a target without classes
+  int64_t seed = 0;         ///< for the initial values
   at::ScalarType input_dtype = at::kFloat;  ///< int64 for tokens
 
   int64_t input_size() const;  ///< product of X
 };
 
-/// Makes a network with the options that were read for it. Throws Error(kConfig) if the data's
-/// shape or number of classes does not fit it, see require_fit().
+/// Creates a network with the options that were read for it. Throws Error(kConfig) if the data's
+/// shape or number of classes does not fit, see require_fit().
 using MakeModel = std::function<std::unique_ptr<Model>(const ModelInputs& data)>;
 
-/// Section `model` of the run file, read: a network and its options.
+/// Section `model` of the run file as read: a network and its options.
 struct ModelOptions {
   std::string type;
   MakeModel make;
 };
 
-/// One row. To add a network: a class derived from Model, its row, and
+/// Row of the table. A new network needs a class derived from Model, its row, and
 ///
 ///   model_types().add({.name = "my_net", .read = [](ConfigReader* in) -> MakeModel {
 ///     int64_t width = 64;
@@ -42,21 +42,21 @@ struct ModelOptions {
 ///   }});
 struct ModelType {
   std::string name;
-  /// Reads the keys of the section that are this network's, each `help` beginning with its name.
+  /// Reads this network's keys of the section. Each `help` text begins with the network's name.
   std::function<MakeModel(ConfigReader* in)> read;
-  /// Each training pass over samples of one shape does the same work: nothing in it depends on what
-  /// the host counts, draws or reads back, nor is the host to do anything in each. So a GPU may
-  /// repeat it from a recording (train.cuda_graphs). Dropout is known without this.
+  /// True if each training pass over samples of one shape does the same work. It must not depend on
+  /// anything that the host counts, draws or reads back. A GPU may then replay a recording of it
+  /// (train.cuda_graphs). Dropout is detected without this flag.
   bool repeats_itself = false;
 };
 
-/// The table; Lockstep's own networks are its first rows.
+/// Returns the table. Lockstep's own networks are its first rows.
 NamedTable<ModelType>& model_types();
 
-/// Reads the section; without a `type`, digits_net. Faults go where `in` sends them.
+/// Reads the section; without a `type`, digits_net. Faults go to the reader's diagnostics.
 ModelOptions read_model_options(ConfigReader in);
 
-/// Throws as options.make does.
+/// Calls options.make, and throws as it does.
 std::unique_ptr<Model> make_model(const ModelOptions& options, const ModelInputs& data);
 
 /// Throws Error(kConfig) unless the data fits: "cnn takes `wanted`; the data has ...".

@@ -10,19 +10,19 @@
 #include "model/networks/images.h"
 #include "model/networks/model_table.h"
 
-/// Residual networks with torchvision's names. Source: He et al., arXiv 1512.03385; as torchvision,
-/// resnet50 has its strides in the 3×3 convolutions.
+/// Residual networks with torchvision's names. Source: He et al., arXiv 1512.03385. As in
+/// torchvision, resnet50 has its strides in the 3×3 convolutions.
 namespace lockstep::model {
 namespace {
 
 struct ResNetOptions {
   std::string type;
-  std::vector<int64_t> num_blocks;  ///< of layer1 to layer4
+  std::vector<int64_t> num_blocks;  ///< blocks in layer1 to layer4
   bool has_bottlenecks = false;     ///< 1×1, 3×3, 1×1 in a block, else 3×3, 3×3
   std::string stem = "imagenet";
 };
 
-/// Convolution without bias, and its normalisation.
+/// Convolution without bias, followed by batch normalisation.
 struct NormedConv {
   NormedConv(const std::string& conv_name, const std::string& norm_name, int64_t num_inputs,
              int64_t num_outputs, const Conv2dOptions& options, int64_t seed, LayerTable* table)
@@ -41,7 +41,7 @@ Conv2dOptions plain_conv(int64_t kernel, int64_t stride) {
           .params = {.has_bias = false, .weight = {Initial::Kind::kFanOut}}};
 }
 
-/// What a block is made for: `width` outputs of its 3×3 convolutions.
+/// Shape of a block; `width` is the number of outputs of its 3×3 convolutions.
 struct BlockShape {
   int64_t num_inputs, width, stride;
   bool is_bottleneck;
@@ -49,7 +49,7 @@ struct BlockShape {
   int64_t num_outputs() const { return is_bottleneck ? 4 * width : width; }
 };
 
-/// relu(f(x) + x), x by a 1×1 convolution where shapes differ.
+/// Residual block relu(f(x) + x). A 1×1 convolution maps x if the shapes differ.
 class ResNetBlock {
  public:
   ResNetBlock(const std::string& name, const BlockShape& shape, int64_t seed, LayerTable* table) {
@@ -63,6 +63,7 @@ class ResNetBlock {
     if (shape.is_bottleneck) add(shape.width, 1, 1);
     add(shape.width, 3, shape.stride);
     add(shape.num_outputs(), shape.is_bottleneck ? 1 : 3, 1);
+    // The sum needs equal shapes on both sides.
     if (shape.stride != 1 || shape.num_inputs != shape.num_outputs())
       shortcut_.emplace(name + ".downsample.0", name + ".downsample.1", shape.num_inputs,
                         shape.num_outputs(), plain_conv(1, shape.stride), seed, table);
@@ -71,7 +72,9 @@ class ResNetBlock {
   at::Tensor operator()(const at::Tensor& inputs) const {
     at::Tensor values = inputs;
     for (size_t i = 0; i + 1 < convs_.size(); ++i) values = convs_[i](values).relu_();
+    // No ReLU before the sum.
     values = convs_.back()(values);
+    // In place: the block's own output is not needed otherwise.
     return values.add_(shortcut_ ? (*shortcut_)(inputs) : inputs).relu_();
   }
 
@@ -80,7 +83,7 @@ class ResNetBlock {
   std::optional<NormedConv> shortcut_;
 };
 
-/// [B, C, H, W] -> [B, classes]: conv1, bn1, [3×3 max pooling,] layer1 to layer4, mean, fc.
+/// ResNet [B, C, H, W] -> [B, classes]: conv1, bn1, [3×3 max pooling,] layer1 to layer4, mean, fc.
 class ResNet final : public Model {
  public:
   ResNet(const ResNetOptions& options, const ImageShape& image, const ModelInputs& data)

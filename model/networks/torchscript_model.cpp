@@ -21,7 +21,7 @@ struct TorchScriptModel::Loaded {
 
 namespace {
 
-/// LibTorch's words without its C++ stack.
+/// LibTorch's message without its C++ stack.
 std::string words_of(const c10::Error& fault) {
   const std::string text = fault.what_without_backtrace();
   return text.substr(0, text.find("\nException raised from"));
@@ -42,13 +42,13 @@ torch::jit::Module load(const std::string& path) {
   }
 }
 
-/// Conv2d of __torch__.torch.nn.modules.conv.Conv2d; a number that mangles it is left out.
+/// Class name: Conv2d of __torch__.torch.nn.modules.conv.Conv2d, without a mangling number.
 std::string class_of(const torch::jit::Module& module) {
   const auto name = module.type()->name();
   return name ? name->name() : "";
 }
 
-/// The module that holds a parameter of this name.
+/// Returns the module that owns a parameter of this name.
 torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) {
   size_t begin = 0;
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
@@ -62,11 +62,11 @@ torch::jit::Module owner_of(torch::jit::Module module, const std::string& name) 
 
 TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& data)
     : loaded_(new Loaded{load(path)}), path_(path), seed_(data.seed) {
-  // Its executor would compile other code after the first runs, with other bits: a resumed run
-  // would not be the same.
+  // The executor would compile different code after the first runs, with different bits. A resumed
+  // run would then not repeat an uninterrupted one.
   torch::jit::setGraphExecutorOptimize(false);
   loaded_->module.train();
-  std::set<const at::TensorImpl*> entered;  // tied ones once, under their first name
+  std::set<const at::TensorImpl*> entered;  // tied tensors count once, under their first name
   const auto is_new = [&](const at::Tensor& tensor) {
     return entered.insert(tensor.unsafeGetTensorImpl()).second;
   };
@@ -75,6 +75,7 @@ TorchScriptModel::TorchScriptModel(const std::string& path, const ModelInputs& d
   };
   for (const auto& parameter : loaded_->module.named_parameters()) {
     if (!is_new(parameter.value)) continue;
+    // A frozen parameter is entered as a buffer: it has no gradient but must be saved.
     if (parameter.value.requires_grad())
       add_param(path, parameter.name, parameter.value,
                 class_of(owner_of(loaded_->module, parameter.name)), &table_);
@@ -94,6 +95,7 @@ TorchScriptModel::~TorchScriptModel() = default;
 
 at::Tensor TorchScriptModel::forward(const at::Tensor& inputs_BX) {
   try {
+    // Errors of user code become errors of the configuration, with the file's name.
     const c10::IValue outputs = loaded_->module.forward({inputs_BX});
     if (outputs.isTensor()) return outputs.toTensor();
     throw Error(ExitCode::kConfig, "model",
@@ -110,6 +112,7 @@ at::Tensor TorchScriptModel::forward(const at::Tensor& inputs_BX) {
 }
 
 void TorchScriptModel::begin_forward(const ForwardPass& pass) {
+  // TorchScript draws from LibTorch's generators, not from Lockstep's counters.
   (void)seed_default_generators(seed_, pass, device_);
 }
 
@@ -122,6 +125,7 @@ const std::vector<Buffer>& TorchScriptModel::buffers() const {
   buffers_ = table_.buffers;
   for (Buffer& buffer : buffers_) {
     const std::string last = buffer.name.substr(buffer.name.rfind('.') + 1);
+    // By name: an assignment in forward replaces the tensor object.
     buffer.tensor = owner_of(loaded_->module, buffer.name).attr(last).toTensor();
   }
   return buffers_;

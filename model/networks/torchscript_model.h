@@ -9,34 +9,34 @@
 
 namespace lockstep::model {
 
-/// `model: {type: torchscript}`: a module that Python saved with torch.jit.save, scripted or traced
-/// in training mode. It trains, is pruned and saved as networks of Lockstep's own; names are those
-/// of state_dict(), of a tied weight the first one. Buffers that its forward moves, as batch
-/// normalisation does, are made equal on all ranks after each step.
+/// Network of `model: {type: torchscript}`: a module that Python saved with torch.jit.save,
+/// scripted or traced in training mode. It is trained, pruned and saved like Lockstep's own
+/// networks. Names are those of state_dict(); a tied weight has its first one. Buffers that forward
+/// changes, as in batch normalisation, are made equal on all ranks after each step.
 class TorchScriptModel final : public Model {
  public:
-  /// Throws Error(kInputMissing) without a file; Error(kConfig) with LibTorch's words if it is no
-  /// such archive, calls an operator that LibTorch does not know, or has no parameter that is
-  /// trained.
+  /// Loads the file. Throws Error(kInputMissing) if it does not exist. Throws Error(kConfig), with
+  /// LibTorch's message, if it is not such an archive or uses an unknown operator. Throws
+  /// Error(kConfig) too if no parameter is trained.
   TorchScriptModel(const std::string& path, const ModelInputs& data);
   ~TorchScriptModel() override;
 
   at::Tensor forward(const at::Tensor& inputs_BX) override;
   void begin_forward(const ForwardPass& pass) override;
   void set_training(bool training) override;
-  /// Looked up by name at each call: forward may have put another tensor in a buffer's place.
+  /// Looks the buffers up by name at each call: forward may have replaced a buffer's tensor.
   const std::vector<Buffer>& buffers() const override;
   void move_buffers_to(at::Device device) override;
   bool runs_user_code() const override { return true; }
   std::string torchscript_archive() const override;
 
  private:
-  struct Loaded;  ///< torch::jit::Module, whose header takes seconds to read
+  struct Loaded;  ///< torch::jit::Module; its header takes seconds to compile
   std::unique_ptr<Loaded> loaded_;
   std::string path_;
   int64_t seed_;
   at::Device device_ = at::kCPU;
-  mutable std::vector<Buffer> buffers_;  ///< as of the last look
+  mutable std::vector<Buffer> buffers_;  ///< as of the last call of buffers()
 };
 
 ModelType torchscript_type();

@@ -15,7 +15,7 @@ namespace lockstep::model {
 namespace {
 
 constexpr int64_t kPooledExtent = 7;
-constexpr int64_t kHalf = 0;  // in a list of channels: the largest of each 2×2
+constexpr int64_t kHalf = 0;  // in a list of channels: 2×2 max pooling
 
 struct VggOptions {
   std::string type;
@@ -24,12 +24,13 @@ struct VggOptions {
   double dropout = 0.5;
 };
 
-/// [B, C, H, W] -> [B, classes]: features.<n>, means over 7×7 parts of the image, classifier.<n>.
+/// VGG [B, C, H, W] -> [B, classes]: features.<n>, mean over 7×7 parts, classifier.<n>.
 class Vgg final : public Model {
  public:
   Vgg(const VggOptions& options, const ImageShape& image, const ModelInputs& data)
       : options_(options),
         image_(image),
+        // Five poolings halve 224 to 7, so images of 224×224 need no adaptive pooling.
         is_pooled_(image.rows / 32 != kPooledExtent || image.columns / 32 != kPooledExtent),
         dropout1_("classifier.2", options.dropout, data.seed, &table_),
         dropout2_("classifier.5", options.dropout, data.seed, &table_) {
@@ -44,8 +45,9 @@ class Vgg final : public Model {
             data.seed, &table_);
         num_inputs = channels;
       }
-      index += channels == kHalf ? 1 : 2;  // torchvision counts a convolution's ReLU
+      index += channels == kHalf ? 1 : 2;  // torchvision also counts a convolution's ReLU
     }
+    // torchvision's initial values.
     const LayerParamsOptions params{.weight = normal(0.01), .bias = constant(0)};
     const std::vector<int64_t> widths{num_inputs * kPooledExtent * kPooledExtent, options.hidden,
                                       options.hidden, data.num_classes};
@@ -65,8 +67,8 @@ class Vgg final : public Model {
     return linears_[2](values);
   }
 
-  /// Throws Error(kUsage) for images of other sizes than 224×224: they are pooled in a way that no
-  /// kind of layer describes.
+  /// Describes the network. Throws Error(kUsage) for images other than 224×224: no kind of layer
+  /// describes their pooling.
   Network network() const override {
     if (is_pooled_)
       throw Error(

@@ -12,6 +12,8 @@
 #include "model/token_layers.h"
 
 namespace lockstep::model {
+// Blocks with normalisation first, as in torchvision. Query, key and value share one weight, which
+// is a free parameter: torchvision names it in_proj_weight, without a layer of its own.
 namespace {
 
 struct VitOptions {
@@ -20,10 +22,11 @@ struct VitOptions {
   double dropout = 0, attention_dropout = 0;
 };
 
+// Epsilon and initial values are torchvision's.
 constexpr double kVitEpsilon = 1e-6;
 const LayerParamsOptions kVitMlp{.weight = {Initial::Kind::kXavier}, .bias = normal(1e-6)};
 
-/// x + attention(norm(x)), then x + mlp(norm(x)).
+/// Transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
 class VitBlock {
  public:
   VitBlock(const std::string& name, const VitOptions& options, int64_t seed, LayerTable* table)
@@ -68,8 +71,8 @@ class VitBlock {
   Dropout attention_dropout_, dropout_, dropout2_, dropout4_;
 };
 
-/// [B, C, H, W] -> [B, classes]: an image as a row of patches behind a class token, with
-/// torchvision's names. Source: Dosovitskiy et al., arXiv 2010.11929.
+/// Vision transformer [B, C, H, W] -> [B, classes]: a class token followed by the image's patches,
+/// with torchvision's names. Source: Dosovitskiy et al., arXiv 2010.11929.
 class Vit final : public Model {
  public:
   Vit(const VitOptions& options, const ImageShape& image, const ModelInputs& data)
@@ -93,20 +96,23 @@ class Vit final : public Model {
       blocks_.emplace_back(fmt::format("encoder.layers.encoder_layer_{}", i), options, data.seed,
                            &table_);
     norm_.emplace("encoder.ln", options.hidden_dim, kVitEpsilon, /*has_bias=*/true, &table_);
+    // A head of zeros: the first logits are equal, whatever the image is.
     const LayerParamsOptions zeros{.weight = constant(0), .bias = constant(0)};
     head_.emplace("heads.head", options.hidden_dim, data.num_classes, zeros, data.seed, &table_);
   }
 
   at::Tensor forward(const at::Tensor& inputs_BCHW) override {
+    // A convolution with stride = kernel maps each patch to one token.
     const at::Tensor patches_BTW = patches_(inputs_BCHW).flatten(2).transpose(1, 2);
     const at::Tensor class_B1W = class_token_11W_.expand({inputs_BCHW.size(0), -1, -1});
     at::Tensor values_BTW = dropout_(at::cat({class_B1W, patches_BTW}, 1) + positions_1TW_);
     for (const VitBlock& block : blocks_) values_BTW = block(values_BTW);
-    return (*head_)((*norm_)(values_BTW.select(1, 0)));  // of the class token alone
+    return (*head_)((*norm_)(values_BTW.select(1, 0)));  // output of the class token only
   }
 
  private:
   static Conv2dOptions patch_options(const VitOptions& options, const ImageShape& image) {
+    // torchvision draws conv_proj with a truncated normal of the same deviation.
     const auto fan_in =
         static_cast<double>(image.channels * options.patch_size * options.patch_size);
     return {.kernel = options.patch_size,

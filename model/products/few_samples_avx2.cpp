@@ -13,11 +13,12 @@ namespace {
 #define LOCKSTEP_FMA __attribute__((target("avx2,fma")))
 #define LOCKSTEP_FMA_LOOP LOCKSTEP_FMA inline __attribute__((always_inline))
 
+/// Floats of one AVX register.
 constexpr int64_t kLanes = 8;
-/// Each row is a stream of memory, of which a line is asked for this far ahead.
+/// Prefetch distance along each row (a stream of memory), and elements of a cache line.
 constexpr int64_t kAheadItems = 256, kLineItems = 16;
 
-/// kNum vectors of 8 samples, kRows rows.
+/// Adds one column of the weight: kNum vectors of 8 samples, kRows rows.
 template <int kNum, int kRows>
 LOCKSTEP_FMA_LOOP void add_column(const float* const (&rows)[kRows], int64_t i,
                                   const float* inputs_T, __m256 (&sums)[kRows][kNum]) {
@@ -29,6 +30,7 @@ LOCKSTEP_FMA_LOOP void add_column(const float* const (&rows)[kRows], int64_t i,
   }
 }
 
+/// Computes kRows outputs, starting with their bias. Sums run over the inputs in ascending order.
 template <int kNum, int kRows>
 LOCKSTEP_FMA_LOOP void outputs_of(int64_t o, int64_t num_columns, const float* weight_OI,
                                   const float* inputs_IT, const float* bias_O, float* outputs_OT) {
@@ -42,6 +44,7 @@ LOCKSTEP_FMA_LOOP void outputs_of(int64_t o, int64_t num_columns, const float* w
   }
   int64_t i = 0;
   for (; i + kLineItems <= num_columns; i += kLineItems) {
+    // One prefetch per row and cache line: rows are separate streams.
     for (int r = 0; r < kRows; ++r) __builtin_prefetch(rows[r] + i + kAheadItems);
     for (int64_t item = i; item < i + kLineItems; ++item)
       add_column(rows, item, inputs_IT + kWidth * item, sums);
@@ -52,7 +55,7 @@ LOCKSTEP_FMA_LOOP void outputs_of(int64_t o, int64_t num_columns, const float* w
       _mm256_storeu_ps(outputs_OT + kWidth * (o + r) + v * kLanes, sums[r][v]);
 }
 
-/// 8 sums at once: fewer, and each waits for its last addition.
+/// Computes the outputs of a tile. 8 sums at once hide the latency of the additions.
 template <int kNum>
 LOCKSTEP_FMA void outputs_in_tile(const Part& part, const float* weight_OI, const float* inputs_IT,
                                   const float* bias_O, float* outputs_OT) {
@@ -64,6 +67,7 @@ LOCKSTEP_FMA void outputs_in_tile(const Part& part, const float* weight_OI, cons
     outputs_of<kNum, 1>(o, part.num_columns, weight_OI, inputs_IT, bias_O, outputs_OT);
 }
 
+/// Adds kRows rows of the weight to the inputs' gradients of one tile.
 template <int kNum, int kRows>
 LOCKSTEP_FMA_LOOP void add_rows(int64_t o, const Part& part, const float* weight_OI,
                                 const float* outputs_OT, float* inputs_IT) {
@@ -98,7 +102,7 @@ LOCKSTEP_FMA void input_grads_in_tile(const Part& part, const float* weight_OI,
   for (; o < part.end_O; ++o) add_rows<kNum, 1>(o, part, weight_OI, outputs_OT, inputs_IT);
 }
 
-/// Two vectors of columns of kRows rows.
+/// Adds products over all samples to two vectors of columns, for kRows rows.
 template <int kRows>
 LOCKSTEP_FMA_LOOP void products_of(const float* grads_BO, int64_t num_rows, const float* inputs_BI,
                                    int64_t num_columns, int64_t num_samples,
@@ -114,6 +118,7 @@ LOCKSTEP_FMA_LOOP void products_of(const float* grads_BO, int64_t num_rows, cons
   }
 }
 
+/// Writes kRows rows of the weight's gradient, 16 columns at once.
 template <int kRows>
 LOCKSTEP_FMA_LOOP void write_rows(int64_t o, const Part& part, const float* grads_BO,
                                   int64_t num_rows, const float* inputs_BI, int64_t num_samples,
@@ -134,6 +139,7 @@ LOCKSTEP_FMA_LOOP void write_rows(int64_t o, const Part& part, const float* grad
       }
   }
   for (; i < num_columns; ++i)
+    // fmaf rounds once, as the vector instruction does: the bits do not depend on the column.
     for (int r = 0; r < kRows; ++r) {
       float& grad = grads_OI[(o + r) * num_columns + i];
       float sum = adds ? grad : 0;
@@ -164,7 +170,7 @@ LOCKSTEP_FMA void write_grads(const Part& part, const float* grads_BO, int64_t n
   const bool is_aligned =
       reinterpret_cast<uintptr_t>(grads_OI) % kVectorBytes == 0 && part.num_columns % kLanes == 0;
   streams = streams && is_aligned;
-  constexpr int kRows = 6;  // all registers
+  constexpr int kRows = 6;  // 12 sums, 2 inputs, 1 gradient: 15 of 16 registers
   int64_t o = part.begin_O;
   for (; o + kRows <= part.end_O; o += kRows)
     write_rows<kRows>(o, part, grads_BO, num_rows, inputs_BI, num_samples, adds, streams, grads_OI);
@@ -175,7 +181,7 @@ LOCKSTEP_FMA void write_grads(const Part& part, const float* grads_BO, int64_t n
 
 #else
 
-// has_few_samples() lets nobody come here.
+// Never called: has_few_samples() is false without AVX2.
 void outputs(const Part&, const float*, const float*, const float*, int64_t, float*) {}
 void input_grads(const Part&, const float*, const float*, int64_t, float*) {}
 void write_grads(const Part&, const float*, int64_t, const float*, int64_t, bool, bool, float*) {}

@@ -6,7 +6,7 @@
 
 #include "model/products/kept_products.h"
 
-/// Loops that every path compiles with its own instructions (kept_products_*.cpp), without
+/// Loops that each SIMD path compiles with its own instructions (kept_products_*.cpp), without
 /// contraction (model/CMakeLists.txt). kNum: vectors of 8 samples in a tile.
 namespace lockstep::model::loops {
 
@@ -57,7 +57,7 @@ LOCKSTEP_LOOP void input_grads(const KeptRows& rows, const float* values_K, cons
   }
 }
 
-/// The lanes' sum, in halves.
+/// Sum of the lanes, by halves.
 LOCKSTEP_LOOP float sum_of(const Floats8& lanes) {
   const Floats8 fours = lanes + __builtin_shufflevector(lanes, lanes, 4, 5, 6, 7, 0, 1, 2, 3);
   const Floats8 twos = fours + __builtin_shufflevector(fours, fours, 2, 3, 0, 1, 6, 7, 4, 5);
@@ -90,7 +90,7 @@ LOCKSTEP_LOOP void weight_grads(const KeptRows& rows, const Tiles& outputs, int6
 
 }  // namespace lockstep::model::loops
 
-/// The functions of one path and their table `kKernels`; `target` is the attribute of its
+/// Defines the functions of one path and their table `kKernels`. target: attribute of the
 /// functions.
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
 #define LOCKSTEP_KEPT_PRODUCTS(target)                                                             \

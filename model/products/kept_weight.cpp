@@ -15,7 +15,7 @@
 namespace lockstep::model {
 namespace {
 
-/// Products that are worth a thread.
+/// Smallest number of multiplications for a thread of its own.
 constexpr int64_t kGrain = 1 << 18;
 
 /// Elements of a mask that are read at once.
@@ -46,15 +46,18 @@ KeptWeight::KeptWeight(const uint8_t* bits, int64_t num_rows, int64_t num_column
         find_kept(bits + first / 8, std::min(kBlockElements, num_elements - first), places.data());
     for (int64_t i = 0; i < num; ++i) {
       const int64_t at = first + places[static_cast<size_t>(i)];
+      // Rows without kept elements begin where the next one does.
       for (; at >= row_begin + num_columns; row_begin += num_columns) begins_.push_back(num_kept());
       columns_K_.push_back(static_cast<uint32_t>(at - row_begin));
     }
   }
+  // Rows after the last kept element are empty.
   begins_.resize(static_cast<size_t>(num_rows) + 1, num_kept());
 }
 
 bool KeptWeight::pays(int64_t num_samples) const {
   const int64_t num_elements = num_rows_ * num_columns_;
+  // Dense products of few samples have fast code, so this pays only for a smaller share.
   const bool are_few = num_samples == 1 || few_samples_pay(num_samples, num_elements);
   const double most = are_few ? kMostKeptOfFew : num_samples < kMany ? kMostKept : kMostKeptOfMany;
   return static_cast<double>(num_kept()) <= most * static_cast<double>(num_elements);
@@ -99,7 +102,7 @@ at::Tensor KeptWeight::input_grads(const at::Tensor& values_K, const at::Tensor&
   const int64_t num_samples = grads_BO.size(0), width_T = tile_width(num_samples);
   const at::Tensor grads = tiled(grads_BO, width_T);
   const at::Tensor inputs = at::zeros({grads.size(0), num_columns_, width_T}, grads.options());
-  // A thread has tiles or, where they are few, a part of the columns.
+  // Each thread has whole tiles, or a part of the columns if there are few tiles.
   const int64_t num_parts =
       std::clamp<int64_t>(at::get_num_threads() / std::max<int64_t>(1, grads.size(0)), 1,
                           1 + width_T * num_kept() / kGrain);
@@ -116,6 +119,7 @@ at::Tensor KeptWeight::input_grads(const at::Tensor& values_K, const at::Tensor&
   return untiled(inputs, num_samples);
 }
 
+/// Restricts every row to some columns, by binary search: columns ascend within a row.
 KeptWeight::Columns KeptWeight::columns(int64_t begin_I, int64_t end_I) const {
   Columns part{.begins{begins_.begin(), begins_.end() - 1},
                .ends{begins_.begin() + 1, begins_.end()}};
@@ -148,6 +152,8 @@ void KeptWeight::write_grads(const at::Tensor& grads_BO, const at::Tensor& input
                              const at::Tensor& grad_OI, SimdPath path) const {
   const int64_t num_samples = grads_BO.size(0), width_T = tile_width(num_samples);
   const at::Tensor grads = tiled(grads_BO, width_T), inputs = tiled(inputs_BI, width_T);
+  // The gradient buffer is reused each step; elements outside the mask stay zero until others
+  // write.
   if (!std::exchange(others_are_zero_, true)) zero_others(grad_OI);
   float* const grad = grad_OI.mutable_data_ptr<float>();
   for_rows(num_samples, [&](int64_t begin_O, int64_t end_O) {

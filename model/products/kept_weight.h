@@ -11,52 +11,52 @@
 
 namespace lockstep::model {
 
-/// The kept elements of a weight [O, I] of which a mask keeps few, and a linear layer's products
-/// with these alone; the others are 0. Compressed sparse rows.
+/// Kept elements of a weight [O, I] with a mask that keeps few, in compressed sparse rows. Computes
+/// a linear layer's products with them. All other elements are 0.
 ///
-///   kept = KeptWeight::make(bits, O, I);  // at each change of the mask
+///   kept = KeptWeight::make(bits, O, I);  // after each change of the mask
 ///   values_K = kept->values_of(weight_OI);
 ///   outputs_BO = kept->outputs(values_K, inputs_BI, bias_O);
 ///   inputs_BI's gradient = kept->input_grads(values_K, grads_BO);
 ///   kept->write_grads(grads_BO, inputs_BI, /*adds=*/false, weight's gradient);
 ///
-/// Symbols: B = samples, I = inputs, O = outputs, K = kept elements. Float32 on the CPU. The order
-/// of each sum depends on the mask and on B alone: no bit depends on threads or on what the
-/// processor offers, but the bits are others than those of dense products. Uses ATen's threads.
+/// Symbols: B = samples, I = inputs, O = outputs, K = kept elements. Float32 on the CPU. Uses
+/// ATen's threads. The order of each sum depends only on the mask and on B. So no bit depends on
+/// threads or on the processor. The bits differ from those of dense products.
 class KeptWeight {
  public:
-  /// The largest share of kept elements with which this is faster than dense products
-  /// (docs/results/tried.md): of many samples these are bound by sums, of one LibTorch has a quick
-  /// way, and of few with a large weight few_samples.h.
+  /// Largest share of kept elements for which this is faster than dense products, by measurement
+  /// (docs/results/tried.md). kMostKeptOfMany: many samples, whose products are bound by
+  /// arithmetic. kMostKeptOfFew: one sample, for which LibTorch is fast, or few with few_samples.h.
   static constexpr double kMostKept = 1.0 / 3, kMostKeptOfMany = 0.2, kMostKeptOfFew = 0.11;
   static constexpr int64_t kMany = 33;  ///< samples
-  /// The fewest elements of a weight.
+  /// Smallest number of elements of a weight.
   static constexpr int64_t kLeastElements = 1 << 18;
 
-  /// `bits`: base/bits/bit_mask.h. Null where dense products are faster for every number of
-  /// samples; else ask pays().
+  /// Creates the kept elements. bits: base/bits/bit_mask.h. Returns null if dense products are
+  /// faster for every number of samples. Otherwise call pays() for each.
   static std::shared_ptr<const KeptWeight> make(const uint8_t* bits, int64_t num_rows,
                                                 int64_t num_columns);
   KeptWeight(const uint8_t* bits, int64_t num_rows, int64_t num_columns);
 
   int64_t num_kept() const { return static_cast<int64_t>(columns_K_.size()); }
-  /// Whether this is faster than dense products of so many samples.
+  /// True if this is faster than dense products for this number of samples.
   bool pays(int64_t num_samples) const;
 
-  /// [K]
+  /// Gathers the kept values: [O, I] -> [K].
   at::Tensor values_of(const at::Tensor& weight_OI) const;
-  /// [B, I] -> [B, O]; bias_O may be undefined.
+  /// Computes [B, I] -> [B, O]; bias_O may be undefined.
   at::Tensor outputs(const at::Tensor& values_K, const at::Tensor& inputs_BI,
                      const at::Tensor& bias_O, SimdPath path = fastest_simd_path()) const;
-  /// [B, O] -> [B, I]
+  /// Computes the inputs' gradient [B, O] -> [B, I].
   at::Tensor input_grads(const at::Tensor& values_K, const at::Tensor& grads_BO,
                          SimdPath path = fastest_simd_path()) const;
-  /// Kept elements of grad_OI, contiguous, become the sum over the samples of output's gradient
-  /// times input, or get it added. The others become 0 the first time and after note_dense_grad(),
-  /// and stay as they are else. Of one weight's gradient, one call at a time.
+  /// Writes the kept elements of the contiguous grad_OI, or adds to them: the sum over the samples
+  /// of the output's gradient times the input. The other elements become 0 at the first call and
+  /// after note_dense_grad(), and stay unchanged otherwise. One call at a time per weight.
   void write_grads(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, bool adds,
                    const at::Tensor& grad_OI, SimdPath path = fastest_simd_path()) const;
-  /// Something else has written the gradient, its other elements too.
+  /// Records that other code wrote the whole gradient.
   void note_dense_grad() const { others_are_zero_ = false; }
 
  private:
@@ -64,19 +64,19 @@ class KeptWeight {
   KeptRows rows(int64_t begin_O, int64_t end_O) const {
     return {begin_O, end_O, begins_.data(), begins_.data() + 1, columns_K_.data()};
   }
-  /// By row, where its kept elements in some columns begin and end.
+  /// Begin and end of each row's kept elements within some columns.
   struct Columns {
     std::vector<int64_t> begins, ends;
   };
   Columns columns(int64_t begin_I, int64_t end_I) const;
-  /// Calls function(begin_O, end_O), on several threads, for rows worth a thread each.
+  /// Calls function(begin_O, end_O) on several threads, with enough rows for each.
   template <typename Function>
   void for_rows(int64_t num_samples, const Function& function) const;
 
   const int64_t num_rows_, num_columns_;
-  std::vector<int64_t> begins_;  // by row, and the end
+  std::vector<int64_t> begins_;  // begin of each row, and the end
   std::vector<uint32_t> columns_K_;
-  mutable bool others_are_zero_ = false;  // of the gradient
+  mutable bool others_are_zero_ = false;  // of the gradient's other elements
 };
 
 }  // namespace lockstep::model

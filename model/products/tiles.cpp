@@ -15,6 +15,7 @@ int64_t tile_width(int64_t num_samples) {
 at::Tensor tiled(const at::Tensor& samples_BN, int64_t width_T) {
   const int64_t num_samples = samples_BN.size(0), num = samples_BN.size(1);
   const int64_t num_tiles = (num_samples + width_T - 1) / width_T;
+  // Zeros only where samples are missing: their products are then 0.
   at::Tensor tiles = num_samples % width_T == 0
                          ? at::empty({num_tiles, num, width_T}, samples_BN.options())
                          : at::zeros({num_tiles, num, width_T}, samples_BN.options());

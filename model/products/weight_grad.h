@@ -7,13 +7,15 @@
 
 namespace lockstep::model {
 
-/// grads_BO [B, O], inputs_BI [B, I]: grad_OI becomes the sum over the samples of output's gradient
-/// times input, or gets it added. Factors of a narrower type than grad_OI: the product is rounded
-/// to their type first, as autograd does.
+/// Computes the weight's gradient from grads_BO [B, O] and inputs_BI [B, I]: the sum over the
+/// samples of the output's gradient times the input. Writes it to grad_OI, or adds to it. If the
+/// factors have a narrower type than grad_OI, the product is rounded to their type first, as in
+/// autograd.
 ///
-/// On CPUs a large gradient of the factors' own type is made in blocks of rows, which depend on its
-/// shape alone, so that no bit depends on who listens: on_written, if not empty, is told after each
-/// how many elements from the front are there. Of narrower factors nothing is told.
+/// On CPUs a large gradient with factors of its own type is computed in blocks of rows. The blocks
+/// depend only on its shape, so no bit depends on the callback. on_written, if not empty, is called
+/// after each block with the number of elements finished so far, from the front. With narrower
+/// factors it is not called.
 void write_weight_grad(const at::Tensor& grads_BO, const at::Tensor& inputs_BI, bool adds,
                        const std::function<void(int64_t num_elements)>& on_written,
                        at::Tensor grad_OI);

@@ -17,8 +17,10 @@ constexpr int kItemBytes = sizeof(float);
 
 PackedMask::PackedMask(std::span<const uint8_t> buffer_bits, int64_t begin_E, int64_t num_elements)
     : num_elements_(num_elements), bits_(static_cast<size_t>(num_mask_bytes(num_elements))) {
+  // Shifts the bits so that the region begins at bit 0, which all kernels expect.
   copy_bits(buffer_bits.data(), begin_E, num_elements, bits_.data(), 0);
   for (int64_t begin = 0; begin < num_elements; begin += kChunkElements)
+    // Counted once here, so that threads can start at any chunk.
     begins_K_.push_back(
         begins_K_.back() +
         count_kept(bits_.data() + begin / 8, std::min(kChunkElements, num_elements - begin)));
@@ -35,6 +37,7 @@ PackedMask::Chunk PackedMask::chunk(int64_t index) const {
 }
 
 int64_t PackedMask::num_kept_before(int64_t at_R) const {
+  // Chunks before this one are counted already; only a part of this chunk remains.
   const int64_t index = at_R / kChunkElements, begin_R = index * kChunkElements;
   return begins_K_[static_cast<size_t>(index)] + cut(begin_R, at_R - begin_R).num_kept();
 }

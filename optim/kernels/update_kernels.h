@@ -9,43 +9,42 @@
 
 namespace lockstep::optim {
 
-/// One update of `num` elements that stand close together. Arrays do not overlap; slots that the
-/// rule does not have may be null. Values and slots are updated in place; a rule that gives a
-/// direction leaves it in `grads` and the values alone.
+/// Updates `num` contiguous elements by a rule. Arrays do not overlap. Slots that the rule does not
+/// have may be null. Values and slots are updated in place. A rule that gives a direction writes it
+/// to `grads` and does not change the values.
 template <typename Rule>
 using UpdateKernel = void (*)(int64_t num, float* values, float* grads, float* first_slot,
                               float* second_slot, const rules::WeightDecay<float>& decay,
                               const Rule& rule);
 
-/// Elements of which the values, where they stand and packed, and the gradients stay in the first
-/// cache (docs/results/tried.md).
+/// Block size in elements. Values and gradients of a block, packed and unpacked, fit the
+/// first-level cache (docs/results/tried.md).
 inline constexpr int64_t kBlock = 512;
 
-/// The kept ones of kBlock elements, close together.
+/// Kept elements of kBlock elements, packed.
 struct PackedBlock {
-  static constexpr int64_t kSlack = 16;  ///< items that a path may write and read behind the packed
+  static constexpr int64_t kSlack = 16;  ///< a path may read and write so many items more
   using Floats = std::array<float, kBlock + kSlack>;
 
   int64_t num_kept = 0;
   alignas(64) Floats values, grads;
-  std::array<uint16_t, kBlock + kSlack> positions;  ///< of a path's own: where they stood
+  std::array<uint16_t, kBlock + kSlack> positions;  ///< for a path's own use: original positions
 };
 
-/// One implementation of the rules and of what packing needs. Results are the same bits on every
-/// path.
+/// Implementation of the rules and of packing. All paths give the same bits.
 struct UpdateKernels {
   template <typename... Rule>
   using Of = std::tuple<UpdateKernel<Rule>...>;
 
-  /// Fills a block from kBlock elements or fewer: base/bits/bit_mask.h's pack_kept(), of values and
-  /// gradients in one walk.
+  /// Fills a block from kBlock or fewer elements: pack_kept() of base/bits/bit_mask.h for values
+  /// and gradients in one pass.
   void (*pack)(const float* values, const float* grads, const uint8_t* bits, int64_t num_elements,
                PackedBlock& block);
-  /// The inverse: packed_K, the block's values or its gradients, to the kept elements of the
-  /// `dense` ones that it was filled from; the others stay as they are.
+  /// Reverses pack(): writes packed_K (the block's values or its gradients) to the kept elements of
+  /// `dense`, from which the block was filled. Other elements do not change.
   void (*put_kept)(const PackedBlock& block, const PackedBlock::Floats& packed_K,
                    const uint8_t* bits, int64_t num_elements, float* dense);
-  /// averages[i] += share * (weights[i] - averages[i])
+  /// Moves averages: averages[i] += share * (weights[i] - averages[i]).
   void (*follow)(int64_t num, const float* weights, float share, float* averages);
   rules::OfAll<Of> of_rules;
 
@@ -55,10 +54,10 @@ struct UpdateKernels {
   }
 };
 
-/// Elements that are worth a thread.
+/// Smallest number of elements for a thread of its own.
 inline constexpr int64_t kGrain = 32768;
 
-/// The kernels of a path that simd_paths() lists.
+/// Returns the kernels of a path that simd_paths() lists.
 const UpdateKernels& update_kernels(SimdPath path);
 
 const UpdateKernels& portable_update_kernels();

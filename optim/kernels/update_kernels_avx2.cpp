@@ -12,19 +12,19 @@ namespace lockstep::optim {
 
 namespace {
 
-/// LOCKSTEP_AVX2, whose machines all multiply and add in one (base/bits/simd.cpp), but whose other
-/// sources must not contract what they compute.
+/// LOCKSTEP_AVX2 with FMA, which all its machines have (base/bits/simd.cpp). The plain attribute
+/// has no FMA, so that other sources do not contract multiplications and additions.
 #define LOCKSTEP_AVX2_FMA __attribute__((target("avx2,fma,bmi,bmi2,popcnt")))
 
 LOCKSTEP_UPDATES(LOCKSTEP_AVX2_FMA)
 
 using Lanes = avx2::Lanes<uint32_t>;
 
-/// AVX2 cannot pack and spread; it can permute, in an order that a table knows for each byte of
-/// the mask. Byte i of an entry is for lane i.
+/// Tables for packing and unpacking, which AVX2 has no instruction for. A table gives a permutation
+/// for each byte of the mask. Byte i of an entry is for lane i.
 struct Orders {
-  std::array<uint64_t, 256> pack{};    ///< lane i comes from the i-th kept one
-  std::array<uint64_t, 256> spread{};  ///< lane i comes from where it was packed to, if kept
+  std::array<uint64_t, 256> pack{};    ///< lane i comes from the i-th kept lane
+  std::array<uint64_t, 256> spread{};  ///< lane i comes from its packed position, if kept
 
   constexpr Orders() {
     for (unsigned bits = 0; bits < 256; ++bits) {
@@ -44,16 +44,16 @@ LOCKSTEP_AVX2_FMA inline __m256 permuted(const float* from, uint64_t order) {
   return _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), lanes);
 }
 
-/// Blocks with this share of kept elements or less go by a list of them: without a branch that the
-/// processor cannot foretell, packing 10 % of 20 M keeps up with memory.
+/// Blocks with at most 1/kListed kept elements use a list of positions. It avoids branches that the
+/// processor cannot predict: packing 10 % of 20 M elements then runs at memory speed.
 constexpr int64_t kListed = 4;
 
 LOCKSTEP_AVX2_FMA inline bool is_listed(int64_t num_kept, int64_t num_elements) {
   return num_kept * kListed <= num_elements;
 }
 
-/// Where the kept ones of a block stand. Asks for the next items as it goes, a line or two a byte:
-/// more at once than the processor can wait for are lost.
+/// Lists the positions of a block's kept elements. Prefetches a line or two per byte of the mask:
+/// the processor drops further prefetches beyond its limit.
 LOCKSTEP_AVX2_FMA void list(const float* values, const float* grads, const uint8_t* bits,
                             int64_t num_elements, uint16_t* positions) {
   constexpr int kBytesALine = 2;
@@ -64,6 +64,7 @@ LOCKSTEP_AVX2_FMA void list(const float* values, const float* grads, const uint8
     const auto lanes = static_cast<int64_t>(kOrders.pack[bits[byte]]);
     const __m128i places = _mm_add_epi16(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(lanes)),
                                          _mm_set1_epi16(static_cast<int16_t>(8 * byte)));
+    // Stores 8 positions but advances by the kept ones only; PackedBlock::kSlack has room for that.
     _mm_storeu_si128(reinterpret_cast<__m128i*>(positions + num_kept), places);
     num_kept += std::popcount(bits[byte]);
   }
@@ -106,6 +107,7 @@ LOCKSTEP_AVX2_FMA void pack_permuted(const float* values, const float* grads, co
                          values_K + num_kept, grads_K + num_kept);
 }
 
+// pack() and put_kept() make the same choice from the same count, so `positions` is valid there.
 LOCKSTEP_AVX2_FMA void pack(const float* values, const float* grads, const uint8_t* bits,
                             int64_t num_elements, PackedBlock& block) {
   block.num_kept = count(bits, num_elements);

@@ -13,11 +13,11 @@ namespace {
 
 LOCKSTEP_UPDATES(LOCKSTEP_AVX512)
 
-/// g++ 12 calls a part of the forms without a mask uninitialised. A shuffle instead of an extract
-/// takes a register and half as long again.
+/// Mask of all lanes. g++ 12 warns of uninitialised values in the forms without a mask. A shuffle
+/// instead of an extract takes a register and half as long again.
 constexpr __mmask8 kHalf = 0xFF;
 
-/// In halves: a store of 64 bytes that lies across two cache lines takes twice as long as two.
+/// Stores halves: a 64-byte store that crosses cache lines takes twice as long as two of 32 bytes.
 LOCKSTEP_AVX512 inline void store_halves(__m512 values, float* out) {
   _mm256_storeu_ps(out, __builtin_shufflevector(values, values, 0, 1, 2, 3, 4, 5, 6, 7));
   _mm256_storeu_ps(out + 8, _mm512_maskz_extractf32x8_ps(kHalf, values, 1));
@@ -45,8 +45,7 @@ LOCKSTEP_AVX512 void pack(const float* values, const float* grads, const uint8_t
                                   num_elements - first, values_K + num_kept, grads_K + num_kept);
 }
 
-/// Whole vectors are loaded and stored: stores under masks that overlap what is loaded next would
-/// make each load wait.
+/// Unpacks with whole vectors. Masked stores that overlap the next load would delay each load.
 LOCKSTEP_AVX512 void put_kept(const PackedBlock& /*block*/, const PackedBlock::Floats& from_K,
                               const uint8_t* bits, int64_t num_elements, float* dense) {
   constexpr int kLanes = avx512::Lanes<uint32_t>::kNum;

@@ -3,6 +3,7 @@
 #include "optim/kernels/update_loops.h"
 
 namespace lockstep::optim {
+// The loops compiled without special instructions. LOCKSTEP_ANY is the empty attribute.
 namespace {
 
 #define LOCKSTEP_ANY

@@ -7,14 +7,14 @@
 #include "base/bits/bit_mask_kernels.h"
 #include "optim/rules/all_rules.h"
 
-/// Loops that every path compiles with its own instructions (update_kernels_*.cpp).
+/// Loops that each SIMD path compiles with its own instructions (update_kernels_*.cpp).
 namespace lockstep::optim::loops {
 
 template <typename Rule>
 LOCKSTEP_INLINE void update(int64_t num, float* __restrict values, float* __restrict grads,
                             float* __restrict first_slot, float* __restrict second_slot,
                             const rules::WeightDecay<float>& decay_, const Rule& rule_) {
-  const Rule rule = rule_;  // no store below can change it
+  const Rule rule = rule_;  // a copy, which no store below can change
   const rules::WeightDecay<float> decay = decay_;
   for (int64_t i = 0; i < num; ++i) {
     const float w = rules::multiply_add(values[i], decay.minus_share, values[i]);
@@ -49,8 +49,8 @@ LOCKSTEP_INLINE void put_kept(const float* packed_K, const uint8_t* bits, int64_
 
 }  // namespace lockstep::optim::loops
 
-/// Declares update<Rule>() for one path and the table of its kernels; `target` is the attribute of
-/// its functions.
+/// Declares update<Rule>() for one path and the table of its kernels. target: attribute of the
+/// functions.
 // NOLINTBEGIN(bugprone-macro-parentheses): an attribute takes no parentheses around it
 #define LOCKSTEP_UPDATES(target)                                                        \
   template <typename Rule>                                                              \

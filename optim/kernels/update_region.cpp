@@ -8,8 +8,12 @@
 #include "base/bits/bit_mask.h"
 
 namespace lockstep::optim {
+// A masked update packs a block's kept values and gradients, applies the rule there, and writes the
+// results back. Slots stay packed for the whole region, so begin_K finds a chunk's slots. All paths
+// compute each element alone: its bits do not depend on the packing.
 namespace {
 
+/// Updates a chunk in blocks: packs values and gradients, applies the rule, writes results back.
 void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads, SimdPath path,
           UpdateBlock update) {
   const UpdateKernels& kernels = update_kernels(path);
@@ -31,7 +35,7 @@ void walk(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grad
   }
 }
 
-/// Of a chunk that keeps few elements: only their own cache lines are read and written.
+/// Updates a chunk with few kept elements. Reads and writes only their own cache lines.
 void walk_sparse(const PackedMask::Chunk& chunk, const RegionData& data, bool into_grads,
                  UpdateBlock update) {
   std::array<uint32_t, PackedMask::kChunkElements / kItemsOfOneKept + kPlaceSlack> places;
@@ -80,6 +84,7 @@ void update_dense(const RegionData& data, UpdateBlock update) {
 
 void update_kept(const PackedMask& kept, const RegionData& data, bool into_grads,
                  UpdateBlock update, SimdPath path) {
+  // Chunks are independent: kept elements before each chunk were counted once.
   at::parallel_for(0, kept.num_chunks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t index = begin; index < end; ++index) {
       const PackedMask::Chunk chunk = kept.chunk(index);

@@ -20,34 +20,31 @@ struct RegionData {
   float* grads_R = nullptr;
 };
 
-/// Where a region's slots stand, [R], or [K] in the region's order where packed; null: no such
-/// slot.
+/// Addresses of a region's slots: [R], or [K] in the region's order if packed. Null: no such slot.
 struct SlotData {
   float* first = nullptr;
   float* second = nullptr;
 };
 
-/// Float32 on the CPU.
+/// True if the buffer is float32 on the CPU.
 bool takes_kernels(const FlatBuffer& buffer);
-/// Of such a buffer.
+/// Returns the addresses of a region of such a buffer.
 RegionData data_of(const FlatBuffer& buffer, const ParamShard& region);
 SlotData data_of(const std::vector<at::Tensor>& slots);
 
-/// A rule on `num` elements that stand close together, of which the first has this place among the
-/// slots.
+/// Rule applied to `num` contiguous elements. begin: index of the first one among the slots.
 using UpdateBlock =
     c10::function_ref<void(int64_t num, float* values, float* grads, int64_t begin)>;
 
-/// One update of a whole region, or of its kept elements alone, in one pass. Of these, values and
-/// gradients are packed in small blocks, the rule is computed on what stands close together, and
-/// its results are put where they belong; pruned elements stay as they are. Uses ATen's threads; an
-/// element's bits depend neither on them, nor on the path, nor on where the element stands.
-/// `into_grads`: the rule's results stand in the gradients.
+/// Updates a whole region, or its kept elements only, in one pass. Kept elements are packed in
+/// small blocks, updated there and written back; pruned elements do not change. Uses ATen's
+/// threads. The bits of an element depend neither on threads, nor on the SIMD path, nor on its
+/// position. into_grads: the rule's results are in the gradients.
 void update_dense(const RegionData& data, UpdateBlock update);
 void update_kept(const PackedMask& kept, const RegionData& data, bool into_grads,
                  UpdateBlock update, SimdPath path = fastest_simd_path());
 
-/// The same for a rule with its numbers; `kept` empty: dense.
+/// Updates a region by a rule with its parameters. Empty `kept`: all elements.
 template <typename Rule>
 void update_region(const PackedMask& kept, const RegionData& data, const SlotData& slots,
                    const rules::WeightDecay<float>& decay, const Rule& rule,

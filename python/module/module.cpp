@@ -2,10 +2,13 @@
 #include "python/python_module.h"
 
 namespace lockstep::python {
+// Every Python object is used under the interpreter's lock. References are owned (Reference) unless
+// marked as borrowed. This file is compiled for the stable interface (python_calls.h).
 namespace {
 
-PyObject* glue = nullptr;  // lockstep_glue, for the life of the process
+PyObject* glue = nullptr;  // lockstep_glue, never released
 
+/// str() of an object. Never fails, since it is used while an error is reported.
 std::string text_of(PyObject* object) {
   const Reference text(PyObject_Str(object));
   Value value;
@@ -14,13 +17,14 @@ std::string text_of(PyObject* object) {
   return "an error that cannot be shown";
 }
 
-/// Takes what Python has raised, and clears it.
+/// Returns and clears Python's current exception.
 std::string take_fault() {
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
   const Reference owned_type(type), owned_value(value), owned_traceback(traceback);
   if (!owned_type) return "Python failed without an error";
+  // describe_fault formats the traceback. During start() lockstep_glue may not exist yet.
   if (glue != nullptr && owned_value) {
     const Reference text(PyObject_CallMethod(glue, "describe_fault", "OOO", type, value,
                                              traceback == nullptr ? Py_None : traceback));
@@ -38,12 +42,13 @@ bool set_path(const std::string& glue_folder) {
 
 std::string start(const StartOptions& options) {
   wchar_t* program = Py_DecodeLocale(options.program.c_str(), nullptr);
-  Py_SetProgramName(program);  // it keeps the pointer
+  Py_SetProgramName(program);  // Python keeps the pointer
+  // No signal handlers of Python: signals belong to the program.
   Py_InitializeEx(/*initsigs=*/0);
   std::string fault;
   if (set_path(options.glue_folder)) glue = PyImport_ImportModule("lockstep_glue");
   if (glue == nullptr) fault = take_fault();
-  PyEval_SaveThread();  // each call takes the lock
+  PyEval_SaveThread();  // releases the lock, which each call takes
   return fault;
 }
 
@@ -54,6 +59,7 @@ CallResult call_locked(const char* function, const List& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     Reference argument = to_python(arguments[i]);
     if (!argument) return {{}, take_fault()};
+    // PyTuple_SetItem takes over the reference, also if it fails.
     PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), argument.release());
   }
   const Reference object(PyObject_CallObject(callable.get(), tuple.get()));

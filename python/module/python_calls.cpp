@@ -5,11 +5,13 @@
 namespace lockstep::python {
 namespace {
 
-/// torch._C._wrap_tensor_impl: a Python tensor of a TensorImpl, of which it takes a reference over.
+/// Wraps a tensor with torch._C._wrap_tensor_impl, which takes over a reference to its TensorImpl.
 Reference to_python(const at::Tensor& tensor) {
   if (!tensor.defined()) return Reference::to(Py_None);
+  // A call through Python: libtorch_python's own functions are bound to one version of Python.
   const Reference torch(PyImport_ImportModule("torch._C"));
   if (!torch) return {};
+  // The capsule holds a plain pointer: on success Python owns this reference.
   c10::TensorImpl* owned = at::Tensor(tensor).unsafeReleaseTensorImpl();
   const Reference capsule(PyCapsule_New(owned, nullptr, nullptr));
   if (!capsule) return {};
@@ -41,6 +43,7 @@ Reference to_python(const Map& map) {
   return dict;
 }
 
+/// Reads a list or tuple; nested values recursively.
 bool list_from(PyObject* sequence, Value* value) {
   List list(static_cast<size_t>(PySequence_Size(sequence)));
   for (size_t i = 0; i < list.size(); ++i) {
@@ -51,10 +54,11 @@ bool list_from(PyObject* sequence, Value* value) {
   return true;
 }
 
-/// `cdata`: torch.Tensor._cdata, the address of its TensorImpl.
+/// Reads a tensor. cdata: torch.Tensor._cdata, the address of its TensorImpl.
 bool tensor_from(PyObject* cdata, Value* value) {
   void* address = PyLong_AsVoidPtr(cdata);
   if (address == nullptr) return false;
+  // reclaim_copy adds a reference: Python keeps its own.
   *value = at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(
       static_cast<c10::TensorImpl*>(address)));
   return true;
@@ -85,15 +89,16 @@ bool map_from(PyObject* dict, Value* value) {
 }
 
 void forget(void* object) {
+  // The last copy of an Object may die on any thread, without the lock.
   const InterpreterLock lock;
   Py_DecRef(static_cast<PyObject*>(object));
 }
 
-/// A thread's state, which Python would make and drop with each lock: 20 us.
+/// State of a thread, kept between locks. Python would create and delete it with each lock (20 us).
 class KeptThreadState {
  public:
   KeptThreadState() {
-    if (PyGILState_GetThisThreadState() != nullptr) return;  // Python's own thread
+    if (PyGILState_GetThisThreadState() != nullptr) return;  // a thread of Python
     taken_ = PyGILState_Ensure();
     state_ = PyEval_SaveThread();
   }
@@ -113,6 +118,7 @@ class KeptThreadState {
 }  // namespace
 
 PyGILState_STATE InterpreterLock::take() {
+  // Created at a thread's first lock, destroyed at the thread's end.
   thread_local const KeptThreadState kept;
   return PyGILState_Ensure();
 }
@@ -136,8 +142,10 @@ bool from_python(PyObject* object, Value* value) {
   if (object == Py_None) {
     *value = std::monostate();
   } else if (PyBool_Check(object)) {
+    // Tested before int: bool is a subclass of int in Python.
     *value = object == Py_True;
   } else if (PyLong_Check(object)) {
+    // Python integers are unbounded: an overflow is an exception.
     *value = static_cast<int64_t>(PyLong_AsLongLong(object));
     return PyErr_Occurred() == nullptr;
   } else if (PyFloat_Check(object)) {
@@ -149,6 +157,7 @@ bool from_python(PyObject* object, Value* value) {
   } else if (PyDict_Check(object)) {
     return map_from(object, value);
   } else {
+    // Tensors are recognised by their attribute _cdata.
     const Reference cdata(PyObject_GetAttrString(object, "_cdata"));
     if (cdata && PyLong_Check(cdata.get())) return tensor_from(cdata.get(), value);
     PyErr_Clear();

@@ -8,14 +8,14 @@
 
 #include "python/value.h"
 
-/// Python's objects in C++. All of it needs the interpreter's lock.
+/// Python objects in C++. Everything here needs the interpreter's lock.
 namespace lockstep::python {
 
-/// Holds one reference.
+/// Owner of one reference.
 class Reference {
  public:
   Reference() = default;
-  /// Takes a reference over; null: Python has raised something.
+  /// Takes over a reference. Null means that Python has raised an exception.
   explicit Reference(PyObject* owned) : object_(owned) {}
   static Reference to(PyObject* borrowed) {
     Py_XINCREF(borrowed);
@@ -36,8 +36,8 @@ class Reference {
   PyObject* object_ = nullptr;
 };
 
-/// Holds the interpreter's lock, on any thread. What Python keeps of a thread (threading.local, its
-/// stack) stays from the thread's first lock to its end.
+/// Scope with the interpreter's lock, on any thread. Python's thread-local state (threading.local,
+/// its stack) lives from a thread's first lock to its end.
 class InterpreterLock {
  public:
   InterpreterLock() : state_(take()) {}
@@ -51,9 +51,9 @@ class InterpreterLock {
   PyGILState_STATE state_;
 };
 
-/// Null: Python has raised something, which is set.
+/// Converts a value. Returns null, with a Python exception set, on failure.
 Reference to_python(const Value& value);
-/// False: Python has raised something, which is set.
+/// Converts an object. Returns false, with a Python exception set, on failure.
 bool from_python(PyObject* object, Value* value);
 
 }  // namespace lockstep::python

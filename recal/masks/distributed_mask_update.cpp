@@ -9,13 +9,17 @@
 #include "dist/replica/replica_check.h"
 
 namespace lockstep::recal {
+// Each weight is assigned to a rank, which prunes it. One all-gather then brings the bits of all
+// masks to all ranks.
 namespace {
 
-// Nanoseconds a float32 weight on one core (bench/prune_ops; Sapphire Rapids, AVX-512).
+// Nanoseconds per float32 weight on one core (bench/programs/prune_ops.cpp; Sapphire Rapids,
+// AVX-512).
 constexpr double kDigest_ns = 0.5;
-constexpr double kExchange_ns = 0.25;        ///< an eighth of a byte, at 0.5 GB/s
-constexpr double kCollectives_ns = 500'000;  ///< latency of a handful of collectives
+constexpr double kExchange_ns = 0.25;        ///< 1 bit per weight at 0.5 GB/s
+constexpr double kCollectives_ns = 500'000;  ///< latency of a few collectives
 
+/// Time of one mask computation, in nanoseconds per weight (source: see kDigest_ns).
 double mask_ns(MaskPattern pattern) {
   switch (pattern) {
     case MaskPattern::kUnstructured:
@@ -43,7 +47,10 @@ std::vector<int64_t> loads_of(std::span<const int64_t> sizes, const std::vector<
   return loads;
 }
 
-/// Copies each rank's bits to all others. ranks[i] has computed weights[i].
+/// Copies each rank's bits to all other ranks. ranks[i] has computed weights[i].
+///
+/// N: ranks, K: bytes of the largest share. A rank's row holds its masks back to back, in the order
+/// of `weights`. Both sides derive the offsets from `ranks`, so no header is sent.
 void exchange_bits(std::span<const MaskedWeight> weights, const std::vector<int>& ranks,
                    dist::Communicator& control) {
   std::vector<int64_t> sizes;
@@ -58,6 +65,7 @@ void exchange_bits(std::span<const MaskedWeight> weights, const std::vector<int>
     mine_K.narrow(0, offset, sizes[i]).copy_(weights[i].kept_bits);
     offset += sizes[i];
   }
+  // The control communicator may live on a GPU, while masks are on the CPU.
   const at::Tensor there_NK = all_NK.view(-1).to(control.device());
   control.all_gather(there_NK, mine_K.to(control.device()))->wait();
   const at::Tensor found_NK = there_NK.cpu().view_as(all_NK);
@@ -85,6 +93,7 @@ void require_equal_inputs(std::span<const MaskedWeight> weights, dist::Communica
 std::vector<int> share_out(std::span<const int64_t> num_weights, int world_size) {
   std::vector<size_t> order(num_weights.size());
   std::iota(order.begin(), order.end(), size_t{0});
+  // A stable sort, so that equal sizes have the same order on all ranks.
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return num_weights[a] > num_weights[b]; });
   std::vector<int> ranks(num_weights.size());
@@ -104,6 +113,7 @@ bool division_pays(const MaskRule& rule, std::span<const int64_t> num_weights, i
       loads_of(num_weights, share_out(num_weights, world_size), world_size);
   const auto largest_share = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
   const double ns = mask_ns(rule.kind.pattern);
+  // Left: the slowest rank's masks, plus digests and exchange of all. Right: all masks on one rank.
   return largest_share * ns + num_all * (kDigest_ns + kExchange_ns) + kCollectives_ns <
          num_all * ns;
 }

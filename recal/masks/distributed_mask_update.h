@@ -9,31 +9,31 @@
 
 namespace lockstep::recal {
 
-/// Distribution of the computation of new masks over the ranks; the same on all ranks.
+/// Distribution of mask computation over the ranks. Must be the same on all ranks.
 enum class MaskWork {
-  kBySize,   ///< distributed where that takes less time (division_pays)
-  kAlone,    ///< every rank computes all
-  kDivided,  ///< each rank computes some of them
+  kBySize,   ///< distributed if that takes less time (division_pays)
+  kAlone,    ///< every rank computes all masks
+  kDivided,  ///< each rank computes some of the masks
 };
 
-/// The rank of each weight: the largest first, each to the rank that has least so far (of equal
-/// ones the lowest).
+/// Assigns each weight to a rank (greedy): the largest weight first, to the least loaded rank, on
+/// ties the lowest rank. Returns one rank per weight.
 std::vector<int> share_out(std::span<const int64_t> num_weights, int world_size);
 
-/// True if dividing a set of weights of these sizes over the ranks takes less time than computing
-/// every mask on every rank.
+/// True if distributing a set of weights of these sizes takes less time than computing every mask
+/// on every rank.
 ///
-/// Dividing costs what computing alone does not: a digest of all weights on each rank, without
-/// which a rank with other weights would no longer be found (before, its mask would have differed),
-/// and the exchange of the bits. Unstructured masks are computed nearly as fast as weights can be
-/// digested, so few ranks gain nothing; masks of groups gain from 2 ranks on. The times a weight
-/// were measured by bench/prune_ops. Under a global rule nothing is divided.
+/// Distribution adds two costs. Each rank computes a digest of all weights. Without the digest a
+/// rank with different weights would go unnoticed, since it no longer computes every mask itself.
+/// The bits must also be exchanged. Unstructured masks take little longer than a digest, so few
+/// ranks gain nothing. Masks of groups gain from 2 ranks on. bench/programs/prune_ops.cpp measured
+/// the time per weight. Masks under a global rule are never distributed.
 bool division_pays(const MaskRule& rule, std::span<const int64_t> num_weights, int world_size);
 
-/// As update_masks, each rank computing its share. Collective: weights and masks must have been
-/// given in the same order everywhere. First compares weights and present masks over the ranks:
-/// throws Error(kDisagree).everywhere() that names tensor and ranks, so that what one rank computes
-/// is right for all.
+/// Works as update_masks, but each rank computes its share. Collective: all ranks must pass weights
+/// and masks in the same order. First compares weights and current masks over the ranks, so that
+/// the result of one rank is right for all. Throws Error(kDisagree).everywhere() with tensor and
+/// ranks if they differ.
 void update_masks_divided(std::span<const MaskedWeight> weights, double sparsity,
                           const MaskRule& rule, dist::Communicator& control);
 

@@ -3,6 +3,14 @@
 #include "base/error.h"
 
 namespace lockstep::recal {
+// Weight (o, i, r) is element (o * I + i) * R + r (weight_shape.h), so one weight row is I * R
+// elements. A linear layer has R = 1.
+//
+// filter   group o: a row is one run.
+// channel  group i: with R = 1 neighbouring elements step through the groups; otherwise a run is
+//          the R positions of one input. groups_per_row is 0, since every row has the same groups.
+// block    group (o, i / m, r): with R = 1 a run is a block; otherwise m runs of R positions belong
+//          to the same R groups. The last block of a row is short if m does not divide I.
 namespace {
 
 GroupRuns filter_runs(const WeightShape& shape) {

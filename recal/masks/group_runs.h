@@ -8,27 +8,27 @@
 
 namespace lockstep::recal {
 
-/// How the items of a weight, read in row-major order, fall into groups: runs of neighbours that
-/// belong to one group, or each to the next group.
+/// Mapping from the elements of a weight, read in row-major order, to groups. The elements form
+/// runs of neighbours. A run belongs to one group, or (steps) each element to the next group.
 struct GroupRuns {
   int64_t num_groups = 0;
   int64_t num_rows = 0;
-  int64_t row_items = 0;        ///< items of a row
-  int64_t run_items = 0;        ///< items of a run; the last of a row may have fewer
+  int64_t row_items = 0;        ///< elements of a row
+  int64_t run_items = 0;        ///< elements of a run; the last run of a row may have fewer
   bool steps = false;           ///< neighbours in a run belong to neighbouring groups
-  int64_t groups_per_row = 0;   ///< by how much the first group of a row is above the last row's
-  int64_t runs_per_group = 1;   ///< neighbouring runs of a row that belong to the same groups
-  int64_t groups_per_step = 1;  ///< by how much the first group rises after these runs
+  int64_t groups_per_row = 0;   ///< increase of the first group from row to row
+  int64_t runs_per_group = 1;   ///< consecutive runs of a row with the same groups
+  int64_t groups_per_step = 1;  ///< increase of the first group after these runs
 
-  /// Members of a group: in a row of groups num_short at the end have fewer.
+  /// Number of members of a group. The last num_short groups of each row have short_group_items.
   int64_t group_items = 0, short_group_items = 0;
   int64_t groups_in_row = 1, num_short = 0;
 };
 
-/// kind: block, filter or channel.
+/// Returns the mapping for a block, filter or channel mask.
 GroupRuns group_runs(const MaskKind& kind, const WeightShape& shape);
 
-/// Calls visit(first item, number of items, first group) for each run, in row-major order.
+/// Calls visit(first element, number of elements, first group) for each run, in row-major order.
 template <typename Visit>
 void for_each_run(const GroupRuns& runs, const Visit& visit) {
   for (int64_t row = 0; row < runs.num_rows; ++row) {

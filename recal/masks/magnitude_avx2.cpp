@@ -9,10 +9,12 @@ namespace lockstep::recal {
 
 #if defined(__x86_64__)
 
+// AVX2 has no compress instruction: elements inside the bracket are few, and are copied one by one.
 namespace {
 
 using avx2::Lanes;
 
+/// Handles 64 elements (one word of the mask) per round. The portable kernel does the rest.
 template <typename Bits>
 LOCKSTEP_AVX2 BracketCounts collect(const Bits* items, const uint8_t* kept, int64_t num_items,
                                     const Bracket<Bits>& bracket, Bits* inside, int64_t room) {
@@ -24,11 +26,13 @@ LOCKSTEP_AVX2 BracketCounts collect(const Bits* items, const uint8_t* kept, int6
   int64_t first = 0;
   for (; first + kWordItems <= num_items; first += kWordItems) {
     const uint64_t word = word_of(kept, first);
+    // Masks at high sparsity have many empty words: their weights are not even loaded.
     if (word == 0) continue;
     prefetch_ahead(items + first);
     uint64_t below = 0;
     uint64_t above = 0;
     for (int lane = 0; lane < kWordItems; lane += L::kNum) {
+      // AVX2 compares signed integers. Magnitudes have no sign bit, so the order is the same.
       const __m256i found = _mm256_and_si256(avx2::load(items + first + lane), magnitude_bits);
       below |= L::bits_of(L::greater(lowest, found)) << lane;
       above |= L::bits_of(L::greater(found, highest)) << lane;
@@ -40,6 +44,7 @@ LOCKSTEP_AVX2 BracketCounts collect(const Bits* items, const uint8_t* kept, int6
       ++counts.num_inside;
     }
   }
+  // The rest has fewer than 64 elements. It continues in the same buffer.
   const int64_t num_stored = std::min(counts.num_inside, room);
   const BracketCounts rest =
       portable_magnitude_kernels<Bits>().collect(items + first, kept + first / 8, num_items - first,
@@ -66,6 +71,7 @@ LOCKSTEP_AVX2 int64_t drop_below(const Bits* items, uint8_t* kept, int64_t num_i
       above |= L::bits_of(L::greater(found, limits)) << lane;
       equal |= L::bits_of(L::equal(found, limits)) << lane;
     }
+    // Of equal magnitudes the first ones are dropped, so ties are counted in order.
     const uint64_t ties = equal & word;
     const uint64_t kept_ties = without_first(ties, num_left);
     num_left -= std::popcount(ties ^ kept_ties);

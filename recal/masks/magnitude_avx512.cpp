@@ -9,12 +9,15 @@ namespace lockstep::recal {
 
 #if defined(__x86_64__)
 
+// The magnitudes of a bracket are compressed into `inside` in their order, so all paths give the
+// same candidates.
 namespace {
 
 using avx512::Lanes;
 using avx512::part_of;
 
-/// Inside the bracket as one comparison: found - lowest, which wraps around below it.
+/// Handles 64 elements per round; the portable kernel does the rest. One unsigned comparison tests
+/// the bracket: found - lowest < width. The difference wraps around for values below `lowest`.
 template <typename Bits>
 LOCKSTEP_AVX512 BracketCounts collect(const Bits* items, const uint8_t* kept, int64_t num_items,
                                       const Bracket<Bits>& bracket, Bits* inside, int64_t room) {
@@ -36,6 +39,7 @@ LOCKSTEP_AVX512 BracketCounts collect(const Bits* items, const uint8_t* kept, in
       below |= static_cast<uint64_t>(L::less(k, found, lowest)) << lane;
       const auto in = L::less(k, L::sub(found, lowest), width);
       if (in == 0) continue;
+      // The store may write a full register: `inside` has kCollectSlack spare elements.
       if (counts.num_inside < room)
         _mm512_storeu_si512(inside + counts.num_inside, L::compress(in, found));
       counts.num_inside += std::popcount(in);

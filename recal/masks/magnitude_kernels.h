@@ -8,8 +8,9 @@
 
 namespace lockstep::recal {
 
-/// Magnitudes as integers: a float's bits without its sign. They rise with the magnitude, and NaN
-/// is above all, so that the order is total. Bits: uint16_t, uint32_t or uint64_t.
+/// Mask that removes the sign bit of a float. The remaining bits, read as an integer, grow with the
+/// magnitude. NaN is above all numbers, so the order is total. Bits: uint16_t, uint32_t or
+/// uint64_t.
 template <typename Bits>
 constexpr Bits kMagnitudeBits =
     static_cast<Bits>(std::numeric_limits<std::make_signed_t<Bits>>::max());
@@ -19,7 +20,7 @@ constexpr Bits magnitude(Bits bits) {
   return static_cast<Bits>(bits & kMagnitudeBits<Bits>);
 }
 
-/// Magnitudes from lowest to highest, both counted in.
+/// Range of magnitudes from lowest to highest, both inclusive.
 template <typename Bits>
 struct Bracket {
   Bits lowest = 0;
@@ -31,25 +32,24 @@ struct BracketCounts {
   int64_t num_inside = 0;
 };
 
-/// The two passes over weights of which mask updates consist. `kept`: bits as in
-/// base/bits/bit_mask.h; pruned items take no part.
+/// The two passes over weights that a mask update needs. `kept`: bits as in base/bits/bit_mask.h.
+/// Pruned elements are ignored.
 template <typename Bits>
 struct MagnitudeKernels {
-  /// Counts the magnitudes below and inside the bracket. Those inside are written to `inside`, in
-  /// order, as far as they fit; at least `room` do, and the memory has room for
-  /// room + kCollectSlack.
+  /// Counts the magnitudes below and inside the bracket. Writes those inside to `inside`, in order,
+  /// up to at least `room` of them. The memory must have room for room + kCollectSlack.
   BracketCounts (*collect)(const Bits* items, const uint8_t* kept, int64_t num_items,
                            const Bracket<Bits>& bracket, Bits* inside, int64_t room);
 
-  /// Drops all magnitudes below the limit, and of those that equal it the first num_ties. Returns
-  /// how many of the latter.
+  /// Drops all magnitudes below the limit, and the first num_ties that equal it. Returns how many
+  /// of the latter were dropped.
   int64_t (*drop_below)(const Bits* items, uint8_t* kept, int64_t num_items, Bits limit,
                         int64_t num_ties);
 };
 
 constexpr int64_t kCollectSlack = 64;
 
-/// The kernels of a path that simd_paths() lists.
+/// Returns the kernels of a path that simd_paths() lists.
 template <typename Bits>
 const MagnitudeKernels<Bits>& magnitude_kernels(SimdPath path);
 

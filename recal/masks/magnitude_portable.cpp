@@ -4,6 +4,8 @@
 #include "recal/masks/magnitude_kernels.h"
 
 namespace lockstep::recal {
+// Kernels for any processor, one byte of the mask at a time. They also handle the last elements for
+// the AVX kernels. So `kept` may start at any byte of a mask.
 namespace {
 
 template <typename Bits>
@@ -11,6 +13,7 @@ BracketCounts collect(const Bits* items, const uint8_t* kept, int64_t num_items,
                       const Bracket<Bits>& bracket, Bits* inside, int64_t room) {
   BracketCounts counts;
   for (int64_t first = 0; first < num_items; first += 8)
+    // byte &= byte - 1 clears the lowest set bit: the loop visits kept elements only.
     for (unsigned byte = kept[first / 8]; byte != 0; byte &= byte - 1) {
       const Bits found = magnitude(items[first + std::countr_zero(byte)]);
       if (found < bracket.lowest) ++counts.num_below;

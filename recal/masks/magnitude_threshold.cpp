@@ -14,13 +14,15 @@
 namespace lockstep::recal {
 namespace {
 
-/// Below this a selection among all items costs less than a sample.
+/// Smallest number of elements for which a sample costs less than a selection among all.
 constexpr int64_t kMinSampled = 16'384;
-/// How far the bracket reaches from the expected place in the sample: the chance that the threshold
-/// lies outside is about 6e-5 for items in any order that does not know the sample's places; it
-/// costs time only.
+/// Half width of the bracket around the expected place in the sample. The threshold is outside with
+/// a chance of about 6e-5 (two-sided normal tail). That holds if the order of the elements does not
+/// depend on the sampled places. A miss costs time only: narrow_down() then finds the threshold.
 constexpr double kStandardDeviations = 4;
+/// Least number of candidates that fit, so that small samples do not overflow by chance.
 constexpr int64_t kMinRoom = 16'384;
+/// Bits that one histogram pass resolves: 4,096 counters, 32 KiB.
 constexpr int kHistogramBits = 12;
 
 template <typename Bits>
@@ -34,16 +36,17 @@ struct Search {
 template <typename Bits>
 struct SampledBracket {
   Bracket<Bits> bracket;
-  int64_t num_expected = 0;  ///< items inside
+  int64_t num_expected = 0;  ///< expected number of elements inside
 };
 
-/// n^(2/3), where the costs of sampling and of selecting among the candidates are about equal.
+/// Sample size n^(2/3): sampling and selection among the candidates then cost about the same.
 int64_t num_samples_of(int64_t num_items) {
   const double root = std::cbrt(static_cast<double>(num_items));
   return static_cast<int64_t>(root * root);
 }
 
-/// Magnitudes of kept items at fixed pseudo-random places, one in each of equal stretches.
+/// Magnitudes of kept elements at fixed pseudo-random places, one in each of equal intervals.
+/// Depends on sizes only, so that all ranks draw the same sample.
 template <typename Bits>
 std::vector<Bits> sample_of(const Search<Bits>& search) {
   const int64_t num_samples = num_samples_of(search.num_items);
@@ -65,8 +68,8 @@ std::vector<Bits> sample_of(const Search<Bits>& search) {
   return sample;
 }
 
-/// The sample's item of this rank, which is partly sorted for it from `first` on; the outermost
-/// magnitude if there is none.
+/// Returns the element of this rank in the sample, partly sorting the sample from `first` on.
+/// Returns the outermost magnitude if the rank is outside the sample.
 template <typename Bits>
 Bits ranked(std::vector<Bits>* sample, int64_t rank, int64_t first) {
   const auto num_samples = static_cast<int64_t>(sample->size());
@@ -84,15 +87,18 @@ SampledBracket<Bits> sampled_bracket(const Search<Bits>& search) {
   if (sample.empty()) return {{}, search.num_kept};
   const double fraction =
       static_cast<double>(search.num_smallest) / static_cast<double>(search.num_kept);
+  // The threshold's rank in the sample is binomial: variance n p (1 - p). The 8 keeps a minimum
+  // width where p is near 0 or 1.
   const double reach = kStandardDeviations * std::sqrt(num_samples * fraction * (1 - fraction)) + 8;
   const auto low = static_cast<int64_t>(std::floor(num_samples * fraction - reach));
   const auto middle = static_cast<int64_t>(num_samples * fraction);
   const auto high = static_cast<int64_t>(std::ceil(num_samples * fraction + reach));
   SampledBracket<Bits> result;
   result.bracket.lowest = ranked(&sample, low, 0);
+  // Each nth_element leaves a partition, so the next one only looks from the previous rank on.
   const Bits guess = ranked(&sample, middle, std::max<int64_t>(low, 0));
   result.bracket.highest = ranked(&sample, high, middle);
-  // Many equal values, as of weights that were rounded: counting one needs no room.
+  // Many equal values, such as rounded weights: counting a single value needs no room.
   if (static_cast<double>(std::count(sample.begin(), sample.end(), guess)) > 2 * reach)
     return {{guess, guess}, 0};
   result.num_expected =
@@ -107,9 +113,11 @@ struct Candidates {
   std::unique_ptr<Bits[]> inside;
   int64_t room = 0;
 
+  /// True if the num_smallest-th magnitude lies inside the bracket.
   bool hold(int64_t num_smallest) const {
     return counts.num_below < num_smallest && num_smallest <= counts.num_below + counts.num_inside;
   }
+  /// True if all magnitudes of the bracket were stored.
   bool are_complete() const { return counts.num_inside <= room; }
 };
 
@@ -130,6 +138,7 @@ Candidates<Bits> collect(const Search<Bits>& search, const Bracket<Bits>& bracke
   return result;
 }
 
+/// Exact selection: the nth candidate is the limit; ties are what it takes to reach num_smallest.
 template <typename Bits>
 Threshold<Bits> select_among(Candidates<Bits>* candidates, int64_t num_smallest) {
   Bits* const first = candidates->inside.get();
@@ -142,7 +151,7 @@ Threshold<Bits> select_among(Candidates<Bits>* candidates, int64_t num_smallest)
   return {*nth, num_smallest - num_below};
 }
 
-/// How many kept magnitudes of the bracket fall into each of its equal bins.
+/// Number of kept magnitudes in each of the bracket's equal bins of 2^shift values.
 template <typename Bits>
 std::vector<int64_t> histogram(const Search<Bits>& search, const Bracket<Bits>& bracket,
                                int shift) {
@@ -157,7 +166,7 @@ std::vector<int64_t> histogram(const Search<Bits>& search, const Bracket<Bits>& 
   return num_by_bin;
 }
 
-/// Exact whatever the items are: a digit of the threshold a pass.
+/// Finds the threshold for any input by radix search: each pass fixes the next kHistogramBits bits.
 template <typename Bits>
 Threshold<Bits> narrow_down(const Search<Bits>& search) {
   Bracket<Bits> bracket;
@@ -166,6 +175,7 @@ Threshold<Bits> narrow_down(const Search<Bits>& search) {
     const int shift = std::max(0, num_bits - kHistogramBits);
     const std::vector<int64_t> num_by_bin = histogram(search, bracket, shift);
     size_t bin = 0;
+    // The bin in which the running count reaches num_smallest contains the threshold.
     while (num_below + num_by_bin[bin] < search.num_smallest) num_below += num_by_bin[bin++];
     bracket.lowest = static_cast<Bits>(bracket.lowest + (static_cast<Bits>(bin) << shift));
     bracket.highest = static_cast<Bits>(bracket.lowest + static_cast<Bits>((Bits{1} << shift) - 1));
@@ -196,6 +206,7 @@ Threshold<Bits> find_threshold(std::span<const MagnitudePart<Bits>> parts, int64
   const bool is_one_value = sampled.bracket.lowest == sampled.bracket.highest;
   const int64_t room = is_one_value ? 0 : 2 * sampled.num_expected + kMinRoom;
   Candidates<Bits> candidates = collect(search, sampled.bracket, room, path);
+  // narrow_down() when the sample missed the threshold, or when ties overflowed the room.
   if (!candidates.hold(num_smallest)) return narrow_down(search);
   if (is_one_value) return {sampled.bracket.lowest, num_smallest - candidates.counts.num_below};
   if (!candidates.are_complete()) return narrow_down(search);

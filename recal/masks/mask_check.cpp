@@ -8,6 +8,7 @@
 namespace lockstep::recal {
 namespace {
 
+// These faults come from a recipe, so they have the exit code of a wrong configuration.
 Error refusal(const std::string& text) { return {ExitCode::kConfig, "recal", text}; }
 
 }  // namespace
@@ -27,6 +28,7 @@ void check_mask_kind(const MaskKind& kind, std::string_view name, c10::IntArrayR
 }
 
 void check_mask_sparsity(const MaskKind& kind, double sparsity) {
+  // Negated, so that NaN is refused too.
   if (!(sparsity >= 0 && sparsity <= 1))
     throw refusal(fmt::format("sparsity {} is not between 0 and 1", sparsity));
   if (kind.pattern != MaskPattern::kNofM) return;

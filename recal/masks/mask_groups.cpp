@@ -9,14 +9,16 @@
 #include "recal/masks/group_runs.h"
 
 namespace lockstep::recal {
+// Two passes: sums over the runs of group_runs.h, then division by the number of members. Sums are
+// added in row-major order by one thread: the order fixes the bits, on which ranks must agree.
 namespace {
 
 struct Sums {
   std::vector<double> sums;
-  std::vector<uint8_t> any_kept;  ///< a byte each
+  std::vector<uint8_t> any_kept;  ///< one byte per group: faster to update than bits
 };
 
-/// A run's items added to one group, or (kSteps) each to the next.
+/// Adds a run's elements to one group, or (kSteps) each to the next group.
 template <bool kSteps, typename Float>
 void add_run(const Float* items, const uint8_t* kept, int64_t first_item, int64_t num_items,
              double* sums, uint8_t* any_kept) {
@@ -35,6 +37,7 @@ void add_runs(const GroupRuns& runs, const Float* items, const uint8_t* kept, Su
   for_each_run(runs, [=](int64_t first_item, int64_t num_items, int64_t group) {
     if (kSteps)
       return add_run<true>(items, kept, first_item, num_items, sums + group, any_kept + group);
+    // Local copies stay in registers; any_kept might alias sums for the compiler.
     double sum = sums[group];
     uint8_t any = any_kept[group];
     add_run<false>(items, kept, first_item, num_items, &sum, &any);
@@ -56,6 +59,7 @@ Sums sums_of(const GroupRuns& runs, const at::Tensor& weight, const uint8_t* kep
 }
 
 Sums sums_of(const GroupRuns& runs, const at::Tensor& weight, const uint8_t* kept) {
+  // Each type is read directly: converting a whole weight would copy it.
   switch (weight.scalar_type()) {
     case at::kFloat:
       return sums_of<float>(runs, weight, kept);
@@ -69,7 +73,7 @@ Sums sums_of(const GroupRuns& runs, const at::Tensor& weight, const uint8_t* kep
   }
 }
 
-/// One NaN only: which bits a sum of NaNs has depends on the processor.
+/// Mean with a canonical NaN: the bits of a sum of NaNs depend on the processor.
 double mean(double sum, int64_t num_members) {
   return std::isnan(sum) ? std::numeric_limits<double>::quiet_NaN()
                          : sum / static_cast<double>(num_members);
@@ -84,7 +88,7 @@ void make_means(const GroupRuns& runs, std::vector<double>* sums) {
     }
 }
 
-/// A byte each -> a bit each.
+/// Packs flags of one byte each into bits.
 std::vector<uint8_t> packed(std::vector<uint8_t> flags) {
   const auto num_bytes = static_cast<size_t>(num_mask_bytes(static_cast<int64_t>(flags.size())));
   flags.resize(8 * num_bytes);

@@ -10,6 +10,7 @@
 namespace lockstep::recal {
 namespace {
 
+/// Also the width of the word in which mask_n_of_m.cpp holds a group.
 constexpr int64_t kMaxNeighbours = 64;
 
 std::string without_spaces(std::string_view text) {
@@ -18,7 +19,7 @@ std::string without_spaces(std::string_view text) {
   return out;
 }
 
-/// [1,N], or block4 in words.
+/// Parses "[1,N]" or "blockN".
 std::optional<MaskKind> parse_block(std::string_view word) {
   constexpr std::string_view kOpen = "[1,", kWord = "block";
   std::optional<int64_t> size;
@@ -26,6 +27,7 @@ std::optional<MaskKind> parse_block(std::string_view word) {
     size = parse_integer(word.substr(kOpen.size(), word.size() - kOpen.size() - 1));
   if (word.starts_with(kWord)) size = parse_integer(word.substr(kWord.size()));
   if (!size || *size < 1 || *size > kMaxNeighbours) return std::nullopt;
+  // Blocks of one weight are the unstructured kind, under one canonical form.
   return *size == 1 ? MaskKind{} : MaskKind{MaskPattern::kBlock, 0, *size};
 }
 
@@ -74,10 +76,12 @@ int64_t MaskKind::num_prunable(std::span<const int64_t> sizes) const {
   if (pattern == MaskPattern::kFilter) return num_outputs;
   if (pattern == MaskPattern::kChannel) return num_inputs;
   const int64_t group = pattern == MaskPattern::kBlock ? m : 1;
+  // Rounded up: the last block of a row may be short.
   return num_outputs * ((num_inputs + group - 1) / group) * num_positions;
 }
 
 int64_t num_to_prune(double sparsity, int64_t num_things) {
+  // Rounds half away from zero, the same on every machine.
   return std::llround(sparsity * static_cast<double>(num_things));
 }
 

@@ -12,13 +12,15 @@
 namespace lockstep::recal {
 namespace {
 
+/// A group's selection is one 64-bit word.
 constexpr int64_t kMaxGroup = 64;
 
-/// The bits of the first num_first of m items in the order (key, place), without those of key -1,
-/// which are pruned. kM: the most that m can be; loops are unrolled, for then places are constants
-/// where m is (2:4: 1.6 times as fast).
+/// Returns the bits of the first num_first of m elements in the order (key, index). Pruned elements
+/// have key -1 and are left out. kM: upper limit of m. The loops are unrolled: with constant m all
+/// indexes are constants, which is 1.6 times as fast for 2:4.
 template <int kM, typename Key>
 uint64_t first_of(const Key* keys, int64_t m, int64_t num_first) {
+  // A rank sort: num_before[i] counts the elements that come before i.
   std::array<int64_t, kM> num_before{};
 #pragma GCC unroll 8
   for (int64_t i = 1; i < m; ++i)
@@ -47,8 +49,8 @@ struct Walk {
   int64_t m;
   int64_t num_first;
 
-  /// The group that begins at this item, its neighbours num_positions apart. kM: m, or 0 where only
-  /// the member knows it.
+  /// Handles the group that begins at this element; its neighbours are num_positions apart. kM: m
+  /// as a constant, or 0 if m is only known at run time.
   template <int kM>
   void add_group(int64_t first_item, Prunable* out) const {
     const int64_t num_neighbours = kM > 0 ? kM : m;
@@ -62,13 +64,14 @@ struct Walk {
       keys[static_cast<size_t>(j)] = is_here ? static_cast<Key>(magnitude(items[item])) : Key{-1};
       num_kept += static_cast<int64_t>(is_here);
     }
+    // Pruned elements have the smallest keys, so they already take places among the num_first.
     out->num_pruned += std::min(num_neighbours - num_kept, num_first);
     put(first_of<kMost>(keys.data(), num_neighbours, num_first), first_item, out->bits.data());
   }
 
   /// Sets the bits of a group's chosen neighbours.
   void put(uint64_t chosen, int64_t first_item, uint8_t* bits) const {
-    if (shape.num_positions == 1) {  // they are neighbours in memory
+    if (shape.num_positions == 1) {  // neighbours in memory: whole bytes at a time
       uint8_t* byte = bits + (first_item >> 3);
       *byte = static_cast<uint8_t>(*byte | (chosen << (first_item & 7)));
       for (chosen >>= 8 - (first_item & 7); chosen != 0; chosen >>= 8) {
@@ -96,6 +99,7 @@ template <typename Bits>
 void add_all(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept, Prunable* out) {
   const Walk<Bits> walk{static_cast<const Bits*>(weight.const_data_ptr()), kept,
                         WeightShape(weight.sizes()), kind.m, kind.m - kind.n};
+  // Common patterns (1:2, 2:4, 4:8) get a loop with a constant group size.
   if (kind.m == 2) return walk.template add_all<2>(out);
   if (kind.m == 4) return walk.template add_all<4>(out);
   if (kind.m == 8) return walk.template add_all<8>(out);

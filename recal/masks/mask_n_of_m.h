@@ -9,17 +9,17 @@
 
 namespace lockstep::recal {
 
-/// What an N:M mask may still prune in one weight.
+/// Weights that an N:M mask may still prune in one parameter.
 struct Prunable {
-  std::vector<uint8_t> bits;  ///< items that may go, as in base/bits/bit_mask.h
-  /// Pruned items that count for the sparsity: in each group at most M - N, so that a group which
-  /// another kind of mask has emptied further does not keep the rest from reaching the pattern.
+  std::vector<uint8_t> bits;  ///< prunable elements, as in base/bits/bit_mask.h
+  /// Pruned elements that count for the sparsity: at most M - N per group. Another kind of mask may
+  /// have pruned a group further. The limit keeps that from stopping the other groups short of N:M.
   int64_t num_pruned = 0;
 };
 
-/// Of each M neighbouring inputs (at each kernel position) the smallest kept magnitudes, lowest
-/// index first, until M - N with those that are pruned already. Pruning all of them leaves the full
-/// pattern.
+/// Selects the smallest kept magnitudes of each M neighbouring inputs, at each kernel position. On
+/// ties the lowest index comes first. Together with those already pruned, M - N are selected per
+/// group. Pruning all selected elements gives the full N:M pattern.
 ///
 /// weight: CPU, contiguous, [O, I, ...] where M divides I (check_mask_kind); kept: its bits.
 Prunable prunable_n_of_m(const MaskKind& kind, const at::Tensor& weight, const uint8_t* kept);

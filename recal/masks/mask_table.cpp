@@ -16,6 +16,8 @@
 #include "recal/masks/mask_tensors.h"
 
 namespace lockstep::recal {
+// The bits on the CPU are the masks. Counts and copies on a device are derived from them by
+// update(), which every change of bits must call.
 namespace {
 
 std::string_view bytes_of(const at::Tensor& kept_bits) {
@@ -39,6 +41,7 @@ MaskTable::MaskTable(const ParamTable& params, const std::vector<int64_t>& cover
 }
 
 Mask& MaskTable::find(int64_t param) {
+  // masks_ is sorted: the constructor got ascending indexes.
   const auto mask =
       std::lower_bound(masks_.begin(), masks_.end(), param,
                        [](const Mask& m, int64_t wanted) { return m.param < wanted; });
@@ -56,6 +59,7 @@ bool MaskTable::covers(int64_t param) const {
 bool MaskTable::update(Mask* mask) {
   const int64_t num_weights = mask->weight.numel();
   auto* bits = mask->kept_bits.mutable_data_ptr<uint8_t>();
+  // A restored file may have other bits after the end, which counts must not see.
   clear_behind_end(bits, num_weights);
   const int64_t num_before =
       std::exchange(mask->num_pruned, num_weights - count_kept(bits, num_weights));
@@ -64,6 +68,7 @@ bool MaskTable::update(Mask* mask) {
   else
     mask->device_mask =
         kept_flags(mask->kept_bits, mask->weight.sizes()).eq(0).to(mask->weight.device());
+  // A count is enough to detect a change: one action only prunes or only keeps weights.
   return mask->num_pruned != num_before;
 }
 
@@ -77,6 +82,7 @@ std::vector<int64_t> MaskTable::prune(const std::vector<int64_t>& params, double
     weights.push_back({mask.name, row_major_on_cpu(mask.weight), mask.kept_bits});
     sizes.push_back(mask.weight.numel());
   }
+  // All ranks decide alike: the rule, the sizes and the world size are equal everywhere.
   const bool divided = work_ == MaskWork::kDivided ? !rule.global
                        : work_ == MaskWork::kBySize
                            ? division_pays(rule, sizes, control.world_size())
@@ -104,6 +110,7 @@ bool MaskTable::release(int64_t param) {
 }
 
 void MaskTable::enforce() {
+  // After drop() the counts stay, but there are no bits to enforce.
   if (dropped_) return;
   for (const Mask& mask : masks_)
     if (mask.num_pruned > 0) zero_pruned_values(mask.weight, mask.kept_bits, mask.device_mask);
@@ -148,6 +155,7 @@ int64_t MaskTable::num_pruned() const {
 
 std::string MaskTable::digest(int64_t param) const {
   const Mask& mask = of(param);
+  // The shape is part of the digest: equal bits of another shape are another mask.
   const std::string shape = fmt::format("{}\n", fmt::join(mask.weight.sizes(), "x"));
   return Sha256().add(shape).add(bytes_of(mask.kept_bits)).hex();
 }
@@ -155,9 +163,11 @@ std::string MaskTable::digest(int64_t param) const {
 void MaskTable::require_equal(std::string_view what, const std::vector<int64_t>& params,
                               dist::Communicator& control) const {
   std::string digests;
+  // The names are part of the digest: ranks whose masks are in another order must not agree.
   for (const int64_t param : params)
     digests += fmt::format("{} {:x}\n", of(param).name, dist::tensor_digest(of(param).kept_bits));
   if (dist::all_equal(control, fnv1a64(digests))) return;
+  // Slow path: compares element by element, to name the first difference.
   std::vector<dist::NamedTensor> flags;
   for (const int64_t param : params)
     flags.push_back({of(param).name, kept_flags(of(param).kept_bits, of(param).weight.sizes())});

@@ -8,6 +8,8 @@
 #include "base/error.h"
 
 namespace lockstep::recal {
+// Masks are bits on the CPU; weights may have any device and layout. This file converts between
+// them.
 namespace {
 
 int item_bytes(const at::Tensor& values) { return static_cast<int>(values.element_size()); }
@@ -51,6 +53,7 @@ void drop_zeros(const at::Tensor& values, const at::Tensor& kept_bits) {
 
 void zero_pruned_values(const at::Tensor& values, const at::Tensor& kept_bits,
                         const at::Tensor& device_mask) {
+  // Fast path: reads the bits directly and allocates nothing. Everything else needs a bool mask.
   if (values.is_cpu() && values.is_contiguous())
     return zero_pruned(values.mutable_data_ptr(), bits_of(kept_bits, values), values.numel(),
                        item_bytes(values));
@@ -62,6 +65,7 @@ void zero_pruned_values(const at::Tensor& values, const at::Tensor& kept_bits,
 }
 
 int64_t count_pruned_nonzeros(const at::Tensor& values, const at::Tensor& kept_bits) {
+  // Nonzero and not kept: such a weight grew back after it was pruned.
   const at::Tensor regrown = nonzero_bits(values).bitwise_and_(kept_bits.bitwise_not());
   return count_kept(bits_of(regrown, values), values.numel());
 }

@@ -12,6 +12,8 @@
 #include "recal/masks/mask_n_of_m.h"
 
 namespace lockstep::recal {
+// Everything reduces to drop_smallest() over unsigned integers: magnitudes of weights, or scores of
+// groups. For N:M it only sees the elements that the pattern allows to prune.
 namespace {
 
 uint8_t* bits_of(const MaskedWeight& weight) {
@@ -29,7 +31,7 @@ MagnitudePart<Bits> part_of(const MaskedWeight& weight, uint8_t* kept) {
   return {static_cast<const Bits*>(weight.values.const_data_ptr()), kept, weight.values.numel()};
 }
 
-/// Drops the smallest kept items until num_wanted are pruned, with those that are pruned already.
+/// Drops the smallest kept elements until num_wanted are pruned, including those pruned before.
 template <typename Bits>
 void drop_until(const std::vector<MagnitudePart<Bits>>& parts, int64_t num_wanted) {
   int64_t num_pruned = 0;
@@ -53,6 +55,7 @@ void prune_groups(std::span<const MaskedWeight> weights, double sparsity, const 
     groups.push_back(score_groups(kind, weight.values, bits_of(weight)));
     num_groups += static_cast<int64_t>(groups.back().scores.size());
   }
+  // Scores are doubles without a sign, so their bits are valid magnitudes for the kernels.
   std::vector<MagnitudePart<uint64_t>> parts;
   for (GroupScores& group : groups)
     parts.push_back({reinterpret_cast<const uint64_t*>(group.scores.data()), group.kept.data(),
@@ -62,7 +65,7 @@ void prune_groups(std::span<const MaskedWeight> weights, double sparsity, const 
     drop_groups(kind, weights[i].values.sizes(), groups[i].kept, bits_of(weights[i]));
 }
 
-/// kept without the items that are in `before` and no more in `after`.
+/// Drops the elements that are in `before` but no longer in `after`.
 void drop_lost(const std::vector<uint8_t>& before, const std::vector<uint8_t>& after,
                uint8_t* kept) {
   for (size_t i = 0; i < before.size(); ++i)
@@ -79,11 +82,14 @@ void prune_n_of_m(std::span<const MaskedWeight> weights, double sparsity, const 
     num_pruned += prunable.back().num_pruned;
     num_prunable += count_kept(prunable.back().bits.data(), weight.values.numel());
   }
+  // drop_smallest() works on copies: the bits of `prunable` also say what is not a candidate.
   std::vector<std::vector<uint8_t>> left;
   for (const Prunable& one : prunable) left.push_back(one.bits);
   std::vector<MagnitudePart<Bits>> parts;
   for (size_t i = 0; i < weights.size(); ++i)
     parts.push_back(part_of<Bits>(weights[i], left[i].data()));
+  // Elements already pruned count towards the sparsity. The clamp covers a rule that changed during
+  // the run.
   const int64_t num_wanted = num_to_prune(sparsity, num_weights(weights)) - num_pruned;
   drop_smallest<Bits>(std::span<const MagnitudePart<Bits>>(parts),
                       std::clamp<int64_t>(num_wanted, 0, num_prunable));
@@ -102,7 +108,7 @@ bool is_of_groups(const MaskKind& kind) {
   return kind.pattern != MaskPattern::kUnstructured && kind.pattern != MaskPattern::kNofM;
 }
 
-/// Under one threshold. All values are of one type.
+/// Prunes under one threshold. All values must have the same type.
 void prune_together(std::span<const MaskedWeight> weights, double sparsity, const MaskKind& kind) {
   if (weights.empty()) return;
   if (is_of_groups(kind)) return prune_groups(weights, sparsity, kind);
@@ -120,11 +126,11 @@ void keep(uint8_t* bits, int64_t item) {
   bits[item >> 3] = static_cast<uint8_t>(bits[item >> 3] | (1U << (item & 7)));
 }
 
-/// Keeps the largest group of those that were kept before; of equal ones the last.
+/// Keeps the largest of the groups that were kept before; on ties the last.
 void keep_largest(const MaskedWeight& weight, const MaskKind& kind,
                   const std::vector<uint8_t>& before) {
   GroupScores groups = score_groups(kind, weight.values, before.data());
-  // As selection reads them: the bits of doubles without a sign rise with their value, NaN on top.
+  // The bits of doubles without a sign grow with the value, NaN on top: the order of selection.
   const auto* scores = reinterpret_cast<const uint64_t*>(groups.scores.data());
   int64_t largest = -1;
   for (int64_t i = 0; i < static_cast<int64_t>(groups.scores.size()); ++i)
@@ -136,7 +142,7 @@ void keep_largest(const MaskedWeight& weight, const MaskKind& kind,
   drop_groups(kind, weight.values.sizes(), groups.kept, bits_of(weight));
 }
 
-/// True if these counts may take all of some weight.
+/// True if these counts may prune all groups of some weight.
 bool may_take_all(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule) {
   if (sparsity >= 1 || !is_of_groups(rule.kind)) return false;
   if (rule.global && weights.size() > 1) return true;
@@ -154,7 +160,7 @@ std::vector<MaskedWeight> of_one_type(std::span<const MaskedWeight> weights) {
   if (!differ) return result;
   for (MaskedWeight& weight : result) {
     const at::Tensor wide = weight.values.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
-    // One NaN for all: its bits after a conversion depend on the type it came from.
+    // One canonical NaN: after a conversion the bits of a NaN depend on the source type.
     weight.values = wide.masked_fill_(wide.isnan(), std::numeric_limits<double>::quiet_NaN());
   }
   return result;
@@ -174,6 +180,7 @@ void check_usable(const MaskedWeight& weight) {
 
 void update_masks(std::span<const MaskedWeight> weights, double sparsity, const MaskRule& rule) {
   for (const MaskedWeight& weight : weights) check_usable(weight);
+  // A copy of the bits is only needed if some weight may lose its last group.
   std::vector<std::vector<uint8_t>> before;
   if (may_take_all(weights, sparsity, rule))
     for (const MaskedWeight& weight : weights)

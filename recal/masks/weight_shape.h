@@ -6,8 +6,8 @@
 
 namespace lockstep::recal {
 
-/// A weight's shape as masks see it, row-major: O outputs, I inputs, R positions of a kernel (1 for
-/// a linear layer). Weight (o, i, r) is item (o * I + i) * R + r.
+/// Shape of a weight as masks see it, row-major: O outputs, I inputs, R kernel positions (1 for a
+/// linear layer). Weight (o, i, r) is element (o * I + i) * R + r.
 struct WeightShape {
   int64_t num_outputs = 1;
   int64_t num_inputs = 1;

@@ -11,13 +11,14 @@ namespace {
 
 struct ConstantPruningOptions {
   ParamSelector params;
-  Window window;  ///< open bounds: the run's
+  Window window;  ///< open bounds: those of the run
   bool params_strict = true;
   ParamLogs logs = ParamLogs::kByDefault;
 };
 
-/// Keeps the zeros that the named weights have: for a model that came pruned. Over parameters of a
-/// gradual modifier listed before it, it starts where that one ends and keeps what it left.
+/// Keeps the existing zeros of the named weights, for a model that was pruned before. For
+/// parameters of a gradual modifier listed before, it starts at that modifier's end and keeps its
+/// zeros.
 class ConstantPruning final : public Modifier {
  public:
   ConstantPruning(ConstantPruningOptions options, std::string tag, SourceLocation location)
@@ -40,8 +41,10 @@ std::string ConstantPruning::summary() const {
 
 void ConstantPruning::compile(TimelineBuilder* builder) const {
   const auto& [start, end] = options_.window;
+  // A fault in the window was reported by steps_of(); nothing to add then.
   if (start && end && !builder->steps_of(options_.window)) return;
   const int64_t first = start ? builder->step_of(*start) : 0;
+  // An end at the run's end does not release the mask: the exported model must keep its zeros.
   const std::optional<int64_t> last =
       end && !end->is_run_end() ? std::optional<int64_t>(builder->step_of(*end)) : std::nullopt;
   for (const auto& [step, param_set] :

@@ -8,8 +8,8 @@
 namespace lockstep::recal {
 namespace {
 
-/// Says how long to train: a bound and no action. It is no hard limit: a later end of another
-/// modifier wins. A run begins at step 0 whatever its start says, which a note tells.
+/// Sets the length of training: a bound without an action. A later end of another modifier wins. A
+/// run always begins at step 0; another start only causes a note.
 class EpochRange final : public Modifier {
  public:
   EpochRange(Window window, std::string tag, SourceLocation location)

@@ -15,29 +15,30 @@
 namespace lockstep::recal {
 namespace {
 
-/// The name that asks for one threshold over all parameters.
+/// Modifier name that means one threshold over all parameters.
 constexpr std::string_view kGlobalTag = "GlobalMagnitudePruningModifier";
 
-/// Sparsity is the pruned fraction of one parameter's weights, or of all of them together where the
-/// mask rule is global, in [0, 1).
+/// Options of one modifier. A sparsity is a pruned fraction in [0, 1) of one parameter's weights.
+/// With a global mask rule it counts all parameters together.
 struct GradualMagnitudePruningOptions {
   ParamSelector params;
-  double init_sparsity = 0;   ///< in force from the window's start
-  double final_sparsity = 0;  ///< in force from its end
+  double init_sparsity = 0;   ///< from the window's start
+  double final_sparsity = 0;  ///< from the window's end
   Window window;
-  Period update_frequency;           ///< from one mask to the next
+  Period update_frequency;           ///< time from one mask to the next
   std::string inter_func = "cubic";  ///< recal/time/interpolate.h
   bool leave_enabled = true;         ///< masks are kept after the end
   MaskRule mask_rule;
-  std::string score_type = "magnitude";  ///< the only one
-  bool momentum_buffer_reset = false;    ///< momentum becomes 0 with each new mask
+  std::string score_type = "magnitude";  ///< the only supported type
+  bool momentum_buffer_reset = false;    ///< zero the momentum with each new mask
   bool params_strict = true;
   ParamLogs logs = ParamLogs::kByDefault;
 };
 
-/// Prunes the smallest weights of each named parameter, more at each update. Update k falls on the
-/// first step at or after start + k * update_frequency and takes the curve's value there, so that
-/// the values of a window in epochs do not depend on the batch size; the last one falls on the end.
+/// Prunes the smallest weights of each named parameter, more at each update. Update k happens at
+/// the first step at or after start + k * update_frequency, with the curve's value at that moment.
+/// So for a window in epochs the values do not depend on the batch size. The last update is at the
+/// end.
 class GradualMagnitudePruning final : public Modifier {
  public:
   GradualMagnitudePruning(GradualMagnitudePruningOptions options, std::string tag,
@@ -57,13 +58,13 @@ class GradualMagnitudePruning final : public Modifier {
   GradualMagnitudePruningOptions options_;
 };
 
-// The recipe language's own advice.
-constexpr double kUsefulSparsity = 0.4;  // below, the zeros bring no speed
+// Usual values, from SparseML's advice to users. Others cause warnings.
+constexpr double kUsefulSparsity = 0.4;  // with less, zeros bring no speed
 constexpr double kUsualFinalFrom = 0.6, kUsualFinalTo = 0.95;
 constexpr double kUsualInitTo = 0.2;
 constexpr size_t kFewMasks = 3;
 
-/// A final sparsity and the parameters that it is for.
+/// Final sparsity and its parameters.
 struct Target {
   double final_sparsity = 0;
   ParamSelector params;
@@ -74,7 +75,7 @@ std::string falls_message(const ConfigReader& in, double final_sparsity, double 
                      in.path(), final_sparsity, init_sparsity);
 }
 
-/// {0.8: [names], 0.9: [names]}: a target an entry.
+/// Reads {0.8: [names], 0.9: [names]}: one target per entry.
 std::vector<Target> read_targets(ConfigReader* in, const YAML::Node& map, double init_sparsity) {
   constexpr std::string_view kKey = "final_sparsity";
   std::vector<Target> targets;
@@ -95,6 +96,7 @@ std::vector<Target> read_targets(ConfigReader* in, const YAML::Node& map, double
     if (target.params.read_node(in, kKey, pair.second)) targets.push_back(std::move(target));
   }
   if (map.size() == 0) in->fault(kKey, fmt::format("'{}.{}' names nothing", in->path(), kKey));
+  // SparseML writes `params: []` next to such a map, since the map names the parameters.
   const YAML::Node params = in->take("params");
   if (params.IsDefined() && !(params.IsSequence() && params.size() == 0))
     in->fault("params", fmt::format("'{}.params' must be [] or left out, as final_sparsity names "
@@ -117,7 +119,7 @@ std::vector<Target> read_sparsities(ConfigReader* in, GradualMagnitudePruningOpt
   return {std::move(one)};
 }
 
-/// [1, 4] is written as a YAML list.
+/// Text of a mask type. [1, 4] is a YAML list.
 std::string mask_text(const YAML::Node& node) {
   if (node.IsScalar()) return node.Scalar();
   std::vector<std::string> items;
@@ -144,7 +146,7 @@ void read_mask_kind(ConfigReader* in, GradualMagnitudePruningOptions* options) {
                   in->path(), text));
 }
 
-/// N:M prunes M - N of M weights and no more.
+/// Refuses a sparsity above 1 - N/M: N:M prunes at most M - N of M weights.
 void check_reach(ConfigReader* in, const MaskKind& kind, const std::vector<Target>& targets) {
   if (kind.pattern != MaskPattern::kNofM) return;
   const double most = 1.0 - static_cast<double>(kind.n) / static_cast<double>(kind.m);
@@ -201,6 +203,7 @@ void GradualMagnitudePruning::compile(TimelineBuilder* builder) const {
                                       .momentum_buffer_reset = options_.momentum_buffer_reset});
   const std::vector<PeriodicUpdate> updates =
       builder->updates(options_.window, options_.update_frequency, steps->end);
+  // Sparsities follow the exact moment of update k, not the step to which it is rounded up.
   const double span = options_.final_sparsity - options_.init_sparsity;
   for (const auto& [k, step] : updates) {
     const double done =
@@ -208,6 +211,7 @@ void GradualMagnitudePruning::compile(TimelineBuilder* builder) const {
     builder->add(step, ActionKind::kPrune,
                  options_.init_sparsity + span * curve(options_.inter_func, done), param_set);
   }
+  // The final sparsity must hold exactly, also if no period ends at the window's end.
   builder->add(steps->end, ActionKind::kPrune, options_.final_sparsity, param_set);
   if (!options_.leave_enabled) builder->add(steps->end, ActionKind::kRelease, 0, param_set);
   warn_of_unusual_values(builder, updates.size() + 1);
@@ -219,7 +223,7 @@ void GradualMagnitudePruning::warn_of_unusual_values(TimelineBuilder* builder,
   const double last = options_.final_sparsity;
   if (init <= 0 || init > kUsualInitTo)
     builder->warn(fmt::format("init_sparsity {} is far from the usual 0.05", init));
-  // N:M sets its own limit.
+  // N:M has a limit of its own, so the usual range does not apply.
   const bool is_free = options_.mask_rule.kind.pattern != MaskPattern::kNofM;
   if (is_free && last < kUsefulSparsity) {
     builder->warn(fmt::format("final_sparsity {} is below {}: so few zeros bring no speed", last,
@@ -261,6 +265,7 @@ Modifiers read_gradual_ks(ConfigReader* in, const SourceLocation& location) {
   read_params_strict(in, &options.params_strict);
   read_log_types(in, &options.logs);
   in->done();
+  // Each target becomes a modifier; they share all options but parameters and final sparsity.
   Modifiers modifiers;
   for (Target& target : targets) {
     options.params = std::move(target.params);

@@ -10,6 +10,7 @@
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+// Same curve and update rule as gradual pruning, but for the values of any parameters.
 namespace {
 
 struct GradualParamOptions {
@@ -23,8 +24,8 @@ struct GradualParamOptions {
   ParamLogs logs = ParamLogs::kByDefault;
 };
 
-/// Sets every element of the named parameters again and again, from init_val at its start to
-/// final_val at its end. Between two updates training may move them.
+/// Sets every element of the named parameters repeatedly, from init_val at the start to final_val
+/// at the end. Between two updates training may change them.
 class GradualParam final : public Modifier {
  public:
   GradualParam(GradualParamOptions options, std::string tag, SourceLocation location)
@@ -49,6 +50,7 @@ std::string GradualParam::summary() const {
 void GradualParam::compile(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
   if (!steps) return;
+  // The end step is claimed too: the final value is set there.
   const int param_set = builder->claim_values({options_.params, options_.params_strict},
                                               {steps->first, steps->end + 1});
   const double span = options_.final_val - options_.init_val;

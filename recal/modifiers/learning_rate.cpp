@@ -11,19 +11,21 @@
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+// Three ways of adding actions: a formula for cosine cycles, one action per period for gamma, and
+// one per milestone. Milestones are absolute epochs, as in PyTorch's MultiStepLR.
 namespace {
 
 struct LearningRateOptions {
   Window window;
   LrScheduler rate;
-  std::optional<double> init_lr;  ///< nothing: the rate in force at the start
-  bool end_is_default = false;    ///< the recipe names none
+  std::optional<double> init_lr;  ///< nullopt: the rate in force at the start
+  bool end_is_default = false;    ///< the recipe gives no end
   ParamGroups groups;
 };
 
-/// Multiplies the learning rate by gamma at set epochs, beginning with init_lr at the start, or
-/// lets it fall along a cosine again and again. Periods count from the start, milestones are
-/// absolute. After the end the last rate stays.
+/// Multiplies the learning rate by gamma at certain epochs, beginning with init_lr, or repeats a
+/// cosine decay. Periods count from the start. Milestones are absolute epochs. After the end the
+/// last rate stays.
 class LearningRate final : public Modifier {
  public:
   LearningRate(LearningRateOptions options, std::string tag, SourceLocation location)
@@ -47,7 +49,7 @@ class LearningRate final : public Modifier {
   LearningRateOptions options_;
 };
 
-/// By multiplications alone, so that the bits do not depend on the C library.
+/// Computes base^exponent by multiplications only: the bits of std::pow depend on the C library.
 double power(double base, int64_t exponent) {
   double result = 1;
   for (; exponent > 0; exponent /= 2, base *= base)
@@ -71,10 +73,12 @@ void LearningRate::compile(TimelineBuilder* builder) const {
   if (options_.end_is_default) builder->note_default("end_epoch", "-1, the run's end");
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
   if (!steps || steps->first == steps->end)
-    return;  // shorter than a step: the timeline warns that it never fires
+    return;  // shorter than a step: the timeline warns that it has no effect
   builder->claim_learning_rate(options_.groups, *steps);
   if (options_.rate.is_multi_step()) check_milestones(builder, *steps);
   if (options_.init_lr) return add(builder, *steps, *options_.init_lr, options_.groups);
+  // Without init_lr the rate at the start is the result of other modifiers, which may be compiled
+  // later. defer() runs after all of them, in the order of start steps.
   builder->defer(steps->first, [this, builder, range = *steps] {
     for (const auto& [groups, rate] : builder->rates_in_force(range.first, options_.groups))
       add(builder, range, rate, groups);
@@ -128,6 +132,7 @@ void LearningRate::add_milestones(TimelineBuilder* builder, StepRange steps, dou
   for (const Decimal& epoch : options_.rate.milestones) {
     const int64_t step = builder->step_of(TrainTime::at_epoch(epoch));
     const double rate = base * power(options_.rate.gamma, ++k);
+    // A milestone at the end has no step left. Its power of gamma still counts for later ones.
     if (step < steps.end) builder->add_for_groups(step, ActionKind::kSetLearningRate, rate, groups);
   }
 }

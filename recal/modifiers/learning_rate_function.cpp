@@ -21,8 +21,8 @@ struct LearningRateFunctionOptions {
   ParamGroups groups;
 };
 
-/// Leads the learning rate from init_lr to final_lr, anew at each step; cyclic_linear does so again
-/// and again. After the end final_lr holds, or the last rate of the cycle.
+/// Moves the learning rate from init_lr to final_lr, with a new value at each step. cyclic_linear
+/// repeats this. After the end final_lr holds; for cyclic_linear the last rate of the cycle.
 class LearningRateFunction final : public Modifier {
  public:
   LearningRateFunction(LearningRateFunctionOptions options, std::string tag,
@@ -48,11 +48,13 @@ std::string LearningRateFunction::summary() const {
 
 void LearningRateFunction::compile(TimelineBuilder* builder) const {
   const std::optional<StepRange> steps = builder->steps_of(options_.window);
+  // A window shorter than a step has no action; the timeline warns of it.
   if (!steps || steps->first == steps->end) return;
   builder->claim_learning_rate(options_.groups, *steps);
   if (options_.names_cycle && !is_cyclic())
     builder->warn(fmt::format("cycle_epochs has no effect with lr_func {}", options_.lr_func));
   const StepConverter& converter = builder->converter();
+  // Positions are exact moments, not steps: the curve does not depend on rounding.
   LrSchedule formula{.shape = options_.lr_func == "cosine" ? LrSchedule::Shape::kCosine
                                                            : LrSchedule::Shape::kLinear,
                      .first = options_.init_lr,

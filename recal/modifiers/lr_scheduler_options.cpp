@@ -8,6 +8,7 @@
 #include "recal/modifiers/modifier_fields.h"
 
 namespace lockstep::recal {
+// Classes and keys have PyTorch's names, as recipes of SparseML write them.
 namespace {
 
 constexpr std::string_view kMilestones = "milestones";
@@ -15,6 +16,7 @@ constexpr std::string_view kMilestones = "milestones";
 std::optional<Decimal> epoch_of(const YAML::Node& node) {
   const std::optional<double> number = node.IsScalar() ? parse_number(node.Scalar()) : std::nullopt;
   if (!number || *number < 0 || *number > kMaxEpoch) return std::nullopt;
+  // Exact: a milestone at 0.1 must convert to the same step everywhere.
   return Decimal::parse(node.Scalar());
 }
 
@@ -39,7 +41,8 @@ void read_milestones(ConfigReader* kwargs, LrScheduler* rate) {
   }
 }
 
-/// Bounds in epochs only: those in steps are compared in the timeline.
+/// Checks milestones against bounds in epochs. Bounds in steps are checked by the timeline, which
+/// knows the steps per epoch.
 void check_milestones(ConfigReader* kwargs, const Window& window, const LrScheduler& rate) {
   const auto in_epochs = [](const TrainTime& moment) {
     return moment.kind == TrainTime::Kind::kEpoch;
@@ -56,7 +59,7 @@ void check_milestones(ConfigReader* kwargs, const Window& window, const LrSchedu
   }
 }
 
-/// The step of StepLR, which other systems call step_size.
+/// Reads the period of StepLR: `step`, or PyTorch's name `step_size`.
 void read_step(ConfigReader* kwargs, Period* period) {
   constexpr std::string_view kHelp = "from one change to the next";
   if (!kwargs->has("step_size")) {
@@ -95,6 +98,7 @@ void read_rate_class(ConfigReader* in, const Window* window, LrScheduler* rate) 
                   "how the rate falls");
   in->require("lr_kwargs");
   ConfigReader kwargs = in->section("lr_kwargs");
+  // A faulty or missing class or map has its fault already.
   if (rate->name.empty() || !in->has("lr_kwargs") || in->node()["lr_kwargs"].IsScalar() ||
       in->node()["lr_kwargs"].IsSequence())
     return;

@@ -8,21 +8,21 @@
 
 namespace lockstep::recal {
 
-/// How LearningRateModifier changes the rate: `lr_class` and its `lr_kwargs`.
+/// Rate change of a LearningRateModifier: `lr_class` and its `lr_kwargs`.
 struct LrScheduler {
   std::string name;  ///< ExponentialLR, StepLR, MultiStepLR, CosineAnnealingWarmRestarts
-  double gamma = 1;  ///< the first three: factor at each change
+  double gamma = 1;  ///< first three classes: factor at each change
   Period period;     ///< ExponentialLR: 1 epoch; StepLR: between changes; Cosine...: a cycle
-  std::vector<Decimal> milestones;  ///< MultiStepLR: absolute epochs of the changes, rising
-  double lr_min = 0;                ///< CosineAnnealingWarmRestarts: rate at a cycle's end
+  std::vector<Decimal> milestones;  ///< MultiStepLR: absolute epochs of the changes, ascending
+  double lr_min = 0;                ///< CosineAnnealingWarmRestarts: rate at the end of a cycle
 
   bool restarts() const { return name == "CosineAnnealingWarmRestarts"; }
   bool is_multi_step() const { return name == "MultiStepLR"; }
-  /// "x0.9 every 2 epochs".
+  /// Text such as "x0.9 every 2 epochs".
   std::string text() const;
 };
 
-/// Reads both required keys. `window`: what the milestones must lie in; null where it is faulty.
+/// Reads both required keys. window: bounds for the milestones; null if the window is faulty.
 void read_rate_class(ConfigReader* in, const Window* window, LrScheduler* rate);
 
 }  // namespace lockstep::recal

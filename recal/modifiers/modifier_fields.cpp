@@ -9,17 +9,21 @@
 #include "recal/timeline/timeline.h"
 
 namespace lockstep::recal {
+// Modifiers share these readers so that equal keys have equal rules, help texts and messages. Every
+// reader takes its keys even if their values are unusable. Otherwise in->done() would report them
+// as unknown.
 namespace {
 
 bool is_minus_one(const YAML::Node& node) {
   return node.IsScalar() && parse_number(node.Scalar()) == -1.0;
 }
 
+/// Start of the run as epoch 0, or the run's end.
 TrainTime minus_one(MinusOne meaning) {
   return meaning == MinusOne::kRunEnd ? TrainTime::run_end() : TrainTime::at_epoch(Decimal());
 }
 
-/// Both keys are known from here on. True if exactly one of them is there.
+/// Marks both keys as known. Returns true if exactly one of them is present.
 bool choose_twin(ConfigReader* in, const std::string& key, const std::string& twin,
                  bool is_required) {
   const bool has_key = in->take(key).IsDefined();
@@ -32,6 +36,8 @@ bool choose_twin(ConfigReader* in, const std::string& key, const std::string& tw
   return has_key != has_twin;
 }
 
+/// Name of a period's key in steps: cycle_epochs -> cycle_steps, update_frequency ->
+/// update_frequency_steps.
 std::string twin_of_period(std::string_view name) {
   constexpr std::string_view kEpochs = "_epochs";
   const bool ends_so = name.ends_with(kEpochs);
@@ -39,7 +45,7 @@ std::string twin_of_period(std::string_view name) {
 }
 
 bool is_after(const TrainTime& end, const TrainTime& start) {
-  if (start.kind != end.kind || end.is_run_end()) return true;  // the timeline compares the rest
+  if (start.kind != end.kind || end.is_run_end()) return true;  // compared later, by the timeline
   return end.kind == TrainTime::Kind::kStep ? start.step < end.step : start.epoch < end.epoch;
 }
 
@@ -48,9 +54,11 @@ bool is_after(const TrainTime& end, const TrainTime& start) {
 bool read_moment(ConfigReader* in, const MomentKey& key, std::optional<TrainTime>* value) {
   const std::string step_key = std::string(key.name) + "_step";
   std::string epoch_key = std::string(key.name) + "_epoch";
+  // `start` replaces start_epoch as the key from here on, so faults name what the recipe contains.
   const bool is_short = (key.name == "start" || key.name == "end") && in->has(key.name);
   if (is_short && choose_twin(in, std::string(key.name), epoch_key, false)) epoch_key = key.name;
   if (key.is_minus_one_by_default && lacks_moment(*in, key.name)) {
+    // take() marks the keys as known, so that a typo nearby can be matched against them.
     in->take(epoch_key);
     in->take(step_key);
     *value = minus_one(key.minus_one);
@@ -64,6 +72,7 @@ bool read_moment(ConfigReader* in, const MomentKey& key, std::optional<TrainTime
     *value = minus_one(key.minus_one);
     return true;
   }
+  // Both units stay as written. The timeline converts them once the steps per epoch are known.
   TrainTime moment{.kind = in_steps ? TrainTime::Kind::kStep : TrainTime::Kind::kEpoch};
   const bool good = in_steps ? in->read(step_key, &moment.step, between(0, kMaxStep), key.help)
                              : in->read(epoch_key, &moment.epoch, between(0, kMaxEpoch), key.help);
@@ -90,6 +99,7 @@ bool read_window(ConfigReader* in, Window* window, Bounds bounds) {
                                     .minus_one = MinusOne::kRunEnd,
                                     .is_minus_one_by_default = bounds == Bounds::kEndByDefault},
                                    &window->end);
+  // An open bound has nothing to compare with.
   if (!has_start || !has_end) return false;
   if (is_after(*window->end, *window->start)) return true;
   const bool in_steps = in->has("end_step");
@@ -147,6 +157,7 @@ bool read_required(ConfigReader* in, std::string_view key, double* value, Range 
 
 bool read_param_value(ConfigReader* in, std::string_view key, double* value,
                       std::string_view help) {
+  // Weights may have a narrower type: the manager compares with each parameter's type in attach().
   constexpr double kMost = std::numeric_limits<float>::max();
   return read_required(in, key, value, between(-kMost, kMost), help);
 }
@@ -164,6 +175,7 @@ bool read_param_groups(ConfigReader* in, ParamGroups* groups) {
                                 known_param_groups()));
     return false;
   }
+  // Sorted and unique, so that equal lists in another order make equal timelines.
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   groups->numbers.assign(numbers.begin(), numbers.end());

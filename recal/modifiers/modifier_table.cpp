@@ -9,12 +9,12 @@
 namespace lockstep::recal {
 namespace {
 
-/// Names by which other systems know a modifier. Its reader sees the name as written
+/// Other name of a modifier, from SparseML. The modifier's reader sees the name as written
 /// (ConfigReader::path()).
 struct AliasRow {
   std::string_view alias;
   std::string_view tag;
-  std::string_view addition;  ///< what the name says beside the tag
+  std::string_view addition;  ///< keys that the name implies
 };
 constexpr std::array kAliases = {
     AliasRow{"GMPruningModifier", "GradualKSModifier", ""},
@@ -24,14 +24,15 @@ constexpr std::array kAliases = {
     AliasRow{"LegacyQuantizationModifier", "QuantizationModifier", ""},
 };
 
-/// Every name that a tag may have.
+/// All names that a tag may have, including aliases.
 std::vector<std::string> names() {
   std::vector<std::string> names = modifier_kinds().names();
   for (const AliasRow& row : kAliases) names.emplace_back(row.alias);
   return names;
 }
 
-/// " (did you mean ...?)" or nothing. Nearly all names end alike, which makes none of them near.
+/// Returns " (did you mean ...?)" or "". Compares names without the common ending "Modifier", which
+/// would make all of them similar.
 std::string nearest_name(const std::string& name) {
   constexpr std::string_view kEnding = "Modifier";
   if (!name.ends_with(kEnding)) return did_you_mean(name, names());
@@ -42,7 +43,7 @@ std::string nearest_name(const std::string& name) {
   return near.empty() ? "" : fmt::format(" (did you mean '{}{}'?)", near, kEnding);
 }
 
-/// !A, !B; other names: !C (= !A)
+/// List of all names for messages: "!A, !B; other names: !C (= !A)".
 std::string name_list() {
   std::string tags;
   std::string aliases;
@@ -52,7 +53,7 @@ std::string name_list() {
   return tags.substr(2) + "; other names: " + aliases.substr(2);
 }
 
-/// yaml-cpp gives "?" or nothing to plain nodes and "!" to quoted texts.
+/// True for an explicit tag. yaml-cpp gives "?" or "" to plain nodes and "!" to quoted texts.
 bool has_tag(const std::string& tag) { return tag.size() > 1; }
 
 const ModifierKind* find_kind(std::string_view name) {

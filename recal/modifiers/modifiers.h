@@ -7,16 +7,16 @@
 #include "base/yaml/config_reader.h"
 #include "recal/timeline/modifier.h"
 
-/// Readers of the modifiers, one a kind, for the table of modifiers (modifier_table.h). Each reads
-/// the keys of one entry of a recipe; `location` is where the entry stands. Diagnostics go to the
-/// fields'.
+/// Readers of the modifiers, one per kind, for the table of modifiers (modifier_table.h). Each
+/// reads the keys of one entry of a recipe; `location` is the entry's place. Faults go to the
+/// reader's diagnostics.
 namespace lockstep::recal {
 
-/// What one entry becomes: usually one modifier, several where it names a target for each of
-/// several sets of parameters.
+/// Modifiers made from one entry: usually one, several if the entry has a target for each of
+/// several parameter sets.
 using Modifiers = std::vector<std::unique_ptr<Modifier>>;
 
-/// A modifier of type T alone.
+/// Returns a list with one modifier of type T.
 template <typename T, typename Options>
 Modifiers one_modifier(Options options, const ConfigReader& in, const SourceLocation& location) {
   Modifiers one;

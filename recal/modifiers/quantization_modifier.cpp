@@ -17,12 +17,12 @@ struct QuantizationOptions {
   std::optional<TrainTime> start;
   bool start_is_default = false;
   QuantizedLayers layers;
-  std::optional<TrainTime> observers_off;      ///< ranges of activations stay from here on
-  std::optional<TrainTime> batch_norm_frozen;  ///< running statistics stay from here on
+  std::optional<TrainTime> observers_off;      ///< step from which input ranges stay
+  std::optional<TrainTime> batch_norm_frozen;  ///< step from which batch statistics stay
 };
 
-/// Computes with weights and inputs rounded to what int8 can hold, from its start on; it has no
-/// end.
+/// Fake-quantizes layers from its start on: weights and inputs are rounded to int8 values. It has
+/// no end.
 class QuantizationModifier final : public Modifier {
  public:
   QuantizationModifier(QuantizationOptions options, std::string tag, SourceLocation location)
@@ -43,18 +43,18 @@ void read_later(ConfigReader* in, std::string_view name, std::string_view help,
   read_moment(in,
               {.name = name, .help = help, .is_required = false, .minus_one = MinusOne::kRunEnd},
               &read);
-  if (read && !read->is_run_end()) *moment = read;  // -1: never
+  if (read && !read->is_run_end()) *moment = read;  // -1 means never
 }
 
-/// Whether a key is written, be it with the value null. What no reader lists among its keys counts
-/// as known only then.
+/// True if a key is present, even with the value null. Some keys of SparseML do nothing here. They
+/// are only taken if present, which keeps them out of lists of known keys.
 bool is_written(const ConfigReader& in, std::string_view key) {
   const YAML::Node& map = in.node();
   return map.IsMap() && map[std::string(key)].IsDefined();
 }
 
-/// Keys of SparseML that may say what holds here anyway: outputs of layers are never rounded,
-/// inputs and weights are, each layer by itself.
+/// Reads SparseML's keys for layer outputs and embeddings. Here outputs are never rounded; inputs
+/// and weights always are, for each layer separately. Other values are refused.
 void read_output_keys(ConfigReader* in) {
   for (const std::string_view key : {"quantize_conv_activations", "quantize_linear_activations",
                                      "quantize_embedding_activations"}) {
@@ -69,10 +69,10 @@ void read_output_keys(ConfigReader* in) {
                           in->path(), key));
   }
   for (const std::string_view key : {"quantize_embeddings", "exclude_batchnorm"})
-    if (is_written(*in, key)) in->take(key);  // neither is quantized
+    if (is_written(*in, key)) in->take(key);  // neither kind of layer is quantized here
 }
 
-/// A key with one value that holds anyway; `why` also says what to do about another one.
+/// Key of SparseML with only one allowed value. why: the reason, and what to do instead.
 struct FixedKey {
   std::string_view key, value, why;
 };
@@ -91,7 +91,7 @@ constexpr FixedKey kFixedKeys[] = {
     {"weight_qconfig_kwargs", "null", "scales follow the largest magnitudes of the weights"},
 };
 
-/// Empty maps and the words none and None mean null, as in SparseML.
+/// Text of a scalar. An empty map, `none` and `None` mean null, as in SparseML.
 std::string plain_text(const YAML::Node& node) {
   if (node.IsMap() && node.size() == 0) return "null";
   const std::string text = node.IsScalar() ? node.Scalar() : "a map or list";
@@ -104,6 +104,7 @@ void read_fixed_keys(ConfigReader* in) {
     const YAML::Node node = in->take(key);
     if (!node.IsDefined()) continue;
     const std::string text = plain_text(node);
+    // The same value in another spelling is accepted, such as 0 and 0.0.
     const bool is_same = text == value || text == "null" ||
                          (parse_bool(text) && parse_bool(text) == parse_bool(value)) ||
                          (parse_number(text) && parse_number(text) == parse_number(value));
@@ -113,8 +114,8 @@ void read_fixed_keys(ConfigReader* in) {
   }
 }
 
-/// Lists of kinds of modules: those that are never quantized may be excluded, and what is excluded
-/// may be named as quantizable beside.
+/// Reads SparseML's lists of module types. Types that are never quantized may be excluded. A type
+/// that is excluded may also be listed as quantizable.
 void read_module_types(ConfigReader* in) {
   std::vector<std::string> excluded, custom;
   const auto read = [&](std::string_view key, std::vector<std::string>* types) {
@@ -165,6 +166,7 @@ void QuantizationModifier::compile(TimelineBuilder* builder) const {
     return std::optional<int64_t>(step);
   };
   const auto observers_off = step_from("disable_quantization_observer", options_.observers_off);
+  // Ranges of inputs come from training steps alone, so at least one step must observe.
   if (observers_off == first)
     builder->fault(fmt::format(
         "{} has disable_quantization_observer at step {}, where it starts: ranges of inputs would "
@@ -183,6 +185,7 @@ void QuantizationModifier::compile(TimelineBuilder* builder) const {
   if (!batch_norm_frozen) return;
   builder->add(*batch_norm_frozen, ActionKind::kFreezeBatchNorm, 0, weights);
   const auto& layers = builder->inputs().layers;
+  // Whether the model has batch normalisation is only known with a model.
   if (builder->inputs().params && std::none_of(layers.begin(), layers.end(), [](const auto& layer) {
         return layer.has_batch_norm;
       }))

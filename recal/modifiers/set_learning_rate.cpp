@@ -12,11 +12,11 @@ namespace {
 struct SetLearningRateOptions {
   std::optional<TrainTime> start;
   double learning_rate = 0;
-  bool start_is_default = false;  ///< the recipe names none
+  bool start_is_default = false;  ///< the recipe gives no start
   ParamGroups groups;
 };
 
-/// Sets the learning rate once, at its start; it stays until another modifier writes it.
+/// Sets the learning rate once, at its start. It stays until another modifier changes it.
 class SetLearningRate final : public Modifier {
  public:
   SetLearningRate(SetLearningRateOptions options, std::string tag, SourceLocation location)
@@ -38,6 +38,7 @@ std::string SetLearningRate::summary() const {
 void SetLearningRate::compile(TimelineBuilder* builder) const {
   if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
   const int64_t step = builder->step_of(*options_.start);
+  // A claim of one step: another modifier may take over at the next one.
   builder->claim_learning_rate(options_.groups, {step, step + 1});
   builder->add_for_groups(step, ActionKind::kSetLearningRate, options_.learning_rate,
                           options_.groups);

@@ -13,12 +13,12 @@ struct SetParamOptions {
   ParamSelector params;
   double val = 0;
   std::optional<TrainTime> start;
-  bool start_is_default = false;  ///< the recipe names none
+  bool start_is_default = false;  ///< the recipe gives no start
   bool params_strict = true;
   ParamLogs logs = ParamLogs::kByDefault;
 };
 
-/// Sets every element of the named parameters once, at its start; training goes on from there.
+/// Sets every element of the named parameters once, at its start. Training continues from there.
 class SetParam final : public Modifier {
  public:
   SetParam(SetParamOptions options, std::string tag, SourceLocation location)
@@ -41,6 +41,7 @@ std::string SetParam::summary() const {
 void SetParam::compile(TimelineBuilder* builder) const {
   if (options_.start_is_default) builder->note_default("start_epoch", "-1, the run's start");
   const int64_t step = builder->step_of(*options_.start);
+  // A claim of one step: two modifiers may set a parameter at different steps.
   builder->add(step, ActionKind::kSetParam, options_.val,
                builder->claim_values({options_.params, options_.params_strict}, {step, step + 1}));
 }

@@ -13,11 +13,12 @@ namespace {
 struct SetWeightDecayOptions {
   std::optional<TrainTime> start;
   double weight_decay = 0;        ///< L2
-  bool start_is_default = false;  ///< the recipe names none
+  bool start_is_default = false;  ///< the recipe gives no start
+  // By default only weights decay, as in the optimizer.
   ParamGroups groups{{kWeightGroup}};
 };
 
-/// Sets the weight decay once, at its start; it stays until another modifier writes it.
+/// Sets the weight decay once, at its start. It stays until another modifier changes it.
 class SetWeightDecay final : public Modifier {
  public:
   SetWeightDecay(SetWeightDecayOptions options, std::string tag, SourceLocation location)

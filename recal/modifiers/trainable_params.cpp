@@ -12,13 +12,13 @@ namespace {
 struct TrainableParamsOptions {
   ParamSelector params;
   bool trainable = true;
-  bool exclusive = false;  ///< all other parameters are frozen; only where trainable
-  Window window;           ///< open bounds: the run's
+  bool exclusive = false;  ///< freeze all other parameters; requires `trainable`
+  Window window;           ///< open bounds: those of the run
   bool params_strict = true;
   ParamLogs logs = ParamLogs::kByDefault;
 };
 
-/// Says whether the named parameters are trained. At its end they go back to what they were before.
+/// Trains or freezes the named parameters. At its end they return to their earlier state.
 class TrainableParams final : public Modifier {
  public:
   TrainableParams(TrainableParamsOptions options, std::string tag, SourceLocation location)
@@ -44,6 +44,8 @@ void TrainableParams::compile(TimelineBuilder* builder) const {
   if (start && end && !builder->steps_of(options_.window)) return;
   const StepRange steps{start ? builder->step_of(*start) : 0,
                         end && !end->is_run_end() ? builder->step_of(*end) : INT64_MAX};
+  // The actions follow later (TimelineBuilder::add_trainable_changes): what is restored at the end
+  // depends on other modifiers of the same parameters.
   if (steps.first < steps.end)
     builder->claim_trainable({options_.params, options_.params_strict}, steps, options_.trainable,
                              options_.exclusive);

@@ -29,9 +29,10 @@ std::string nearest_to(const std::string& name, const ParamTable& params) {
   return did_you_mean(name, names);
 }
 
-/// The last part of a dotted name.
+/// Returns the last part of a dotted name.
 std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
+/// Finds the parameter of the same module with another last part.
 const Param* find_sibling(const Param& param, std::string_view part, const ParamTable& params) {
   const size_t owner = param.name.size() - last_part(param.name).size();
   const std::string sibling = param.name.substr(0, owner) + std::string(part);
@@ -40,14 +41,15 @@ const Param* find_sibling(const Param& param, std::string_view part, const Param
   return found == params.end() ? nullptr : &*found;
 }
 
-/// A name that `groups` may hold; "" for what belongs to none (embeddings of a user's network,
-/// ...).
+/// Returns the group of `groups` for a parameter. Returns "" for others, such as an embedding of a
+/// user's network.
 std::string_view decay_group_of(const Param& param, const ParamTable& params) {
   if (param.decayed) return "weights";
   const std::string_view part = last_part(param.name);
   if (part == "gamma" || part == "beta" || (part == "weight" && param.tensor.dim() == 1))
     return "normalisation";
   if (part != "bias") return "";
+  // Layer types of a user's module are unknown: a bias next to a vector weight counts as a shift.
   const Param* weight = find_sibling(param, "weight", params);
   const bool is_shift = weight != nullptr && weight->tensor.dim() == 1;
   return is_shift ? "normalisation" : "biases";
@@ -69,6 +71,7 @@ void exclude(const std::string& entry, ParamTable* params) {
 
 void choose_decayed(const std::vector<std::string>& groups,
                     const std::vector<std::string>& exclusions, ParamTable* params) {
+  // Two passes: decay_group_of() reads `decayed`, which the second pass overwrites.
   std::vector<bool> is_decayed;
   for (const Param& param : *params) {
     const std::string_view group = decay_group_of(param, *params);

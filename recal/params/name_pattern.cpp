@@ -7,13 +7,14 @@
 #include <re2/re2.h>
 
 namespace lockstep::recal {
+// Patterns come from users' files. RE2 guarantees linear time, and the limits below bound memory.
 namespace {
 
 constexpr std::string_view kRegexPrefix = "re:";
 constexpr std::string_view kNoLookAround =
     "; there is no look-ahead and no look-behind: for all names without X write re:^((?!X).)*$, "
     "else list the names";
-constexpr int64_t kRegexBytes = 256 << 10;  // about 2,700 instructions
+constexpr int64_t kRegexBytes = 256 << 10;  // limit of RE2's program, about 2,700 instructions
 
 std::string with(std::string text, char from, char to) {
   std::replace(text.begin(), text.end(), from, to);
@@ -27,7 +28,7 @@ RE2::Options regex_options() {
   return options;
 }
 
-/// X of an idiom that means all names without X, if the pattern is one.
+/// Returns X if the pattern is an idiom for "all names without X".
 std::optional<std::string> excluded_by(const std::string& regex) {
   static const RE2 each_character(R"(\^?\((?:\?:)?\(\?!(.+)\)\.\)\*\$)");
   static const RE2 at_the_start(R"(\^?\(\?!\.\*(.+)\)(?:\.\*)?\$?)");
@@ -63,6 +64,7 @@ NamePattern::NamePattern(std::string text, std::string* error)
   const std::string written = text_.substr(kRegexPrefix.size());
   const std::optional<std::string> excluded = excluded_by(written);
   auto regex = std::make_shared<const RE2>(excluded.value_or(written), regex_options());
+  // A pattern that matches the empty text is found in every name.
   if (excluded && regex->ok() && RE2::FullMatch("", *regex))
     *error = fmt::format("'{}' excludes what is found in every name: it selects nothing", text_);
   if (!regex->ok())
@@ -74,6 +76,7 @@ NamePattern::NamePattern(std::string text, std::string* error)
 
 bool NamePattern::names(const std::string& name) const {
   if (!regex_) return name == dotted_;
+  // Users write names in both spellings, and a pattern cannot be translated.
   const std::string slashed = with(name, '.', '/');
   if (excludes_) return !RE2::PartialMatch(name, *regex_) && !RE2::PartialMatch(slashed, *regex_);
   return matches_start(*regex_, name) || matches_start(*regex_, slashed);

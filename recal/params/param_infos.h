@@ -7,7 +7,7 @@
 
 namespace lockstep::recal {
 
-/// What a timeline needs to know of a model's parameters, in their order.
+/// Returns the properties of a model's parameters that a timeline needs, in the model's order.
 std::vector<ParamInfo> param_infos(const ParamTable& params);
 
 }  // namespace lockstep::recal

@@ -7,6 +7,7 @@
 #include <yaml-cpp/yaml.h>
 
 namespace lockstep::recal {
+// A pattern may name a parameter or its layer. Messages suggest names of both kinds.
 namespace {
 
 constexpr std::string_view kAll = "__ALL__";
@@ -17,14 +18,15 @@ bool is_word_for_all(const YAML::Node& node) {
   return node.IsScalar() && (node.Scalar() == kAll || node.Scalar() == kAllPrunable);
 }
 
-/// blocks.0.conv.weight -> blocks.0.conv; a name without a dot is its own layer.
+/// Layer of a parameter: blocks.0.conv.weight -> blocks.0.conv. A name without a dot is its own
+/// layer.
 std::string layer_of(const std::string& name) {
   const size_t dot = name.rfind('.');
   return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-/// True if a parameter is meant by its own name or that of its layer. What a pattern excludes by
-/// its own name, its layer's name does not bring back.
+/// True if a pattern selects a parameter by its own name or by its layer's name. An excluding
+/// pattern is only applied to the parameter's name: the layer's name must not bring it back.
 bool names_param(const NamePattern& pattern, const ParamInfo& param) {
   return pattern.names(param.name) || (!pattern.excludes() && pattern.names(layer_of(param.name)));
 }
@@ -43,8 +45,8 @@ std::vector<std::string> prunable_layers(const std::vector<ParamInfo>& params) {
   return layers;
 }
 
-/// Why an entry selects nothing; `what` there is none of, `shown` what there is instead, `names`
-/// what else may have been meant.
+/// Message for an entry that selects nothing. what: kind of target, shown: existing targets, names:
+/// further names for the hint.
 std::string no_match(const NamePattern& pattern, std::string_view what,
                      const std::vector<std::string>& shown, std::vector<std::string> names) {
   if (pattern.is_regex())
@@ -65,6 +67,7 @@ std::string no_param_message(const NamePattern& pattern, const std::vector<Param
 }
 
 std::string no_prunable_message(const NamePattern& pattern, const std::vector<ParamInfo>& params) {
+  // An existing but unprunable parameter gets another message than a misspelt name.
   const auto unprunable = std::find_if(
       params.begin(), params.end(), [&](const auto& param) { return names_param(pattern, param); });
   if (unprunable == params.end()) return no_param_message(pattern, params);
@@ -98,6 +101,7 @@ bool ParamSelector::read(ConfigReader* in, std::string_view key) {
 }
 
 bool ParamSelector::read_node(ConfigReader* in, std::string_view key, const YAML::Node& node) {
+  // Older recipes write [__ALL__]: a list of one means the same as the scalar.
   const bool is_list_of_one = node.IsSequence() && node.size() == 1;
   const YAML::Node& only = is_list_of_one ? node[0] : node;
   if (is_word_for_all(only)) {
@@ -130,6 +134,7 @@ bool ParamSelector::add(ConfigReader* in, std::string_view key, const YAML::Node
         "pattern");
   if (!node.IsScalar() || node.Scalar().empty())
     return refuse(fmt::format("an entry of {} must be a name or a re:pattern", key));
+  // In a longer list the word would make the other entries meaningless.
   if (is_word_for_all(node))
     return refuse(fmt::format("{0} already means every layer: write '{1}: {0}' without a list",
                               node.Scalar(), key));
@@ -145,6 +150,7 @@ std::vector<int64_t> ParamSelector::select(
     const std::function<bool(const NamePattern&, size_t)>& is_meant,
     const std::function<std::string(const NamePattern&)>& no_match_message,
     Diagnostics* unmatched) const {
+  // With a word for all there are no entries, and every candidate is chosen.
   std::vector<bool> chosen(n, all_ != All::kNo);
   for (const Entry& entry : entries_) {
     bool any = false;

@@ -13,7 +13,7 @@
 
 namespace lockstep::recal {
 
-/// What a timeline needs to know of a parameter.
+/// Properties of a parameter that a timeline needs.
 struct ParamInfo {
   std::string name;  ///< dotted: blocks.0.conv.weight
   bool prunable = false;
@@ -21,38 +21,38 @@ struct ParamInfo {
   std::vector<int64_t> sizes = {};  ///< [outputs, inputs, ...]; empty: unknown
 };
 
-/// The `params` or `submodules` key of a modifier: what it works on.
+/// Value of a modifier's `params` or `submodules` key: the parameters or layers it works on.
 ///
-/// `__ALL__` means everything, `__ALL_PRUNABLE__` every prunable parameter. Otherwise a list (a
-/// scalar is a list of one) of
+/// `__ALL__` selects everything, `__ALL_PRUNABLE__` every prunable parameter. Otherwise the value
+/// is a list (a scalar is a list of one) of
 ///   name      of a layer or a parameter, dotted or slashed
 ///   re:REGEX  matches from the start of the full parameter name or of the layer name, in either
 ///             spelling; RE2 syntax, and two idioms for all names without X (name_pattern.h)
 ///
-/// The resolve functions give indexes, ascending, each once. An entry that selects nothing goes to
-/// `unmatched`, with its place and the nearest names: a fault, or a warning where the recipe says
-/// `params_strict: false`.
+/// The resolve functions return indexes, ascending and unique. An entry that selects nothing goes
+/// to `unmatched`, with its place and the nearest names. The caller makes it a fault, or a warning
+/// with `params_strict: false`. `params_strict: false`.
 class ParamSelector {
  public:
-  /// Reads the required key; wrong forms become faults. `targets` is read as `params`, as newer
-  /// recipes of SparseML write it.
+  /// Reads the required key; wrong forms become faults. If key is `params`, also accepts `targets`,
+  /// as in newer SparseML recipes.
   bool read(ConfigReader* in, std::string_view key);
-  /// The same of a node that belongs to the key.
+  /// Reads the value from a node that belongs to the key.
   bool read_node(ConfigReader* in, std::string_view key, const YAML::Node& node);
 
-  /// The prunable parameters that are meant; a layer's name means its weight.
+  /// Selected prunable parameters. A layer's name selects its weight.
   std::vector<int64_t> resolve_prunable(const std::vector<ParamInfo>& params,
                                         Diagnostics* unmatched) const;
-  /// All parameters that are meant; a layer's name means all of its parameters.
+  /// Selected parameters of any kind. A layer's name selects all of its parameters.
   std::vector<int64_t> resolve_any(const std::vector<ParamInfo>& params,
                                    Diagnostics* unmatched) const;
-  /// The layers that are meant; a name means the layer and those below it (blocks: blocks.0.conv).
+  /// Selected layers. A name selects the layer and all layers below it (blocks: blocks.0.conv).
   std::vector<int64_t> resolve_layers(const std::vector<LayerInfo>& layers,
                                       Diagnostics* unmatched) const;
 
   /// True for __ALL__ and __ALL_PRUNABLE__.
   bool means_all() const { return all_ != All::kNo; }
-  /// As written: __ALL__, or [a, re:b].
+  /// Text as written: __ALL__, or [a, re:b].
   std::string text() const;
 
  private:
@@ -64,7 +64,7 @@ class ParamSelector {
 
   bool read_list(ConfigReader* in, std::string_view key, const YAML::Node& list);
   bool add(ConfigReader* in, std::string_view key, const YAML::Node& node);
-  /// Indexes below n for which `is_candidate` holds and all or some entry selects them.
+  /// Returns the candidate indexes below n that a word for all or some entry selects.
   std::vector<int64_t> select(
       size_t n, const std::function<bool(size_t)>& is_candidate,
       const std::function<bool(const NamePattern&, size_t)>& is_meant,

@@ -29,6 +29,7 @@ FakeQuantizer::FakeQuantizer(const std::vector<LayerInfo>& layers)
 void FakeQuantizer::configure(const std::vector<int64_t>& layers_on, bool per_output,
                               bool observers_on) {
   auto* schemes = schemes_L_.mutable_data_ptr<int64_t>();
+  // Layers that are no longer listed are switched off.
   std::fill_n(schemes, num_layers(), static_cast<int64_t>(QuantizationScheme::kNone));
   for (const int64_t layer : layers_on) {
     check(0 <= layer && layer < num_layers(), "a layer to quantize is one of the model's");
@@ -45,8 +46,10 @@ QuantizationScheme FakeQuantizer::scheme(int64_t layer) const {
 
 at::Tensor FakeQuantizer::input(int64_t layer, const at::Tensor& input) {
   if (scheme(layer) == QuantizationScheme::kNone || input.numel() == 0) return input;
+  // Gradients are off in evaluation, whose data must not change the ranges.
   if (observers_on_ && at::GradMode::is_enabled()) ranges_.observe(layer, input);
   const InputRanges::Range range = ranges_.at(layer);
+  // Until the first agreement there is no range that all ranks share.
   if (range.num_observations == 0) return input;
   return round_input(input, input_scale(range.min, range.max));
 }
@@ -54,6 +57,7 @@ at::Tensor FakeQuantizer::input(int64_t layer, const at::Tensor& input) {
 at::Tensor FakeQuantizer::weight(int64_t layer, const at::Tensor& weight) {
   if (scheme(layer) == QuantizationScheme::kNone) return weight;
   at::Tensor& scales = weight_scales_L_[static_cast<size_t>(layer)];
+  // Kept for view(), which summaries read after the pass.
   scales = weight_scales(weight, scheme(layer) == QuantizationScheme::kPerOutput);
   return round_weight(weight, scales);
 }

@@ -16,7 +16,8 @@
 namespace lockstep::recal {
 namespace {
 
-constexpr float kAveraging = 0.01F;  // the share of a new observation
+// Weight of a new observation: averaging_constant of PyTorch's MovingAverageMinMaxObserver.
+constexpr float kAveraging = 0.01F;
 
 float moved(float average, float observed, bool first) {
   return first ? observed : average + kAveraging * (observed - average);
@@ -39,6 +40,7 @@ InputRanges::Range InputRanges::at(int64_t layer) const {
 
 void InputRanges::observe(int64_t layer, const at::Tensor& input) {
   const at::NoGradGuard no_grad;
+  // Stays on the device: reading the values here would stop the host in every forward pass.
   const auto [min, max] = at::aminmax(input.detach());
   Extremes& pending = pending_L_[static_cast<size_t>(layer)];
   if (!pending.min.defined()) {
@@ -50,22 +52,25 @@ void InputRanges::observe(int64_t layer, const at::Tensor& input) {
 
 void InputRanges::agree(dist::Communicator& control) {
   const auto num_layers = static_cast<int64_t>(names_.size());
-  at::Tensor bounds_2L =  // -min of all layers, then max: one maximum joins both
+  at::Tensor bounds_2L =  // -min of all layers, then max: one all-reduce (max) joins both
       at::full({2 * num_layers}, -std::numeric_limits<float>::infinity(), at::kFloat);
   auto* negated_min = bounds_2L.mutable_data_ptr<float>();
   float* max = negated_min + num_layers;
   for (int64_t l = 0; l < num_layers; ++l) {
     const Extremes& pending = pending_L_[static_cast<size_t>(l)];
     if (!pending.min.defined()) continue;
+    // item() waits for the device. Once per step here, instead of once per forward pass.
     negated_min[l] = -pending.min.item<float>();
     max[l] = pending.max.item<float>();
   }
+  // Dropped before the collective: if it throws, old values must not enter the next step.
   drop();
   control.all_reduce(bounds_2L, dist::ReduceOp::kMax)->wait();
   auto* averages_min = min_L_.mutable_data_ptr<float>();
   auto* averages_max = max_L_.mutable_data_ptr<float>();
   auto* counts = num_observations_L_.mutable_data_ptr<int64_t>();
   for (int64_t l = 0; l < num_layers; ++l) {
+    // Infinite here: no rank observed the layer (the initial value), or a value was not finite.
     if (!std::isfinite(negated_min[l]) || !std::isfinite(max[l])) continue;
     const bool first = counts[l]++ == 0;
     averages_min[l] = moved(averages_min[l], -negated_min[l], first);

@@ -4,16 +4,17 @@
 #include <array>
 
 namespace lockstep::recal {
+// The bits equal those of ATen's fake_quantize_*: the same operations in the same order.
 namespace {
 
-/// Loops over a constant count of items, each with one simple statement, become vector code in
-/// every compiler; what is left at the end passes through a block of its own.
+/// Block size. Every compiler vectorises loops with a constant count and one simple statement. The
+/// remaining items are copied into a padded block.
 constexpr int64_t kBlockItems = 16;
 using Floats = std::array<float, kBlockItems>;
 using Flags = std::array<bool, kBlockItems>;
 
-/// Adding and taking away 1.5 * 2^23 leaves the nearest whole number, ties to even, for
-/// magnitudes up to 2^22. Source: IEEE 754, rounding of sums.
+/// Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even, for magnitudes up
+/// to 2^22. Source: IEEE 754, rounding of sums.
 constexpr float kRounder = 12582912.0F;
 
 struct Rounder {
@@ -26,13 +27,14 @@ struct Rounder {
   float inverse, scale, lowest, highest;
 };
 
-/// A NaN stays one.
+/// Limits a value to a range. NaN stays NaN: both comparisons are false.
 float cut(float value, float lowest, float highest) {
   value = value < lowest ? lowest : value;
   return value > highest ? highest : value;
 }
 
-/// Whole steps from zero; what lies outside the range is cut one step outside it.
+/// Rounds to steps relative to the zero point. Values outside the range are first limited to one
+/// step outside. That keeps kRounder exact, and compare_block() still sees them as outside.
 Floats steps_of(const float* items, const Rounder& by) {
   Floats steps;
   for (int64_t i = 0; i < kBlockItems; ++i)
@@ -46,13 +48,13 @@ Floats cut_to_range(const Floats& steps, const Rounder& by) {
   return within;
 }
 
-/// item - item: 0, or NaN where the item is not finite.
+/// Scales the steps. item - item adds 0, or NaN if the item is not finite.
 void scale_block(const float* items, const Floats& within, float scale, float* out) {
   for (int64_t i = 0; i < kBlockItems; ++i) out[i] = within[i] * scale + (items[i] - items[i]);
 }
 
 void compare_block(const Floats& steps, const Floats& within, bool* inside) {
-  std::array<int32_t, kBlockItems> same;  // as wide as the floats
+  std::array<int32_t, kBlockItems> same;  // as wide as floats, so that the loop vectorises
   for (int64_t i = 0; i < kBlockItems; ++i) same[i] = steps[i] == within[i] ? 1 : 0;
   for (int64_t i = 0; i < kBlockItems; ++i) inside[i] = same[i] != 0;
 }
@@ -69,10 +71,11 @@ void round_block(const float* items, const Rounder& by, float* out, bool* inside
 }
 
 void keep_block(const float* items, const bool* inside, float* out) {
+  // A product instead of a choice: NaN * 0 is NaN, so a faulty gradient stays visible.
   for (int64_t i = 0; i < kBlockItems; ++i) out[i] = items[i] * static_cast<float>(inside[i]);
 }
 
-/// Calls block(first item) for each whole block; returns how many items those are.
+/// Calls block(first item) for each whole block. Returns the number of items in whole blocks.
 template <typename Block>
 int64_t for_whole_blocks(int64_t num_items, Block block) {
   int64_t first = 0;

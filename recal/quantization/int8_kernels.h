@@ -4,20 +4,20 @@
 
 namespace lockstep::recal {
 
-/// One rounding: q = round(item / scale) + zero_point, cut to [lowest, highest].
+/// Parameters of one rounding: q = round(item / scale) + zero_point, limited to [lowest, highest].
 struct Rounding {
   float scale = 1;
-  float zero_point = 0;  ///< a whole number
+  float zero_point = 0;  ///< an integer
   float lowest = 0, highest = 0;
 };
 
-/// out = scale * (q - zero_point); NaN where an item is not finite. Vector code, no branches.
+/// Computes out = scale * (q - zero_point); NaN for non-finite items. Vector code, no branches.
 void round_items(const float* items, int64_t num_items, const Rounding& rounding, float* out);
-/// The same, and inside = 1 where q needed no cut, else 0.
+/// Computes the same, and sets inside = 1 if q was in the range before limiting, else 0.
 void round_items(const float* items, int64_t num_items, const Rounding& rounding, float* out,
                  bool* inside);
 
-/// out = item * inside: 0 where an item was cut, NaN where it was and is not finite.
+/// Computes out = item * inside: 0 for limited items, NaN for non-finite ones that were limited.
 void keep_inside(const float* items, const bool* inside, int64_t num_items, float* out);
 
 }  // namespace lockstep::recal

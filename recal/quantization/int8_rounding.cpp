@@ -15,19 +15,21 @@
 #include "recal/quantization/int8_kernels.h"
 
 namespace lockstep::recal {
+// Two implementations with equal bits: kernels for contiguous float32 on the CPU, ATen for the
+// rest. Both are wrapped in autograd functions, whose backward passes gradients straight through.
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 using torch::autograd::Variable;
 
-constexpr int64_t kGrainItems = 1 << 15;  // per thread
+constexpr int64_t kGrainItems = 1 << 15;  // least work of a thread, in elements
 
 bool has_kernels(const at::Tensor& values) {
   return values.is_cpu() && values.scalar_type() == at::kFloat && values.is_contiguous();
 }
 
-/// 0 where an item is finite, else NaN.
+/// 0 where an element is finite, else NaN.
 at::Tensor fault_of(const at::Tensor& values) { return values.sub(values); }
 
 struct Rounded {
@@ -54,6 +56,7 @@ Rounded round_by_aten(const at::Tensor& input, InputScale by) {
 }
 
 at::Tensor gradient_inside(const at::Tensor& gradient, const at::Tensor& inside) {
+  // The kernels of this folder read rows of memory: other layouts use ATen's product.
   if (!has_kernels(gradient) || !inside.is_contiguous()) return gradient.mul(inside);
   at::Tensor kept = at::empty_like(gradient);
   const auto* items = gradient.const_data_ptr<float>();
@@ -71,6 +74,7 @@ struct RoundInput : torch::autograd::Function<RoundInput> {
     const InputScale by{static_cast<float>(scale), static_cast<int32_t>(zero_point)};
     const Rounded rounded =
         has_kernels(input) ? round_by_kernel(input, by) : round_by_aten(input, by);
+    // Backward needs one byte per element, not the input itself.
     context->save_for_backward({rounded.inside});
     return rounded.values;
   }
@@ -80,7 +84,7 @@ struct RoundInput : torch::autograd::Function<RoundInput> {
   }
 };
 
-/// Rows of a weight that share a scale.
+/// Rounds the rows of a weight; the elements of a row share a scale.
 void round_rows(const at::Tensor& weight_OX, const at::Tensor& scales, at::Tensor* out_OX) {
   const int64_t num_rows = scales.numel();
   const int64_t num_items = weight_OX.numel() / num_rows;
@@ -103,6 +107,7 @@ at::Tensor round_weight_by_aten(const at::Tensor& weight_OX, const at::Tensor& s
                                                    kWeightQuantMax);
 }
 
+/// Straight-through estimator: the gradient passes unchanged.
 struct RoundWeight : torch::autograd::Function<RoundWeight> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& weight_OX,
                             const at::Tensor& scales) {

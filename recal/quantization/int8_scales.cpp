@@ -9,7 +9,7 @@
 namespace lockstep::recal {
 namespace {
 
-/// [O] -> [O, 1, ...], so that it spreads over a weight; [1] for one scale.
+/// Reshapes [O] to [O, 1, ...], so that it broadcasts over a weight. [1] for one scale.
 at::Tensor beside(const at::Tensor& scales, const at::Tensor& weight_OX) {
   std::vector<int64_t> shape(static_cast<size_t>(weight_OX.dim()), 1);
   shape[0] = scales.numel();
@@ -19,6 +19,7 @@ at::Tensor beside(const at::Tensor& scales, const at::Tensor& weight_OX) {
 }  // namespace
 
 InputScale input_scale(float min, float max) {
+  // Zero must be in the range: it has to be exactly representable.
   min = std::min(min, 0.0F);
   max = std::max(max, 0.0F);
   const float scale = std::max((max - min) / static_cast<float>(kInputQuantMax), kSmallestScale);
@@ -35,6 +36,7 @@ at::Tensor weight_scales(const at::Tensor& weight_OX, bool per_output) {
 
 at::Tensor quantize_weight(const at::Tensor& weight_OX, const at::Tensor& scales) {
   const at::NoGradGuard no_grad;
+  // A product with the reciprocal, as in PyTorch: a quotient can round differently.
   return weight_OX.detach()
       .mul(beside(scales.reciprocal(), weight_OX))
       .round_()

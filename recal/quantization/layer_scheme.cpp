@@ -7,14 +7,16 @@
 #include <yaml-cpp/yaml.h>
 
 namespace lockstep::recal {
+// Compares a scheme with the one that is supported: 8-bit integers, symmetric weights, asymmetric
+// inputs, no rounded outputs. Each difference becomes a fault in LayerScheme::unsupported.
 namespace {
 
 constexpr int64_t kBits = 8;
 constexpr double kMostBits = 64;
-constexpr double kAveragingConstant = 0.01;  // of the moving average of input ranges
+constexpr double kAveragingConstant = 0.01;  // must equal kAveraging of input_ranges.cpp
 constexpr std::string_view kWayOut = "; or leave the layers out: ignore";
 
-/// The value of a key, with an explicit null; undefined if the key is absent.
+/// Returns the value of a key, including an explicit null; undefined if the key is absent.
 YAML::Node value_of(const ConfigReader& in, std::string_view key) {
   const YAML::Node& map = in.node();
   return map.IsDefined() && map.IsMap() ? map[std::string(key)]
@@ -31,6 +33,7 @@ class PartReader {
   PartReader(ConfigReader in, LayerScheme* scheme) : in_(std::move(in)), scheme_(*scheme) {}
 
   void read(SchemeForm form, bool is_weights) {
+    // Defaults differ by form, see SchemeForm.
     bool symmetric = form == SchemeForm::kConfigGroup;
     int64_t bits = kBits;
     std::string type = "int", strategy = "tensor";
@@ -40,6 +43,7 @@ class PartReader {
     in_.read("strategy", &strategy, "");
     if (bits != kBits) refuse("num_bits", std::to_string(bits), "8: layers are rounded to int8");
     if (type != "int") refuse("type", type, "int");
+    // Weights must be symmetric (no zero point) and inputs asymmetric.
     if (symmetric != is_weights)
       refuse("symmetric", symmetric ? "true" : "false",
              is_weights ? "true: weights have no zero point" : "false: inputs have a zero point");
@@ -61,7 +65,7 @@ class PartReader {
                     node.IsDefined() ? "" : " by default", must_be, kWayOut)));
   }
 
-  /// Keys that may only say what holds anyway.
+  /// Reads keys that may only have the value that holds here anyway.
   void read_rest() {
     bool dynamic = false;
     in_.read("dynamic", &dynamic, "");
@@ -73,6 +77,7 @@ class PartReader {
     }
     const YAML::Node observer = in_.take("observer");
     const std::string name = observer.IsScalar() ? observer.Scalar() : "";
+    // `true` selects the default observer, which is minmax.
     if (observer.IsDefined() && name != "minmax" && parse_bool(name) != true)
       refuse("observer", name.empty() ? "no name" : name, "minmax");
     for (const std::string_view key : {"kwargs", "observer_kwargs"}) read_options(key);
@@ -101,13 +106,14 @@ class PartReader {
   LayerScheme& scheme_;
 };
 
-/// True if the part is quantized; what it says goes to the scheme.
+/// Returns true if the part is quantized. Its options go to the scheme.
 bool read_part(ConfigReader* in, std::string_view key, SchemeForm form, LayerScheme* scheme) {
   const YAML::Node node = value_of(*in, key);
   in->take(key);
   const bool is_outputs = key == "output_activations", is_weights = key == "weights";
   if (!node.IsDefined()) return form == SchemeForm::kScheme && !is_outputs;
   if (says_none(node)) return false;
+  // null is the only supported value, so a map is a fault even if its options are usual ones.
   if (is_outputs) {
     scheme->unsupported.push_back(in->document().fault_at(
         node, fmt::format("'{}.{}' must be null: outputs of layers are not rounded, their inputs "
@@ -138,7 +144,8 @@ LayerScheme read_layer_scheme(ConfigReader* in, SchemeForm form) {
   const bool weights = read_part(in, "weights", form, &scheme);
   const bool inputs = read_part(in, "input_activations", form, &scheme);
   const bool outputs = read_part(in, "output_activations", form, &scheme);
-  in->take("target_hardware");  // a name without effect
+  in->take("target_hardware");  // a name without effect here
+  // A layer with one rounded side counts as quantized; refuse_half() reports the missing side.
   scheme.quantized = weights || inputs || outputs;
   if (weights != inputs) refuse_half(in, weights ? "input_activations" : "weights", &scheme);
   return scheme;

@@ -10,7 +10,7 @@
 namespace lockstep::recal {
 namespace {
 
-/// Classes of layers by the number of dimensions of their weight, which tells them apart.
+/// Class of layers, recognised by the number of dimensions of its weight.
 struct LayerClass {
   std::string_view name;
   size_t num_dims;
@@ -24,14 +24,15 @@ const LayerClass* find_class(std::string_view text) {
   return found == kClasses.end() ? nullptr : found;
 }
 
-/// Words as Python's classes are named: Embedding, QuantizableBatchMatMul, BMMOutput_QK.
+/// True for words in the form of Python class names: Embedding, QuantizableBatchMatMul,
+/// BMMOutput_QK.
 bool looks_like_class(std::string_view text) {
   const auto is_part = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
   return !text.empty() && std::isupper(static_cast<unsigned char>(text.front())) != 0 &&
          std::all_of(text.begin(), text.end(), is_part);
 }
 
-/// LinearReLU, ConvBn2d and the like: layers joined with others, which there are not here.
+/// True for fused layers such as LinearReLU and ConvBn2d, which do not exist here.
 bool is_fused_class(std::string_view text) {
   return looks_like_class(text) && find_class(text) == nullptr &&
          (text.starts_with("Linear") || text.starts_with("Conv"));
@@ -68,6 +69,7 @@ bool LayerTarget::is_foreign_class() const {
 }
 
 size_t LayerTarget::match(const LayerInfo& layer, const std::vector<int64_t>& weight_sizes) const {
+  // 1 + length: a match by name beats every match by class.
   if (names(pattern_, layer.name)) return 1 + text().size();
   const LayerClass* type = find_class(text());
   return type != nullptr && weight_sizes.size() == type->num_dims ? 1 : 0;

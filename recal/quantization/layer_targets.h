@@ -13,26 +13,26 @@
 
 namespace lockstep::recal {
 
-/// An entry of `ignore` or `targets`, or a key of `scheme_overrides`:
+/// Entry of `ignore` or `targets`, or a key of `scheme_overrides`:
 ///
-///   name      of a layer or of what holds it, dotted or slashed
+///   name      of a layer or of a module that contains it, dotted or slashed
 ///   re:REGEX  see NamePattern
-///   class     of modules, as PyTorch names it: Linear, Conv1d, Conv2d or Conv3d; another one
-///             (Embedding, SiLU) stands for modules that are never quantized
+///   class     of modules, by PyTorch's name: Linear, Conv1d, Conv2d or Conv3d. Another class
+///             (Embedding, SiLU) means modules that are never quantized.
 class LayerTarget {
  public:
-  /// Diagnostics at the node where it is none of these.
+  /// Reads the entry. Adds a fault at the node if it has none of these forms.
   LayerTarget(const YAML::Node& node, std::string_view key, ConfigReader* in);
 
   const std::string& text() const { return pattern_.text(); }
   const SourceLocation& location() const { return location_; }
-  /// True for a text that can only be the class of modules which are never quantized. A layer of
-  /// that very name would still be meant.
+  /// True for a text that can only be a class of modules that are never quantized. A layer with
+  /// that very name is still matched.
   bool is_foreign_class() const;
-  /// How narrowly it means this layer, whose weight has these sizes: 0 not at all, 1 by its class,
-  /// more by its name, the longer the more.
+  /// Specificity with which the entry matches a layer whose weight has these sizes. 0: no match, 1:
+  /// by class, more: by name, growing with the name's length.
   size_t match(const LayerInfo& layer, const std::vector<int64_t>& weight_sizes) const;
-  /// True if the model has such a module: a layer, or what holds a parameter of another module.
+  /// True if the model has such a module: a layer, or a module that contains a parameter.
   bool is_in(const std::vector<LayerInfo>& layers, const std::vector<ParamInfo>& params) const;
 
  private:
@@ -40,7 +40,7 @@ class LayerTarget {
   SourceLocation location_;
 };
 
-/// Reads a list of them, or a lone one; undefined: none.
+/// Reads a list of targets or a single one. An undefined key gives an empty list.
 std::vector<LayerTarget> read_layer_targets(ConfigReader* in, std::string_view key);
 
 }  // namespace lockstep::recal

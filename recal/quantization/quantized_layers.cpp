@@ -9,6 +9,9 @@
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+// Reads the two forms of SparseML: `scheme` with overrides, and `config_groups`. Both become a list
+// of rules, which choose() applies to the model's layers. Faults of a scheme are kept until a layer
+// is known to have it.
 namespace {
 
 constexpr size_t kMaxLayersShown = 8;
@@ -26,6 +29,7 @@ std::string_view strategy(const LayerScheme& scheme) {
   return scheme.per_channel ? "channel" : "tensor";
 }
 
+/// True if some target can be a layer that is quantized here.
 bool has_known_target(const std::vector<LayerTarget>& targets) {
   return std::any_of(targets.begin(), targets.end(),
                      [](const LayerTarget& target) { return !target.is_foreign_class(); });
@@ -39,7 +43,7 @@ std::string no_module_message(const LayerTarget& target, const std::vector<Layer
                      hint.empty() ? "; its layers are " + list_of(names) : hint);
 }
 
-/// True if both keys are there, which is a fault at the second.
+/// True if both keys are present, which is a fault at the second one.
 bool clash(ConfigReader* in, std::string_view a, std::string_view b) {
   if (!in->has(a) || !in->has(b)) return false;
   in->fault(b, fmt::format("'{}.{}' and '{}' both say how layers are quantized: keep one of them",
@@ -57,6 +61,7 @@ void QuantizedLayers::read(ConfigReader* in) {
   in->read_choice("weights", &weights, {"per_channel", "per_tensor"},
                   "a scale per output channel of a weight, or one for all of it");
   scheme_.per_channel = weights == "per_channel";
+  // One clash is enough for each key, hence the short circuit.
   clash(in, "config_groups", "weights") || clash(in, "scheme", "weights");
   clash(in, "config_groups", "scheme") || clash(in, "config_groups", "scheme_overrides");
   read_schemes(in);
@@ -67,7 +72,7 @@ void QuantizedLayers::read(ConfigReader* in) {
 void QuantizedLayers::read_schemes(ConfigReader* in) {
   constexpr std::string_view kOverrides = "scheme_overrides";
   const YAML::Node scheme = in->take("scheme");
-  // Beside schemes an absent one is SparseML's default, a scale a tensor.
+  // Next to schemes, an absent `weights` means SparseML's default: one scale per tensor.
   if ((scheme.IsDefined() || in->has(kOverrides)) && !in->has("weights"))
     scheme_.per_channel = false;
   if (scheme.IsDefined())
@@ -114,11 +119,13 @@ const LayerScheme* QuantizedLayers::scheme_of(const LayerInfo& layer,
                                               const std::vector<int64_t>& weight_sizes) const {
   for (const LayerTarget& target : ignore_)
     if (target.match(layer, weight_sizes) > 0) return nullptr;
+  // With groups, a layer without a group is not quantized. Else `scheme` is the default.
   const LayerScheme* best = has_groups_ ? nullptr : &scheme_;
   size_t narrowest = 0;
   for (const Rule& rule : rules_)
     for (const LayerTarget& target : rule.targets) {
       const size_t match = target.match(layer, weight_sizes);
+      // The first rule wins among equally specific ones.
       if (match <= narrowest) continue;
       narrowest = match;
       best = &rule.scheme;
@@ -133,6 +140,7 @@ bool QuantizedLayers::per_channel() const {
   });
 }
 
+/// All entries whose names must exist in the model.
 std::vector<const LayerTarget*> QuantizedLayers::all_targets() const {
   std::vector<const LayerTarget*> all;
   for (const LayerTarget& target : ignore_) all.push_back(&target);
@@ -141,7 +149,7 @@ std::vector<const LayerTarget*> QuantizedLayers::all_targets() const {
   return all;
 }
 
-/// Names that mean nothing are refused; classes of modules that are never quantized are told.
+/// Refuses names that match nothing. Adds a note about classes that are never quantized.
 void QuantizedLayers::check_targets(TimelineBuilder* builder) const {
   const auto& layers = builder->inputs().layers;
   const auto& params = builder->inputs().params;
@@ -162,6 +170,7 @@ void QuantizedLayers::check_targets(TimelineBuilder* builder) const {
 
 void QuantizedLayers::check_without_model(TimelineBuilder* builder) const {
   std::vector<const LayerScheme*> schemes;
+  // Without a model any layer might have any of the schemes, so all of them are checked.
   if (!has_groups_) schemes.push_back(&scheme_);
   for (const Rule& rule : rules_)
     if (has_known_target(rule.targets)) schemes.push_back(&rule.scheme);
@@ -182,13 +191,14 @@ QuantizedLayers::Choice QuantizedLayers::choose(TimelineBuilder* builder) const 
   check_targets(builder);
   Choice choice{.layers = {}, .per_channel = per_channel()};
   if (!inputs.params) return check_without_model(builder), choice;
-  std::vector<const LayerScheme*> schemes;  // of the layers chosen
+  std::vector<const LayerScheme*> schemes;  // of the chosen layers
   const auto wanted = builder->resolve_layers(submodules_ ? &*submodules_ : nullptr);
   for (const int64_t index : wanted) {
     const LayerInfo& layer = inputs.layers[static_cast<size_t>(index)];
     const auto& weight = (*inputs.params)[static_cast<size_t>(layer.weight_param)];
     const LayerScheme* scheme = scheme_of(layer, weight.sizes);
     if (scheme == nullptr) continue;
+    // FakeQuantizer has one setting for all layers.
     if (!schemes.empty() && scheme->per_channel != schemes.front()->per_channel) {
       const LayerInfo& first = inputs.layers[static_cast<size_t>(choice.layers.front())];
       builder->fault(
@@ -197,6 +207,7 @@ QuantizedLayers::Choice QuantizedLayers::choose(TimelineBuilder* builder) const 
                       first.name, strategy(*schemes.front()), layer.name, strategy(*scheme)));
       return {};
     }
+    // Each scheme reports its faults once, not once per layer.
     if (std::find(schemes.begin(), schemes.end(), scheme) == schemes.end())
       for (const Fault& fault : scheme->unsupported) builder->fault(fault);
     schemes.push_back(scheme);

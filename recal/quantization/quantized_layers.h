@@ -14,30 +14,31 @@ namespace lockstep::recal {
 
 class TimelineBuilder;
 
-/// Which layers a QuantizationModifier quantizes, and how their weights are scaled: its keys
+/// Layers that a QuantizationModifier quantizes, and the scales of their weights. Keys:
 /// `submodules`, `ignore`, `weights`, `scheme`, `scheme_overrides`, `config_groups` and `strict`.
 ///
-/// A layer is quantized if `submodules` has it (absent: all have it), `ignore` does not, and its
-/// scheme says so: that of the group of `config_groups` which names it, or that of the key of
-/// `scheme_overrides` which names it most narrowly (the longest name, then its class), or else
-/// `scheme`. All quantized layers have the same strategy.
+/// A layer is quantized if `submodules` contains it (absent: all layers), `ignore` does not, and
+/// its scheme quantizes. The scheme is that of the matching entry of `config_groups`. Without
+/// groups it is that of the most specific key of `scheme_overrides`: the longest name, then the
+/// class. Else it is `scheme`. All quantized layers must have the same strategy.
 class QuantizedLayers {
  public:
   /// Reads the keys; wrong forms become faults.
   void read(ConfigReader* in);
 
-  /// Indexes in TimelineInputs::layers, ascending; none without a model.
+  /// Indexes in TimelineInputs::layers, ascending; empty without a model.
   struct Choice {
     std::vector<int64_t> layers;
     bool per_channel = true;
   };
-  /// Diagnostics (to the builder) where a layer has a scheme that cannot be carried out, an entry
-  /// names nothing, or no layer is left. Without a model: where one could have such a scheme.
+  /// Chooses the layers. Adds faults to the builder for a layer with an unsupported scheme and for
+  /// an entry without a match. It is also a fault if no layer remains. Without a model: if a layer
+  /// could have such a scheme.
   Choice choose(TimelineBuilder* builder) const;
 
-  /// __ALL__, or [a, Linear], and what is left out: "__ALL__ except [head]".
+  /// Text of the selection: __ALL__ or [a, Linear], with exceptions: "__ALL__ except [head]".
   std::string text() const;
-  /// Of weights, where no model tells which schemes there are.
+  /// True if weights have one scale per output channel, as far as is known without a model.
   bool per_channel() const;
 
  private:
@@ -48,7 +49,7 @@ class QuantizedLayers {
 
   void read_schemes(ConfigReader* in);
   void read_groups(ConfigReader* in);
-  /// Null: the layer is not quantized.
+  /// Returns the scheme of a layer, or null if it is not quantized.
   const LayerScheme* scheme_of(const LayerInfo& layer,
                                const std::vector<int64_t>& weight_sizes) const;
   void check_without_model(TimelineBuilder* builder) const;

@@ -3,17 +3,20 @@
 #include <optional>
 
 namespace lockstep::recal {
+// A recursive descent parser that evaluates as it reads. All arithmetic is on exact fractions: an
+// epoch such as 0.1 * 3 must convert to the same step as the decimal 0.3.
 namespace {
 
 constexpr std::string_view kPrefix = "eval(";
 constexpr size_t kMaxCharacters = 1000;
 constexpr int kMaxDepth = 64;
 
+// Own tests of characters: those of <cctype> depend on the locale.
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/// One walk over the text, from left to right.
+/// Parser and evaluator: one pass over the text, one function per grammar rule.
 class Evaluator {
  public:
   Evaluator(std::string_view text, const ValueOfName& value_of)
@@ -57,6 +60,7 @@ class Evaluator {
     }
   }
 
+  // The limit keeps a hostile text from exhausting the stack.
   Rational factor() {
     if (++depth_ > kMaxDepth) refuse("there are more than 64 brackets or signs inside each other");
     const Rational value = take('-') ? factor().negated() : take('(') ? bracket() : operand();
@@ -72,6 +76,7 @@ class Evaluator {
 
   Rational operand() {
     const char c = next();
+    // A number may begin with its decimal point: .5
     const bool is_fraction = c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]);
     if (is_digit(c) || is_fraction) return number();
     if (is_letter(c)) return variable();
@@ -103,6 +108,7 @@ class Evaluator {
     try {
       return value_of_(text_.substr(begin, at_ - begin));
     } catch (ExpressionFault& fault) {
+      // The callback does not know the place in the text; it is filled in here.
       fault.at = begin;
       throw;
     }
@@ -123,6 +129,7 @@ class Evaluator {
     return true;
   }
 
+  /// Returns the value of an operation, or refuses it at the operator if it is not exact.
   static Rational kept(const std::optional<Rational>& value, size_t at) {
     if (!value) refuse_at(at, "the exact result is too large or has too many digits");
     return *value;

@@ -10,30 +10,30 @@
 
 namespace lockstep::recal {
 
-/// Why an expression has no value.
+/// Reason why an expression has no value.
 struct ExpressionFault {
-  size_t at = 0;  ///< byte of the text, from 0
+  size_t at = 0;  ///< byte offset in the text, from 0
   std::string message;
 };
 
-/// The value of a variable, or an ExpressionFault thrown with any `at`.
+/// Returns the value of a variable, or throws ExpressionFault with any `at`.
 using ValueOfName = std::function<Rational(std::string_view name)>;
 
-/// True if a recipe's scalar is to be evaluated: it begins with `eval(`.
+/// True if a scalar of a recipe must be evaluated, that is, begins with `eval(`.
 bool is_expression(std::string_view text);
 
-/// The name in `eval(NAME)`: a variable as it is, not only a number. Nothing if the text is
-/// anything else.
+/// Returns the name in `eval(NAME)`, which refers to a variable of any type, not only a number.
+/// Returns nullopt for any other text.
 std::optional<std::string_view> bare_name(std::string_view text);
 
-/// The value of `eval(SUM)`, exactly:
+/// Returns the exact value of `eval(SUM)`:
 ///
 ///   SUM     = PRODUCT { (+|-) PRODUCT }
 ///   PRODUCT = FACTOR { (*|/) FACTOR }
 ///   FACTOR  = number | name | -FACTOR | "(" SUM ")"
 ///
-/// number: as Decimal::parse() without its sign; name: letters, digits and _, no digit first. At
-/// most 1000 characters and 64 levels of brackets. Throws ExpressionFault.
+/// number: as in Decimal::parse(), without a sign. name: letters, digits and _, not beginning with
+/// a digit. At most 1000 characters and 64 nested brackets. Throws ExpressionFault.
 Rational evaluate(std::string_view text, const ValueOfName& value_of);
 
 }  // namespace lockstep::recal

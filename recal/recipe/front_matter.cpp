@@ -4,6 +4,8 @@
 #include <string_view>
 
 namespace lockstep::recal {
+// This file examines the structure only: fences, comments, first lines. The YAML itself is parsed
+// later.
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -11,18 +13,18 @@ constexpr std::string_view kBlank = " \t\r\n";
 constexpr std::string_view kCommentBegin = "<!--";
 constexpr std::string_view kCommentEnd = "-->";
 
-/// The first place from `at` on that is not blank, or the end.
+/// Returns the first offset from `at` on that is not blank, or the end.
 size_t after_blank(std::string_view text, size_t at) {
   return std::min(text.find_first_not_of(kBlank, at), text.size());
 }
 
-/// Where the line that `at` stands in ends: behind its line break.
+/// Returns the offset after the end of the line that contains `at`.
 size_t next_line(std::string_view text, size_t at) {
   const size_t end = text.find('\n', at);
   return end == std::string_view::npos ? text.size() : end + 1;
 }
 
-/// `---` and nothing else but blanks behind it.
+/// True if the line is `---`, followed by blanks only.
 bool is_fence(std::string_view text, size_t line_begin) {
   if (line_begin > kByteOrderMark.size() && text[line_begin - 1] != '\n') return false;
   const std::string_view line = text.substr(line_begin, next_line(text, line_begin) - line_begin);
@@ -41,7 +43,7 @@ bool is_named_markdown(std::string_view file) {
   return ends_with(file, ".md") || ends_with(file, ".markdown");
 }
 
-/// The first line that says something is `key:` or a list's item with a tag.
+/// True if the first line that is not a comment is `key:` or a list item with a tag.
 bool looks_like_yaml(std::string_view text) {
   size_t at = after_blank(text, 0);
   while (at < text.size() && text[at] == '#') at = after_blank(text, next_line(text, at));
@@ -56,6 +58,7 @@ Fault fault_in(const std::string& file, std::string_view text, size_t at, std::s
   const auto begin = text.begin();
   const auto line = 1 + std::count(begin, begin + static_cast<std::ptrdiff_t>(at), '\n');
   const std::string_view source = text.substr(at, text.find_first_of("\r\n", at) - at);
+  // The source line in a fault is cut: a file may be one very long line.
   return {file, line, 1, std::move(message), std::string(source.substr(0, 160))};
 }
 
@@ -69,6 +72,7 @@ std::optional<TextPart> find_yaml(const std::string& file, const std::string& te
     return std::nullopt;
   };
   size_t at = after_blank(view, view.substr(0, 3) == kByteOrderMark ? 3 : 0);
+  // HTML comments (such as licences) before the fence show that the file is Markdown.
   bool is_markdown = false;
   while (view.substr(at, kCommentBegin.size()) == kCommentBegin) {
     const size_t end = view.find(kCommentEnd, at);
@@ -82,6 +86,7 @@ std::optional<TextPart> find_yaml(const std::string& file, const std::string& te
     return refuse(at, "behind the comment a recipe must begin with a line '---'");
   }
   const TextPart part{next_line(view, at), find_fence(view, next_line(view, at))};
+  // A recipe that is plain YAML may also begin with `---`, the start of a YAML document.
   is_markdown = is_markdown || is_named_markdown(file);
   if (part.end < view.size())
     return is_markdown || !looks_like_yaml(view.substr(next_line(view, part.end))) ? part : whole;

@@ -7,15 +7,15 @@
 
 namespace lockstep::recal {
 
-/// The YAML of a recipe's text. In a Markdown text that is its front matter: what stands between
-/// its first line `---`, before which only blank lines and HTML comments may come, and the next
-/// such line; it begins behind byte 0. Any other text is YAML as a whole.
+/// Finds the YAML part of a recipe's text. For Markdown this is the front matter: the text between
+/// the first line `---` and the next such line. Only blank lines and HTML comments may come before
+/// it, and it does not begin at byte 0. Any other text is YAML as a whole.
 ///
-/// The text decides; the ending of the file's name only where both readings are possible: a text
-/// that goes on behind the second `---` with what looks like YAML is Markdown in a `.md` or
-/// `.markdown` file and two YAML documents elsewhere.
+/// The text decides. The file name only decides if both readings are possible: a text that
+/// continues with YAML after the second `---`. It is Markdown in a `.md` or `.markdown` file, and
+/// two YAML documents in other files.
 ///
-/// Nothing, with a fault, if a comment or the front matter has no end.
+/// Returns nullopt, with a fault, if a comment or the front matter has no end.
 std::optional<TextPart> find_yaml(const std::string& file, const std::string& text,
                                   Diagnostics* faults);
 

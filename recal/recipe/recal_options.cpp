@@ -15,11 +15,13 @@ Recipe load_named(ConfigReader* in, const std::string& name, const std::string& 
   const std::filesystem::path beside =
       std::filesystem::path(in->document().file()).parent_path() / name;
   for (const std::filesystem::path& path : {std::filesystem::path(name), beside}) {
+    // An unreadable path counts as missing, and the next one is tried.
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) continue;
     try {
       return load_recipe(path.string(), in->faults(), stage);
     } catch (const Error& fault) {
+      // Errors of the file become faults at the run file's key, next to its other faults.
       in->fault("recipe", fault.what());
       return {};
     }

@@ -12,13 +12,16 @@
 #include "recal/timeline/modifier.h"
 
 namespace lockstep::recal {
+// Sorts the top level of a recipe file by form alone, without reading modifiers: version,
+// variables, lists of modifiers, stages. Names decide as in SparseML: a key with "modifiers" holds
+// modifiers.
 namespace {
 
 constexpr std::string_view kModifiers = "modifiers";
 constexpr std::string_view kOneshot = "oneshot";
 constexpr int64_t kMajorVersion = 1;
 
-/// The three numbers of 1.0.0, or nothing.
+/// Parses the three numbers of a version such as 1.0.0.
 std::optional<std::vector<int64_t>> parse_version(std::string_view text) {
   std::vector<int64_t> numbers;
   while (numbers.size() < 3) {
@@ -35,7 +38,7 @@ std::optional<std::vector<int64_t>> parse_version(std::string_view text) {
   return numbers;
 }
 
-/// What the version is read as, for a note; empty where there is nothing to tell.
+/// Reads the version. Returns a note about how it was read, or "".
 std::string read_version(ConfigReader* in) {
   std::string version;
   if (!in->read("version", &version, "version of the recipe language, 1.0.0"))
@@ -53,13 +56,14 @@ std::string read_version(ConfigReader* in) {
   return "";
 }
 
+/// True for a scalar without a tag; yaml-cpp gives plain and quoted scalars a tag of one character.
 bool is_scalar(const YAML::Node& node) { return node.IsScalar() && node.Tag().size() <= 1; }
 
 bool is_list_of_scalars(const YAML::Node& node) {
   return node.IsSequence() && std::all_of(node.begin(), node.end(), is_scalar);
 }
 
-/// A scalar, a list of scalars, or a map of such.
+/// True for the value of a variable: a scalar, a list of scalars, or a map of these.
 bool is_variable(const YAML::Node& node) {
   if (is_scalar(node) || node.IsNull() || is_list_of_scalars(node)) return true;
   return node.IsMap() && node.Tag().size() <= 1 &&
@@ -74,8 +78,8 @@ bool is_map_of_modifiers(const YAML::Node& node) {
          });
 }
 
-/// Why an entry that is neither `version`, nor a list of modifiers, nor a stage is refused; empty
-/// if it is not.
+/// Reason for refusing an entry that is not `version`, a list of modifiers or a stage. Empty if the
+/// entry is a variable.
 std::string refusal_of(const std::string& key, const YAML::Node& value) {
   const bool is_whole = key.find(kModifiers) != std::string::npos;
   const std::string hint = is_whole ? "" : did_you_mean(key, {std::string(kModifiers)});
@@ -88,11 +92,12 @@ std::string refusal_of(const std::string& key, const YAML::Node& value) {
       key);
 }
 
-/// run_type, enabled and what else describes a stage; true if the key is one of them.
+/// Reads keys that describe a stage, such as run_type and enabled. Returns true for such a key.
 bool read_stage_key(const std::string& key, const YAML::Node& value, const YamlDocument& document,
                     RecipeOutline::Stage* stage, Diagnostics* faults) {
   const std::string text = value.IsScalar() ? value.Scalar() : "";
   if (key == "run_type") {
+    // An explicit run_type overrides the name of the stage.
     stage->is_oneshot = text == kOneshot;
     if (text != kOneshot && text != "train")
       faults->add(
@@ -106,11 +111,12 @@ bool read_stage_key(const std::string& key, const YAML::Node& value, const YamlD
       faults->add(document.fault_at(value, "'" + stage->name + ".enabled' must be true or false"));
     return true;
   }
+  // SparseML's key for its default modifiers, which do not exist here.
   return key == "exclude_default";
 }
 
-/// Sorts the entries of the top level or of a stage; what is neither a list nor a variable goes to
-/// `others`.
+/// Adds an entry of the top level or of a stage to the lists of modifiers or to the variables.
+/// Refuses others.
 void sort_entry(const RecipeOutline::Entry& entry, RecipeOutline::Stage* stage,
                 std::vector<RecipeOutline::Entry>* variables, const YamlDocument& document,
                 Diagnostics* faults) {
@@ -126,7 +132,7 @@ RecipeOutline::Stage read_stage(const RecipeOutline::Entry& entry, const YamlDoc
                              .key = entry.key,
                              .is_oneshot = entry.name.find(kOneshot) != std::string::npos};
   for (const auto& pair : entry.node) {
-    if (!pair.first.IsScalar()) continue;  // already a fault of the document
+    if (!pair.first.IsScalar()) continue;  // the document already reported it
     const std::string& key = pair.first.Scalar();
     if (!read_stage_key(key, pair.second, document, &stage, faults))
       sort_entry({key, pair.second, pair.first}, &stage, &stage.variables, document, faults);
@@ -161,7 +167,7 @@ RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
   if (const std::string note = read_version(&in); !note.empty())
     outline.notes.push_back(fmt::format("{}: {}", document.file(), note));
   for (const auto& pair : document.root()) {
-    if (!pair.first.IsScalar()) continue;  // already a fault of the document
+    if (!pair.first.IsScalar()) continue;  // the document already reported it
     const RecipeOutline::Entry entry{pair.first.Scalar(), pair.second, pair.first};
     if (entry.name == "version") continue;
     if (!holds_modifiers(entry.name, entry.node) && is_stage(entry.node)) {
@@ -170,6 +176,7 @@ RecipeOutline read_outline(const YamlDocument& document, Diagnostics* faults) {
       sort_entry(entry, &unnamed, &outline.variables, document, faults);
     }
   }
+  // The limit bounds the work for a hostile file: each stage may be parsed again.
   if (outline.stages.size() > RecipeOutline::kMaxStages) {
     faults->add(document.fault_at(outline.stages.back().key, "more than 100 stages"));
     outline.stages.resize(RecipeOutline::kMaxStages);
@@ -201,6 +208,7 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
   std::vector<RecipeOutline::Stage> chosen;
   for (const RecipeOutline::Stage& stage : outline->stages) {
     if (!name.empty() && stage.name != name) continue;
+    // A stage that was asked for by name is used even if it is disabled.
     if (stage.is_enabled || !name.empty()) {
       chosen.push_back(stage);
     } else {
@@ -233,7 +241,7 @@ void choose_stages(std::string_view name, const YamlDocument& document, RecipeOu
 bool check_is_list(const RecipeOutline::Entry& entry, const YamlDocument& document,
                    Diagnostics* faults) {
   if (entry.node.IsSequence() || is_map_of_modifiers(entry.node)) return true;
-  const YAML::Node& place = entry.node.IsNull() ? entry.key : entry.node;  // nothing is further on
+  const YAML::Node& place = entry.node.IsNull() ? entry.key : entry.node;  // null has no own place
   faults->add(document.fault_at(
       place,
       fmt::format("'{}' must be a list of items such as '- !EpochRangeModifier'", entry.name)));

@@ -16,9 +16,11 @@
 #include "recal/recipe/recipe_variables.h"
 
 namespace lockstep::recal {
+// Steps: find the YAML, sort its top level (outline), choose stages, evaluate eval(...), read the
+// modifiers. All steps report to one list of faults.
 namespace {
 
-/// Patterns in a list of modifiers, those of aliases counted at each use.
+/// Counts the patterns in a list of modifiers. A pattern in an alias counts at each use.
 int64_t count_patterns(const YAML::Node& node) {
   int64_t count = node.IsScalar() && node.Scalar().starts_with("re:") ? 1 : 0;
   if (node.IsSequence())
@@ -28,7 +30,7 @@ int64_t count_patterns(const YAML::Node& node) {
   return count;
 }
 
-/// False, with a fault, if compiling the recipe would take long.
+/// Returns false, with a fault, if the recipe is so large that compiling it would take long.
 bool size_is_fine(const RecipeOutline& outline, const YamlDocument& document, Diagnostics* faults) {
   int64_t num_modifiers = 0;
   int64_t num_patterns = 0;
@@ -44,12 +46,12 @@ bool size_is_fine(const RecipeOutline& outline, const YamlDocument& document, Di
   return true;
 }
 
-/// Most bytes that separate_stages() reads anew.
+/// Limit of the bytes that separate_stages() parses again.
 constexpr size_t kMaxReadAnew = size_t{16} << 20;
 
-using Places = std::set<std::pair<int, int>>;  // lines and columns, from 0
+using Places = std::set<std::pair<int, int>>;  // line and column, from 0
 
-/// Adds where the eval(...) in `node` and below it are written.
+/// Adds the places of all eval(...) in `node` and below it.
 void add_expressions(const YAML::Node& node, Places* places) {
   if (node.IsScalar() && is_expression(node.Scalar()))
     places->emplace(node.Mark().line, node.Mark().column);
@@ -66,9 +68,9 @@ Places expressions_of(const RecipeOutline::Stage& stage) {
   return places;
 }
 
-/// Gives a stage nodes of its own if, by an alias, it holds an eval(...) of a stage before it:
-/// evaluated in one tree, that would have the first stage's value in both. The text is read anew,
-/// as YAML::Clone() would lose the places of faults.
+/// Gives a stage its own nodes if an alias shares an eval(...) with an earlier stage. In one tree
+/// both would get the value of the first stage. Parses the text again, because YAML::Clone() would
+/// lose the places for faults.
 void separate_stages(const YamlDocument& document, const TextPart& part, RecipeOutline* outline,
                      Diagnostics* faults) {
   Places seen;
@@ -77,6 +79,7 @@ void separate_stages(const YamlDocument& document, const TextPart& part, RecipeO
     const Places own = expressions_of(stage);
     const bool is_shared = std::any_of(own.begin(), own.end(),
                                        [&](const auto& place) { return seen.contains(place); });
+    // Only after the test: a stage does not share with itself.
     seen.insert(own.begin(), own.end());
     if (!is_shared) continue;
     num_bytes += document.text().size();
@@ -86,7 +89,7 @@ void separate_stages(const YamlDocument& document, const TextPart& part, RecipeO
                                     "by aliases: write their lists out"));
       return;
     }
-    Diagnostics known;  // the first reading has told them
+    Diagnostics known;  // reported by the first parse
     const YamlDocument anew =
         YamlDocument::parse_part(document.file(), document.text(), part, &known);
     RecipeOutline copy = read_outline(anew, &known);
@@ -99,8 +102,8 @@ void separate_stages(const YamlDocument& document, const TextPart& part, RecipeO
   }
 }
 
-/// Evaluates every eval(...): those of the top level, then those of each stage, whose own variables
-/// win. Returns who evaluated, for faults that follow from a failure.
+/// Evaluates every eval(...): first those of the top level, then those of each stage, whose own
+/// variables have priority. Returns the evaluators, which know the failed places.
 std::vector<RecipeVariables> substitute(const RecipeOutline& outline, YamlDocument* document,
                                         Diagnostics* faults) {
   std::vector<RecipeVariables> all;
@@ -126,6 +129,7 @@ Recipe from_outline(const RecipeOutline& outline, YamlDocument* document, Diagno
   if (size_is_fine(outline, *document, faults)) {
     Diagnostics found;
     modifiers = read_stages(outline, *document, &notes, &found);
+    // A failed eval(...) leaves its text in place. A second fault about that text is noise.
     for (const Fault& fault : found.list())
       if (std::none_of(variables.begin(), variables.end(), [&](const RecipeVariables& evaluated) {
             return evaluated.follows_from_failure(fault);
@@ -146,7 +150,7 @@ Recipe parse_recipe(const std::string& file, const std::string& text, Diagnostic
   const std::optional<TextPart> part = find_yaml(file, text, faults);
   if (!part) return {};
   YamlDocument document = YamlDocument::parse_part(file, text, *part, faults);
-  if (document.root().IsNull()) return {};  // its fault is already there
+  if (document.root().IsNull()) return {};  // already a fault
   if (!document.root().IsMap()) {
     faults->add(document.fault_at(document.root(), "the file must be a map of keys"));
     return {};
@@ -161,7 +165,7 @@ bool is_recipe(const std::string& path) {
   const std::string text = YamlDocument::read_text(path);
   Diagnostics ignored;
   const std::optional<TextPart> part = find_yaml(path, text, &ignored);
-  if (!part || part->begin > 0) return true;  // no run file is Markdown
+  if (!part || part->begin > 0) return true;  // Markdown: only recipes are
   const YamlDocument document = YamlDocument::parse_part(path, text, *part, &ignored);
   if (!document.root().IsMap() || document.root()["run"].IsDefined()) return false;
   return std::any_of(document.root().begin(), document.root().end(), [](const auto& pair) {

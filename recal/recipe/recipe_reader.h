@@ -6,30 +6,29 @@
 #include "base/yaml/yaml_document.h"
 #include "recal/timeline/recipe.h"
 
-/// Readers of recipes. Forms: a YAML file, the YAML front matter of a Markdown file
-/// (recal/recipe/front_matter.h), or the `modifiers:` list of a run file. In a file, every
-/// top-level list whose name holds `modifiers` is taken; other top-level values are variables for
-/// eval(...). A file may hold stages instead, which are maps of such lists: they run one after
-/// another, each after the last end of the one before, or one of them by its name. Grammar and
-/// keys: docs/recipe.md.
+/// Readers of recipes. A recipe is a YAML file, the front matter of a Markdown file, or the
+/// `modifiers:` list of a run file. In a file, every top-level list whose name contains `modifiers`
+/// is read; other top-level values are variables for eval(...). A file may instead contain stages,
+/// which are maps of such lists. Stages run one after another, each after the last end of the
+/// previous one, or one alone by its name. Grammar and keys: docs/recipe.md.
 ///
-/// They put every fault of the text into `faults` in one pass; the recipe may only be used if there
-/// is none.
+/// All faults of the text go to `faults` in one pass. The recipe may only be used if there is no
+/// fault.
 namespace lockstep::recal {
 
-/// Most modifiers of one recipe, and most re:patterns in it.
+/// Limits of one recipe: number of modifiers and number of re:patterns.
 inline constexpr int64_t kMaxRecipeModifiers = 1000;
 inline constexpr int64_t kMaxRecipePatterns = 1000;
 
-/// A file of its own; `stage`: only this one, empty: all. A missing file throws
-/// Error(kInputMissing).
+/// Reads a recipe file. stage: the only stage to read; empty: all. Throws Error(kInputMissing) if
+/// the file does not exist.
 Recipe load_recipe(const std::string& path, Diagnostics* faults, const std::string& stage = "");
 Recipe parse_recipe(const std::string& file, const std::string& text, Diagnostics* faults,
                     const std::string& stage = "");
-/// True if the file is a recipe and no run file. Errors as load_recipe(); a file that cannot be
-/// read as either is none.
+/// True if the file is a recipe and not a run file. Throws as load_recipe(). A file that can be
+/// read as neither is not a recipe.
 bool is_recipe(const std::string& path);
-/// The `modifiers:` list of a run file; eval(...) may stand in it, but has no variables.
+/// Reads the `modifiers:` list of a run file. It may contain eval(...), but has no variables.
 Recipe recipe_of_modifiers(const YAML::Node& list, const YamlDocument& document,
                            Diagnostics* faults);
 

@@ -23,6 +23,7 @@ Modifiers read_lists(const RecipeOutline::Stage& stage, const YamlDocument& docu
                      Diagnostics* faults) {
   Modifiers all;
   for (const RecipeOutline::Entry& list : stage.lists) {
+    // The list of faults has a limit, and nothing after it is reported.
     if (faults->full()) break;
     if (!check_is_list(list, document, faults)) continue;
     if (list.node.IsMap()) {
@@ -35,8 +36,8 @@ Modifiers read_lists(const RecipeOutline::Stage& stage, const YamlDocument& docu
   return all;
 }
 
-/// Up to where a modifier makes its stage last: its end, or, where it has none, the first whole
-/// epoch at or after its start. Nothing where that is the stage's end itself or its start.
+/// Time until which a modifier extends its stage: its end, or without an end the first whole epoch
+/// at or after its start. Returns nullopt if that is the start or the end of the stage itself.
 std::optional<TrainTime> reach_of(const Window& window) {
   if (window.end) return window.end->is_run_end() ? std::nullopt : window.end;
   if (!window.start || window.start->kind != TrainTime::Kind::kEpoch) return std::nullopt;
@@ -49,7 +50,7 @@ bool is_later(const TrainTime& a, const TrainTime& b) {
   return a.kind == TrainTime::Kind::kStep ? a.step > b.step : a.epoch > b.epoch;
 }
 
-/// Lays stages one behind the other.
+/// Places stages one after another.
 class StageLine {
  public:
   StageLine(const YamlDocument& document, std::vector<std::string>* notes, Diagnostics* faults)
@@ -57,6 +58,7 @@ class StageLine {
 
   void place(const RecipeOutline::Stage& stage, bool is_last, const Modifiers& modifiers) {
     std::optional<TrainTime> end = length_of(stage, is_last, modifiers);
+    // The end counts from the stage's start; place() turns it into a moment of the run.
     if (end) StageSpan(start_, std::nullopt).place(&*end);
     if (!end && !is_last)
       fault(stage.key,
@@ -75,8 +77,8 @@ class StageLine {
   }
 
  private:
-  /// Nothing if no modifier has an end, or if the last stage has ends in epochs and in steps: which
-  /// is later is known when the recipe is compiled.
+  /// Length of a stage. nullopt if no modifier has an end, or if the last stage has ends in epochs
+  /// and in steps: which is later is only known when the recipe is compiled.
   std::optional<TrainTime> length_of(const RecipeOutline::Stage& stage, bool is_last,
                                      const Modifiers& modifiers) {
     std::optional<TrainTime> longest;
@@ -86,6 +88,7 @@ class StageLine {
       const std::optional<TrainTime> reach = reach_of(window);
       if (!reach) continue;
       names_end = names_end || window.end;
+      // Epochs and steps cannot be compared before the steps per epoch are known.
       if (longest && longest->kind != reach->kind) {
         if (is_last) return std::nullopt;
         fault(stage.key, fmt::format("stage '{}' has an end at {} and one at {}: write both in "
@@ -95,6 +98,7 @@ class StageLine {
       }
       if (!longest || is_later(*reach, *longest)) longest = reach;
     }
+    // Starts alone extend a stage but do not end it: an end must be named.
     return names_end ? longest : std::nullopt;
   }
 
@@ -119,6 +123,7 @@ std::vector<std::shared_ptr<const Modifier>> read_stages(const RecipeOutline& ou
   for (const RecipeOutline::Stage& stage : outline.stages) {
     Modifiers modifiers = read_lists(stage, document, faults);
     const bool is_last = &stage == &outline.stages.back();
+    // A recipe without stages has one unnamed stage, whose moments are those of the run already.
     if (!stage.name.empty()) line.place(stage, is_last, modifiers);
     for (auto& modifier : modifiers) all.push_back(std::move(modifier));
   }

@@ -9,10 +9,10 @@
 
 namespace lockstep::recal {
 
-/// Reads the modifiers of a recipe's stages, in the file's order, and places each stage behind the
-/// last end of the one before: moments in a stage count from its start, -1 is its start or end, and
-/// a window without bounds is the stage. The last stage lasts to the run's end. What was placed
-/// where goes to `notes`; a stage that another follows and that names no end is a fault.
+/// Reads the modifiers of a recipe's stages, in the file's order. Each stage starts at the last end
+/// of the previous one. Moments in a stage count from its start, and -1 means its start or end. A
+/// window without bounds is the whole stage. The last stage ends with the run. The resulting places
+/// go to `notes`. A stage without an end is a fault, except for the last one.
 std::vector<std::shared_ptr<const Modifier>> read_stages(const RecipeOutline& outline,
                                                          const YamlDocument& document,
                                                          std::vector<std::string>* notes,

@@ -2,6 +2,7 @@
 
 namespace lockstep::recal {
 
+// A test reads this text, and also the text with every comment enabled.
 std::string recipe_template() {
   return R"(# What changes while training runs. Every key is described in docs/recipe.md.
 # See what it does:  lockstep plan THIS_FILE --steps-per-epoch N --svg plan.svg

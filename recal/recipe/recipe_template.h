@@ -4,8 +4,8 @@
 
 namespace lockstep::recal {
 
-/// A recipe to begin with: the usual values, each key with a comment. What is rarer stands there as
-/// a comment that may be made text by removing its "# ".
+/// Returns a commented recipe with the usual values, as a starting point. Rarer keys are commented
+/// out; removing "# " enables them.
 std::string recipe_template();
 
 }  // namespace lockstep::recal

@@ -8,12 +8,15 @@
 #include "recal/recipe/expression.h"
 
 namespace lockstep::recal {
+// Evaluation is depth first: a variable's own expressions are replaced before its value is used. A
+// chain of names being evaluated detects cycles. Values are exact fractions (Rational); the tree
+// gets their decimal text.
 namespace {
 
 constexpr size_t kMaxChain = 64;
 constexpr size_t kMaxVariablesShown = 20;
 
-/// Thrown for what has its fault already, elsewhere.
+/// Thrown if the failure already has a fault at another place.
 struct AlreadyFaulty {};
 
 std::pair<int, int> mark_of(const YAML::Node& node) {
@@ -25,7 +28,7 @@ std::string kind_of(const YAML::Node& node) {
   return node.IsSequence() ? "a list" : node.IsMap() ? "a map" : "nothing";
 }
 
-/// Scalars of a list or map, those inside included.
+/// Number of scalars of a list or map, including nested ones.
 size_t num_scalars(const YAML::Node& node) {
   size_t num = 1;
   if (node.IsSequence()) num += node.size();
@@ -39,7 +42,7 @@ bool holds_scalars(const YAML::Node& list) {
                      [](const YAML::Node& item) { return item.IsScalar() || item.IsNull(); });
 }
 
-/// A list of scalars, or a map of scalars and such lists.
+/// True for a list of scalars, or a map of scalars and such lists.
 bool is_flat(const YAML::Node& node) {
   if (node.IsSequence()) return holds_scalars(node);
   return std::all_of(node.begin(), node.end(), [](const auto& pair) {
@@ -65,6 +68,7 @@ void RecipeVariables::add_over(const std::string& name, const YAML::Node& value)
 
 void RecipeVariables::substitute_in_variables() {
   for (size_t i = 0; i < names_.size(); ++i) {
+    // The variable counts as being evaluated, so that a reference to itself is found.
     under_way_ = {names_[i]};
     substitute(values_[i]);
   }
@@ -72,6 +76,7 @@ void RecipeVariables::substitute_in_variables() {
 }
 
 void RecipeVariables::substitute(const YAML::Node& node) {
+  // The list of faults has a limit; more evaluation would add nothing.
   if (faults_.full()) return;
   if (node.IsScalar()) replace(node);
   if (node.IsSequence())
@@ -89,8 +94,9 @@ void RecipeVariables::replace(const YAML::Node& scalar) {
     if (bare && replace_by_variable(scalar, *bare)) return;
     const Rational value = evaluate(text, [&](std::string_view name) { return value_of(name); });
     note(scalar, value.text());
-    YAML::Node same = scalar;  // a handle: the node keeps its place
+    YAML::Node same = scalar;  // nodes are handles: this assignment changes the tree
     same = value.text();
+    // The text may have fewer digits than the value; later expressions must use the exact one.
     exact_[mark_of(scalar)] = value;
     return;
   } catch (const ExpressionFault& fault) {
@@ -114,15 +120,17 @@ void RecipeVariables::note(const YAML::Node& scalar, const std::string& value) {
 
 bool RecipeVariables::replace_by_variable(const YAML::Node& scalar, std::string_view name) {
   const auto found = index_.find(name);
-  if (found == index_.end() || is_under_way(name)) return false;  // evaluate() says why
+  if (found == index_.end() || is_under_way(name)) return false;  // evaluate() reports it
   const YAML::Node value = evaluated(name, found->second);
+  // Numbers go through evaluate(), which keeps them exact.
   if (value.IsNull() || (value.IsScalar() && number_of(value))) return false;
-  YAML::Node same = scalar;  // a handle: the node keeps its place
+  YAML::Node same = scalar;  // nodes are handles: this assignment changes the tree
   if (value.IsScalar()) {
     note(scalar, value.Scalar());
     same = value.Scalar();
     return true;
   }
+  // Lists within lists could grow exponentially by references (a "billion laughs" text).
   *num_nodes_ += num_scalars(value);
   if (*num_nodes_ > kMaxNodes)
     throw ExpressionFault{0, "the lists that eval() puts in hold more than 100,000 entries"};
@@ -148,7 +156,7 @@ bool RecipeVariables::is_under_way(std::string_view name) const {
 }
 
 std::optional<Rational> RecipeVariables::number_of(const YAML::Node& scalar) const {
-  if (is_expression(scalar.Scalar())) throw AlreadyFaulty{};  // else it would be replaced by now
+  if (is_expression(scalar.Scalar())) throw AlreadyFaulty{};  // its evaluation failed
   const auto exact = exact_.find(mark_of(scalar));
   return exact == exact_.end() ? Rational::parse(scalar.Scalar()) : exact->second;
 }

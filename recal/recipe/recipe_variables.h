@@ -13,65 +13,65 @@
 
 namespace lockstep::recal {
 
-/// The variables of a recipe, and what `eval(EXPRESSION)` makes of them
-/// (recal/recipe/expression.h). A variable's bare name, `eval(mask_type)`, stands for the variable
-/// as it is: a text, a list of scalars or a map of such as well as a number.
+/// Variables of a recipe, and the evaluation of `eval(EXPRESSION)` (recal/recipe/expression.h). A
+/// bare name, as in `eval(mask_type)`, is replaced by the variable itself. It may be a text, a list
+/// of scalars or a map of these, not only a number.
 ///
-/// Copies are for the stages of a recipe, each of which may have variables of its own. Values are
-/// put into the document's tree, so that whoever reads it afterwards finds numbers; the
-/// document gets a note for each, so that faults name the expression as well.
+/// Each stage uses a copy, since it may have its own variables. Values are written into the
+/// document's tree, so that later readers find numbers. The document gets a note for each value, so
+/// that faults also show the expression.
 class RecipeVariables {
  public:
-  /// Both must outlive this object.
+  /// References both arguments, which must outlive this object.
   RecipeVariables(YamlDocument* document, Diagnostics* faults)
       : document_(*document), faults_(*faults) {}
 
-  /// A variable, whose value may itself be eval(...) of others, in any order. Add all before the
-  /// first call of substitute().
+  /// Adds a variable. Its value may be eval(...) of other variables, in any order. Add all
+  /// variables before the first call of substitute().
   void add(const std::string& name, const YAML::Node& value);
-  /// The same, instead of one that has the name already.
+  /// Adds a variable, replacing one of the same name.
   void add_over(const std::string& name, const YAML::Node& value);
 
-  /// Nodes that eval(NAME) of lists may add: each use counts anew.
+  /// Limit of the nodes that eval(NAME) of lists may insert; each use counts.
   static constexpr size_t kMaxNodes = 100'000;
 
-  /// Replaces every eval(...) in `node` and below it by its value. What cannot be evaluated is a
-  /// fault and stays as it is.
+  /// Replaces every eval(...) in `node` and below it by its value. If evaluation fails, adds a
+  /// fault and leaves the text unchanged.
   void substitute(const YAML::Node& node);
-  /// The same for the variables themselves.
+  /// Replaces every eval(...) in the variables themselves.
   void substitute_in_variables();
 
-  /// True if `fault` stands where an eval(...) has failed: it follows from that.
+  /// True if `fault` is at the place of an eval(...) that failed, so that it is a consequence.
   bool follows_from_failure(const Fault& fault) const;
 
  private:
-  using Mark = std::pair<int, int>;  // line and column from 0; aliases share their anchor's
+  using Mark = std::pair<int, int>;  // line and column, from 0; aliases share their anchor's
 
   void replace(const YAML::Node& scalar);
-  /// Lets faults at the scalar name the value of its expression, in each stage that has another.
+  /// Makes faults at the scalar show its expression's value, in each stage with another value.
   void note(const YAML::Node& scalar, const std::string& value);
-  /// Puts the variable of this name in the scalar's place if it is no number; false if it is one,
-  /// or if there is none.
+  /// Replaces the scalar by the variable of this name, if that is not a number. Returns false for a
+  /// number or an unknown name.
   bool replace_by_variable(const YAML::Node& scalar, std::string_view name);
   Rational value_of(std::string_view name);
-  /// The variable's node, with all eval(...) in it replaced.
+  /// Returns the variable's node, with all eval(...) in it replaced.
   YAML::Node evaluated(std::string_view name, size_t index);
   bool is_under_way(std::string_view name) const;
   std::string unknown_message(std::string_view name) const;
-  /// The number that a variable's scalar holds; nothing if it is none.
+  /// Returns the number in a variable's scalar, or nullopt if it is not a number.
   std::optional<Rational> number_of(const YAML::Node& scalar) const;
 
   YamlDocument& document_;
   Diagnostics& faults_;
-  std::vector<std::string> names_;                    // of the variables, in the order added
-  std::vector<YAML::Node> values_;                    // theirs
-  std::map<std::string, size_t, std::less<>> index_;  // in names_ and values_
+  std::vector<std::string> names_;                    // names of the variables, in the order added
+  std::vector<YAML::Node> values_;                    // their values
+  std::map<std::string, size_t, std::less<>> index_;  // index of a name in names_ and values_
   std::vector<std::string> under_way_;                // names being evaluated, outermost first
-  std::map<Mark, Rational> exact_;                    // what the scalars hold, perhaps cut
+  std::map<Mark, Rational> exact_;                    // exact values; texts may be rounded
   std::set<Mark> failed_;
-  /// Put in the place of an eval(NAME) by this object and its copies.
+  /// Nodes inserted for eval(NAME) by this object and its copies.
   std::shared_ptr<size_t> num_nodes_ = std::make_shared<size_t>(0);
-  /// What note() has told, also for the copies.
+  /// Texts of note(), shared with the copies.
   std::shared_ptr<std::map<Mark, std::string>> notes_ =
       std::make_shared<std::map<Mark, std::string>>();
 };

@@ -12,6 +12,7 @@ const std::vector<std::string>& interpolation_names() {
 
 double curve(std::string_view inter_func, double done) {
   const double left = 1.0 - std::clamp(done, 0.0, 1.0);
+  // Unknown names cannot occur: read_choice() has checked them.
   if (inter_func == "linear") return 1.0 - left;
   if (inter_func == "inverse_cubic") return 1.0 - std::cbrt(left);
   return 1.0 - left * left * left;

@@ -5,10 +5,12 @@
 #include "base/error.h"
 
 namespace lockstep::recal {
+// All conversions of epochs are exact: Decimal::ceil_times() works on integers. In binary, ceil(1.1
+// * 100) would be 111.
 namespace {
 
-/// The last k' >= k that falls on the same step. Doubling, then halving: a period may be far
-/// shorter than a step.
+/// Returns the last k' >= k that is at the same step. Doubles the stride, then halves it, because a
+/// period may be far shorter than a step.
 template <typename StepOf>
 int64_t last_on_same_step(int64_t k, const StepOf& step_of) {
   const int64_t step = step_of(k);
@@ -42,12 +44,13 @@ StepConverter::StepConverter(const std::vector<Window>& windows, int64_t steps_p
     names_run_end = names_run_end || window.end->is_run_end();
     if (!window.end->is_run_end()) run_end_ = std::max(run_end_.value_or(0), step_of(*window.end));
   }
-  // Only a start at or after every named end lengthens the run: a decimal end stays exact.
+  // Only a start at or after every named end extends the run, so decimal ends stay exact.
   const std::optional<int64_t> named_end = run_end_;
   for (const Window& window : windows)
     if (named_end && window.start && !window.end && step_of(*window.start) >= *named_end)
       run_end_ = std::max(*run_end_, next_epoch(*window.start));
   min_epochs_ = first_epoch_.value_or(0);
+  // A limit of steps is the run's end only if a modifier refers to the end and none names it.
   if (!run_end_ && names_run_end) run_end_ = max_steps;
   total_steps_ = run_end_;
 }
@@ -99,6 +102,7 @@ std::optional<std::vector<PeriodicUpdate>> StepConverter::updates(const TrainTim
 double StepConverter::fraction_done(int64_t k, const Window& window, const Period& period) const {
   const bool in_epochs = window.start->kind == TrainTime::Kind::kEpoch &&
                          window.end->kind == TrainTime::Kind::kEpoch && period.steps == 0;
+  // Ratios of epochs only: the curve then has the same values for every batch size.
   if (in_epochs)
     return static_cast<double>(k) * period.epochs.to_double() /
            (window.end->epoch.to_double() - window.start->epoch.to_double());

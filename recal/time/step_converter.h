@@ -9,23 +9,21 @@
 
 namespace lockstep::recal {
 
-/// Update k of a period falls on `step`. Where several updates fall on one step, k is the last of
-/// them.
+/// Update k of a period, which happens at `step`. If several updates share a step, k is the last.
 struct PeriodicUpdate {
   int64_t k = 0;
   int64_t step = 0;
 };
 
 /// Converts moments to steps, exactly: ceil(epoch x steps per epoch). The run ends at the largest
-/// end that a modifier of the recipe names. A modifier without an end that starts there or later
-/// lengthens the run to the end of that epoch. If no modifier names an end, the run ends by its
-/// other settings.
+/// end of any modifier of the recipe. A modifier without an end that starts there or later extends
+/// the run to the end of that epoch. If no modifier has an end, the run's other settings decide.
 class StepConverter {
  public:
   static constexpr int64_t kMaxStepsPerEpoch = 1'000'000'000;
   static constexpr size_t kMaxUpdates = 100'000;  ///< of all modifiers together
 
-  /// `windows`: of the recipe's modifiers.
+  /// windows: those of the recipe's modifiers. max_steps: limit of the run, if any.
   StepConverter(const std::vector<Window>& windows, int64_t steps_per_epoch,
                 std::optional<int64_t> max_steps);
 
@@ -33,29 +31,29 @@ class StepConverter {
   double epoch_of(int64_t step) const {
     return static_cast<double>(step) / static_cast<double>(steps_per_epoch_);
   }
-  /// Whether every moment has a step: false if one is the run's end and nothing says where that is.
+  /// True if the window's moments have steps. False if one is the run's end, which is unknown.
   bool knows(const Window& window) const;
-  /// First step at or after the moment; it must be known.
+  /// First step at or after a moment, which must be known.
   int64_t step_of(const TrainTime& moment) const;
-  /// The moment itself in steps.
+  /// Exact position of a moment, in steps.
   double position_of(const TrainTime& moment) const;
 
-  /// Updates at ceil(position of start + k x period), k = 0, 1, ..., before end_step; nothing if
-  /// there are more than `at_most`.
+  /// Updates at ceil(position of start + k x period), k = 0, 1, ..., before end_step. Returns
+  /// nullopt if there are more than `at_most`.
   std::optional<std::vector<PeriodicUpdate>> updates(const TrainTime& start, const Period& period,
                                                      int64_t end_step, size_t at_most) const;
-  /// The part of the window that has passed at update k, 0 or more. Where all is in epochs it does
-  /// not depend on the steps per epoch.
+  /// Part of the window that has passed at update k: 0 or more. If window and period are in epochs,
+  /// it does not depend on the steps per epoch.
   double fraction_done(int64_t k, const Window& window, const Period& period) const;
 
-  /// Steps of the whole run, by the recipe's ends; nothing if it has none.
+  /// Length of the whole run in steps, from the recipe's ends; nullopt if it has none.
   std::optional<int64_t> total_steps() const { return total_steps_; }
   int64_t min_epochs() const { return min_epochs_; }  ///< smallest start, rounded down
-  std::optional<int64_t> max_epochs() const;          ///< of total_steps, rounded up
+  std::optional<int64_t> max_epochs() const;          ///< total_steps in epochs, rounded up
 
  private:
   void note_start(const TrainTime& start);
-  /// The first step of an epoch at or after the moment.
+  /// First step of an epoch at or after the moment.
   int64_t next_epoch(const TrainTime& moment) const;
 
   int64_t steps_per_epoch_;
@@ -64,7 +62,7 @@ class StepConverter {
   int64_t min_epochs_ = 0;
 };
 
-/// Where a repetition begins. `start` must not be the run's end.
+/// Returns the recurrence that begins at `start`, which must not be the run's end.
 Recurrence recurrence_of(const TrainTime& start, const Period& period);
 
 }  // namespace lockstep::recal

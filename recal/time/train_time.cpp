@@ -10,8 +10,8 @@
 namespace lockstep::recal {
 namespace {
 
-/// The sum, exactly; if that has more than 18 digits, as many of it, cut as eval(10 / 3) is: stages
-/// of thirds of an epoch have 18 digits each. Nothing if the whole part has more.
+/// Sum of two decimals. Exact if it has at most 18 digits; else cut to 18 digits, as eval(10 / 3)
+/// is: stages of thirds of an epoch have 18 digits each. nullopt if the integer part has more.
 std::optional<Decimal> sum_of(const Decimal& a, const Decimal& b) {
   if (const std::optional<Decimal> exact = a.plus(b)) return exact;
   const std::optional<Rational> left = Rational::parse(a.text());
@@ -46,12 +46,14 @@ std::string Period::text() const {
 
 void StageSpan::place(TrainTime* moment) {
   if (moment->is_run_end()) {
+    // Without an end, the stage's end is that of the run.
     if (end_) *moment = *end_;
   } else if (moment->kind == TrainTime::Kind::kStep && start_.kind == TrainTime::Kind::kStep) {
     moment->step += start_.step;
   } else if (moment->kind == TrainTime::Kind::kEpoch && start_.kind == TrainTime::Kind::kEpoch) {
     place(&moment->epoch);
   } else if (moment->kind == TrainTime::Kind::kEpoch && moment->epoch == Decimal()) {
+    // Epoch 0 of a stage is its start, in any unit.
     *moment = start_;
   } else if (start_.kind == TrainTime::Kind::kStep || start_.epoch > Decimal()) {
     fault_ = fmt::format(
@@ -88,6 +90,7 @@ void StageSpan::place(Decimal* epoch) {
 
 void StageSpan::place_open(Window* window) {
   place(window);
+  // The first stage begins at step 0 anyway, so its windows may stay open.
   const bool is_first = start_.kind == TrainTime::Kind::kEpoch && start_.epoch == Decimal();
   if (!window->start && !is_first) window->start = start_;
   if (!window->end && end_) window->end = end_;
@@ -106,7 +109,7 @@ double Recurrence::position(int64_t k, int64_t steps_per_epoch) const {
 
 int64_t Recurrence::last_until(int64_t wanted_step, int64_t steps_per_epoch) const {
   const double passed = static_cast<double>(wanted_step) - position(0, steps_per_epoch);
-  // Rounded, and so off by one at most; the exact steps decide.
+  // The estimate is rounded and thus off by one at most. The exact steps decide.
   int64_t k = std::max<int64_t>(0, std::llround(passed / length(steps_per_epoch)));
   while (k > 0 && step(k, steps_per_epoch) > wanted_step) --k;
   while (step(k + 1, steps_per_epoch) <= wanted_step) ++k;

@@ -8,44 +8,44 @@
 
 namespace lockstep::recal {
 
-/// A moment of the run, written in epochs or in steps, or the run's end. Both kinds may stand in
-/// one modifier: they are compared once the steps per epoch are known.
+/// Moment of the run, written in epochs or in steps, or the run's end. One modifier may use both
+/// units: they are compared once the steps per epoch are known.
 struct TrainTime {
   enum class Kind { kEpoch, kStep, kRunEnd };
   Kind kind = Kind::kEpoch;
-  Decimal epoch;     ///< kEpoch
-  int64_t step = 0;  ///< kStep
+  Decimal epoch;     ///< for kEpoch
+  int64_t step = 0;  ///< for kStep
 
   static TrainTime at_epoch(const Decimal& epoch) { return {Kind::kEpoch, epoch, 0}; }
   static TrainTime run_end() { return {Kind::kRunEnd, Decimal(), 0}; }
 
   bool is_run_end() const { return kind == Kind::kRunEnd; }
-  /// "2.5" (epochs), "step 345", "the run's end".
+  /// Text as in a recipe: "2.5" (epochs), "step 345", "the run's end".
   std::string text() const;
-  /// The same in a sentence: "epoch 2.5", "step 345", "the run's end".
+  /// Text for a sentence: "epoch 2.5", "step 345", "the run's end".
   std::string sentence_text() const;
 };
 
-/// A length of time, in epochs or in steps; more than 0.
+/// Duration in epochs or in steps; more than 0.
 struct Period {
-  Decimal epochs;     ///< 0 if it is in steps
-  int64_t steps = 0;  ///< 0 if it is in epochs
+  Decimal epochs;     ///< 0 if in steps
+  int64_t steps = 0;  ///< 0 if in epochs
 
-  /// "0.5 epochs", "20 steps".
+  /// Text such as "0.5 epochs" or "20 steps".
   std::string text() const;
 };
 
-/// A part of the run: start inclusive, end exclusive. Nothing: no such bound.
+/// Part of the run: start inclusive, end exclusive. nullopt: no bound.
 struct Window {
   std::optional<TrainTime> start;
   std::optional<TrainTime> end;
 };
 
-/// Where a stage of a recipe lies in the run. Moments that are written in a stage count from its
-/// start; place() turns them into the run's.
+/// Position of a recipe's stage in the run. Moments written in a stage count from its start.
+/// place() converts them to moments of the run.
 class StageSpan {
  public:
-  /// end: nothing for the last stage, which may last to the run's end.
+  /// end: nullopt for the last stage, which may continue to the run's end.
   StageSpan(const TrainTime& start, const std::optional<TrainTime>& end)
       : start_(start), end_(end) {}
 
@@ -54,11 +54,11 @@ class StageSpan {
   void place(std::optional<TrainTime>* moment);
   void place(Window* window);
   void place(Decimal* epoch);
-  /// The same of a window whose missing bounds are the stage's.
+  /// Converts a window whose missing bounds are those of the stage.
   void place_open(Window* window);
 
-  /// Why some moment could not be placed: its unit is not that of the stage's start, or the sum is
-  /// too large. Empty: all could.
+  /// Reason why a moment could not be placed: its unit differs from that of the stage's start, or
+  /// the sum is too large. Empty if all could be placed.
   const std::string& fault() const { return fault_; }
 
  private:
@@ -67,29 +67,29 @@ class StageSpan {
   std::string fault_;
 };
 
-/// Steps first, first + 1, ..., last - 1.
+/// Range of steps first, first + 1, ..., end - 1.
 struct StepRange {
   int64_t first = 0;
   int64_t end = 0;  ///< exclusive
 };
 
-/// Where a moment and what repeats from it on fall, exactly: position = epochs x S + steps, S =
-/// steps per epoch, and what is due at a position acts at the first step at or after it.
+/// Start and period of something that repeats, exactly: position = epochs x S + steps, S = steps
+/// per epoch. An event at a position acts at the first step at or after it.
 struct Recurrence {
   Decimal start_epochs;
   int64_t start_steps = 0;
   Period period;
 
-  /// First step at or after repetition k. Source: exact decimal arithmetic (base/decimal.h).
+  /// First step at or after repetition k. Uses exact decimal arithmetic (base/decimal.h).
   int64_t step(int64_t k, int64_t steps_per_epoch) const {
     return start_steps + k * period.steps +
            start_epochs.ceil_times(k, period.epochs, steps_per_epoch);
   }
-  /// The position itself, in steps.
+  /// Exact position of repetition k, in steps.
   double position(int64_t k, int64_t steps_per_epoch) const;
-  /// The last k >= 0 with step(k) <= step; step must not lie before step(0).
+  /// Last k >= 0 with step(k) <= step. Requires step >= step(0).
   int64_t last_until(int64_t step, int64_t steps_per_epoch) const;
-  /// Length of the period in steps.
+  /// Length of the period, in steps.
   double length(int64_t steps_per_epoch) const;
 };
 }  // namespace lockstep::recal

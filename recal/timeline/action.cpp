@@ -16,7 +16,7 @@ constexpr std::array kTraits = {
     ActionTraits{
         .kind = ActionKind::kTransform, .name = "transform", .order = 3, .is_on_values = true},
     ActionTraits{.kind = ActionKind::kPrune, .name = "prune", .order = 4, .is_on_masks = true},
-    // With prune, by modifier: see Timeline::file_actions().
+    // Same order as prune: Timeline::file_actions() orders the two by modifier.
     ActionTraits{.kind = ActionKind::kRelease, .name = "release", .order = 4, .is_on_masks = true},
     ActionTraits{
         .kind = ActionKind::kKeepZeros, .name = "keep_zeros", .order = 5, .is_on_masks = true},

@@ -13,7 +13,7 @@ void GroupClaims::add(const Modifier& writer, const ParamGroups& groups, StepRan
     return;
   }
   for (const int group : groups.numbers)
-    if (!add(writer, group, steps, faults)) return;  // one fault says it
+    if (!add(writer, group, steps, faults)) return;  // one fault is enough
 }
 
 bool GroupClaims::add(const Modifier& writer, int group, StepRange steps, Diagnostics* faults) {
@@ -22,6 +22,7 @@ bool GroupClaims::add(const Modifier& writer, int group, StepRange steps, Diagno
     const bool meets = group == kAllGroups || claim.group == kAllGroups || group == claim.group;
     const int64_t clash = std::max(steps.first, claim.steps.first);
     if (!meets || clash >= std::min(steps.end, claim.steps.end)) continue;
+    // A modifier claims each of its groups separately.
     if (claim.writer == &writer) continue;
     const int shared = group == kAllGroups ? claim.group : group;
     faults->add(writer.location().fault(fmt::format(
@@ -30,6 +31,7 @@ bool GroupClaims::add(const Modifier& writer, int group, StepRange steps, Diagno
         static_cast<double>(clash) / static_cast<double>(steps_per_epoch_))));
     is_free = false;
   }
+  // Also after a conflict, so that later modifiers are compared with this one too.
   claims_.push_back({&writer, group, steps});
   return is_free;
 }

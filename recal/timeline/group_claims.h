@@ -10,19 +10,19 @@
 
 namespace lockstep::recal {
 
-/// Who writes one quantity of the parameter groups when: one writer of a group at a step.
+/// Conflict check for one quantity of the parameter groups: at each step a group has one writer.
 class GroupClaims {
  public:
-  /// `quantity`: for messages, "the learning rate".
+  /// quantity: name for messages, such as "the learning rate".
   GroupClaims(std::string quantity, int64_t steps_per_epoch)
       : quantity_(std::move(quantity)), steps_per_epoch_(steps_per_epoch) {}
 
-  /// The writer must outlive this. A fault at its place if another writes one of the groups at one
-  /// of the steps.
+  /// Adds a claim. Adds a fault at the writer's place if another one writes one of the groups at
+  /// one of the steps. The writer must outlive this object.
   void add(const Modifier& writer, const ParamGroups& groups, StepRange steps, Diagnostics* faults);
 
  private:
-  /// False, with a fault, if another writes the group (or all, kAllGroups).
+  /// Returns false, with a fault, if another one writes the group (or kAllGroups).
   bool add(const Modifier& writer, int group, StepRange steps, Diagnostics* faults);
   struct Claim {
     const Modifier* writer;

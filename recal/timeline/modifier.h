@@ -11,37 +11,37 @@ namespace lockstep::recal {
 
 class TimelineBuilder;
 
-/// Where the parameters of a modifier have summaries of their own.
+/// Outputs in which the parameters of a modifier have their own summaries.
 enum class ParamLogs {
   kByDefault,   ///< TensorBoard
-  kEverywhere,  ///< Prometheus too
+  kEverywhere,  ///< TensorBoard and Prometheus
   kNowhere,
 };
 
-/// One entry of a recipe: options and no state. What it does is compiled into the timeline before
-/// step 0, so equal ranks stay equal and a resumed run takes the path of an unbroken one.
+/// Entry of a recipe: options without state. Its effect is compiled into the timeline before step
+/// 0. So equal ranks stay equal, and a resumed run does the same as an uninterrupted one.
 class Modifier {
  public:
   Modifier(std::string tag, SourceLocation location)
       : tag_(std::move(tag)), location_(std::move(location)) {}
   virtual ~Modifier() = default;
 
-  /// The recipe tag without its '!', as written: GradualKSModifier, or another name of it.
+  /// Recipe tag without its '!', as written: GradualKSModifier, or an alias of it.
   const std::string& tag() const { return tag_; }
   const SourceLocation& location() const { return location_; }
 
   virtual Window window() const = 0;
-  /// Makes the moments that it names those of the run, where it stands in a stage. Call once,
+  /// Converts the modifier's moments from those of its stage to those of the run. Call it once,
   /// before anything else.
   virtual void place_in(StageSpan* stage) = 0;
-  /// What it does, in a few words, for `lockstep plan`.
+  /// Short description of the effect, for `lockstep plan`.
   virtual std::string summary() const = 0;
-  /// Adds its actions. Diagnostics and warnings that need the model or the steps per epoch go to
-  /// the builder as well.
+  /// Adds the actions. Faults and warnings that need the model or the steps per epoch go to the
+  /// builder as well.
   virtual void compile(TimelineBuilder* builder) const = 0;
-  /// Whether it makes masks, which may leave few weights: gradients may then travel packed.
+  /// True if it makes masks. They may keep few weights, so gradients may be packed.
   virtual bool prunes() const { return false; }
-  /// Where each of its parameters gets summaries of its own (`log_types`).
+  /// Outputs in which each of its parameters has its own summaries (`log_types`).
   virtual ParamLogs param_logs() const { return ParamLogs::kByDefault; }
 
  private:

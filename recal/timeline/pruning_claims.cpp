@@ -55,14 +55,16 @@ std::optional<int64_t> PruningClaims::add_constant(const Modifier& pruner, int64
                                                    std::optional<int64_t> last,
                                                    Diagnostics* faults) {
   StepRange steps{first, last.value_or(INT64_MAX)};
+  // Each round moves the start to the end of one gradual modifier, so the loop ends.
   while (const Entry* other = overlapping(param, steps)) {
     if (!other->is_gradual) {
       faults->add(two_pruners(pruner, *other->pruner, name, ""));
       return std::nullopt;
     }
+    // Gradual modifiers have priority: this one starts after them.
     steps.first = other->steps.end;
     if (steps.first >= steps.end)
-      return steps.first;  // it never acts: the gradual ones' word stands
+      return steps.first;  // it never acts: the gradual modifiers cover its whole window
   }
   claims_[param].push_back({.pruner = &pruner, .steps = steps, .released = last});
   return steps.first;
@@ -73,6 +75,7 @@ std::optional<PruningClaims::Fall> PruningClaims::fall_before(int64_t param,
   const auto entries = claims_.find(param);
   if (entries == claims_.end()) return std::nullopt;
   for (const Entry& entry : entries->second)
+    // A released mask leaves no sparsity to the next modifier.
     if (entry.is_gradual && !entry.released && entry.steps.end <= claim.steps.first &&
         entry.final_sparsity > claim.init_sparsity)
       return Fall{entry.pruner, entry.final_sparsity};
@@ -86,14 +89,17 @@ std::optional<PruningClaim> PruningClaims::find(int64_t param) const {
   int64_t latest_start = -1;
   for (const Entry& entry : entries->second) {
     if (entry.is_gradual) {
+      // The union of all gradual modifiers of this parameter.
       if (!claim.pruning) claim.pruning = entry.steps;
       claim.pruning->first = std::min(claim.pruning->first, entry.steps.first);
       claim.pruning->end = std::max(claim.pruning->end, entry.steps.end);
     }
+    // Without a release, the modifier that starts last is named in messages.
     if (!claim.released && entry.steps.first > latest_start) {
       latest_start = entry.steps.first;
       claim.pruner = entry.pruner;
     }
+    // A release has no effect if another modifier keeps the mask at that step.
     const bool lets_go = entry.released && !is_held(entries->second, *entry.released);
     if (!lets_go || (claim.released && *claim.released <= *entry.released)) continue;
     claim.released = entry.released;

@@ -19,7 +19,7 @@ std::string kept_no_longer(const QuantizationClaim& claim, const std::string& la
       pruned.pruner->location().text(), *pruned.released);
 }
 
-/// What two claims must share beside their layers, as they have one state for the whole model.
+/// Returns the key of a model-wide setting in which two claims differ, or "".
 std::string differing_key(const QuantizationClaim& a, const QuantizationClaim& b) {
   if (a.per_channel != b.per_channel) return "weights";
   if (a.observers_off != b.observers_off) return "disable_quantization_observer";
@@ -49,6 +49,7 @@ bool QuantizationClaims::refuse_second(const QuantizationClaim& claim, Diagnosti
 }
 
 void QuantizationClaims::add(QuantizationClaim claim, Diagnostics* faults) {
+  // A refused claim is kept: later ones are compared with it as well.
   refuse_second(claim, faults);
   claims_.push_back(std::move(claim));
 }
@@ -62,11 +63,13 @@ std::vector<QuantizationClaims::Warning> QuantizationClaims::check_pruning(
       const LayerInfo& layer = layers_[static_cast<size_t>(index)];
       const std::optional<PruningClaim> pruned = pruning.find(layer.weight_param);
       if (!pruned) continue;
+      // Zeros would grow back, and the quantized layer would not stay sparse: a fault.
       if (pruned->released && (!total_steps || *pruned->released < *total_steps)) {
         faults->add(claim.modifier->location().fault(kept_no_longer(claim, layer.name, *pruned)));
-        break;  // one fault says it for all its layers
+        break;  // one fault is enough for all its layers
       }
       const bool still_prunes = pruned->pruning && claim.first_step < pruned->pruning->end;
+      // One warning per modifier is enough.
       if (!still_prunes || std::exchange(has_warned, true)) continue;
       warnings.push_back(
           {claim.modifier, fmt::format("quantizes '{}' from step {} on, while it is pruned until "

@@ -13,8 +13,8 @@
 
 namespace lockstep::recal {
 
-/// What one QuantizationModifier asks for. Its observers and batch normalisation are switched for
-/// the whole model.
+/// Claim of one QuantizationModifier. Observers and batch normalisation are switched for the whole
+/// model.
 struct QuantizationClaim {
   const Modifier* modifier = nullptr;
   int64_t first_step = 0;
@@ -23,19 +23,19 @@ struct QuantizationClaim {
   std::optional<int64_t> observers_off, batch_norm_frozen;  ///< steps
 };
 
-/// Which modifiers quantize which layers.
+/// Conflict check of the modifiers that quantize layers.
 class QuantizationClaims {
  public:
-  /// `layers` must outlive this.
+  /// References `layers`, which must outlive this object.
   explicit QuantizationClaims(const std::vector<LayerInfo>& layers) : layers_(layers) {}
 
-  /// The modifier must outlive this. A fault at its place if another has one of the layers, or has
-  /// them quantized another way.
+  /// Adds a claim. Adds a fault at the modifier's place if another one quantizes one of the layers
+  /// or has other settings. The modifier must outlive this object.
   void add(QuantizationClaim claim, Diagnostics* faults);
 
-  /// Call once every pruning modifier has its claims. A fault where a pruned weight is quantized
-  /// and its mask is let go before the run's end (`total_steps`, if known). Returns warnings:
-  /// (modifier, text).
+  /// Compares the claims with those of pruning. Call it after all pruning modifiers have claimed.
+  /// Adds a fault if a quantized weight's mask is released before the run's end (`total_steps`, if
+  /// known). Returns warnings: (modifier, text).
   struct Warning {
     const Modifier* modifier;
     std::string text;

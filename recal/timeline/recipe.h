@@ -10,11 +10,11 @@
 
 namespace lockstep::recal {
 
-/// A recipe as read (recal/recipe/recipe_reader.h): what changes while training runs, in the file's
-/// order. Immutable; copies share the modifiers.
+/// Recipe as read (recal/recipe/recipe_reader.h): the changes during training, in the file's order.
+/// Immutable; copies share the modifiers.
 class Recipe {
  public:
-  /// An empty recipe: nothing changes.
+  /// Creates an empty recipe, which changes nothing.
   Recipe() = default;
   Recipe(std::string file, std::string source_sha256,
          std::vector<std::shared_ptr<const Modifier>> modifiers, std::vector<std::string> notes)
@@ -29,11 +29,11 @@ class Recipe {
     return std::any_of(modifiers_.begin(), modifiers_.end(),
                        [](const auto& modifier) { return modifier->prunes(); });
   }
-  /// Path of the file that holds it.
+  /// Path of the recipe's file.
   const std::string& file() const { return file_; }
-  /// What was assumed while reading, for the log: `file:line: ...`.
+  /// Assumptions made while reading, for the log: `file:line: ...`.
   const std::vector<std::string>& notes() const { return notes_; }
-  /// SHA-256 of that file's bytes, to be compared over ranks; empty for an empty recipe.
+  /// SHA-256 of the file's bytes, for comparison over ranks; empty for an empty recipe.
   const std::string& source_sha256() const { return source_sha256_; }
 
  private:

@@ -7,7 +7,7 @@
 namespace lockstep::recal {
 namespace {
 
-/// The modifier that only says how long to train.
+/// Tag of the modifier that only sets the length of training.
 constexpr std::string_view kEpochRangeTag = "EpochRangeModifier";
 
 std::vector<const Action*> actions_of(const Timeline& timeline, size_t modifier) {
@@ -17,11 +17,12 @@ std::vector<const Action*> actions_of(const Timeline& timeline, size_t modifier)
   return own;
 }
 
-/// Why a modifier does not do all that it says; empty if it does.
+/// Reason why a modifier does not do everything it says; "" if it does.
 std::string idleness(const Timeline& timeline, size_t modifier, std::optional<int64_t> last_step) {
   const ModifierEntry& entry = timeline.modifiers()[modifier];
   const std::vector<const Action*> actions = actions_of(timeline, modifier);
   if (actions.empty()) return "never fires: its window is shorter than one step";
+  // A run of unknown length may reach everything.
   if (!last_step) return "";
   if (!is_reached(*actions.front(), *last_step))
     return fmt::format("never fires: it starts at step {}, the run has {} steps",
@@ -41,7 +42,7 @@ bool names_end(const ModifierEntry& entry) {
   return entry.end_step && entry.window.end && !entry.window.end->is_run_end();
 }
 
-/// The modifier with the largest end in epochs or steps, of these tags ("": any); nullptr if none.
+/// Returns the modifier with this tag ("": any) and the largest named end; nullptr if none.
 const ModifierEntry* last_to_end(const Timeline& timeline, std::string_view tag) {
   const ModifierEntry* last = nullptr;
   for (const ModifierEntry& entry : timeline.modifiers())
@@ -74,6 +75,7 @@ std::vector<std::string> widening_notes(const Timeline& timeline) {
                                 bound.window.end->text()));
   };
   for (const ModifierEntry& entry : timeline.modifiers()) {
+    // Two ways to extend a run: a later end, or a start without an end.
     if (range && names_end(entry) && *entry.end_step > *range->end_step)
       note(entry, "ends", *entry.window.end, *range);
     if (last && starts_at_or_after(entry, *last->end_step) &&
@@ -89,6 +91,7 @@ std::vector<std::string> idle_warnings(const Timeline& timeline, std::optional<i
   std::vector<std::string> warnings;
   for (size_t i = 0; i < timeline.modifiers().size(); ++i) {
     const ModifierEntry& entry = timeline.modifiers()[i];
+    // It has no actions by design.
     if (entry.tag == kEpochRangeTag) continue;
     const std::string why = idleness(timeline, i, last_step);
     if (!why.empty()) warnings.push_back(fmt::format("{}: {}: {}", entry.place, entry.tag, why));

@@ -9,6 +9,9 @@
 #include "recal/timeline/timeline_builder.h"
 
 namespace lockstep::recal {
+// Look-up of a compiled recipe. All queries are pure functions of the step: nothing is stored
+// between steps, so a resumed run gets the same answers. file_actions() copies actions into one
+// sorted list per kind of query.
 namespace {
 
 struct StepOrder {
@@ -16,7 +19,7 @@ struct StepOrder {
   bool operator()(int64_t step, const Action& action) const { return step < action.step; }
 };
 
-/// The last action at or before the step; null if there is none. Sorted by step.
+/// Returns the last action at or before the step; null if none. Requires order by step.
 const Action* last_until(const std::vector<Action>& actions, int64_t step) {
   const auto next = std::upper_bound(actions.begin(), actions.end(), step, StepOrder());
   return next == actions.begin() ? nullptr : &*std::prev(next);
@@ -37,18 +40,20 @@ void Timeline::file_actions(const TimelineInputs& inputs) {
   for (size_t i = 0; inputs.params && i < inputs.frozen_at_start.size(); ++i) {
     const auto param = static_cast<size_t>(inputs.frozen_at_start[i]);
     trainable_at_start_[param] = false;
+    // The names are part of the canonical text: a run that starts with other parameters differs.
     frozen_names_ += (i == 0 ? "" : " ") + (*inputs.params)[param].name;
   }
   prunes_.resize(modifiers_.size());
   values_.resize(modifiers_.size());
-  // Of two modifiers that prune one after another, what the earlier one closes comes before what
-  // the later one begins, wherever they stand in the recipe.
+  // Two modifiers may prune one after another. The earlier one's last actions must come before the
+  // later one's first, whatever their order in the recipe is.
   const auto begins = [&](const Action& action) {
     const bool is_on_masks = traits_of(action.kind).order == traits_of(ActionKind::kPrune).order;
     return is_on_masks ? modifiers_[static_cast<size_t>(action.modifier)].start_step.value_or(0)
                        : 0;
   };
   const auto key = [&](const Action& action) {
+    // Within one modifier a mask is updated before it is released.
     return std::tuple(action.step, traits_of(action.kind).order, begins(action), action.modifier,
                       action.kind == ActionKind::kRelease);
   };
@@ -59,6 +64,7 @@ void Timeline::file_actions(const TimelineInputs& inputs) {
   file_pruned_shares(inputs);
 }
 
+/// Collects the parameters of each modifier from its actions.
 void Timeline::file_params(const TimelineInputs& inputs) {
   params_of_.resize(modifiers_.size());
   if (!inputs.params) return;
@@ -75,6 +81,7 @@ void Timeline::file_params(const TimelineInputs& inputs) {
   }
 }
 
+/// Groups parameters by the modifiers that prune them, for the overall target sparsity.
 void Timeline::file_pruned_shares(const TimelineInputs& inputs) {
   std::map<std::string, std::vector<int>> modifiers_by_name;  // of a parameter, or as written
   std::map<std::string, double> sizes;
@@ -91,12 +98,14 @@ void Timeline::file_pruned_shares(const TimelineInputs& inputs) {
       sizes[info.name] = static_cast<double>(std::max<int64_t>(info.num_weights, 1));
     }
   }
+  // Parameters pruned by the same modifiers always have the same target: one entry serves them all.
   std::map<std::vector<int>, double> shares;
   for (const auto& [name, modifiers] : modifiers_by_name) shares[modifiers] += sizes[name];
   for (const auto& [modifiers, num_weights] : shares)
     pruned_shares_.push_back({modifiers, num_weights});
 }
 
+/// Enters one action in the look-up lists and in its modifier's entry.
 void Timeline::file(const Action& action) {
   ModifierEntry& entry = modifiers_[static_cast<size_t>(action.modifier)];
   entry.works_on_masks = entry.works_on_masks || action.kind == ActionKind::kPrune ||
@@ -148,6 +157,7 @@ const Action* Timeline::weight_decay_setter(int64_t step, int group) const {
 
 double Timeline::learning_rate_at(int64_t step, int group) const {
   const Action* action = learning_rate_setter(step, group);
+  // Before any modifier the optimizer's own rate holds.
   if (action == nullptr) return base_learning_rate_;
   return action->formula < 0 ? action->value
                              : rate_formulas_[static_cast<size_t>(action->formula)].at(step);
@@ -175,9 +185,11 @@ std::vector<bool> Timeline::trainable_at(int64_t step) const {
 
 Quantization Timeline::quantization_at(int64_t step) const {
   Quantization now{.per_channel = quantizes_per_channel_};
+  // Replays all changes up to the step, so that a resumed run gets the same result.
   bool observers_frozen = false;
   for (const Action& action : quantizes_) {
     if (action.step > step) break;
+    // Freezing actions only exist after a quantizing one of the same modifier.
     now.on = true;
     if (action.kind == ActionKind::kFreezeObservers) observers_frozen = true;
     if (action.kind == ActionKind::kFreezeBatchNorm) now.batch_norm_frozen = true;

@@ -7,6 +7,8 @@
 #include "recal/timeline/schedule_warnings.h"
 
 namespace lockstep::recal {
+// build() compiles each modifier in recipe order. A modifier converts its moments to steps, claims
+// what it changes (conflicts become faults), and adds actions. Timeline::file_actions() sorts them.
 namespace {
 
 std::vector<std::string> names_of(const TimelineInputs& inputs) {
@@ -42,6 +44,8 @@ Timeline TimelineBuilder::build() {
   timeline_.min_epochs_ = converter_.min_epochs();
   timeline_.max_epochs_ = converter_.max_epochs();
   timeline_.notes_ = recipe_.notes();
+  // Order: deferred parts see all rates, trainability needs all claims, quantization needs all
+  // masks.
   compile_all();
   compile_deferred();
   add_trainable_changes();
@@ -66,6 +70,7 @@ void TimelineBuilder::compile_all() {
           fmt::format("{} lasts to the run's end (-1), and nothing says where that is: add an "
                       "!EpochRangeModifier, or train.max_steps to the run file",
                       now().tag()));
+    // Entries are added for faulty modifiers too: actions refer to modifiers by index.
     describe_current();
     if (is_known) now().compile(this);
   }
@@ -84,11 +89,13 @@ void TimelineBuilder::defer(int64_t step, std::function<void()> compile) {
   deferred_.push_back({step, current_, std::move(compile)});
 }
 
+/// Rate of a group just before `step`, from the actions added so far.
 double TimelineBuilder::rate_in_force(int64_t step, int group) const {
   const Action* latest = nullptr;
   for (const Action& action : timeline_.actions_) {
     if (action.kind != ActionKind::kSetLearningRate || action.step >= step) continue;
     if (action.group != kAllGroups && action.group != group) continue;
+    // A strict comparison: of actions at one step the first counts, but one step has one writer.
     if (latest == nullptr || action.step > latest->step) latest = &action;
   }
   if (latest == nullptr) return inputs_.base_learning_rate;
@@ -108,6 +115,7 @@ std::vector<std::pair<ParamGroups, double>> TimelineBuilder::rates_in_force(
   return rates;
 }
 
+/// Adds the entry of the current modifier. Steps stay unknown if the run's end is unknown.
 void TimelineBuilder::describe_current() {
   const Window window = now().window();
   const auto step_or_none = [&](const std::optional<TrainTime>& moment) {
@@ -123,6 +131,7 @@ void TimelineBuilder::describe_current() {
                                   .param_logs = now().param_logs()});
 }
 
+/// Index of a modifier in the recipe; actions refer to modifiers by index.
 int TimelineBuilder::index_of(const Modifier* wanted) const {
   const auto& all = recipe_.modifiers();
   const auto found =
@@ -132,6 +141,7 @@ int TimelineBuilder::index_of(const Modifier* wanted) const {
 
 void TimelineBuilder::add_trainable_changes() {
   for (const TrainableChange& change : trainable_.changes(faults_)) {
+    // add() uses the current modifier, and each change has its own.
     current_ = index_of(change.modifier);
     add(change.step, ActionKind::kSetTrainable, change.trainable ? 1 : 0,
         add_param_set(change.params, ""));
@@ -150,6 +160,7 @@ void TimelineBuilder::check_quantization() {
 std::optional<StepRange> TimelineBuilder::steps_of(const Window& window) {
   const StepRange steps{step_of(*window.start), step_of(*window.end)};
   if (steps.first < steps.end) return steps;
+  // Equal steps in one unit: the window is shorter than a step, which is only worth a warning.
   if (steps.first == steps.end && window.start->kind == window.end->kind) return steps;
   fault(fmt::format("{} ends at {} (step {}), which is not after its start at {} (step {})",
                     now().tag(), window.end->sentence_text(), steps.end,
@@ -159,6 +170,7 @@ std::optional<StepRange> TimelineBuilder::steps_of(const Window& window) {
 
 std::vector<PeriodicUpdate> TimelineBuilder::updates(const Window& window, const Period& period,
                                                      int64_t end_step) {
+  // The limit is for all modifiers together: a recipe must not exhaust memory.
   const size_t at_most = StepConverter::kMaxUpdates - num_updates_;
   if (auto found = converter_.updates(*window.start, period, end_step, at_most)) {
     num_updates_ += found->size();
@@ -177,7 +189,7 @@ void TimelineBuilder::add(int64_t step, ActionKind kind, double value, int param
 
 void TimelineBuilder::add_for_groups(int64_t step, ActionKind kind, double value,
                                      const ParamGroups& groups) {
-  // Without a model there may be more groups than those that a run has.
+  // Without a model the recipe may name more groups than a run has, so "all" must not be assumed.
   const bool means_all = groups.all() || (inputs_.params && groups.names_each_known());
   const std::vector<int> numbers = means_all ? std::vector<int>{kAllGroups} : groups.numbers;
   for (const int group : numbers)

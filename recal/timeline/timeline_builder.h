@@ -18,13 +18,13 @@
 
 namespace lockstep::recal {
 
-/// The parameters that a modifier names, as it wants them read.
+/// Parameters that a modifier names, and how strictly.
 struct Selection {
   const ParamSelector& params;
-  bool strict = true;  ///< an entry that selects nothing is a fault, not a warning
+  bool strict = true;  ///< an entry without a match is a fault, else a warning
 };
 
-/// How a gradual modifier prunes.
+/// Claim of a gradual pruning modifier.
 struct GradualPruning {
   StepRange steps;
   double init_sparsity = 0;
@@ -34,8 +34,8 @@ struct GradualPruning {
   bool momentum_buffer_reset = false;
 };
 
-/// What a modifier sees while a timeline is compiled: conversions, claims (who may write what) and
-/// the list of actions. Modifiers compile in recipe order.
+/// Interface for modifiers while a timeline is compiled: conversions, claims (permission to change
+/// something) and the list of actions. Modifiers compile in recipe order.
 class TimelineBuilder {
  public:
   TimelineBuilder(const Recipe& recipe, const TimelineInputs& inputs, Diagnostics* faults);
@@ -44,59 +44,59 @@ class TimelineBuilder {
   const StepConverter& converter() const { return converter_; }
   const TimelineInputs& inputs() const { return inputs_; }
   int64_t step_of(const TrainTime& moment) const { return converter_.step_of(moment); }
-  /// The steps of a window with both bounds. Nothing and a fault if its end does not come after its
-  /// start; first == last where it is shorter than a step.
+  /// Steps of a window with both bounds. Returns nullopt, with a fault, if the end is not after the
+  /// start. first == end if the window is shorter than a step.
   std::optional<StepRange> steps_of(const Window& window);
-  /// StepConverter::updates; too many are a fault.
+  /// Calls StepConverter::updates(). Too many updates are a fault.
   std::vector<PeriodicUpdate> updates(const Window& window, const Period& period, int64_t end_step);
 
-  /// The current modifier writes the rate of these groups at these steps; a fault if another does,
-  /// or the optimizer's own decay, or if a run has no such group. Without a model the latter is
-  /// only a note.
+  /// Claims the rate of these groups at these steps for the current modifier. Adds a fault if
+  /// another modifier or the optimizer's decay sets it, or for an unknown group. Without a model an
+  /// unknown group is only a note.
   void claim_learning_rate(const ParamGroups& groups, StepRange steps);
   void claim_weight_decay(const ParamGroups& groups, int64_t step);
-  /// Calls `compile` for the current modifier once all have contributed, those of earlier steps
-  /// first: for what depends on what others do before `step`.
+  /// Runs `compile` for the current modifier after all modifiers have compiled, in the order of
+  /// `step`. For modifiers whose actions depend on the state before `step`.
   void defer(int64_t step, std::function<void()> compile);
-  /// The rates that these groups have just before `step`: one entry where they are equal. Only in
-  /// what was deferred to `step`.
+  /// Learning rates of these groups just before `step`; one entry if they are equal. Only valid in
+  /// a function that was deferred to `step`.
   std::vector<std::pair<ParamGroups, double>> rates_in_force(int64_t step,
                                                              const ParamGroups& groups) const;
-  /// The current modifier prunes these parameters; a fault if another does. Returns the parameter
-  /// set.
+  /// Claims these parameters for pruning by the current modifier. Adds a fault if another one
+  /// prunes them. Returns the parameter set.
   int claim_gradual_pruning(const Selection& selection, const GradualPruning& pruning);
-  /// The current modifier keeps these parameters' zeros from `first`, or where a gradual modifier
-  /// listed earlier ends, to `last` or the end. Returns (step, parameter set); a fault if another
-  /// constant modifier has one of them.
+  /// Claims these parameters' zeros for the current modifier, from `first` to `last` or the end.
+  /// For parameters of a gradual modifier listed earlier, the claim begins at its end. Returns
+  /// pairs (step, parameter set). Adds a fault if another constant modifier has one of the
+  /// parameters.
   std::vector<std::pair<int64_t, int>> claim_constant_pruning(const Selection& selection,
                                                               int64_t first,
                                                               std::optional<int64_t> last);
-  /// The current modifier says whether these parameters are trained; with `exclusive` all others
-  /// are the opposite. Adds the actions itself, at the end.
+  /// Claims the trainability of these parameters; with `exclusive` all others get the opposite. The
+  /// builder adds the actions itself, at the end.
   void claim_trainable(const Selection& selection, StepRange steps, bool trainable, bool exclusive);
-  /// Indexes of the layers of these names, or of all (null); none without a model. A name that is
-  /// not there is a fault.
+  /// Indexes of the layers of these names, or of all layers (null). Empty without a model. An
+  /// unknown name is a fault.
   std::vector<int64_t> resolve_layers(const ParamSelector* submodules);
-  /// claim.layers are quantized; claim.modifier is filled in. Returns the parameter set of their
-  /// weights, called `text` without a model.
+  /// Claims claim.layers for quantization and sets claim.modifier. Returns the parameter set of
+  /// their weights, named `text` without a model.
   int claim_quantization(QuantizationClaim claim, const std::string& text);
-  /// Any parameters; whose values the current modifier sets at these steps.
+  /// Claims any parameters, whose values the current modifier sets at these steps.
   int claim_values(const Selection& selection, StepRange steps);
 
   void add(int64_t step, ActionKind kind, double value, int param_set = -1);
   void add_for_groups(int64_t step, ActionKind kind, double value, const ParamGroups& groups);
-  /// A learning rate that changes at every step, from first_step on.
+  /// Adds a learning rate that changes at every step from first_step on.
   void add_formula(int64_t first_step, const LrSchedule& formula, const ParamGroups& groups);
-  /// A change of values that the modifier brings along; the set is claim_values()'s.
+  /// Adds a change of values by the modifier's own function; param_set is from claim_values().
   void add_transform(int64_t step, int param_set, ParamTransform transform);
-  /// A note, warning or fault with the current modifier's place.
+  /// Adds a note, a warning or a fault at the current modifier's place.
   void note(const std::string& message);
   void warn(const std::string& message);
   void fault(const std::string& message);
-  /// A fault with a place of its own.
+  /// Adds a fault with its own place.
   void fault(const Fault& fault) { faults_->add(fault); }
-  /// A note, once for all modifiers of the current one's tag, that a key is missing and what is
-  /// taken instead.
+  /// Adds a note that a key is missing and which value is used instead, once per tag.
   void note_default(std::string_view key, std::string_view value);
 
  private:

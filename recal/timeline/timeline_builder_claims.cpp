@@ -1,4 +1,5 @@
-// Which parameters, layers and groups a modifier may work on.
+// The part of TimelineBuilder that resolves names and checks claims: which modifier may work on
+// which parameters, layers and groups. Conflicts become faults, so the actions need no checks.
 
 #include <algorithm>
 #include <iterator>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::string_view kAllText = "__ALL__";
 
-/// The opposite choice out of n.
+/// Returns the indexes below n that are not chosen.
 std::vector<int64_t> others(const std::vector<int64_t>& chosen, size_t n) {
   std::vector<int64_t> all(n), rest;
   std::iota(all.begin(), all.end(), 0);
@@ -35,15 +36,17 @@ std::vector<int64_t> TimelineBuilder::resolve(const Selection& selection, Select
   const std::vector<int64_t> params =
       what == Selects::kAny ? selection.params.resolve_any(*inputs_.params, &unmatched)
                             : selection.params.resolve_prunable(*inputs_.params, &unmatched);
+  // Only the modifier knows whether a missing name is a fault (params_strict).
   for (const Fault& missing : unmatched.list())
     selection.strict ? faults_->add(missing) : warn(missing.message);
+  // A list without a match has its own fault; the word for all has none.
   if (params.empty() && what == Selects::kPrunable && selection.params.text() == kAllText)
     fault("the model has nothing to prune: no weight of a linear or convolution layer");
   note_selected(selection, params, what);
   return params;
 }
 
-/// What stands for many parameters is told, with the rule by which they are chosen.
+/// Notes which parameters a word such as __ALL__ selects, and the rule.
 void TimelineBuilder::note_selected(const Selection& selection, const std::vector<int64_t>& params,
                                     Selects what) {
   constexpr size_t kMaxShown = 8;
@@ -78,6 +81,7 @@ int TimelineBuilder::add_param_set(const std::vector<int64_t>& params, const std
   return static_cast<int>(timeline_.param_sets_.size()) - 1;
 }
 
+/// Refuses groups that a run does not have. Without a model they are only noted.
 void TimelineBuilder::require_known(const ParamGroups& groups) {
   const int unknown = groups.first_unknown();
   if (unknown < 0) return;
@@ -97,6 +101,7 @@ void TimelineBuilder::claim_learning_rate(const ParamGroups& groups, StepRange s
         fmt::format("{} writes the learning rate, and so does optimizer.learning_rate_decay_type: "
                     "it is {}, it must be fixed beside this modifier",
                     now().tag(), inputs_.learning_rate_decay_type));
+  // Advice only: both combinations are valid.
   if (inputs_.optimizer_type == "adam")
     note(
         "adam scales each step itself: a warm-up of the learning rate is common with it, a longer "
@@ -114,6 +119,8 @@ void TimelineBuilder::note_logged(const std::vector<int64_t>& params) {
   for (const int64_t param : params) timeline_.logged_[static_cast<size_t>(param)] = true;
 }
 
+/// Warns if a modifier starts below the sparsity that an earlier one leaves. Pruned weights stay
+/// pruned, so nothing happens until the curve exceeds it.
 void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params, const GradualClaim& claim) {
   for (const int64_t param : params)
     if (const auto fall = pruning_.fall_before(param, claim))
@@ -124,6 +131,7 @@ void TimelineBuilder::warn_of_fall(const std::vector<int64_t>& params, const Gra
                       name_of_param(param), fall->final_sparsity));
 }
 
+/// Warns if the final sparsity leaves nothing of a weight, or only its largest group.
 void TimelineBuilder::warn_of_last_groups(const std::vector<int64_t>& params,
                                           const GradualPruning& pruning) {
   if (pruning.mask_rule.global) return;
@@ -155,7 +163,7 @@ int TimelineBuilder::claim_gradual_pruning(const Selection& selection,
   warn_of_last_groups(params, pruning);
   for (const int64_t param : params)
     if (!pruning_.add_gradual(now(), param, name_of_param(param), claim, faults_))
-      break;  // one fault says it for all its parameters
+      break;  // one fault is enough for all its parameters
   note_logged(params);
   const int index = add_param_set(params, selection.params.text());
   ParamSet& set = timeline_.param_sets_[static_cast<size_t>(index)];
@@ -167,11 +175,13 @@ int TimelineBuilder::claim_gradual_pruning(const Selection& selection,
 std::vector<std::pair<int64_t, int>> TimelineBuilder::claim_constant_pruning(
     const Selection& selection, int64_t first, std::optional<int64_t> last) {
   std::map<int64_t, std::vector<int64_t>> params_by_step;
+  // Without a model nothing is resolved: the plan shows the selector's text.
   if (!inputs_.params) params_by_step[first] = {};
   const std::vector<int64_t> params = resolve(selection, Selects::kPrunable);
   for (const int64_t param : params) {
     const std::optional<int64_t> step =
         pruning_.add_constant(now(), param, name_of_param(param), first, last, faults_);
+    // A conflict is already a fault.
     if (!step) break;
     if (!last || *step < *last) params_by_step[*step].push_back(param);
   }
@@ -212,6 +222,7 @@ int TimelineBuilder::claim_values(const Selection& selection, StepRange steps) {
     std::vector<int64_t> both;
     std::set_intersection(params.begin(), params.end(), claim.params.begin(), claim.params.end(),
                           std::back_inserter(both));
+    // Overlapping sets conflict only at a common step.
     const int64_t clash = std::max(steps.first, claim.steps.first);
     if (both.empty() || clash >= std::min(steps.end, claim.steps.end)) continue;
     fault(fmt::format("{} and {} ({}) both set the values of '{}' at step {}", now().tag(),

@@ -1,4 +1,5 @@
-// The timeline's canonical text: independent of the order in which modifiers stand in the recipe.
+// The timeline's canonical text, which does not depend on the order of modifiers in the recipe. It
+// is stored in checkpoints: a change of its form makes every earlier run look like another recipe.
 
 #include <algorithm>
 #include <map>
@@ -17,7 +18,7 @@ std::string text_of(const ParamSet& set) {
                      fmt::join(set.names, " "));
 }
 
-/// Each different set once, by its text.
+/// Numbers each different set once, in the order of its text.
 std::map<std::string, int> numbered(const std::vector<ParamSet>& sets) {
   std::map<std::string, int> numbers;
   for (const ParamSet& set : sets) numbers[text_of(set)] = 0;
@@ -32,6 +33,7 @@ bool is_for_group(ActionKind kind) {
   return kind == ActionKind::kSetLearningRate || kind == ActionKind::kSetWeightDecay;
 }
 
+/// Line of one action. The order of its fields must not change: lines are stored and compared.
 std::string line_of(const Action& action, int param_set, const std::vector<LrSchedule>& formulas,
                     const std::vector<ParamTransform>& transforms) {
   const std::string target = is_for_group(action.kind)
@@ -54,9 +56,10 @@ std::string Timeline::canonical_text() const {
       "lockstep timeline 2\nsteps_per_epoch {}\nbase_learning_rate {}\ntotal_steps {}\n"
       "quantized_weights {}\n",
       steps_per_epoch_,
-      sets_learning_rate() ? fmt::format("{}", base_learning_rate_) : "unused",  // else not ours
+      sets_learning_rate() ? fmt::format("{}", base_learning_rate_) : "unused",  // optimizer's own
       total_steps_.value_or(-1), quantizes_per_channel_ ? "per_channel" : "per_tensor");
   if (!frozen_names_.empty()) out += "frozen_at_start " + frozen_names_ + "\n";
+  // Sets are numbered by their text, so that the numbers do not depend on the order of modifiers.
   const std::map<std::string, int> numbers = numbered(param_sets_);
   for (const auto& [text, number] : numbers) out += fmt::format("params {} {}\n", number, text);
   std::vector<int> number_of_set;

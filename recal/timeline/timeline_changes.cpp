@@ -12,19 +12,21 @@
 #include "base/yaml/config_reader.h"
 
 namespace lockstep::recal {
+// Parses two canonical texts (timeline_canonical.cpp) and compares them entry by entry. The parser
+// reads only texts of its own version. Texts of others are reported as incomparable.
 namespace {
 
-/// One entry but for its value: step and "prune of head.weight".
+/// Identity of an entry without its value: step and a text such as "prune of head.weight".
 using Key = std::pair<int64_t, std::string>;
 
 struct Parsed {
   std::string version;
-  std::map<std::string, std::string> settings;    // by name, as it stands in the text
+  std::map<std::string, std::string> settings;    // by name, as in the text
   std::map<std::string, std::string> param_sets;  // by number
-  std::multimap<Key, std::string> entries;        // to values
+  std::multimap<Key, std::string> entries;        // values by key
 };
 
-/// The text before the first `stop`, which is removed from `rest` with it.
+/// Returns the text before the first `stop`. Removes both from `rest`.
 std::string_view cut(std::string_view* rest, std::string_view stop) {
   const size_t at = rest->find(stop);
   const std::string_view head = rest->substr(0, at);
@@ -32,7 +34,7 @@ std::string_view cut(std::string_view* rest, std::string_view stop) {
   return head;
 }
 
-/// "unstructured: a b c" -> "3 parameters"; with a kind of mask: "a (2:4)".
+/// Shortens a set: "unstructured: a b c" -> "a and 2 more"; with another kind of mask "a (2:4)".
 std::string set_text(std::string_view set) {
   const std::string_view rule = cut(&set, ": ");
   std::string text(set);
@@ -42,6 +44,7 @@ std::string set_text(std::string_view set) {
   return rule == "unstructured" ? text : fmt::format("{} ({})", text, rule);
 }
 
+/// Parses "STEP KIND (group|params) TARGET: VALUE".
 void parse_entry(std::string_view line, Parsed* parsed) {
   const std::optional<int64_t> step = parse_integer(cut(&line, " "));
   const std::string kind(cut(&line, " "));
@@ -74,14 +77,15 @@ Parsed parse(std::string_view text) {
   return parsed;
 }
 
-/// What differs at one key: values of one side that the other lacks.
+/// Difference at one key: values that only one side has.
 struct Difference {
   Key key;
-  std::string saved, now;  // empty: not there
+  std::string saved, now;  // empty: missing on that side
 };
 
 std::vector<Difference> differences(std::multimap<Key, std::string> saved,
                                     std::multimap<Key, std::string> now) {
+  // First removes equal entries from both sides. Then pairs what remains by key.
   for (auto entry = saved.begin(); entry != saved.end();) {
     auto [first, last] = now.equal_range(entry->first);
     while (first != last && first->second != entry->second) ++first;
@@ -94,6 +98,7 @@ std::vector<Difference> differences(std::multimap<Key, std::string> saved,
   }
   std::vector<Difference> found;
   while (!saved.empty() || !now.empty()) {
+    // Both sides are sorted by key: this merges them and pairs equal keys.
     const bool has_saved =
         now.empty() || (!saved.empty() && saved.begin()->first <= now.begin()->first);
     const bool has_now =
@@ -137,7 +142,7 @@ void add_settings(const Parsed& saved, const Parsed& now, std::vector<std::strin
     std::string words = name;
     for (char& c : words) c = c == '_' ? ' ' : c;
     const auto shown = [](const std::string& text) { return text == "-1" ? "no limit" : text; };
-    const bool is_unused = old_value == "unused" || value == "unused";  // the entries tell
+    const bool is_unused = old_value == "unused" || value == "unused";  // entries show the change
     if (old_value != value && !is_unused)
       lines->push_back(
           fmt::format("{}: {} in the save, {} now", words, shown(old_value), shown(value)));

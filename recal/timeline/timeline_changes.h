@@ -6,11 +6,11 @@
 
 namespace lockstep::recal {
 
-/// How the schedule of a save differs from today's, for people, line by line; empty if they do not.
-/// Both texts are Timeline::canonical_text(). `step`: where the save was made; what lies before it
-/// is marked as past: masks and values stay as the save's schedule made them, while rates, decays,
-/// trainability and quantization follow today's, as they are looked up by step. After
-/// kMaxChangeLines entries their number is given instead.
+/// Describes how a checkpoint's schedule differs from the current one, line by line; empty if
+/// equal. Both texts are Timeline::canonical_text(). step: the checkpoint's step. Earlier entries
+/// are marked as past. Past masks and values stay as the checkpoint's schedule made them. Rates,
+/// decays, trainability and quantization follow the current schedule, since they are looked up by
+/// step. After kMaxChangeLines entries only the number of further ones is given.
 ///
 ///   "steps per epoch: 23 in the save, 46 now"
 ///   "step 345 (past): prune of classifier.weight: 0.9 in the save, 0.8 now"

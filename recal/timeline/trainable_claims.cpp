@@ -37,15 +37,18 @@ bool TrainableClaims::is_trainable(int64_t param, int64_t step) const {
   for (const Claim& claim : claims_)
     if (step >= claim.steps.first && step < claim.steps.end &&
         std::binary_search(claim.params.begin(), claim.params.end(), param))
+      // Claims that overlap agree, so the first one is as good as any.
       return claim.trainable;
   return !std::binary_search(frozen_at_start_.begin(), frozen_at_start_.end(), param);
 }
 
 void TrainableClaims::add_ends(std::vector<TrainableChange>* changes) const {
   for (const Claim& claim : claims_) {
+    // Without an end there is nothing to restore.
     if (claim.steps.end == INT64_MAX) continue;
     std::vector<int64_t> reverting;
     for (const int64_t param : claim.params)
+      // Only parameters that no other claim holds in this state return to their earlier state.
       if (is_trainable(param, claim.steps.end) != claim.trainable) reverting.push_back(param);
     if (!reverting.empty())
       changes->push_back({claim.steps.end, !claim.trainable, claim.modifier, std::move(reverting)});
@@ -62,6 +65,7 @@ void TrainableClaims::require_some(const TrainableChange& change, Diagnostics* f
 
 std::vector<TrainableChange> TrainableClaims::changes(Diagnostics* faults) const {
   std::vector<TrainableChange> changes;
+  // Ends come first, and the sort is stable: at a common step a start overrides an end.
   add_ends(&changes);
   for (const Claim& claim : claims_)
     if (!claim.params.empty())
@@ -70,10 +74,11 @@ std::vector<TrainableChange> TrainableClaims::changes(Diagnostics* faults) const
       changes.begin(), changes.end(),
       [](const TrainableChange& a, const TrainableChange& b) { return a.step < b.step; });
   for (const TrainableChange& change : changes) {
+    // Only freezing can leave nothing to train.
     if (change.trainable) continue;
     const size_t before = faults->list().size();
     require_some(change, faults);
-    if (faults->list().size() > before) break;  // one fault says it
+    if (faults->list().size() > before) break;  // one fault is enough
   }
   return changes;
 }

@@ -9,7 +9,7 @@
 
 namespace lockstep::recal {
 
-/// A change of whether some parameters are trained, at the begin or the end of a claim.
+/// Change of trainability of some parameters, at the start or the end of a claim.
 struct TrainableChange {
   int64_t step = 0;
   bool trainable = true;
@@ -17,22 +17,20 @@ struct TrainableChange {
   std::vector<int64_t> params;  ///< ascending, at least one
 };
 
-/// Conflict check of the modifiers that freeze and thaw parameters. A parameter without a claim is
-/// trained, unless it is frozen at the start. Claims on one parameter may overlap if they say the
-/// same.
+/// Conflict check of the modifiers that freeze and unfreeze parameters. A parameter without a claim
+/// is trained, unless it is frozen at the start. Claims on one parameter may overlap if they agree.
 class TrainableClaims {
  public:
-  /// `names`: of all parameters of the model. frozen_at_start: indexes, ascending.
+  /// names: all parameters of the model. frozen_at_start: indexes, ascending.
   TrainableClaims(std::vector<std::string> names, std::vector<int64_t> frozen_at_start)
       : names_(std::move(names)), frozen_at_start_(std::move(frozen_at_start)) {}
 
-  /// `modifier` must outlive this. A fault at its place if another says otherwise of one of the
-  /// parameters at one of the steps. steps.end may be INT64_MAX: to the end.
+  /// Adds a claim. Adds a fault at the modifier's place if another one contradicts it for some
+  /// parameter and step. steps.end may be INT64_MAX (no end). `modifier` must outlive this object.
   void add(const Modifier& modifier, const std::vector<int64_t>& params, StepRange steps,
            bool trainable, Diagnostics* faults);
 
-  /// All changes, by step, ends before beginnings. A fault if at one of them nothing is left to
-  /// train.
+  /// All changes by step, ends before starts. Adds a fault if a change leaves nothing to train.
   std::vector<TrainableChange> changes(Diagnostics* faults) const;
 
  private:
