@@ -16,6 +16,7 @@ struct TypeRow {
   bool can_be_sliced = true;
 };
 
+// Numbers and names of DataType in TensorFlow's types.proto.
 constexpr std::array kTypes = {
     TypeRow{1, at::kFloat, "float32"},
     TypeRow{2, at::kDouble, "float64"},
@@ -39,7 +40,7 @@ struct OtherType {
   std::string_view name;
 };
 
-/// Types of TensorFlow that have no counterpart here.
+/// Types of TensorFlow without a counterpart in LibTorch or without support here.
 constexpr std::array kOtherTypes = {
     OtherType{11, "qint8"},
     OtherType{12, "quint8"},

@@ -7,7 +7,7 @@
 
 #include "base/files/files.h"
 
-// Apart from the state file, which needs protobuf: the command `lockstep` is linked to this alone.
+// Separate from the state file, which needs protobuf: the command `lockstep` links only this file.
 namespace lockstep::checkpoint {
 namespace {
 
@@ -25,7 +25,7 @@ std::optional<int64_t> parse_number(std::string_view text) {
 constexpr std::string_view kShardForm = ".data-00000-of-00000";
 constexpr std::string_view kPatternLetters = "\\*?[]";
 
-/// Whether a text is as the form, in which 0 means any digit.
+/// True if the text matches the form, in which 0 stands for any digit.
 bool has_form(std::string_view text, std::string_view form) {
   return std::equal(text.begin(), text.end(), form.begin(), form.end(),
                     [](char letter, char wanted) {
@@ -49,6 +49,7 @@ bool is_there(const std::string& path) {
   if (files::FileStore* const store = files::store_of(path))
     return store->look_at(path).has_value();
   std::error_code fault;
+  // An error counts as "exists"; opening the file then reports it.
   return std::filesystem::exists(path, fault) || fault;
 }
 

@@ -29,7 +29,7 @@ bool holds(const std::filesystem::path& file, const std::string& text) {
   return equal;
 }
 
-/// Asks more and more rarely.
+/// True once the file has this text. Polls with doubling pauses.
 bool comes_to_hold(const std::filesystem::path& file, const std::string& text, double patience_s) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(patience_s);
   for (std::chrono::duration<double> pause(0.01);; pause *= 2) {
@@ -64,10 +64,13 @@ void require_shared(const std::filesystem::path& folder, const std::string& host
       writer.sync();
       writer.close();
     });
+  // Rank 0's fault first: without its file no rank could see anything.
   if (const auto shared = shared_fault(ranks, fault)) throw Error(*shared).everywhere();
   const bool sees = is_first || comes_to_hold(file, text, patience_s);
+  // A blank after the host keeps it non-empty, which marks a rank that does not see the file.
   const auto blind = dist::gather_texts(ranks, sees ? std::string() : host + " ");
   const std::string first_host = dist::broadcast_text(ranks, is_first ? host : std::string());
+  // The gather above ends only after every rank has looked, so the file can go.
   if (is_first) (void)fault_of([&] { files::remove_file(file); });
   std::vector<std::string> hosts;
   for (const std::string& each : blind) hosts.push_back(each.substr(0, each.rfind(' ')));

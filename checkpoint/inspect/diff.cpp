@@ -1,3 +1,4 @@
+// `lockstep ckpt diff`. Both sides are read through DenseView, so storage forms do not matter.
 #include "checkpoint/inspect/diff.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// What a save holds under one name.
+/// Value of a checkpoint under one name.
 struct Value {
   at::Tensor tensor;  ///< undefined for texts
   std::vector<std::string> texts;
@@ -41,7 +42,7 @@ class Side {
       value.texts = view_.read_texts(name);
       value.form = type_and_shape(kStringType, reader_.find(name)->shape);
     } else if (const DenseTensor stored = *view_.find(name); !is_known_type(stored.dtype)) {
-      // its checksum stands for bytes that are not read here
+      // Types that we cannot read are compared by their size and checksum.
       value.texts = {fmt::format("{} {:08x}", stored.stored_bytes, stored.entry->masked_crc)};
       value.form = type_and_shape(stored.dtype, stored.shape);
     } else {
@@ -60,7 +61,7 @@ class Side {
 struct Row {
   std::string key;
   std::string verdict;
-  std::string form_a, form_b;  ///< empty: not there
+  std::string form_a, form_b;  ///< empty: the tensor is missing
   std::optional<TensorDifference> difference;
 };
 

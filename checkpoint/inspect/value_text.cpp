@@ -19,7 +19,7 @@ std::string json_float(Float value) {
   const std::string text = fmt::format("{}", value);
   return text.find_first_of(".e") == std::string::npos
              ? text + ".0"
-             : text;  // "-0" would be read as the integer 0
+             : text;  // without ".0", "-0" would be read as the integer 0
 }
 std::string json_value(float value) { return json_float(value); }
 std::string json_value(double value) { return json_float(value); }
