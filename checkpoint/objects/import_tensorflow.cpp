@@ -1,3 +1,5 @@
+// Import works in two passes: pair up all names and collect the faults, then copy. So nothing is
+// written if anything is wrong.
 #include "checkpoint/objects/import_tensorflow.h"
 
 #include <algorithm>
@@ -33,7 +35,7 @@ struct Rule {
                   fmt::format("'{}' cannot follow '{}': {}", key, rule.saved, why));
   }
 
-  /// The key for a saved name; nothing if the rule is not about it.
+  /// Returns the key for a saved name; nullopt if the rule does not match.
   std::optional<std::string> key_of(const std::string& name) const {
     constexpr int kMostGroups = 10;
     re2::StringPiece groups[kMostGroups];
@@ -61,7 +63,8 @@ std::vector<std::string> not_allowed(const std::vector<std::string>& names,
   return left;
 }
 
-/// From the last dimension to the first: outputs, inputs, then the others in their order.
+/// Returns the dimension order that permutes a saved kernel: outputs, inputs, then the others in
+/// their order.
 std::vector<int64_t> outputs_first(size_t num_dims) {
   const auto last = static_cast<int64_t>(num_dims) - 1;
   std::vector<int64_t> order{last, last - 1};

@@ -1,3 +1,4 @@
+// Maps between the keys of a Checkpoint and the state of its objects.
 #include "checkpoint/objects/object_table.h"
 
 #include <algorithm>
@@ -34,6 +35,7 @@ void ObjectTable::add(std::string key, Tracked object) {
 
 TensorNames ObjectTable::names() {
   TensorNames names;
+  // Tensors by identity: an optimizer names its slots after another object's parameters.
   for (const auto& [root, object] : objects_)
     for (const StateEntry& entry : object->variables())
       names.emplace(entry.tensor.unsafeGetTensorImpl(), object->whole_key(root, entry.key));

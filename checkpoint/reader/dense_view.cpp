@@ -1,3 +1,5 @@
+// A sparse tensor consists of two tensors: kept values and a form text, which names the mask.
+// Everything else is passed on to the BundleReader.
 #include "checkpoint/reader/dense_view.h"
 
 #include <algorithm>
@@ -26,7 +28,7 @@ int64_t item_bytes(int32_t dtype) {
   return type ? static_cast<int64_t>(c10::elementSize(*type)) : 0;
 }
 
-/// Of a type that masks prune (base/bits/bit_mask.h).
+/// True for a type that masks can prune (base/bits/bit_mask.h).
 bool is_prunable(const BundleEntry& values) {
   const int64_t bytes = item_bytes(values.dtype);
   return values.shape.size() == 1 && (bytes == 2 || bytes == 4 || bytes == 8);
@@ -103,7 +105,7 @@ bool DenseView::is_text(const std::string& name) const {
 
 at::Tensor DenseView::read(const std::string& name) {
   if (!is_sparse(name)) return reader_.read(name);
-  mask_of(name);  // shows that the file is as large as the shape makes believe
+  mask_of(name);  // proves that the file is as large as the shape claims
   const DenseTensor& tensor = sparse_.at(name);
   at::Tensor values = at::empty(tensor.shape, scalar_type(tensor.dtype).value());
   read_sparse({name, values});
@@ -128,6 +130,7 @@ at::Tensor DenseView::mask_of(const std::string& name) {
   at::Tensor& mask = masks_[tensor.mask_name];
   if (!mask.defined()) mask = reader_.read(tensor.mask_name);
   const auto* bits = mask.const_data_ptr<uint8_t>();
+  // A hostile mask could keep bits after the last element, which would misplace the values.
   const int64_t num_elements = SparseForm{tensor.shape, ""}.num_elements();
   if (kept_before(bits, num_elements) != count_kept(bits, 8 * mask.numel()))
     reader_.refuse(tensor.mask_name, "has bits behind the last element");

@@ -1,3 +1,5 @@
+// `lockstep ckpt verify`, and the quick check by sizes. verify() covers all bytes: blocks and frame
+// of the index, tensors, and the gaps between them.
 #include "checkpoint/reader/verify.h"
 
 #include <algorithm>
@@ -18,14 +20,14 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// A tensor, or one slice of it, in a shard.
+/// A tensor or slice in a shard.
 struct Extent {
   const std::string* name = nullptr;
   size_t slice = 0;
   int64_t end = 0;
 };
 
-/// What lies in one shard, by offset. Empty tensors take no place.
+/// Extents of one shard by offset. Empty tensors have none.
 using Extents = std::multimap<int64_t, Extent>;
 
 std::vector<Extents> extents_of(const BundleIndex& index) {
@@ -47,7 +49,7 @@ int64_t expected_bytes(const Extents& extents) {
   return end;
 }
 
-/// A defect in words, or nothing if the size is right. Throws what opening the shard throws.
+/// Returns the defect as text; nullopt if the size is right. Throws what opening the shard throws.
 std::optional<std::string> size_defect(BundleReader* reader, int32_t shard,
                                        const Extents& extents) {
   const int64_t expected = expected_bytes(extents);
@@ -58,7 +60,7 @@ std::optional<std::string> size_defect(BundleReader* reader, int32_t shard,
                      expected, found < expected ? "truncated" : "bytes after the last tensor");
 }
 
-/// Collects defects of one save.
+/// Collector of one checkpoint's defects.
 class Verification {
  public:
   explicit Verification(const std::string& prefix) : prefix_(prefix) {}
@@ -71,6 +73,7 @@ class Verification {
     const std::vector<Extents> shards = extents_of(reader_->index());
     for (int32_t shard = 0; shard < reader_->index().num_shards; ++shard)
       guarded([&] { check_shard(shard, shards[static_cast<size_t>(shard)]); });
+    // Tensors without bytes are in no shard's list, but their crc must be right too.
     for (const auto& item : reader_->index().entries)
       if (!item.second.is_sliced() && item.second.num_bytes == 0)
         guarded([&] { reader_->check_place(item.first); });
@@ -79,7 +82,7 @@ class Verification {
   }
 
  private:
-  /// A file that is missing or bad is a defect; a fault of the machine is not.
+  /// Runs `body`. A missing or bad file counts as a defect; a fault of the machine is thrown on.
   template <typename Body>
   void guarded(Body body) {
     try {
@@ -90,7 +93,7 @@ class Verification {
     }
   }
 
-  /// Two checks may meet the same damage; of very many defects the first tell enough.
+  /// Adds a defect once, since two checks may find the same damage. Only the first 1000 are named.
   void add(std::string defect) {
     constexpr size_t kMaxDefects = 1000;
     if (known_.size() < kMaxDefects && known_.insert(defect).second)
@@ -104,8 +107,8 @@ class Verification {
     return std::move(defects_);
   }
 
-  /// Block checksums leave the footer and the metaindex block's place open, so the whole file must
-  /// come out again.
+  /// Encodes the index again and compares. Block checksums cover neither the footer nor the
+  /// metaindex block's place.
   void check_frame() {
     const std::string bytes = files::read(index_path(prefix_));
     if (!is_as_encoded(bytes))
@@ -152,7 +155,7 @@ class Verification {
                       end));
   }
 
-  /// That the parts of sparse tensors fit each other.
+  /// Checks that the parts of sparse tensors fit each other.
   void check_sparse() {
     DenseView view(&*reader_);
     for (const std::string& name : view.names())

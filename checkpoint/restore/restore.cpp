@@ -1,3 +1,5 @@
+// restore_latest() tries checkpoints from the newest to the oldest. All ranks try the same one, and
+// any rank's failure makes all of them go to the next.
 #include "checkpoint/restore/restore.h"
 
 #include <algorithm>
@@ -37,7 +39,7 @@ void require_form(const BundleReader& reader, const std::string& name, const Den
                   type_and_shape(wanted, wanted_shape)));
 }
 
-/// Throws unless every key is there in the right form; gives the keys that nobody asked for.
+/// Throws unless every key exists in the right form. Returns the keys that nobody requested.
 std::vector<std::string> match(const BundleReader& reader, const DenseView& saved,
                                const StateList& state) {
   std::set<std::string> asked;
@@ -64,7 +66,7 @@ std::vector<std::string> match(const BundleReader& reader, const DenseView& save
   return unused;
 }
 
-/// Of what the save lacks; match() let it pass.
+/// Fills an entry that the checkpoint lacks. match() has accepted it.
 void put_value_if_missing(const StateEntry& entry) {
   if (entry.text) return entry.text->clear();
   if (!entry.held) return void(entry.tensor.detach().fill_(*entry.value_if_missing));
@@ -81,7 +83,8 @@ int64_t number_of(const std::string& prefix) {
   return parts ? parts->number : -1;
 }
 
-/// Saves that the state file names although their index is gone: a sign that saves existed.
+/// Adds checkpoints that the state file names although their index is missing: a sign that they
+/// existed.
 void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
                 std::vector<SaveName>* saves) {
   std::optional<StateFile> state;
@@ -100,7 +103,7 @@ void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
   }
 }
 
-/// All saves, newest first.
+/// Returns all checkpoints, newest first.
 std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string_view prefix_name) {
   std::vector<SaveName> saves = find_saves(dir, prefix_name);
   add_listed(dir, prefix_name, &saves);
@@ -109,7 +112,7 @@ std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string
   return saves;
 }
 
-/// Rank 0's prefixes on every rank.
+/// Returns rank 0's prefixes on every rank.
 std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
                                            std::string_view prefix_name,
                                            dist::Communicator& control) {
@@ -183,19 +186,22 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
   std::vector<std::string> defects;
   for (const std::string& prefix : agreed_candidates(dir, prefix_name, control)) {
     RestoreReport report;
+    // A failed attempt may leave some variables new; the next attempt writes all of them again.
     const auto own = fault_of([&] { try_restore(prefix, state, &report); });
     const auto fault = shared_fault(control, own);
     if (!fault) {
       report.num_damaged = static_cast<int64_t>(defects.size());
       return report;
     }
-    // A fault of the machine says nothing of the save: going on from an older one would lose steps.
+    // A fault of the machine says nothing about the checkpoint. Falling back to an older one would
+    // lose steps.
     if (fault->code() != ExitCode::kBadData && fault->code() != ExitCode::kInputMissing)
       throw Error(*fault).everywhere();
     defects.push_back(plain_text(*fault));
     if (control.rank() == 0)
       log::warning("checkpoint", fmt::format("{} is passed over: {}", prefix, defects.back()));
   }
+  // Checkpoints exist but none is readable: starting at step 0 would overwrite them.
   if (!defects.empty()) throw_none_readable(dir, defects);
   return std::nullopt;
 }

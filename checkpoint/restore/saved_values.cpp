@@ -1,3 +1,5 @@
+// Finds the values of keys in checkpoints of all writers: by object graph, by our naming rule, or
+// by plain variable name.
 #include "checkpoint/restore/saved_values.h"
 
 #include <algorithm>
@@ -82,7 +84,7 @@ std::vector<std::string> SavedValues::variables() const {
     if (name == kGraphName || is_beside_graph(name) || name == index_name(kCounterKey) ||
         name == kCounterKey)
       continue;
-    // what is stored sparse is no variable to TensorFlow, whose graph leaves it out
+    // A sparse tensor is not a variable for TensorFlow: the graph omits it.
     if (!graph_ || graph_->variables().contains(name) || view_.is_sparse(name))
       names.push_back(name);
   }
