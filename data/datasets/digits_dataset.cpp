@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 
-// data/digits/digits.csv, put into the program by digits_csv.S
+// data/digits/digits.csv; digits_csv.S includes it in the program.
 extern "C" const char lockstep_digits_csv_begin[];
 extern "C" const char lockstep_digits_csv_end[];
 
@@ -72,6 +72,7 @@ std::vector<Row> parse_rows(std::string_view csv, const std::string& file) {
 }
 
 bool belongs_to(const std::string& split, size_t row) {
+  // Every fifth row is for the test.
   return (row % 5 == 4) == (split == "test");
 }
 

@@ -9,7 +9,7 @@
 namespace lockstep::data {
 namespace {
 
-/// Reads the keys of one format; `files` has all of them.
+/// Reader of one format's keys; `files` has the keys of all formats.
 class FilesReader {
  public:
   FilesReader(std::string format, ConfigReader* in, DatasetUse use) : in_(*in), use_(use) {
@@ -78,6 +78,7 @@ class FilesReader {
       in_.read_choice("layout", &layout, {"chw", "hwc"},
                       "tfrecord, npy, safetensors: how uint8 pixels lie; tfrecord: default hwc");
     options_.is_interleaved = layout == "hwc";
+    // TensorFlow stores raw pixels as [H, W, C], so that is the default there.
     options_.tfrecord.is_interleaved = in_.has("layout") ? layout == "hwc" : true;
   }
 

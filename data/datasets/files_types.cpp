@@ -1,3 +1,5 @@
+// To add a format: an open function in data/sources/formats.h, a line in kFormats, and its files in
+// find_files.cpp.
 #include "data/datasets/files_types.h"
 
 #include "base/error.h"
@@ -84,6 +86,7 @@ DatasetPlan files_plan(const FilesOptions& options) {
             opened.feed.augment.seed = inputs.seed;
             opened.feed.skips_damaged = inputs.skips_damaged;
             opened.trained = inputs.trained;
+            // Rank 0's list, if there is one: only one rank should search folders and stores.
             const FoundFiles found =
                 inputs.found.empty() ? find_files(options) : FoundFiles::parse(inputs.found);
             return open_files(found, opened);

@@ -11,7 +11,7 @@
 namespace lockstep::data {
 namespace {
 
-/// The one file of formats that are one.
+/// Returns the only file of a format that is a single file.
 std::filesystem::path only_file(const FilesOptions& options) {
   const Paths paths = expand_files(options.path);
   if (paths.size() > 1)
@@ -21,7 +21,7 @@ std::filesystem::path only_file(const FilesOptions& options) {
   return paths.front();
 }
 
-/// data_batch_*.bin of a folder that holds the test set too.
+/// Returns the files of the training set; a folder also has the test set.
 Paths cifar_files(const FilesOptions& options, std::string_view training_name) {
   Paths paths = expand_files(options.path);
   if (!is_folder(options.path)) return paths;

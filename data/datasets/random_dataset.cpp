@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kMaxRandomNumbers = 1e10;
 
-/// All of them lie in memory, 4 bytes each.
+/// Records a fault if the numbers, 4 bytes each, would take too much memory.
 void limit_random_numbers(const RandomOptions& options, ConfigReader* in) {
   double all = static_cast<double>(options.samples);
   for (const int64_t size : options.shape) all *= static_cast<double>(size);
@@ -33,7 +33,7 @@ at::Tensor uniform_inputs(std::vector<int64_t> shape, int64_t num_samples, int64
   return inputs_SX;
 }
 
-/// In [0, bound).
+/// Returns uniform numbers in [0, bound).
 at::Tensor uniform_counts(at::IntArrayRef shape, int64_t bound, int64_t seed, Stream stream) {
   at::Tensor counts = at::empty(shape, at::kLong);
   const CounterRandom random{seed, stream};

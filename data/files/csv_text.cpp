@@ -12,7 +12,7 @@ namespace {
 class CsvParser {
  public:
   CsvParser(std::string_view text, const std::string& file) : rest_(text), file_(file) {
-    if (rest_.starts_with("\xef\xbb\xbf")) rest_.remove_prefix(3);  // a byte order mark
+    if (rest_.starts_with("\xef\xbb\xbf")) rest_.remove_prefix(3);  // byte order mark
   }
 
   std::vector<CsvRow> rows() {
@@ -56,6 +56,7 @@ class CsvParser {
       if (quote == std::string_view::npos)
         refuse_file(fmt::format("{}:{}", file_, first_line), "a quote opens here and never closes");
       field += rest_.substr(0, quote);
+      // Error messages need the line number, and a quoted field may span lines.
       line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(quote), '\n');
       rest_.remove_prefix(quote + 1);
       if (!rest_.starts_with('"')) return field;

@@ -1,3 +1,5 @@
+// A parser for the part of protobuf that tf.train.Example needs. It returns views of the record
+// instead of building messages, since it runs once per sample.
 #include "data/files/example.h"
 
 #include <optional>
@@ -62,11 +64,12 @@ WireField take_field(std::string_view* bytes) {
   return field;
 }
 
-/// The Feature's list; of several the last.
+/// Returns the Feature's list; the last one if there are several.
 FeatureView view_of_feature(std::string_view feature) {
   FeatureView view;
   while (!feature.empty()) {
     const WireField field = take_field(&feature);
+    // Fields 1 to 3 of Feature: bytes_list, float_list, int64_list, in the order of FeatureKind.
     if (field.type == kLengthDelimited && field.number >= 1 && field.number <= 3)
       view = {static_cast<FeatureKind>(field.number), field.bytes};
   }
@@ -105,6 +108,7 @@ void for_each_entry(std::string_view example, Use use) {
 }  // namespace
 
 FeatureView find_feature(std::string_view example, std::string_view name) {
+  // A later entry of a map replaces an earlier one, as protobuf requires.
   std::optional<std::string_view> found;
   for_each_entry(example, [&](const MapEntry& entry) {
     if (entry.key == name) found = entry.value;
@@ -138,6 +142,7 @@ void append_ints(const FeatureView& feature, std::vector<int64_t>* values) {
     if (field.number != 1) continue;
     if (field.type == kVarint) values->push_back(static_cast<int64_t>(field.value));
     if (field.type != kLengthDelimited) continue;
+    // Packed: varints one after the other.
     while (!field.bytes.empty()) values->push_back(static_cast<int64_t>(take_number(&field.bytes)));
   }
 }

@@ -9,7 +9,7 @@
 namespace lockstep::data {
 namespace {
 
-/// Parts of a text, each of which ends with a zero, as no path holds one.
+/// Parts of a text, each ended by a zero byte, which no path contains.
 class Parts {
  public:
   explicit Parts(std::string_view text) : rest_(text) {}

@@ -13,7 +13,7 @@
 namespace lockstep::data {
 namespace {
 
-/// Gives back what glob() took.
+/// Frees what glob() allocated.
 struct GlobResult {
   glob_t found{};
   ~GlobResult() { ::globfree(&found); }
@@ -53,7 +53,7 @@ std::vector<std::filesystem::path> expand_here(const std::string& path) {
   return all;
 }
 
-/// Whether a link leads to a folder that it lies in.
+/// True if a link leads to a folder that contains it: following it would never end.
 bool goes_round(const std::filesystem::path& link) {
   std::error_code fault;
   const auto target = std::filesystem::canonical(link, fault);
@@ -71,6 +71,7 @@ void add_files_below(const std::filesystem::path& folder, TakesFile takes, Subfo
        entry.increment(fault)) {
     const bool is_hidden = entry->path().filename().native().starts_with('.');
     if (!is_hidden && !entry->is_directory(fault)) all->add(entry->path(), takes);
+    // disable_recursion_pending() skips hidden folders and circular links.
     if (is_hidden || (entry->is_symlink(fault) && goes_round(entry->path())))
       entry.disable_recursion_pending();
   }
@@ -83,6 +84,7 @@ void add_files_below(const std::filesystem::path& folder, TakesFile takes, Subfo
 std::vector<std::filesystem::path> expand_files(const std::string& path) {
   std::vector<std::filesystem::path> all =
       files::is_remote(path) ? expand_remote(path) : expand_here(path);
+  // Sorted, because the order of the files is the order of the samples.
   if (all.empty()) say_nothing_matches(path);
   std::sort(all.begin(), all.end());
   return all;

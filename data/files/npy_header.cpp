@@ -1,3 +1,5 @@
+// The header of .npy is a Python dict as text. Only the three keys that NumPy writes are searched;
+// nothing is evaluated.
 #include <array>
 #include <charconv>
 #include <optional>
@@ -28,7 +30,7 @@ constexpr std::array<NpyType, 11> kNpyTypes{{{"|u1", NumberType::kU8},
                                              {"<f4", NumberType::kF32},
                                              {"<f8", NumberType::kF64}}};
 
-/// What stands behind 'key': in the text of a Python dict; nothing if the key is not there.
+/// Returns the text after 'key': in the text of a Python dict; nullopt without this key.
 std::optional<std::string_view> value_behind(std::string_view dict, std::string_view key) {
   const size_t at = dict.find(fmt::format("'{}':", key));
   if (at == std::string_view::npos) return std::nullopt;
@@ -76,6 +78,7 @@ NpyText npy_text(std::string_view bytes, const std::string& file) {
   const size_t version = byte(6);
   if (version < 1 || version > 3)
     refuse_file(file, fmt::format("offset 6: version {} of .npy; 1 to 3 are read", version));
+  // Version 1 has a length of 2 bytes, versions 2 and 3 have one of 4 (numpy.lib.format).
   const size_t begin = version == 1 ? 10 : 12;
   const size_t length =
       byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);

@@ -14,7 +14,7 @@ std::string with_slash(const std::string& folder) {
   return folder.ends_with('/') ? folder : folder + "/";
 }
 
-/// Files below a folder, each behind its slash.
+/// Returns the files below a folder, relative to it.
 std::vector<std::string> names_below(const std::string& folder) {
   std::vector<std::string> names;
   for (const files::FileFacts& facts : files::store_of(folder)->list(folder))
@@ -28,6 +28,7 @@ std::vector<std::filesystem::path> expand_remote(const std::string& path) {
   std::vector<std::filesystem::path> all;
   files::FileStore& store = *files::store_of(path);
   if (const size_t wild = path.find_first_of("*?["); wild != std::string::npos) {
+    // A store lists by prefix: everything before the first wildcard narrows the listing.
     for (const files::FileFacts& facts : store.list(path.substr(0, wild)))
       if (::fnmatch(path.c_str(), facts.path.c_str(), FNM_PATHNAME | FNM_PERIOD) == 0)
         all.emplace_back(facts.path);

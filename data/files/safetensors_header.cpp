@@ -15,7 +15,7 @@ namespace {
 
 using Entries = std::map<std::string, SafetensorsEntry>;
 
-/// What `read` gives; what it throws refuses the file.
+/// Returns the result of `read`. What it throws refuses the file.
 template <typename Read>
 auto or_refuse(const std::string& where, const Read& read) {
   try {

@@ -1,3 +1,5 @@
+// .npy and safetensors: arrays whose first axis counts the samples. Numbers are converted when a
+// record is read.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -57,7 +59,7 @@ void convert_as(NumberType type, std::string_view from, std::string* to) {
   }
 }
 
-/// An array in a file whose first axis counts the samples; there may be none.
+/// Array in a file whose first axis counts the samples; there may be 0.
 class ArrayFile {
  public:
   ArrayFile(std::shared_ptr<const ResidentFile> file, ArrayHeader header)
@@ -76,7 +78,7 @@ class ArrayFile {
   NumberType type() const { return header_.type; }
   const std::filesystem::path& path() const { return file_->path(); }
 
-  /// As it lies there.
+  /// Returns a row in the file's own type.
   std::string_view row(int64_t index, std::string* storage) const {
     return file_->bytes(header_.offset + index * row_bytes_, row_bytes_, storage);
   }
@@ -197,6 +199,7 @@ class ArraySource final : public Source {
   static int64_t largest_of(const ArrayFile& targets) {
     int64_t largest = 0;
     for (int64_t i = 0; i < targets.num_rows(); ++i)
+      // A label above a million is damage or no class number; it is reported when it is read.
       largest = std::max(largest, std::min(targets.whole_number(i), int64_t{1'000'000}));
     return largest;
   }

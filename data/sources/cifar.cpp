@@ -1,3 +1,4 @@
+// CIFAR's binary files: records of a label and 3 x 32 x 32 bytes, without a header.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -11,7 +11,7 @@
 namespace lockstep::data {
 namespace {
 
-/// The header of a file, whose size must be what it says.
+/// Returns a file's header after checking the file's size against it.
 IdxHeader checked_header(const ResidentFile& file) {
   std::string storage;
   const int64_t num_bytes = std::min(file.num_bytes(), kMaxIdxHeaderBytes);

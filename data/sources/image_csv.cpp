@@ -1,3 +1,4 @@
+// CSV files with an image path and a class number per line.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int64_t kMaxCsvBytes = int64_t{4} << 30;
 
-/// Reads the rows of one file.
+/// Reader of one file's rows.
 class ImageCsv {
  public:
   ImageCsv(const std::filesystem::path& csv, const CsvOptions& options)
@@ -51,6 +52,7 @@ class ImageCsv {
   void find_columns() {
     const CsvRow& first = rows_.front();
     const bool names_columns = !options_.image_column.empty() || !options_.label_column.empty();
+    // Without named columns, a first line whose second field is not a number is a header.
     has_header_ = names_columns || first.fields.size() < 2 || !parse_integer(first.fields[1]);
     if (!options_.image_column.empty()) image_at_ = column(options_.image_column);
     if (!options_.label_column.empty())
@@ -109,7 +111,7 @@ class ImageCsv {
   std::vector<int64_t> labels_;
 };
 
-/// What all paths begin with, up to a slash behind the bucket; empty if there is none.
+/// Returns the common start of all paths up to a slash after the bucket; empty if there is none.
 std::string shared_folder(const Paths& images) {
   if (images.empty()) return "";
   std::string shared = images.front().string();
@@ -148,7 +150,7 @@ Paths look_at_remote_images(const Paths& csvs, const CsvOptions& options) {
     for (std::filesystem::path& image : ImageCsv(file, options).remote_images())
       images.push_back(std::move(image));
   if (const std::string folder = shared_folder(images); !folder.empty())
-    (void)files::store_of(folder)->list(folder);  // one request a thousand, not one each
+    (void)files::store_of(folder)->list(folder);  // one request per thousand images, not one each
   std::erase_if(images, [](const std::filesystem::path& image) {
     return !files::store_of(image)->look_at(image.string());
   });

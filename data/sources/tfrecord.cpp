@@ -1,3 +1,5 @@
+// A TFRecord file is a sequence of records: length (8 bytes), crc of the length (4), data, crc of
+// the data (4). All offsets are found once, when the files are opened.
 #include <algorithm>
 #include <cstring>
 
@@ -48,7 +50,7 @@ const char* name_of_kind(FeatureKind kind) {
   return "nothing";
 }
 
-/// Where the records of a file begin: reads their lengths, which stand in 12 bytes before each.
+/// Index of a file's records. Reads their lengths, which are in the 12 bytes before each.
 class RecordIndex {
  public:
   explicit RecordIndex(const files::Reader& file) : file_(file) {}
@@ -76,10 +78,11 @@ class RecordIndex {
     return static_cast<int64_t>(length);
   }
 
-  /// 12 bytes, out of a piece that small records share.
+  /// Returns 12 bytes, from a piece of the file that small records share.
   const char* bytes_at(int64_t at) {
     const auto held = static_cast<int64_t>(piece_.size());
     if (at < piece_begin_ || at + kRecordHeader > piece_begin_ + held) {
+      // Large records: read only the headers, not the data between them.
       const bool are_small = at - piece_begin_ < kPiece;
       piece_begin_ = at;
       piece_.resize(static_cast<size_t>(
@@ -136,7 +139,7 @@ class TfRecordSource final : public Source {
     return std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin();
   }
 
-  /// Where the record ends: at the next one of its file, or at the file's end.
+  /// Returns the end of a record: the next one of its file, or the file's end.
   int64_t end_of(int64_t index, int64_t file, const files::Reader& reader) const {
     const bool is_last = index + 1 == ends_[static_cast<size_t>(file)];
     return is_last ? reader.num_bytes() : offsets_[static_cast<size_t>(index) + 1];
@@ -150,6 +153,7 @@ class TfRecordSource final : public Source {
     reader->read_at(begin, bytes);
     const std::string_view data(bytes.data() + kRecordHeader,
                                 bytes.size() - kRecordHeader - kRecordFooter);
+    // The length is compared too: the file may have changed since it was indexed.
     if (number_of<uint64_t>(bytes.data()) != data.size() ||
         !has_crc(data, data.data() + data.size()))
       refuse_file(place_of(index), "the checksum of a record's data is wrong: the file is damaged");
@@ -185,7 +189,8 @@ class TfRecordSource final : public Source {
     std::string floats;
     append_floats(view, &floats);
     require_size(floats, 4);
-    // the example is not needed for its input any more, but for its target
+    // The example is in input_storage and still needed for the target. So the floats go to
+    // target_storage.
     record->target_storage = std::move(floats);
     record->input = record->target_storage;
   }
@@ -234,7 +239,7 @@ class TfRecordSource final : public Source {
                             count, wanted));
   }
 
-  /// What the first record holds is what all must hold.
+  /// Determines the spec by the first record; all others must match it.
   void look_at_first() {
     Record record;
     const std::string_view example = read_example(0, &record);

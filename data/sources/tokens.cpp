@@ -1,3 +1,4 @@
+// Token files: windows of context + 1 tokens; the last token of a window is only a target.
 #include <algorithm>
 #include <cstring>
 
@@ -28,6 +29,7 @@ class TokenSource final : public Source {
         refuse_file(path, fmt::format("has {} bytes, no multiple of the {} of a token", num_bytes,
                                       options.token_bytes));
       const int64_t num_tokens = num_bytes / options.token_bytes;
+      // Each window needs one token after it, as the target of its last input.
       const int64_t num_windows = std::max(int64_t{0}, (num_tokens - 1) / options.context);
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + num_windows);
     }
