@@ -1,3 +1,4 @@
+// All arithmetic is in 128-bit integers. Values stay normalized: no trailing zeros after the point.
 #include "base/decimal.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ Wide wide_power_of_ten(int exponent) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Takes the exponent off the end of the text; nothing if it is malformed.
+/// Removes the exponent from the end of the text and returns it; nullopt if it is malformed.
 std::optional<int> split_exponent(std::string_view* text) {
   const size_t mark = text->find_first_of("eE");
   if (mark == std::string_view::npos) return 0;
@@ -60,6 +61,7 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
     scale += after_point ? 1 : 0;
     if (digits >= wide_power_of_ten(kMaxDigits)) return std::nullopt;
   }
+  // Normalizes, so that equal values have equal digits and scale.
   for (; scale > 0 && digits % 10 == 0; --scale) digits /= 10;
   for (; scale < 0 && digits < wide_power_of_ten(kMaxDigits); ++scale) digits *= 10;
   if (scale < 0 || scale > kMaxDigits || digits >= wide_power_of_ten(kMaxDigits))

@@ -12,9 +12,9 @@ namespace lockstep::flags {
 namespace {
 
 struct Registry {
-  std::optional<Values> values;  ///< of the run that is on
+  std::optional<Values> values;  ///< of the current run
   std::vector<std::pair<std::string, std::string>> given;
-  std::optional<size_t> num_of_program;  ///< of `given`, before the first job of a server
+  std::optional<size_t> num_of_program;  ///< length of `given` before the first job of a server
 };
 
 Registry& registry() {
@@ -22,7 +22,7 @@ Registry& registry() {
   return one;
 }
 
-/// A plug-in of one job gives flags that the next job must not see.
+/// Removes the flags that a job's plug-in has set; the next job must not see them.
 void keep_those_of_program() {
   Registry& all = registry();
   if (!all.num_of_program) all.num_of_program = all.given.size();

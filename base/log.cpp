@@ -1,3 +1,5 @@
+// The logger is replaced as a whole when outputs change. Threads keep the one that they hold until
+// their line is written.
 #include "base/log.h"
 
 #include <algorithm>
@@ -23,7 +25,7 @@ namespace lockstep::log {
 namespace {
 
 std::array<std::atomic<int64_t>, 4> g_num_lines{};
-std::atomic<int64_t> g_num_lost_before{0};  // count_anew()
+std::atomic<int64_t> g_num_lost_before{0};  // value at count_anew()
 
 spdlog::level::level_enum spd_level(Level level) {
   switch (level) {
@@ -59,7 +61,7 @@ Sink open_file(const std::string& path) {
   }
 }
 
-/// `console` is its first sink.
+/// Makes a logger with `console` as its first sink.
 std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const ConsoleOptions& shown,
                                             const std::string& copy, const Sink& console) {
   console->set_level(spd_level(std::max(options.console, shown.level)));
@@ -80,8 +82,8 @@ std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const Con
   return logger;
 }
 
-/// The logger in use. Threads of the HTTP server and of a lock's heartbeat log while the main
-/// thread changes it.
+/// Current logger. Threads of the HTTP server and of a lock's heartbeat log while the main thread
+/// replaces it.
 class Current {
  public:
   Current() { replace(); }
@@ -116,7 +118,8 @@ class Current {
   }
 
  private:
-  /// `text` is what is lost where the queue is full.
+  /// Runs `write` on the console's thread if there is one. `text` counts as lost if the queue is
+  /// full.
   void on_console(std::function<void()> write, std::string_view text) {
     if (background_ == nullptr)
       write();
@@ -126,12 +129,13 @@ class Current {
   }
   void replace() {
     auto made = make_logger(options_, shown_, copy_, background_ ? Sink(background_) : console_);
+    // Until the first file is open, lines are kept in memory for it.
     if (options_.file.empty())
       made->sinks().push_back(early_);
     else
       hand_over_early_lines(made->sinks()[1].get());
     const std::lock_guard lock(mutex_);
-    logger_.swap(made);  // the old one ends with the last line that is written to it
+    logger_.swap(made);  // the old logger is destroyed after its last line
   }
 
   void hand_over_early_lines(spdlog::sinks::sink* file) {
@@ -141,10 +145,10 @@ class Current {
 
   ConsoleOptions shown_;
   LogOptions options_;
-  std::shared_ptr<EarlyLines> early_ = no_early_lines();  ///< of before the file is open
+  std::shared_ptr<EarlyLines> early_ = no_early_lines();  ///< lines from before the file was open
   std::string copy_;
   const std::shared_ptr<ConsoleSink> console_ = std::make_shared<ConsoleSink>();
-  std::shared_ptr<BackgroundSink> background_;  // writes on console_; null: no thread does
+  std::shared_ptr<BackgroundSink> background_;  // writes to console_; null: no background thread
   std::mutex mutex_;
   std::shared_ptr<spdlog::logger> logger_;
 };
@@ -210,7 +214,8 @@ void count_anew() {
 bool flush(double timeout_s) {
   const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3));
   bool is_done = true;
-  const std::shared_ptr<spdlog::logger> logger = current().get();  // others may replace it
+  const std::shared_ptr<spdlog::logger> logger = current().get();  // others may replace the current
+                                                                   // one
   for (const Sink& sink : logger->sinks())
     if (auto* const background = dynamic_cast<BackgroundSink*>(sink.get()))
       is_done = background->drain(timeout) && is_done;
@@ -225,7 +230,7 @@ std::string without_passwords(std::string text) {
     const size_t host = text.rfind('@', end);
     const size_t colon = text.find(':', at);
     if (host == std::string::npos || host >= end || host < at) continue;
-    const size_t secret = colon < host ? colon + 1 : at;  // a name alone may be a token
+    const size_t secret = colon < host ? colon + 1 : at;  // a user name alone may be a token
     text.replace(secret, host - secret, "***");
   }
   return text;

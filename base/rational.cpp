@@ -1,3 +1,4 @@
+// Fractions stay reduced. Every product checks for overflow of 128 bits.
 #include "base/rational.h"
 
 #include <algorithm>
@@ -49,7 +50,7 @@ std::string digits_of(Int value) {
   return digits;
 }
 
-/// 12345 with 3 places: 12.345, without trailing zeros behind the point.
+/// Inserts a point: 12345 with 3 places is 12.345. Trailing zeros after the point are removed.
 std::string with_point(std::string digits, int places) {
   if (digits.size() <= static_cast<size_t>(places))
     digits.insert(0, static_cast<size_t>(places) + 1 - digits.size(), '0');
@@ -60,7 +61,7 @@ std::string with_point(std::string digits, int places) {
   return digits;
 }
 
-/// The first significant digits of numerator / denominator > 0: 0.d1d2d3... x 10^exponent.
+/// First significant digits of numerator / denominator > 0: 0.d1d2d3... x 10^exponent.
 struct Significant {
   std::string digits;
   int exponent = 0;
@@ -70,6 +71,7 @@ Significant significant_digits(Int numerator, Int denominator, size_t count) {
   Significant out{digits_of(numerator / denominator), 0};
   if (out.digits == "0") out.digits.clear();
   out.exponent = static_cast<int>(out.digits.size());
+  // Long division, one digit at a time.
   for (Int rest = numerator % denominator; out.digits.size() < count;) {
     rest *= 10;
     const int digit = static_cast<int>(rest / denominator);
@@ -106,6 +108,7 @@ std::optional<Rational> Rational::parse(std::string_view decimal) {
 }
 
 std::optional<Rational> add(const Rational& a, const Rational& b) {
+  // Dividing by the common divisor first keeps the products small.
   const Int divisor = common_divisor(a.denominator_, b.denominator_);
   const auto left = product(a.numerator_, b.denominator_ / divisor);
   const auto right = product(b.numerator_, a.denominator_ / divisor);
@@ -137,6 +140,7 @@ std::optional<Rational> divide(const Rational& a, const Rational& b) {
 std::optional<std::string> Rational::exact_text() const {
   int places = 0;
   Int scaled = magnitude(numerator_);
+  // A fraction is a finite decimal if its denominator has only the prime factors 2 and 5.
   for (Int left = denominator_; left != 1; ++places) {
     const Int factor = common_divisor(10, left);
     if (factor == 1 || places == kMaxExactDigits) return std::nullopt;
@@ -158,7 +162,7 @@ std::string Rational::cut_text() const {
     return with_point(number.digits, static_cast<int>(count) - 1) +
            fmt::format("e{}", number.exponent - 1);
   }
-  if (whole >= power_of_ten(kMaxExactDigits)) {  // no place for a fraction
+  if (whole >= power_of_ten(kMaxExactDigits)) {  // no digits left for a fraction
     const std::string digits = digits_of(whole);
     return digits.substr(0, kMaxExactDigits) + std::string(digits.size() - kMaxExactDigits, '0');
   }

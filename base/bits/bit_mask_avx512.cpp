@@ -1,3 +1,4 @@
+// AVX-512 path: compress and expand instructions pack and unpack whole vectors.
 #include <bit>
 #include <limits>
 #include <type_traits>
@@ -34,8 +35,8 @@ LOCKSTEP_AVX512 void keep_nonzero(const void* items, int64_t num_items, uint8_t*
                                                  bits + first / 8);
 }
 
-/// Nothing is written where all pruned items are +0 already, as they are in most steps: reading
-/// alone takes half the time of reading and writing.
+/// Zeroes pruned items. Nothing is written if they are +0 already, as in most steps: reading alone
+/// takes half the time of reading and writing.
 template <typename Item>
 LOCKSTEP_AVX512 void zero_pruned(void* items, const uint8_t* bits, int64_t num_items) {
   using L = Lanes<Item>;
@@ -105,6 +106,7 @@ LOCKSTEP_AVX512 int64_t unpack_kept(const void* packed, const uint8_t* bits, int
 
 template <typename Item>
 const BitMaskKernels& avx512_bit_mask_kernels() {
+  // Counting and finding do not profit from wider vectors.
   const BitMaskKernels& narrower = avx2_bit_mask_kernels<Item>();
   static const BitMaskKernels kernels{narrower.count_kept, keep_nonzero<Item>, zero_pruned<Item>,
                                       pack_kept<Item>,     unpack_kept<Item>,  narrower.find_kept};

@@ -1,3 +1,4 @@
+// Portable path: one mask byte, that is eight items, at a time.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -10,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// How many items the byte that begins at this item stands for.
+/// Returns the number of items of the byte that begins at this item.
 int64_t num_in_byte(int64_t first, int64_t num_items) {
   return std::min<int64_t>(8, num_items - first);
 }

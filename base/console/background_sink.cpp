@@ -1,3 +1,5 @@
+// Lines are copied into a bounded queue. The task holds the inner sink, so it may outlive this
+// object.
 #include "base/console/background_sink.h"
 
 #include <exception>
@@ -40,6 +42,7 @@ void BackgroundSink::log(const spdlog::details::log_msg& message) {
         num_lost);
     const spdlog::details::log_msg notice(message.time, {}, message.logger_name,
                                           spdlog::level::warn, text);
+    // The notice itself may be lost; then the count waits for the next line.
     if (!push(notice)) num_lost_ += num_lost;
   }
   if (!push(message)) note_lost(1);

@@ -1,3 +1,4 @@
+// Each line is one write(2) call, so lines of several processes do not mix.
 #include "base/console/console_sink.h"
 
 #include <poll.h>
@@ -25,8 +26,8 @@ size_t num_columns() {
   return size.ws_col;
 }
 
-/// Past stdio, whose lock on stderr others may need while a full pipe holds this thread. False if
-/// nobody is there to read it, or its disk is full.
+/// Writes to stderr without stdio, whose lock on stderr others may need while a full pipe blocks
+/// this thread. Returns false if nobody reads it, or its disk is full.
 bool write(std::string_view text) {
   while (!text.empty()) {
     const ssize_t num_written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -76,6 +77,7 @@ void ConsoleSink::set_style(bool is_terminal, bool colors) {
 void ConsoleSink::set_status(std::string_view text) {
   const std::lock_guard lock(mutex_);
   if (!is_terminal_ || (text.empty() && status_.empty())) return;
+  // The cursor stays on the status line, so clearing that line makes room for the next text.
   const std::string before = cleared();
   status_ = text;
   (void)write(before + status_line());
@@ -94,7 +96,7 @@ void ConsoleSink::sink_it_(const spdlog::details::log_msg& message) {
   if (is_colored) all += message.level == spdlog::level::warn ? kYellow : kRed;
   all.append(text.data(), text.size());
   if (is_colored) all += kPlain;
-  // At once: lines of other processes come before or after it.
+  // One write, so that lines of other processes come before or after it.
   if (!write(all + status_line())) throw spdlog::spdlog_ex("stderr takes no line");
 }
 

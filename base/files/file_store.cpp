@@ -1,3 +1,4 @@
+// The stores are added before threads start and never removed, so lookups need no lock.
 #include "base/files/file_store.h"
 
 #include <map>
@@ -19,7 +20,7 @@ StoreLimits& limits_of_all() {
   return limits;
 }
 
-/// "s3" of "s3://bucket/key"; empty for a path of this host.
+/// Returns "s3" of "s3://bucket/key"; empty for a path of this host.
 std::string_view scheme_of(std::string_view path) {
   const size_t end = path.find("://");
   if (end == std::string_view::npos) return {};

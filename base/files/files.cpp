@@ -28,14 +28,15 @@ namespace {
        path, call + ": " + std::strerror(number));
 }
 
-/// A relative path is the likelier fault where one is in another folder than one thinks.
+/// Returns the message for a missing file. It shows the working folder, since a relative path often
+/// fails because of that.
 std::string missing(const std::filesystem::path& path) {
   std::error_code ignored;
   const std::string here = std::filesystem::current_path(ignored).string();
   return "there is no such file" + (path.is_absolute() ? "" : " in " + here) + "; correct the path";
 }
 
-/// A file that cannot be opened for reading is the fault of its path, unless the disk has failed.
+/// Throws the error for a failed open. The path is at fault, unless the disk has failed.
 [[noreturn]] void fail_to_open(const std::filesystem::path& path) {
   const int number = errno;
   const std::string reason = std::strerror(number);
@@ -51,7 +52,7 @@ std::string missing(const std::filesystem::path& path) {
   fail_errno(path, "open");
 }
 
-/// Owns a descriptor for the length of one function.
+/// Owner of a descriptor within one function.
 class Descriptor {
  public:
   Descriptor(const std::filesystem::path& path, int flags)
@@ -115,7 +116,7 @@ Reader::Reader(const std::filesystem::path& path) : path_(path) {
 }
 
 void Reader::open() {
-  // O_NONBLOCK: a pipe that nobody writes to must not keep us from refusing it
+  // O_NONBLOCK: opening a pipe without a writer must not block; it is refused below.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail_to_open(path_);
   struct stat facts {};
@@ -138,6 +139,7 @@ Reader::~Reader() {
 }
 
 void Reader::read_at(int64_t offset, std::span<char> bytes) const {
+  // A store would return fewer bytes at the end of a file.
   if (remote_ != nullptr) {
     if (offset + static_cast<int64_t>(bytes.size()) > num_bytes_)
       fail(ExitCode::kIo, path_,
@@ -177,7 +179,7 @@ void write_atomically(const std::filesystem::path& path, std::string_view text) 
     writer.close();
     rename_file(temporary, path);
   } catch (const Error&) {
-    ::unlink(temporary.c_str());  // a full disk gets back what it can
+    ::unlink(temporary.c_str());  // frees space on a full disk
     throw;
   }
   sync_folder(path.parent_path());
@@ -189,13 +191,14 @@ void rename_file(const std::filesystem::path& from, const std::filesystem::path&
 
 void sync_folder(const std::filesystem::path& folder) {
   const Descriptor file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
+  // EINVAL and ENOTSUP: the file system cannot sync folders.
   if (::fsync(file.value()) != 0 && errno != EINVAL && errno != ENOTSUP)
     fail_errno(folder, "fsync");
 }
 
 void make_folders(const std::filesystem::path& folder) {
   std::error_code ignored, fault;
-  std::vector<std::filesystem::path> parents;  // of those that will be new, the deepest first
+  std::vector<std::filesystem::path> parents;  // of the folders to create, the deepest first
   for (std::filesystem::path at = folder; !at.empty() && !std::filesystem::exists(at, ignored);
        at = at.parent_path()) {
     if (at.has_filename()) parents.push_back(at.parent_path());
@@ -205,7 +208,7 @@ void make_folders(const std::filesystem::path& folder) {
   if (fault)
     fail(ExitCode::kCannotCreate, folder,
          "cannot make the folder: " + fault.message() + "; name another place");
-  for (const std::filesystem::path& parent : parents)  // one that may not be read cannot be synced
+  for (const std::filesystem::path& parent : parents)  // an unreadable one cannot be synced
     if (::access(parent.empty() ? "." : parent.c_str(), R_OK) == 0) sync_folder(parent);
 }
 

@@ -30,14 +30,15 @@ std::string pid_space_of_self() {
   return ::readlink("/proc/self/ns/pid", name.data(), name.size() - 1) > 0 ? name.data() : "";
 }
 
-/// When a process started, in ticks since the boot; 0 if there is none of that pid.
+/// Returns a process's start in ticks since boot; 0 if there is no such process.
 int64_t start_ticks_of(int64_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
-  const size_t name_end = line.rfind(')');  // the name may hold anything
+  const size_t name_end = line.rfind(')');  // the name may contain any characters
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(line.substr(name_end + 1));
   std::string field;
-  if (fields >> field && (field == "Z" || field == "X")) return 0;  // dead, not yet collected
+  if (fields >> field && (field == "Z" || field == "X")) return 0;  // dead, not yet reaped
+  // Field 22 of /proc/PID/stat is the start time (proc(5)).
   for (int i = 4; i <= 22; ++i) fields >> field;
   int64_t ticks = 0;
   std::from_chars(field.data(), field.data() + field.size(), ticks);
@@ -99,7 +100,7 @@ std::optional<LockHolder> LockHolder::parse(std::string_view file) {
                     .pid_space = text(facts, "pid_space"),
                     .start_ticks = number(facts, "started"),
                     .token = text(facts, "token")};
-  const bool is_whole = holder.pid > 0 && !holder.token.empty();  // the token stands last
+  const bool is_whole = holder.pid > 0 && !holder.token.empty();  // the token is last
   return is_whole ? std::optional(holder) : std::nullopt;
 }
 
@@ -142,7 +143,7 @@ int open_lock_file(const std::filesystem::path& path, int flags) {
     errno = EINVAL;
     return -1;
   }
-  // whatever the umask took, and what an earlier version gave to all
+  // Corrects the umask's effect, and the mode of a file from an earlier version.
   if (file.st_uid == ::geteuid() && (file.st_mode & 07777) != mode)
     (void)::fchmod(descriptor, mode);
   return descriptor;

@@ -27,7 +27,7 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-/// Node of each cpu; those that no node lists are missing.
+/// Returns the node of each CPU; a CPU without a node is missing.
 std::map<int, int> numa_nodes(const std::filesystem::path& sys_folder) {
   std::map<int, int> node_of;
   for (const int node : parse_cpu_list(first_line(sys_folder / "node/online")))

@@ -10,7 +10,7 @@ std::shared_ptr<void> DeferredVariables::watch(TensorWatcher watcher) {
 }
 
 void DeferredVariables::announce(const std::string& name, const at::Tensor& tensor) {
-  const auto watchers = watchers_;  // one that is called may watch more, or let go
+  const auto watchers = watchers_;  // a watcher may add watchers or drop its handle
   for (const auto& each : watchers)
     if (const auto watcher = each.lock()) (*watcher)(name, tensor);
 }

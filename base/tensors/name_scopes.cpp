@@ -20,13 +20,14 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
 }
 
-/// A scope as it is compared: a slash at its end stays, which makes a part's whole name of it.
+/// Returns a scope in the form for comparisons. A trailing slash stays, since it makes the scope an
+/// entire part of a name.
 std::string prefix_of(std::string_view scope) {
   const bool is_whole_part = scope.ends_with('/') || scope.ends_with('.');
   return plain_name(scope) + (is_whole_part ? "/" : "");
 }
 
-/// Every name, and every part that names stand below.
+/// Returns every name and all its prefixes that end at a slash.
 std::vector<std::string> all_paths(const std::vector<std::string>& names) {
   std::set<std::string> paths;
   for (const std::string& name : names) {

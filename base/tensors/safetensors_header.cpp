@@ -1,3 +1,4 @@
+// The JSON is read by a SAX parser, so that a hostile header never becomes a tree in memory.
 #include "base/tensors/safetensors_header.h"
 
 #include <algorithm>
@@ -34,8 +35,8 @@ constexpr std::array<SafetensorsTypeRow, 12> kSafetensorsTypes{{{"BOOL", NumberT
 
 [[noreturn]] void refuse_header(const std::string& why) { throw std::runtime_error(why); }
 
-/// Takes what the parser meets, so that JSON of another form than a header's takes no memory. The
-/// parser gives the functions their names; false would end it.
+/// SAX handler that stores only what a header has, so that other JSON takes no memory.
+/// nlohmann::json prescribes the names of the functions; returning false would end the parser.
 class HeaderTaker {
  public:
   std::map<std::string, SafetensorsEntry> take() { return std::move(entries_); }
@@ -83,7 +84,7 @@ class HeaderTaker {
   }
 
  private:
-  /// `is_expected`: a tensor has such a thing at this depth.
+  /// Enters a level. `is_expected`: a tensor has such a value at this depth.
   bool go_down(bool is_expected) {
     if (!is_expected) (void)take_other();
     if (++depth_ > kMaxHeaderDepth)
@@ -118,7 +119,7 @@ class HeaderTaker {
     return member_ == "data_offsets" ? &entry_->data_offsets : nullptr;
   }
 
-  /// A value of which nothing is kept: right in metadata and in members that nobody knows.
+  /// Ignores a value. That is correct in the metadata and in unknown members.
   bool take_other() {
     if (depth_ == 0) refuse_header("its header is no JSON object");
     if (depth_ == 1) refuse_header(fmt::format("'{}' in its header is no JSON object", name_));
@@ -128,10 +129,10 @@ class HeaderTaker {
   }
 
   std::map<std::string, SafetensorsEntry> entries_;
-  SafetensorsEntry* entry_ = nullptr;  // that is read; null: what is passed over
+  SafetensorsEntry* entry_ = nullptr;  // entry being read; null: its content is skipped
   std::string name_, member_;
-  int depth_ = 0;         // of what is open: 1 in the header, 2 in a tensor, 3 in one of its lists
-  bool is_list_ = false;  // what is open at depth 3
+  int depth_ = 0;         // open levels: 1 in the header, 2 in a tensor, 3 in one of its lists
+  bool is_list_ = false;  // type of the open level 3
 };
 
 }  // namespace

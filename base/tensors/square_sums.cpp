@@ -1,3 +1,5 @@
+// Gradient norms are computed with these sums, so their bits must not depend on the number of
+// ranks.
 #include "base/tensors/square_sums.h"
 
 #include <algorithm>
@@ -11,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-/// The squares of float16 and bfloat16 are exact too; those of float64 are rounded by themselves
-/// on every machine that has no fused operations.
+/// Sums squares in the order of SquareAccumulators. Squares of float16 and bfloat16 are exact too.
+/// Those of float64 are rounded separately, on every machine without fused operations.
 template <typename T>
 double squares_of(const T* items, int64_t num_items) {
   SquareAccumulators sums{};
@@ -24,7 +26,8 @@ double squares_of(const T* items, int64_t num_items) {
   };
   int64_t begin = 0;
   for (; begin + kSquareAccumulators <= num_items; begin += kSquareAccumulators)
-    add(items + begin, kSquareAccumulators);  // of constant length: in vectors
+    add(items + begin, kSquareAccumulators);  // of constant length, so that the compiler vectorizes
+                                              // it
   add(items + begin, num_items - begin);
   return sum_of(sums);
 }
@@ -46,7 +49,7 @@ double squares_of(const at::Tensor& values_E, int64_t begin_E, int64_t end_E) {
   }
 }
 
-/// Calls act(begin_E, end_E) for each unit of the slice within the region.
+/// Calls act(begin_E, end_E) for each unit of the slice inside the region.
 template <typename Act>
 void for_each_unit(const FlatSlice& slice, int64_t row_E, const ParamShard& region,
                    const Act& act) {

@@ -17,8 +17,8 @@ enum Mode : unsigned { kTrace = 1, kRecent = 2 };
 
 std::atomic<unsigned> modes{0};
 std::mutex mutex;
-std::vector<SpanRecord> kept;           // under the mutex, as the ring
-std::vector<const SpanRecord*> opened;  // of a trace under way, and as long as they live
+std::vector<SpanRecord> kept;           // guarded by the mutex, as the ring is
+std::vector<const SpanRecord*> opened;  // unfinished spans of the running trace
 thread_local const char* name_of_this_thread = "";
 
 SpanRing& ring() {
@@ -81,7 +81,7 @@ void start() {
 std::vector<SpanRecord> stop() {
   const std::scoped_lock lock(mutex);
   modes.fetch_and(~unsigned{kTrace}, std::memory_order_relaxed);
-  const int64_t end_ns = now_ns();  // of all: none ends before another that lies in it
+  const int64_t end_ns = now_ns();  // one time for all, so that no span ends before one inside it
   for (const SpanRecord* span : std::exchange(opened, {})) {
     kept.push_back(*span);
     kept.back().end_ns = end_ns;

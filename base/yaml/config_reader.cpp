@@ -1,3 +1,5 @@
+// Every read() first calls find(), which marks the key as known and documents it. done() then
+// reports the unknown keys.
 #include "base/yaml/config_reader.h"
 
 #include <algorithm>
@@ -19,7 +21,7 @@ std::string optional_text(const std::optional<T>& value) {
   return value ? fmt::format("{}", *value) : "none";
 }
 
-/// What an unknown key may have meant: the nearest known one, or any of them.
+/// Returns a hint for an unknown key: the nearest known key, or all of them.
 std::string near_or_all(const std::string& key, const std::vector<std::string>& known) {
   const std::string near = did_you_mean(key, known);
   if (!near.empty() || known.empty()) return near;
@@ -48,7 +50,7 @@ std::string Range::text() const {
 std::optional<double> parse_number(std::string_view text) {
   const bool has_sign = text.starts_with('-') || text.starts_with('+');
   const std::string_view unsigned_text = text.substr(has_sign ? 1 : 0);
-  if (text.starts_with('+')) text = unsigned_text;                    // from_chars takes no plus
+  if (text.starts_with('+')) text = unsigned_text;                    // from_chars accepts no plus
   const size_t first_digit = unsigned_text.starts_with('.') ? 1 : 0;  // .5, but not .inf
   if (unsigned_text.size() <= first_digit || !is_decimal_digit(unsigned_text[first_digit]))
     return std::nullopt;
@@ -66,7 +68,7 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   if (text.empty() || fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
   const std::string_view digits = text.substr(text.front() == '-' ? 1 : 0);
   if (digits.size() > 1 && digits.front() == '0')
-    return std::nullopt;  // 012 is octal elsewhere: ambiguous
+    return std::nullopt;  // 012 is octal in other languages: ambiguous
   return value;
 }
 
@@ -94,7 +96,7 @@ std::string ConfigReader::path_of(std::string_view key) const {
 
 bool ConfigReader::has(std::string_view key) const {
   if (!map_.IsDefined() || !map_.IsMap()) return false;
-  const YAML::Node& map = map_;  // a constant one: [] adds no key
+  const YAML::Node& map = map_;  // const, so that [] adds no key
   const YAML::Node node = map[std::string(key)];
   return node.IsDefined() && !document_.says_null(node);
 }
@@ -108,6 +110,7 @@ std::optional<YAML::Node> ConfigReader::find(std::string_view key, std::string_v
                                              std::string default_text, std::string range,
                                              std::string_view help) {
   known_.emplace_back(key);
+  // A required key has no default to show.
   if (std::find(required_.begin(), required_.end(), key) != required_.end())
     default_text = "required";
   if (docs_ != nullptr && !help.empty())
@@ -127,7 +130,7 @@ void ConfigReader::wrong_type(const YAML::Node& node, std::string_view key,
 }
 
 void ConfigReader::refuse(const YAML::Node& node, std::string_view key, std::string message) {
-  if (!node.Mark().is_null() && !node.is(map_))  // the map itself: a fault of no key's value
+  if (!node.Mark().is_null() && !node.is(map_))  // the map itself is not a key's value
     for (const auto& pair : map_) {
       if (!pair.first.IsScalar() || pair.first.Scalar() != key) continue;
       if (pair.first.Mark().pos > node.Mark().pos)
@@ -298,7 +301,7 @@ void ConfigReader::done() {
   for (const auto& pair : map_) {
     if (faults_->full()) return;
     if (!pair.first.IsScalar() || pair.first.Scalar() == "<<")
-      continue;  // already a fault of the document
+      continue;  // the document has reported it already
     const std::string& key = pair.first.Scalar();
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::string where = path_.empty() ? "" : " in '" + path_ + "'";

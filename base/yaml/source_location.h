@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// Source location of a node, kept after the YAML tree is gone: for faults that show up only once
-/// the model is known.
+/// Source location of a node that outlives the YAML tree, for faults that are found only when the
+/// model is known.
 struct SourceLocation {
   std::string file;
   int64_t line = 0;  ///< from 1; 0: unknown
@@ -19,7 +19,7 @@ struct SourceLocation {
   Fault fault(std::string message) const {
     return {file, line, column, std::move(message), source_line};
   }
-  /// file:line
+  /// Returns file:line.
   std::string text() const;
 };
 SourceLocation location_of(const YamlDocument& document, const YAML::Node& node);

@@ -1,4 +1,6 @@
-// The part of YamlDocument that reads texts which stand above it.
+// Part of YamlDocument that reads additions: texts from `--set` or the environment with priority
+// over the document. An addition is parsed together with the document, so that its aliases find the
+// anchors.
 
 #include <algorithm>
 
@@ -12,9 +14,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int kStep = 2;  // columns from one level to the next
+constexpr int kStep = 2;  // columns per level
 
-/// The text with its further lines indented.
+/// Indents all lines of the text except the first.
 std::string indented(std::string_view text, int indent) {
   std::string out;
   for (const char letter : text) {
@@ -25,7 +27,7 @@ std::string indented(std::string_view text, int indent) {
   return out;
 }
 
-/// The keys of the path, one a line, then the text behind the last.
+/// Writes the keys of the path, one per line, then the text after the last.
 std::string as_written(const YamlAddition& addition, int column) {
   std::string yaml;
   for (const std::string& key : addition.path) {
@@ -37,7 +39,7 @@ std::string as_written(const YamlAddition& addition, int column) {
   return yaml + indented(" " + addition.text, column) + "\n";
 }
 
-/// The last pair of the tree, if it leads along the path to one value.
+/// Returns the last pair of the tree if it leads along the path to one value.
 std::optional<YamlPair> last_pair(const YAML::Node& root, const std::vector<std::string>& path) {
   if (!root.IsMap()) return std::nullopt;
   YamlPair last({}, {});
@@ -66,6 +68,7 @@ std::string YamlDocument::text_before(int line) const {
                static_cast<size_t>(std::count(
                    text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(part_.begin), '\n')),
                '\n') +
+           // The lines before an addition keep the document's numbers, so that marks stay unique.
            text_.substr(part_.begin, part_.end - part_.begin);
   const auto num_lines = std::count(yaml.begin(), yaml.end(), '\n');
   return yaml.append(static_cast<size_t>(line - num_lines), '\n');
@@ -98,7 +101,8 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
   try {
     check_events(yaml, [&](const YAML::Mark& mark, std::string message) {
       if (place.holds(mark))
-        refuse(mark, std::move(message));  // else: the document has the key too
+        refuse(mark, std::move(message));  // otherwise the document has the same key, which is
+                                           // allowed
     });
     std::optional<YamlPair> pair = last_pair(YAML::Load(yaml), addition.path);
     if (!pair) faults->add({addition.origin, 0, 0, "is not one value", ""});
@@ -124,7 +128,7 @@ Fault YamlDocument::fault_in(const AdditionPlace& place, const YAML::Mark& mark,
   if (!place.holds(mark)) return fault;  // at its path, which the origin names
   const int line = mark.line - place.value_line;
   const auto last_line = std::count(place.text.begin(), place.text.end(), '\n');
-  if (line > last_line) return fault;  // behind its end: where nothing is written
+  if (line > last_line) return fault;  // after its end, where nothing is written
   fault.line = line + 1;
   fault.column = mark.column - (line == 0 ? place.value_column : place.indent) + 1;
   fault.source_line = line_at(mark).substr(0, kMaxShownBytes);
@@ -137,7 +141,7 @@ bool YamlDocument::says_null(const YAML::Node& node) const {
   std::string_view text = line_at(node.Mark());
   text.remove_prefix(
       std::min(static_cast<size_t>(std::max<int64_t>(place.column, 1) - 1), text.size()));
-  if (text.starts_with('&')) {  // an anchor may stand before it
+  if (text.starts_with('&')) {  // an anchor may precede it
     text.remove_prefix(std::min(text.find(' '), text.size()));
     text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   }

@@ -25,6 +25,7 @@ void YamlCheck::OnScalar(const YAML::Mark& mark, const std::string& /*tag*/, YAM
 
 void YamlCheck::OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) {
   const Extent& meant = anchored_[anchor];
+  // An alias inside its own anchor would unfold without end.
   if (meant.is_open)
     throw Stop{mark, "this alias stands inside what it names: it refers to itself"};
   note_key(mark, nullptr);
