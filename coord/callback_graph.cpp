@@ -1,3 +1,5 @@
+// Every rank sorts the same callbacks by name first, so all ranks get the same order without
+// communication.
 #include "coord/callback_graph.h"
 
 #include <algorithm>
@@ -28,7 +30,7 @@ bool reads(const CallbackNode& node, const std::string& key) {
                      [&](const CallbackKey& incoming) { return incoming.name == key; });
 }
 
-/// Nodes by name, with who makes which key.
+/// Nodes by name, with the producer of each key.
 class Graph {
  public:
   Graph(std::vector<CallbackNode> nodes, const std::vector<std::string>& source_keys)
@@ -98,7 +100,7 @@ class Graph {
         nodes_[i].name, key, did_you_mean(key, known), key, chain_from(i), fmt::join(known, ", ")));
   }
 
-  /// A callback and, one of each, those that wait for it: 'a' -> 'b'.
+  /// Returns a callback and a chain of callbacks that wait for it, one reader each: 'a' -> 'b'.
   std::string chain_from(size_t i) const {
     std::vector<size_t> chain;
     for (size_t next = i; next != kUnplaced && std::count(chain.begin(), chain.end(), next) == 0;
@@ -120,7 +122,7 @@ class Graph {
     return fmt::format("{}", fmt::join(names, " -> "));
   }
 
-  /// Nodes stand by name: the first of those whose producers are all placed.
+  /// Returns the first node, by name, whose producers are all placed.
   size_t first_ready(const std::vector<size_t>& place) const {
     for (size_t i = 0; i < nodes_.size(); ++i)
       if (place[i] == kUnplaced && unplaced_producer(i, place) == kUnplaced) return i;
@@ -133,8 +135,8 @@ class Graph {
     return kUnplaced;
   }
 
-  /// Nothing is ready, so each unplaced node has a producer that is unplaced too: following those
-  /// comes back to a node.
+  /// Reports a cycle. No node is ready, so each unplaced node has an unplaced producer. Following
+  /// producers therefore returns to a node.
   [[noreturn]] void refuse_cycle(const std::vector<size_t>& place) const {
     std::vector<size_t> path;
     size_t at = 0;
@@ -143,6 +145,7 @@ class Graph {
       path.push_back(at);
     path.erase(path.begin(), std::find(path.begin(), path.end(), at));
     std::reverse(path.begin(), path.end());
+    // Starts the cycle at its first name, so that all ranks report the same text.
     std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
     path.push_back(path.front());
     refuse("callbacks wait for each other: " + text_of(path) +
@@ -150,7 +153,7 @@ class Graph {
   }
 
   std::vector<CallbackNode> nodes_;
-  std::map<std::string, size_t> makers_;  // of each key
+  std::map<std::string, size_t> makers_;  // producer of each key
 };
 
 }  // namespace

@@ -1,3 +1,5 @@
+// The handler runs the sorted callbacks one after the other. A halted callback halts all that
+// depend on it, for one iteration.
 #include "coord/callbacks_handler.h"
 
 #include <algorithm>
@@ -20,10 +22,11 @@ std::string place_text(const CallbackNode& node, const CallbackContext& context)
                      context.iteration_info.iteration_number);
 }
 
-/// Runs a call of a callback; what it throws says afterwards whose it was.
+/// Runs a call of a callback and adds the callback's name to any exception.
 template <typename Call>
 auto named_call(const CallbackNode& node, const CallbackContext& context, const Call& call) {
-  std::optional<summary::DefaultWriter> alone;  // no mean where the other ranks do not call
+  std::optional<summary::DefaultWriter> alone;  // other ranks do not call it, so a mean over ranks
+                                                // would block
   if (node.run_on == RunOn::kRank0 && context.world_size > 1)
     alone.emplace(summary::of_this_rank_alone());
   try {
@@ -107,6 +110,7 @@ bool CallbacksHandler::runs_here(const CallbackNode& node) const {
 void CallbacksHandler::begin() {
   context_.is_broken_off = false;
   update_contexts();
+  // num_begun_ counts the callbacks whose end() must be called if a later begin() throws.
   for (num_begun_ = 0; num_begun_ < nodes_.size(); ++num_begun_) {
     const CallbackNode& node = nodes_[num_begun_];
     if (runs_here(node)) named_call(node, context_, [&] { node.callback->begin(); });
@@ -124,6 +128,7 @@ DataMap CallbacksHandler::on_iteration_end(const DataMap& data) {
   DataMap all = data;
   for (CallbackNode& node : nodes_) {
     if (!runs_here(node)) continue;
+    // A node is halted if any of its producers is; producers come first in the order.
     node.is_halted = std::any_of(node.producers.begin(), node.producers.end(),
                                  [&](size_t i) { return nodes_[i].is_halted; });
     if (node.is_halted) continue;
@@ -164,6 +169,7 @@ void CallbacksHandler::end(bool is_broken_off) {
     try {
       named_call(nodes_[i], context_, [&] { nodes_[i].callback->end(); });
     } catch (...) {
+      // The others must still store their data; the first error is thrown at the end.
       if (!first) first = std::current_exception();
     }
   }

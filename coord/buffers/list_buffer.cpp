@@ -1,3 +1,4 @@
+// Samples are stacked to a state per rank; the states of several ranks are concatenated.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ at::Tensor in_a_row(const std::vector<at::Tensor>& tensors) { return at::cat(ten
 
 DataMap join_maps(const std::vector<const DataMap*>& maps, Join join);
 
-/// The values of one key, each of the kind of the first.
+/// Returns the values of one key; each must be of this kind.
 template <typename Kind>
 std::vector<const Kind*> all_of(const std::string& key, const std::vector<const DataMap*>& maps) {
   std::vector<const Kind*> found;
@@ -40,7 +41,8 @@ DataValue join_tensors(const std::string& key, const std::vector<const at::Tenso
                        Join join) {
   std::vector<at::Tensor> all;
   for (const at::Tensor* const tensor : tensors) {
-    const bool is_row = join == &in_a_row && tensor->dim() > 0;  // dimension 0 is the count
+    const bool is_row = join == &in_a_row && tensor->dim() > 0;  // dimension 0 is the number of
+                                                                 // samples
     const at::IntArrayRef first = tensors.front()->sizes(), other = tensor->sizes();
     if (other.slice(is_row ? 1 : 0) != first.slice(is_row && !first.empty() ? 1 : 0))
       throw Error(
@@ -88,6 +90,7 @@ DataMap ListBuffer::state() const {
 
 DataMap ListBuffer::joined(std::span<const DataMap> states) const {
   std::vector<const DataMap*> filled;
+  // A rank without samples has an empty state.
   for (const DataMap& state : states)
     if (!state.empty()) filled.push_back(&state);
   return join_maps(filled, &in_a_row);

@@ -1,3 +1,5 @@
+// Statistics of two sets are joined with the formulas of Chan, Golub and LeVeque; a new sample is a
+// set of one.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>

@@ -1,3 +1,5 @@
+// Reads section `callbacks` and makes the callbacks of a mode, with checks that no two of them
+// write one file or show one KPI.
 #include "coord/callback_types.h"
 
 #include <algorithm>
@@ -39,7 +41,7 @@ std::vector<Mode> read_modes(ConfigReader* in, std::vector<std::string> names) {
   return modes;
 }
 
-/// Null, with a fault, where there is no such type.
+/// Returns the row of a type; null, with a fault, if there is none.
 const CallbackType* read_type(ConfigReader* in, const std::string& name, ConfigReader* section) {
   std::string type = name;
   const bool is_said = section->read("type", &type, "kind of the callback, if not its name");
@@ -55,6 +57,7 @@ const CallbackType* read_type(ConfigReader* in, const std::string& name, ConfigR
   return nullptr;
 }
 
+// Keys of the section; for the reference page, all types.
 std::vector<std::string> names_in(const ConfigReader& in) {
   if (in.lists_fields()) return callback_types().names();
   std::vector<std::string> names;
@@ -63,7 +66,7 @@ std::vector<std::string> names_in(const ConfigReader& in) {
   return names;
 }
 
-/// Which callback shows which KPI.
+/// Owner of each KPI: the callback that shows it.
 class KpiOwners {
  public:
   explicit KpiOwners(std::vector<std::string> figures) : figures_(std::move(figures)) {}
@@ -91,7 +94,7 @@ class KpiOwners {
   std::map<std::string, std::string> owners_;
 };
 
-/// The services for a callback of this name: a KPI that it sets must be its own.
+/// Returns the services for one callback; a KPI that it sets must not belong to another.
 Services with_own_kpis(const Services& services, const std::string& callback,
                        const std::shared_ptr<KpiOwners>& owners) {
   Services own = services;
@@ -152,7 +155,7 @@ std::vector<WantedCallback> read_callbacks(ConfigReader in, std::optional<Mode> 
   return wanted;
 }
 
-/// The second one's files would replace the first one's.
+/// Throws if two callbacks would overwrite each other's files.
 void require_own_files(const std::vector<NamedCallback>& callbacks) {
   std::map<std::string, std::string> owners;
   for (const NamedCallback& each : callbacks) {

@@ -10,7 +10,7 @@
 namespace lockstep::coord {
 namespace {
 
-/// A field of a CSV file.
+/// Returns a field of a CSV file, quoted if necessary (RFC 4180).
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string field = "\"";
@@ -18,8 +18,8 @@ std::string quoted(const std::string& text) {
   return field + "\"";
 }
 
-/// Samples of each class (row) by the class that got the highest output (column), over all ranks
-/// and iterations; confusion.csv at the end.
+/// Confusion matrix: samples by class (row) and by the class with the highest output (column), over
+/// all ranks and iterations. Writes confusion.csv at the end.
 class Confusion : public Callback {
  public:
   Confusion(std::string logits, std::string labels, int64_t num_classes, Services services)
@@ -51,6 +51,7 @@ class Confusion : public Callback {
   }
 
   void end() override {
+    // Before the collective, because after an error the other ranks may not call it.
     if (is_half_told(context(), "confusion.csv")) return;
     if (services_.sum_over_ranks) services_.sum_over_ranks(counts_);
     if (context().rank != 0) return;
@@ -59,7 +60,7 @@ class Confusion : public Callback {
   }
 
  private:
-  /// Where the classes have names, a first line and a first column of them.
+  /// Returns the table, with the class names in the first line and column if there are any.
   std::string table() const {
     const auto num_classes = static_cast<size_t>(num_classes_);
     const std::vector<std::string>& names = services_.class_names;

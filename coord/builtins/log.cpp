@@ -6,7 +6,8 @@
 namespace lockstep::coord {
 namespace {
 
-/// A line each `every` iterations: epoch, iteration, time, and the mean of each key.
+/// Log: writes a line every `every` iterations with epoch, iteration, time, and the mean of each
+/// key.
 class LogCallback : public Callback {
  public:
   LogCallback(std::vector<std::string> keys, int64_t every)

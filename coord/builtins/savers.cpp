@@ -1,3 +1,4 @@
+// Rows of the two savers, and the keys that several callbacks share.
 #include <algorithm>
 
 #include <fmt/format.h>

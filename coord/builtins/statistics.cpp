@@ -18,9 +18,9 @@ Json list_of(const at::Tensor& tensor) {
   return std::vector<double>(first, first + numbers.numel());
 }
 
-/// Writes statistics.json for each key of all samples: count, shape, and mean, variance, minimum
-/// and maximum element by element. Of what is there at the end; at each `evaluate` before, the file
-/// is statistics-<iteration>.json. Of all ranks: on rank 0.
+/// Statistics: writes statistics.json with count, shape, and element-wise mean, variance, minimum
+/// and maximum of each key, over the samples present at the end. At each earlier `evaluate` it
+/// writes statistics-<iteration>.json. Statistics over all ranks are written on rank 0.
 class Statistics : public BufferCallback {
  public:
   Statistics(const BufferOptions& options, const Services& services)
@@ -40,7 +40,7 @@ class Statistics : public BufferCallback {
 
  protected:
   std::optional<DataMap> process_buffer(const DataMap& data) override {
-    if (is_of_all_ranks_ && context().rank != 0) return DataMap();  // rank 0 writes the same
+    if (is_of_all_ranks_ && context().rank != 0) return DataMap();  // rank 0 writes the same values
     Json all = Json::object();
     for (const auto& [key, value] : data.values()) {
       const DataMap& stats = data.map(key);

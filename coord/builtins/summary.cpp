@@ -18,8 +18,8 @@ struct SummaryOptions {
   double sample_rate = 16000;
 };
 
-/// Shows a tensor of each `every`-th iteration in TensorBoard: as a histogram of all its values, or
-/// its first samples as images or sounds.
+/// Summary: shows a tensor of every `every`-th iteration in TensorBoard, as a histogram of its
+/// values, or its first samples as images or sounds.
 class SummaryCallback : public Callback {
  public:
   explicit SummaryCallback(SummaryOptions options) : options_(std::move(options)) {}
@@ -41,7 +41,7 @@ class SummaryCallback : public Callback {
   }
 
  private:
-  /// Of a copy: the loop may go on writing into its tensors.
+  /// Writes a histogram of a copy, because the loop may overwrite its tensors meanwhile.
   void write_histogram(const at::Tensor& values) {
     const at::Tensor copy = values.to(at::kCPU, at::kFloat, /*non_blocking=*/false,
                                       /*copy=*/true, at::MemoryFormat::Contiguous);
@@ -68,7 +68,8 @@ class SummaryCallback : public Callback {
                             options_.key, sample.dim(), options_.as, wanted));
   }
 
-  /// [C, H, W] or [H, W]. Numbers beyond 0 to 1 are spread from their least to their greatest.
+  /// Converts [C, H, W] or [H, W] to an image. Values outside 0 to 1 are scaled from their minimum
+  /// and maximum.
   metrics::SummaryValue image(const at::Tensor& sample) {
     at::Tensor pixels_CHW = sample.dim() == 2 ? sample.unsqueeze(0) : sample;
     const int64_t num_channels = pixels_CHW.dim() == 3 ? pixels_CHW.size(0) : 0;
@@ -88,7 +89,7 @@ class SummaryCallback : public Callback {
         pixels_HWC.size(0), pixels_HWC.size(1), static_cast<int>(num_channels));
   }
 
-  /// [T], or [C, T].
+  /// Converts [T] or [C, T] to a sound.
   metrics::SummaryValue sound(const at::Tensor& sample) {
     if (sample.dim() != 1 && sample.dim() != 2) refuse(sample, "[T] or [C, T]");
     const at::Tensor samples_CT = sample.dim() == 1 ? sample.unsqueeze(0) : sample;
@@ -97,7 +98,7 @@ class SummaryCallback : public Callback {
   }
 
   const SummaryOptions options_;
-  at::Tensor kept_;  // what floats() refers to
+  at::Tensor kept_;  // memory of the span that floats() returned
 };
 
 }  // namespace

@@ -34,8 +34,9 @@ std::optional<DataMap> KpiEvaluatorCallback::on_iteration_end(const DataMap& dat
 
 void KpiEvaluatorCallback::show() {
   std::vector<double> sums = std::exchange(sums_, std::vector<double>(sums_.size(), 0.0));
+  // Every rank must call this collective, even one without iterations.
   if (services_.sum_over_ranks) services_.sum_over_ranks(sums);
-  if (sums.back() == 0) return;  // no iteration since the last values, on any rank
+  if (sums.back() == 0) return;  // no iteration since the last values on any rank
   std::vector<std::string> tags;
   std::vector<metrics::Scalar> scalars;
   const std::vector<Kpi> kpis = evaluator_->values({sums.data(), sums.size() - 1});
@@ -50,7 +51,7 @@ void KpiEvaluatorCallback::show() {
 }
 
 void KpiEvaluatorCallback::end() {
-  if (!context().is_broken_off) show();  // values of some batches are none of the data set
+  if (!context().is_broken_off) show();  // values of some batches are not those of the data set
 }
 
 std::vector<std::string> KpiEvaluatorCallback::kpi_names() const {
@@ -58,7 +59,8 @@ std::vector<std::string> KpiEvaluatorCallback::kpi_names() const {
   std::vector<std::string> names;
   try {
     for (const Kpi& kpi : evaluator_->values(ones)) names.push_back(kpi.name);
-  } catch (const std::exception&) {  // it takes its own sums alone: known with the first value
+  } catch (const std::exception&) {  // it accepts only its own sums: names are known with the first
+                                     // value
     names.clear();
   }
   return names;

@@ -12,7 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The numbers of the shape, in row-major order from `next` on, which moves behind them.
+/// Returns the numbers of this shape as nested lists, in row-major order from `next` on, which is
+/// advanced.
 template <typename Number>
 Json nested_list(const Number** next, at::IntArrayRef shape) {
   if (shape.empty()) return *(*next)++;

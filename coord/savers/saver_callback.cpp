@@ -14,7 +14,7 @@ namespace lockstep::coord {
 namespace {
 
 constexpr const char* kSaveNames = "save_names";
-constexpr size_t kLongestName = 235;  // of a part of a path: 255, less "-00001.tfrecord.part"
+constexpr size_t kLongestName = 235;  // of a path's part: 255, minus "-00001.tfrecord.part"
 
 [[noreturn]] void refuse_name(const std::string& message) {
   throw Error(ExitCode::kBadData, "callbacks", message);
@@ -57,6 +57,7 @@ void SaverCallback::begin() {
 }
 
 std::optional<DataMap> SaverCallback::on_iteration_end(const DataMap& data) {
+  // Names must be unique within an epoch; the next epoch overwrites.
   if (std::exchange(epoch_, context().iteration_info.epoch_number) !=
       context().iteration_info.epoch_number)
     epoch_names_.clear();
@@ -100,6 +101,7 @@ void SaverCallback::take_name(const std::string& name) {
                     name));
   last_name_ = name;
   save_name_ = context().log_dir / name;
+  // Creating a folder once per run of equal folders saves a system call per sample.
   if (folder_ == save_name_.parent_path()) return;
   folder_ = save_name_.parent_path();
   files::make_folders(folder_);

@@ -38,7 +38,7 @@ int64_t batch_size(const FlatValue& flat) {
   return tensor.size(0);
 }
 
-/// All have the first one's.
+/// Returns the batch size; throws if the values have different ones.
 int64_t common_batch_size(const std::vector<FlatValue>& values) {
   for (const FlatValue& value : values)
     if (batch_size(value) != batch_size(values.front()))
@@ -50,7 +50,7 @@ int64_t common_batch_size(const std::vector<FlatValue>& values) {
   return values.empty() ? 0 : batch_size(values.front());
 }
 
-/// A batch's value, ready to be split.
+/// Returns a batch's value in the form for splitting.
 DataValue prepared(const DataValue& value) {
   if (const at::Tensor* const tensor = std::get_if<at::Tensor>(&value)) return on_cpu(*tensor);
   return value;
@@ -66,7 +66,7 @@ struct BatchValue {
   DataValue value;
 };
 
-/// Those whose paths begin alike stand side by side. Restores the nesting from `depth` on.
+/// Restores the nesting from `depth` on. Values with a common start of their paths are adjacent.
 DataMap nested_sample(const BatchValue* begin, const BatchValue* end, size_t depth, int64_t i) {
   DataMap sample;
   while (begin != end) {

@@ -1,3 +1,5 @@
+// Writes protobuf directly: sizes are computed first, so that nested messages need no temporary
+// buffers.
 #include "coord/savers/tf_example.h"
 
 #include <algorithm>
@@ -31,10 +33,10 @@ void append_varint(uint64_t value, std::string* bytes) {
   bytes->push_back(static_cast<char>(value));
 }
 
-/// Of a field with one byte of tag.
+/// Returns the size of a field with one byte of tag.
 size_t field_size(size_t num_bytes) { return 1 + varint_size(num_bytes) + num_bytes; }
 
-/// Of a list of packed numbers: protobuf leaves an empty one out.
+/// Returns the size of a list of packed numbers; protobuf omits an empty one.
 size_t list_size(size_t packed) { return packed == 0 ? 0 : field_size(packed); }
 
 void append_header(uint64_t field, size_t num_bytes, std::string* bytes) {
@@ -42,8 +44,8 @@ void append_header(uint64_t field, size_t num_bytes, std::string* bytes) {
   append_varint(num_bytes, bytes);
 }
 
-/// Appends an entry of the map Features.feature whose list, of `num_bytes`, the caller
-/// appends next.
+/// Appends an entry of the map Features.feature. The caller then appends its list of `num_bytes`
+/// bytes.
 void append_entry(std::string_view prefix, std::string_view suffix, ListField kind,
                   size_t num_bytes, std::string* bytes) {
   const size_t name_size = prefix.size() + suffix.size();
@@ -153,7 +155,7 @@ void append_value(const FlatValue& flat, std::string* bytes) {
   append_texts(key, "/dtype", {&type, 1}, bytes);
 }
 
-/// A feature of two values would be read as the last one.
+/// Throws if two values would be one feature, since a reader would see only the last.
 void require_own_features(const std::vector<FlatValue>& values) {
   const bool can_meet = std::any_of(values.begin(), values.end(), [](const FlatValue& value) {
     return value.path.size() > 1 || value.path.front().find('/') != std::string::npos;
@@ -176,6 +178,7 @@ void require_own_features(const std::vector<FlatValue>& values) {
 }  // namespace
 
 void append_tf_example(const DataMap& sample, std::string* records) {
+  // Reused from sample to sample, so that their memory is allocated once per thread.
   static thread_local std::string features, example;
   features.clear();
   const std::vector<FlatValue> values = flat_values(sample);

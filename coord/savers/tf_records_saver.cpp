@@ -11,6 +11,7 @@
 namespace lockstep::coord {
 namespace {
 
+// Records are written in pieces of 256 KiB.
 constexpr size_t kPendingBytes = 1 << 18;
 
 }  // namespace
@@ -52,7 +53,7 @@ bool TfRecordsSaverCallback::open() {
   num_of_name_ = file_name_ == save_name() ? num_of_name_ + 1 : 0;
   file_name_ = save_name();
   std::string path;
-  do {  // a name that is given may be that of another one's part
+  do {  // a given name may equal the name of another one's part
     const std::string part = num_of_name_ == 0 ? "" : fmt::format("-{:05}", num_of_name_);
     path = file_name_.string() + part + ".tfrecord";
   } while (!files_.insert(path).second && ++num_of_name_ > 0);
@@ -66,7 +67,7 @@ bool TfRecordsSaverCallback::open() {
 void TfRecordsSaverCallback::flush() {
   try {
     file_->append(pending_);
-  } catch (...) {  // it may hold half of a record
+  } catch (...) {  // the file may have half a record, so it is dropped
     file_.reset();
     throw;
   }

@@ -21,6 +21,7 @@ void WholeFile::publish(bool durably) {
   writer_->close();
   files::rename_file(part_, path_);
   writer_.reset();
+  // The rename is durable only after the folder's sync.
   if (durably) files::sync_folder(path_.parent_path());
 }
 
