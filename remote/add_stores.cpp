@@ -14,7 +14,7 @@ namespace lockstep::remote {
 
 namespace {
 
-/// The stores of this process, which base/files owns.
+/// Returns the stores of this process, which base/files owns.
 const std::vector<ObjectStore*>& stores() {
   static const std::vector<ObjectStore*> all = [] {
     std::vector<ObjectStore*> added;

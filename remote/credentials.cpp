@@ -31,7 +31,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
 }
 
-/// Keys of `[name]` in a file of sections; none if there is no such file.
+/// Returns the keys of `[name]` in a file of sections; empty if there is no such file.
 Section section_of(const std::filesystem::path& file, const std::string& name) {
   constexpr int64_t kMaxBytes = int64_t{1} << 20;
   std::error_code ignored;
@@ -60,7 +60,7 @@ std::filesystem::path file_in_home(const char* named_by, const char* usual) {
   throw Error(ExitCode::kConfig, "remote", what);
 }
 
-/// Of two variables; nothing if neither is set.
+/// Returns the key in two variables; empty if neither is set.
 Credentials key_of(const char* id_name, const char* secret_name) {
   Credentials key{variable(id_name), variable(secret_name), "",
                   std::string("the environment (") + id_name + ")"};
@@ -78,6 +78,7 @@ Credentials profile_key() {
   Credentials key{keys["aws_access_key_id"], keys["aws_secret_access_key"],
                   keys["aws_session_token"], place};
   if (!key.key_id.empty() && !key.secret.empty()) return key;
+  // A profile that the user named must have a key. The default profile may lack one.
   if (!named.empty() || !key.key_id.empty() || !key.secret.empty())
     refuse_access(place + ": no aws_access_key_id and aws_secret_access_key there");
   return {};
@@ -88,7 +89,7 @@ std::string checked_endpoint(const std::string& endpoint, const char* name) {
   if (!endpoint.empty() && !is_url)
     refuse_access(std::string(name) + ": '" + log::without_passwords(endpoint) +
                   "' must begin with http:// or https://");
-  // Never shown: what stands before an @ is a secret.
+  // The value is never shown, because the text before an @ is a secret.
   if (endpoint.find_first_of("@?#% ") != std::string::npos)
     refuse_access(std::string(name) +
                   " may hold a host, a port and a path, but no user, password, query or %: keys "
@@ -106,6 +107,7 @@ Access amazon_access() {
   else
     access.credentials = profile_key();
   const std::string profile = first_of({variable("AWS_PROFILE"), "default"});
+  // In the config file the sections of named profiles begin with the word "profile".
   Section settings = section_of(file_in_home("AWS_CONFIG_FILE", "config"),
                                 profile == "default" ? profile : "profile " + profile);
   access.region = first_of(

@@ -1,3 +1,4 @@
+// HTTP requests by libcurl. Each try is an Exchange; send() repeats them with exponential backoff.
 #include "remote/http.h"
 
 #include <algorithm>
@@ -22,14 +23,14 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// One a thread: it keeps its connections open.
+/// Returns this thread's handle, which keeps its connections open.
 CURL* handle_of_thread() {
   thread_local const CurlHandle handle = make_curl_handle();
   ::curl_easy_reset(handle.get());
   return handle.get();
 }
 
-/// One request, once.
+/// One try of one request.
 class Exchange {
  public:
   Exchange(const Request& request, int64_t max_body_bytes, double timeout_s)
@@ -39,6 +40,7 @@ class Exchange {
       if (name != "host") list = ::curl_slist_append(list, (name + ": " + value).c_str());
     headers_.reset(list);
     set(CURLOPT_URL, request.url().c_str());
+    // Paths are signed as they are, so libcurl must not normalize them.
     set(CURLOPT_PATH_AS_IS, 1L);
     set(CURLOPT_NOBODY, request.method == "HEAD" ? 1L : 0L);
     set(CURLOPT_HTTPHEADER, list);
@@ -63,7 +65,7 @@ class Exchange {
   }
 
   bool is_complete() const { return code_ == CURLE_OK; }
-  /// Of one that is not complete.
+  /// Returns the reason of an incomplete transfer.
   std::string fault() const {
     if (is_too_long_) return "it sends more than was asked for";
     return text_[0] != '\0' ? text_.data() : ::curl_easy_strerror(code_);
@@ -131,6 +133,7 @@ CurlHandle make_curl_handle() {
 }
 
 bool is_passing_fault(int curl_code) {
+  // The two HTTP/2 codes are for a stream or connection that a server reset.
   constexpr int kPassing[] = {
       CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_HOST, CURLE_OPERATION_TIMEDOUT,
       CURLE_RECV_ERROR,      CURLE_SEND_ERROR,           CURLE_PARTIAL_FILE,
@@ -144,6 +147,7 @@ Answer send(const Access& access, Request request, int64_t max_body_bytes,
   request.headers["host"] = host_of(request.origin);
   const double timeout_s = files::store_limits().timeout_s, end_s = now_s() + timeout_s;
   for (double pause_s = kFirstPause;; pause_s = std::min(2 * pause_s, kLongestPause)) {
+    // Signed for every try, because a signature contains the time.
     sign(access.credentials, access.region, std::time(nullptr), &request);
     Exchange exchange(request, max_body_bytes, end_s - now_s());
     Answer& answer = exchange.run();

@@ -1,3 +1,5 @@
+// AWS Signature Version 4:
+// https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 #include "remote/signature.h"
 
 #include <array>
@@ -11,7 +13,7 @@
 namespace lockstep::remote {
 namespace {
 
-/// HMAC-SHA-256, 32 bytes.
+/// Returns the HMAC-SHA-256, 32 bytes.
 std::string hmac(std::string_view key, std::string_view text) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> sum{};
   unsigned int num_bytes = 0;
@@ -47,6 +49,7 @@ std::string names_of(const Headers& headers) {
   return names;
 }
 
+// The maps are sorted by name, as the canonical form requires.
 std::string canonical_text(const Request& request, const std::string& body_sum) {
   std::string headers;
   for (const auto& [name, value] : request.headers) headers += name + ":" + value + "\n";
@@ -89,6 +92,7 @@ void sign(const Credentials& credentials, const std::string& region, std::time_t
   const std::string scope = fmt::format("{}/{}/s3/aws4_request", day, region);
   const std::string text = fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, scope,
                                        sha256_hex(canonical_text(*request, body_sum)));
+  // The signing key is derived from the secret for this day, region and service.
   const std::string key =
       hmac(hmac(hmac(hmac("AWS4" + credentials.secret, day), region), "s3"), "aws4_request");
   const std::string names = names_of(headers);
