@@ -11,7 +11,7 @@
 namespace lockstep::data {
 namespace {
 
-// Distinguishes the sampler's random numbers from other users of the same seed.
+/// Stream of the sampler's random numbers, which separates them from others with the same seed.
 constexpr int64_t kOrderStream = 3;
 
 }  // namespace
@@ -32,6 +32,7 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 }
 
 int64_t Sampler::end_of_epoch() const {
+  // With drop_last the epoch ends before its partial batch.
   return options_.drop_last
              ? options_.num_samples - options_.num_samples % options_.global_batch_size
              : options_.num_samples;

@@ -1,3 +1,4 @@
+// A tensor is free again when only the pool holds it, which its reference counts show.
 #include "data/datasets/batch_memory.h"
 
 #include <ATen/ops/empty.h>
@@ -5,6 +6,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Limit of the pool; a new tensor then displaces the oldest.
 constexpr size_t kMaxKeptTensors = 64;
 
 /// True if neither the tensor nor a view of it is used elsewhere.

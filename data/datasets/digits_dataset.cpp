@@ -1,3 +1,4 @@
+// The digits are in the program, so that a first run needs no download.
 #include "data/datasets/digits_dataset.h"
 
 #include <charconv>
@@ -30,6 +31,7 @@ struct Row {
   int64_t label;
 };
 
+/// Throws Error(kBadData) with file, line and the expected form.
 [[noreturn]] void refuse(const std::string& file, size_t line, const std::string& what) {
   throw Error(ExitCode::kBadData, "data",
               fmt::format("{}:{}: {}; a digits file has 1,797 lines of 64 pixels (0 to 16) "
@@ -71,6 +73,7 @@ std::vector<Row> parse_rows(std::string_view csv, const std::string& file) {
   return rows;
 }
 
+/// True if the row is in the split: every fifth row is for the test, the others are for training.
 bool belongs_to(const std::string& split, size_t row) {
   // Every fifth row is for the test.
   return (row % 5 == 4) == (split == "test");

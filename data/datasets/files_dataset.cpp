@@ -40,6 +40,7 @@ int64_t product_of(const std::vector<int64_t>& shape) {
   return product;
 }
 
+/// Returns a token from unaligned memory.
 int64_t token_at(std::string_view tokens, int64_t place) {
   int64_t token = 0;
   std::memcpy(&token, tokens.data() + place * 8, sizeof token);
@@ -117,6 +118,8 @@ ImageTarget FilesDataset::image_target() const {
   return target;
 }
 
+/// The spec decides which network fits, so every option that changes shapes or targets is applied
+/// here.
 SampleSpec FilesDataset::make_spec() {
   const SourceSpec& from = source_->spec();
   SampleSpec spec{.input_shape = from.shape,
@@ -136,6 +139,7 @@ SampleSpec FilesDataset::make_spec() {
           "the folder that has a folder for each class, or a CSV file of images and labels");
     return spec;
   }
+  // Mixed samples have shares of two classes, so their labels become soft.
   const bool mixes = options_.augment.mixup > 0;
   if (mixes && from.content == Content::kTokens) refuse_feed("tokens cannot be mixed (mixup)");
   if (from.targets == Targets::kTokens) spec.target_kind = TargetKind::kTokens;
@@ -189,6 +193,7 @@ void FilesDataset::read(int64_t index, Scratch* scratch) const {
 void FilesDataset::require_in_range(int64_t index, const Record& record) const {
   const SourceSpec& from = source_->spec();
   const int64_t count = spec_.num_classes;
+  // The message states the position in the file and the sample's number.
   const auto refuse = [&](const std::string& place, const std::string& what) {
     throw Error(
         ExitCode::kBadData, "data",
@@ -283,6 +288,7 @@ void FilesDataset::read_partner(int64_t index, int64_t epoch, Scratch* scratch) 
                   scratch);
       return;
     } catch (const Error& fault) {
+      // A replaced file is not a damaged sample: its index no longer fits.
       const bool is_damaged = fault.code() == ExitCode::kBadData &&
                               dynamic_cast<const files::FileChanged*>(&fault) == nullptr;
       if (!is_damaged || tried + 1 == num_tries) throw;

@@ -9,6 +9,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Function that opens the files of a format.
 using OpenSource = std::unique_ptr<Source> (*)(const FoundFiles& found,
                                                const FilesOptions& options);
 
@@ -17,6 +18,7 @@ struct FileFormat {
   OpenSource open;
 };
 
+/// Returns the value of an option; throws Error(kConfig) with `what` if it is empty.
 const std::string& needed(const std::string& value, const char* what) {
   if (value.empty()) throw Error(ExitCode::kConfig, "data", what);
   return value;
@@ -28,6 +30,7 @@ ArrayOptions array_options(const FilesOptions& options) {
 
 std::filesystem::path file_of(const FoundFiles& found) { return found.files.front().path; }
 
+/// Table of the formats. A new one needs a row here.
 constexpr FileFormat kFormats[] = {
     {"idx",
      [](const FoundFiles& found, const FilesOptions&) {
@@ -79,6 +82,7 @@ std::unique_ptr<Dataset> open_files(const FoundFiles& found, const FilesOptions&
   return nullptr;
 }
 
+/// Returns the functions that open a data set of files, and that list its files.
 DatasetPlan files_plan(const FilesOptions& options) {
   return {[options](const DatasetInputs& inputs) {
             FilesOptions opened = options;

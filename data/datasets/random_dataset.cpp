@@ -1,3 +1,4 @@
+// All numbers come from counters, so every rank generates the same data without communication.
 #include "data/datasets/random_dataset.h"
 
 #include <ATen/ops/empty.h>
@@ -21,6 +22,7 @@ void limit_random_numbers(const RandomOptions& options, ConfigReader* in) {
                         in->path(), all, kMaxRandomNumbers));
 }
 
+/// Streams of random numbers, so that inputs and targets are independent.
 enum Stream : int64_t { kInputs = 1, kTargets = 2, kTokens = 3 };
 
 at::Tensor uniform_inputs(std::vector<int64_t> shape, int64_t num_samples, int64_t seed) {
@@ -49,6 +51,7 @@ at::Tensor uniform_targets(int64_t num_classes, int64_t num_samples, int64_t see
 
 MemoryDataset random_tokens(const RandomOptions& options) {
   const int64_t num_tokens = options.shape.at(0);
+  // One token more than a sample has: inputs and targets are two windows of the same text.
   const at::Tensor text_ST =
       uniform_counts({options.samples, num_tokens + 1}, options.tokens, options.seed, kTokens);
   return {text_ST.narrow(1, 0, num_tokens).contiguous(),

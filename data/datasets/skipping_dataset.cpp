@@ -13,6 +13,7 @@ namespace lockstep::data {
 namespace {
 
 constexpr int64_t kMaxInARow = 1000;
+/// Number of damaged samples that are logged by name.
 constexpr size_t kMaxTold = 100;
 
 /// Rethrows the fault being handled unless the sample is damaged. A missing, unreadable or replaced
@@ -23,6 +24,7 @@ void rethrow_unless_damaged(const Error& fault) {
     throw;
 }
 
+/// Concatenates the rows of several reads.
 Samples joined(const std::vector<Samples>& parts) {
   std::vector<at::Tensor> inputs, targets;
   Samples all;
@@ -41,6 +43,7 @@ Samples joined(const std::vector<Samples>& parts) {
 }  // namespace
 
 Samples SkippingDataset::get(std::span<const int64_t> indices_B, int64_t epoch) const {
+  // Usually no sample is damaged, and the batch is read at once.
   try {
     return dataset_->get(indices_B, epoch);
   } catch (const Error& fault) {

@@ -1,5 +1,6 @@
 // A parser for the part of protobuf that tf.train.Example needs. It returns views of the record
 // instead of building messages, since it runs once per sample.
+// Wire format of protobuf: https://protobuf.dev/programming-guides/encoding/
 #include "data/files/example.h"
 
 #include <optional>
@@ -13,6 +14,7 @@ namespace {
   throw Error(ExitCode::kBadData, "data", std::string("its tf.train.Example ") + what);
 }
 
+/// Removes a varint from the front.
 uint64_t take_number(std::string_view* bytes) {
   uint64_t value = 0;
   for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -25,6 +27,7 @@ uint64_t take_number(std::string_view* bytes) {
   refuse_example("has a number of more than 64 bits");
 }
 
+/// Removes `length` bytes from the front.
 std::string_view take_part(std::string_view* bytes, uint64_t length) {
   if (length > bytes->size()) refuse_example("is cut in a field");
   const std::string_view part = bytes->substr(0, length);
@@ -42,6 +45,7 @@ struct WireField {
 
 constexpr unsigned kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5;
 
+/// Removes the next field from the front.
 WireField take_field(std::string_view* bytes) {
   const uint64_t tag = take_number(bytes);
   WireField field{tag >> 3, static_cast<unsigned>(tag & 7), 0, {}};
@@ -80,6 +84,7 @@ struct MapEntry {
   std::string_view key, value;
 };
 
+/// Parses an entry of a protobuf map: key is field 1, value is field 2.
 MapEntry entry_of(std::string_view bytes) {
   MapEntry entry;
   while (!bytes.empty()) {

@@ -10,6 +10,7 @@
 namespace lockstep::data {
 namespace {
 
+// Limits of open files, of a digest over all bytes, and size and number of its pieces otherwise.
 constexpr size_t kMaxOpenFiles = 128;
 constexpr int64_t kMaxWholeBytes = int64_t{64} << 20;
 constexpr int64_t kNumPieces = 512;
@@ -59,6 +60,8 @@ FileSet::FileSet(std::vector<std::filesystem::path> paths)
 
 std::shared_ptr<const files::Reader> FileSet::open(int64_t file) const {
   const size_t place = static_cast<size_t>(file) % open_.size();
+  // Files share slots by their number modulo kMaxOpenFiles. A reader in use stays open until its
+  // pointer is dropped.
   {
     const std::scoped_lock lock(mutex_);
     if (open_[place] != nullptr && open_[place]->path() == path(file)) return open_[place];
@@ -86,6 +89,7 @@ std::string digest_of_files(const std::vector<std::filesystem::path>& paths) {
     }
   }
   const int64_t total = all.begins.back();
+  // Reading a large set entirely would delay every start.
   if (total <= kMaxWholeBytes) {
     add_range(all, 0, total, &sum);
     return sum.hex();

@@ -1,3 +1,4 @@
+// Local paths are expanded here, remote ones in remote_tree.cpp.
 #include "data/files/glob.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ struct GlobResult {
   ~GlobResult() { ::globfree(&found); }
 };
 
+/// Throws Error(kInputMissing) with the nearest file name.
 [[noreturn]] void say_nothing_matches(const std::string& path) {
   if (is_folder(path))
     throw Error(ExitCode::kInputMissing, "data",
@@ -34,6 +36,7 @@ struct GlobResult {
   throw Error(ExitCode::kInputMissing, "data", path + ": no such file" + hint);
 }
 
+/// Expands a path of this host.
 std::vector<std::filesystem::path> expand_here(const std::string& path) {
   std::vector<std::filesystem::path> all;
   if (std::filesystem::is_directory(path)) {
@@ -62,6 +65,7 @@ bool goes_round(const std::filesystem::path& link) {
          target.end();
 }
 
+/// Adds the files at any depth below a folder, following links.
 void add_files_below(const std::filesystem::path& folder, TakesFile takes, Subfolder* all) {
   std::error_code fault;
   using std::filesystem::directory_options;

@@ -12,6 +12,7 @@
 namespace lockstep::data {
 namespace {
 
+// Types as in numpy.dtype.descr: byte order, kind, bytes per element.
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
 struct NpyType {
@@ -39,6 +40,7 @@ std::optional<std::string_view> value_behind(std::string_view dict, std::string_
   return dict;
 }
 
+/// Converts a type name; throws with a hint for types that are not supported.
 NumberType npy_type(std::string_view value, const std::string& file) {
   for (const NpyType& known : kNpyTypes)
     if (value.starts_with(fmt::format("'{}'", known.name))) return known.type;
@@ -50,6 +52,7 @@ NumberType npy_type(std::string_view value, const std::string& file) {
                                 value.substr(0, value.find_first_of(",}"))));
 }
 
+/// Parses a tuple such as "(60000, 28, 28)" or "(5,)".
 std::vector<int64_t> npy_shape(std::string_view value, const std::string& file) {
   std::vector<int64_t> shape;
   if (!value.starts_with('(')) refuse_file(file, "its header has no shape");
@@ -71,6 +74,7 @@ struct NpyText {
   int64_t end;
 };
 
+/// Returns the header's dict after checking magic and version.
 NpyText npy_text(std::string_view bytes, const std::string& file) {
   if (bytes.size() < 12 || !bytes.starts_with(kNpyMagic))
     refuse_file(file, "offset 0: is no .npy file");

@@ -10,6 +10,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Returns the folder with a trailing slash, since a store has no folders but only prefixes.
 std::string with_slash(const std::string& folder) {
   return folder.ends_with('/') ? folder : folder + "/";
 }
@@ -58,6 +59,7 @@ std::vector<Subfolder> remote_files_by_folder(const std::string& folder, TakesFi
   std::map<std::string, Subfolder> by_name;
   for (const std::string& name : names_below(with_slash(folder))) {
     const size_t slash = name.find('/');
+    // Hidden files, and files in hidden folders.
     const bool is_hidden = name.starts_with('.') || name.find("/.") != std::string::npos;
     if (is_hidden || slash == std::string::npos) continue;
     Subfolder& one = by_name[name.substr(0, slash)];

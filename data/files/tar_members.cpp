@@ -41,6 +41,7 @@ std::optional<int64_t> tar_number(std::string_view header, size_t at, size_t len
   return value;
 }
 
+/// True if the header's checksum is right. Tar has no other mark of validity.
 bool has_tar_sum(std::string_view header) {
   int64_t sum = 0;
   for (size_t i = 0; i < header.size(); ++i)
@@ -70,6 +71,7 @@ class TarLister {
     while (at_ < file_bytes_) {
       if (file_bytes_ - at_ < kTarBlock) refuse_tar("is cut in a header");
       const std::string header(read_(at_, kTarBlock));
+      // Two blocks of zeros end an archive; one is enough here.
       if (header.find_first_not_of('\0') == std::string::npos) return std::move(members_);
       take(header);
     }
@@ -88,6 +90,7 @@ class TarLister {
     int64_t num_bytes = tar_number(header, 124, 12).value_or(-1);
     const char kind = header[156];
     const bool is_file = kind == '0' || kind == '\0' || kind == '7';
+    // A pax size replaces the field, which is too short for 8 GiB and more.
     if (is_file && pax_size_) num_bytes = *pax_size_;
     const int64_t begin = at_ + kTarBlock, room = file_bytes_ - begin;
     if (num_bytes < 0 || num_bytes > room)
@@ -110,6 +113,7 @@ class TarLister {
   void add(std::string_view header, int64_t begin, int64_t num_bytes) {
     std::string name = long_name_;
     if (name.empty()) {
+      // ustar splits long names into a prefix and a name.
       const std::string_view folder =
           header.substr(257, 5) == "ustar" && header[262] == '\0' ? tar_text(header, 345, 155) : "";
       name = fmt::format("{}{}{}", folder, folder.empty() ? "" : "/", tar_text(header, 0, 100));

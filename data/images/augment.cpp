@@ -11,6 +11,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Stream of the random numbers of augmentation.
 constexpr int64_t kAugmentStream = 11;
 
 /// Counter values of the draws. The two that need an unknown number of draws come last.
@@ -47,6 +48,7 @@ float stretched(float value, float base, float by) {
   return std::clamp(base + (value - base) * by, 0.0F, 1.0F);
 }
 
+/// Returns the mean luma of an image.
 float mean_grey(int64_t channels, int64_t num_pixels, const float* planes) {
   double sum = 0;
   for (int64_t i = 0; i < num_pixels; ++i)

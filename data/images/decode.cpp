@@ -8,17 +8,20 @@ namespace lockstep::data {
 namespace {
 
 constexpr std::string_view kPngMagic("\x89PNG\r\n\x1a\n", 8);
+// Start of image, and the start of the next marker.
 constexpr std::string_view kJpegMagic("\xff\xd8\xff", 3);
 constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
 // Neither format packs more: PNG's deflate reaches 1,032 bytes per byte, JPEG 64 pixels per bit.
 constexpr int64_t kMaxPixelsPerByte = 1100;
 
+/// Reads a big-endian number.
 int64_t number_at(std::string_view bytes, size_t at, size_t num_bytes) {
   int64_t value = 0;
   for (size_t i = 0; i < num_bytes; ++i) value = value << 8 | static_cast<uint8_t>(bytes[at + i]);
   return value;
 }
 
+/// Reads the size from the first chunk, which must be IHDR.
 ImageHeader png_header(std::string_view file) {
   if (file.size() < 33 || file.substr(12, 4) != "IHDR") refuse_image("is cut in its header");
   return {ImageFormat::kPng, number_at(file, 20, 4), number_at(file, 16, 4)};

@@ -19,6 +19,7 @@ struct JpegFault {
   char text[JMSG_LENGTH_MAX];
 };
 
+/// Error handler: stores the message and jumps back to the reader.
 [[noreturn]] void end_decoding(j_common_ptr codec) {
   auto* fault = reinterpret_cast<JpegFault*>(codec->err);
   fault->manager.format_message(codec, fault->text);
@@ -86,6 +87,7 @@ class JpegReader {
   bool begun_ = false;
 };
 
+/// Returns a * b / 255, rounded.
 uint8_t product_of_parts(unsigned a, unsigned b) {
   return static_cast<uint8_t>((a * b + 127) / 255);
 }

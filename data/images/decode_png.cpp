@@ -44,6 +44,7 @@ class PngReader {
 
   bool read_rows(uint8_t* pixels) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    // Interlaced images need several passes over all rows.
     for (int pass = 0; pass < num_passes_; ++pass)
       for (size_t row = 0; row < height(); ++row)
         png_read_row(png_, pixels + row * row_bytes(), nullptr);

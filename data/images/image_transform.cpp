@@ -25,6 +25,7 @@ Normalisation normalisation_of(const ImageTarget& target) {
   return by;
 }
 
+/// Returns the luma of a pixel, with the weights of grey_of_rgb().
 uint8_t luma_of(unsigned red, unsigned green, unsigned blue) {
   return static_cast<uint8_t>((19595U * red + 38470U * green + 7471U * blue + 0x8000U) >> 16);
 }
@@ -79,6 +80,7 @@ void move_planes(const float* in_CHW, const ImageTarget& target, const Draws& dr
     }
 }
 
+/// Normalises planes of [0, 1] in place.
 void normalise_planes(const ImageTarget& target, float* planes) {
   const int64_t num_pixels = target.height * target.width;
   for (int64_t c = 0; c < target.channels; ++c) {
@@ -141,6 +143,7 @@ void ImageTransform::finish(const Pixels& pixels, const Box& box, const SampleRa
                             ImageScratch* scratch, float* out_CHW) const {
   const Draws draws = random.draws();
   const bool colours = augment_.changes_colours();
+  // Colours need values in [0, 1]; without them one pass normalises the bytes.
   const Normalisation& by = colours ? to_unit_ : normalisation_;
   const bool fits =
       pixels.height == target_.height && pixels.width == target_.width &&

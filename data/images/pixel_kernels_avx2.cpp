@@ -21,6 +21,7 @@ LOCKSTEP_AVX2 inline __m256 floats_of(const uint8_t* bytes) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight));
 }
 
+/// Converts and scales eight bytes.
 LOCKSTEP_AVX2 inline __m256 scaled(const uint8_t* bytes, __m256 factor, __m256 addend) {
   return _mm256_add_ps(_mm256_mul_ps(floats_of(bytes), factor), addend);
 }

@@ -14,6 +14,7 @@ LOCKSTEP_PIXEL_KERNELS(LOCKSTEP_AVX512, pixel_loops::Sixteen)
 /// Mask of all lanes. The forms without a mask start from a vector that g++ 12 calls uninitialised.
 constexpr __mmask16 kAllLanes = 0xFFFF;
 
+/// Converts and scales sixteen bytes.
 LOCKSTEP_AVX512 inline __m512 scaled(const uint8_t* bytes, __m512 factor, __m512 addend) {
   const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
   const __m512 values =
@@ -81,6 +82,7 @@ LOCKSTEP_AVX512 inline __m256 channel_of(int c, __m512 left, __m512 right) {
   return __builtin_shufflevector(channel, channel, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
+/// Computes columns of pixels with three channels, eight outputs at a time.
 LOCKSTEP_AVX512 __attribute__((always_inline)) inline void columns_3_of(
     int64_t num_pairs, const float* in, const Taps& taps, int64_t num_out, float* const* outs) {
   const int32_t* firsts = taps.firsts.data();

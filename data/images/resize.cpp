@@ -9,6 +9,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Returns the range of input columns that the taps read.
 TapRange columns_read(const Taps& taps, int64_t in_size) {
   const auto [least, most] = std::minmax_element(taps.firsts.begin(), taps.firsts.end());
   return {*least, std::min(in_size, *most + taps.num_taps)};
@@ -20,6 +21,7 @@ struct OutputTaps {
   std::vector<float> weights;
 };
 
+/// Returns the weights of one output around its center, normalised to a sum of 1.
 OutputTaps taps_around(double center, double support, int64_t in_size) {
   const auto weight_of = [&](int64_t in) {
     return 1.0 - std::abs(static_cast<double>(in) + 0.5 - center) / support;
@@ -44,6 +46,7 @@ float weight_at(const Taps& taps, int64_t out_size, int64_t out, int64_t tap) {
              : 0;
 }
 
+/// Arranges the weights in pairs of inputs, as the kernels for three channels read them.
 AlignedFloats pairs_of(const Taps& taps, int64_t out_size) {
   AlignedFloats pairs;
   for (int64_t two = 0; two < out_size; two += 2)
@@ -93,6 +96,7 @@ const Taps& Resizer::taps_of(const Axis& axis, KnownTaps* known) {
 void Resizer::blend_rows(const Pixels& in, const Taps& taps, const ChannelNumbers& by, int64_t row,
                          const TapRange& columns) {
   const PixelKernels& kernels = pixel_kernels();
+  // Only the needed rows and columns are normalised.
   const int64_t row_bytes = in.width * in.channels, offset = columns.first * in.channels;
   const int64_t num = (columns.last - columns.first) * in.channels;
   const int64_t first = taps.firsts[static_cast<size_t>(row)];
@@ -121,6 +125,7 @@ void Resizer::resize(const Pixels& in, const Box& box, bool mirrored, const Norm
   blended_.resize(static_cast<size_t>((in.width + columns.num_taps) * in.channels + 5));
   const int64_t row_floats = aligned_row((read.last - read.first) * in.channels);
   converted_.resize(static_cast<size_t>(rows.num_taps * row_floats));
+  // The converted rows of the last image are stale.
   num_converted_ = 0;
   const ChannelNumbers numbers(by);
   const PixelKernels& kernels = pixel_kernels();

@@ -18,6 +18,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Converts numbers one by one, from and to unaligned memory.
 template <typename From, typename To>
 void convert_numbers(std::string_view from, std::string* to) {
   const size_t num = from.size() / sizeof(From);
@@ -30,6 +31,7 @@ void convert_numbers(std::string_view from, std::string* to) {
   }
 }
 
+/// Converts from the file's type, which is known only at run time.
 template <typename To>
 void convert_as(NumberType type, std::string_view from, std::string* to) {
   switch (type) {
@@ -111,10 +113,12 @@ class ArrayFile {
   int64_t row_bytes_ = 0;
 };
 
+/// True for [H, W] and for three axes.
 bool is_pixel_shape(const std::vector<int64_t>& shape) {
   return shape.size() == 2 || shape.size() == 3;
 }
 
+/// Source of arrays: one for inputs and, unless for inference, one for targets.
 class ArraySource final : public Source {
  public:
   ArraySource(ArrayFile inputs, std::optional<ArrayFile> targets, const ArrayOptions& options,
@@ -155,6 +159,7 @@ class ArraySource final : public Source {
   std::string digest() const override { return digest_of_files(files_); }
 
  private:
+  // The type decides: floats and bools are numbers, uint8 are pixels, other integers are tokens.
   void find_content(bool is_interleaved) {
     spec_.shape = inputs_.row_shape();
     const bool is_u8 = inputs_.type() == NumberType::kU8;
@@ -177,6 +182,7 @@ class ArraySource final : public Source {
                                               channels));
   }
 
+  // Floats are values, one integer per sample is a class, several are tokens.
   void find_targets(const ArrayFile& targets, int64_t num_classes) {
     const std::vector<int64_t> shape = targets.row_shape();
     if (is_float(targets.type())) {
@@ -210,6 +216,7 @@ class ArraySource final : public Source {
   SourceSpec spec_;
 };
 
+/// Opens a .npy file.
 ArrayFile npy_array(const std::filesystem::path& path) {
   auto file = std::make_shared<const ResidentFile>(path);
   std::string storage;
@@ -219,6 +226,7 @@ ArrayFile npy_array(const std::filesystem::path& path) {
   return {std::move(file), std::move(header)};
 }
 
+/// Opens a tensor of a safetensors file.
 ArrayFile safetensors_array(const std::shared_ptr<const ResidentFile>& file,
                             const std::string& name) {
   std::string storage;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kCifarPixels = 3 * 32 * 32;
 
+/// Source of CIFAR's records.
 class CifarSource final : public Source {
  public:
   CifarSource(const Paths& paths, int64_t num_classes)

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxNames = 20;  // in a list of a message
 
+/// Returns the names for a message, the first kMaxNames of them.
 std::string text_of(const std::vector<std::string>& names) {
   const size_t num_shown = std::min(names.size(), kMaxNames);
   const std::vector<std::string> shown(names.begin(),

@@ -31,6 +31,7 @@ bool are_labels(std::string_view bytes, size_t step, size_t place, int num_class
   return true;
 }
 
+/// Returns the format of a .bin file: CIFAR if size and labels fit, else tokens.
 std::string format_of_bin(std::string_view bytes, int64_t file_bytes) {
   // A record is a label (two with 100 classes) and 3072 pixels.
   if (file_bytes % 3073 == 0 && are_labels(bytes, 3073, 0, 10)) return "cifar10";
@@ -74,6 +75,7 @@ std::string ending_of(const std::filesystem::path& path) {
 }  // namespace
 
 std::string detect_format(const std::string& path) {
+  // A folder with folders is one of classes, whatever its files are.
   if (holds_folders(path)) return "image_folder";
   const std::vector<std::filesystem::path> files = expand_files(path);
   for (const std::filesystem::path& file : files)

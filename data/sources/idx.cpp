@@ -21,6 +21,7 @@ IdxHeader checked_header(const ResidentFile& file) {
   return header;
 }
 
+/// Source of IDX images and labels. All labels are read when it is opened.
 class IdxSource final : public Source {
  public:
   IdxSource(const std::filesystem::path& images, const std::filesystem::path& labels)
@@ -70,6 +71,7 @@ class IdxSource final : public Source {
 
 }  // namespace
 
+// MNIST's files are train-images-idx3-ubyte and train-labels-idx1-ubyte.
 std::filesystem::path idx_labels_beside(const std::filesystem::path& images) {
   std::string name = images.filename().string();
   const auto replace = [&name](std::string_view from, std::string_view to) {

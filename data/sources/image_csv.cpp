@@ -77,6 +77,7 @@ class ImageCsv {
     return files::is_remote(named) ? std::filesystem::path(named) : path_.parent_path() / named;
   }
 
+  // A store answers from the facts that rank 0 has listed.
   static bool is_there(const std::filesystem::path& image) {
     files::FileStore* const store = files::store_of(image);
     return store == nullptr ? std::filesystem::exists(image)

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kRecordHeader = 12, kRecordFooter = 4;
 
+/// Reads a number from unaligned memory.
 template <typename Number>
 Number number_of(const char* bytes) {
   Number number = 0;
@@ -25,6 +26,7 @@ Number number_of(const char* bytes) {
   return number;
 }
 
+/// True if the bytes have this masked crc.
 bool has_crc(std::string_view bytes, const char* stored) {
   return masked_crc32c(crc32c(bytes)) == number_of<uint32_t>(stored);
 }
@@ -103,6 +105,7 @@ class RecordIndex {
   int64_t piece_begin_ = 0;
 };
 
+/// Source of TFRecords.
 class TfRecordSource final : public Source {
  public:
   TfRecordSource(const Paths& paths, const TfRecordOptions& options)
@@ -186,6 +189,7 @@ class TfRecordSource final : public Source {
       if (spec_.content == Content::kPixels) require_size(record->input, 1);
       return;
     }
+    // Copied, because the list may be unpacked and its bytes may be unaligned.
     std::string floats;
     append_floats(view, &floats);
     require_size(floats, 4);

@@ -12,6 +12,7 @@
 namespace lockstep::data {
 namespace {
 
+/// Reads a token from unaligned memory.
 template <typename Token>
 int64_t token_at(const char* bytes, int64_t place) {
   Token token = 0;
@@ -19,6 +20,7 @@ int64_t token_at(const char* bytes, int64_t place) {
   return token;
 }
 
+/// Source of token windows.
 class TokenSource final : public Source {
  public:
   TokenSource(const Paths& paths, const TokenOptions& options) : paths_(paths), options_(options) {
@@ -84,6 +86,7 @@ class TokenSource final : public Source {
                                      : token_at<uint32_t>(bytes, place);
   }
 
+  // Reads all files once, in pieces, so that large files need little memory.
   int64_t largest_token() const {
     constexpr int64_t kStepTokens = 1 << 20;
     int64_t largest = 0;

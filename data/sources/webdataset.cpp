@@ -42,6 +42,7 @@ bool is_image_field(const std::string& name) {
   return name == "jpg" || name == "jpeg" || name == "png";
 }
 
+/// Source of WebDataset samples; only their positions and labels are kept in memory.
 class WebDataset final : public Source {
  public:
   WebDataset(const Paths& paths, int64_t num_classes) : files_(paths) {
@@ -85,6 +86,7 @@ class WebDataset final : public Source {
     for (const TarMember& member : members) {
       std::optional<Field> field = field_of(member);
       if (!field) continue;
+      // A new name ends the sample before.
       if (!fields.empty() && fields.front().sample != field->sample) {
         add_sample(file, fields, read);
         fields.clear();
@@ -141,6 +143,7 @@ class WebDataset final : public Source {
     records_.push_back({file, image->offset, image->num_bytes, number});
   }
 
+  // A class number has few digits; a larger member is not one.
   int64_t class_of(int64_t file, const TarMember& label, const ReadArchive& read) const {
     if (label.num_bytes > 32) refuse_member(file, label, "is no class number");
     std::string text(read(label.offset, label.num_bytes));
