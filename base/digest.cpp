@@ -14,6 +14,7 @@
 namespace lockstep {
 namespace {
 
+/// The header has no OpenSSL types, so the context is a void pointer there.
 EVP_MD_CTX* as_context(void* context) { return static_cast<EVP_MD_CTX*>(context); }
 
 /// Polynomials over GF(2) of a degree below that of CRC-32C's polynomial. The highest bit is x^0.
@@ -89,6 +90,7 @@ uint32_t masked_crc32c(uint32_t crc) { return std::rotr(crc, 15) + kMaskDelta; }
 uint32_t unmasked_crc32c(uint32_t masked) { return std::rotl(masked - kMaskDelta, 15); }
 
 int64_t fnv1a64(std::string_view bytes) {
+  // Offset basis and prime of 64-bit FNV-1a.
   uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return static_cast<int64_t>(hash);

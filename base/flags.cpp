@@ -11,6 +11,7 @@
 namespace lockstep::flags {
 namespace {
 
+/// Flags of the process. Only the main thread changes them, before and after a run.
 struct Registry {
   std::optional<Values> values;  ///< of the current run
   std::vector<std::pair<std::string, std::string>> given;
@@ -31,6 +32,7 @@ void keep_those_of_program() {
 
 const ProcessState given_flags("flags that code has set", keep_those_of_program);
 
+/// Returns the Error of a misused flag.
 Error fault(const std::string& message) { return {ExitCode::kUsage, "flags", message}; }
 
 const std::optional<std::string>& found(std::string_view name) {
@@ -47,6 +49,7 @@ const std::optional<std::string>& found(std::string_view name) {
   throw fault(fmt::format("there is no flag '{}'{}", name, did_you_mean(name, names)));
 }
 
+/// Parses a flag's text as a number.
 template <typename T>
 T number(std::string_view name, const char* kind) {
   const std::string& text = text_value(name);

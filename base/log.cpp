@@ -24,9 +24,11 @@
 namespace lockstep::log {
 namespace {
 
+// Counters of lines by level, for metrics and the summary.
 std::array<std::atomic<int64_t>, 4> g_num_lines{};
 std::atomic<int64_t> g_num_lost_before{0};  // value at count_anew()
 
+/// Converts a level to spdlog's.
 spdlog::level::level_enum spd_level(Level level) {
   switch (level) {
     case Level::kDebug:
@@ -52,6 +54,7 @@ std::shared_ptr<EarlyLines> no_early_lines() {
   return std::make_shared<EarlyLines>(kMostEarlyLines);
 }
 
+/// Opens a log file for appending; throws Error(kCannotCreate) with a hint.
 Sink open_file(const std::string& path) {
   try {
     return std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
@@ -78,6 +81,7 @@ std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options, const Con
     logger->set_formatter(std::make_unique<JsonFormatter>(options.rank));
   else
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L" + rank + " %v");
+  // Debug lines may wait in the buffer; everything else is written at once.
   logger->flush_on(spdlog::level::info);
   return logger;
 }
@@ -102,6 +106,7 @@ class Current {
     options_ = options;
     replace();
   }
+  // The copy is independent of the run's own log file.
   void copy_to(const std::string& file) {
     copy_ = file;
     replace();
@@ -133,6 +138,7 @@ class Current {
     if (options_.file.empty())
       made->sinks().push_back(early_);
     else
+      // Sink 0 is the console, sink 1 is the new file.
       hand_over_early_lines(made->sinks()[1].get());
     const std::lock_guard lock(mutex_);
     logger_.swap(made);  // the old logger is destroyed after its last line
@@ -158,6 +164,7 @@ Current& current() {
   return instance;
 }
 
+/// Counts and writes a line. Only an error waits until it is written.
 void write(Level level, std::string_view area, std::string_view message) {
   g_num_lines[static_cast<size_t>(level)].fetch_add(1, std::memory_order_relaxed);
   current().get()->log(spd_level(level), "[{}] {}", area, message);
@@ -211,6 +218,7 @@ void count_anew() {
   current().forget_early_lines();
 }
 
+// Sinks without a background thread have written their lines already.
 bool flush(double timeout_s) {
   const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3));
   bool is_done = true;

@@ -13,6 +13,7 @@ size_t edit_distance(std::string_view word, std::string_view other) {
   std::vector<size_t> row(other.size() + 1);
   // Only one row of the distance table is needed at a time.
   for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+  // row[j] is the distance of the first i letters of `word` to the first j letters of `other`.
   for (size_t i = 1; i <= word.size(); ++i) {
     size_t diagonal = std::exchange(row[0], i);
     for (size_t j = 1; j < row.size(); ++j) {
@@ -50,6 +51,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 
 std::vector<std::string> nearest_words(std::string_view word,
                                        const std::vector<std::string>& candidates, size_t count) {
+  // Only the start of very long words is compared, to limit the time.
   const std::string_view compared = word.substr(0, kMaxComparedBytes);
   std::vector<std::pair<size_t, const std::string*>> by_distance;
   for (const std::string& candidate : candidates)

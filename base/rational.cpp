@@ -25,6 +25,7 @@ constexpr Int kMax = power_of_ten(kMaxPower);
 
 Int magnitude(Int value) { return value < 0 ? -value : value; }
 
+/// Returns the greatest common divisor (Euclid).
 Int common_divisor(Int a, Int b) {
   a = magnitude(a);
   while (b != 0) {
@@ -35,12 +36,14 @@ Int common_divisor(Int a, Int b) {
   return a;
 }
 
+/// Returns a * b; nullopt on overflow.
 std::optional<Int> product(Int a, Int b) {
   Int result = 0;
   if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
   return result;
 }
 
+/// Returns the digits of a non-negative number; std::to_string has no 128-bit version.
 std::string digits_of(Int value) {
   std::string digits;
   do {
@@ -87,6 +90,7 @@ Significant significant_digits(Int numerator, Int denominator, size_t count) {
 
 }  // namespace
 
+// Reduces first: only the reduced fraction must be in range.
 std::optional<Rational> Rational::of(Int numerator, Int denominator) {
   const Int divisor = common_divisor(numerator, denominator);
   const Rational reduced(numerator / divisor, denominator / divisor);
@@ -126,6 +130,7 @@ std::optional<Rational> subtract(const Rational& a, const Rational& b) {
 std::optional<Rational> multiply(const Rational& a, const Rational& b) {
   const Int left = common_divisor(a.numerator_, b.denominator_);
   const Int right = common_divisor(b.numerator_, a.denominator_);
+  // Cancelling crosswise first keeps the products small.
   const auto numerator = product(a.numerator_ / left, b.numerator_ / right);
   const auto denominator = product(a.denominator_ / right, b.denominator_ / left);
   if (!numerator || !denominator) return std::nullopt;
@@ -153,6 +158,7 @@ std::optional<std::string> Rational::exact_text() const {
 }
 
 std::string Rational::cut_text() const {
+  // A very small number would have too few significant digits in plain notation.
   const Int whole = magnitude(numerator_) / denominator_;
   const bool is_small = magnitude(numerator_) < denominator_ / 1'000'000;
   const size_t count = is_small ? kExponentDigits : kMaxExactDigits;

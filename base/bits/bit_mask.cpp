@@ -12,6 +12,7 @@
 namespace lockstep {
 namespace {
 
+/// Returns the kernels of a path for one width.
 template <typename Item>
 const BitMaskKernels& kernels_of(SimdPath path) {
   if (path == SimdPath::kAvx512) return avx512_bit_mask_kernels<Item>();
@@ -19,6 +20,7 @@ const BitMaskKernels& kernels_of(SimdPath path) {
                                  : portable_bit_mask_kernels<Item>();
 }
 
+/// Returns the fastest kernels for one width.
 const BitMaskKernels& fastest(int item_bytes) {
   return bit_mask_kernels(fastest_simd_path(), item_bytes);
 }
@@ -38,6 +40,7 @@ struct KeptPlaces {
 template <typename Sparse, typename Dense>
 int64_t walk_blocks(const uint8_t* bits, int64_t num_items, const Sparse& sparse,
                     const Dense& dense) {
+  // Counting does not depend on the width of the items.
   const BitMaskKernels& kernels = fastest(sizeof(uint32_t));
   KeptPlaces found;
   int64_t num_kept = 0;
@@ -55,6 +58,7 @@ int64_t walk_blocks(const uint8_t* bits, int64_t num_items, const Sparse& sparse
   return num_kept;
 }
 
+/// Packs block by block.
 template <typename Item>
 int64_t pack_items(const void* items, const uint8_t* bits, int64_t num_items, void* packed) {
   const auto* const values = static_cast<const Item*>(items);
@@ -77,6 +81,7 @@ int64_t unpack_items(const void* packed, const uint8_t* bits, int64_t num_items,
   return walk_blocks(
       bits, num_items,
       [&](const KeptPlaces& kept, int64_t first, int64_t begin_K) {
+        // Few kept items: zero the block, then place them.
         if (kZeroOthers)
           std::fill_n(values + first, std::min(kBlockItems, num_items - first), Item{0});
         for (int64_t i = 0; i < kept.num; ++i)

@@ -31,6 +31,7 @@ template <typename Item>
 LOCKSTEP_AVX2 void keep_nonzero(const void* items, int64_t num_items, uint8_t* bits) {
   using L = Lanes<Item>;
   const auto* values = static_cast<const Item*>(items);
+  // Without the sign bit, so that -0 counts as zero.
   const __m256i magnitude =
       L::all(static_cast<Item>(std::numeric_limits<std::make_signed_t<Item>>::max()));
   const __m256i zeros = _mm256_setzero_si256();
@@ -55,6 +56,7 @@ LOCKSTEP_AVX2 void zero_pruned(void* items, const uint8_t* bits, int64_t num_ite
   auto* values = static_cast<Item*>(items);
   int64_t first = 0;
   for (; first + kWordItems <= num_items; first += kWordItems) {
+    // Words without pruned items are skipped without reading the items.
     const uint64_t pruned = ~word_of(bits, first);
     if (pruned == 0) continue;
     prefetch_ahead(values + first);
@@ -79,6 +81,7 @@ LOCKSTEP_AVX2 int64_t pack_kept(const void* items, const uint8_t* bits, int64_t 
   int64_t first = 0;
   for (; first + kWordItems <= num_items; first += kWordItems) {
     prefetch_ahead(values + first);
+    // kept &= kept - 1 removes the lowest set bit.
     for (uint64_t kept = word_of(bits, first); kept != 0; kept &= kept - 1)
       *out++ = values[first + std::countr_zero(kept)];
   }

@@ -20,6 +20,7 @@ template <typename Item>
 LOCKSTEP_AVX512 void keep_nonzero(const void* items, int64_t num_items, uint8_t* bits) {
   using L = Lanes<Item>;
   const auto* values = static_cast<const Item*>(items);
+  // Without the sign bit, so that -0 counts as zero.
   const __m512i magnitude =
       L::all(static_cast<Item>(std::numeric_limits<std::make_signed_t<Item>>::max()));
   int64_t first = 0;
@@ -70,6 +71,7 @@ LOCKSTEP_AVX512 int64_t pack_kept(const void* items, const uint8_t* bits, int64_
     for (int lane = 0; lane < kWordItems; lane += L::kNum) {
       const auto k = part_of<Item>(kept, lane);
       const int num = std::popcount(k);
+      // Stores only the kept lanes, because `packed` has no room for more.
       L::store(out, avx512::first_lanes<Item>(num),
                L::compress(k, _mm512_loadu_si512(values + first + lane)));
       out += num;

@@ -21,6 +21,7 @@ void copy_bits(const uint8_t* from_bits, int64_t from_item, int64_t num_items, u
   while (num_items > 0) {
     const int64_t shift = to_item % 8;
     const int64_t num_here = std::min(8 - shift, num_items);
+    // Bits of the target byte that are replaced.
     const auto room = static_cast<uint8_t>(((1U << num_here) - 1) << shift);
     uint8_t& byte = to_bits[to_item / 8];
     byte =

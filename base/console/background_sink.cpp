@@ -11,6 +11,7 @@
 namespace lockstep::log {
 namespace {
 
+// Limit of the memory of waiting lines.
 constexpr int64_t kCapacity_bytes = 1 << 20;
 
 std::atomic<int64_t> g_num_lost{0};
@@ -20,6 +21,7 @@ std::atomic<int64_t> g_num_lost{0};
 BackgroundSink::BackgroundSink(std::shared_ptr<spdlog::sinks::sink> inner)
     : inner_(std::move(inner)), queue_({.thread_name = "log", .capacity_bytes = kCapacity_bytes}) {}
 
+/// Queues a copy of the message; false if the queue is full.
 bool BackgroundSink::push(const spdlog::details::log_msg& message) {
   const spdlog::details::log_msg_buffer copy(message);
   const auto write = [inner = inner_, copy] {
@@ -34,6 +36,7 @@ bool BackgroundSink::push(const spdlog::details::log_msg& message) {
 }
 
 void BackgroundSink::log(const spdlog::details::log_msg& message) {
+  // The count is taken before the notice is queued, so that no loss is reported twice.
   const int64_t num_lost = num_lost_.exchange(0);
   if (num_lost > 0) {
     const std::string text = fmt::format(

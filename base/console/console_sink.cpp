@@ -15,11 +15,13 @@ namespace lockstep::log {
 namespace {
 
 constexpr size_t kUsualColumns = 80;
+// Return, then clear to the end of the line (ECMA-48).
 constexpr const char* kClearLine = "\r\x1b[K";
 constexpr const char* kYellow = "\x1b[33m";
 constexpr const char* kRed = "\x1b[31m";
 constexpr const char* kPlain = "\x1b[0m";
 
+/// Returns the terminal's width, which may change at any time.
 size_t num_columns() {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsualColumns;
@@ -43,6 +45,7 @@ bool write(std::string_view text) {
   return true;
 }
 
+/// Returns the level's name in JSON lines.
 const char* level_name(spdlog::level::level_enum level) {
   switch (level) {
     case spdlog::level::debug:
@@ -56,6 +59,7 @@ const char* level_name(spdlog::level::level_enum level) {
   }
 }
 
+/// Returns a time in UTC with milliseconds, as in RFC 3339.
 std::string utc_text(std::chrono::system_clock::time_point when) {
   const int64_t ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
@@ -103,10 +107,12 @@ void ConsoleSink::sink_it_(const spdlog::details::log_msg& message) {
 std::string ConsoleSink::cleared() const { return status_.empty() ? "" : kClearLine; }
 
 std::string ConsoleSink::status_line() const {
+  // One column less: a full line would wrap on some terminals.
   return status_.empty() ? "" : status_.substr(0, num_columns() - 1);
 }
 
 void JsonFormatter::format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& text) {
+  // Messages begin with "[area] ", see Error and log::write().
   const std::string_view said(message.payload.data(), message.payload.size());
   const size_t end = said.find("] ");
   const nlohmann::ordered_json line{{"time", utc_text(message.time)},

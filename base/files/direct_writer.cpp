@@ -12,6 +12,7 @@
 namespace lockstep::files {
 namespace {
 
+/// Throws Error(kIo) for a failed call, with a hint if the disk is full.
 [[noreturn]] void fail(const std::filesystem::path& path, const char* call, int number) {
   throw Error(ExitCode::kIo, "files",
               path.string() + ": " + call + ": " + std::strerror(number) +
@@ -74,6 +75,7 @@ void DirectWriter::write(int64_t offset, std::span<const char> bytes) {
 
 void DirectWriter::finish() {
   if (::ftruncate(descriptor_, num_bytes_) != 0) fail(path_, "ftruncate", errno);
+  // fsync also writes the size; O_DIRECT alone does not make data durable.
   if (::fsync(descriptor_) != 0) fail(path_, "fsync", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) fail(path_, "close", errno);
 }

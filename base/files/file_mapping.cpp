@@ -24,6 +24,7 @@ namespace {
 /// True if the kernel populates pages on request and reports a fault as an error, not as SIGBUS.
 bool can_populate(char* begin) { return ::madvise(begin, 0, MADV_POPULATE_READ) == 0; }
 
+// A small step keeps several reading threads on one read-ahead window.
 constexpr int64_t kStepBytes = int64_t{256} << 10;
 
 /// Calls use(offset, num_bytes) for consecutive steps of the range.
@@ -69,6 +70,7 @@ Mapping::Mapping(const Reader& file) : file_(file) {
     ::munmap(memory, num_bytes);
     memory = MAP_FAILED;
   }
+  // Fallback: anonymous memory, into which fetch() reads.
   if (memory == MAP_FAILED) {
     is_copy_ = true;
     memory = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
@@ -93,6 +95,7 @@ const char* Mapping::fetch(int64_t offset, int64_t num_bytes) const {
     file_.read_at(offset, {bytes, static_cast<size_t>(num_bytes)});
     return bytes;
   }
+  // Read what is not cached first; populating then only maps pages.
   for_each_step(offset, num_bytes, [&](int64_t at, int64_t count) {
     if (!is_cached(file_, at + count - 1)) read_through(file_, at, count);
   });
@@ -109,6 +112,7 @@ const char* Mapping::fetch(int64_t offset, int64_t num_bytes) const {
 
 void Mapping::release(int64_t offset, int64_t num_bytes) const {
   const int64_t page = ::sysconf(_SC_PAGESIZE), end = offset + num_bytes;
+  // Partly covered pages may belong to another thread's range.
   const int64_t first = (offset + page - 1) / page * page;
   const int64_t last = end == file_.num_bytes() ? end : end / page * page;
   if (first < last)

@@ -15,6 +15,7 @@ Stores& stores() {
   return all;
 }
 
+/// Limits of all stores, set before files are read.
 StoreLimits& limits_of_all() {
   static StoreLimits limits;
   return limits;

@@ -14,10 +14,12 @@
 namespace lockstep::files {
 namespace {
 
+/// Throws an Error with the path.
 [[noreturn]] void fail(ExitCode code, const std::filesystem::path& path, const std::string& what) {
   throw Error(code, "files", path.string() + ": " + what);
 }
 
+/// Throws the Error of a failed call; errno decides its code.
 [[noreturn]] void fail_errno(const std::filesystem::path& path, const std::string& call) {
   const int number = errno;
   const bool cannot_create =
@@ -76,6 +78,7 @@ Writer::Writer(const std::filesystem::path& path, Start start)
           path.c_str(),
           O_WRONLY | O_CREAT | O_CLOEXEC | (start == Start::kEmpty ? O_TRUNC : O_APPEND), 0644)) {
   if (descriptor_ >= 0) return;
+  // A full or failing disk is not a wrong path.
   if (errno == ENOSPC || errno == EIO) fail_errno(path, "create");
   if (errno == ENOENT)
     fail(ExitCode::kCannotCreate, path.parent_path(),
@@ -124,6 +127,7 @@ void Reader::open() {
   if (result == 0 && S_ISREG(facts.st_mode)) {
     num_bytes_ = facts.st_size;
     return;
+    // close() below must not change the reported errno.
   }
   const int number = errno;
   ::close(descriptor_);
@@ -171,6 +175,7 @@ std::string read(const std::filesystem::path& path, int64_t max_bytes) {
 }
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {
+  // In the same folder, since a rename cannot cross file systems.
   const std::filesystem::path temporary = path.string() + ".tmp";
   try {
     Writer writer(temporary);
@@ -199,6 +204,7 @@ void sync_folder(const std::filesystem::path& folder) {
 void make_folders(const std::filesystem::path& folder) {
   std::error_code ignored, fault;
   std::vector<std::filesystem::path> parents;  // of the folders to create, the deepest first
+  // Finds the missing folders first, because their parents must be synced afterwards.
   for (std::filesystem::path at = folder; !at.empty() && !std::filesystem::exists(at, ignored);
        at = at.parent_path()) {
     if (at.has_filename()) parents.push_back(at.parent_path());
@@ -237,6 +243,8 @@ std::vector<std::string> list(const std::filesystem::path& folder) {
 }
 
 void require_writable(const std::filesystem::path& folder) {
+  // A probe file is the only reliable test: permissions alone do not show quotas or read-only
+  // mounts.
   make_folders(folder);
   const std::filesystem::path probe = folder / (".probe-" + std::to_string(::getpid()));
   Writer(probe).close();

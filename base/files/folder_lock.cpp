@@ -22,6 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Returns the time in this many seconds.
 Clock::time_point in(double seconds) {
   return Clock::now() +
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -67,6 +68,7 @@ void FolderLock::refuse(const std::optional<LockHolder>& holder) const {
 /// Takes the flock; false on a file system without locks.
 bool FolderLock::take_flock() {
   if (!times_.use_flock) return false;
+  // Polls, because a blocking flock() has no timeout.
   const Clock::time_point deadline = in(times_.patience_s);
   while (::flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) return false;
@@ -81,6 +83,7 @@ bool FolderLock::take_flock() {
 // With the flock held, a named holder on this kernel is dead. One in another PID namespace of this
 // kernel cannot be asked, and one on another host may hold a flock that we do not see.
 void FolderLock::judge_holder(bool is_locked) {
+  // Read after the flock, since the last holder writes until it releases.
   const std::optional<LockHolder> holder = file_.holder();
   if (!holder || (is_locked && holder->is_on_this_kernel())) return;
   if (!holder->can_be_asked()) {
@@ -106,6 +109,7 @@ void FolderLock::watch_heartbeat(const LockHolder& holder) {
     sleep_s(std::min(0.5, times_.heartbeat_patience_s / 20));
     const std::optional<LockHolder> now = file_.holder();
     if (!now) return;  // released meanwhile
+    // A new token means a new holder, which is alive.
     if (now->token != holder.token || now->num_beats != holder.num_beats) refuse(now);
   }
   log::warning("files", fmt::format("{} is taken over from {}: no heartbeat for {} s",
@@ -200,6 +204,7 @@ std::string FolderLock::File::text() const {
 }
 
 std::optional<LockHolder> FolderLock::File::holder() const {
+  // Several attempts: a read may fall between another host's write and truncation.
   for (int attempt = 0; attempt < 3; ++attempt) {
     const std::string now = text();
     const std::optional<LockHolder> holder = LockHolder::parse(now);

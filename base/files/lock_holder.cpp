@@ -19,12 +19,14 @@
 namespace lockstep::files {
 namespace {
 
+/// Returns this host's name.
 std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
 }
 
+/// Returns the PID namespace of this process; pids are only comparable within one.
 std::string pid_space_of_self() {
   std::array<char, 64> name{};
   return ::readlink("/proc/self/ns/pid", name.data(), name.size() - 1) > 0 ? name.data() : "";
@@ -50,6 +52,7 @@ std::string random_token() {
   return fmt::format("{:08x}{:08x}", source(), source());
 }
 
+/// Returns a number of the file; 0 if it is missing.
 int64_t number(const std::map<std::string, std::string>& facts, const std::string& key) {
   const auto place = facts.find(key);
   int64_t value = 0;
@@ -85,6 +88,7 @@ LockHolder LockHolder::self() {
           .token = random_token()};
 }
 
+// The file has lines "key: value"; unknown keys are ignored.
 std::optional<LockHolder> LockHolder::parse(std::string_view file) {
   std::map<std::string, std::string> facts;
   std::istringstream lines{std::string(file)};
@@ -105,6 +109,7 @@ std::optional<LockHolder> LockHolder::parse(std::string_view file) {
 }
 
 std::string LockHolder::file_text() const {
+  // {:012}: the length stays equal, so that a heartbeat overwrites the text in place.
   return fmt::format(
       "pid: {}\nhost: {}\nsince: {}\nheartbeat: {}\nbeats: {:012}\nboot: {}\npid_space: {}\n"
       "started: {}\ntoken: {}\n",
@@ -149,6 +154,7 @@ int open_lock_file(const std::filesystem::path& path, int flags) {
   return descriptor;
 }
 
+// A reused pid has another start time.
 bool LockHolder::is_alive() const { return start_ticks != 0 && start_ticks_of(pid) == start_ticks; }
 
 }  // namespace lockstep::files

@@ -48,6 +48,7 @@ std::map<std::string, Hierarchy> hierarchies(const fs::path& root) {
     std::string id, parent, device, group, point, type, source, options;
     head >> id >> parent >> device >> group >> point;
     tail >> type >> source >> options;
+    // The first mount counts, if a hierarchy is mounted several times.
     if (type == "cgroup2") found.try_emplace("", Hierarchy{group, point, true});
     for (const char* controller : {"cpu", "memory"})
       if (type == "cgroup" && lists(options, controller))
@@ -86,6 +87,7 @@ std::vector<fs::path> folders(const fs::path& root, const Hierarchy& hierarchy,
   return all;
 }
 
+/// Returns a folder's CPU quota in cores; nullopt without one.
 std::optional<double> cores_of(const fs::path& folder, bool is_v2) {
   if (is_v2) {  // "200000 100000", "max 100000"
     std::istringstream in(first_line(folder / "cpu.max"));
@@ -99,6 +101,7 @@ std::optional<double> cores_of(const fs::path& folder, bool is_v2) {
   return *quota_us / *period_us;
 }
 
+/// Returns a folder's memory limit in bytes; nullopt without one.
 std::optional<double> memory_of(const fs::path& folder, bool is_v2) {
   constexpr double kNone = 1e18;  // v1 shows a number near 2^63 without a limit
   const auto bytes =
@@ -106,6 +109,7 @@ std::optional<double> memory_of(const fs::path& folder, bool is_v2) {
   return bytes && *bytes < kNone ? bytes : std::nullopt;
 }
 
+/// Returns the smallest limit of this process's group and all its outer groups.
 template <class Read>
 std::optional<double> smallest(const fs::path& root, const char* controller, Read read) {
   const auto mounted = hierarchies(root);

@@ -17,6 +17,7 @@
 namespace lockstep {
 namespace {
 
+/// Returns the CPUs of this process's affinity mask.
 std::vector<int> allowed_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -53,6 +54,7 @@ std::vector<Core> allowed_cores(const std::filesystem::path& sys_folder) {
     core.cpus.push_back(cpu);
   }
   std::vector<Core> in_order;
+  // A std::map keeps the order by node and number.
   for (auto& [place, core] : cores) in_order.push_back(std::move(core));
   return in_order;
 }
@@ -94,6 +96,7 @@ std::vector<Core> share_of_cores(const std::vector<Core>& cores, int share, int 
   const size_t n = cores.size();
   if (n == 0) return {};
   const auto i = static_cast<size_t>(share), count = static_cast<size_t>(num_shares);
+  // More shares than cores: several shares use the same core.
   if (n < count) return {cores[i % n]};
   return {cores.begin() + static_cast<std::ptrdiff_t>(i * n / count),
           cores.begin() + static_cast<std::ptrdiff_t>((i + 1) * n / count)};

@@ -3,6 +3,7 @@
 namespace lockstep {
 
 std::shared_ptr<void> DeferredVariables::watch(TensorWatcher watcher) {
+  // Watchers whose handles are gone are removed here, not during announce().
   std::erase_if(watchers_, [](const auto& each) { return each.expired(); });
   auto handle = std::make_shared<TensorWatcher>(std::move(watcher));
   watchers_.push_back(handle);

@@ -15,6 +15,7 @@ constexpr size_t kPageBytes = size_t{2} << 20;
 /// shared with others.
 void ask_for_large_pages(void* memory, size_t num_bytes) {
   const size_t in_page = reinterpret_cast<uintptr_t>(memory) % kPageBytes;
+  // From the first page boundary inside the memory.
   const size_t first = (kPageBytes - in_page) % kPageBytes;
   if (num_bytes < first + kPageBytes) return;
   const size_t whole_bytes = (num_bytes - first) / kPageBytes * kPageBytes;

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kModel = "model/";
 
+/// Removes blanks at both ends.
 std::string trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
   if (first == std::string_view::npos) return "";
@@ -77,6 +78,7 @@ bool NameScopes::cover(std::string_view name) const {
 void NameScopes::require_matches(std::string_view key,
                                  const std::vector<std::string>& names) const {
   for (const std::string& scope : scopes_) {
+    // Each scope alone must match; otherwise a misspelled one would be ignored silently.
     const NameScopes one({scope});
     if (std::any_of(names.begin(), names.end(),
                     [&](const std::string& name) { return one.cover(name); }))

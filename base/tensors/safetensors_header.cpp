@@ -55,6 +55,7 @@ class HeaderTaker {
     return true;
   }
   bool string(std::string& text) {
+    // "dtype" is expected at depth 2; other texts are ignored or refused.
     if (depth_ != 2 || entry_ == nullptr || member_ != "dtype") return take_other();
     entry_->dtype = text;
     return true;
@@ -143,6 +144,7 @@ std::optional<NumberType> safetensors_type(std::string_view name) {
   return std::nullopt;
 }
 
+// Every NumberType is in the table.
 std::string_view safetensors_type_name(NumberType type) {
   return std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(),
                       [&](const SafetensorsTypeRow& row) { return row.type == type; })
@@ -152,6 +154,7 @@ std::string_view safetensors_type_name(NumberType type) {
 int64_t safetensors_data_begin(std::string_view bytes, int64_t file_bytes) {
   if (bytes.size() < static_cast<size_t>(kSafetensorsLengthBytes))
     refuse_header("it has fewer than 8 bytes");
+  // Little-endian, also on big-endian machines.
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
   if (length > static_cast<uint64_t>(std::min(kMaxJsonBytes, file_bytes - kSafetensorsLengthBytes)))
@@ -173,6 +176,7 @@ SafetensorsPlace place_of(const SafetensorsEntry& entry, int64_t data_begin, int
   if (!type) refuse_header(fmt::format("its type '{:.40}' is not read", entry.dtype));
   if (!entry.has_shape) refuse_header("it has no shape");
   int64_t num_bytes = size_of(*type);
+  // Shape and size come from a file, so the product is checked.
   for (const int64_t size : entry.shape)
     if (__builtin_mul_overflow(num_bytes, size, &num_bytes))
       refuse_header("its shape is that of no file");

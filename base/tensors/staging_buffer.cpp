@@ -25,6 +25,7 @@ void StagingBuffer::give_back() {
 
 void StagingBuffer::touch(int64_t num_bytes) {
   const std::span<char> bytes = take(num_bytes);
+  // Writing makes the system find the pages now.
   if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
 }
 

@@ -27,6 +27,7 @@ void Superaccumulator::add(double number) {
   // -0 counts as 0.
   const auto bits = std::bit_cast<uint64_t>(number) & ~(uint64_t{1} << 63);
   const auto exponent_field = static_cast<int>(bits >> kFractionBits);
+  // A denormal number has exponent field 0 and no implicit bit.
   uint64_t whole = bits & ((uint64_t{1} << kFractionBits) - 1);
   if (exponent_field > 0) whole |= uint64_t{1} << kFractionBits;
   const int shift = exponent_field > 0 ? exponent_field - 1 : 0;

@@ -20,6 +20,7 @@ struct TaskQueue::State {
     int64_t num_bytes = 0;
   };
 
+  // Counts the bytes of waiting and running tasks.
   void add(Entry entry) {
     waiting.push_back(std::move(entry));
     held_bytes += waiting.back().num_bytes;
@@ -46,6 +47,7 @@ TaskQueue::TaskQueue(const Options& options)
 }
 
 TaskQueue::~TaskQueue() {
+  // Lets the tasks finish, for at most `patience`.
   const bool is_done = drain(options_.patience);
   {
     const std::lock_guard lock(state_->mutex);
@@ -90,6 +92,7 @@ bool TaskQueue::drain(Milliseconds timeout) {
   const uint64_t wanted = state_->num_added;
   const auto is_done = [&] { return state_->num_done >= wanted; };
   if (is_done()) return true;
+  // A task hangs: do not wait again for the same one.
   if (state_->num_done_when_given_up == state_->num_done) return false;
   if (state_->has_ended.wait_for(lock, timeout, is_done)) return true;
   state_->num_done_when_given_up = state_->num_done;

@@ -38,6 +38,7 @@ namespace {
 
 /// Allocates memory that other processes of this user find in /proc/PID/fd; null if there is none.
 void* shown_memory(const char* name, size_t num_bytes) {
+  // memfd: memory with a descriptor but without a name in a file system.
   const int file = ::memfd_create(name, MFD_CLOEXEC);
   if (file < 0) return nullptr;
   void* memory = MAP_FAILED;
@@ -55,6 +56,7 @@ SpanRing::SpanRing() {
   memory_ = shown != nullptr ? new (shown) Memory : std::make_unique<Memory>().release();
   std::random_device random;
   memory_->token = (uint64_t{random()} << 32 | random()) | 1;
+  // | 1: a token is never 0, the value of empty memory.
 }
 
 int64_t SpanRing::begin(const char* name, const RecentSpan& span) {
@@ -84,6 +86,7 @@ std::optional<std::vector<RecentSpan>> SpanRing::of_process(int64_t pid, uint64_
        file.increment(fault)) {
     std::error_code closed;
     if (fs::read_symlink(file->path(), closed).string().find(Memory::kName) == std::string::npos)
+      // A process may have several such files, so the token decides.
       continue;
     const auto memory = std::make_unique<Memory>();
     std::ifstream bytes(file->path(), std::ios::binary);

@@ -15,6 +15,7 @@ namespace {
 
 enum Mode : unsigned { kTrace = 1, kRecent = 2 };
 
+// Read without the mutex in every span, so that an idle trace costs one load.
 std::atomic<unsigned> modes{0};
 std::mutex mutex;
 std::vector<SpanRecord> kept;           // guarded by the mutex, as the ring is
@@ -31,6 +32,7 @@ int64_t now_ns() {
 }
 
 int64_t this_thread() {
+  // A system call, so it is done once per thread.
   thread_local const int64_t number = gettid();
   return number;
 }
@@ -50,6 +52,7 @@ Span::Span(const char* name, int64_t detail) {
              .begin_ns = now_ns(),
              .thread = this_thread(),
              .thread_name = name_of_this_thread};
+  // record_ is a member of the Span, so `opened` points to live objects only.
   const std::scoped_lock lock(mutex);
   if ((mode & kTrace) != 0) opened.push_back(&record_);
   if ((mode & kRecent) == 0) return;

@@ -16,6 +16,7 @@ bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string number_text(double value) { return fmt::format("{}", value); }
 
+/// Returns an optional default for the reference page.
 template <typename T>
 std::string optional_text(const std::optional<T>& value) {
   return value ? fmt::format("{}", *value) : "none";
@@ -120,6 +121,7 @@ std::optional<YAML::Node> ConfigReader::find(std::string_view key, std::string_v
   return map_[std::string(key)];
 }
 
+/// Adds a fault that names the expected and the actual type.
 void ConfigReader::wrong_type(const YAML::Node& node, std::string_view key,
                               std::string_view wanted) {
   const std::string got = node.IsScalar()     ? "'" + node.Scalar().substr(0, 40) + "'"
@@ -133,6 +135,7 @@ void ConfigReader::refuse(const YAML::Node& node, std::string_view key, std::str
   if (!node.Mark().is_null() && !node.is(map_))  // the map itself is not a key's value
     for (const auto& pair : map_) {
       if (!pair.first.IsScalar() || pair.first.Scalar() != key) continue;
+      // An alias: its text is before the key at which it is used.
       if (pair.first.Mark().pos > node.Mark().pos)
         message +=
             fmt::format(" (used in {} by its alias)", document_.place_text(pair.first.Mark()));
@@ -140,6 +143,7 @@ void ConfigReader::refuse(const YAML::Node& node, std::string_view key, std::str
   faults_->add(document_.fault_at(node, std::move(message)));
 }
 
+/// Parses a number in a range; adds a fault and returns nullopt otherwise.
 std::optional<double> ConfigReader::number(const YAML::Node& node, std::string_view key,
                                            const Range& range) {
   const std::optional<double> value = node.IsScalar() ? parse_number(node.Scalar()) : std::nullopt;
@@ -217,6 +221,7 @@ bool ConfigReader::read(std::string_view key, std::optional<int64_t>* value, Ran
 bool ConfigReader::read(std::string_view key, Decimal* value, Range range, std::string_view help) {
   const auto node = find(key, "number", value->text(), range.text(), help);
   if (!node || !number(*node, key, range)) return false;
+  // Decimal has fewer digits than number() accepts.
   const std::optional<Decimal> parsed = Decimal::parse(node->Scalar());
   if (!parsed) return wrong_type(*node, key, "a decimal number of at most 18 digits"), false;
   *value = *parsed;
@@ -265,6 +270,7 @@ bool ConfigReader::read_choice(std::string_view key, std::string* value,
   const auto node = find(key, "one of: " + list, value->empty() ? "required" : *value, "", help);
   if (docs_ != nullptr && !help.empty()) docs_->back().choices = choices;
   if (!node) return false;
+  // Not a scalar: the empty text is never a choice.
   const std::string text = node->IsScalar() ? node->Scalar() : "";
   if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
     refuse(*node, key,
@@ -299,6 +305,7 @@ void ConfigReader::fault(std::string_view key, std::string message) {
 void ConfigReader::done() {
   if (!map_.IsDefined() || !map_.IsMap()) return;
   for (const auto& pair : map_) {
+    // Further faults would not be shown.
     if (faults_->full()) return;
     if (!pair.first.IsScalar() || pair.first.Scalar() == "<<")
       continue;  // the document has reported it already

@@ -79,6 +79,7 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
   const auto room = kMaxYamlBytes - static_cast<int64_t>(text_.size());
   if (!text_is_sound(addition.origin, addition.text, room, faults)) return std::nullopt;
   const int column = std::max(root_column_, 0);
+  // Columns and lines are those of the document, so that marks of both are unique.
   const auto num_keys = static_cast<int>(addition.path.size());
   const int last_column = column + kStep * (num_keys - 1);
   const AdditionPlace place{
@@ -98,6 +99,7 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
     faults->add(fault_at(mark, std::move(message)));
     is_sound = false;
   };
+  // check_events() sees the document too, which was checked before; its faults are skipped.
   try {
     check_events(yaml, [&](const YAML::Mark& mark, std::string message) {
       if (place.holds(mark))
@@ -117,6 +119,7 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
 
 const YamlDocument::AdditionPlace* YamlDocument::addition_at(const YAML::Mark& mark) const {
   const AdditionPlace* found = nullptr;
+  // Additions are in order of their lines; the last one that begins before the mark has it.
   for (const AdditionPlace& place : additions_)
     if (place.first_line <= mark.line) found = &place;
   return found;
@@ -136,6 +139,7 @@ Fault YamlDocument::fault_in(const AdditionPlace& place, const YAML::Mark& mark,
 }
 
 bool YamlDocument::says_null(const YAML::Node& node) const {
+  // yaml-cpp reports an empty value as null too, so the text decides.
   if (!node.IsDefined() || !node.IsNull() || node.Mark().is_null()) return false;
   const Fault place = fault_at(node.Mark(), "");
   std::string_view text = line_at(node.Mark());

@@ -13,6 +13,7 @@
 namespace lockstep {
 namespace {
 
+/// Returns the offsets of all lines.
 std::vector<uint32_t> line_starts(std::string_view text) {
   // The parser counts columns from the first byte after a byte order mark.
   std::vector<uint32_t> starts{text.starts_with("\xEF\xBB\xBF") ? 3U : 0U};
@@ -30,6 +31,7 @@ std::string yaml_of(const std::string& text, const TextPart& part) {
 
 /// Returns the column of the keys of a map to which a further key can be added; -1 otherwise.
 int column_of_keys(const YAML::Node& root, const std::string& yaml) {
+  // A flow map {...} or a document end mark cannot be followed by another key.
   const bool is_open = root.IsMap() && root.size() > 0 &&
                        root.Style() == YAML::EmitterStyle::Block &&
                        yaml.find("\n...") == std::string::npos;
@@ -101,6 +103,8 @@ Fault YamlDocument::fault_inside(const YAML::Node& scalar, size_t offset,
                                  std::string message) const {
   Fault fault = fault_at(scalar, std::move(message));
   if (fault.line == 0) return fault;
+  // The scalar may be written differently in the source (quotes, escapes). Then the column stays at
+  // its start.
   const size_t begin =
       fault.source_line.find(scalar.Scalar(), static_cast<size_t>(fault.column) - 1);
   if (begin != std::string::npos) fault.column = static_cast<int64_t>(begin + offset) + 1;

@@ -70,6 +70,7 @@ bool check_events(const std::string& yaml,
 }
 
 std::string parser_hint(std::string_view line, const std::string& message) {
+  // yaml-cpp's own messages do not mention tabs or the special meaning of * and &.
   if (line.find('\t') != std::string_view::npos)
     return "a tab stands in this line: indent with spaces";
   if (message.find("anchor") != std::string::npos || message.find("alias") != std::string::npos)

@@ -19,6 +19,7 @@ bool is_lines(std::string_view text) {
                      [](unsigned char c) { return c == '\n' || (c >= 0x20 && c != 0x7f); });
 }
 
+/// Writes a node and its children.
 void write(const YAML::Node& node, YAML::Emitter* out) {
   if (node.IsMap()) {
     *out << YAML::BeginMap;
