@@ -15,6 +15,7 @@
 namespace lockstep::coord {
 namespace {
 
+/// Throws Error(kConfig); the graph is checked before the run.
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ExitCode::kConfig, "callbacks", message);
 }
@@ -25,6 +26,7 @@ std::vector<CallbackKey> keys_of(const std::vector<std::string>& declared) {
   return keys;
 }
 
+/// True if the node reads the key, optional or not.
 bool reads(const CallbackNode& node, const std::string& key) {
   return std::any_of(node.incoming.begin(), node.incoming.end(),
                      [&](const CallbackKey& incoming) { return incoming.name == key; });
@@ -35,6 +37,7 @@ class Graph {
  public:
   Graph(std::vector<CallbackNode> nodes, const std::vector<std::string>& source_keys)
       : nodes_(std::move(nodes)) {
+    // Makers first: producers refer to them in any order.
     for (const CallbackKey& key : keys_of(source_keys)) makers_[key.name] = kSource;
     for (size_t i = 0; i < nodes_.size(); ++i) add_makers(i);
     for (size_t i = 0; i < nodes_.size(); ++i) add_producers(i);
@@ -58,6 +61,7 @@ class Graph {
   }
 
  private:
+  // Place of keys that the iteration itself provides; no node has it.
   static constexpr size_t kSource = SIZE_MAX;
   static constexpr size_t kUnplaced = SIZE_MAX;
 
@@ -74,11 +78,13 @@ class Graph {
   }
 
   void add_producers(size_t i) {
+    // Optional keys without a maker are simply missing.
     CallbackNode& node = nodes_[i];
     for (const CallbackKey& key : node.incoming) {
       const auto maker = makers_.find(key.name);
       if (maker == makers_.end() && !key.is_optional) refuse_unknown(i, key.name);
       if (maker == makers_.end() || maker->second == kSource) continue;
+      // Rank 0's value does not exist on the other ranks.
       if (node.run_on == RunOn::kAll && nodes_[maker->second].run_on == RunOn::kRank0)
         refuse(
             fmt::format("callback '{}' runs on all ranks and reads '{}', which '{}' makes on rank "
@@ -109,6 +115,7 @@ class Graph {
     return text_of(chain);
   }
 
+  /// Returns one node that reads a key of node i.
   size_t reader_of(size_t i) const {
     for (size_t other = 0; other < nodes_.size(); ++other)
       for (const CallbackKey& key : nodes_[i].generated)
@@ -177,6 +184,7 @@ std::vector<CallbackNode> sorted_callbacks(std::vector<NamedCallback> callbacks,
   }
   const auto by_name = [](const CallbackNode& a, const CallbackNode& b) { return a.name < b.name; };
   std::sort(nodes.begin(), nodes.end(), by_name);
+  // Sorted by name, so equal names are adjacent.
   for (size_t i = 1; i < nodes.size(); ++i)
     if (nodes[i].name == nodes[i - 1].name)
       refuse(fmt::format("two callbacks are called '{}'; give one of them another name",

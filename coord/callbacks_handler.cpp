@@ -17,6 +17,7 @@
 namespace lockstep::coord {
 namespace {
 
+/// Returns the place of an error for its message.
 std::string place_text(const CallbackNode& node, const CallbackContext& context) {
   return fmt::format("callback '{}', iteration {}", node.name,
                      context.iteration_info.iteration_number);
@@ -40,6 +41,7 @@ auto named_call(const CallbackNode& node, const CallbackContext& context, const 
   }
 }
 
+/// Returns the declared keys of the data. A missing key is an error unless it is optional.
 DataMap input_of(const CallbackNode& node, const DataMap& data) {
   DataMap input;
   for (const CallbackKey& key : node.incoming) {
@@ -54,6 +56,7 @@ DataMap input_of(const CallbackNode& node, const DataMap& data) {
   return input;
 }
 
+/// Throws Error(kBadData) if the returned keys differ from generated_keys().
 void require_declared(const CallbackNode& node, const DataMap& made) {
   for (const auto& [name, value] : made.values())
     if (std::none_of(node.generated.begin(), node.generated.end(),
@@ -86,6 +89,7 @@ std::vector<std::string> CallbacksHandler::order() const {
   return names;
 }
 
+// Only these must be computed or copied from a device on this rank.
 std::vector<std::string> CallbacksHandler::keys_read_here() const {
   std::set<std::string> keys;
   for (const CallbackNode& node : nodes_)
@@ -94,6 +98,7 @@ std::vector<std::string> CallbacksHandler::keys_read_here() const {
   return {keys.begin(), keys.end()};
 }
 
+// Callbacks on all ranks get a folder per rank, so that their files do not collide.
 void CallbacksHandler::update_contexts() {
   const bool is_needed = std::any_of(nodes_.begin(), nodes_.end(), [](const CallbackNode& node) {
     return node.run_on == RunOn::kAll;
@@ -148,6 +153,7 @@ bool CallbacksHandler::epoch_ends() const {
 }
 
 void CallbacksHandler::end_epoch() {
+  // Halted callbacks too: on_epoch_end() may call collectives.
   for (const CallbackNode& node : nodes_)
     if (runs_here(node)) named_call(node, context_, [&] { node.callback->on_epoch_end(); });
 }

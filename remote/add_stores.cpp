@@ -30,6 +30,7 @@ const std::vector<ObjectStore*>& stores() {
   return all;
 }
 
+/// Reset between the jobs of a process.
 const ProcessState objects_of_run("objects of stores", forget_stores);
 
 }  // namespace

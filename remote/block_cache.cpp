@@ -5,6 +5,7 @@
 namespace lockstep::remote {
 
 BlockCache::Block BlockCache::get(const Key& key, const std::function<std::string()>& fetch) {
+  // The cache's mutex is not held here, so other blocks can be read meanwhile.
   const std::shared_ptr<Slot> slot = slot_of(key);
   const std::scoped_lock lock(slot->mutex);
   if (slot->block == nullptr) {
@@ -38,6 +39,7 @@ void BlockCache::note(const Key& key, const std::shared_ptr<Slot>& slot, int64_t
   const auto noted = entries_.find(key);
   if (noted == entries_.end() || noted->second.slot != slot) return;  // evicted meanwhile
   noted->second.num_bytes = num_bytes;
+  // Evicts the least recently used blocks.
   num_bytes_ += num_bytes;
   while (num_bytes_ > max_bytes_ && !order_.empty()) {
     const auto oldest = entries_.find(order_.back());

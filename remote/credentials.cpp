@@ -14,11 +14,13 @@ namespace {
 
 using Section = std::map<std::string, std::string>;
 
+/// Returns an environment variable; empty if it is not set.
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets any
   return value == nullptr ? "" : value;
 }
 
+/// Returns the first text that is not empty.
 std::string first_of(std::initializer_list<std::string> texts) {
   for (const std::string& text : texts)
     if (!text.empty()) return text;
@@ -50,6 +52,7 @@ Section section_of(const std::filesystem::path& file, const std::string& name) {
   return keys;
 }
 
+/// Returns a file that a variable names, or the usual one in ~/.aws.
 std::filesystem::path file_in_home(const char* named_by, const char* usual) {
   if (const std::string named = variable(named_by); !named.empty()) return named;
   const std::string home = variable("HOME");
@@ -70,6 +73,7 @@ Credentials key_of(const char* id_name, const char* secret_name) {
   return key.key_id.empty() ? Credentials{} : key;
 }
 
+/// Returns the key of the profile in the credentials file; empty if the default profile has none.
 Credentials profile_key() {
   const std::string named = variable("AWS_PROFILE"), name = named.empty() ? "default" : named;
   const std::filesystem::path file = file_in_home("AWS_SHARED_CREDENTIALS_FILE", "credentials");
@@ -84,6 +88,7 @@ Credentials profile_key() {
   return {};
 }
 
+/// Returns the endpoint without trailing slashes after checking its form.
 std::string checked_endpoint(const std::string& endpoint, const char* name) {
   const bool is_url = endpoint.starts_with("http://") || endpoint.starts_with("https://");
   if (!endpoint.empty() && !is_url)

@@ -26,6 +26,7 @@ double now_s() {
 /// Returns this thread's handle, which keeps its connections open.
 CURL* handle_of_thread() {
   thread_local const CurlHandle handle = make_curl_handle();
+  // Options of the last request must not leak into this one; connections stay open.
   ::curl_easy_reset(handle.get());
   return handle.get();
 }
@@ -48,6 +49,7 @@ class Exchange {
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_USERAGENT, "lockstep");
     set(CURLOPT_CONNECTTIMEOUT, kConnectTimeoutS);
+    // A transfer below 1 byte/s for 30 s counts as broken.
     set(CURLOPT_LOW_SPEED_LIMIT, 1L);
     set(CURLOPT_LOW_SPEED_TIME, kSilenceS);
     set(CURLOPT_TIMEOUT_MS, std::max(1L, std::lround(1000 * timeout_s)));
@@ -116,6 +118,8 @@ class Exchange {
   bool is_too_long_ = false;
 };
 
+/// Returns the value of the Host header: the usual port is omitted, as libcurl does and the
+/// signature requires.
 std::string host_of(const std::string& origin) {
   std::string host = origin.substr(origin.find("://") + 3);
   const std::string usual_port = origin.starts_with("https") ? ":443" : ":80";
@@ -145,6 +149,7 @@ bool is_passing_fault(int curl_code) {
 Answer send(const Access& access, Request request, int64_t max_body_bytes,
             const std::string& place) {
   request.headers["host"] = host_of(request.origin);
+  // Tries share one deadline, so a try near its end gets only the rest of the time.
   const double timeout_s = files::store_limits().timeout_s, end_s = now_s() + timeout_s;
   for (double pause_s = kFirstPause;; pause_s = std::min(2 * pause_s, kLongestPause)) {
     // Signed for every try, because a signature contains the time.

@@ -26,6 +26,7 @@ BlockCache::Block Object::block_at(int64_t number) const {
   });
 }
 
+// A block or range at a time; cached blocks are used even for random reads.
 void Object::read_at(int64_t offset, std::span<char> bytes) const {
   const bool by_blocks = wants_blocks(offset, static_cast<int64_t>(bytes.size()));
   while (!bytes.empty()) {

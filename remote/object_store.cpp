@@ -22,11 +22,13 @@ bool fits_host_name(const std::string& bucket) {
   return bucket.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
 }
 
+/// Returns a response header; empty if it is missing.
 std::string header_of(const Answer& answer, const std::string& name) {
   const auto found = answer.headers.find(name);
   return found == answer.headers.end() ? "" : found->second;
 }
 
+/// Returns the store's error for a message.
 std::string said(const StoreFault& fault, int64_t status) {
   return fault.code.empty() ? fmt::format("status {}", status)
                             : fmt::format("{}: {}", fault.code, fault.message);
@@ -50,6 +52,7 @@ Request addressed(Request request, const Access& access, const std::string& buck
   return request;
 }
 
+/// Throws the error for an object that was replaced since it was opened.
 [[noreturn]] void refuse_changed(const std::string& path) {
   throw files::FileChanged(
       ExitCode::kBadData, "remote",
@@ -109,6 +112,7 @@ bool ObjectStore::all_fit() {
 
 Answer ObjectStore::ask(const Name& name, const Request& request, int64_t max_body_bytes,
                         const std::string& place) {
+  // A snapshot of the credentials: another thread may renew them meanwhile.
   const std::shared_ptr<const Access> from = access();
   Answer answer =
       send(*from, addressed(request, *from, name.bucket, name.key), max_body_bytes, place);
@@ -125,6 +129,7 @@ void ObjectStore::refuse(const std::string& path, const Answer& answer) {
   const Credentials& used = from->credentials;
   const std::string text = said(fault, answer.status);
   const std::string region = header_of(answer, "x-amz-bucket-region");
+  // Buckets belong to a region; the store names the right one.
   if (!region.empty() && region != from->region)
     throw Error(ExitCode::kConfig, "remote",
                 fmt::format("{}: the bucket is in {}, not in {}: set AWS_REGION ({})", path, region,

@@ -22,12 +22,14 @@ std::string hmac(std::string_view key, std::string_view text) {
   return {reinterpret_cast<const char*>(sum.data()), num_bytes};
 }
 
+/// Returns lower-case hex digits.
 std::string hex(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text;
 }
 
+/// Returns the query, encoded and sorted by name.
 std::string query_text(const Query& query) {
   std::string text;
   for (const auto& [name, value] : query)
@@ -36,6 +38,7 @@ std::string query_text(const Query& query) {
   return text;
 }
 
+/// Formats a time in UTC.
 std::string utc(std::time_t now, const char* format) {
   std::tm parts{};
   ::gmtime_r(&now, &parts);
@@ -43,6 +46,7 @@ std::string utc(std::time_t now, const char* format) {
   return {text.data(), std::strftime(text.data(), text.size(), format, &parts)};
 }
 
+/// Returns the names of the headers, separated by semicolons.
 std::string names_of(const Headers& headers) {
   std::string names;
   for (const auto& [name, value] : headers) names += (names.empty() ? "" : ";") + name;
@@ -82,6 +86,7 @@ void sign(const Credentials& credentials, const std::string& region, std::time_t
           Request* request) {
   if (credentials.key_id.empty()) return;
   const std::string day = utc(now, "%Y%m%d"), time = utc(now, "%Y%m%dT%H%M%SZ");
+  // GET and HEAD have no body; its digest is signed nevertheless.
   const std::string body_sum = sha256_hex("");
   Headers& headers = request->headers;
   headers.erase("authorization");  // of an earlier try

@@ -14,6 +14,7 @@ using Texts = std::vector<std::string>;
 using InnerMap = std::shared_ptr<const DataMap>;
 using Join = at::Tensor (*)(const std::vector<at::Tensor>&);
 
+// A state stacks samples along a new dimension; states of ranks are joined along it.
 at::Tensor stacked(const std::vector<at::Tensor>& tensors) { return at::stack(tensors); }
 at::Tensor in_a_row(const std::vector<at::Tensor>& tensors) { return at::cat(tensors); }
 
@@ -37,6 +38,7 @@ std::vector<const Kind*> all_of(const std::string& key, const std::vector<const 
   return found;
 }
 
+/// Joins tensors; they must have the same shape apart from the number of samples.
 DataValue join_tensors(const std::string& key, const std::vector<const at::Tensor*>& tensors,
                        Join join) {
   std::vector<at::Tensor> all;
@@ -55,6 +57,7 @@ DataValue join_tensors(const std::string& key, const std::vector<const at::Tenso
   return join(all);
 }
 
+/// Joins the values of one key by their kind.
 DataValue join_values(const std::string& key, const std::vector<const DataMap*>& maps, Join join) {
   const DataValue* const first = maps.front()->find(key);
   if (first == nullptr || std::holds_alternative<at::Tensor>(*first))
@@ -82,6 +85,7 @@ DataMap join_maps(const std::vector<const DataMap*>& maps, Join join) {
 
 void ListBuffer::add(const DataMap& sample) { samples_.push_back(sample); }
 
+// Empty for a rank without samples.
 DataMap ListBuffer::state() const {
   std::vector<const DataMap*> samples;
   for (const DataMap& sample : samples_) samples.push_back(&sample);

@@ -26,6 +26,7 @@ void StatsBuffer::join(const std::string& key, const Stats& other, Stats* stats)
                     "are no statistics of it",
                     key, fmt::join(stats->mean.sizes(), ", "),
                     fmt::join(other.mean.sizes(), ", ")));
+  // The formulas of Chan et al. for sets of `own` and `more` elements.
   const auto own = static_cast<double>(stats->count), more = static_cast<double>(other.count);
   const at::Tensor delta = other.mean - stats->mean;
   stats->deviations =
@@ -47,6 +48,7 @@ void StatsBuffer::add(const DataMap& sample) {
   }
 }
 
+// Tensors only, so that services can gather the state over the ranks.
 DataMap StatsBuffer::state() const {
   DataMap state;
   for (const auto& [key, stats] : stats_) {

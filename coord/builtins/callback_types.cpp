@@ -23,6 +23,7 @@ constexpr Mode kModes[] = {Mode::kTrain, Mode::kEval, Mode::kInfer};
 const std::vector<std::string> kModeNames = {mode_name(kModes[0]), mode_name(kModes[1]),
                                              mode_name(kModes[2])};
 
+/// Reads `modes`; unknown names and an empty list are faults.
 std::vector<Mode> read_modes(ConfigReader* in, std::vector<std::string> names) {
   in->read("modes", &names, "where the callback runs: train, eval, infer");
   std::vector<Mode> modes;
@@ -71,6 +72,7 @@ class KpiOwners {
  public:
   explicit KpiOwners(std::vector<std::string> figures) : figures_(std::move(figures)) {}
 
+  // Throws on every rank alike: callbacks and their KPIs are the same everywhere.
   void take(const std::string& kpi, const std::string& callback) {
     if (std::find(figures_.begin(), figures_.end(), kpi) != figures_.end())
       refuse(
@@ -100,6 +102,7 @@ Services with_own_kpis(const Services& services, const std::string& callback,
   Services own = services;
   own.set_kpi = [set_kpi = services.set_kpi, callback, owners](const std::string& name,
                                                                double value) {
+    // Checked at each value: some evaluators know their KPIs only during the run.
     owners->take(name, callback);
     if (set_kpi) set_kpi(name, value);
   };
@@ -140,6 +143,7 @@ std::vector<WantedCallback> read_callbacks(ConfigReader in, std::optional<Mode> 
     ConfigReader section = in.section(name);
     const CallbackType* const type = read_type(&in, name, &section);
     if (type == nullptr) continue;
+    // A section of one mode allows only that mode.
     std::vector<Mode> modes =
         read_modes(&section, only ? std::vector<std::string>{mode_name(*only)} : type->modes);
     if (only && !modes.empty() && std::find(modes.begin(), modes.end(), *only) == modes.end())

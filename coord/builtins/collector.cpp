@@ -31,6 +31,7 @@ class Collector : public BufferCallback {
     num_iterations_ = 0;
   }
 
+  // `evaluate` of another callback may empty the buffer earlier; the count then restarts.
   std::optional<DataMap> on_iteration_end(const DataMap& data) override {
     std::optional<DataMap> made = BufferCallback::on_iteration_end(data);
     ++num_iterations_;

@@ -36,6 +36,7 @@ class Confusion : public Callback {
   void begin() override { std::fill(counts_.begin(), counts_.end(), 0.0); }
 
   std::optional<DataMap> on_iteration_end(const DataMap& data) override {
+    // argmax takes the first of equal outputs.
     const at::Tensor chosen_B = on_cpu(data.tensor(logits_)).argmax(-1).to(at::kLong);
     const at::Tensor labels_B = on_cpu(data.tensor(labels_)).to(at::kLong);
     if (chosen_B.dim() != 1 || chosen_B.sizes() != labels_B.sizes())
@@ -46,6 +47,7 @@ class Confusion : public Callback {
     const auto* const chosen = static_cast<const int64_t*>(chosen_B.const_data_ptr());
     const auto* const labels = static_cast<const int64_t*>(labels_B.const_data_ptr());
     for (int64_t i = 0; i < labels_B.numel(); ++i)
+      // Row: the sample's class, column: the chosen class.
       counts_[static_cast<size_t>(class_of(labels[i]) * num_classes_ + class_of(chosen[i]))] += 1;
     return DataMap();
   }
@@ -80,6 +82,7 @@ class Confusion : public Callback {
     return text;
   }
 
+  /// Returns the class number after checking its range.
   int64_t class_of(int64_t number) const {
     if (number >= 0 && number < num_classes_) return number;
     throw Error(

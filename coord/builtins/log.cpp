@@ -17,6 +17,7 @@ class LogCallback : public Callback {
 
   std::optional<DataMap> on_iteration_end(const DataMap& data) override {
     const IterationInfo& info = context().iteration_info;
+    // Also at the last iteration, so that the log has the final values.
     if ((info.iteration_number + 1) % every_ != 0 && !info.is_last_iteration) return DataMap();
     std::string line = fmt::format("{} epoch {} iteration {}: {:.4g} s", mode_name(context().mode),
                                    info.epoch_number, info.iteration_number, info.execution_time);
@@ -28,6 +29,7 @@ class LogCallback : public Callback {
   }
 
  private:
+  // On the CPU in float64, so that a sum of many values does not lose digits.
   static double mean_of(const at::Tensor& tensor) {
     return tensor.detach().to(at::kCPU, at::kDouble).mean().item<double>();
   }

@@ -11,6 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Returns a number, or a list in row-major order.
 Json list_of(const at::Tensor& tensor) {
   const at::Tensor numbers = on_cpu(tensor).to(at::kDouble);
   const auto* const first = static_cast<const double*>(numbers.const_data_ptr());
@@ -31,6 +32,7 @@ class Statistics : public BufferCallback {
   void end() override {
     if (is_half_told(context(), "statistics.json")) return;
     is_end_ = true;
+    // Collective with `gather`: every rank must come here.
     evaluate();
   }
   void begin() override {

@@ -57,6 +57,7 @@ class SummaryCallback : public Callback {
     context().summary_writer->add(context().summary_step, options_.key + suffix, value);
   }
 
+  // Kept in a member, since the span must stay valid until the caller has used it.
   std::span<const float> floats(const at::Tensor& values) {
     kept_ = values.to(at::kFloat).contiguous();
     return {kept_.const_data_ptr<float>(), static_cast<size_t>(kept_.numel())};
@@ -75,6 +76,7 @@ class SummaryCallback : public Callback {
     const int64_t num_channels = pixels_CHW.dim() == 3 ? pixels_CHW.size(0) : 0;
     if (num_channels != 1 && num_channels != 3 && num_channels != 4)
       refuse(sample, "[H, W], or [C, H, W] with 1, 3 or 4 channels");
+    // Bytes are pixels already; other types are scaled.
     if (pixels_CHW.scalar_type() != at::kByte) {
       pixels_CHW = pixels_CHW.to(at::kFloat).nan_to_num();
       const double least = pixels_CHW.min().item<double>(), most = pixels_CHW.max().item<double>();

@@ -33,6 +33,7 @@ std::optional<DataMap> KpiEvaluatorCallback::on_iteration_end(const DataMap& dat
 }
 
 void KpiEvaluatorCallback::show() {
+  // Reset before the collective, so that a failed one does not count samples twice.
   std::vector<double> sums = std::exchange(sums_, std::vector<double>(sums_.size(), 0.0));
   // Every rank must call this collective, even one without iterations.
   if (services_.sum_over_ranks) services_.sum_over_ranks(sums);
@@ -46,6 +47,7 @@ void KpiEvaluatorCallback::show() {
     scalars.push_back({tags[i], kpis[i].value});
     if (services_.set_kpi) services_.set_kpi(kpis[i].name, kpis[i].value);
   }
+  // The values are equal on all ranks; one curve is enough.
   if (context().summary_writer != nullptr && context().rank == 0)
     context().summary_writer->add(summary_step_, scalars);
 }
@@ -55,6 +57,7 @@ void KpiEvaluatorCallback::end() {
 }
 
 std::vector<std::string> KpiEvaluatorCallback::kpi_names() const {
+  // Sums of 1 avoid a division by 0; only the names are used.
   const std::vector<double> ones(static_cast<size_t>(evaluator_->num_sums()), 1.0);
   std::vector<std::string> names;
   try {

@@ -27,6 +27,7 @@ void require_inside(const std::string& name) {
   if (std::count(name.begin(), name.end(), '\0') > 0)
     refuse_name("a name to save a sample under has a zero byte");
   std::string_view rest = name;
+  // Each part is checked: ".." in any of them could leave the folder.
   while (true) {
     const size_t end = std::min(rest.find('/'), rest.size());
     const std::string_view part = rest.substr(0, end);
@@ -91,6 +92,7 @@ std::string SaverCallback::name_of(const DataMap& data, size_t sample) const {
                      options_.save_suffix);
 }
 
+// Generated names are unique by themselves, so only given names are recorded.
 void SaverCallback::take_name(const std::string& name) {
   require_inside(name);
   const bool repeats = names_may_repeat() && name == last_name_;

@@ -24,6 +24,7 @@ constexpr uint64_t kLengthType = 2;
 
 uint64_t tag_of(uint64_t field) { return field << 3 | kLengthType; }
 
+/// Returns the bytes of a varint: 7 bits per byte, at least one.
 size_t varint_size(uint64_t value) {
   return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7;
 }
@@ -39,6 +40,7 @@ size_t field_size(size_t num_bytes) { return 1 + varint_size(num_bytes) + num_by
 /// Returns the size of a list of packed numbers; protobuf omits an empty one.
 size_t list_size(size_t packed) { return packed == 0 ? 0 : field_size(packed); }
 
+/// Appends the tag and the length of a field.
 void append_header(uint64_t field, size_t num_bytes, std::string* bytes) {
   append_varint(tag_of(field), bytes);
   append_varint(num_bytes, bytes);
@@ -71,6 +73,7 @@ void append_texts(std::string_view name, std::string_view suffix,
 template <typename Int>
 void append_ints(std::string_view name, std::string_view suffix, std::span<const Int> values,
                  std::string* bytes) {
+  // Negative numbers take ten bytes, as protobuf's int64 does.
   const auto word = [](Int value) { return static_cast<uint64_t>(static_cast<int64_t>(value)); };
   size_t packed = 0;
   for (const Int value : values) packed += varint_size(word(value));
@@ -113,6 +116,7 @@ std::string_view type_name(const std::string& key, const at::Tensor& tensor) {
                           key, c10::toString(tensor.scalar_type())));
 }
 
+/// Appends a tensor's numbers as the list for its type.
 void append_numbers(const std::string& key, const at::Tensor& values, std::string* bytes) {
   switch (values.scalar_type()) {
     case at::kByte: {
@@ -157,6 +161,7 @@ void append_value(const FlatValue& flat, std::string* bytes) {
 
 /// Throws if two values would be one feature, since a reader would see only the last.
 void require_own_features(const std::vector<FlatValue>& values) {
+  // Without nesting and slashes no two names can be equal.
   const bool can_meet = std::any_of(values.begin(), values.end(), [](const FlatValue& value) {
     return value.path.size() > 1 || value.path.front().find('/') != std::string::npos;
   });
@@ -185,6 +190,7 @@ void append_tf_example(const DataMap& sample, std::string* records) {
   require_own_features(values);
   for (const FlatValue& value : values) append_value(value, &features);
   example.clear();
+  // Field 1 of Example is Features.
   append_header(1, features.size(), &example);
   example.append(features);
   append_tf_record(example, records);

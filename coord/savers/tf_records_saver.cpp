@@ -33,6 +33,7 @@ bool TfRecordsSaverCallback::is_new_file() const {
 }
 
 void TfRecordsSaverCallback::save_sample(const DataMap& sample) {
+  // The file is opened only when there is a sample for it, so no empty file appears.
   if (is_new_file()) {
     publish();
     if (!open()) return;
@@ -50,6 +51,7 @@ bool TfRecordsSaverCallback::open() {
                                          num_files_));
     return false;
   }
+  // A further file of the same name gets the next number.
   num_of_name_ = file_name_ == save_name() ? num_of_name_ + 1 : 0;
   file_name_ = save_name();
   std::string path;

@@ -17,6 +17,8 @@ WholeFile::~WholeFile() {
 }
 
 void WholeFile::publish(bool durably) {
+  // Sync before the rename: otherwise a power failure could leave an empty file with the final
+  // name.
   if (durably) writer_->sync();
   writer_->close();
   files::rename_file(part_, path_);
