@@ -22,6 +22,7 @@ constexpr int kProducer = 1;
 /// Memory limit of decoding: a constant plus a factor for each byte of the file. A row of a valid
 /// index takes at least 20 bytes of the file.
 constexpr size_t kMemoryBytes = size_t{48} << 20;
+// A sound index stays far below; a hostile one could otherwise take all memory.
 constexpr size_t kMemoryPerByte = 20;
 constexpr size_t kRowBytes = 256;  ///< memory of a decoded row in addition to its key and value
 
@@ -31,6 +32,7 @@ constexpr size_t kRowBytes = 256;  ///< memory of a decoded row in addition to i
 }
 
 /// Returns the number of shards from the header, which is the entry with the empty key.
+// A reader must refuse what it cannot read correctly: byte order and version.
 int32_t checked_header(std::string_view value) {
   pb::BundleHeaderProto proto;
   if (!proto.ParseFromArray(value.data(), static_cast<int>(value.size())))

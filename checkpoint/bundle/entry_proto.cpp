@@ -24,6 +24,7 @@ int64_t product(int64_t a, int64_t b) {
   return result;
 }
 
+/// Returns the shape after checking dimensions and the product for overflow.
 std::vector<int64_t> checked_shape(const pb::Shape& proto) {
   if (proto.unknown_rank()) throw std::runtime_error("shape is unknown");
   if (proto.dim_size() > kMaxDimensions)
@@ -40,6 +41,7 @@ std::vector<int64_t> checked_shape(const pb::Shape& proto) {
   return shape;
 }
 
+/// Checks the number of bytes against type and shape.
 void check_size(const BundleEntry& entry) {
   if (!is_known_type(entry.dtype)) return;  // the place is known, the size of an element is not
   const int64_t num_elements = entry.num_elements();
@@ -87,6 +89,7 @@ void put_box(const TensorBox& box, pb::SliceProto* proto) {
   }
 }
 
+/// Returns the place after checking the shard's number and the end for overflow.
 BundlePlace checked_place(const pb::BundleEntryProto& proto, int32_t num_shards) {
   const BundlePlace place{proto.shard_id(), proto.offset(), proto.size(), proto.crc32c()};
   if (place.shard < 0 || place.shard >= num_shards)
@@ -135,6 +138,7 @@ std::vector<BundleSlice> checked_slices(const pb::BundleEntryProto& proto,
 
 }  // namespace
 
+// A sliced tensor's entry has no place; its slices have their own rows.
 pb::BundleEntryProto to_proto(const BundleEntry& entry) {
   pb::BundleEntryProto proto;
   proto.set_dtype(entry.dtype);

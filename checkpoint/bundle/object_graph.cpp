@@ -16,6 +16,7 @@ struct Node {
   std::string key;  // of the variable; empty if the object is not one
 };
 
+/// Adds a key as nested objects; each part of the key is a child.
 void insert(Node* root, const std::string& key) {
   Node* node = root;
   for (size_t start = 0; start <= key.size();) {
@@ -28,6 +29,7 @@ void insert(Node* root, const std::string& key) {
   node->key = key;
 }
 
+/// Adds the variable of a key with its index name, as TensorFlow writes it.
 void add_value(const std::string& key, pb::TrackableObjectGraph::Object* object) {
   auto* value = object->add_attributes();
   value->set_name("VARIABLE_VALUE");
@@ -56,6 +58,7 @@ std::string object_graph(const std::vector<std::string>& keys) {
   Node root;
   for (const std::string& key : keys)
     if (!is_beside_graph(key)) insert(&root, key);
+  // save_counter is a variable of tf.train.Checkpoint itself.
   insert(&root, std::string(kCounterKey));
   pb::TrackableObjectGraph graph;
   graph.add_nodes();

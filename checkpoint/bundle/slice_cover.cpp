@@ -61,6 +61,7 @@ size_t most_cut_dim(const Boxes& boxes, size_t num_dims) {
   return best;
 }
 
+/// True if the boxes share an element.
 bool overlap(const TensorBox& a, const TensorBox& b) {
   for (size_t d = 0; d < a.start.size(); ++d)
     if (a.start[d] >= b.start[d] + b.length[d] || b.start[d] >= a.start[d] + a.length[d])
@@ -94,6 +95,7 @@ void require_cover(const std::vector<TensorBox>& boxes, const std::vector<int64_
   Boxes list;
   for (const TensorBox& box : boxes) list.push_back(&box);
   require_volume(list, shape);
+  // Our own slices are runs; boxes of other kinds come from TensorFlow's partitioned variables.
   const bool all_runs = std::all_of(boxes.begin(), boxes.end(), [&](const TensorBox& box) {
     return run_elements(box, shape) == box.num_elements();
   });

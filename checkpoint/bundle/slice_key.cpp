@@ -48,6 +48,7 @@ void put_signed(std::string* out, int64_t value) {
 
 std::string slice_key(std::string_view name, const TensorBox& box) {
   std::string key;
+  // The name is between a fixed 0 and the box, so keys sort by tensor name.
   put_unsigned(&key, 0);
   put_text(&key, name);
   put_unsigned(&key, box.start.size());

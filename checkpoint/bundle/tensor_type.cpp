@@ -9,6 +9,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// Row of a type that LibTorch and TensorFlow share.
 struct TypeRow {
   int32_t number;
   at::ScalarType type;

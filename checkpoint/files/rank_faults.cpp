@@ -29,6 +29,7 @@ Error current_error() {
   try {
     throw;
   } catch (const Error& fault) {
+    // An Error keeps its code; only foreign exceptions are classified.
     return fault;
   } catch (const std::system_error& fault) {  // of the file system, or no more threads
     return {ExitCode::kIo, "checkpoint", fault.what()};
@@ -44,6 +45,7 @@ Error current_error() {
   }
 }
 
+// The area is added again when the text becomes part of another Error.
 std::string plain_text(const Error& fault) {
   const std::string text = fault.what();
   const size_t end = text.find("] ");

@@ -38,6 +38,7 @@ constexpr int64_t kMaxJournalBytes = int64_t{1} << 20;
 /// Age in seconds after which a save noted by another host counts as interrupted.
 constexpr int64_t kLongestSaveS = 600;
 
+/// Throws for a failed call. A full or failing disk is kIo, everything else kCannotCreate.
 [[noreturn]] void fail(const std::string& path, const char* call) {
   const int number = errno;
   const bool is_disk = number == ENOSPC || number == EIO || number == EDQUOT || number == EFBIG;
@@ -45,6 +46,7 @@ constexpr int64_t kLongestSaveS = 600;
               fmt::format("{}: {}: {}", path, call, std::strerror(number)));
 }
 
+/// Throws for a file that exists but cannot be opened, with its owner and mode.
 [[noreturn]] void refuse_foreign(const std::string& path) {
   struct stat file {};
   (void)::stat(path.c_str(), &file);
@@ -56,10 +58,12 @@ constexpr int64_t kLongestSaveS = 600;
                   path, file.st_uid, file.st_mode & 07777));
 }
 
+/// True for the errors of file systems without flock.
 bool has_no_locks(int number) {
   return number == ENOSYS || number == EOPNOTSUPP || number == ENOLCK;
 }
 
+/// Logs once per process that the file system has no locks.
 void warn_once(const std::string& path) {
   static std::atomic<bool> said = false;
   if (said.exchange(true)) return;

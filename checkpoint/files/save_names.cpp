@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kIndexSuffix = "index";
 
+/// Parses a number in its canonical form: no sign, no leading zero.
 std::optional<int64_t> parse_number(std::string_view text) {
   if (text.empty() || text.front() == '-' || (text.size() > 1 && text.front() == '0'))
     return std::nullopt;
@@ -67,6 +68,7 @@ std::string_view file_ending(std::string_view name) {
 std::optional<FileName> parse_file_name(std::string_view name) {
   const std::string_view ending = file_ending(name);
   const std::string_view stem = name.substr(0, name.size() - ending.size());
+  // The last dash separates the number; a prefix may have dashes itself.
   const size_t dash = stem.rfind('-');
   if (ending.empty() || dash == std::string_view::npos || dash == 0) return std::nullopt;
   const std::optional<int64_t> number = parse_number(stem.substr(dash + 1));
@@ -107,6 +109,7 @@ std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_v
   return saves;
 }
 
+// A name of the state file may be absolute; only its last part decides.
 std::vector<SaveName> named_by(const StateFile& state, const std::filesystem::path& prefix) {
   std::vector<std::string> paths = state.all;
   paths.push_back(state.newest);

@@ -58,6 +58,7 @@ std::filesystem::path folder_of(const std::filesystem::path& prefix) {
 
 }  // namespace
 
+// Most specific hint first: a file's ending, a store, a folder, then names nearby.
 std::string require_save(const std::string& prefix) {
   if (prefix.empty()) refuse(ExitCode::kUsage, "a save has a name: DIR/model.ckpt-1200, not ''");
   if (is_there(index_path(prefix))) return prefix;

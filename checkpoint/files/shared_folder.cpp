@@ -18,11 +18,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Returns a random text, so that an old file cannot be mistaken for the new one.
 std::string random_text() {
   std::random_device source;
   return fmt::format("{:08x}{:08x}{:08x}", source(), source(), source());
 }
 
+/// True if the file can be read and has this text.
 bool holds(const std::filesystem::path& file, const std::string& text) {
   bool equal = false;
   (void)fault_of([&] { equal = files::read(file, 4096) == text; });
@@ -51,6 +53,7 @@ std::string blind_ranks(const std::vector<std::string>& blind_hosts) {
 }  // namespace
 
 void require_shared(const std::filesystem::path& folder, const std::string& host,
+                    // With one rank there is nobody to share with.
                     dist::Communicator& ranks, double patience_s) {
   if (ranks.world_size() == 1) return;
   const bool is_first = ranks.rank() == 0;

@@ -29,6 +29,7 @@ struct Value {
   std::string form;
 };
 
+/// One side of the comparison.
 class Side {
  public:
   explicit Side(const std::string& where) : reader_(save_at(where)), view_(&reader_) {}
@@ -65,6 +66,7 @@ struct Row {
   std::optional<TensorDifference> difference;
 };
 
+/// Compares one name: existence, form, then values.
 Row row_of(const std::string& name, const std::optional<Value>& a, const std::optional<Value>& b) {
   Row row{.key = state_key(name).value_or(name)};
   if (a) row.form_a = a->form;
@@ -86,6 +88,7 @@ bool lies_under(const std::string& key, const std::string& folder) {
   return folder.empty() || key == folder || key.starts_with(folder + "/");
 }
 
+/// Returns the names of both sides that the options select.
 std::vector<std::string> names_of_both(const Side& a, const Side& b, const DiffOptions& options) {
   const std::vector<std::string> in_a = a.names(), in_b = b.names();
   std::vector<std::string> all, chosen;
@@ -101,6 +104,7 @@ std::vector<std::string> names_of_both(const Side& a, const Side& b, const DiffO
   return chosen;
 }
 
+/// Returns part / whole; 0 for an empty tensor.
 double share(int64_t part, int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }

@@ -57,6 +57,7 @@ class Folder {
   std::vector<Garbage> garbage(const std::optional<int64_t>& keep) {
     const std::optional<std::string> latest = keep ? latest_checkpoint(dir_) : std::nullopt;
     for (const auto& [prefix, by_number] : saves_) {
+      // Without `keep` nothing is old, and only debris is listed.
       const int64_t first_kept = keep ? first_to_keep(prefix, *keep) : -1;
       const std::optional<BestSave> best = read_best((dir_ / prefix).string());
       for (const auto& [number, save] : by_number) {

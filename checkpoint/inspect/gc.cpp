@@ -44,6 +44,7 @@ class Locks {
       return std::make_unique<files::FolderLock>(folder, kTimes);
     } catch (const Error& fault) {
       if (fault.code() != ExitCode::kCannotCreate) throw;
+      // The lock's message names the holder; gc only adds that nothing was removed.
       throw Error(ExitCode::kCannotCreate, "gc",
                   fmt::format("nothing was removed, for a run may be writing here: {}",
                               std::string(fault.what())));
@@ -168,6 +169,7 @@ std::vector<std::string> rest_of(const std::filesystem::path& dir,
   return rest;
 }
 
+/// Returns a reason for messages.
 const char* meaning(std::string_view reason) {
   if (reason == "temporary") return "temporary, of a save that was interrupted";
   if (reason == "no_index") return "of a save without an index";

@@ -27,6 +27,7 @@ void require_folder(const std::string& dir) {
     throw Error(ExitCode::kInputMissing, "checkpoint", dir + ": is no folder");
 }
 
+/// Throws the error for a folder without a complete checkpoint.
 [[noreturn]] void throw_no_save(const std::string& dir, const std::vector<std::string>& defects) {
   if (defects.empty())
     throw Error(ExitCode::kInputMissing, "checkpoint",
@@ -68,6 +69,7 @@ void add_facts(Summary* row) {
   for (const std::string& name : view.names()) row->dense_bytes += view.find(name)->dense_bytes;
 }
 
+/// Returns a row for a checkpoint. A damaged one is listed with its defect.
 Summary summary_of(const SaveName& save) {
   Summary row{.save = save, .defect = quick_check(save.prefix).value_or("")};
   if (!row.defect.empty()) return row;

@@ -22,6 +22,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// Adds one kind of names to an error text.
 void add_part(const std::vector<std::string>& keys, std::string_view what, std::string* text) {
   if (keys.empty()) return;
   *text += fmt::format("{}{} '{}'", text->empty() ? "" : "; ", what, fmt::join(keys, "', '"));
@@ -92,6 +93,7 @@ void Checkpoint::on_all(const Body& body) {
   if (const auto fault = shared_fault(ranks(), fault_of(body))) throw Error(*fault).everywhere();
 }
 
+// Only a restore in progress needs the keys that exist already.
 void Checkpoint::add(std::string key, Tracked object) {
   on_all([&] {
     std::set<std::string> known;
@@ -179,6 +181,7 @@ RestoreStatus Checkpoint::restore(const std::optional<std::string>& save) {
   }
   // Before the files are opened: ranks with different variables would find different matches.
   require_equal_forms();
+  // The old restore ends even if the new one fails.
   let_go();
   std::shared_ptr<Restoration> restoration;
   std::optional<int64_t> number;
@@ -204,6 +207,7 @@ void Checkpoint::load_weights_now(const std::string& save) {
   std::optional<int64_t> number;
   std::shared_ptr<Restoration> restoration;
   std::vector<NamedEntry> matches;
+  // strict_matches() writes nothing; only after all ranks agree take() writes.
   on_all([&] {
     restoration = std::make_shared<Restoration>(save, objects_);
     restoration->has_been_looked_at();

@@ -18,6 +18,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// Compiles a pattern; throws Error(kConfig) if it is invalid.
 std::unique_ptr<re2::RE2> compiled(const std::string& pattern) {
   auto regex = std::make_unique<re2::RE2>(pattern, re2::RE2::Quiet);
   if (!regex->ok())
@@ -51,6 +52,7 @@ struct Rule {
   KernelOrder order;
 };
 
+/// Returns the names that no pattern allows.
 std::vector<std::string> not_allowed(const std::vector<std::string>& names,
                                      const std::vector<std::string>& patterns) {
   std::vector<std::unique_ptr<re2::RE2>> allowed;
@@ -72,6 +74,7 @@ std::vector<int64_t> outputs_first(size_t num_dims) {
   return order;
 }
 
+/// True if the tensor is a kernel to permute; a bias has one dimension.
 bool is_turned(KernelOrder order, size_t num_dims) {
   return order == KernelOrder::kOutputsLast && num_dims >= 2;
 }
@@ -100,6 +103,7 @@ class Import {
   }
 
  private:
+  // Pairs a saved name with a live variable; faults are collected.
   void pair_up(const std::string& name) {
     const std::string shown = shown_name(name);
     KernelOrder order = KernelOrder::kAsSaved;
@@ -149,6 +153,7 @@ class Import {
   }
 
   void load(const Pair& pair) {
+    // Without a permutation the reader writes directly into the live tensor.
     if (!is_turned(pair.order, pair.live.text ? 0 : static_cast<size_t>(pair.live.tensor.dim()))) {
       values_.read_all({{pair.name, pair.live}});
       return;

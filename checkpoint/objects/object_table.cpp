@@ -23,6 +23,7 @@ bool ObjectTable::has_object(std::string_view key) const {
                      [&](const auto& each) { return each.first == key; });
 }
 
+// A slash separates the object's key from the names inside it.
 void ObjectTable::add(std::string key, Tracked object) {
   if (key.empty()) refuse_key(key, "it is empty; name the object, such as 'model'");
   if (key.find('/') != std::string::npos)

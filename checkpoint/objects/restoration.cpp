@@ -66,6 +66,7 @@ std::vector<NamedEntry> Restoration::matches(const std::set<std::string>& except
 
 std::vector<NamedEntry> Restoration::find_matches(const std::set<std::string>& except) {
   std::vector<NamedEntry> found;
+  // All faults in one message, so that a user can correct them together.
   std::vector<std::string> faults;
   for (StateEntry& entry : objects_->state()) {
     const auto name = values_.find(entry.key);
@@ -114,6 +115,7 @@ void Restoration::start(const std::vector<NamedEntry>& matches) {
   watch_late_parts();
 }
 
+// Stricter than match(): nothing may be missing, left over or still to come.
 std::vector<NamedEntry> Restoration::strict_matches() {
   auto found = matches();
   std::set<std::string> used;
@@ -147,6 +149,7 @@ void Restoration::watch_late_parts() {
           });
 }
 
+// Runs inside the creation of a variable; its exception reaches the creator.
 void Restoration::created(const std::string& key, const at::Tensor& tensor) {
   const auto name = values_.find(key);  // perhaps taken before, by a variable whose creation failed
   if (!name) return;

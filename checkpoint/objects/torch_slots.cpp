@@ -28,6 +28,7 @@ void add(std::string name, const at::Tensor& slot, StateList* list) {
   if (slot.defined()) list->push_back({.key = std::move(name), .tensor = slot});
 }
 
+/// Returns zeros with the parameter's shape, strides and device.
 at::Tensor zeros(const at::Tensor& param) {
   return at::zeros_like(param.detach(), {}, at::MemoryFormat::Preserve);
 }
@@ -44,6 +45,7 @@ class SgdSlots final : public TorchSlots {
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param,
                                              const OptimizerOptions& options,
                                              const IsSaved&) const override {
+    // Without momentum SGD keeps no state.
     if (static_cast<const torch::optim::SGDOptions&>(options).momentum() == 0) return nullptr;
     auto state = std::make_unique<torch::optim::SGDParamState>();
     state->momentum_buffer(zeros(param));
@@ -142,6 +144,7 @@ class LbfgsSlots final : public TorchSlots {
 
   std::unique_ptr<OptimizerParamState> fresh(const at::Tensor& param, const OptimizerOptions&,
                                              const IsSaved& is_saved) const override {
+    // The state is flat over all parameters, so its size is their sum.
     int64_t num_elements = 0;
     for (const auto& group : optimizer_.param_groups())
       for (const at::Tensor& each : group.params()) num_elements += each.numel();

@@ -33,6 +33,7 @@ class RandomState final : public Trackable {
     copy_ = generator_.get_state().clone();
   }
 
+  // The copy is refreshed on each call, because the generator moves on.
   StateList state(const TensorNames&) override {
     copy_.copy_(generator_.get_state());
     return {{.key = "", .tensor = copy_}};

@@ -31,6 +31,7 @@ constexpr int64_t kGroupBytes = int64_t{16} << 20;
 
 constexpr std::string_view kRemedy = "restore from another save, or remove this one";
 
+/// True if the memory can be written directly: on the CPU, row-major, values as stored.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
@@ -42,6 +43,7 @@ ElementRange range_of(const TensorBox& box, const std::vector<int64_t>& shape) {
   return {tensor_element(box, shape, 0), tensor_element(box, shape, num_elements - 1) + 1};
 }
 
+/// True if a range has an element in common with the ranges.
 bool has_common(const std::vector<ElementRange>& held, const ElementRange& range) {
   bool found = false;
   for_each_common(held, range.begin_E, range.end_E, [&](int64_t, int64_t) { found = true; });
@@ -200,6 +202,7 @@ void BundleReader::read_into(const std::string& name, const at::Tensor& live,
   read_all({{name, live, held}});
 }
 
+// Plain tensors are read together; others need a copy, one at a time.
 void BundleReader::read_all(const std::vector<TensorRead>& reads) {
   std::vector<TensorRead> plain;
   for (const TensorRead& read : reads) {
@@ -221,6 +224,7 @@ void BundleReader::read_plain(const std::vector<TensorRead>& reads) {
   for (size_t i = 0; i < reads.size();) {
     std::vector<PlaceRead> places;
     std::vector<const std::string*> names;
+    // All wanted places of a tensor belong to one group, so it is written entirely or not.
     for (int64_t num_bytes = 0; i < reads.size() && num_bytes < kGroupBytes; ++i)
       num_bytes += add_places(reads[i], &places, &names);
     run(places, names);

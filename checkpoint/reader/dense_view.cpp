@@ -17,12 +17,14 @@ namespace {
 
 constexpr int64_t kMaxFormBytes = 65536;
 
+/// Returns the bytes of a tensor or of all its slices.
 int64_t stored_bytes(const BundleEntry& entry) {
   int64_t sum = entry.is_sliced() ? 0 : entry.num_bytes;
   for (const BundleSlice& slice : entry.slices) sum += slice.num_bytes;
   return sum;
 }
 
+/// Returns the bytes of an element; 0 for types that are not read.
 int64_t item_bytes(int32_t dtype) {
   const auto type = scalar_type(dtype);
   return type ? static_cast<int64_t>(c10::elementSize(*type)) : 0;
@@ -43,6 +45,7 @@ DenseTensor whole_tensor(const BundleEntry& entry) {
 
 DenseView::DenseView(BundleReader* reader) : reader_(*reader) {
   for (const auto& [name, entry] : reader_.index().entries)
+    // The form texts are found by their names; each leads to values and mask.
     if (const auto key = key_of_sparse_form(name)) {
       add_sparse(*key, name);
       parts_.insert({name, sparse_values_name(*key)});
@@ -125,6 +128,7 @@ void DenseView::read_all(const std::vector<TensorRead>& reads) {
     if (is_sparse(read.name)) read_sparse(read);
 }
 
+// A mask is read once; weight and moments of a parameter share it.
 at::Tensor DenseView::mask_of(const std::string& name) {
   const DenseTensor& tensor = sparse_.at(name);
   at::Tensor& mask = masks_[tensor.mask_name];
@@ -151,6 +155,7 @@ void DenseView::read_sparse(const TensorRead& read) {
   const std::vector<ElementRange> ranges =
       read.held.value_or(std::vector<ElementRange>{{0, read.live.numel()}});
   std::vector<ElementRange> kept;
+  // Ranges of the dense tensor become ranges of the kept values.
   for (const ElementRange& range : ranges)
     kept.push_back({kept_before(bits, range.begin_E), kept_before(bits, range.end_E)});
   const at::Tensor values = at::empty(tensor.entry->shape, read.live.options().device(at::kCPU));

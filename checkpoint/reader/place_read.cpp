@@ -30,6 +30,7 @@ struct Piece {
   bool is_sound_bool = true;
 };
 
+/// Cuts all places into pieces of at most kPieceBytes.
 std::vector<Piece> pieces_of(const std::vector<PlaceRead>& places) {
   std::vector<Piece> pieces;
   for (size_t item = 0; item < places.size(); ++item)
@@ -51,10 +52,12 @@ void for_each_wanted(const PlaceRead& read, const Piece& piece, Use use) {
                });
 }
 
+/// True if every byte is 0 or 1, as bools are stored.
 bool holds_bools(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char byte) { return (byte & ~1) == 0; });
 }
 
+/// Maps a piece and computes its crc.
 void check_piece(const PlaceRead& read, Piece* piece) {
   const int64_t num_bytes = piece->end - piece->begin;
   const char* bytes = read.file->fetch(read.place->offset + piece->begin, num_bytes);
@@ -66,6 +69,7 @@ void check_piece(const PlaceRead& read, Piece* piece) {
     read.file->release(read.place->offset + piece->begin, num_bytes);
 }
 
+/// Copies the wanted elements of a piece.
 void copy_piece(const PlaceRead& read, const Piece& piece) {
   for_each_wanted(read, piece, [&](int64_t box_E, int64_t tensor_E, int64_t count) {
     copy_past_cache(read.values + tensor_E * read.item_bytes,

@@ -30,6 +30,7 @@ struct Extent {
 /// Extents of one shard by offset. Empty tensors have none.
 using Extents = std::multimap<int64_t, Extent>;
 
+/// Returns the extents of all shards by offset.
 std::vector<Extents> extents_of(const BundleIndex& index) {
   std::vector<Extents> shards(static_cast<size_t>(index.num_shards));
   const auto add = [&](const BundlePlace& place, const Extent& extent) {
@@ -43,6 +44,7 @@ std::vector<Extents> extents_of(const BundleIndex& index) {
   return shards;
 }
 
+/// Returns the size of a shard: the end of its last extent.
 int64_t expected_bytes(const Extents& extents) {
   int64_t end = 0;
   for (const auto& [offset, extent] : extents) end = std::max(end, extent.end);
@@ -117,6 +119,7 @@ class Verification {
   }
 
   void check_extra_files() {
+    // Shards of an earlier save with another number of ranks may be left over.
     const std::filesystem::path path(prefix_);
     const int32_t num_shards = reader_->index().num_shards;
     for (const std::string& name :
@@ -135,6 +138,7 @@ class Verification {
     if (wrong_size) add(*wrong_size);
     int64_t at = 0;
     for (const auto& [offset, extent] : extents) {
+      // Sorted by offset, so overlaps and gaps show between neighbours.
       if (offset < at)
         add(fmt::format("{}: tensor '{}' overlaps the one before", shard_name(shard),
                         *extent.name));

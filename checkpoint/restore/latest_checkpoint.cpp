@@ -64,6 +64,7 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir) {
   if (!named) return highest(find_saves(dir));
   const auto parts = parse_file_name(index_path(std::filesystem::path(*named).filename()));
   if (!parts) return named;  // of another program, without a number
+  // Only checkpoints newer than the state file in number and time may replace its choice.
   std::vector<SaveName> newer = find_saves(dir, parts->prefix);
   std::erase_if(newer, [&](const SaveName& save) {
     return save.number <= parts->number || !is_newer_than_state_file(save, dir) ||

@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::string_view kNotShared = "Is the folder the same on every rank?";
 
+/// Throws Error(kConfig) unless type and shape are those of the live entry.
 void require_form(const BundleReader& reader, const std::string& name, const DenseTensor& saved,
                   const StateEntry& entry) {
   const int32_t wanted =
@@ -52,6 +53,7 @@ std::vector<std::string> match(const BundleReader& reader, const DenseView& save
     else if (!entry.value_if_missing)
       missing.push_back(entry.key);
   }
+  // All missing keys in one message.
   if (!missing.empty())
     throw Error(ExitCode::kConfig, "checkpoint",
                 fmt::format("{}: holds no '{}': another model or optimizer saved it; set them "
@@ -77,6 +79,7 @@ void put_value_if_missing(const StateEntry& entry) {
   });
 }
 
+/// Returns the number in a prefix; -1 if there is none.
 int64_t number_of(const std::string& prefix) {
   const std::filesystem::path index = index_path(prefix);
   const std::optional<FileName> parts = parse_file_name(index.filename().string());
@@ -92,6 +95,7 @@ void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
     log::warning("checkpoint", plain_text(*fault));
   if (!state) return;
   state->all.push_back(state->newest);
+  // Entries are compared by file name, since paths may be absolute or relative.
   for (const std::string& listed : state->all) {
     const std::string name = std::filesystem::path(listed).filename().string();
     const std::optional<FileName> parts = parse_file_name(index_path(name));
@@ -133,12 +137,14 @@ std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
   return prefixes;
 }
 
+/// Restores one checkpoint after the quick check, which is much cheaper than a failed restore.
 void try_restore(const std::string& prefix, const StateList& state, RestoreReport* report) {
   if (const auto defect = quick_check(prefix))
     throw Error(ExitCode::kBadData, "checkpoint", *defect);
   *report = restore(prefix, state);
 }
 
+/// Throws the error of a folder whose checkpoints are all unusable.
 [[noreturn]] void throw_none_readable(const std::filesystem::path& dir,
                                       const std::vector<std::string>& defects) {
   throw Error(ExitCode::kBadData, "checkpoint",

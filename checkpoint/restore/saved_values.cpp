@@ -33,6 +33,7 @@ ValueForm form_of(const StateEntry& entry) {
 std::string shown_name(const std::string& name) { return state_key(name).value_or(name); }
 
 SavedValues::SavedValues(const std::string& prefix) : reader_(prefix), view_(&reader_) {
+  // Opened at once, so that the files stay readable if they are removed.
   reader_.open_shards();
   const std::string graph(kGraphName);
   const BundleEntry* saved_graph = reader_.find(graph);
@@ -54,6 +55,7 @@ std::optional<std::string> SavedValues::find(const std::string& key) const {
   if (graph_ && !is_beside_graph(key)) name = graph_->find(key).value_or(name);
   if (view_.contains(name)) return name;
   if (graph_) return std::nullopt;
+  // Name-based checkpoints may omit the object's own part of the key.
   const size_t slash = key.find('/');
   for (const std::string& by_name : {key, slash == std::string::npos ? key : key.substr(slash + 1)})
     if (view_.contains(by_name)) return by_name;

@@ -15,6 +15,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+/// Returns the file name of a prefix.
 std::string file_name(const std::string& prefix) {
   return std::filesystem::path(prefix).filename().string();
 }
