@@ -18,8 +18,8 @@ class Decimal {
   /// nullopt for another form or too many digits.
   static std::optional<Decimal> parse(std::string_view text);
 
-  /// Returns ceil((this + count * period) * factor), exactly: the step of update `count` of a
-  /// period, with factor = steps per epoch.
+  /// Returns ceil((this + count * period) * factor), exactly. With factor = steps per epoch it is
+  /// the step of update `count` of a period.
   int64_t ceil_times(int64_t factor) const { return ceil_times(0, Decimal(), factor); }
   int64_t ceil_times(int64_t count, const Decimal& period, int64_t factor) const;
 

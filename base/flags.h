@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-/// Flags of a run (docs/flags.md), readable in any source file of a network, a data set, a hook or
-/// another user part.
+/// Flags of a run (docs/flags.md). Any source file of a network, a data set, a hook or another user
+/// part can read them.
 ///
 ///   LOCKSTEP_FLAG(double, learning_rate);          // once, above the code that reads it
 ///   ... FLAGS_learning_rate.get() ...
@@ -25,12 +25,12 @@ namespace lockstep::flags {
 /// Values as text by name; nullopt for a flag without a value (`None` in TensorFlow).
 using Values = std::map<std::string, std::optional<std::string>, std::less<>>;
 
-/// Returns the value of a flag (learning_rate), of a flag of the estimator (width), or of a key of
-/// the run file (optimizer.learning_rate). T: std::string, bool, int64_t, double. A list is one
-/// text, separated by commas.
+/// Returns the value of a flag (learning_rate), an estimator's flag (width), or a key of the run
+/// file (optimizer.learning_rate). T: std::string, bool, int64_t, double. A list is one text,
+/// separated by commas.
 ///
-/// Throws Error(kUsage) before the run begins, for an unknown name (with the nearest one), for a
-/// flag without a value, and for a value that is not a T.
+/// Throws Error(kUsage) before the run begins and for an unknown name (with the nearest one).
+/// Throws it too for a flag without a value, or with a value that is not a T.
 template <typename T>
 T get(std::string_view name);
 

@@ -75,8 +75,8 @@ class Callback {
   virtual void begin() {}
   virtual void on_iteration_start() {}
   /// Processes an iteration. A result of nullopt halts this iteration for all callbacks that depend
-  /// on this one's keys, including optional keys, and for no others. To let them continue, return a
-  /// map without the optional key.
+  /// on this one's keys, including optional keys. Other callbacks continue. To let them continue,
+  /// return a map without the optional key.
   virtual std::optional<DataMap> on_iteration_end(const DataMap& data) = 0;
   /// Called at the end of each training epoch on every rank of the callback, even if an iteration
   /// was halted. Collectives of training, such as sums, belong here. In evaluation and inference

@@ -46,13 +46,13 @@ struct WantedCallback {
 ///     log: {every: 10, keys: [loss], modes: [train]}
 ///     boxes: {type: tfrecords_saver, keys: [boxes]}
 ///
-/// Faults go to the list of `in`. `only` is for a section of one mode: it is the default of each
+/// Faults go to the list of `in`. `only` is for a section of one mode. It is the default of each
 /// callback, and a callback's own modes must contain it.
 std::vector<WantedCallback> read_callbacks(ConfigReader in, std::optional<Mode> only = {});
 
 /// Makes the callbacks of one mode. Throws Error(kConfig) if two of them write the same files or
-/// show KPIs of one name, or a KPI has the name of one of the driver's figures. During the run the
-/// first value of a KPI with an unannounced name throws the same.
+/// show KPIs of one name. Throws it too if a KPI has the name of one of the driver's figures.
+/// During the run the first value of a KPI with an unannounced name throws the same.
 std::vector<NamedCallback> make_callbacks(const std::vector<WantedCallback>& wanted, Mode mode,
                                           const Services& services);
 

@@ -10,12 +10,12 @@
 
 namespace lockstep::coord {
 
-/// Callbacks in the order of their data: producers of a key come before its readers, independent
-/// ones in the order of their names. The order is the same on every rank.
+/// Callbacks in the order of their data. Producers of a key come before its readers. Independent
+/// ones are in the order of their names. The order is the same on every rank.
 ///
-/// Throws Error(kConfig) before the run for a cycle, a key without a producer, a key with two
-/// producers, and a callback of all ranks that reads a key of rank 0 only. The message has the
-/// chain of callbacks.
+/// Throws Error(kConfig) before the run for a cycle, and for a key with no producer or two. Throws
+/// it too for a callback of all ranks that reads a key of rank 0 only. The message has the chain of
+/// callbacks.
 ///
 /// Throws Error(kBadData) during the run if a callback read or returned other keys than it declared
 /// (with iteration, callback, key). Any other exception of a callback gets its name and the

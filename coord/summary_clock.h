@@ -5,7 +5,7 @@
 namespace lockstep::coord {
 
 /// The x axis of summaries. The last training step of an epoch and the last step of the following
-/// evaluation have the same number, so that both curves end together. With 100 training and 20
+/// evaluation have the same number. So both curves end together. With 100 training and 20
 /// evaluation iterations, the evaluation begins 80 later than the training.
 ///
 /// A step is the number of updates done: the first training step is 1. The last step of each kind

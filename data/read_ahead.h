@@ -42,8 +42,8 @@ class ReadAhead {
       threads_.emplace_back([shared = shared_] { shared->work(); });
   }
 
-  /// Waits for the items being made. If threads may be left, it waits at most a second, and not at
-  /// all after a next_unless() that returned nullopt. Left threads end later by themselves.
+  /// Waits for the items being made. If threads may be left, it waits at most a second. After a
+  /// next_unless() that returned nullopt it does not wait. Left threads end later by themselves.
   ~ReadAhead() {
     shared_->end();
     const bool leaves = may_leave_threads_ && (is_left_ || !shared_->is_idle_within(kEnd));

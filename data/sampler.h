@@ -46,7 +46,7 @@ class Sampler {
   /// All counts must be > 0; with drop_last also num_samples >= global_batch_size.
   explicit Sampler(const SamplerOptions& options);
 
-  /// Returns the next global batch and moves behind it.
+  /// Returns the next global batch and advances the position.
   GlobalBatch next();
 
   SamplerPosition position() const { return {epoch_, position_}; }

@@ -20,10 +20,10 @@ namespace lockstep {
 /// Definition of what is trained: a network, and whatever else the subclass provides. Everything
 /// else comes from the run file. Only model() is required.
 ///
-/// Each rank has one object. The main thread calls, in the same order on all ranks: read_flags();
-/// then loss(), metrics(), eval_metrics() and hooks() once each; then input() and model(). The
-/// object lives until the end of the run. An exception of a method ends the run on all ranks, with
-/// the exit code of an Error, else 78.
+/// Each rank has one object. The main thread calls its methods in the same order on all ranks.
+/// First read_flags(); then loss(), metrics(), eval_metrics() and hooks() once each; then input()
+/// and model(). The object lives until the end of the run. An exception of a method ends the run on
+/// all ranks, with the exit code of an Error, else 78.
 class EstimatorSpec {
  public:
   EstimatorSpec() = default;
@@ -35,9 +35,9 @@ class EstimatorSpec {
   ///
   ///   in->read("width", &width_, count_from(1), "outputs of the hidden layer");
   ///
-  /// They come from section `estimator` of the run file, from --set estimator.width=64, and from
-  /// the command line after `--`: -- --width 64. `path` and `name` are reserved. It is also called
-  /// on a separate object to list the flags, so it must only read.
+  /// They come from section `estimator` of the run file and from --set estimator.width=64. On the
+  /// command line they follow `--`: -- --width 64. `path` and `name` are reserved. It is also
+  /// called on a separate object to list the flags, so it must only read.
   virtual void read_flags(ConfigReader* /*in*/) {}
 
   /// Returns the network for data of this shape. Initial values must be the same on every rank:

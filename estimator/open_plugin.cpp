@@ -111,7 +111,7 @@ const Plugin& open_plugin(const std::string& path) {
     if (known->sha256 == sha256) return *known;
   require_fit(path, stamp_in(bytes));
   const AddRows add_rows = find_or_open(path, sha256);
-  // Rows are only appended, so the new ones are behind these.
+  // Rows are only appended, so the new ones follow these.
   const size_t num_before = estimator_types().names().size();
   run_user_code("plug-in " + path, add_rows);
   const std::vector<std::string> names = estimator_types().names();

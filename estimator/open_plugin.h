@@ -15,10 +15,10 @@ struct Plugin {
 /// Opens a plug-in and lets it add its rows. Files with the same bytes are opened once per run. The
 /// code remains until the end of the process. Not thread-safe: call it before the run begins.
 ///
-/// Throws Error: kInputMissing for a missing file. kConfig if it is not a plug-in, was built for
-/// another Lockstep, LibTorch or C++ ABI (the text names both), or cannot be linked. Its own
-/// exception while it adds its rows. kUnavailable if an earlier run of this process opened the file
-/// and it was rebuilt since.
+/// Throws Error: kInputMissing for a missing file. kConfig if it is not a plug-in or cannot be
+/// linked. kConfig, with both versions, if it was built for another Lockstep, LibTorch or C++ ABI.
+/// Its own exception while it adds its rows. kUnavailable if an earlier run of this process opened
+/// the file and it was rebuilt since.
 const Plugin& open_plugin(const std::string& path);
 
 /// Returns the plug-ins of this run in the order of opening.

@@ -6,7 +6,7 @@ namespace lockstep::remote {
 /// call it first.
 void add_stores();
 
-/// Clears facts, cached content and keys of all stores, so that the next job of a process reads the
+/// Clears facts, cached content and keys of all stores. So the next job of a process reads the
 /// present content. No thread may be reading from a store.
 void forget_stores();
 

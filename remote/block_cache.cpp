@@ -1,5 +1,5 @@
-// Two kinds of locks: the cache's mutex guards the table and is held briefly, a slot's mutex is
-// held during its fetch. So slow fetches of different blocks run in parallel.
+// There are two kinds of locks. The cache's mutex guards the table and is held briefly. A slot's
+// mutex is held during its fetch. So slow fetches of different blocks run in parallel.
 #include "remote/block_cache.h"
 
 namespace lockstep::remote {

@@ -19,10 +19,10 @@ struct Answer {
 bool is_passing_fault(int curl_code);
 
 /// Sends the request, signed, over this thread's connection. It repeats it after growing pauses if
-/// the server fails (any 5xx but 501), limits the rate (429) or the connection breaks. The limit
-/// for all tries is files::StoreLimits::timeout_s. Any other status is returned. Throws Error(kIo)
-/// with `place` on timeout, and at once for permanent faults (a certificate, more bytes than
-/// max_body_bytes).
+/// the server fails (any 5xx but 501) or limits the rate (429). It does so too if the connection
+/// breaks. The limit for all tries is files::StoreLimits::timeout_s. Any other status is returned.
+/// Throws Error(kIo) with `place` on timeout, and at once for permanent faults (a certificate, more
+/// bytes than max_body_bytes).
 Answer send(const Access& access, Request request, int64_t max_body_bytes,
             const std::string& place);
 

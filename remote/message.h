@@ -17,7 +17,8 @@ struct Message {
 };
 
 /// Sends a message once, without following redirects. Throws Error(kIo), with the start of the
-/// server's answer, for a status other than 2xx, and if there is no answer in time. Thread-safe.
+/// server's answer, for a status other than 2xx. Throws it too if there is no answer in time.
+/// Thread-safe.
 void send_message(const Message& message);
 
 }  // namespace lockstep::remote

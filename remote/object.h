@@ -10,9 +10,9 @@
 
 namespace lockstep::remote {
 
-/// Object that is read by ranges through a cache of blocks. Whole blocks are fetched in three
-/// cases: all known objects fit into the cache, a read continues the last one, or the range is not
-/// small. Otherwise only the range is fetched.
+/// Object that is read by ranges through a cache of blocks. Whole blocks are fetched if all known
+/// objects fit into the cache, or a read continues the last one. They are fetched too for ranges of
+/// at least a block and for small objects. Otherwise only the range is fetched.
 class Object final : public files::RemoteFile {
  public:
   static constexpr int64_t kBlockBytes = int64_t{4} << 20;

@@ -36,7 +36,7 @@ LOCKSTEP_AVX512 void keep_nonzero(const void* items, int64_t num_items, uint8_t*
                                                  bits + first / 8);
 }
 
-/// Zeroes pruned items. Nothing is written if they are +0 already, as in most steps: reading alone
+/// Zeroes pruned items. Nothing is written if they are +0 already, as in most steps. Reading alone
 /// takes half the time of reading and writing.
 template <typename Item>
 LOCKSTEP_AVX512 void zero_pruned(void* items, const uint8_t* bits, int64_t num_items) {

@@ -12,8 +12,8 @@
 
 namespace lockstep::log {
 
-/// Sink whose lines are written by a separate thread, so that logging never waits for a terminal, a
-/// pipe or a disk. Lines are lost if the queue is full (a reader stopped, a disk hangs). They are
+/// Sink whose lines are written by a separate thread. So logging never waits for a terminal, a pipe
+/// or a disk. Lines are lost if the queue is full (a reader stopped, a disk hangs). They are
 /// counted and reported in the next written line. Thread-safe.
 class BackgroundSink final : public spdlog::sinks::sink {
  public:

@@ -25,8 +25,9 @@ class DeviceGraph {
   /// Captures the kernels that `body` launches on the calling thread's stream and, in backward, on
   /// autograd's threads. The host code of `body` runs once, here. Host values keep their present
   /// values. Each replay() reads and writes tensors at their present addresses. Memory that `body`
-  /// allocates belongs to the graph until the next capture() or the end, even if a tensor outlives
-  /// it. `body` must not wait for the device or copy from it. An earlier capture is replaced.
+  /// allocates belongs to the graph until the next capture() or the end. That holds even if a
+  /// tensor outlives it. `body` must not wait for the device or copy from it. An earlier capture is
+  /// replaced.
   ///
   /// Throws what `body` throws, and Error(kUnavailable) if the device cannot capture it. Nothing is
   /// captured then.

@@ -5,8 +5,8 @@
 namespace lockstep {
 
 /// Returns the values on `device`, the same tensor if they are there already. From the host to a
-/// GPU they go through page-locked memory, and the copy is enqueued on the calling thread's stream.
-/// The host does not wait and may change `values` at once, unless they were in page-locked memory
+/// GPU they go through page-locked memory. The copy is enqueued on the calling thread's stream. The
+/// host does not wait and may change `values` at once, unless they were in page-locked memory
 /// before.
 at::Tensor to_device(const at::Tensor& values, at::Device device);
 

@@ -39,8 +39,8 @@ struct StoreLimits {
   double timeout_s = 120;                    ///< for one request, including all retries
 };
 
-/// Store of one scheme. Thread-safe. Errors: kInputMissing if a file or its folder (bucket) does
-/// not exist or must not be read, kConfig for incomplete credentials, kIo as above.
+/// Store of one scheme. Thread-safe. Throws kInputMissing if a file or its folder (bucket) does not
+/// exist or must not be read. Throws kConfig for incomplete credentials, kIo as above.
 class FileStore {
  public:
   virtual ~FileStore() = default;

@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/files/file_store.h"
 
-/// Access to all files. Every function throws Error: kInputMissing if a file to read does not
-/// exist, is not a regular file or must not be read; kIo for read faults, no space and sync faults;
-/// kCannotCreate if a file or folder cannot be created. Messages name the path.
+/// Access to all files. Every function throws Error. It is kInputMissing if a file to read is
+/// missing, is not a regular file or must not be read. It is kIo for read faults, sync faults and
+/// no space. It is kCannotCreate if a file or folder cannot be created. Messages name the path.
 namespace lockstep::files {
 
 /// Error of Reader, with kInputMissing, for a file that this user must not read.
@@ -98,8 +98,7 @@ void sync_folder(const std::filesystem::path& folder);
 void make_folders(const std::filesystem::path& folder);
 /// Removes a file; no error if it does not exist.
 void remove_file(const std::filesystem::path& path);
-/// Returns the names of the files in a folder, sorted; empty if there is no such folder (or it is a
-/// file).
+/// Returns the names of the files in a folder, sorted; empty if the folder is missing or a file.
 std::vector<std::string> list(const std::filesystem::path& folder);
 /// Throws kCannotCreate unless a file can be created in the folder, which is created if it is
 /// missing.

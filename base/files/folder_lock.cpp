@@ -81,7 +81,7 @@ bool FolderLock::take_flock() {
 }
 
 // With the flock held, a named holder on this kernel is dead. One in another PID namespace of this
-// kernel cannot be asked, and one on another host may hold a flock that we do not see.
+// kernel cannot be asked. One on another host may hold a flock that we do not see.
 void FolderLock::judge_holder(bool is_locked) {
   // Read after the flock, since the last holder writes until it releases.
   const std::optional<LockHolder> holder = file_.holder();

@@ -22,9 +22,9 @@ struct FolderLockTimes {
   bool use_flock = true;
 };
 
-/// Exclusive claim of one process on a folder: a flock on FOLDER/.lock, which the system releases
-/// when the process ends in any way. The file names the holder. It remains afterwards, empty after
-/// a normal end.
+/// Exclusive claim of one process on a folder: a flock on FOLDER/.lock. The system releases it when
+/// the process ends in any way. The file names the holder. It remains afterwards, empty after a
+/// normal end.
 ///
 /// Some file systems have no locks, or locks that other hosts do not see. So a thread also writes a
 /// heartbeat into the file. A process that gets the lock while the file names a holder judges that

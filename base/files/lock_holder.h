@@ -37,8 +37,8 @@ struct LockHolder {
   bool is_alive() const;
 };
 
-/// Returns the mode of a lock file in a folder: read and write for its owner and for those who may
-/// write the folder. Nobody else may read it, because read access suffices for a flock.
+/// Returns the mode of a lock file in a folder. Its owner, and those who may write the folder, may
+/// read and write it. Nobody else may read it, because read access suffices for a flock.
 mode_t lock_mode(const std::filesystem::path& folder);
 
 /// Opens a lock file with these flags of open(). With O_CREAT it gets the mode of lock_mode(), and

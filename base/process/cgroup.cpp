@@ -74,7 +74,7 @@ std::map<std::string, fs::path> own_groups(const fs::path& root) {
 }
 
 /// Returns the folders of the group and its visible outer groups. A container may see its own group
-/// at the mount point while the kernel names it from further outside, or the reverse.
+/// at the mount point while the kernel names it from further outside. The reverse occurs too.
 std::vector<fs::path> folders(const fs::path& root, const Hierarchy& hierarchy,
                               const fs::path& group) {
   const fs::path mount = root / hierarchy.mount_point.relative_path();

@@ -12,13 +12,13 @@ struct Core {
   std::vector<int> cpus;
 };
 
-/// Returns the cores that this process may run on (its affinity, which launchers and schedulers
-/// narrow), ordered by NUMA node and number. Linux only; `sys_folder` is the kernel's description
-/// of the processor.
+/// Returns the cores that this process may run on, ordered by NUMA node and number. Launchers and
+/// schedulers narrow this affinity. Linux only; `sys_folder` is the kernel's description of the
+/// processor.
 std::vector<Core> allowed_cores(const std::filesystem::path& sys_folder = "/sys/devices/system");
 
-/// Returns how many cores this process can keep busy, at least 1: allowed_cores(), or fewer if its
-/// container has a CPU quota (base/process/cgroup.h).
+/// Returns how many cores this process can keep busy, at least 1. It is allowed_cores(), or fewer
+/// if its container has a CPU quota (base/process/cgroup.h).
 int num_usable_cores();
 
 /// Parses the kernel's list form: "0-3,8" -> 0, 1, 2, 3, 8. Any other text gives an empty list.

@@ -14,10 +14,10 @@ namespace lockstep {
 /// caused the creation.
 using TensorWatcher = std::function<void(const std::string& name, const at::Tensor& tensor)>;
 
-/// Part of an object that creates tensors later than itself. Examples are a layer that takes its
-/// shape from its first input, and an optimizer that creates its slots at its first step. Code that
-/// waits for such tensors watches it, as a delayed restore does (checkpoint/objects/checkpoint.h).
-/// One thread at a time.
+/// Part of an object that creates tensors later than itself. Examples: a layer takes its shape from
+/// its first input, an optimizer creates its slots at its first step. Code that waits for such
+/// tensors watches it, as a delayed restore does (checkpoint/objects/checkpoint.h). One thread at a
+/// time.
 class DeferredVariables {
  public:
   DeferredVariables() = default;

@@ -18,9 +18,9 @@ class FlatMemory {
   /// Starts a layout. After all ranks have called it, earlier given memory may be given again,
   /// since its values have been copied. Collective.
   virtual void begin() = 0;
-  /// Gives the buffer memory for values of this number and type and, unless it is frozen, for
-  /// gradients of all ranks. The content is undefined. Throws Error(kBug) beyond the size at
-  /// construction.
+  /// Gives the buffer memory for values of this number and type. Unless it is frozen, gives memory
+  /// for gradients of all ranks too. The content is undefined. Throws Error(kBug) beyond the size
+  /// at construction.
   virtual void give(FlatBuffer* buffer, int64_t num_elements, at::ScalarType dtype) = 0;
   /// True if this rank writes the values of a new layout; the others have them after meet().
   virtual bool is_writer() const = 0;

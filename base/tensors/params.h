@@ -14,12 +14,12 @@ namespace lockstep {
 
 /// State shared between the trainer and a layer that writes its weight gradient in place.
 struct GradInPlace {
-  /// True if the gradient's content is outdated: the layer overwrites it instead of adding to it,
-  /// and sets this to false.
+  /// True if the gradient's content is outdated. The layer then overwrites it instead of adding to
+  /// it, and sets this to false.
   bool is_stale = false;
   /// Callback for a layer that writes the gradient in parts; may be empty. In backward the layer
-  /// calls it after each part. The argument is the number of leading elements, in memory order,
-  /// that it has written and will not write again in this pass. Not all layers and products do.
+  /// calls it after each part. The argument is a number of leading elements, in memory order. The
+  /// layer will not write these again in this pass. Not all layers and products do.
   std::function<void(int64_t num_elements)> on_written = nullptr;
 };
 

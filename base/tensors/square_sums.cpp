@@ -55,7 +55,7 @@ void for_each_unit(const FlatSlice& slice, int64_t row_E, const ParamShard& regi
                    const Act& act) {
   const int64_t slice_end_E = std::min(region.end_E, slice.offset_E + slice.num_elements);
   int64_t at_E = std::max(region.begin_E, slice.offset_E);
-  // A unit ends at the end of its row, at a cut of a long row, or at the end of the region.
+  // A unit ends with its row, at a cut of a long row, or with the region.
   while (at_E < slice_end_E) {
     const int64_t in_row_E = (at_E - slice.offset_E) % row_E;
     const int64_t rest_E = std::min(row_E - in_row_E, kCutElements - in_row_E % kCutElements);

@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-/// Staging buffer: memory that is reused from one checkpoint to the next, so that only the first
-/// copy into it waits for page faults. Aligned to 2 MiB, in huge pages if the system grants them.
-/// One caller at a time.
+/// Staging buffer: memory that is reused from one checkpoint to the next. So only the first copy
+/// into it waits for page faults. Aligned to 2 MiB, in huge pages if the system grants them. One
+/// caller at a time.
 class StagingBuffer {
  public:
   StagingBuffer() = default;

@@ -24,8 +24,8 @@ struct StateEntry {
                       ///< _lockstep/step
   at::Tensor tensor;  ///< live memory, CPU or device; undefined for a text
   std::string* text = nullptr;  ///< live text; null for a tensor
-  /// Value that fills a tensor if a checkpoint lacks it (a text becomes empty in any case);
-  /// nullopt: it must not be missing.
+  /// Value that fills a tensor if a checkpoint lacks it; a text becomes empty in any case. nullopt:
+  /// it must not be missing.
   std::optional<double> value_if_missing = std::nullopt;
   /// Elements of a sharded tensor that this rank owns: ascending ranges that do not touch. Together
   /// the ranks own each element once. Other elements are neither saved from this rank nor restored

@@ -10,7 +10,7 @@ namespace lockstep {
 /// adds all.
 ///
 /// A number is a 53-bit integer times a power of two. It is added to two or three counters of
-/// 32-bit digits, which have 31 more bits for carries: up to 2^31 additions.
+/// 32-bit digits. They have 31 more bits for carries, enough for 2^31 additions.
 ///
 /// Method: a small superaccumulator (R. Neal, Fast exact summation using small and large
 /// superaccumulators, 2015).

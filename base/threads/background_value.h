@@ -18,8 +18,8 @@ namespace lockstep {
 ///     BackgroundValue<int64_t> free_bytes("space", [path] { return free_bytes_of(path); });
 ///     const auto answer = free_bytes.get(std::chrono::seconds(1));
 ///
-/// `make` may throw. Everything that it uses must live as long as `make` itself: if it never ends,
-/// it is left behind with its thread. Thread-safe.
+/// `make` may throw. Everything that it uses must live as long as `make` itself. A `make` that
+/// never ends is left running with its thread. Thread-safe.
 template <class T>
 class BackgroundValue {
  public:

@@ -52,7 +52,7 @@ TaskQueue::~TaskQueue() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->is_closed = true;
-    // The running task hangs. Those behind it will never run.
+    // The running task hangs, so the waiting ones will never run.
     if (!is_done) state_->waiting.clear();
   }
   state_->has_work.notify_one();

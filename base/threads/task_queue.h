@@ -14,8 +14,8 @@ namespace lockstep {
 ///     TaskQueue queue({.thread_name = "log", .capacity_bytes = 1 << 20});
 ///     if (!queue.push([line] { write(line); }, line.size())) ++num_lost;
 ///
-/// A task must not throw. Everything that it uses must live as long as the task: if it never ends
-/// (a hanging disk), the destructor leaves it and the thread behind. Thread-safe.
+/// A task must not throw. Everything that it uses must live as long as the task. If it never ends
+/// (a hanging disk), the destructor leaves it running with its thread. Thread-safe.
 class TaskQueue {
  public:
   using Task = std::function<void()>;

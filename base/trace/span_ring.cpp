@@ -1,4 +1,4 @@
-// The ring is a memfd: other processes find it among the open files in /proc/PID/fd and read it as
+// The ring is a memfd. Other processes find it among the open files in /proc/PID/fd and read it as
 // a file.
 #include "base/trace/span_ring.h"
 

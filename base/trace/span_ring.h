@@ -40,8 +40,8 @@ class SpanRing {
   /// Returns a random number that identifies this ring among those of all processes on all hosts.
   uint64_t token() const;
 
-  /// Returns the ring of another process, which may be running; nullopt if there is no such process
-  /// on this host or it cannot be read from here.
+  /// Returns the ring of another process, which may be running. nullopt if this host has no such
+  /// process or it cannot be read from here.
   static std::optional<std::vector<RecentSpan>> of_process(int64_t pid, uint64_t token);
 
  private:

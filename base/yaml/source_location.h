@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// Source location of a node that outlives the YAML tree, for faults that are found only when the
-/// model is known.
+/// Source location of a node that outlives the YAML tree. It is for faults that are found only when
+/// the model is known.
 struct SourceLocation {
   std::string file;
   int64_t line = 0;  ///< from 1; 0: unknown

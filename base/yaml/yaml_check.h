@@ -31,8 +31,8 @@ class YamlCheck final : public YAML::EventHandler {
     std::string message;
   };
 
-  /// `report` is called for each fault after which reading can continue: duplicate keys, merge
-  /// keys, keys that are not plain words.
+  /// `report` is called for each fault after which reading can continue. These are duplicate keys,
+  /// merge keys, and keys that are not plain words.
   explicit YamlCheck(std::function<void(const YAML::Mark&, std::string)> report)
       : report_(std::move(report)) {}
 

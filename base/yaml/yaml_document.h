@@ -44,9 +44,9 @@ struct YamlPair {
 };
 
 /// Parsed YAML file or text with all that messages need. It reports as faults what yaml-cpp accepts
-/// or explains badly: empty text, a second document, duplicate keys, merge keys, tabs, more than 1
-/// MiB, invalid UTF-8. During parsing (base/yaml/yaml_check.h) it also reports more than 100,000
-/// nodes, with each use of an alias counted, or more than 64 levels.
+/// or explains badly. These are empty text, a second document, duplicate keys, merge keys, tabs,
+/// more than 1 MiB, and invalid UTF-8. During parsing (base/yaml/yaml_check.h) it also reports more
+/// than 64 levels or 100,000 nodes. Each use of an alias counts.
 ///
 /// An alias is the same node as its anchor, so its position is that of the original text.
 class YamlDocument {
@@ -72,8 +72,8 @@ class YamlDocument {
   /// the same nesting depth, and its aliases find the document's anchors (unless the entire
   /// document is one {...}). Its lines after the first are indented below the first.
   ///
-  /// Returns the first key of the path with its value, for the caller to put into the tree; nullopt
-  /// after a fault. Diagnostics at its nodes have its origin, with lines and columns of its text.
+  /// Returns the first key of the path with its value; nullopt after a fault. The caller puts it
+  /// into the tree. Diagnostics at its nodes have its origin, with lines and columns of its text.
   std::optional<YamlPair> parse_addition(const YamlAddition& addition, Diagnostics* faults);
 
   /// True if the text has `null` or `~` there, rather than nothing.

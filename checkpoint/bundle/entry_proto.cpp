@@ -1,4 +1,4 @@
-// Between the protobufs of an index and the structs of bundle_index.h, with the checks of
+// Conversion between the protobufs of an index and the structs of bundle_index.h. It checks
 // everything that a file may claim.
 #include "checkpoint/bundle/entry_proto.h"
 

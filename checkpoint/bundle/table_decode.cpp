@@ -1,4 +1,4 @@
-// Reader of LevelDB's table format for files that may be damaged or hostile: every size is checked
+// Reader of LevelDB's table format. Files may be damaged or hostile, so every size is checked
 // before it is used.
 #include <stdexcept>
 

@@ -10,8 +10,8 @@
 namespace lockstep::checkpoint {
 namespace {
 
-/// Adds the boxes of elements [begin, end) of the sub-tensor that `outer` fixes by its indices 0 to
-/// dim-1: the end of the first row, whole rows, the start of the last row.
+/// Adds the boxes of elements [begin, end) of a sub-tensor. `outer` fixes its indices 0 to dim-1.
+/// The boxes are the end of the first row, whole rows, and the start of the last row.
 void add_boxes(int64_t begin, int64_t end, size_t dim, const std::vector<int64_t>& shape,
                TensorBox* outer, std::vector<TensorBox>* boxes) {
   if (begin == end) return;

@@ -7,8 +7,8 @@
 
 namespace lockstep::checkpoint {
 
-/// Exclusive right to save under one prefix, so that two programs neither use the same number nor
-/// remove each other's files.
+/// Exclusive right to save under one prefix. So two programs neither use the same number nor remove
+/// each other's files.
 ///
 /// It is an exclusive flock on the file PREFIX.saving, held by rank 0 during one save. The system
 /// releases it when the process ends, in any way. The file's text is a journal: the numbers of

@@ -26,7 +26,7 @@ std::optional<int64_t> parse_number(std::string_view text) {
 constexpr std::string_view kShardForm = ".data-00000-of-00000";
 constexpr std::string_view kPatternLetters = "\\*?[]";
 
-/// True if the text matches the form, in which 0 stands for any digit.
+/// True if the text matches the form, in which 0 means any digit.
 bool has_form(std::string_view text, std::string_view form) {
   return std::equal(text.begin(), text.end(), form.begin(), form.end(),
                     [](char letter, char wanted) {

@@ -15,8 +15,8 @@ namespace lockstep::checkpoint {
 std::string require_save(const std::string& prefix);
 
 /// Returns the prefix for new checkpoints, DIR/NAME, unchanged. Throws Error(kUsage) if it has no
-/// file name, ends as a checkpoint's files do, or contains characters that TensorFlow treats as a
-/// pattern.
+/// file name or ends as a checkpoint's files do. Throws it too for characters that TensorFlow
+/// treats as a pattern.
 std::string require_new_prefix(const std::string& prefix);
 
 }  // namespace lockstep::checkpoint

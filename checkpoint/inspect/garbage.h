@@ -22,8 +22,8 @@ struct Garbage {
 /// Returns the files to remove, in the order of removal: of an old checkpoint the index before its
 /// shards.
 ///
-/// Debris is always garbage: temporary files, shards without an index, and shards that their index
-/// does not name, if it is readable.
+/// Debris is always garbage: temporary files, shards without an index, and shards that a readable
+/// index does not name.
 ///
 /// With `keep` (>= 1), old checkpoints are garbage too. Old means: the number is lower than that of
 /// the `keep`-th newest complete checkpoint of the same prefix. The old one may be complete or not.

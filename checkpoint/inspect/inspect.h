@@ -16,7 +16,7 @@ struct Answer {
 };
 
 /// Returns the prefix of the checkpoint that `where` means. For a folder, or a run's folder with
-/// `checkpoints` in it, that is its newest complete one; defects of newer ones are logged as
+/// `checkpoints` in it, that is its newest complete one. Defects of newer ones are logged as
 /// warnings. Otherwise it is `where` itself. Throws Error(kInputMissing, kBadData) if a folder has
 /// none.
 std::string save_at(const std::string& where);

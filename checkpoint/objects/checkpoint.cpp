@@ -1,4 +1,4 @@
-// Every step that may fail on one rank runs in on_all(), so that all ranks throw the same error and
+// Every step that may fail on one rank runs in on_all(). So all ranks throw the same error, and
 // none waits in the next collective.
 #include "checkpoint/objects/checkpoint.h"
 

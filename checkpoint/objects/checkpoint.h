@@ -92,8 +92,8 @@ class Checkpoint {
   /// Throws Error(kUsage) for an invalid prefix. Throws the disk's fault (kIo, kCannotCreate) if
   /// the files cannot be written; earlier checkpoints remain.
   ///
-  /// During a restore(), throws Error(kUsage) before anything is written, if variables were created
-  /// since and have not got their saved values. Nobody knows whether they have been trained
+  /// During a restore(), throws Error(kUsage) if variables were created since and have not got
+  /// their saved values. Nothing is written then. Nobody knows whether they have been trained
   /// meanwhile. So a save neither overwrites them nor treats their own values as restored ones.
   /// Call look_for_new() right after creating them, or stop_restoring().
   std::string save(const std::string& prefix);
@@ -113,9 +113,9 @@ class Checkpoint {
   ///
   /// nullopt (latest_checkpoint() of an empty folder) does nothing but log a warning.
   RestoreStatus restore(const std::optional<std::string>& save);
-  /// Restores everything now or nothing. Throws Error(kBadData) with the names if variables are
-  /// missing in the checkpoint, if saved values of the tracked objects have no variable, or if
-  /// layers have not been built. Nothing is written then. If a read fails or finds damage, each
+  /// Restores everything now or nothing. Throws Error(kBadData) with the names in three cases.
+  /// Variables are missing in the checkpoint, saved values of the tracked objects have no variable,
+  /// or layers have not been built. Nothing is written then. If a read fails or finds damage, each
   /// variable is entirely old or entirely new. Throws kDisagree as restore().
   void load_weights_now(const std::string& save);
   /// Gives values to variables created since without announcement: modules or parameter groups that

@@ -13,7 +13,7 @@ namespace lockstep::checkpoint {
 /// Order of a kernel's dimensions.
 enum class KernelOrder {
   kAsSaved,
-  /// Inputs and outputs are last in the file and first here: dense [I, O] -> [O, I], convolution
+  /// Inputs and outputs are last in the file and first here. Dense: [I, O] -> [O, I]. Convolution:
   /// [H, W, I, O] -> [O, I, H, W]. The same holds for 1 and 3 spatial dimensions.
   kOutputsLast,
 };
@@ -28,8 +28,8 @@ struct ImportRule {
 /// Returns a rule for all names below a prefix: rule_for_prefix("net", "model") maps net/a/b to
 /// model/a/b.
 ImportRule rule_for_prefix(const std::string& saved, const std::string& key);
-/// Returns the rules for a Keras layer: its kernel (permuted) or embeddings, and its bias, become
-/// weight and bias of our layer. Keras 3 calls them _kernel and _embeddings.
+/// Returns the rules for a Keras layer. Its kernel (permuted) or embeddings become our weight, its
+/// bias our bias. Keras 3 calls them _kernel and _embeddings.
 std::vector<ImportRule> rules_for_layer(const std::string& saved, const std::string& key);
 
 struct ImportOptions {
@@ -50,8 +50,8 @@ struct ImportReport {
 /// Copies the checkpoint `prefix` into the live tensors of `state` by name. Not collective.
 ///
 /// Throws Error(kBadData) before any value is written. The message names every key without a value
-/// and every saved value without a key (unless allowed), two values for one key, and shapes that do
-/// not fit after permuting. Throws Error(kConfig) for an invalid pattern.
+/// and every saved value without a key, unless allowed. It also names two values for one key, and
+/// shapes that do not fit after permuting. Throws Error(kConfig) for an invalid pattern.
 ImportReport import_tensorflow(const std::string& prefix, const StateList& state,
                                const ImportOptions& options);
 

@@ -1,5 +1,5 @@
-// Matching and writing are separate steps, so that with several ranks nothing is written before
-// every rank has found its matches.
+// Matching and writing are separate steps. So with several ranks nothing is written before every
+// rank has found its matches.
 #include "checkpoint/objects/restoration.h"
 
 #include <utility>

@@ -21,14 +21,13 @@ class Restoration {
   Restoration(const Restoration&) = delete;
   Restoration& operator=(const Restoration&) = delete;
 
-  /// Gives its value to every existing variable that has none yet, creates what objects can create,
+  /// Gives its value to every existing variable that has none yet. Creates what objects can create,
   /// and watches their late parts. Variables with keys in `except` stay unchanged. All forms are
   /// checked before the first value is written. Throws Error(kBadData, kIo); then each variable is
   /// entirely old or entirely new.
   void match(const std::set<std::string>& except = {});
-  /// Returns the matches of a strict load: every variable has a value and every value of the
-  /// tracked objects has a variable. Writes nothing. Throws Error(kBadData) with the names of the
-  /// rest.
+  /// Returns the matches of a strict load: every variable has a value, and the tracked objects'
+  /// values all have variables. Writes nothing. Throws Error(kBadData) with the names of the rest.
   std::vector<NamedEntry> strict_matches();
   /// Returns the checked matches that match() would write. Writes nothing.
   std::vector<NamedEntry> matches(const std::set<std::string>& except = {});

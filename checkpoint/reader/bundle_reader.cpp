@@ -68,8 +68,8 @@ auto permitted(const Open& open) {
   }
 }
 
-/// Raises the soft limit of open files, within the hard limit, for checkpoints with more shards
-/// than the usual limit of 1,024.
+/// Raises the soft limit of open files, within the hard limit. Checkpoints may have more shards
+/// than the usual 1,024.
 void allow_open_files(int64_t num_files) {
   constexpr rlim_t kOthers = 512;  // sockets, logs, libraries
   rlimit limit{};

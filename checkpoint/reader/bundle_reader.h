@@ -38,12 +38,12 @@ void with_plain_copy(const at::Tensor& live, bool keep,
 /// sliced tensors.
 ///
 /// The constructor reads and checks the index; shards are opened when needed. Every read checks
-/// that the bytes are inside their shard before it allocates memory, and checks the crc of each
-/// place that it reads.
+/// that the bytes are inside their shard before it allocates memory. It checks the crc of each
+/// place.
 ///
-/// Errors: Error(kBadData) with file, tensor, slice and offset; kInputMissing for a missing file;
-/// kIo for a file that cannot or must not be read. One thread at a time; reads use further threads
-/// internally.
+/// Throws Error(kBadData) with file, tensor, slice and offset. Throws kInputMissing for a missing
+/// file, kIo for a file that cannot or must not be read. One thread at a time; reads use further
+/// threads internally.
 class BundleReader {
  public:
   /// Opens a checkpoint. `prefix` includes the number: DIR/model.ckpt-1200. A wrong name is refused

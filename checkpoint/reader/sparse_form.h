@@ -9,8 +9,8 @@
 #include "base/tensors/state_list.h"
 
 /// Tensors stored as the values that a mask keeps (docs/checkpoint_format.md, Sparse tensors). The
-/// tensor of state key K has no entry of its own. It has _lockstep/sparse/K/values, the kept values
-/// in order in one dimension, and _lockstep/sparse/K/form, a text.
+/// tensor of state key K has no entry under its name. It has _lockstep/sparse/K/values, the kept
+/// values in order in one dimension, and _lockstep/sparse/K/form, a text.
 namespace lockstep::checkpoint {
 
 /// Returns K of _lockstep/sparse/K/form; nullopt for other names.

@@ -12,9 +12,9 @@ namespace lockstep::checkpoint {
 ///
 /// It is the one that the state file names, if that is complete (index and shards exist with their
 /// sizes). So editing that file goes back to an older checkpoint, as in TensorFlow. One case has
-/// priority: a checkpoint of the same prefix with a higher number and an index newer than the state
-/// file. Its program was killed before it wrote the state file. If the state file is missing, or
-/// names an incomplete checkpoint, the highest number counts.
+/// priority: the same prefix, a higher number, and an index newer than the state file. Its program
+/// was killed before it wrote the state file. If the state file is missing, or names an incomplete
+/// checkpoint, the highest number counts.
 ///
 /// Throws Error(kUsage) if `dir` names a checkpoint instead of its folder. Throws kIo if a
 /// checkpoint cannot be read for a reason outside of it.

@@ -32,7 +32,7 @@ struct RestoreReport {
 ///
 /// Throws Error(kConfig) if another model or optimizer saved it; kBadData, kInputMissing, kIo.
 /// After an error in the middle (damaged values, a failed read) each variable is entirely old or
-/// entirely new, since it is written only after it was read and verified.
+/// entirely new. It is written only after it was read and verified.
 RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads = 0);
 
 /// Calls restore() on every rank, or throws the same Error on every rank. Collective.
@@ -44,8 +44,8 @@ RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
 /// the folder has none; training may then start at step 0.
 ///
 /// Throws Error(kBadData).everywhere() with each defect if checkpoints exist and none can be
-/// restored, so that a run never starts over by mistake. Also throws faults outside the checkpoint
-/// (kIo, and kConfig: the run has another model or optimizer).
+/// restored. So a run never starts over by mistake. Also throws faults outside the checkpoint (kIo,
+/// and kConfig: the run has another model or optimizer).
 std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
                                             std::string_view prefix_name, const StateList& state,
                                             dist::Communicator& control);

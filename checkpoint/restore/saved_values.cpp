@@ -1,5 +1,5 @@
-// Finds the values of keys in checkpoints of all writers: by object graph, by our naming rule, or
-// by plain variable name.
+// Finds the values of keys in checkpoints of all writers. It uses the object graph, our naming
+// rule, or plain variable names.
 #include "checkpoint/restore/saved_values.h"
 
 #include <algorithm>

@@ -41,8 +41,8 @@ class SavedValues {
   /// True if there is a value with this index name.
   bool contains(const std::string& name) const { return view_.contains(name); }
   /// Returns the index name of a key's value; nullopt if the checkpoint lacks it. The object graph
-  /// decides, otherwise the rule of state_names.h. In a name-based checkpoint (of tf.train.Saver,
-  /// without a graph) it is the key itself, or the key without its first part: model/fc1/weight or
+  /// decides, otherwise the rule of state_names.h. A name-based checkpoint (of tf.train.Saver) has
+  /// no graph. There it is the key itself, or the key without its first part: model/fc1/weight or
   /// fc1/weight.
   std::optional<std::string> find(const std::string& key) const;
   /// Returns type and shape of the value with this name.

@@ -1,6 +1,5 @@
-// The save path, top to bottom: run() = stage, write, publish; then tidy().
-// // Every stage ends with a collective in which all ranks learn of a fault, so all ranks take the
-// same branch.
+// The save path, top to bottom: run() = stage, write, publish; then tidy(). // Every stage ends
+// with a collective in which all ranks learn of a fault. So all ranks take the same branch.
 #include "checkpoint/save/save_job.h"
 
 #include <algorithm>

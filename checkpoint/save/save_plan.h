@@ -18,9 +18,9 @@ struct ShardItem {
 
 /// Plan of a save: which part each rank writes. The bytes of all replicated pieces, in list order,
 /// are cut into W runs of equal length for W ranks. A cut moves to the nearest row of its tensor.
-/// It moves to the nearer end of the tensor if that is smaller than min_cut_bytes or of a type that
-/// TensorFlow does not read in slices. So at most W - 1 tensors are cut. Of divided pieces each
-/// rank writes what it holds.
+/// Two kinds of tensors are not cut: those smaller than min_cut_bytes, and types that TensorFlow
+/// does not read in slices. There the cut moves to the nearer end of the tensor. So at most W - 1
+/// tensors are cut. Of divided pieces each rank writes what it holds.
 ///
 /// The plan depends only on names, types and shapes, so every rank computes the same one without
 /// communication.

@@ -78,9 +78,9 @@ struct SaveResult {
 ///   saver.wait_until_staged();  optimizer.step();
 ///   ... later: if (saver.is_done()) result = saver.wait();
 ///
-/// A saver removes only its own checkpoints as surplus. These are the ones that it wrote, those
-/// that the state file named at its first save, and those that a killed save's journal names
-/// (checkpoint/files/save_lock.h). Others of the same prefix stay and do not count.
+/// A saver removes only its own checkpoints as surplus. These are the ones that it wrote, and those
+/// that the state file named at its first save. Those that a killed save's journal names
+/// (checkpoint/files/save_lock.h) count too. Others of the same prefix stay and do not count.
 ///
 /// Every rank passes the same keys, types and shapes. Values are replicated, except where an entry
 /// says what this rank holds. Each rank writes its part; rank 0 writes the index. Tensors and texts
@@ -114,9 +114,9 @@ class Saver {
   /// does not wait longer than later ones. Optional; call it before the first begin().
   void prepare(const StateList& state);
 
-  /// Sets a hook that the saver's thread calls when a save ends with an error of this rank alone (a
-  /// lost peer). It runs before wait() throws, since wait() may be called much later. Set it while
-  /// no save is in progress.
+  /// Sets a hook for a save that ends with an error of this rank alone (a lost peer). The saver's
+  /// thread calls it. It runs before wait() throws, since wait() may be called much later. Set it
+  /// while no save is in progress.
   void set_on_lost(std::function<void(const Error&)> hook) { on_lost_ = std::move(hook); }
 
   /// Sets a hook that is called several times a second during wait(), is_done_within(),
@@ -139,12 +139,12 @@ class Saver {
 
   /// Waits for the save in progress and returns its result. With `ok` it is durable and committed.
   ///
-  /// A disk fault on any rank (no space, I/O, no permission) gives ok = false on every rank and a
-  /// warning. The files of this save are then removed, earlier checkpoints are untouched, and
+  /// A disk fault on any rank (no space, I/O, no permission) gives a warning and ok = false on
+  /// every rank. The files of this save are then removed, earlier checkpoints are untouched, and
   /// training may continue. An older checkpoint of the same number is removed only after all bytes
   /// of the new one are on disk.
   ///
-  /// Other faults throw the same Error on every rank: kDisagree if the ranks' states differ,
+  /// Other faults throw the same Error on every rank. It is kDisagree if the ranks' states differ,
   /// kConfig for a tensor that cannot be stored. Throws kUnavailable if a peer is lost.
   SaveResult wait();
 
@@ -155,7 +155,7 @@ class Saver {
   /// Calls begin() and wait(), without copying the state first.
   SaveResult save(const StateList& state, int64_t step);
   /// Saves under the next free number. It is above `above` and above every checkpoint of the prefix
-  /// in the folder, including one that another program has just made.
+  /// in the folder. That includes one that another program has just made.
   SaveResult save_as_next(const StateList& state, int64_t above);
 
  private:

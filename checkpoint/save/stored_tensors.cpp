@@ -89,7 +89,7 @@ std::vector<StoredTensor> save_pieces(const StateList& state, int64_t number, bo
     require_storable(entry);
     if (sparse && can_be_packed(entry)) {
       add_sparse(entry, &pieces);
-      // A sparse tensor has no variable of its own, so the object graph omits it.
+      // A sparse tensor is not a variable, so the object graph omits it.
       continue;
     }
     keys.push_back(entry.key);

@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kMostFaults = 10;  // in a message
 
-/// Returns a view of our weight in TensorFlow's order: [O, I] -> [I, O], [O, I, H, W] -> [H, W, I,
-/// O]. The same holds for 1 and 3 spatial dimensions.
+/// Returns a view of our weight in TensorFlow's order. Linear: [O, I] -> [I, O]. Convolution: [O,
+/// I, H, W] -> [H, W, I, O]. The same holds for 1 and 3 spatial dimensions.
 at::Tensor as_tensorflow_kernel(const at::Tensor& tensor) {
   std::vector<int64_t> order;
   for (int64_t dim = 2; dim < tensor.dim(); ++dim) order.push_back(dim);

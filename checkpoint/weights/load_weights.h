@@ -34,12 +34,13 @@ struct LoadReport {
 /// Only `kernels`, the weights of linear layers and convolutions, may have TensorFlow's dimension
 /// order. warm_start_kernels states the order. With `auto` the file states it
 /// (WeightsFile::kernel_layout), else the only order that fits is taken. A shape that fits in both
-/// orders is then refused. In TensorFlow's order two more shapes fit: [rows, columns, inputs,
-/// multiplier] of a depthwise convolution, and [1, 1, inputs, outputs] for a linear layer.
+/// orders is then refused. In TensorFlow's order two more shapes fit. They are [rows, columns,
+/// inputs, multiplier] of a depthwise convolution, and [1, 1, inputs, outputs] for a linear layer.
 ///
-/// Throws Error(kConfig) before any value is written, for a scope or rule that matches nothing, and
-/// for variables whose value is missing or has another form. The message gives both sides and the
-/// five nearest names of the file. Throws kBadData for damage; values copied before it stay.
+/// Throws Error(kConfig) before any value is written. Reasons are a scope or rule that matches
+/// nothing, and variables whose value is missing or has another form. The message gives both sides
+/// and the five nearest names of the file. Throws kBadData for damage; values copied before it
+/// stay.
 LoadReport load_weights(WeightsFile& file, const std::string& path, const StateList& variables,
                         const std::set<std::string>& kernels, const WarmStartOptions& options);
 

@@ -44,8 +44,8 @@ inline constexpr int64_t kMaxPickleBytes = int64_t{16} << 20;
 /// OrderedDict or defaultdict becomes a dict, a set becomes a list. The state that BUILD sets is
 /// dropped.
 ///
-/// Time and memory are limited: kMaxPickleBytes, two million values, a million of them in the memo
-/// or on the stack at a time, ten thousand marks. Throws std::runtime_error with reason and offset.
+/// Limits of time and memory: kMaxPickleBytes, two million values, ten thousand marks. The memo and
+/// the stack have at most a million values each. Throws std::runtime_error with reason and offset.
 ///
 /// Source: Python's Lib/pickletools.py.
 Pickle read_pickle(std::string_view bytes, AllowGlobal allow);

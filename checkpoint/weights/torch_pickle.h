@@ -28,9 +28,9 @@ struct TensorInStorage {
 /// values, such as torch.Size, types and sets. Tensors of unsupported kinds (quantized, float8) are
 /// listed as unread.
 ///
-/// Throws std::runtime_error with the reason. Reasons include two tensors of one name, names of
-/// more than 1000 bytes (16 MiB in all), and tensors whose neg or conj bit is set. The values of
-/// those are not the stored ones.
+/// Throws std::runtime_error with the reason. Reasons include two tensors of one name and names of
+/// more than 1000 bytes (16 MiB in all). Tensors whose neg or conj bit is set are refused too. The
+/// values of those are not the stored ones.
 ///
 /// Source: torch/_utils.py (_rebuild_tensor_v2, _rebuild_parameter), torch/serialization.py
 /// (persistent ids).

@@ -21,8 +21,8 @@ class WeightsFile {
  public:
   virtual ~WeightsFile() = default;
 
-  /// Returns the names of all values that may be variables of a model, as users see them:
-  /// model/fc/weight of a checkpoint, fc.weight of a state dict. Sorted.
+  /// Returns the names of all values that may be variables of a model, as users see them. Examples
+  /// are model/fc/weight of a checkpoint and fc.weight of a state dict. Sorted.
   virtual std::vector<std::string> names() const = 0;
   /// Returns another name that the file knows for the same value (TensorFlow's object graph);
   /// nullopt if there is none.

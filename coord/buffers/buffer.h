@@ -27,7 +27,7 @@ class Buffer {
 };
 
 /// Buffer of all samples. joined() returns each key as a tensor [N, ...] of all N samples (or as
-/// texts), ranks one after the other. The samples must have equal keys and shapes, else it throws
+/// texts), in rank order. The samples must have equal keys and shapes, else it throws
 /// Error(kBadData).
 class ListBuffer : public Buffer {
  public:

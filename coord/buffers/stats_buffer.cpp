@@ -1,4 +1,4 @@
-// Statistics of two sets are joined with the formulas of Chan, Golub and LeVeque; a new sample is a
+// Statistics of two sets are joined with the formulas of Chan, Golub and LeVeque. A new sample is a
 // set of one.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>

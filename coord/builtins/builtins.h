@@ -14,8 +14,8 @@ CallbackType summary();
 CallbackType topk();
 CallbackType confusion();
 
-/// True in end() if a stop or an error broke off an evaluation or inference, so that `file` must
-/// not be written; logs that. A training is never incomplete in this sense.
+/// True in end() if a stop or an error broke off an evaluation or inference. Then `file` must not
+/// be written, and a warning says so. A training is never incomplete in this sense.
 bool is_half_told(const CallbackContext& context, const std::string& file);
 
 /// Reads `keys`, the keys that the callback reads; required and not empty.

@@ -1,5 +1,5 @@
-// Reads section `callbacks` and makes the callbacks of a mode, with checks that no two of them
-// write one file or show one KPI.
+// Reads section `callbacks` and makes the callbacks of a mode. No two of them may write one file or
+// show one KPI.
 #include "coord/callback_types.h"
 
 #include <algorithm>

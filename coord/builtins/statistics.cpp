@@ -20,8 +20,8 @@ Json list_of(const at::Tensor& tensor) {
 }
 
 /// Statistics: writes statistics.json with count, shape, and element-wise mean, variance, minimum
-/// and maximum of each key, over the samples present at the end. At each earlier `evaluate` it
-/// writes statistics-<iteration>.json. Statistics over all ranks are written on rank 0.
+/// and maximum of each key. They cover the samples present at the end. At each earlier `evaluate`
+/// it writes statistics-<iteration>.json. Statistics over all ranks are written on rank 0.
 class Statistics : public BufferCallback {
  public:
   Statistics(const BufferOptions& options, const Services& services)

@@ -18,8 +18,8 @@ struct SummaryOptions {
   double sample_rate = 16000;
 };
 
-/// Summary: shows a tensor of every `every`-th iteration in TensorBoard, as a histogram of its
-/// values, or its first samples as images or sounds.
+/// Summary: shows a tensor of every `every`-th iteration in TensorBoard. It is a histogram of the
+/// values, or the first samples as images or sounds.
 class SummaryCallback : public Callback {
  public:
   explicit SummaryCallback(SummaryOptions options) : options_(std::move(options)) {}

@@ -13,10 +13,10 @@
 namespace lockstep::coord {
 
 /// Callback for a KpiEvaluator. Each iteration adds to the sums. At the end of each training epoch,
-/// and in end(), the sums are added over the ranks and the values are shown: as TensorBoard's
-/// `kpi/<name>` at the step of the last iteration, by Services::set_kpi, and in values(). Then the
-/// sums restart. A pass that was broken off shows no values. Ranks may have different numbers of
-/// iterations. In training a warning is logged once, because each iteration takes longer.
+/// and in end(), the sums are added over the ranks. The values appear as TensorBoard's `kpi/<name>`
+/// at the step of the last iteration, by Services::set_kpi, and in values(). Then the sums restart.
+/// A pass that was broken off shows no values. Ranks may have different numbers of iterations. In
+/// training a warning is logged once, because each iteration takes longer.
 class KpiEvaluatorCallback : public Callback {
  public:
   explicit KpiEvaluatorCallback(std::unique_ptr<KpiEvaluator> evaluator, Services services = {});

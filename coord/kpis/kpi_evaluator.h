@@ -14,8 +14,8 @@ struct Kpi {
   double value = 0;
 };
 
-/// Evaluator of KPIs from sums and counts, so that the values do not depend on how samples are
-/// divided into batches and over ranks.
+/// Evaluator of KPIs from sums and counts. So the values do not depend on how samples are divided
+/// into batches and over ranks.
 ///
 ///   class Accuracy : public KpiEvaluator {
 ///     std::vector<std::string> incoming_keys() const override { return {"logits", "labels"}; }

@@ -103,7 +103,7 @@ void SaverCallback::take_name(const std::string& name) {
                     name));
   last_name_ = name;
   save_name_ = context().log_dir / name;
-  // Creating a folder once per run of equal folders saves a system call per sample.
+  // Consecutive samples often have one folder, so it is created once.
   if (folder_ == save_name_.parent_path()) return;
   folder_ = save_name_.parent_path();
   files::make_folders(folder_);

@@ -24,10 +24,10 @@ struct SaverOptions {
 /// `save_names`, one per sample, if the iteration has them. Otherwise it is
 /// epoch_{:05}_iter_{:06}_rank_{:03}_sample_{:05}. The derived class adds the extension.
 ///
-/// Throws Error(kBadData) for too few names and for an invalid name. Invalid are an empty name, one
-/// with `..`, a leading `/` or an empty part (nothing is written outside log_dir), one with a part
-/// of more than 235 bytes, and one that this epoch had before. A later training epoch replaces
-/// files of the same name.
+/// Throws Error(kBadData) for too few names and for an invalid name. Nothing is written outside
+/// log_dir, so names with `..`, a leading `/` or an empty part are invalid. Empty names, parts of
+/// more than 235 bytes, and names that this epoch had before are invalid too. A later training
+/// epoch replaces files of the same name.
 class SaverCallback : public Callback {
  public:
   explicit SaverCallback(SaverOptions options) : options_(std::move(options)) {}

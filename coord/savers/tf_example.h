@@ -20,8 +20,8 @@ namespace lockstep::coord {
 ///   <key>/dtype  "float32", "uint8", "string", ...
 ///
 /// Throws Error(kBadData) with key and type for complex and quantized tensors. Throws it with the
-/// name for two values that would be one feature: a key "a/b" and a key "b" of a map "a", or a key
-/// "a/shape" next to "a".
+/// name for two values that would be one feature. Examples are a key "a/b" and a key "b" of a map
+/// "a", or a key "a/shape" next to "a".
 ///
 /// Source: tensorflow/core/example/feature.proto.
 void append_tf_example(const DataMap& sample, std::string* records);

@@ -18,8 +18,8 @@ enum class TargetKind {
   kTokens,  ///< the token after each input token, int64 [T]
 };
 
-/// Target of a token that counts neither in the loss nor in a metric, as in PyTorch's cross_entropy
-/// and in transformers.
+/// Target of a token that counts neither in the loss nor in a metric. PyTorch's cross_entropy and
+/// transformers use the same number.
 constexpr int64_t kIgnoredTarget = -100;
 
 /// Returns the kind for messages: "class numbers", "soft labels", ...

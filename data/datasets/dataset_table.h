@@ -27,8 +27,8 @@ struct DatasetInputs {
   /// Spec of the training set when another set is opened. Class folders take their numbers from its
   /// class_names. Empty names: unknown, or this is the training set.
   SampleSpec trained = {};
-  /// Purpose. With kInference, samples are read without augmentation and damaged ones are left out,
-  /// even in a section that was read for training.
+  /// Purpose. With kInference, samples are read without augmentation and damaged ones are left out.
+  /// That holds even for a section that was read for training.
   DatasetUse use = DatasetUse::kTraining;
   bool skips_damaged = false;  ///< data.on_error: skip
   bool own_loss = false;       ///< train.loss: own: only the network reads the targets

@@ -278,7 +278,7 @@ void FilesDataset::write_target(const Record& record, int64_t row, at::Tensor* t
 }
 
 /// Reads a sample for mixup into `other`. If damaged samples are skipped, a damaged partner is
-/// replaced by the next intact one, since it is not this sample's fault.
+/// replaced by the next intact one. It is not this sample's fault.
 void FilesDataset::read_partner(int64_t index, int64_t epoch, Scratch* scratch) const {
   const int64_t num_tries = options_.skips_damaged ? std::min(kMaxTries, num_samples()) : 1;
   for (int64_t tried = 0; tried < num_tries; ++tried) try {

@@ -18,8 +18,8 @@ struct ArrayHeader {
 };
 
 /// Parses the header of a .npy file, versions 1 to 3. `bytes`: the start of the file,
-/// kMaxNpyHeaderBytes or all of it. Throws Error(kBadData) with the name `file` for Python objects,
-/// big-endian numbers, Fortran order, a cut header, and a file shorter than its array.
+/// kMaxNpyHeaderBytes or all of it. Throws Error(kBadData) with the name `file`. Reasons are Python
+/// objects, big-endian numbers, Fortran order, a cut header, and a file shorter than its array.
 ArrayHeader parse_npy_header(std::string_view bytes, int64_t file_bytes, const std::string& file);
 inline constexpr int64_t kMaxNpyHeaderBytes = int64_t{1} << 16;
 

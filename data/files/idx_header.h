@@ -7,8 +7,8 @@
 
 namespace lockstep::data {
 
-/// Start of an IDX file of uint8 values: the bytes 0, 0, 8 (uint8) and the number of axes, then
-/// their sizes as big-endian uint32.
+/// Start of an IDX file of uint8 values. It has the bytes 0, 0, 8 (uint8) and the number of axes,
+/// then their sizes as big-endian uint32.
 struct IdxHeader {
   std::vector<int64_t> sizes;
   int64_t num_bytes = 0;  ///< position of the first value

@@ -11,8 +11,8 @@
 namespace lockstep::data {
 
 /// File for reading at any position, thread-safe. A file of at most 512 MiB is mapped and loaded
-/// into memory when it is opened, so reads cost nothing more. Of a larger file, or one in a store,
-/// each range is read on request.
+/// into memory on opening. So reads cost nothing more. Of a larger file, or one in a store, each
+/// range is read on request.
 class ResidentFile {
  public:
   /// Throws Error(kInputMissing) for a missing file.

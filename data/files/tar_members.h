@@ -19,8 +19,8 @@ struct TarMember {
 using ReadArchive = std::function<std::string_view(int64_t offset, int64_t num_bytes)>;
 
 /// Lists the archive's regular files in order. Supported are ustar and long names of GNU and pax.
-/// Only headers are read. Throws Error(kBadData) with `file` and offset for a wrong checksum, a cut
-/// archive, an absolute name or a name with `..`.
+/// Only headers are read. Throws Error(kBadData) with `file` and offset. Reasons are a wrong
+/// checksum, a cut archive, an absolute name and a name with `..`.
 std::vector<TarMember> list_tar(const ReadArchive& read, int64_t file_bytes,
                                 const std::string& file);
 

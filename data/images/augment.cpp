@@ -1,4 +1,4 @@
-// Every random number is a function of (seed, epoch, sample, place), so a sample looks the same on
+// Every random number is a function of (seed, epoch, sample, place). So a sample looks the same on
 // any rank and thread.
 #include "data/images/augment.h"
 

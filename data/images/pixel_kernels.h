@@ -31,8 +31,8 @@ struct Taps {
   int64_t num_taps = 0;
   std::vector<int32_t> firsts;
   std::vector<float> weights;
-  /// Weights of two inputs next to each other, for pixels of three channels: w0 w0 w0 w1 w1 w1 0 0.
-  /// Outputs are taken two at a time: pairs[x / 2][pair][x % 2][8].
+  /// Weights of two adjacent inputs for pixels of three channels: w0 w0 w0 w1 w1 w1 0 0. Outputs
+  /// are taken two at a time: pairs[x / 2][pair][x % 2][8].
   AlignedFloats pairs;
 
   int64_t num_pairs() const { return (num_taps + 1) / 2; }

@@ -44,8 +44,8 @@ LOCKSTEP_AVX512 void scale_in_turn(const uint8_t* in, int64_t num, const Channel
   pixel_loops::scale_rest(in + i, num - i, by, out + i);
 }
 
-/// Computes outputs x and x + 1, x even. The sums over the first and the second inputs of their
-/// pairs are in lanes 0 to 5 and 8 to 13.
+/// Computes outputs x and x + 1, x even. Lanes 0 to 2 and 8 to 10 are sums over the first inputs of
+/// the pairs. Lanes 3 to 5 and 11 to 13 are sums over the second ones.
 LOCKSTEP_AVX512 inline __m512 halves_of_two(const float* in, const int32_t* firsts,
                                             const float* weights, int64_t num_pairs) {
   const float* const left = in + 3 * int64_t{firsts[0]};

@@ -1,5 +1,5 @@
-// Magic bytes come first, since endings can lie. Formats without them are recognized by their size
-// or by a checksum.
+// Magic bytes are checked first, since endings can be wrong. Formats without them are recognized by
+// their size or by a checksum.
 #include "data/sources/detect.h"
 
 #include <algorithm>

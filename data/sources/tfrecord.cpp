@@ -1,5 +1,5 @@
-// A TFRecord file is a sequence of records: length (8 bytes), crc of the length (4), data, crc of
-// the data (4). All offsets are found once, when the files are opened.
+// A TFRecord file is a sequence of records. Each has length (8 bytes), crc of the length (4), data,
+// and crc of the data (4). All offsets are found once, when the files are opened.
 #include <algorithm>
 #include <cstring>
 

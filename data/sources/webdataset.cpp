@@ -23,8 +23,8 @@ struct Field {
   const TarMember* member = nullptr;
 };
 
-/// Returns the field; nullopt for members outside samples: hidden ones, names without a point, and
-/// those below a folder such as `__meta__`.
+/// Returns the field; nullopt for members outside samples. These are hidden ones, names without a
+/// point, and those below a folder such as `__meta__`.
 std::optional<Field> field_of(const TarMember& member) {
   const std::string& path = member.name;
   const std::string_view top = std::string_view(path).substr(0, path.find('/'));
