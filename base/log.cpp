@@ -222,8 +222,7 @@ void count_anew() {
 bool flush(double timeout_s) {
   const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3));
   bool is_done = true;
-  const std::shared_ptr<spdlog::logger> logger = current().get();  // others may replace the current
-                                                                   // one
+  const std::shared_ptr<spdlog::logger> logger = current().get();  // others may replace it
   for (const Sink& sink : logger->sinks())
     if (auto* const background = dynamic_cast<BackgroundSink*>(sink.get()))
       is_done = background->drain(timeout) && is_done;

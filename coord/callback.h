@@ -34,8 +34,8 @@ struct IterationInfo {
 /// Information about the run for a callback; the driver updates it before each call.
 struct CallbackContext {
   Mode mode = Mode::kTrain;
-  std::filesystem::path log_dir;  ///< folder for results; with RunOn::kAll on several ranks one per
-                                  ///< rank (rank_000, ...)
+  /// Folder for results; with RunOn::kAll on several ranks one per rank (rank_000, ...).
+  std::filesystem::path log_dir;
   metrics::EventFile* summary_writer = nullptr;  ///< writer for summaries; null in inference
   int64_t summary_step =
       0;  ///< the x axis: an epoch's last training and last evaluation step are equal

@@ -26,8 +26,7 @@ std::string place_text(const CallbackNode& node, const CallbackContext& context)
 /// Runs a call of a callback and adds the callback's name to any exception.
 template <typename Call>
 auto named_call(const CallbackNode& node, const CallbackContext& context, const Call& call) {
-  std::optional<summary::DefaultWriter> alone;  // other ranks do not call it, so a mean over ranks
-                                                // would block
+  std::optional<summary::DefaultWriter> alone;  // a mean over ranks would block
   if (node.run_on == RunOn::kRank0 && context.world_size > 1)
     alone.emplace(summary::of_this_rank_alone());
   try {

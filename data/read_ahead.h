@@ -130,8 +130,7 @@ class ReadAhead {
                    [this] { return ends_ || slots_.size() < std::max(max_items_, num_wanted_); });
         if (ends_) return;
         const GlobalBatch batch = sampler_.next();
-        Slot& slot = slots_.emplace_back();  // a deque: other threads' insertions and removals at
-                                             // its ends do not move it
+        Slot& slot = slots_.emplace_back();  // a deque: changes at its ends do not move it
         slot.after = sampler_.position();
         ++num_making_;
         lock.unlock();

@@ -92,9 +92,7 @@ void FolderLock::judge_holder(bool is_locked) {
   }
   for (const Clock::time_point deadline = in(times_.patience_s); holder->is_alive();) {
     const auto now = file_.holder();
-    if (!now || now->token != holder->token)
-      return judge_holder(is_locked);  // released, or taken
-                                       // by another one
+    if (!now || now->token != holder->token) return judge_holder(is_locked);  // released or taken
     if (Clock::now() > deadline) refuse(now);
     sleep_s(0.05);
   }

@@ -26,8 +26,7 @@ double squares_of(const T* items, int64_t num_items) {
   };
   int64_t begin = 0;
   for (; begin + kSquareAccumulators <= num_items; begin += kSquareAccumulators)
-    add(items + begin, kSquareAccumulators);  // of constant length, so that the compiler vectorizes
-                                              // it
+    add(items + begin, kSquareAccumulators);  // constant length: vectorized
   add(items + begin, num_items - begin);
   return sum_of(sums);
 }

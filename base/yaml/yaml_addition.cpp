@@ -102,9 +102,7 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
   // check_events() sees the document too, which was checked before; its faults are skipped.
   try {
     check_events(yaml, [&](const YAML::Mark& mark, std::string message) {
-      if (place.holds(mark))
-        refuse(mark, std::move(message));  // otherwise the document has the same key, which is
-                                           // allowed
+      if (place.holds(mark)) refuse(mark, std::move(message));  // else the document has the key
     });
     std::optional<YamlPair> pair = last_pair(YAML::Load(yaml), addition.path);
     if (!pair) faults->add({addition.origin, 0, 0, "is not one value", ""});

@@ -75,9 +75,7 @@ struct TableEncoder::Parts {
 TableEncoder::TableEncoder() : parts_(std::make_unique<Parts>()) {}
 
 TableEncoder::~TableEncoder() {
-  if (!parts_->is_finished)
-    parts_->builder.Abandon();  // LevelDB's destructor requires Finish() or
-                                // Abandon()
+  if (!parts_->is_finished) parts_->builder.Abandon();  // its destructor requires it
 }
 
 void TableEncoder::add(std::string_view key, std::string_view value) {

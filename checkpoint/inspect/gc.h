@@ -10,8 +10,7 @@
 namespace lockstep::checkpoint {
 
 struct GcOptions {
-  std::optional<int64_t> keep;  ///< removes also older checkpoints than the newest `keep` complete
-                                ///< ones; >= 1
+  std::optional<int64_t> keep;  ///< number of complete checkpoints to keep; >= 1
   bool dry_run = false;         ///< only reports what would be removed
   bool json = false;
 };

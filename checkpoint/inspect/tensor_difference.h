@@ -9,8 +9,7 @@ namespace lockstep::checkpoint {
 /// Difference of two tensors of one type and shape, element by element.
 struct TensorDifference {
   int64_t num_elements = 0;
-  int64_t num_different = 0;  ///< elements whose bits differ: -0 differs from 0, a NaN not from
-                              ///< itself
+  int64_t num_different = 0;  ///< by bits: -0 differs from 0, a NaN not from itself
   /// Largest |a - b| over the elements whose bits differ: 0 for -0 and 0; NaN if one of the two is
   /// a NaN. Exact for integers up to 2^53.
   double max_difference = 0;

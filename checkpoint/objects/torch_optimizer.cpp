@@ -100,8 +100,7 @@ class TorchOptimizer final : public Trackable {
 
   torch::optim::Optimizer& optimizer_;
   const std::unique_ptr<TorchSlots> slots_;
-  std::vector<std::pair<void*, State>> replaced_;  // previous states, by make_saved(); null: there
-                                                   // was none
+  std::vector<std::pair<void*, State>> replaced_;  // previous states; null: none
 };
 
 }  // namespace

@@ -148,8 +148,7 @@ void BundleReader::refuse_place(const std::string& name, const BundlePlace& plac
                                 const std::string& what) const {
   std::string slice;
   const std::vector<BundleSlice>& slices = entry(name).slices;
-  const BundlePlace* first = slices.data();  // by address: a bad checkpoint may have very many
-                                             // slices
+  const BundlePlace* first = slices.data();  // by address: slices may be many
   if (!slices.empty() && !std::less<>()(&place, first) && !std::less<>()(&slices.back(), &place))
     slice = fmt::format(" slice {}", box_text(static_cast<const BundleSlice&>(place).box));
   throw Error(ExitCode::kBadData, "checkpoint",

@@ -17,8 +17,7 @@ struct RestoreReport {
   std::string prefix;               ///< of the checkpoint, with its number
   int64_t number = 0;               ///< -1 if the prefix has none
   std::vector<std::string> unused;  ///< keys of the checkpoint that the state does not request
-  std::vector<std::string> filled;  ///< keys that the checkpoint lacks and that got
-                                    ///< value_if_missing
+  std::vector<std::string> filled;  ///< missing keys that got value_if_missing
   int64_t num_damaged = 0;          ///< newer checkpoints that restore_latest() skipped
 };
 

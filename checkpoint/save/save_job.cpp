@@ -1,5 +1,6 @@
-// The save path, top to bottom: run() = stage, write, publish; then tidy(). // Every stage ends
-// with a collective in which all ranks learn of a fault. So all ranks take the same branch.
+// The save path, top to bottom: run() = stage, write, publish; then tidy().
+// Every stage ends with a collective in which all ranks learn of a fault. So all ranks take the
+// same branch.
 #include "checkpoint/save/save_job.h"
 
 #include <algorithm>
@@ -149,8 +150,7 @@ void SaveJob::note(std::set<int64_t> numbers) const {
 void SaveJob::end_journal() const {
   if (left_over_.empty()) return journal_.lock->done();
   if (const auto fault = fault_of([&] { journal_.lock->note(left_over_); }))
-    log::warning("checkpoint", plain_text(*fault));  // the journal then names too much, never too
-                                                     // little
+    log::warning("checkpoint", plain_text(*fault));  // it then names too many, never too few
 }
 
 void SaveJob::begin_writing() {
@@ -196,12 +196,11 @@ BundleIndex SaveJob::collect_entries() const {
 }
 
 void SaveJob::write_index() {
-  // Larger indices are not checked, since decoding takes a multiple of their bytes.
   const std::string bytes = encode_index(collect_entries());
+  // Larger indices are not checked, since decoding takes a multiple of their bytes.
   constexpr size_t kMostToDecode = size_t{256} << 20;
   if (bytes.size() <= kMostToDecode)
-    (void)decode_index(bytes, index_path(prefix_));  // an index that no reader accepts must not be
-                                                     // committed
+    (void)decode_index(bytes, index_path(prefix_));  // readers must accept it
   index_bytes_ = static_cast<int64_t>(bytes.size());
   index_crc_ = crc32c(bytes);
   stage_index(prefix_, bytes);

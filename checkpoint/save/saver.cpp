@@ -137,8 +137,7 @@ void Saver::stage(Snapshot* snapshot) {
 SaveResult Saver::save(const StateList& state, int64_t step) {
   began_ = Clock::now();
   blocked_s_ = 0;
-  const auto snapshot = std::make_shared<Snapshot>(state);  // the caller waits, so nothing changes
-                                                            // meanwhile
+  const auto snapshot = std::make_shared<Snapshot>(state);  // the caller waits: no copy needed
   stage(snapshot.get());
   start(snapshot, {.value = step});
   return wait();

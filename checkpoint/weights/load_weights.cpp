@@ -179,8 +179,7 @@ class Loading {
   const std::set<std::string>& kernels_;
   const WarmStartOptions& options_;
   const WeightNames names_;
-  std::vector<std::pair<std::string, at::Tensor>> found_;  // name in the file, live tensor in the
-                                                           // file's order
+  std::vector<std::pair<std::string, at::Tensor>> found_;  // name there, live as it lies there
   std::vector<std::string> faults_;                        // the first kMostFaults
   size_t num_faults_ = 0;
   LoadReport report_;

@@ -13,8 +13,7 @@ namespace lockstep::checkpoint {
 
 struct LoadReport {
   std::vector<std::pair<std::string, std::string>> loaded;  ///< (variable, its name in the file)
-  std::vector<std::string> turned;    ///< kernels among these that have TensorFlow's layout in the
-                                      ///< file
+  std::vector<std::string> turned;    ///< kernels among them in TensorFlow's order
   std::vector<std::string> left_out;  ///< variables that the scopes exclude
   std::vector<std::string> kept;      ///< counters that the file lacks and that need no value
   std::vector<std::string> unused;    ///< names of the file that no variable requests

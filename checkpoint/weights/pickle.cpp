@@ -1,6 +1,6 @@
 // A pickle is a program for a stack machine. This interpreter only builds values: a call is
 // recorded, never made.
-// // Opcodes are written as in Lib/pickletools.py: printable ones as characters, the others in hex.
+// Opcodes are written as in Lib/pickletools.py: printable ones as characters, the others in hex.
 #include "checkpoint/weights/pickle.h"
 
 #include <cstring>

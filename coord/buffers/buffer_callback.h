@@ -13,8 +13,7 @@ namespace lockstep::coord {
 
 struct BufferOptions {
   std::vector<std::string> keys;            ///< keys to keep; `_x` is optional
-  std::vector<std::string> not_batch_keys;  ///< keys among them that are passed unsplit to each
-                                            ///< sample
+  std::vector<std::string> not_batch_keys;  ///< those passed unsplit to each sample
   bool gather = false;  ///< process_buffer() gets the samples of all ranks; implies RunOn::kAll
   RunOn run_on = RunOn::kAll;
 };

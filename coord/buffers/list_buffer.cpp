@@ -43,8 +43,7 @@ DataValue join_tensors(const std::string& key, const std::vector<const at::Tenso
                        Join join) {
   std::vector<at::Tensor> all;
   for (const at::Tensor* const tensor : tensors) {
-    const bool is_row = join == &in_a_row && tensor->dim() > 0;  // dimension 0 is the number of
-                                                                 // samples
+    const bool is_row = join == &in_a_row && tensor->dim() > 0;  // dimension 0 is the count
     const at::IntArrayRef first = tensors.front()->sizes(), other = tensor->sizes();
     if (other.slice(is_row ? 1 : 0) != first.slice(is_row && !first.empty() ? 1 : 0))
       throw Error(

@@ -62,8 +62,7 @@ std::vector<std::string> KpiEvaluatorCallback::kpi_names() const {
   std::vector<std::string> names;
   try {
     for (const Kpi& kpi : evaluator_->values(ones)) names.push_back(kpi.name);
-  } catch (const std::exception&) {  // it accepts only its own sums: names are known with the first
-                                     // value
+  } catch (const std::exception&) {  // it accepts only its own sums
     names.clear();
   }
   return names;

@@ -12,8 +12,7 @@ namespace lockstep::coord {
 
 struct SaverOptions {
   std::vector<std::string> keys;            ///< keys to save; `_x` is optional
-  std::vector<std::string> not_batch_keys;  ///< keys among them that are passed unsplit to each
-                                            ///< sample
+  std::vector<std::string> not_batch_keys;  ///< those passed unsplit to each sample
   std::string save_prefix, save_suffix;     ///< added to each name
   RunOn run_on = RunOn::kAll;
 };

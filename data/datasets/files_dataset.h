@@ -13,8 +13,7 @@ namespace lockstep::data {
 /// Conversion of a source's records to samples.
 struct FeedOptions {
   int64_t channels = 0;             ///< 0: that of the pixels; 3 for image files
-  std::vector<int64_t> image_size;  ///< height and width, one for both, or empty: that of the first
-                                    ///< image
+  std::vector<int64_t> image_size;  ///< height and width, or one for both; empty: the first image's
   bool keeps_ratio = false;
   std::vector<double> means, deviations;  ///< one for all channels, or one per channel
   AugmentOptions augment;

@@ -30,8 +30,7 @@ class FileSet {
  private:
   std::vector<std::filesystem::path> paths_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::shared_ptr<const files::Reader>> open_;  // file f is at f %
-                                                                    // kMaxOpenFiles
+  mutable std::vector<std::shared_ptr<const files::Reader>> open_;  // file f at f % kMaxOpenFiles
 };
 
 /// Returns a digest that differs for different content: SHA-256 in hex. It covers each file's name

@@ -60,8 +60,7 @@ class JpegReader {
     while (codec_.output_scanline < codec_.output_height) {
       JSAMPROW rows[4];
       for (size_t i = 0; i < 4; ++i)
-        rows[i] = pixels + (codec_.output_scanline + i) * row_bytes;  // rows past the end are not
-                                                                      // written
+        rows[i] = pixels + (codec_.output_scanline + i) * row_bytes;  // not written past the end
       jpeg_read_scanlines(&codec_, rows, 4);
     }
     jpeg_finish_decompress(&codec_);

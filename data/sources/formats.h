@@ -33,8 +33,7 @@ struct ClassOptions {
   /// Class names of the training set, which give the numbers; empty: the folders' own order.
   std::vector<std::string> trained_names;
   int64_t num_trained = 0;        ///< classes of the training set; 0: unknown
-  bool may_lack_targets = false;  ///< images of unknown classes get no labels; otherwise
-                                  ///< Error(kConfig)
+  bool may_lack_targets = false;  ///< unknown classes: no labels, else Error(kConfig)
 };
 std::unique_ptr<Source> open_class_folder(const FoundFiles& found, const ClassOptions& options);
 
@@ -56,8 +55,7 @@ Paths look_at_remote_images(const Paths& files, const CsvOptions& options);
 struct TfRecordOptions {
   std::string image_feature = "image/encoded";
   std::string label_feature = "image/class/label";
-  std::vector<int64_t> shape;  ///< of raw pixels or floats; empty: images, or the length of the
-                               ///< list
+  std::vector<int64_t> shape;  ///< of raw pixels or floats; empty: images, or a list
   bool is_interleaved = true;  ///< raw pixels are [H, W, C]
   int64_t num_classes = 0;
 };

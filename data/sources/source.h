@@ -40,8 +40,7 @@ struct Record {
   std::string_view input;   ///< valid until the next read into this record
   std::string_view target;  ///< of numbers and tokens; empty for labels
   int64_t label = 0;
-  std::string input_storage, target_storage;  ///< memory of the views above, unless they point into
-                                              ///< the source
+  std::string input_storage, target_storage;  ///< memory of the views, unless in the source
 };
 
 /// Records of files with random access. Thread-safe.
