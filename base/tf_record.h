@@ -5,9 +5,9 @@
 
 namespace lockstep {
 
-/// Appends `data` framed as a TFRecord. The frame has its length (8 bytes, little endian), the
-/// masked crc32c of these bytes, the data, and its masked crc32c. tf.data.TFRecordDataset reads
-/// such files. TensorBoard does if the data are Event messages.
+/// Appends `data` framed as a TFRecord. A frame is the length (8 bytes, little endian), its masked
+/// crc32c, the data, and the data's masked crc32c. tf.data.TFRecordDataset reads such files.
+/// TensorBoard does if the data are Event messages.
 ///
 ///     std::string records;
 ///     for (const std::string& message : messages) append_tf_record(message, &records);

@@ -44,6 +44,7 @@ std::string text_at(const YAML::Node& map, const char* key) {
   return node.IsDefined() && node.IsScalar() ? node.Scalar() : "";
 }
 
+// Faults of the file are found later, so whatever is not a path is ignored here.
 std::vector<std::string> paths_in(const YAML::Node& root) {
   std::vector<std::string> paths;
   if (!root.IsMap()) return paths;

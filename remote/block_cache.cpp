@@ -39,8 +39,8 @@ void BlockCache::note(const Key& key, const std::shared_ptr<Slot>& slot, int64_t
   const auto noted = entries_.find(key);
   if (noted == entries_.end() || noted->second.slot != slot) return;  // evicted meanwhile
   noted->second.num_bytes = num_bytes;
-  // Evicts the least recently used blocks.
   num_bytes_ += num_bytes;
+  // Evicts the least recently used blocks.
   while (num_bytes_ > max_bytes_ && !order_.empty()) {
     const auto oldest = entries_.find(order_.back());
     num_bytes_ -= oldest->second.num_bytes;

@@ -29,7 +29,7 @@ struct Access {
 /// * Endpoint: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL.
 ///
 /// Throws Error(kConfig) for half a key and for a named profile that is missing. Throws it too for
-/// an endpoint that is not a URL, or has a password, a query or a percent sign.
+/// an endpoint that is no URL, or has a password, query or percent sign.
 Access amazon_access();
 
 /// Reads the access to Google's XML interface with an HMAC key: GS_ACCESS_KEY_ID,

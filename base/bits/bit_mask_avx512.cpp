@@ -108,7 +108,7 @@ LOCKSTEP_AVX512 int64_t unpack_kept(const void* packed, const uint8_t* bits, int
 
 template <typename Item>
 const BitMaskKernels& avx512_bit_mask_kernels() {
-  // Counting and finding do not profit from wider vectors.
+  // Counting and finding use the AVX2 kernels.
   const BitMaskKernels& narrower = avx2_bit_mask_kernels<Item>();
   static const BitMaskKernels kernels{narrower.count_kept, keep_nonzero<Item>, zero_pruned<Item>,
                                       pack_kept<Item>,     unpack_kept<Item>,  narrower.find_kept};

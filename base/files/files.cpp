@@ -127,8 +127,8 @@ void Reader::open() {
   if (result == 0 && S_ISREG(facts.st_mode)) {
     num_bytes_ = facts.st_size;
     return;
-    // close() below must not change the reported errno.
   }
+  // close() must not change the reported errno.
   const int number = errno;
   ::close(descriptor_);
   errno = number;

@@ -32,8 +32,7 @@ struct FolderLockTimes {
 ///   dead on this host        the folder is taken at once
 ///   alive on this host       refused (only without flock; otherwise the lock was not available)
 ///   on another host          its heartbeat is watched, without comparing clocks: if it moves,
-///   refused;
-///                            if not for heartbeat_patience_s, taken, with a warning
+///                            refused; if not for heartbeat_patience_s, taken, with a warning
 ///
 /// The heartbeat never fails a run; a write fault is logged once. It also logs if another run has
 /// taken the folder meanwhile, for instance after a pause of this process.

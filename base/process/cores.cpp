@@ -48,6 +48,7 @@ std::vector<Core> allowed_cores(const std::filesystem::path& sys_folder) {
     const int numa_node = node == node_of.end() ? 0 : node->second;
     const std::vector<int> siblings = parse_cpu_list(
         first_line(sys_folder / fmt::format("cpu/cpu{}/topology/thread_siblings_list", cpu)));
+    // All CPUs of a core list the same first sibling, so it identifies the core.
     const int first = siblings.empty() ? cpu : siblings.front();
     Core& core = cores[{numa_node, first}];
     core.numa_node = numa_node;

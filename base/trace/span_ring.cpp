@@ -55,8 +55,8 @@ SpanRing::SpanRing() {
   void* const shown = shown_memory(Memory::kName, sizeof(Memory));
   memory_ = shown != nullptr ? new (shown) Memory : std::make_unique<Memory>().release();
   std::random_device random;
-  memory_->token = (uint64_t{random()} << 32 | random()) | 1;
   // | 1: a token is never 0, the value of empty memory.
+  memory_->token = (uint64_t{random()} << 32 | random()) | 1;
 }
 
 int64_t SpanRing::begin(const char* name, const RecentSpan& span) {
@@ -85,8 +85,8 @@ std::optional<std::vector<RecentSpan>> SpanRing::of_process(int64_t pid, uint64_
   for (fs::directory_iterator file(folder, fault), end; !fault && file != end;
        file.increment(fault)) {
     std::error_code closed;
+    // A process may have several such files, so the token decides.
     if (fs::read_symlink(file->path(), closed).string().find(Memory::kName) == std::string::npos)
-      // A process may have several such files, so the token decides.
       continue;
     const auto memory = std::make_unique<Memory>();
     std::ifstream bytes(file->path(), std::ios::binary);

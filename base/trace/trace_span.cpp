@@ -64,6 +64,7 @@ Span::Span(const char* name, int64_t detail) {
 }
 
 Span::~Span() {
+  // The span began while nothing was recorded.
   if (record_.begin_ns == 0) return;
   const int64_t end_ns = now_ns();
   const unsigned mode = modes.load(std::memory_order_relaxed);

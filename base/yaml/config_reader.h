@@ -49,8 +49,8 @@ inline Range half_open(double low, double high) {
 /// is given, the same calls list the fields for the reference page.
 ///
 ///   ConfigReader in(node, "sync", document, &faults);
-///   in.read("bucket_bytes", &options.bucket_bytes, at_least(1), "bytes of gradients that travel
-///   together"); in.done();
+///   in.read("bucket_bytes", &options.bucket_bytes, at_least(1), "bytes of one all-reduce");
+///   in.done();
 ///
 /// A missing key leaves the variable unchanged, and so does `null` or `~`. A key with an empty
 /// value is a fault. A null or undefined node counts as an empty map.

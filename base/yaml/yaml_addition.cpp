@@ -68,8 +68,8 @@ std::string YamlDocument::text_before(int line) const {
                static_cast<size_t>(std::count(
                    text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(part_.begin), '\n')),
                '\n') +
-           // The lines before an addition keep the document's numbers, so that marks stay unique.
            text_.substr(part_.begin, part_.end - part_.begin);
+  // The lines before an addition keep the document's numbers, so that marks stay unique.
   const auto num_lines = std::count(yaml.begin(), yaml.end(), '\n');
   return yaml.append(static_cast<size_t>(line - num_lines), '\n');
 }
@@ -78,8 +78,8 @@ std::optional<YamlPair> YamlDocument::parse_addition(const YamlAddition& additio
                                                      Diagnostics* faults) {
   const auto room = kMaxYamlBytes - static_cast<int64_t>(text_.size());
   if (!text_is_sound(addition.origin, addition.text, room, faults)) return std::nullopt;
-  const int column = std::max(root_column_, 0);
   // Columns and lines are those of the document, so that marks of both are unique.
+  const int column = std::max(root_column_, 0);
   const auto num_keys = static_cast<int>(addition.path.size());
   const int last_column = column + kStep * (num_keys - 1);
   const AdditionPlace place{

@@ -45,6 +45,7 @@ void YamlCheck::OnMapStart(const YAML::Mark& mark, const std::string& /*tag*/,
 void YamlCheck::open(const YAML::Mark& mark, YAML::anchor_t anchor, bool is_map) {
   note_key(mark, nullptr);
   add(mark, {});
+  // Marks a list or map that has not ended; OnAlias() refuses an alias to it.
   if (anchor != YAML::NullAnchor) anchored_[anchor] = {.is_open = true};
   levels_.push_back(
       {.is_map = is_map, .key_is_next = is_map, .anchor = anchor, .extent = {}, .keys = {}});
@@ -75,6 +76,7 @@ void YamlCheck::add(const YAML::Mark& mark, const Extent& extent) {
 void YamlCheck::note_key(const YAML::Mark& mark, const std::string* text) {
   if (levels_.empty() || !levels_.back().is_map) return;
   Level& level = levels_.back();
+  // In a map, keys and values alternate.
   if (!std::exchange(level.key_is_next, !level.key_is_next)) return;
   if (text == nullptr) {
     report_(mark, "a key must be a plain word");

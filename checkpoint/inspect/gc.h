@@ -18,10 +18,10 @@ struct GcOptions {
 /// Removes the files of find_garbage() (checkpoint/inspect/garbage.h) and reports them with the
 /// number of bytes freed. The state file is rewritten first, so that it names none of them.
 ///
-/// During the removal it holds the lock of the folder and, if there is one, that of its parent, the
-/// run's folder. It also holds the right to save under each prefix (checkpoint/files/save_lock.h).
-/// Throws Error(kCannotCreate) with the holder's name if a run has one of them. Throws
-/// Error(kInputMissing) if `dir` is not a folder.
+/// During the removal it holds the folder's lock. If the parent, the run's folder, has a lock, it
+/// holds that too. It also holds the right to save under each prefix
+/// (checkpoint/files/save_lock.h). Throws Error(kCannotCreate) with the holder's name if a run has
+/// one of them. Throws Error(kInputMissing) if `dir` is not a folder.
 ///
 /// JSON: {"dir", "dry_run", "removed": [{"file", "reason", "bytes"}], "bytes_freed", "saves":
 /// [prefix, ...]}; "saves" are those that remain.

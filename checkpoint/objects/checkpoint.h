@@ -113,10 +113,10 @@ class Checkpoint {
   ///
   /// nullopt (latest_checkpoint() of an empty folder) does nothing but log a warning.
   RestoreStatus restore(const std::optional<std::string>& save);
-  /// Restores everything now or nothing. Throws Error(kBadData) with the names in three cases.
-  /// Variables are missing in the checkpoint, saved values of the tracked objects have no variable,
-  /// or layers have not been built. Nothing is written then. If a read fails or finds damage, each
-  /// variable is entirely old or entirely new. Throws kDisagree as restore().
+  /// Restores everything now or nothing. Throws Error(kBadData) with the names in three cases:
+  /// variables are missing in the checkpoint, saved values have no variable, layers are not built.
+  /// Nothing is written then. Only values of the tracked objects count. If a read fails or finds
+  /// damage, each variable is entirely old or entirely new. Throws kDisagree as restore().
   void load_weights_now(const std::string& save);
   /// Gives values to variables created since without announcement: modules or parameter groups that
   /// were added by hand. Call it before they are trained, because their own values are lost. Not

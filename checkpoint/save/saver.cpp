@@ -22,9 +22,9 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Interval at which the while-waiting hook is called.
 using Clock = std::chrono::steady_clock;
 
+// Interval at which the while-waiting hook is called.
 constexpr std::chrono::milliseconds kLook{50};
 constexpr const char* kOneAtATime = "one save at a time: wait() for the one before";
 

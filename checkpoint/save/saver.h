@@ -139,8 +139,8 @@ class Saver {
 
   /// Waits for the save in progress and returns its result. With `ok` it is durable and committed.
   ///
-  /// A disk fault on any rank (no space, I/O, no permission) gives a warning and ok = false on
-  /// every rank. The files of this save are then removed, earlier checkpoints are untouched, and
+  /// A disk fault on any rank (no space, I/O, no permission) gives a warning, and ok = false
+  /// everywhere. The files of this save are then removed, earlier checkpoints are untouched, and
   /// training may continue. An older checkpoint of the same number is removed only after all bytes
   /// of the new one are on disk.
   ///

@@ -84,7 +84,6 @@ DataMap join_maps(const std::vector<const DataMap*>& maps, Join join) {
 
 void ListBuffer::add(const DataMap& sample) { samples_.push_back(sample); }
 
-// Empty for a rank without samples.
 DataMap ListBuffer::state() const {
   std::vector<const DataMap*> samples;
   for (const DataMap& sample : samples_) samples.push_back(&sample);

@@ -41,6 +41,7 @@ void StatsBuffer::add(const DataMap& sample) {
   ++num_samples_;
   for (const FlatValue& flat : flat_values(sample)) {
     const at::Tensor* const tensor = std::get_if<at::Tensor>(flat.value);
+    // Texts have no statistics.
     if (tensor == nullptr) continue;
     const at::Tensor value = on_cpu(*tensor).to(at::kDouble);
     const std::string key = path_text(flat);
@@ -78,6 +79,7 @@ DataMap StatsBuffer::joined(std::span<const DataMap> states) const {
     auto map = std::make_shared<DataMap>();
     map->put("count", at::full({}, stats.count, at::kLong));
     map->put("mean", stats.mean);
+    // Variance of the set itself: divided by the count, not by count - 1.
     map->put("variance", stats.deviations / static_cast<double>(stats.count));
     map->put("minimum", stats.minimum);
     map->put("maximum", stats.maximum);

@@ -67,6 +67,7 @@ std::optional<DataMap> SaverCallback::on_iteration_end(const DataMap& data) {
     if (key != kSaveNames) saved.put(key, value);
   const std::vector<DataMap> samples = split_batch_inputs(saved, options_.not_batch_keys);
   name_is_given_ = data.contains(kSaveNames);
+  // All names are checked first, so an invalid one leaves no sample of the batch.
   if (name_is_given_) require_names(data, samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
     take_name(name_of(data, i));

@@ -78,6 +78,7 @@ void TfRecordsSaverCallback::flush() {
 
 void TfRecordsSaverCallback::publish() {
   if (file_ == nullptr) return;
+  // Without publish() the .part file is removed.
   if (num_samples_ == 0) return file_.reset();  // its first sample could not be written
   flush();
   const std::unique_ptr<WholeFile> file = std::move(file_);

@@ -63,8 +63,7 @@ struct DatasetOptions : DatasetPlan {
 
 /// One row of the table. A new data set needs a class derived from Dataset and a row:
 ///
-///   dataset_types().add({.name = "my_set", .read = [](ConfigReader* in, DatasetUse) -> MakeDataset
-///   {
+///   dataset_types().add({"my_set", [](ConfigReader* in, DatasetUse) -> MakeDataset {
 ///     std::string path;
 ///     in->read("path", &path, "my_set: the file");
 ///     return [path](const DatasetInputs&) { return std::make_unique<MySet>(path); };

@@ -53,6 +53,7 @@ Row parse_row(std::string_view text, const std::string& file, size_t line) {
     at = next + (last ? 0 : 1);
   }
   Row row{};
+  // Pixels are counts from 0 to 16; they become values from 0 to 1.
   for (size_t i = 0; i < row.pixels.size(); ++i)
     row.pixels[i] = static_cast<float>(numbers[i]) / kMaxPixel;
   row.label = numbers[kNumPixels];
@@ -75,7 +76,6 @@ std::vector<Row> parse_rows(std::string_view csv, const std::string& file) {
 
 /// True if the row is in the split: every fifth row is for the test, the others are for training.
 bool belongs_to(const std::string& split, size_t row) {
-  // Every fifth row is for the test.
   return (row % 5 == 4) == (split == "test");
 }
 

@@ -43,6 +43,7 @@ class CsvParser {
     const size_t end = std::min(rest_.find_first_of(",\n"), rest_.size());
     std::string_view field = rest_.substr(0, end);
     rest_.remove_prefix(end);
+    // The \r belongs to the line's end, not to the field.
     if (field.ends_with('\r') && !rest_.starts_with(',')) field.remove_suffix(1);
     return std::string(field);
   }
@@ -59,6 +60,7 @@ class CsvParser {
       // Error messages need the line number, and a quoted field may span lines.
       line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(quote), '\n');
       rest_.remove_prefix(quote + 1);
+      // Two quotes inside a quoted field mean one quote.
       if (!rest_.starts_with('"')) return field;
       field += '"';
       rest_.remove_prefix(1);

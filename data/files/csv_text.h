@@ -14,9 +14,8 @@ struct CsvRow {
 };
 
 /// Parses a text by RFC 4180. Fields are separated by commas. Fields with commas, quotes (doubled)
-/// or line breaks are in double quotes. Lines end with
-///  or \r
-/// . Empty lines are skipped. Throws Error(kBadData) with the name `file` and the line.
+/// or line breaks are in double quotes. Lines end with \n or \r\n. Empty lines are skipped. Throws
+/// Error(kBadData) with the name `file` and the line.
 std::vector<CsvRow> parse_csv(std::string_view text, const std::string& file);
 
 }  // namespace lockstep::data

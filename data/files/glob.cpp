@@ -88,8 +88,8 @@ void add_files_below(const std::filesystem::path& folder, TakesFile takes, Subfo
 std::vector<std::filesystem::path> expand_files(const std::string& path) {
   std::vector<std::filesystem::path> all =
       files::is_remote(path) ? expand_remote(path) : expand_here(path);
-  // Sorted, because the order of the files is the order of the samples.
   if (all.empty()) say_nothing_matches(path);
+  // Sorted, because the order of the files is the order of the samples.
   std::sort(all.begin(), all.end());
   return all;
 }

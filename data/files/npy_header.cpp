@@ -12,13 +12,14 @@
 namespace lockstep::data {
 namespace {
 
-// Types as in numpy.dtype.descr: byte order, kind, bytes per element.
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
 struct NpyType {
   std::string_view name;
   NumberType type;
 };
+
+// Types as in numpy.dtype.descr: byte order, kind, bytes per element.
 constexpr std::array<NpyType, 11> kNpyTypes{{{"|u1", NumberType::kU8},
                                              {"|i1", NumberType::kI8},
                                              {"|b1", NumberType::kBool},

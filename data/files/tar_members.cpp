@@ -123,8 +123,7 @@ class TarLister {
     members_.push_back({std::move(name), begin, num_bytes});
   }
 
-  /// Parses pax records "LENGTH KEY=VALUE
-  /// ". LENGTH counts the whole record.
+  /// Parses pax records "LENGTH KEY=VALUE\n". LENGTH counts the whole record.
   void take_pax(std::string_view text) {
     while (!text.empty()) {
       size_t length = 0;

@@ -170,6 +170,7 @@ class ArraySource final : public Source {
       refuse_file(inputs_.path(), fmt::format("uint8 inputs are images of 2 or 3 axes, not [{}]; "
                                               "save other numbers as float32",
                                               fmt::join(spec_.shape, ", ")));
+    // [H, W] is a grey image without an axis of channels.
     if (spec_.shape.size() == 2) {
       spec_.shape.insert(spec_.shape.begin(), 1);
     } else if (is_interleaved) {

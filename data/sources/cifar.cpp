@@ -35,6 +35,7 @@ class CifarSource final : public Source {
     const auto [file, row] = locate(index);
     const std::string_view bytes =
         files_[file]->bytes(row * record_bytes(), record_bytes(), &record->input_storage);
+    // CIFAR-100 has two labels; the last byte before the pixels is the fine one.
     record->label = static_cast<uint8_t>(bytes[static_cast<size_t>(label_bytes_ - 1)]);
     record->input = bytes.substr(static_cast<size_t>(label_bytes_));
   }

@@ -37,6 +37,7 @@ class IdxSource final : public Source {
       refuse_file(labels, fmt::format("holds {} labels, {} holds {} images", label_header.sizes[0],
                                       images.string(), num_records_));
     spec_ = {.content = Content::kPixels, .shape = {header.sizes.begin() + 1, header.sizes.end()}};
+    // Grey images [N, H, W] have no axis of channels.
     if (spec_.shape.size() == 2) spec_.shape.insert(spec_.shape.begin(), 1);
     images_begin_ = header.num_bytes;
     image_bytes_ = spec_.shape[0] * spec_.shape[1] * spec_.shape[2];

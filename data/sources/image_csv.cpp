@@ -39,6 +39,7 @@ class ImageCsv {
     find_columns();
     Paths images;
     for (size_t i = has_header_ ? 1 : 0; i < rows_.size(); ++i)
+      // Rows that are too short are skipped here; read() refuses them with a message.
       if (image_at_ < rows_[i].fields.size() && files::is_remote(image_of(rows_[i])))
         images.push_back(image_of(rows_[i]));
     return images;
@@ -55,6 +56,7 @@ class ImageCsv {
     // Without named columns, a first line whose second field is not a number is a header.
     has_header_ = names_columns || first.fields.size() < 2 || !parse_integer(first.fields[1]);
     if (!options_.image_column.empty()) image_at_ = column(options_.image_column);
+    // By default, labels are in the second column, or in the first if the images are in the second.
     if (!options_.label_column.empty())
       label_at_ = column(options_.label_column);
     else if (image_at_ == 1)
@@ -121,6 +123,7 @@ std::string shared_folder(const Paths& images) {
     const auto ends = std::mismatch(shared.begin(), shared.end(), path.begin(), path.end());
     shared.erase(ends.first, shared.end());
   }
+  // Up to the last slash, so that it is a folder and not a part of a name.
   shared.resize(shared.rfind('/') + 1);
   const size_t bucket = shared.find("://");
   const bool has_bucket =

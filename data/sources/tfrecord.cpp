@@ -231,6 +231,7 @@ class TfRecordSource final : public Source {
       record->target = record->target_storage;
       return;
     }
+    // The input is in target_storage too. Appending may move it, so both views are set again.
     const size_t input_bytes = record->target_storage.size();
     record->target_storage += numbers;
     record->input = std::string_view(record->target_storage).substr(0, input_bytes);
@@ -251,6 +252,7 @@ class TfRecordSource final : public Source {
       find_spec(example);
     } catch (const Error& fault) {
       const std::string text = fault.what();
+      // Without the area, which refuse_file() adds again.
       refuse_file(place_of(0), text.substr(text.find("] ") + 2));
     }
   }
